@@ -1,0 +1,204 @@
+"""What does an export cost beside its capture? Seconds, peak memory and nodes of fx_onnx, torch.onnx and TorchScript.
+
+    python -m benchmarks.export_time --models resnet50 llama16 --rounds 5 --opset 20
+
+Times are medians of interleaved rounds in one process, after an untimed round. All but the capture are printed as
+multiples of the capture, `torch.export.export` alone. Peak memory is that of a process which does one whole export.
+"""
+
+import argparse
+import gc
+import io
+import logging
+import resource
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+from torch.utils import _pytree as pytree
+
+import fx_onnx
+from benchmarks.models import BENCHMARKS
+from tests.models.registry import Inputs
+
+NEWEST_TORCHSCRIPT_OPSET = 20
+TIMES = ("fx_onnx after", "fx_onnx whole", "torch.onnx after", "torch.onnx whole", "TorchScript")
+PEAKS = ("capture", "fx_onnx", "torch.onnx", "TorchScript")
+HEADER = ("model", "capture s", *TIMES, *(f"MiB {name}" for name in PEAKS), "nodes fx_onnx", "nodes torch.onnx")
+
+
+class Job(NamedTuple):
+    """One network to export, and how."""
+
+    model: nn.Module
+    inputs: Inputs
+    dynamic_shapes: Any
+    opset: int
+
+
+def make_job(name: str, opset: int, dynamic: bool) -> Job:
+    """The named network, static unless `dynamic`."""
+    benchmark = BENCHMARKS[name]
+    return Job(benchmark.build(), benchmark.inputs(), benchmark.dynamic_shapes if dynamic else None, opset)
+
+
+def capture(job: Job) -> ExportedProgram:
+    """torch.export alone, every named dim left for it to infer."""
+    shapes = pytree.tree_map_only(str, lambda _: Dim.AUTO, job.dynamic_shapes)
+    return torch.export.export(job.model, job.inputs.args, job.inputs.kwargs, dynamic_shapes=shapes, strict=False)
+
+
+def fx_onnx_after(job: Job, program: ExportedProgram) -> fx_onnx.ONNXProgram:
+    """fx_onnx's own work: from the captured program to the optimized model."""
+    return fx_onnx.export(program, opset_version=job.opset, verbose=False)
+
+
+def torch_onnx_after(job: Job, program: ExportedProgram) -> torch.onnx.ONNXProgram:
+    """torch.onnx's own work: from the captured program to the optimized model."""
+    return torch.onnx.export(program, opset_version=job.opset, dynamo=True, verbose=False)
+
+
+def fx_onnx_whole(job: Job) -> fx_onnx.ONNXProgram:
+    """The module to the model, capture included."""
+    args, kwargs = job.inputs
+    return fx_onnx.export(
+        job.model, args, kwargs=kwargs, dynamic_shapes=job.dynamic_shapes, opset_version=job.opset, verbose=False
+    )
+
+
+def torch_onnx_whole(job: Job) -> torch.onnx.ONNXProgram:
+    """The module to the model, capture included."""
+    args, kwargs = job.inputs
+    return torch.onnx.export(
+        job.model,
+        args,
+        kwargs=kwargs,
+        dynamic_shapes=job.dynamic_shapes,
+        opset_version=job.opset,
+        dynamo=True,
+        verbose=False,
+    )
+
+
+class Positional(nn.Module):
+    """A model that is called with keyword arguments, for a tracer that passes everything by position."""
+
+    def __init__(self, model: nn.Module, names: list[str]) -> None:
+        super().__init__()
+        self.model, self.names = model, names
+
+    def forward(self, *tensors: Tensor) -> Any:
+        positional = tensors[: len(tensors) - len(self.names)]
+        return self.model(*positional, **dict(zip(self.names, tensors[len(positional) :], strict=True)))
+
+
+def torchscript(job: Job) -> None:
+    """The tracing exporter, to bytes in memory; static, and at its newest opset where `opset` is beyond it."""
+    args, kwargs = job.inputs
+    model = Positional(job.model, list(kwargs)).eval()
+    opset = min(job.opset, NEWEST_TORCHSCRIPT_OPSET)
+    torch.onnx.export(model, (*args, *kwargs.values()), io.BytesIO(), opset_version=opset, dynamo=False)
+
+
+WHOLE = dict(zip(PEAKS, (capture, fx_onnx_whole, torch_onnx_whole, torchscript), strict=True))
+
+
+def timed(work: Callable[..., Any], *args: Any) -> tuple[float, Any]:
+    """Seconds that `work` takes, and what it returns."""
+    gc.collect()
+    start = time.perf_counter()
+    result = work(*args)
+    return time.perf_counter() - start, result
+
+
+def why_no_torchscript(job: Job) -> str:
+    """Empty where the tracing exporter works, else the name of its error."""
+    try:
+        torchscript(job)
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:60]}".replace("|", "/")
+    return ""
+
+
+def peak_mib(exporter: str, name: str, opset: int, dynamic: bool) -> str:
+    """Peak resident MiB of a process that builds the network and exports it once, or "-" where that fails.
+
+    A child starts with the peak of its parent, so call this before the parent builds any network.
+    """
+    command = [sys.executable, "-m", "benchmarks.export_time", "--models", name, "--opset", str(opset)]
+    command += ["--peak", exporter, *(["--dynamic"] if dynamic else [])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else "-"
+
+
+def measure(name: str, rounds: int, opset: int, dynamic: bool) -> list[str]:
+    """The row of one network, memory aside: its times, then its node counts."""
+    job = make_job(name, opset, dynamic)
+    failure = why_no_torchscript(job)
+    seconds: dict[str, list[float]] = defaultdict(list)
+    nodes: list[str] = []
+    for number in range(rounds + 1):
+        times = {}
+        times["capture"], program = timed(capture, job)
+        times["fx_onnx after"], ours = timed(fx_onnx_after, job, program)
+        times["torch.onnx after"], theirs = timed(torch_onnx_after, job, program)
+        nodes = [str(sum(1 for _ in each.model.graph.all_nodes())) for each in (ours, theirs)]
+        del program, ours, theirs
+        times["fx_onnx whole"], _ = timed(fx_onnx_whole, job)
+        times["torch.onnx whole"], _ = timed(torch_onnx_whole, job)
+        if not failure:
+            times["TorchScript"], _ = timed(torchscript, job)
+        if number:
+            for column, value in times.items():
+                seconds[column].append(value)
+    medians = {column: statistics.median(values) for column, values in seconds.items()}
+    unit = medians.pop("capture")
+    ratios = [f"{medians[column] / unit:.2f}" if column in medians else failure for column in TIMES]
+    return [f"{unit:.2f}", *ratios, *nodes]
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--opset", type=int, default=20)
+    parser.add_argument("--dynamic", action="store_true", help="keep batch and sequence symbolic")
+    parser.add_argument("--peak", choices=WHOLE, help="only print the peak MiB of one export of the first model")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Print one Markdown table, or one number with --peak."""
+    options = parse_arguments()
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    variant = (options.opset, options.dynamic)
+    silence = io.StringIO()
+    if options.peak:
+        with redirect_stdout(silence), redirect_stderr(silence):
+            WHOLE[options.peak](make_job(options.models[0], *variant))
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+        return
+    peaks = {name: [peak_mib(exporter, name, *variant) for exporter in WHOLE] for name in options.models}
+    print(f"torch {torch.__version__}, opset {options.opset}, {'dynamic' if options.dynamic else 'static'} shapes,")
+    print(f"medians of {options.rounds} rounds, {torch.get_num_threads()} threads; times as multiples of the capture\n")
+    print("| " + " | ".join(HEADER) + " |")
+    print("|" + "---|" * len(HEADER), flush=True)
+    for name, memory in peaks.items():
+        with redirect_stdout(silence), redirect_stderr(silence):
+            row = measure(name, options.rounds, *variant)
+        print("| " + " | ".join([name, *row[:6], *memory, *row[6:]]) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

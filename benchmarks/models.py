@@ -1,0 +1,71 @@
+"""The networks that are timed, at their real sizes and with random weights."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+
+from tests.models.registry import BATCH, TEXT, Inputs, images, text_inputs
+from tests.models.resnet import ResNet
+from tests.models.swin import Swin
+from tests.models.vit import ViT
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A network, the inputs of its export, and the dims that a dynamic export keeps symbolic."""
+
+    make: Callable[[], nn.Module]
+    inputs: Callable[[], Inputs]
+    dynamic_shapes: Any
+
+    def build(self) -> nn.Module:
+        """The module in eval mode, with the same weights at every call."""
+        torch.manual_seed(0)
+        return self.make().eval()
+
+
+def bert_base() -> nn.Module:
+    """BERT-base, 110 million parameters."""
+    return transformers.BertModel(transformers.BertConfig())
+
+
+def gpt2() -> nn.Module:
+    """GPT-2, the smallest published size, 124 million parameters."""
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(use_cache=False))
+
+
+def llama() -> nn.Module:
+    """A Llama of 16 layers, as deep as the 1B one and a quarter as wide; two query heads to each key head."""
+    return transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            vocab_size=8000,
+            hidden_size=512,
+            intermediate_size=2048,
+            num_hidden_layers=16,
+            num_attention_heads=8,
+            num_key_value_heads=4,
+            use_cache=False,
+        )
+    )
+
+
+def _pictures() -> Inputs:
+    return images(2, 224)
+
+
+def _text() -> Inputs:
+    return text_inputs(2, 64)
+
+
+BENCHMARKS = {
+    "resnet50": Benchmark(ResNet, _pictures, BATCH),
+    "bert_base": Benchmark(bert_base, _text, TEXT),
+    "llama16": Benchmark(llama, _text, TEXT),
+    "swin_t": Benchmark(Swin, _pictures, BATCH),
+    "gpt2": Benchmark(gpt2, _text, TEXT),
+    "vit_b": Benchmark(ViT, _pictures, BATCH),
+}

@@ -1,0 +1,368 @@
+"""A request → torch.export.ExportedProgram, with what became of every dim that was asked to be dynamic.
+
+torch.export captures without strict mode first, then in strict mode where that may mend the failure. Dims of example
+size 0 or 1, which torch fixes, are captured from larger examples: torch.export reads sizes, never values.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import sysconfig
+import traceback
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.fx.experimental._config as symbolic_config
+import torch.utils._pytree as pytree  # torch.export's own pytree; torch has no public name for it
+from torch.export import Dim, ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind
+
+from fx_onnx.arguments import Request, TensorInput
+from fx_onnx.errors import CaptureError, OnnxExporterWarning
+
+_tracing: ContextVar[bool] = ContextVar("fx_onnx_tracing", default=False)
+
+
+@dataclass(frozen=True)
+class Specialised:
+    """A dim that was asked to be dynamic and came out static.
+
+    Attributes:
+        input: the graph input's name: the user's, or torch's.
+        axis: of the input's shape.
+        name: the user's name for the dim, if it has one.
+        size: what it was fixed to.
+        reason: a clause that says what fixed it.
+    """
+
+    input: str
+    axis: int
+    name: str | None
+    size: int
+    reason: str
+
+    def __str__(self) -> str:
+        called = f" ({self.name!r})" if self.name else ""
+        return f"Axis {self.axis}{called} of input {self.input!r} is static with size {self.size}: {self.reason}."
+
+
+@dataclass(frozen=True)
+class Capture:
+    """The captured program.
+
+    Attributes:
+        exported_program: as torch.export returns it, not decomposed.
+        symbol_names: the expression of a dynamic dim as torch prints it (`s17`, `2*s17`) to the user's name for it.
+        specialised: the dims asked to be dynamic that came out static.
+        strategy: how it was captured: `given`, `torch.export(strict=False)` or `torch.export(strict=True)`.
+    """
+
+    exported_program: ExportedProgram
+    symbol_names: Mapping[str, str]
+    specialised: tuple[Specialised, ...]
+    strategy: str
+
+
+def capture(request: Request) -> Capture:
+    """Captures the model of a request; an ExportedProgram is taken as it is.
+
+    Warns (OnnxExporterWarning) of a module in training mode, of each dim asked to be dynamic that came out static, and
+    of two dim names that turn out to be one dim.
+
+    Raises:
+        CaptureError: torch.export could not; the cause is its first error.
+    """
+    if isinstance(request.model, ExportedProgram):
+        program, strategy = request.model, "given"
+    else:
+        if request.model.training:
+            _warn(f"{type(request.model).__name__} is in training mode; call model.eval() first unless that is meant.")
+        program, strategy = _capture_module(request, request.model)
+    tensors = _tensors(request, program)
+    symbol_names, clashes = _symbol_names(tensors)
+    specialised = tuple(_specialised(tensors))
+    for message in (*clashes, *map(str, specialised)):
+        _warn(message)
+    return Capture(program, symbol_names, specialised, strategy)
+
+
+def is_in_onnx_export() -> bool:
+    """True while fx_onnx traces a model, so that a forward can take another way then."""
+    return _tracing.get()
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, OnnxExporterWarning, stacklevel=4)  # the caller of export(), which calls capture()
+
+
+# --- attempts ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Example:
+    """Example arguments to capture from; `oblivious` has torch treat sizes 0 and 1 like any other."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    oblivious: bool = False
+
+
+def _capture_module(request: Request, model: torch.nn.Module) -> tuple[ExportedProgram, str]:
+    captured = first = _capture_from_examples(request, model, strict=False)
+    strict = isinstance(first, Exception) and _strict_may_mend(first)
+    if strict:
+        # Strict mode cannot trace into a ContextVar. The mark is set here, not at import, where it loads all of dynamo.
+        torch.compiler.assume_constant_result(is_in_onnx_export)  # type: ignore[no-untyped-call]
+        captured = _capture_from_examples(request, model, strict=True)
+    if isinstance(captured, ExportedProgram):
+        captured.example_inputs = (request.args, request.kwargs)
+        return captured, f"torch.export(strict={strict})"
+    error = first if isinstance(first, Exception) else captured
+    raise CaptureError(_explanation(model, error)) from error
+
+
+def _capture_from_examples(request: Request, model: torch.nn.Module, strict: bool) -> ExportedProgram | Exception:
+    """The first capture that keeps the requested dims of size 0 and 1 dynamic, else that from the example as it is."""
+    small = _small_axes(request)
+    for example in _examples_for(request, small) if small else ():
+        program = _attempt(request, model, example, strict)
+        if isinstance(program, ExportedProgram) and _are_dynamic(small, _tensors(request, program), program):
+            return program
+    return _attempt(request, model, _Example(request.args, request.kwargs), strict)
+
+
+def _attempt(request: Request, model: torch.nn.Module, example: _Example, strict: bool) -> ExportedProgram | Exception:
+    """One capture, with its Dims relaxed where the model contradicts them; a failure is returned, as a value to judge.
+
+    The forward is the user's code and may raise anything.
+    """
+    failure: Exception
+    for dynamic_shapes in (request.dynamic_shapes, _relaxed(request.dynamic_shapes)):
+        token = _tracing.set(True)
+        try:
+            with _sizes_as_symbols(example.oblivious), _explicit_keywords(model, example):
+                return torch.export.export(
+                    model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
+                )
+        except Exception as error:
+            failure = error
+        finally:
+            _tracing.reset(token)
+        if "Suggested fixes:" not in str(failure):
+            break
+    return failure
+
+
+def _relaxed(dynamic_shapes: Any) -> Any:
+    """Each Dim as Dim.AUTO: torch then infers the range, relation or constant that it would have suggested."""
+    return pytree.tree_map_only(Dim, lambda _: Dim.AUTO, dynamic_shapes)
+
+
+def _strict_may_mend(error: Exception) -> bool:
+    """False for what comes out the same however the forward is traced: its own errors and contradicted dims."""
+    plain = (LookupError, AttributeError, NameError, AssertionError, ImportError, ArithmeticError)
+    return not isinstance(error, plain) and not _contradicts_dims(str(error))
+
+
+def _contradicts_dims(text: str) -> bool:
+    return any(phrase in text for phrase in ("Suggested fixes", "dim hint", "as dynamic but your code specialized"))
+
+
+@contextmanager
+def _explicit_keywords(model: torch.nn.Module, example: _Example) -> Iterator[None]:
+    """Lets the forward's `**kwargs` stand as parameters of their own names while it is captured.
+
+    torch.export checks dynamic shapes against `kwargs` as one argument and then reads them by each keyword, so that no
+    spelling satisfies it.
+    """
+    forward, signature = model.forward, inspect.signature(model.forward)
+    by_kind = {parameter.kind: parameter for parameter in signature.parameters.values()}
+    var_keyword = by_kind.get(inspect.Parameter.VAR_KEYWORD)
+    own = [parameter for parameter in signature.parameters.values() if parameter is not var_keyword]
+    extra = [name for name in example.kwargs if name not in signature.parameters] if var_keyword else []
+    if not extra:
+        yield
+        return
+
+    def explicit(*args: Any, **kwargs: Any) -> Any:
+        return forward(*args, **kwargs)
+
+    own += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in extra]
+    explicit.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+    instance_forward = vars(model).get("forward")
+    vars(model)["forward"] = explicit
+    try:
+        yield
+    finally:
+        del vars(model)["forward"]
+        if instance_forward is not None:
+            vars(model)["forward"] = instance_forward
+
+
+# --- sizes 0 and 1 ----------------------------------------------------------------------------------------------------
+
+
+def _small_axes(request: Request) -> dict[tuple[int, int], str | None]:
+    """The axes asked to be dynamic whose example size is 0 or 1, which torch fixes: (tensor, axis) to dim name."""
+    tensors = (leaf for leaf in pytree.tree_leaves((request.args, request.kwargs)) if isinstance(leaf, torch.Tensor))
+    return {
+        (number, axis): name
+        for number, (tensor, asked) in enumerate(zip(tensors, request.inputs, strict=True))
+        for axis, name in asked.axes.items()
+        if tensor.shape[axis] in (0, 1)
+    }
+
+
+def _examples_for(request: Request, small: Mapping[tuple[int, int], str | None]) -> Iterator[_Example]:
+    """Examples that keep small axes dynamic: larger by name, larger alike (two names may be one dim), oblivious."""
+    tensors = [leaf for leaf in pytree.tree_leaves((request.args, request.kwargs)) if isinstance(leaf, torch.Tensor)]
+    taken = {size for tensor in tensors for size in tensor.shape}
+    unlike = (size for size in itertools.count(5) if size not in taken)  # so that no two dims are equal by chance
+    by_name = dict(zip(dict.fromkeys(small.values()), unlike, strict=False))
+    yield _enlarged(request, {place: by_name[name] for place, name in small.items()})
+    if len(by_name) > 1:
+        yield _enlarged(request, dict.fromkeys(small, next(unlike)))
+    yield _Example(request.args, request.kwargs, oblivious=True)
+
+
+def _enlarged(request: Request, sizes: Mapping[tuple[int, int], int]) -> _Example:
+    numbers = itertools.count()
+
+    def enlarge(tensor: torch.Tensor) -> torch.Tensor:
+        number = next(numbers)
+        for axis in range(tensor.ndim):
+            if size := sizes.get((number, axis)):
+                tensor = torch.cat([tensor.detach()] * size, axis) if tensor.shape[axis] else _zeros(tensor, axis, size)
+        return tensor
+
+    args, kwargs = pytree.tree_map_only(torch.Tensor, enlarge, (request.args, request.kwargs))
+    return _Example(args, kwargs)
+
+
+def _zeros(tensor: torch.Tensor, axis: int, size: int) -> torch.Tensor:
+    return tensor.new_zeros([*tensor.shape[:axis], size, *tensor.shape[axis + 1 :]])
+
+
+def _sizes_as_symbols(oblivious: bool) -> AbstractContextManager[Any]:
+    """Has torch keep dims of example size 0 and 1 symbolic, if asked.
+
+    There is no public switch. It is not the first choice because torch then guesses what a branch on the size does: a
+    TransformerEncoderLayer with batch 1 comes out with a batch of 1 in its results.
+    """
+    return symbolic_config.patch(backed_size_oblivious=True) if oblivious else nullcontext()  # type: ignore[attr-defined]
+
+
+def _are_dynamic(small: Mapping[tuple[int, int], str | None], tensors: list[_Tensor], program: ExportedProgram) -> bool:
+    """Whether the axes are symbols with a range beyond 0 to 2: torch gives that to one which it has in fact fixed."""
+    dims = [tensors[number].dim(axis) for number, axis in small]
+    ranges = (program.range_constraints.get(dim) for dim in dims if not isinstance(dim, int))
+    return not any(isinstance(dim, int) for dim in dims) and all(r is None or r.upper > 2 for r in ranges)
+
+
+# --- what became of the dims ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """A tensor among the graph's inputs: its name, what was asked of it, and its fake value."""
+
+    name: str
+    asked: TensorInput
+    value: torch.Tensor
+
+    def dim(self, axis: int) -> Any:
+        """The size: an int, or a sympy expression. A dim that torch fixed late is a SymInt of a constant."""
+        size: Any = self.value.shape[axis]
+        if isinstance(size, int):
+            return size
+        return int(size) if size.node.expr.is_number else size.node.expr
+
+
+def _tensors(request: Request, program: ExportedProgram) -> list[_Tensor]:
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    specs = [spec.arg for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
+    inputs = [nodes[arg.name] for arg in specs if not isinstance(arg, ConstantArgument)]
+    names = [*request.input_names, *(node.name for node in inputs[len(request.input_names) :])]
+    values = [(name, node.meta["val"]) for name, node in zip(names, inputs, strict=True)]
+    tensors = [(name, value) for name, value in values if isinstance(value, torch.Tensor)]
+    return [_Tensor(name, asked, value) for (name, value), asked in zip(tensors, request.inputs, strict=True)]
+
+
+def _symbol_names(tensors: list[_Tensor]) -> tuple[dict[str, str], list[str]]:
+    """The users' names by expression, the first where one has two, and a sentence for each name that lost."""
+    names: dict[str, str] = {}
+    clashes: dict[tuple[str, str], str] = {}
+    for tensor in tensors:
+        for axis, name in tensor.asked.axes.items():
+            dim = tensor.dim(axis)
+            if name is None or isinstance(dim, int):
+                continue
+            kept = names.setdefault(str(dim), name)
+            if kept != name:
+                clashes[kept, name] = f"The model makes the dims {kept!r} and {name!r} equal; both are called {kept!r}."
+    return names, list(clashes.values())
+
+
+def _specialised(tensors: list[_Tensor]) -> Iterator[Specialised]:
+    for tensor in tensors:
+        for axis, name in tensor.asked.axes.items():
+            size = tensor.dim(axis)
+            if isinstance(size, int):
+                yield Specialised(tensor.name, axis, name, size, _reason(tensor, axis, size))
+
+
+def _reason(tensor: _Tensor, axis: int, size: int) -> str:
+    """What fixed a dim, from the guard that torch's shape environment keeps of it."""
+    shape_env = getattr(getattr(tensor.value, "fake_mode", None), "shape_env", None)
+    parameter, bracket, rest = tensor.asked.path.partition("[")
+    source = f"L[{parameter!r}]{bracket}{rest}.size()[{axis}]"
+    symbol = getattr(shape_env, "source_to_var", {}).get(source)
+    for guard in getattr(shape_env, "guards", ()):
+        if symbol is not None and symbol in guard.expr.free_symbols and guard.expr.func.__name__ == "Equality":
+            left, right = guard.expr.args
+            condition = f"{left} == {right}".replace(str(symbol), f"shape[{axis}]")
+            return f"the model needs {condition} {guard.sloc}"
+    if size in (0, 1):
+        return f"torch.export fixes a dim whose example size is {size}, and the model does not run with another"
+    return f"the model's code fixes it to {size}"
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def _explanation(model: torch.nn.Module, error: Exception) -> str:
+    name, kind, text = type(model).__name__, type(error).__name__, str(error)
+    return f"torch.export could not capture {name}: {kind}: {_essence(text)}{_place(error)}; {_advice(text)}."
+
+
+def _essence(text: str) -> str:
+    """The lines of torch's message that say what is wrong, each without the explanations that follow."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no message"]
+    conflicts = [line[2:] for line in lines if line.startswith("- ")]
+    return ", ".join(line.partition(". ")[0].rstrip(".") for line in conflicts or lines[:1])
+
+
+def _advice(text: str) -> str:
+    if "data-dependent" in text:
+        return "write control flow that depends on values with torch.cond, or state what always holds with torch._check"
+    if _contradicts_dims(text):
+        return "change dynamic_shapes so, or give the dim a string as its name, which may come out static"
+    return "see that the model runs on these arguments without exporting it, then change this line"
+
+
+def _place(error: Exception) -> str:
+    """The last line of the user's own in the traceback."""
+    library, torch_home, own = (Path(sysconfig.get_path("stdlib")), Path(torch.__file__).parent, Path(__file__).parent)
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        in_library = path.is_relative_to(library) and "site-packages" not in path.parts
+        if path.is_file() and not in_library and not path.is_relative_to(torch_home) and not path.is_relative_to(own):
+            return f" ({frame.filename}:{frame.lineno}: {frame.line})"
+    return ""

@@ -1,0 +1,271 @@
+"""Nodes without a translation → nodes with one, node by node.
+
+The graph is never re-traced as a whole. A node that the table cannot say is traced alone, with its own fake inputs,
+through its decomposition, and the result is spliced in its place; equal calls are traced once.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+import torch.fx
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx import Graph, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.node import map_aggregate
+from torch.utils import _pytree as pytree
+
+from fx_onnx import metadata, symbols
+from fx_onnx.decompositions import DECOMPOSITIONS
+from fx_onnx.errors import UnsupportedOperatorError
+from fx_onnx.functionalize import AtenProgram, functional_graph, is_write
+from fx_onnx.table import Table
+
+aten = torch.ops.aten
+
+# Calls that say something to torch.export or the allocator and compute nothing.
+_EFFECTS = frozenset(
+    {
+        aten._assert_scalar.default, aten._assert_async.msg, aten._assert_async.default,
+        aten._assert_tensor_metadata.default, aten.sym_constrain_range.default,
+        aten.sym_constrain_range_for_size.default, torch._check, torch._check_is_size,
+    }
+)  # fmt: skip
+
+
+def meta_arguments(node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of an FX node with fake tensors and symbolic numbers in the place of nodes."""
+
+    def meta(argument: Any) -> Any:
+        return argument.meta.get("val", argument) if isinstance(argument, Node) else argument
+
+    return map_aggregate(node.args, meta), map_aggregate(dict(node.kwargs), meta)  # type: ignore[return-value]
+
+
+def is_symbolic(node: Node) -> bool:
+    """Whether the node computes a symbolic number, which is emitted when it is used, from its expression."""
+    return isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool))
+
+
+def is_effect(node: Node) -> bool:
+    """Whether the node computes nothing: an assertion or a hint to torch.export."""
+    return node.target in _EFFECTS or (isinstance(node.target, OpOverload) and "assert" in node.target.__name__)
+
+
+def decompose(program: AtenProgram, table: Table) -> AtenProgram:
+    """The program in operators that ``table`` translates; its graph is rewritten in place.
+
+    Raises:
+        UnsupportedOperatorError: some operators have neither a translation nor a decomposition; all are listed.
+    """
+    tracer = _Tracer(table, program.constants)
+    unsupported: dict[str, list[Node]] = {}
+    for node in list(program.graph.nodes):
+        if needs_decomposition(node, table):
+            _replace(node, tracer, unsupported, ())
+    if unsupported:
+        raise UnsupportedOperatorError(_describe(unsupported))
+    return program
+
+
+def needs_decomposition(node: Node, table: Table) -> bool:
+    """Whether an FX node calls something that the table cannot say."""
+    if node.op != "call_function" or (node.target not in table and (is_symbolic(node) or is_effect(node))):
+        return False
+    if node.target is operator.getitem:
+        return False
+    return table.find(node.target, *meta_arguments(node)) is None
+
+
+@dataclass
+class _Tracer:
+    """Traces decompositions, each distinct call once."""
+
+    table: Table
+    constants: dict[str, torch.Tensor]
+    memo: dict[Any, Graph] = field(default_factory=dict)
+
+    def trace(self, node: Node, unsupported: dict[str, list[Node]], ancestors: tuple[Any, ...]) -> Graph | None:
+        """The graph that the call decomposes to, all of whose nodes the table says; None if it cannot be decomposed."""
+        leaves, spec = pytree.tree_flatten((node.args, dict(node.kwargs)))
+        inputs = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node)))
+        key = (node.target, spec, tuple(_signature(leaf, inputs) for leaf in leaves))
+        if key in self.memo:
+            return self.memo[key]
+        found = decomposition(node.target)
+        if found is None or ancestors.count(node.target) > 2:
+            unsupported.setdefault(str(node.target), []).append(node)
+            return None
+        graph = self._trace(found, leaves, spec, inputs)
+        _mark(graph, node)
+        for inner in list(graph.nodes):
+            if needs_decomposition(inner, self.table):
+                _replace(inner, self, unsupported, (*ancestors, node.target), graph)
+        if not any(_makes_symbols(inner) for inner in graph.nodes):
+            self.memo[key] = graph
+        return graph
+
+    def _trace(self, found: Decomposition, leaves: list[Any], spec: Any, inputs: list[Node]) -> Graph:
+        places = [inputs.index(leaf) if isinstance(leaf, Node) else None for leaf in leaves]
+
+        def call(*values: Any) -> Any:
+            bound = [leaf if i is None else values[i] for leaf, i in zip(leaves, places, strict=True)]
+            args, kwargs = pytree.tree_unflatten(bound, spec)
+            return found.function(*args, **kwargs)
+
+        values = [n.meta["val"] for n in inputs]
+        with _fake_mode(values), torch.no_grad():
+            module = make_fx(call, tracing_mode="real", pre_dispatch=found.keeps_composites)(*values)
+        graph: Graph = module.graph
+        if any(n.op == "call_function" and is_write(n.target) for n in graph.nodes):
+            graph = functional_graph(graph)
+        graph.eliminate_dead_code()
+        for inner in graph.find_nodes(op="get_attr"):
+            name = f"constant_tensor_{len(self.constants)}"
+            self.constants[name] = getattr(module, inner.target)
+            inner.target = name
+        return graph
+
+
+class Decomposition(NamedTuple):
+    """A function with an operator's parameters; whether its trace keeps operators such as linear and matmul whole.
+
+    An operator that torch itself composes (CompositeImplicitAutograd) is only taken apart where none is kept.
+    """
+
+    function: Callable[..., Any]
+    keeps_composites: bool
+
+
+@functools.cache
+def decomposition(target: Any) -> Decomposition | None:
+    """How ``target`` is said in simpler operators: our way, or else PyTorch's own; None where there is none."""
+    if (ours := DECOMPOSITIONS.get(target)) is not None:
+        return Decomposition(ours, True)
+    if not isinstance(target, OpOverload):
+        return None
+    if torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd"):
+        return Decomposition(target, False)
+    function = _torch_decompositions().get(target)
+    return None if function is None else Decomposition(function, True)
+
+
+@functools.cache
+def _torch_decompositions() -> Mapping[Any, Callable[..., Any]]:
+    """PyTorch's decompositions: the public table of torch.export over the larger private one, which no name exports."""
+    from torch._decomp import global_decomposition_table
+
+    everything = global_decomposition_table["post_autograd"]
+    return {**everything, **dict(torch.export.default_decompositions().items())}
+
+
+def _fake_mode(values: list[Any]) -> Any:
+    """The mode in which a decomposition makes new tensors: that of its arguments, or a new one."""
+    return next((v.fake_mode for v in values if isinstance(v, FakeTensor)), None) or FakeTensorMode()
+
+
+def _signature(leaf: Any, inputs: list[Node]) -> Any:
+    """What of an argument decides the trace: of a tensor its dtype, sizes and strides."""
+    if not isinstance(leaf, Node):
+        return (type(leaf), leaf if leaf.__hash__ is not None else repr(leaf))
+    value = leaf.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        sizes = tuple(s if isinstance(s, int) else symbols.expression(s) for s in (*value.shape, *value.stride()))
+        return inputs.index(leaf), value.dtype, sizes
+    return inputs.index(leaf), symbols.expression(value) if isinstance(value, symbols.SymbolicNumber) else repr(value)
+
+
+def _makes_symbols(node: Node) -> bool:
+    """Whether the node brings new data-dependent sizes into being, which two calls must not share."""
+    return bool(node.meta.get("unbacked_bindings"))
+
+
+def _mark(graph: Graph, source: Node) -> None:
+    """Gives every node of a traced graph the module stack and source line of the call it comes from."""
+    kept = {key: source.meta[key] for key in ("nn_module_stack", "stack_trace") if key in source.meta}
+    for node in graph.nodes:
+        for key in ("nn_module_stack", "stack_trace"):
+            node.meta.pop(key, None)
+        node.meta.update(kept)
+
+
+def _replace(
+    node: Node,
+    tracer: _Tracer,
+    unsupported: dict[str, list[Node]],
+    ancestors: tuple[Any, ...],
+    graph: Graph | None = None,
+) -> None:
+    """Puts what the node decomposes to in its place."""
+    traced = tracer.trace(node, unsupported, ancestors)
+    if traced is None:
+        return
+    graph = node.graph if graph is None else graph
+    inputs = list(dict.fromkeys(a for a in pytree.tree_leaves((node.args, dict(node.kwargs))) if isinstance(a, Node)))
+    env: dict[Node, Any] = {}
+    source = {
+        metadata.SOURCE_NAME: node.meta.get(metadata.SOURCE_NAME, node.name),
+        metadata.SOURCE_TEXT: node.meta.get(metadata.SOURCE_TEXT) or str(node.format_node()),
+        metadata.SOURCE_TARGET: node.meta.get(metadata.SOURCE_TARGET) or str(node.target),
+    }
+    stack = {key: node.meta[key] for key in ("nn_module_stack", "stack_trace") if key in node.meta}
+    with graph.inserting_before(node):
+        placeholders = iter(inputs)
+        for inner in traced.nodes:
+            if inner.op == "placeholder":
+                env[inner] = next(placeholders)
+            elif inner.op == "output":
+                results = map_aggregate(inner.args[0], lambda a: env.get(a, a) if isinstance(a, Node) else a)
+            else:
+                env[inner] = graph.node_copy(inner, env.__getitem__)
+                env[inner].meta = {**inner.meta, **stack, **source}
+    _use_instead(graph, node, results, set(env.values()) - set(inputs))
+
+
+def _use_instead(graph: Graph, node: Node, results: Any, made: set[Node]) -> None:
+    """Lets the users of ``node`` use ``results``; each result takes over the name of what it stands for."""
+    if isinstance(node.meta.get("val"), torch.Tensor):
+        pairs = [(node, results[0] if isinstance(results, (list, tuple)) else results)]
+    else:
+        pairs = [(user, results[user.args[1]]) for user in list(node.users)]  # type: ignore[index]
+    for old, new in pairs:
+        old.replace_all_uses_with(new)
+        if old is not node:
+            graph.erase_node(old)
+        if isinstance(new, Node) and new in made:
+            made.discard(new)
+            new.name = old.name
+            new.meta = {**new.meta, metadata.SOURCE_NAME: old.name}
+    graph.erase_node(node)
+
+
+def _describe(unsupported: dict[str, list[Node]]) -> str:
+    """All operators without a translation, each with its count, its first source line and what to do."""
+    lines = []
+    for target, nodes in sorted(unsupported.items()):
+        where = source_line(nodes[0])
+        lines.append(
+            f"  {target}: {len(nodes)} call{'s' * (len(nodes) > 1)}" + (f", first at {where}" if where else "")
+        )
+    return (
+        "These operators have neither a translation nor a decomposition; give each a translation in "
+        "custom_translation_table or write the model without it:\n" + "\n".join(lines)
+    )
+
+
+def source_line(node: Node) -> str:
+    """``file:line: code`` of the last frame of the user's code that made the node; empty where torch kept none."""
+    frames = [f.strip() for f in (node.meta.get("stack_trace") or "").split("File ") if f.strip()]
+    own = [f for f in frames if "site-packages/torch/" not in f]
+    if not frames:
+        return ""
+    place, _, code = (own or frames)[-1].partition("\n")
+    path, _, rest = place.partition(", line ")
+    number = rest.partition(",")[0]
+    return f"{path.strip(chr(34))}:{number}: {code.strip()}"

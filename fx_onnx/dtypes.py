@@ -1,0 +1,97 @@
+"""Which torch dtype is which ONNX element type, and what kind of number each one is."""
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+import torch
+from onnx_ir import DataType, tensor_adapters
+
+from fx_onnx.errors import ArgumentError
+
+__all__ = [
+    "DataType",
+    "is_complex",
+    "is_float",
+    "is_float8",
+    "is_integer",
+    "is_signed",
+    "is_unsigned",
+    "onnx_dtype",
+    "torch_dtype",
+]
+
+
+def _pairs() -> Iterator[tuple[torch.dtype, DataType]]:
+    for element_type in DataType:
+        try:
+            yield tensor_adapters.to_torch_dtype(element_type), element_type
+        except (TypeError, ValueError):  # torch has no such dtype: strings, 4 and 6 bits
+            continue
+
+
+_TO_ONNX: dict[torch.dtype, DataType] = dict(_pairs())
+_TO_TORCH: dict[DataType, torch.dtype] = {onnx: torch for torch, onnx in _TO_ONNX.items()}
+
+_FLOAT8 = frozenset(kind for kind in DataType if kind.name.startswith("FLOAT8"))
+_FLOATS = frozenset(kind for kind in DataType if "FLOAT" in kind.name or kind is DataType.DOUBLE)
+_SIGNED_INTEGERS = frozenset(kind for kind in DataType if kind.name.startswith("INT"))
+_UNSIGNED_INTEGERS = frozenset(kind for kind in DataType if kind.name.startswith("UINT"))
+_COMPLEX = frozenset({DataType.COMPLEX64, DataType.COMPLEX128})
+
+
+def onnx_dtype(dtype: torch.dtype) -> DataType:
+    """The ONNX element type of a torch dtype.
+
+    Raises:
+        ArgumentError: ONNX has no such element type (quantised dtypes, complex32, packed 4-bit floats).
+    """
+    found = _TO_ONNX.get(dtype)
+    if found is None:
+        raise ArgumentError(f"ONNX has no element type for {dtype}; cast such tensors to one of {_names(_TO_ONNX)}.")
+    return found
+
+
+def torch_dtype(dtype: DataType) -> torch.dtype:
+    """The torch dtype of an ONNX element type.
+
+    Raises:
+        ArgumentError: torch has no such dtype (strings, 4-bit and 6-bit numbers).
+    """
+    found = _TO_TORCH.get(dtype)
+    if found is None:
+        raise ArgumentError(f"torch has no dtype for the ONNX element type {dtype.name}.")
+    return found
+
+
+def is_float(dtype: DataType) -> bool:
+    """Any real floating-point type, from 4 bits to 64, bfloat16 and float8 among them."""
+    return dtype in _FLOATS
+
+
+def is_float8(dtype: DataType) -> bool:
+    """Any of the 8-bit floating-point types; ONNX computes nothing in them, it only casts."""
+    return dtype in _FLOAT8
+
+
+def is_integer(dtype: DataType) -> bool:
+    """Any integer type, signed or not; a boolean is not an integer in ONNX."""
+    return dtype in _SIGNED_INTEGERS or dtype in _UNSIGNED_INTEGERS
+
+
+def is_signed(dtype: DataType) -> bool:
+    """Whether negative numbers can be represented: signed integers, floats and complex numbers."""
+    return dtype in _SIGNED_INTEGERS or dtype in _FLOATS or dtype in _COMPLEX
+
+
+def is_unsigned(dtype: DataType) -> bool:
+    """Whether it is an unsigned integer type."""
+    return dtype in _UNSIGNED_INTEGERS
+
+
+def is_complex(dtype: DataType) -> bool:
+    """Whether it is one of ONNX's two complex types, which almost no ONNX operator takes."""
+    return dtype in _COMPLEX
+
+
+def _names(dtypes: dict[torch.dtype, ir.DataType]) -> str:
+    return ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))

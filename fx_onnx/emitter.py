@@ -1,0 +1,443 @@
+"""The emitter: the only place that creates ONNX nodes.
+
+``op.CamelCase(...)`` emits one ONNX node; ``op.snake_case(...)`` helps to write translations and emits what it needs.
+A translation gets one as its first parameter. It is onnxscript's ``BuilderBase`` with its hooks overridden, so functions
+written with onnxscript can be called from it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from onnx_ir import DataType, Value
+from onnxscript import BuilderBase, BuilderFeature
+
+from fx_onnx import dtypes, promotion, symbols
+from fx_onnx.schemas import OperatorSchema, operator_schema, tensor_type
+from fx_onnx.symbols import Size, SymbolTable
+
+# What a translation may take for a tensor: an ONNX value, or a number that becomes a constant.
+Scalar = bool | int | float | torch.SymInt | torch.SymFloat | torch.SymBool
+Operand = Value | Scalar
+
+_NUMBER_DTYPES = {bool: DataType.BOOL, int: DataType.INT64, float: DataType.FLOAT}
+# The key under which a value keeps its sizes, in torch's own terms (ints and SymInts).
+_SIZES = "sizes"
+
+
+class Constants:
+    """The constants of one model, deduplicated by dtype, shape and bytes (so 0.0 and -0.0 stay two)."""
+
+    def __init__(self, graph: ir.Graph) -> None:
+        self._graph = graph
+        self._known: dict[tuple[DataType, tuple[int, ...], bytes], Value] = {}
+
+    def get(self, array: np.ndarray[Any, Any], dtype: DataType) -> Value:
+        """The initializer of the root graph that holds ``array``."""
+        key = (dtype, array.shape, array.tobytes())
+        value = self._known.get(key)
+        if value is None:
+            name = f"constant_{len(self._known)}"
+            tensor = ir.Tensor(array, dtype=dtype, name=name)
+            value = Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(dtype), const_value=tensor)
+            value.meta[_SIZES] = array.shape
+            self._graph.register_initializer(value)
+            self._known[key] = value
+        return value
+
+
+class Emitter(BuilderBase):
+    """Creates the ONNX nodes of one graph.
+
+    Attributes:
+        opset: the version of the default ONNX domain.
+        out: what the FX node under translation gives: its fake tensors and symbolic numbers, flattened.
+    """
+
+    def __init__(self, graph: ir.Graph, opset: int, symbol_table: SymbolTable, parent: Emitter | None = None) -> None:
+        super().__init__(
+            features=BuilderFeature.SCHEMA_PARTITION
+            | BuilderFeature.CAST_INPUTS
+            | BuilderFeature.CAST_ATTRIBUTES
+            | BuilderFeature.INFER_SHAPES
+        )
+        self.graph = graph
+        self.opset = opset
+        self.symbols = symbol_table
+        self.out: tuple[Any, ...] = ()
+        self.root: Emitter = self if parent is None else parent.root
+        self._constants: Constants = Constants(graph) if parent is None else parent._constants
+        self.functions: dict[ir.OperatorIdentifier, ir.Function] = {} if parent is None else parent.functions
+        self._scope_name = ""
+        self._scope_metadata: dict[str, str] = {}
+        self._scope_count: dict[str, int] = {}
+
+    def enter(self, name: str, metadata: dict[str, str], out: tuple[Any, ...]) -> None:
+        """Begins an FX node: what is emitted from now on is named after it and bears its metadata."""
+        self._scope_name, self._scope_metadata, self.out = name, metadata, out
+
+    # ---------------------------------------------------------------- one ONNX node
+
+    def __getattr__(self, op_type: str) -> Callable[..., Any]:
+        """``op.Add(a, b)`` emits one Add node; ``outputs=n`` asks for a number of outputs beyond the required ones.
+
+        Inputs are values, numbers or lists of numbers; an attribute that is None is left out. Gives one value, or a
+        tuple where the operator has several outputs.
+        """
+        if not op_type[0].isupper():
+            raise AttributeError(f"the emitter has no helper {op_type!r}")
+        return functools.partial(self.emit, op_type)
+
+    def emit(self, op_type: str, *inputs: Any, domain: str = "", outputs: int | None = None, **attributes: Any) -> Any:
+        """Emits one node of any domain; ``op.CamelCase`` is this for the default domain."""
+        version = self.opset if not domain else None
+        if outputs is None:
+            schema = self._get_schema(op_type, domain, version)
+            outputs = max(1, schema.required_outputs) if schema is not None else 1
+        return self.call_op(op_type, inputs, attributes, domain=domain, version=version, outputs=outputs)
+
+    def call(self, function: ir.Function, *inputs: Any, outputs: int | None = None, **attributes: Any) -> Any:
+        """Emits a call of a model-local function, which becomes part of the model."""
+        self.functions[function.identifier()] = function
+        for domain, version in function.opset_imports.items():
+            self._record_opset(domain, version)
+        count = len(function.outputs) if outputs is None else outputs
+        self._record_opset(function.domain, 1)
+        return self.emit(function.name, *inputs, domain=function.domain, outputs=count, **attributes)
+
+    # ---------------------------------------------------------------- hooks of BuilderBase
+
+    def _get_schema(self, op_type: str, domain: str, version: int | None) -> OperatorSchema | None:  # type: ignore[override]
+        if domain:
+            return None
+        schema = operator_schema(op_type, version or self.opset)
+        if schema is None:
+            raise TypeError(f"ONNX opset {version or self.opset} has no operator {op_type}")
+        return schema
+
+    def _partition_inputs_attributes(  # type: ignore[override]
+        self, schema: OperatorSchema | None, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[Sequence[Any], dict[str, Any]]:
+        """Inputs may be given by name; what is neither an input nor an attribute of the operator is refused."""
+        attributes = {name: value for name, value in kwargs.items() if value is not None}
+        if schema is None:
+            return args, attributes
+        named = attributes.keys() - schema.attributes.keys()
+        if named:
+            inputs = list(args)
+            for parameter in schema.inputs[len(inputs) :]:
+                inputs.append(attributes.pop(parameter.name, None) if parameter.name in named else None)
+            args = inputs
+            if unknown := attributes.keys() - schema.attributes.keys():
+                raise TypeError(f"ONNX {schema.name} of opset {self.opset} has no attribute {sorted(unknown)[0]!r}")
+        if missing := schema.required_attributes - attributes.keys():
+            raise TypeError(f"ONNX {schema.name} needs the attribute {sorted(missing)[0]!r}")
+        while len(args) and args[-1] is None:
+            args = args[:-1]
+        return args, attributes
+
+    def _cast_inputs(self, schema: OperatorSchema | None, inputs: Sequence[Any]) -> Sequence[Value | None]:  # type: ignore[override]
+        """Numbers become constants of the dtype that the other inputs bind to their type variable."""
+        if schema is None or all(x is None or isinstance(x, Value) for x in inputs):
+            return [self._input_to_value(x, None) for x in inputs] if schema is None else list(inputs)
+        formals = [_formal(schema, i) for i in range(len(inputs))]
+        bound = {f.type: x.dtype for f, x in zip(formals, inputs, strict=True) if isinstance(x, Value)}
+        return [
+            self._input_to_value(x, tensor_type(f.type) or (bound.get(f.type) if f.homogeneous else None))
+            for f, x in zip(formals, inputs, strict=True)
+        ]
+
+    def _input_to_value(self, value: Any, dtype: DataType | None) -> Value | None:
+        if value is None or isinstance(value, Value):
+            return value
+        if isinstance(value, symbols.SymbolicNumber):
+            scalar = self.symbols.value(self, value, rank=0)
+            return scalar if dtype is None else self.cast(scalar, dtype)
+        return self.constant(value, dtype)
+
+    def _promote_constant(self, value: Any, dtype: DataType | None) -> Value:
+        return self.constant(value, dtype)
+
+    def _cast_attributes(self, schema: OperatorSchema | None, attributes: dict[str, Any]) -> dict[str, ir.Attr]:  # type: ignore[override]
+        kinds = schema.attributes if schema is not None else {}
+        return {
+            name: ir.convenience.convert_attribute(name, _plain(value), kinds.get(name))
+            for name, value in attributes.items()
+        }
+
+    def _adapt_outputs(self, outputs: int | Sequence[str | Value], op_type: str) -> Sequence[Value]:
+        if not isinstance(outputs, int):
+            return super()._adapt_outputs(outputs, op_type) or ()
+        return [Value(name=self._fresh_name(op_type)) for _ in range(outputs)]
+
+    def _fresh_name(self, op_type: str) -> str:
+        """``fx_name.OnnxOp_n``: n counts within the FX node."""
+        count = self._scope_count.get(self._scope_name, 0)
+        self._scope_count[self._scope_name] = count + 1
+        return f"{self._scope_name}.{op_type}_{count}" if self._scope_name else f"{op_type}_{count}"
+
+    def _annotate_node(self, node: ir.Node) -> None:
+        node.name = node.outputs[0].name if node.outputs else None
+        node.metadata_props.update(self._scope_metadata)
+
+    def _add_node(self, node: ir.Node) -> None:
+        self.graph.append(node)
+
+    def _add_initializer(self, value: Value) -> None:
+        self.root.graph.register_initializer(value)
+
+    def _record_opset(self, domain: str, version: int | None) -> None:
+        if domain:
+            self.root.graph.opset_imports.setdefault(domain, version or 1)
+
+    def _infer_shapes(self, node: ir.Node) -> None:
+        """The dtypes of the outputs, from the operator's type variables or its ``to``/``dtype`` attribute."""
+        if node.domain:
+            return
+        schema = operator_schema(node.op_type, self.opset)
+        if schema is None:
+            return
+        bound = {
+            _formal(schema, i).type: x.dtype for i, x in enumerate(node.inputs) if x is not None and x.dtype is not None
+        }
+        named = node.attributes.get("to") or node.attributes.get("dtype") or node.attributes.get("output_dtype")
+        for index, output in enumerate(node.outputs):
+            formal = schema.outputs[min(index, len(schema.outputs) - 1)]
+            dtype = tensor_type(formal.type) or bound.get(formal.type)
+            if named is not None and named.type == ir.AttributeType.INT and (dtype is None or node.op_type == "Cast"):
+                dtype = DataType(named.as_int()) if named.as_int() else dtype
+            if dtype is None:
+                dtype = _dtype_by_value(node)
+            if dtype is not None:
+                output.type = ir.TensorType(dtype)
+
+    # ---------------------------------------------------------------- facts about values
+
+    def sizes(self, value: Value) -> tuple[Size, ...]:
+        """The sizes of a value in torch's terms: ints and SymInts. Known of FX results and of what helpers made."""
+        found: tuple[Size, ...] | None = value.meta.get(_SIZES)
+        if found is None:
+            raise LookupError(f"the sizes of the intermediate value {value.name} are not known")
+        return found
+
+    def rank(self, value: Value) -> int:
+        """The number of dimensions, where it is known (see ``sizes``)."""
+        return len(self.sizes(value))
+
+    def with_sizes(self, value: Value, sizes: Sequence[Size]) -> Value:
+        """Says which sizes an intermediate value has, for the helpers that come after."""
+        value.meta[_SIZES] = tuple(map(symbols.static, sizes))
+        return value
+
+    @property
+    def out_dtype(self) -> DataType:
+        """The ONNX dtype of the (first) result of the FX node under translation."""
+        return dtypes.onnx_dtype(self.out[0].dtype)
+
+    @property
+    def out_sizes(self) -> tuple[Size, ...]:
+        """The sizes of the (first) result of the FX node under translation."""
+        return tuple(map(symbols.static, self.out[0].shape))
+
+    # ---------------------------------------------------------------- constants and casts
+
+    def constant(self, value: Any, dtype: DataType | torch.dtype | None = None) -> Value:
+        """A constant (an initializer of the root graph) from a number, nested lists of numbers or a NumPy array.
+
+        Without a dtype: INT64 for ints, FLOAT for floats, BOOL for bools, the array's own for arrays.
+        """
+        if isinstance(dtype, torch.dtype):
+            dtype = dtypes.onnx_dtype(dtype)
+        if isinstance(value, (list, tuple)) and any(isinstance(x, torch.SymInt) for x in value):
+            return self.shape(value)
+        if dtype is None:
+            dtype = DataType.from_numpy(value.dtype) if isinstance(value, np.ndarray) else _dtype_of_number(value)
+        if dtypes.is_integer(dtype) and not isinstance(value, np.ndarray):
+            _refuse_fractions(value)
+        return self._constants.get(np.asarray(value, dtype=dtype.numpy()), dtype)
+
+    def cast(self, value: Operand, dtype: DataType | torch.dtype) -> Value:
+        """The value in another dtype: nothing where it has it already; a number becomes a constant."""
+        target = dtypes.onnx_dtype(dtype) if isinstance(dtype, torch.dtype) else dtype
+        if isinstance(value, symbols.SymbolicNumber):
+            value = self.symbols.value(self, value, rank=0)
+        if not isinstance(value, Value):
+            if target == DataType.BOOL or dtypes.is_integer(target):
+                value = bool(value) if target == DataType.BOOL else int(value)
+            return self.constant(value, target)
+        if value.dtype == target:
+            return value
+        result: Value = self.Cast(value, to=target)
+        return self._same_sizes(result, value)
+
+    def promote(self, *operands: Operand, dtype: torch.dtype | None = None) -> tuple[Value, ...]:
+        """The operands in the dtype in which torch would compute with them (its type promotion), or in ``dtype``."""
+        if dtype is None:
+            dtype = self.result_type(*operands)
+        return tuple(self.cast(x, dtype) for x in operands)
+
+    def result_type(self, *operands: Operand) -> torch.dtype:
+        """``torch.result_type`` of values and numbers."""
+        return promotion.result_type(
+            (dtypes.torch_dtype(_known_dtype(x)), self.rank(x))
+            if isinstance(x, Value)
+            else (promotion.number_dtype(x), None)
+            for x in operands
+        )
+
+    # ---------------------------------------------------------------- shapes
+
+    def shape(self, sizes: Sequence[Size]) -> Value:
+        """A 1-D INT64 value of sizes; runs of known sizes are constants, symbolic ones are read once per graph."""
+        sizes = [symbols.static(size) for size in sizes]
+        if all(isinstance(size, int) for size in sizes):
+            return self.constant(list(sizes), DataType.INT64)
+        parts: list[Value | list[int]] = []
+        for size in sizes:
+            if not isinstance(size, int):
+                parts.append(self.symbols.value(self, size))
+            elif parts and isinstance(parts[-1], list):
+                parts[-1].append(size)
+            else:
+                parts.append([size])
+        if len(parts) == 1:
+            return parts[0] if isinstance(parts[0], Value) else self.constant(parts[0])
+        return self.with_sizes(self.Concat(*parts, axis=0), (len(sizes),))
+
+    def scalar(self, number: Scalar, dtype: DataType | torch.dtype) -> Value:
+        """A number, symbolic or not, as a 0-d value of ``dtype``."""
+        return self.cast(number, dtype)
+
+    def reshape(self, value: Value, sizes: Sequence[Size]) -> Value:
+        """The value in new sizes, whose product is known to be right; a constant shape wherever ONNX can say it."""
+        sizes = [symbols.static(size) for size in sizes]
+        old: tuple[Size, ...] | None = value.meta.get(_SIZES)
+        if old is not None and len(old) == len(sizes) and all(map(symbols.same_size, old, sizes)):
+            return value
+        target = _constant_shape(old, sizes)
+        if target is None:
+            return self.with_sizes(self.Reshape(value, self.shape(sizes), allowzero=_allow_zero(sizes)), sizes)
+        return self.with_sizes(self.Reshape(value, target, allowzero=_allow_zero(sizes)), sizes)
+
+    def expand(self, value: Value, sizes: Sequence[Size]) -> Value:
+        """The value broadcast to ``sizes``."""
+        sizes = [symbols.static(size) for size in sizes]
+        old: tuple[Size, ...] | None = value.meta.get(_SIZES)
+        if old is not None and len(old) == len(sizes) and all(map(symbols.same_size, old, sizes)):
+            return value
+        return self.with_sizes(self.Expand(value, self.shape(sizes)), sizes)
+
+    def transpose(self, value: Value, perm: Sequence[int]) -> Value:
+        """The value with axis ``perm[i]`` at place ``i``."""
+        perm = [axis % len(perm) for axis in perm] if perm else []
+        if list(perm) == list(range(len(perm))):
+            return value
+        result: Value = self.Transpose(value, perm=perm)
+        old = value.meta.get(_SIZES)
+        return result if old is None else self.with_sizes(result, [old[axis] for axis in perm])
+
+    def unsqueeze(self, value: Value, *axes: int) -> Value:
+        """The value with axes of size 1 at ``axes`` of the result (Source: ONNX Unsqueeze)."""
+        if not axes:
+            return value
+        result: Value = self.Unsqueeze(value, list(axes))
+        old = value.meta.get(_SIZES)
+        if old is None:
+            return result
+        rank, rest = len(old) + len(axes), iter(old)
+        places = {axis % rank for axis in axes}
+        return self.with_sizes(result, [1 if i in places else next(rest) for i in range(rank)])
+
+    def squeeze(self, value: Value, *axes: int) -> Value:
+        """The value without the axes ``axes``, each of size 1."""
+        if not axes:
+            return value
+        result: Value = self.Squeeze(value, list(axes))
+        old = value.meta.get(_SIZES)
+        if old is None:
+            return result
+        places = {axis % len(old) for axis in axes}
+        return self.with_sizes(result, [size for i, size in enumerate(old) if i not in places])
+
+    def _same_sizes(self, value: Value, like: Value) -> Value:
+        old = like.meta.get(_SIZES)
+        return value if old is None else self.with_sizes(value, old)
+
+
+def _formal(schema: OperatorSchema, index: int) -> Any:
+    if index < len(schema.inputs):
+        return schema.inputs[index]
+    if schema.inputs and schema.inputs[-1].variadic:
+        return schema.inputs[-1]
+    raise TypeError(f"ONNX {schema.name} takes {len(schema.inputs)} inputs at most")
+
+
+def _plain(value: Any) -> Any:
+    """An attribute's value without torch's types: a dtype as ONNX's number, a symbolic number only if it is constant."""
+    if isinstance(value, torch.dtype):
+        return int(dtypes.onnx_dtype(value))
+    if isinstance(value, (bool, DataType)):
+        return int(value)
+    if isinstance(value, symbols.SymbolicNumber):
+        value = symbols.static(value)
+        if isinstance(value, symbols.SymbolicNumber):
+            raise TypeError(f"an ONNX attribute must be constant, but the size {value} is not")
+    if isinstance(value, (list, tuple)):
+        return [_plain(x) for x in value]
+    return value
+
+
+def _known_dtype(value: Value) -> DataType:
+    if value.dtype is None:
+        raise LookupError(f"the dtype of the intermediate value {value.name} is not known")
+    return value.dtype
+
+
+def _dtype_of_number(value: Any) -> DataType:
+    while isinstance(value, (list, tuple)):
+        value = value[0] if value else 0
+    return _NUMBER_DTYPES[type(value)]
+
+
+def _refuse_fractions(value: Any) -> None:
+    if isinstance(value, float) and not value.is_integer():
+        raise TypeError(f"the number {value} cannot be a constant of an integer dtype: promote the operands first")
+
+
+def _dtype_by_value(node: ir.Node) -> DataType | None:
+    """The dtype of Constant and ConstantOfShape, which is that of their ``value`` attribute."""
+    attribute = node.attributes.get("value")
+    if attribute is not None and attribute.type == ir.AttributeType.TENSOR:
+        return attribute.as_tensor().dtype
+    return DataType.FLOAT if node.op_type == "ConstantOfShape" else None
+
+
+def _allow_zero(sizes: Sequence[Size]) -> int | None:
+    """Reshape reads 0 as "copy this dim" unless told otherwise: told only where a size is really 0."""
+    return 1 if any(isinstance(size, int) and size == 0 for size in sizes) else None
+
+
+def _constant_shape(old: Sequence[Size] | None, sizes: Sequence[Size]) -> list[int] | None:
+    """The shape input of a Reshape as constants, with -1 and 0 for what the runtime can work out; None if it cannot.
+
+    Only the sizes that stay in their place are 0 (copied), and one other symbolic size may be -1. A literal 0 excludes
+    both: -1 cannot be worked out of an empty tensor.
+    """
+    if all(isinstance(size, int) for size in sizes):
+        return list(sizes)  # type: ignore[arg-type]
+    if any(isinstance(size, int) and size == 0 for size in sizes):
+        return None
+    unknown = [i for i, size in enumerate(sizes) if not isinstance(size, int)]
+    if len(unknown) == 1:
+        return [-1 if i in unknown else size for i, size in enumerate(sizes)]  # type: ignore[misc]
+    if old is None:
+        return None
+    copied = {i for i in unknown if i < len(old) and symbols.same_size(old[i], sizes[i])}
+    if len(unknown) - len(copied) > 1:
+        return None
+    return [0 if i in copied else -1 if i in unknown else size for i, size in enumerate(sizes)]  # type: ignore[misc]

@@ -1,0 +1,306 @@
+"""In-place and view writes → pure values.
+
+What torch.export returns is not functional: ``relu_``, ``copy_`` into a slice, a counter that adds to a buffer. Its fake
+tensors share storages exactly where the real tensors would, so aliasing is known exactly. A write becomes its functional
+operator; the new value is scattered back along the chain of views to the owner of the storage, and later readers of any
+alias are derived from the owner anew.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+from torch._ops import OpOverload
+from torch.export.graph_signature import InputKind, OutputKind, OutputSpec, TensorArgument
+from torch.fx import Graph, Node
+from torch.fx.node import map_aggregate
+
+from fx_onnx.errors import MutationError
+from fx_onnx.views import scatter_back
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class AtenProgram:
+    """An ExportedProgram together with a graph of our own, which the stages after capture may rewrite.
+
+    Attributes:
+        exported_program: what was captured; never changed.
+        graph: the FX graph; placeholders and user outputs are those of the ExportedProgram, in order, followed by the
+            outputs of ``mutations``.
+        mutations: an output specification for each buffer and input that the program writes to.
+        constants: tensors that ``get_attr`` nodes of ``graph`` name.
+    """
+
+    exported_program: torch.export.ExportedProgram
+    graph: torch.fx.Graph
+    mutations: tuple[OutputSpec, ...]
+    constants: dict[str, Any]
+
+
+def functionalize(exported_program: torch.export.ExportedProgram) -> AtenProgram:
+    """The program without writes; what it wrote to buffers and inputs becomes outputs after the user's.
+
+    Raises:
+        MutationError: a write goes through a view that has no inverse.
+    """
+    signature = exported_program.graph_signature
+    rewriter = _Rewriter(exported_program.graph)
+    graph, written = rewriter.run()
+    kinds = {spec.arg.name: spec for spec in signature.input_specs if isinstance(spec.arg, TensorArgument)}
+    mutations = []
+    for placeholder, value in written.items():
+        spec = kinds[placeholder.name]
+        kind = OutputKind.USER_INPUT_MUTATION if spec.kind == InputKind.USER_INPUT else OutputKind.BUFFER_MUTATION
+        target = spec.target if spec.kind != InputKind.USER_INPUT else placeholder.name
+        mutations.append(OutputSpec(kind, TensorArgument(name=value.name), target))
+    return AtenProgram(exported_program, graph, tuple(mutations), {})
+
+
+def functional_graph(graph: Graph) -> Graph:
+    """A graph without writes that returns what ``graph`` returns; writes to its placeholders are lost."""
+    new, mutated = _Rewriter(graph).run()
+    (output,) = new.find_nodes(op="output")
+    results = output.args[0][: len(output.args[0]) - len(mutated)]
+    (old_output,) = graph.find_nodes(op="output")
+    output.args = (results if isinstance(old_output.args[0], (list, tuple)) else results[0],)
+    return new
+
+
+def is_write(target: Any) -> bool:
+    """Whether an FX node target writes values to one of its arguments (``squeeze_`` and such write only its shape)."""
+    return isinstance(target, OpOverload) and target._schema.is_mutable and torch.Tag.inplace_view not in target.tags
+
+
+class _Rewriter:
+    """One pass over a graph that copies it; only nodes on storages that are written get more than a copy.
+
+    Attributes:
+        env: captured node -> new node with its value, as of when it was last computed.
+        owner: storage -> the captured node that made it.
+        parent: captured node -> the node whose view (or other name) it is.
+        version: storage -> how often it was written so far; ``seen`` is the version that ``env[node]`` reads.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.old, self.new = graph, Graph()
+        self.written = {s for node in _all_nodes(graph) for n in _written_arguments(node) for s in _storages(n)}
+        self.env: dict[Node, Any] = {}
+        self.owner: dict[int, Node] = {}
+        self.parent: dict[Node, Node] = {}
+        self.version: dict[int, int] = {}
+        self.seen: dict[Node, int] = {}
+
+    def run(self) -> tuple[Graph, dict[Node, Node]]:
+        """The new graph, and the final value of each placeholder that was written."""
+        mutated: dict[Node, Node] = {}
+        for node in self.old.nodes:
+            if node.op == "output":
+                mutated = {n: self._read(n) for n in self.owner.values() if n.op == "placeholder" and self._is_stale(n)}
+                results = map_aggregate(node.args[0], self._argument)
+                outputs = results if isinstance(results, (list, tuple)) else (results,)
+                self.new.output((*outputs, *mutated.values()))  # type: ignore[arg-type]
+            else:
+                self._node(node)
+        return self.new, mutated
+
+    def _node(self, node: Node) -> None:
+        if writes := _written_arguments(node):
+            self._write(node, writes)
+        elif (inlined := _inlined(node)) is not None:
+            self._inline(node, *inlined)
+        elif node.target is operator.getitem and isinstance(self.env[node.args[0]], tuple):  # type: ignore[index]
+            self.env[node] = self.env[node.args[0]][node.args[1]]  # type: ignore[index]
+        else:
+            self._copy(node)
+
+    def _inline(self, node: Node, body: Graph, operands: Sequence[Any]) -> None:
+        """The nodes of a region that says how to run, not what to compute, in the place of the region."""
+        arguments = iter(operands)
+        for inner in body.nodes:
+            if inner.op == "placeholder":
+                self.env[inner] = self._argument(next(arguments))
+            elif inner.op == "output":
+                results = map_aggregate(inner.args[0], self._argument)
+                self.env[node] = tuple(results) if isinstance(results, (list, tuple)) else results
+            else:
+                self._node(inner)
+
+    def _argument(self, argument: Any) -> Any:
+        return self._read(argument) if isinstance(argument, Node) else argument
+
+    def _copy(self, node: Node) -> None:
+        new = self.env[node] = self.new.node_copy(node, self._read)
+        if isinstance(node.target, OpOverload) and node.target._schema.is_mutable:
+            new.target = functional_variant(node.target)  # squeeze_ and such: a view of a new shape
+        if self.written:
+            for storage in self.written.intersection(_storages(node)):
+                self._track(node, storage)
+
+    def _track(self, node: Node, storage: int) -> None:
+        self.seen[node] = self.version.get(storage, 0)
+        if self.owner.setdefault(storage, node) is not node:
+            base = next((n for n in node.all_input_nodes if storage in _storages(n)), None)
+            if base is None:
+                raise MutationError(f"{node.name} shares memory that is written in place, but is not a view of it.")
+            self.parent[node] = base
+
+    def _is_stale(self, node: Node) -> bool:
+        """Whether the storage of an owner was ever written; of a view, whether it was since the view was taken."""
+        version = max((self.version.get(s, 0) for s in _storages(node)), default=0)
+        return version != (self.seen[node] if node in self.parent else 0)
+
+    def _read(self, node: Node) -> Node:
+        """The new node that holds the present value of ``node``: derived again if its storage was written since."""
+        if node in self.parent and self._is_stale(node):
+            if is_write(node.target):  # another name of what it wrote
+                self.env[node] = self._read(self.parent[node])
+            else:
+                self.env[node] = self.new.node_copy(node, self._read)
+            self.seen[node] = max(self.version.get(s, 0) for s in _storages(node))
+        return self.env[node]
+
+    def _write(self, node: Node, writes: Sequence[Node]) -> None:
+        for argument, value in zip(writes, self._pure(node, writes), strict=True):
+            self._store(argument, value)
+        if is_write(node.target) and isinstance(node.meta.get("val"), torch.Tensor):
+            (storage,) = _storages(node)
+            self.parent[node], self.seen[node] = writes[0], self.version[storage]
+            self.env[node] = self.env[writes[0]]
+
+    def _store(self, node: Node, value: Node) -> None:
+        """``node`` now holds ``value``, and so does the part of every tensor that it is a view of."""
+        (storage,) = _storages(node)
+        base = self.parent.get(node)
+        if base is None:
+            self.version[storage] = self.version.get(storage, 0) + 1
+        elif is_write(node.target):
+            self._store(base, value)
+        elif isinstance(base.meta.get("val"), torch.Tensor):
+            self._store(base, scatter_back(self.new, node, self._read(base), value, self._argument))
+        else:  # a piece of a split or unbind: the pieces have one owner
+            source = self.parent[base]
+            self._store(source, scatter_back(self.new, node, self._read(source), value, self._argument))
+        self.env[node], self.seen[node] = value, self.version[storage]
+
+    def _pure(self, node: Node, writes: Sequence[Node]) -> list[Node]:
+        """Emits the operator without the write; gives what each written argument holds after it."""
+        args, kwargs = map_aggregate(node.args, self._argument), map_aggregate(dict(node.kwargs), self._argument)
+        if node.target is aten.batch_norm.default:
+            return self._batch_norm(node, args)
+        target = functional_variant(node.target)
+        names = {a.name for a in target._schema.arguments}
+        call = self.new.call_function(target, args, {k: v for k, v in kwargs.items() if k in names})  # type: ignore[arg-type,union-attr]
+        call.meta = dict(node.meta)
+        stored = [argument.meta["val"] for argument in writes]
+        if len(target._schema.returns) == 1 and str(target._schema.returns[0].type) == "Tensor":
+            call.meta["val"] = _result(call, stored[0])
+            return [self._as_stored(call, stored[0])]
+        call.meta["val"] = tuple(stored)
+        return [self._item(call, index, value) for index, value in enumerate(stored)]
+
+    def _batch_norm(self, node: Node, args: Any) -> list[Node]:
+        """Batch normalization in training mode writes to its running statistics, which its schema does not say."""
+        call = self.new.call_function(aten._native_batch_norm_legit_functional.default, args[:8])
+        statistics = [args[i].meta["val"] for i in (3, 4)]
+        call.meta = {**node.meta, "val": (node.meta["val"], *statistics, *statistics)}
+        self.env[node] = self._item(call, 0, node.meta["val"])
+        return [self._item(call, 3 + i, value) for i, value in enumerate(statistics)]
+
+    def _item(self, call: Node, index: int, value: torch.Tensor) -> Node:
+        item = self.new.call_function(operator.getitem, (call, index))
+        item.meta = {**call.meta, "val": value}
+        return item
+
+    def _as_stored(self, call: Node, stored: torch.Tensor) -> Node:
+        """The result in the dtype of the tensor that it is written to."""
+        if call.meta["val"].dtype == stored.dtype:
+            return call
+        cast = self.new.call_function(aten.to.dtype, (call, stored.dtype))
+        cast.meta = {**call.meta, "val": stored}
+        return cast
+
+
+def functional_variant(target: OpOverload) -> OpOverload:
+    """The ATen operator that returns what ``target`` writes: ``add_.Tensor`` → ``add.Tensor``, ``add.out`` likewise.
+
+    Raises:
+        MutationError: ATen has none.
+    """
+    name = target._schema.name.split("::")[1]
+    packet = getattr(getattr(torch.ops, target.namespace), name.removesuffix("_"), None)
+    wanted = [(a.name, str(a.type)) for a in target._schema.arguments if not a.is_out]
+    for overload in packet.overloads() if packet is not None else ():
+        candidate: OpOverload = getattr(packet, overload)
+        arguments = [(a.name, str(a.type)) for a in candidate._schema.arguments]
+        if arguments == wanted and not candidate._schema.is_mutable and candidate._schema.returns:
+            return candidate
+    raise MutationError(f"{target} writes in place and ATen has no variant of it that returns the result instead.")
+
+
+def _result(call: Node, stored: torch.Tensor) -> torch.Tensor:
+    """The fake result of a functional call: like what it is stored to, unless another dtype takes part."""
+    tensors = [n.meta["val"] for n in call.all_input_nodes if isinstance(n.meta["val"], torch.Tensor)]
+    if all(t.dtype == stored.dtype for t in tensors):
+        return stored
+    args, kwargs = map_aggregate((call.args, call.kwargs), lambda a: a.meta["val"] if isinstance(a, Node) else a)  # type: ignore[misc]
+    with torch.no_grad():
+        result: torch.Tensor = call.target(*args, **kwargs)  # type: ignore[operator]
+    return result
+
+
+def _storages(node: Node) -> set[int]:
+    value = node.meta.get("val")
+    values = value if isinstance(value, (list, tuple)) else (value,)
+    return {item.untyped_storage()._cdata for item in values if isinstance(item, torch.Tensor)}
+
+
+def _all_nodes(graph: Graph) -> Iterator[Node]:
+    for node in graph.nodes:
+        yield node
+        if (inlined := _inlined(node)) is not None:
+            yield from _all_nodes(inlined[0])
+
+
+def _inlined(node: Node) -> tuple[Graph, Sequence[Any]] | None:
+    """The body and the operands of a call that only says how its body runs: gradients, recomputation, regions.
+    An autocast region that casts is not one of them.
+    """
+    name = getattr(node.target, "_name", "") if node.op == "call_function" else ""
+    position = _REGIONS.get(name) if isinstance(name, str) else None
+    if position is None or (name == "wrap_with_autocast" and node.args[2] is not False):
+        return None
+    body, operands = node.args[position], node.args[position + (2 if name == "invoke_subgraph" else 1) :]
+    module = operator.attrgetter(str(body.target))(node.graph.owning_module)  # type: ignore[union-attr]
+    return module.graph, operands
+
+
+# Higher-order operators whose body is computed as it stands, with the position of the body among the arguments.
+_REGIONS = {
+    "wrap_with_set_grad_enabled": 1,
+    "wrap_with_autocast": 4,
+    "tag_activation_checkpoint": 0,
+    "invoke_subgraph": 0,
+}
+
+
+def _written_arguments(node: Node) -> list[Node]:
+    """The nodes whose memory a call writes to, in the order in which its functional variant returns them."""
+    target = node.target
+    if target is aten.batch_norm.default:
+        statistics = [node.args[3], node.args[4]]
+        return [n for n in statistics if isinstance(n, Node)] if node.args[5] is True else []
+    if node.op != "call_function" or not is_write(target):
+        return []
+    found: list[Node] = []
+    for index, argument in enumerate(target._schema.arguments):  # type: ignore[union-attr]
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = node.args[index] if index < len(node.args) else node.kwargs.get(argument.name)
+            found += [n for n in (value if isinstance(value, (list, tuple)) else (value,)) if isinstance(n, Node)]
+    return found

@@ -1,0 +1,72 @@
+"""Where each ONNX node and value came from, as metadata properties.
+
+The keys and formats are those of PyTorch's "torch.export-based ONNX Exporter" documentation page.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import torch.fx
+
+NAMESPACE = "namespace"
+CLASS_HIERARCHY = "pkg.torch.onnx.class_hierarchy"
+FX_NODE = "pkg.torch.onnx.fx_node"
+NAME_SCOPES = "pkg.torch.onnx.name_scopes"
+STACK_TRACE = "pkg.torch.onnx.stack_trace"
+GRAPH_SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
+RANGE_CONSTRAINTS = "pkg.torch.export.ExportedProgram.range_constraints"
+INPUT_KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
+INPUT_PERSISTENT = "pkg.torch.export.graph_signature.InputSpec.persistent"
+OUTPUT_KIND = "pkg.torch.export.graph_signature.OutputSpec.kind"
+ORIGINAL_NODE_NAME = "pkg.torch.onnx.original_node_name"
+
+# What torch.export puts in place of a module stack for nodes that no module's code made.
+_NO_STACK = "_empty_nn_module_stack_from_metadata_hook"
+
+# FX node metadata of ours: the text and the name of the captured node that a decomposed node stands for.
+SOURCE_TEXT = "fx_onnx.source_text"
+SOURCE_NAME = "fx_onnx.source_name"
+SOURCE_TARGET = "fx_onnx.source_target"
+
+
+def qualified_name(cls: Any) -> str:
+    """The dotted name of a module class, which torch records as a class or as its name."""
+    if isinstance(cls, str):
+        return cls
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+@lru_cache(maxsize=4096)
+def _scopes(stack: tuple[tuple[str, Any], ...]) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """(namespace, classes, module paths) of one module stack."""
+    scopes = tuple((name, qualified_name(cls)) for name, cls in stack if name != _NO_STACK)
+    namespace = "".join(f"{name}: {cls}/" for name, cls in scopes)
+    return namespace, tuple(cls for _, cls in scopes), tuple(name for name, _ in scopes)
+
+
+def of_fx_node(node: torch.fx.Node) -> dict[str, str]:
+    """The properties of every ONNX node that ``node`` becomes.
+
+    A node that a decomposition made bears the text and the name of the captured node it stands for.
+    """
+    meta = node.meta
+    namespace, classes, paths = _scopes(tuple((meta.get("nn_module_stack") or {}).values()))
+    name = meta.get(SOURCE_NAME, node.name)
+    target = meta.get(SOURCE_TARGET) or str(node.target)
+    return {
+        NAMESPACE: f"{namespace}{name}: {target}",
+        CLASS_HIERARCHY: repr([*classes, target]),
+        NAME_SCOPES: repr([*paths, name]),
+        FX_NODE: meta.get(SOURCE_TEXT) or str(node.format_node()),
+        STACK_TRACE: meta.get("stack_trace") or "",
+    }
+
+
+def merged(first: dict[str, str], second: dict[str, str]) -> dict[str, str]:
+    """The properties of a node that stands for two: the common module scope, and both FX nodes and stack traces."""
+    result = {**second, **first}
+    for key in (FX_NODE, STACK_TRACE):
+        texts = [props[key] for props in (first, second) if props.get(key)]
+        if texts:
+            result[key] = "\n".join(dict.fromkeys(texts))
+    return result

@@ -1,0 +1,251 @@
+"""The Markdown report of one export. It formats facts that others gathered, and computes none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from fx_onnx.errors import ArgumentError
+from fx_onnx.verify import Difference, Verification
+
+__all__ = ["DynamicDim", "Facts", "ModelSummary", "Stage", "Translation", "markdown", "write"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of the export.
+
+    Attributes:
+        name: a word or two, such as ``capture``; the report's file name takes it up on failure.
+        seconds: how long it took; None if it was not reached.
+        ok: whether it succeeded; None if it was not reached or was skipped.
+        note: what to say besides, such as ``skipped: verify=False``.
+    """
+
+    name: str
+    seconds: float | None = None
+    ok: bool | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One operator of the decomposed program and the function that translated it.
+
+    Attributes:
+        operator: the ATen overload, such as ``aten.add.Tensor``.
+        function: the translation function's name; empty if there is none.
+        place: its file and line.
+        count: how many FX nodes call the operator.
+    """
+
+    operator: str
+    function: str
+    place: str
+    count: int
+
+
+@dataclass(frozen=True)
+class DynamicDim:
+    """What became of one requested dynamic dim, or one symbol of the program.
+
+    Attributes:
+        name: the dim's name in the model.
+        where: the inputs and axes that have it, such as ``x[0]``.
+        range: its constraint, such as ``2..inf``.
+        specialized: the size it was fixed to against the request, and why; empty if it stayed dynamic.
+    """
+
+    name: str
+    where: str
+    range: str = ""
+    specialized: str = ""
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """The finished ONNX model in numbers.
+
+    Attributes:
+        opset: opset version by domain.
+        inputs: each input as text, such as ``x: float[batch, 8]``.
+        outputs: likewise.
+        operators: number of nodes by operator type, subgraphs included.
+        parameters: number of elements of all initializers.
+        parameter_bytes: their size in bytes.
+    """
+
+    opset: Mapping[str, int]
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    operators: Mapping[str, int]
+    parameters: int
+    parameter_bytes: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything a report can say; what an export did not reach is None.
+
+    Attributes:
+        stages: all stages in order, reached or not.
+        versions: version by package, Python and the platform among them.
+        error: the error in full, with its traceback and causes.
+        exported_program: the captured program as text.
+        operators_before: number of FX nodes by operator as captured.
+        operators_after: number of FX nodes by operator after decomposition.
+        translations: the operators and the functions that translated them.
+        model: the finished model in numbers.
+        dynamic_dims: what became of the dynamic dims.
+        verification: the comparison of the outputs.
+        values: the comparison of every FX value, in order.
+        profile: the profiler's text.
+    """
+
+    stages: Sequence[Stage]
+    versions: Mapping[str, str]
+    error: str | None = None
+    exported_program: str | None = None
+    operators_before: Mapping[str, int] | None = None
+    operators_after: Mapping[str, int] | None = None
+    translations: Sequence[Translation] | None = None
+    model: ModelSummary | None = None
+    dynamic_dims: Sequence[DynamicDim] | None = None
+    verification: Verification | None = None
+    values: Sequence[Difference] | None = None
+    profile: str | None = None
+
+
+def write(facts: Facts, folder: str | os.PathLike[str], *, when: datetime | None = None) -> Path:
+    """Writes the report as ``onnx_export_<time>_<success or the stage that failed>.md`` in UTF-8.
+
+    Args:
+        facts: what to write.
+        folder: made if it is not there.
+        when: the time in the name; by default now.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        ArgumentError: the folder or the file cannot be written.
+    """
+    failed = next((stage.name for stage in facts.stages if stage.ok is False), None)
+    outcome = "success" if failed is None and facts.error is None else (failed or "failure").replace(" ", "_")
+    stamp = (when or datetime.now()).strftime("%Y-%m-%d_%H-%M-%S-%f")
+    path = Path(folder) / f"onnx_export_{stamp}_{outcome}.md"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(markdown(facts), encoding="utf-8")
+    except OSError as error:
+        raise ArgumentError(f"The report cannot be written to {os.fspath(folder)!r}: {error}.") from error
+    return path
+
+
+def markdown(facts: Facts) -> str:
+    """The report as Markdown; a section whose facts are None says that it was not reached."""
+    sections = [
+        ("Stages", _stages(facts.stages)),
+        ("Error", None if facts.error is None else _fenced(facts.error, "pytb")),
+        ("Versions", _table(("package", "version"), facts.versions.items())),
+        ("ONNX model", None if facts.model is None else _model(facts.model)),
+        ("Dynamic dims", None if facts.dynamic_dims is None else _dims(facts.dynamic_dims)),
+        ("Verification", None if facts.verification is None else _differences(facts.verification.outputs)),
+        ("FX values", None if facts.values is None else _differences(facts.values)),
+        ("Operators", _operators(facts.operators_before, facts.operators_after)),
+        ("Translations", None if facts.translations is None else _translations(facts.translations)),
+        ("Exported program", None if facts.exported_program is None else _fenced(facts.exported_program, "python")),
+        ("Profile", None if facts.profile is None else _fenced(facts.profile, "")),
+    ]
+    optional = {"Error", "FX values", "Profile"}  # an absence that says nothing about how far the export came
+    parts = ["# ONNX export"]
+    for title, body in sections:
+        if body is not None or title not in optional:
+            parts.append(f"## {title}\n\n{body if body is not None else 'Not reached.'}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _stages(stages: Iterable[Stage]) -> str:
+    lines = []
+    for stage in stages:
+        state = {True: "", False: "**failed**", None: "not reached"}[stage.ok]
+        time = "" if stage.seconds is None else f"{stage.seconds:.3f} s"
+        said = ", ".join(text for text in (stage.note or state, time) if text)
+        lines.append(f"- [{'x' if stage.ok else ' '}] {stage.name}{': ' if said else ''}{said}")
+    return "\n".join(lines)
+
+
+def _model(model: ModelSummary) -> str:
+    opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in model.opset.items())
+    lines = [f"- opset: {opsets}"]
+    lines += [f"- input `{text}`" for text in model.inputs]
+    lines += [f"- output `{text}`" for text in model.outputs]
+    lines.append(f"- parameters: {model.parameters:,} ({model.parameter_bytes:,} bytes)")
+    lines.append(f"- nodes: {sum(model.operators.values()):,}")
+    return "\n".join(lines) + "\n\n" + _table(("operator", "nodes"), _most_first(model.operators))
+
+
+def _dims(dims: Sequence[DynamicDim]) -> str:
+    if not dims:
+        return "None: every size is fixed."
+    rows = ((dim.name, dim.where, dim.range, dim.specialized or "dynamic") for dim in dims)
+    return _table(("dim", "where", "range", "came out"), rows)
+
+
+def _differences(differences: Sequence[Difference]) -> str:
+    rows = (
+        (
+            "[x]" if one.ok else "[ ]",
+            f"`{one.name}`",
+            f"{one.dtype}[{', '.join(map(str, one.shape))}]",
+            f"{one.max_abs:.3g}",
+            f"{one.max_rel:.3g}",
+            str(one.nonfinite),
+            one.module,
+            one.problem,
+        )
+        for one in differences
+    )
+    return _table(("ok", "value", "type", "max abs", "max rel to scale", "non-finite", "module", "problem"), rows)
+
+
+def _operators(before: Mapping[str, int] | None, after: Mapping[str, int] | None) -> str | None:
+    if before is None:
+        return None
+    rows = (
+        (f"`{name}`", str(before.get(name, 0)), "not reached" if after is None else str(after.get(name, 0)))
+        for name in sorted({*before, *(after or {})})
+    )
+    return _table(("operator", "captured", "decomposed"), rows)
+
+
+def _translations(translations: Sequence[Translation]) -> str:
+    rows = (
+        (f"`{one.operator}`", str(one.count), f"`{one.function}`" if one.function else "**none**", one.place)
+        for one in translations
+    )
+    return _table(("operator", "nodes", "translation", "place"), rows)
+
+
+def _most_first(counts: Mapping[str, int]) -> list[tuple[str, str]]:
+    return [(f"`{name}`", str(count)) for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _fenced(text: str, language: str) -> str:
+    """A code block whose fence is longer than any in the text."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"

@@ -1,0 +1,72 @@
+"""ONNX operator schemas in the form the emitter asks them in: plain tuples, looked up once per operator and opset."""
+
+import functools
+from typing import NamedTuple
+
+import onnx
+from onnx_ir import AttributeType, DataType
+
+_VARIADIC = onnx.defs.OpSchema.FormalParameterOption.Variadic
+_SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
+
+
+class Parameter(NamedTuple):
+    """One formal input or output: ``type`` is a type variable ("T") or a concrete type ("tensor(int64)")."""
+
+    name: str
+    type: str
+    required: bool
+    variadic: bool
+    homogeneous: bool
+
+
+class OperatorSchema(NamedTuple):
+    """What an ONNX operator takes and gives, and which element types each of its type variables admits."""
+
+    name: str
+    inputs: tuple[Parameter, ...]
+    outputs: tuple[Parameter, ...]
+    attributes: dict[str, AttributeType]
+    required_attributes: frozenset[str]
+    types: dict[str, frozenset[DataType]]
+
+    @property
+    def required_outputs(self) -> int:
+        """How many outputs a node has that asks for no optional one."""
+        return sum(parameter.required for parameter in self.outputs)
+
+
+def tensor_type(text: str) -> DataType | None:
+    """The element type of a concrete ONNX type string such as "tensor(int64)"; None of sequences and variables."""
+    if not text.startswith("tensor("):
+        return None
+    name = text[len("tensor(") : -1].upper()
+    return DataType[name] if name in DataType.__members__ else None
+
+
+def _parameter(formal: onnx.defs.OpSchema.FormalParameter) -> Parameter:
+    variadic = formal.option == _VARIADIC
+    return Parameter(formal.name, formal.type_str, formal.option == _SINGLE, variadic, formal.is_homogeneous)
+
+
+@functools.cache
+def operator_schema(name: str, opset: int, domain: str = "") -> OperatorSchema | None:
+    """The schema of an operator in an opset (Source: onnx.defs); None where that opset has no such operator."""
+    try:
+        schema = onnx.defs.get_schema(name, opset, domain)
+    except onnx.defs.SchemaError:
+        return None
+    if schema.deprecated:
+        return None
+    constraints = {
+        c.type_param_str: frozenset(t for t in map(tensor_type, c.allowed_type_strs) if t is not None)
+        for c in schema.type_constraints
+    }
+    return OperatorSchema(
+        name=name,
+        inputs=tuple(map(_parameter, schema.inputs)),
+        outputs=tuple(map(_parameter, schema.outputs)),
+        attributes={a.name: AttributeType(int(a.type)) for a in schema.attributes.values()},
+        required_attributes=frozenset(a.name for a in schema.attributes.values() if a.required),
+        types=constraints,
+    )

@@ -1,0 +1,289 @@
+"""Symbolic sizes: which ONNX value holds each symbol, and every expression over symbols computed once.
+
+torch.export describes a size that is not fixed by a sympy expression over symbols (``s17``, ``2*s17``, ``u0``). A symbol
+is read from the value that defines it (a dim of an input, the result of ``item()``, the count of a ``nonzero``); an
+expression is built from its symbols with Python's semantics for ``//`` and ``%``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+import sympy
+import torch
+
+if TYPE_CHECKING:
+    from fx_onnx.emitter import Emitter
+
+Size = int | torch.SymInt
+SymbolicNumber = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_INT, _FLOAT, _BOOL = ir.DataType.INT64, ir.DataType.DOUBLE, ir.DataType.BOOL
+
+
+def expression(size: Any) -> sympy.Expr:
+    """The sympy expression of a number, with what the capture learned about its symbols replaced.
+
+    ``SymInt.node`` is where torch keeps it; no public name exists.
+    """
+    return size.node.expr if isinstance(size, SymbolicNumber) else sympy.sympify(size)
+
+
+def static(size: Any) -> Any:
+    """A symbolic number that is known to be constant, as that constant; any other number as it is."""
+    if isinstance(size, torch.SymInt):
+        expr = size.node.expr
+        return int(expr) if expr.is_Integer else size
+    if isinstance(size, (torch.SymFloat, torch.SymBool)):
+        expr = size.node.expr
+        if expr.is_number or expr in (sympy.true, sympy.false):
+            return bool(expr) if isinstance(size, torch.SymBool) else float(expr)
+    return size
+
+
+def same_size(a: Size, b: Size) -> bool:
+    """Whether two sizes are known to be equal, without asking torch (which would record a guard)."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    return bool(expression(a) == expression(b))
+
+
+class SymbolTable:
+    """The values of symbols in one graph, and the names of dims.
+
+    ``names`` maps a torch expression ("s17", "2*s17") to the user's name of that dim. ``parent`` is the table of the
+    enclosing graph when this one is a subgraph: a body reads outer values, but what it computes stays inside.
+    """
+
+    def __init__(self, names: Mapping[str, str] | None = None, parent: SymbolTable | None = None) -> None:
+        self.names: Mapping[str, str] = parent.names if parent is not None else names or {}
+        self._parent = parent
+        self._definitions: dict[sympy.Symbol, Callable[[Emitter], ir.Value]] = {}
+        self._derived: list[tuple[sympy.Expr, Callable[[Emitter], ir.Value]]] = []
+        self._values: dict[tuple[sympy.Basic, int], ir.Value] = {}
+        self._dims: dict[sympy.Expr, int | str] = parent._dims if parent is not None else {}
+
+    def define(self, size: Any, read: Callable[[Emitter], ir.Value]) -> None:
+        """Say that ``read`` emits the value of ``size``; the first definition of a symbol stays."""
+        expr = expression(size)
+        if isinstance(expr, sympy.Symbol):
+            if not self._is_defined(expr):
+                self._definitions[expr] = read
+        elif expr.free_symbols and not all(map(self._is_defined, expr.free_symbols)):
+            self._derived.append((expr, read))
+
+    def define_sizes(self, value: ir.Value, sizes: tuple[Size, ...]) -> None:
+        """Every symbolic dim of ``value`` is a place where its symbol can be read."""
+        for axis, size in enumerate(sizes):
+            if isinstance(size, torch.SymInt):
+                self.define(size, lambda op, axis=axis: op.Shape(value, start=axis, end=axis + 1))  # type: ignore[misc]
+
+    def _is_defined(self, symbol: Any) -> bool:
+        return symbol in self._definitions or (self._parent is not None and self._parent._is_defined(symbol))
+
+    def dim(self, size: Size) -> int | str:
+        """The dim as it stands in the model: a number, the user's name, or an expression over the user's names."""
+        if isinstance(size, int):
+            return size
+        expr = expression(size)
+        known = self._dims.get(expr)
+        if known is None:
+            known = self._dims[expr] = int(expr) if expr.is_Integer else self._name(expr)
+        return known
+
+    def _name(self, expr: sympy.Expr) -> str:
+        if (name := self.names.get(str(expr))) is not None:
+            return name
+        renamed = {s: sympy.Symbol(self.names[s.name], integer=True) for s in expr.free_symbols if s.name in self.names}
+        return str(expr.xreplace(renamed)).replace(" ", "")
+
+    def value(self, op: Emitter, size: Any, rank: int = 1) -> ir.Value:
+        """The number as a tensor of shape ``[1]`` (rank 1) or ``[]`` (rank 0): INT64, DOUBLE or BOOL by its kind."""
+        return self._value(op, expression(size), rank)
+
+    def _value(self, op: Emitter, expr: sympy.Basic, rank: int) -> ir.Value:
+        if (known := self._find((expr, rank))) is not None:
+            return known
+        if expr.is_number or expr in (sympy.true, sympy.false):
+            number = bool(expr) if expr in (sympy.true, sympy.false) else int(expr) if expr.is_integer else float(expr)
+            dtype = _BOOL if isinstance(number, bool) else _INT if isinstance(number, int) else _FLOAT
+            return op.constant([number] if rank else number, dtype)
+        if rank == 0:
+            value = op.Squeeze(self._value(op, expr, 1), [0])
+        elif isinstance(expr, sympy.Symbol):
+            value = self._symbol(op, expr)
+        else:
+            value = _Compute(op, lambda e: self._value(op, e, 1)).compute(expr)
+        self._values[expr, rank] = value
+        return value
+
+    def _find(self, key: tuple[sympy.Basic, int]) -> ir.Value | None:
+        known = self._values.get(key)
+        return self._parent._find(key) if known is None and self._parent is not None else known
+
+    def _symbol(self, op: Emitter, symbol: sympy.Symbol) -> ir.Value:
+        table: SymbolTable | None = self
+        while table is not None:
+            if symbol in table._definitions:
+                return table._definitions[symbol](op)
+            table = table._parent
+        for expr, read in self._all_derived():
+            if expr.free_symbols == {symbol} and (inverse := _inverse(expr, symbol)) is not None:
+                scale, offset = inverse
+                shifted = read(op) if offset == 0 else op.Sub(read(op), [offset])
+                return shifted if scale == 1 else op.Div(shifted, [scale])
+        raise LookupError(f"no input or result of the program has a dim that defines the symbolic size {symbol}")
+
+    def _all_derived(self) -> list[tuple[sympy.Expr, Callable[[Emitter], ir.Value]]]:
+        return self._derived + (self._parent._all_derived() if self._parent is not None else [])
+
+
+def _inverse(expr: sympy.Expr, symbol: sympy.Symbol) -> tuple[int, int] | None:
+    """(scale, offset) of ``expr == scale * symbol + offset`` in integers, if it is of this form."""
+    poly = sympy.Poly(expr, symbol) if expr.is_polynomial(symbol) else None
+    if poly is None or poly.degree() != 1:
+        return None
+    scale, offset = poly.all_coeffs()
+    return (int(scale), int(offset)) if scale.is_Integer and offset.is_Integer else None
+
+
+class _Compute:
+    """Emits one sympy (or torch.utils._sympy) expression; ``recurse`` gives the values of its arguments."""
+
+    def __init__(self, op: Emitter, recurse: Callable[[sympy.Basic], ir.Value]) -> None:
+        self._op, self._recurse = op, recurse
+
+    def compute(self, expr: sympy.Basic) -> ir.Value:
+        """Dispatch on the class name of the expression: torch's own sympy functions have no public module."""
+        kind = type(expr).__name__
+        method = getattr(self, f"_{kind.lower()}", None)
+        if method is None:
+            raise NotImplementedError(f"the symbolic expression {expr} uses {kind}, which has no ONNX form here")
+        value: ir.Value = method(*expr.args)
+        return value
+
+    def _fold(self, name: str, args: tuple[sympy.Basic, ...]) -> ir.Value:
+        operands = self._same_dtype(*args)
+        result = operands[0]
+        for operand in operands[1:]:
+            result = getattr(self._op, name)(result, operand)
+        return result
+
+    def _same_dtype(self, *args: sympy.Basic) -> list[ir.Value]:
+        values = [self._recurse(arg) for arg in args]
+        if any(v.dtype == _FLOAT for v in values):
+            return [self._op.cast(v, _FLOAT) for v in values]
+        return values
+
+    def _double(self, arg: sympy.Basic) -> ir.Value:
+        return self._op.cast(self._recurse(arg), _FLOAT)
+
+    def _add(self, *args: sympy.Basic) -> ir.Value:
+        return self._fold("Add", args)
+
+    def _mul(self, *args: sympy.Basic) -> ir.Value:
+        return self._fold("Mul", args)
+
+    def _max(self, *args: sympy.Basic) -> ir.Value:
+        return self._op.Max(*self._same_dtype(*args))
+
+    def _min(self, *args: sympy.Basic) -> ir.Value:
+        return self._op.Min(*self._same_dtype(*args))
+
+    def _pow(self, base: sympy.Basic, exponent: sympy.Basic) -> ir.Value:
+        if base.is_integer and exponent.is_Integer and 0 < int(exponent) <= 4:  # type: ignore[call-overload]
+            return self._fold("Mul", (base,) * int(exponent))  # type: ignore[call-overload]
+        return self._op.Pow(self._double(base), self._double(exponent))
+
+    _powbynatural = _floatpow = _pow
+
+    def _floordiv(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
+        """Python's ``//``: ONNX Div truncates, so a quotient whose sign may be negative is corrected."""
+        op, numerator, denominator = self._op, self._recurse(a), self._recurse(b)
+        quotient = op.Div(numerator, denominator)
+        if a.is_nonnegative and b.is_positive:
+            return quotient
+        remainder = op.Sub(numerator, op.Mul(quotient, denominator))
+        different_sign = op.Xor(op.Less(remainder, [0]), op.Less(denominator, [0]))
+        inexact = op.Not(op.Equal(remainder, [0]))
+        return op.Sub(quotient, op.Cast(op.And(inexact, different_sign), to=_INT))
+
+    def _cleandiv(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
+        return self._op.Div(self._recurse(a), self._recurse(b))
+
+    def _ceiltoint(self, arg: sympy.Basic) -> ir.Value:
+        return self._op.Cast(self._op.Ceil(self._double(arg)), to=_INT)
+
+    def _floortoint(self, arg: sympy.Basic) -> ir.Value:
+        return self._op.Cast(self._op.Floor(self._double(arg)), to=_INT)
+
+    def _trunctoint(self, arg: sympy.Basic) -> ir.Value:
+        return self._op.Cast(self._double(arg), to=_INT)
+
+    def _roundtoint(self, arg: sympy.Basic) -> ir.Value:
+        return self._op.Cast(self._op.Round(self._double(arg)), to=_INT)
+
+    _ceiling, _floor = _ceiltoint, _floortoint
+
+    def _tofloat(self, arg: sympy.Basic) -> ir.Value:
+        return self._double(arg)
+
+    def _inttruediv(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
+        return self._op.Div(self._double(a), self._double(b))
+
+    _floattruediv = _inttruediv
+
+    def _pythonmod(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
+        """Python's ``%``, whose result has the sign of the divisor, as ONNX Mod with fmod=0."""
+        return self._op.Mod(self._recurse(a), self._recurse(b))
+
+    _mod = _pythonmod
+
+    def _modularindexing(self, base: sympy.Basic, divisor: sympy.Basic, modulus: sympy.Basic) -> ir.Value:
+        return self._op.Mod(self._floordiv(base, divisor), self._recurse(modulus))
+
+    def _abs(self, arg: sympy.Basic) -> ir.Value:
+        return self._op.Abs(self._recurse(arg))
+
+    def _piecewise(self, *branches: sympy.Basic) -> ir.Value:
+        result = self._recurse(branches[-1].args[0])
+        for branch in reversed(branches[:-1]):
+            then, condition = branch.args
+            result = self._op.Where(self._recurse(condition), self._recurse(then), result)
+        return result
+
+    def _where(self, condition: sympy.Basic, then: sympy.Basic, otherwise: sympy.Basic) -> ir.Value:
+        return self._op.Where(self._recurse(condition), *self._same_dtype(then, otherwise))
+
+    def _equality(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
+        return self._op.Equal(*self._same_dtype(a, b))
+
+    def _unequality(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
+        return self._op.Not(self._equality(a, b))
+
+    def _strictlessthan(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
+        return self._op.Less(*self._same_dtype(a, b))
+
+    def _lessthan(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
+        return self._op.LessOrEqual(*self._same_dtype(a, b))
+
+    def _strictgreaterthan(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
+        return self._op.Greater(*self._same_dtype(a, b))
+
+    def _greaterthan(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
+        return self._op.GreaterOrEqual(*self._same_dtype(a, b))
+
+    def _and(self, *args: sympy.Basic) -> ir.Value:
+        return self._fold("And", args)
+
+    def _or(self, *args: sympy.Basic) -> ir.Value:
+        return self._fold("Or", args)
+
+    def _not(self, arg: sympy.Basic) -> ir.Value:
+        return self._op.Not(self._recurse(arg))
+
+    def _sqrt(self, arg: sympy.Basic) -> ir.Value:
+        return self._op.Sqrt(self._double(arg))
+
+    _opaqueunaryfn_sqrt = _sqrt

@@ -1,0 +1,269 @@
+"""ExportedProgram → onnx_ir.Model: the signature is bound first, then one walk over the FX nodes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+import torch
+import torch.fx
+from onnx_ir import DataType, Value
+from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputSpec, TensorArgument
+from torch.fx import Node
+from torch.fx.node import map_aggregate
+
+from fx_onnx import dtypes, metadata, symbols
+from fx_onnx.decompose import is_effect, is_symbolic, meta_arguments, source_line
+from fx_onnx.emitter import Emitter
+from fx_onnx.errors import OnnxExporterError, TranslationError
+from fx_onnx.functionalize import AtenProgram
+from fx_onnx.symbols import SymbolTable
+from fx_onnx.table import Table
+from fx_onnx.weights import memory_key, weight
+
+PRODUCER = "fx_onnx"
+
+
+def translate(program: AtenProgram, table: Table, symbol_names: Mapping[str, str] | None = None) -> ir.Model:
+    """The ONNX model of a program all of whose nodes ``table`` says.
+
+    Args:
+        program: functional and decomposed.
+        table: the translations of the opset that the model will have.
+        symbol_names: torch's expression of a dim ("s17") → the name it has in the model.
+
+    Raises:
+        TranslationError: a translation failed; the message names the FX node, its arguments and the source line.
+    """
+    exported = program.exported_program
+    graph = ir.Graph((), (), nodes=(), opset_imports={"": table.opset}, name="main_graph")
+    emitter = Emitter(graph, table.opset, SymbolTable(symbol_names))
+    walker = Walker(emitter, table, program)
+    placeholders = program.graph.find_nodes(op="placeholder", sort=True)
+    _bind_inputs(walker, placeholders, exported)
+    results = walker.walk(program.graph)
+    _bind_outputs(walker, results, (*exported.graph_signature.output_specs, *program.mutations))
+    graph.metadata_props[metadata.GRAPH_SIGNATURE] = str(exported.graph_signature)
+    graph.metadata_props[metadata.RANGE_CONSTRAINTS] = str(exported.range_constraints)
+    return ir.Model(
+        graph,
+        ir_version=_ir_version(table.opset),
+        producer_name=PRODUCER,
+        functions=list(emitter.functions.values()),
+    )
+
+
+def _ir_version(opset: int) -> int:
+    """The IR version that came with an opset (Source: the table in ONNX's Versioning document)."""
+    return {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 12, 25: 13, 26: 13}[opset]
+
+
+class Walker:
+    """Translates the nodes of one FX graph in order.
+
+    Attributes:
+        env: FX node → its ONNX value, a tuple of them, or a plain Python object.
+    """
+
+    def __init__(self, op: Emitter, table: Table, program: AtenProgram) -> None:
+        self.op, self.table, self.program = op, table, program
+        self.env: dict[Node, Any] = {}
+        self.names: set[str] = set()
+
+    def walk(self, graph: torch.fx.Graph) -> Any:
+        """Emits every node; gives what the graph returns, with values in the place of nodes."""
+        for node in graph.nodes:
+            if node.op == "call_function":
+                self._call(node)
+            elif node.op == "get_attr":
+                self.env[node] = self._attribute(node)
+            elif node.op == "output":
+                return map_aggregate(node.args[0], self._value)
+        return None
+
+    def _value(self, argument: Any) -> Any:
+        """What stands for an FX argument: a symbolic number for a node that computes one, else the node's value."""
+        if not isinstance(argument, Node):
+            return argument
+        if argument in self.env:
+            return self.env[argument]
+        return symbols.static(argument.meta.get("val"))
+
+    def _call(self, node: Node) -> None:
+        if node.target is operator.getitem and not is_symbolic(node):
+            sequence, index = self._value(node.args[0]), node.args[1]
+            self.env[node] = sequence[index]
+            self._stamp(node, (sequence[index],))
+            return
+        entry = self.table.find(node.target, *meta_arguments(node)) if node.target in self.table else None
+        if entry is None:
+            if is_symbolic(node) or is_effect(node):
+                return
+            raise TranslationError(f"{node.target} has no translation in opset {self.table.opset}.")
+        meta = node.meta.get("val")
+        self.op.enter(
+            _scope(node), metadata.of_fx_node(node), tuple(meta) if isinstance(meta, (list, tuple)) else (meta,)
+        )
+        args, kwargs = map_aggregate(node.args, self._value), map_aggregate(dict(node.kwargs), self._value)
+        try:
+            result = entry.function(self.op, *args, **kwargs)
+            self._bind(node, result)
+        except OnnxExporterError:
+            raise
+        except Exception as error:
+            raise TranslationError(_failure(node, error)) from error
+
+    def _bind(self, node: Node, result: Any) -> None:
+        if isinstance(result, Value):
+            meta = node.meta.get("val")
+            if isinstance(meta, (list, tuple)):  # an operator whose list of results happens to have one element
+                result = (result,)
+        self.env[node] = result
+        self._stamp(node, result if isinstance(result, (list, tuple)) else (result,))
+
+    def _stamp(self, node: Node, results: Sequence[Any]) -> None:
+        """Gives results the FX node's dtype, sizes and name."""
+        meta = node.meta.get("val")
+        metas = meta if isinstance(meta, (list, tuple)) else (meta,)
+        for index, (value, fake) in enumerate(zip(results, metas, strict=False)):
+            if not isinstance(value, Value):
+                continue
+            if isinstance(fake, torch.Tensor):
+                self._stamp_tensor(node, value, fake)
+            elif isinstance(fake, symbols.SymbolicNumber):
+                self.op.symbols.define(fake, lambda op, value=value: op.reshape(value, [1]))  # type: ignore[misc]
+            if value.producer() is not None and _scope(node) == node.name and not value.meta.get("named"):
+                value.meta["named"] = isinstance(fake, torch.Tensor) and len(results) == 1
+                value.name = self.unique(node.name if len(results) == 1 else f"{node.name}.{index}")
+
+    def _stamp_tensor(self, node: Node, value: Value, fake: torch.Tensor) -> None:
+        dtype = dtypes.onnx_dtype(fake.dtype)
+        if value.dtype is not None and value.dtype != dtype:
+            raise TypeError(f"the translation gives {value.dtype.name} where {node.target} gives {dtype.name}")
+        sizes = tuple(map(symbols.static, fake.shape))
+        value.type = ir.TensorType(dtype)
+        if value.shape is None:
+            value.shape = ir.Shape([self.op.symbols.dim(size) for size in sizes])
+        self.op.with_sizes(value, sizes)
+        if not all(isinstance(size, int) for size in sizes):
+            self.op.symbols.define_sizes(value, sizes)
+
+    def unique(self, name: str) -> str:
+        """``name``, with a number if the model has it already."""
+        candidate, count = name, 0
+        while candidate in self.names:
+            count += 1
+            candidate = f"{name}_{count}"
+        self.names.add(candidate)
+        return candidate
+
+    def _attribute(self, node: Node) -> Any:
+        """A ``get_attr`` node: a tensor that a decomposition made, or the module of a higher-order operator."""
+        target = str(node.target)
+        if target in self.program.constants:
+            return self.initializer(target, self.program.constants[target])
+        return operator.attrgetter(target)(self.program.exported_program.graph_module)
+
+    def initializer(self, name: str, tensor: torch.Tensor) -> Value:
+        """A weight of the root graph over the tensor's own storage."""
+        name = self.unique(name)
+        data = weight(tensor, name)
+        value = Value(name=name, shape=ir.Shape(tensor.shape), type=ir.TensorType(data.dtype), const_value=data)
+        self.op.with_sizes(value, tuple(tensor.shape))
+        self.op.root.graph.register_initializer(value)
+        return value
+
+
+def _scope(node: Node) -> str:
+    """The name of the captured node that this node is, or is a part of."""
+    return str(node.meta.get(metadata.SOURCE_NAME, node.name))
+
+
+def _bind_inputs(walker: Walker, placeholders: Sequence[Node], exported: torch.export.ExportedProgram) -> None:
+    """Weights become initializers over their own storages, user inputs become graph inputs."""
+    known: dict[Any, Value] = {}
+    weights = {**exported.constants, **exported.state_dict}
+    for placeholder, spec in zip(placeholders, exported.graph_signature.input_specs, strict=True):
+        if spec.kind == InputKind.USER_INPUT:
+            if isinstance(spec.arg, ConstantArgument):
+                walker.env[placeholder] = spec.arg.value
+            else:
+                walker.env[placeholder] = _user_input(walker, placeholder, spec)
+            continue
+        if not isinstance(spec.arg, TensorArgument) or spec.target is None:
+            raise TranslationError(f"The input {placeholder.name} of kind {spec.kind.name} cannot be a tensor in ONNX.")
+        if not placeholder.users:
+            continue
+        tensor = weights[spec.target]
+        key = memory_key(tensor)
+        if key not in known:  # tied weights are one initializer, under their first name
+            value = known[key] = walker.initializer(spec.target, tensor)
+            value.metadata_props[metadata.INPUT_KIND] = spec.kind.name
+            value.metadata_props[metadata.INPUT_PERSISTENT] = str(spec.persistent)
+            value.metadata_props[metadata.ORIGINAL_NODE_NAME] = placeholder.name
+        walker.env[placeholder] = known[key]
+
+
+def _user_input(walker: Walker, placeholder: Node, spec: InputSpec) -> Any:
+    fake = placeholder.meta["val"]
+    op = walker.op
+    value = Value(name=walker.unique(placeholder.name))
+    value.metadata_props[metadata.INPUT_KIND] = spec.kind.name
+    value.metadata_props[metadata.INPUT_PERSISTENT] = str(spec.persistent)
+    op.graph.inputs.append(value)
+    if isinstance(fake, torch.Tensor):
+        walker._stamp_tensor(placeholder, value, fake)
+        return value
+    dtype = DataType.FLOAT if isinstance(fake, torch.SymFloat) else DataType.INT64
+    value.type, value.shape = ir.TensorType(dtype), ir.Shape([])
+    op.with_sizes(value, ())
+    op.symbols.define(fake, lambda op: op.reshape(value, [1]))
+    return fake
+
+
+def _bind_outputs(walker: Walker, results: Any, specs: Sequence[OutputSpec]) -> None:
+    """Graph outputs, each a value of its own: what is an input, a weight or an output already goes through Identity."""
+    op, seen = walker.op, set()
+    for result, spec in zip(results, specs, strict=True):
+        if result is None:
+            continue
+        name = getattr(spec.arg, "name", None) or "output"
+        if not isinstance(result, Value):
+            op.enter(name, {}, ())
+            result = op.Identity(op.symbols.value(op, result, rank=0) if _is_symbol(result) else op.constant(result))
+            result.shape = ir.Shape([])
+            result.name = walker.unique(name)
+        elif result.producer() is None or result in seen:
+            op.enter(name, {metadata.FX_NODE: name}, ())
+            source, result = result, op.Identity(result)
+            result.shape = source.shape
+            result.name = walker.unique(name)
+        seen.add(result)
+        result.metadata_props[metadata.OUTPUT_KIND] = spec.kind.name
+        if spec.target is not None:
+            result.metadata_props[metadata.ORIGINAL_NODE_NAME] = name
+        op.graph.outputs.append(result)
+
+
+def _is_symbol(result: Any) -> bool:
+    return isinstance(result, symbols.SymbolicNumber)
+
+
+def _failure(node: Node, error: Exception) -> str:
+    """One sentence: the FX node, its target, its arguments in short, the user's line, and what went wrong."""
+    where = source_line(node)
+    args = ", ".join(_summary(a) for a in (*node.args, *node.kwargs.values()))
+    at = f" (at {where})" if where else ""
+    return f"The translation of {node.name} = {node.target}({args}){at} failed: {type(error).__name__}: {error}"
+
+
+def _summary(argument: Any) -> str:
+    if not isinstance(argument, Node):
+        return repr(argument)
+    value = argument.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        sizes = ",".join(str(size) for size in value.shape)
+        return f"{argument.name}: {str(value.dtype).removeprefix('torch.')}[{sizes}]"
+    return f"{argument.name}: {value}"

@@ -1,0 +1,149 @@
+"""The inverse of each ATen view: a new value of the view, put back into the tensor it was taken from."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx
+from torch.fx import Graph, Node
+
+from fx_onnx.errors import MutationError
+
+aten = torch.ops.aten
+
+# Views that keep the elements in row-major order: reshaping back undoes them.
+ORDER_PRESERVING = frozenset(
+    {
+        aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.flatten.using_ints,
+        aten.unflatten.int, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.unsqueeze.default,
+        aten.alias.default, aten.detach.default, aten.contiguous.default, aten.view_as.default,
+        aten.reshape_as.default, aten.dropout.default, aten.feature_dropout.default, aten.alpha_dropout.default,
+        aten.to.dtype, aten.to.device, aten.to.dtype_layout, aten.to.other, aten.type_as.default,
+        aten.atleast_1d.default, aten.atleast_2d.default, aten.atleast_3d.default, aten.lift_fresh.default,
+        aten.ravel.default, aten._to_copy.default, aten.resolve_conj.default, aten.resolve_neg.default,
+        aten.expand_as.default, aten.expand.default, aten.squeeze_.dim, aten.squeeze_.default, aten.unsqueeze_.default,
+        aten._reshape_alias.default, aten.detach_.default, aten.positive.default, aten.real.default,
+        aten.broadcast_to.default,
+    }
+)  # fmt: skip
+
+ReadArgument = Callable[[Any], Any]
+
+
+def scatter_back(graph: Graph, view: Node, base: Node, value: Node, read: ReadArgument) -> Node:
+    """Emits into ``graph`` what the viewed tensor holds once its view holds ``value``.
+
+    Args:
+        graph: the graph under construction.
+        view: the node of the captured graph that takes the view of its first argument.
+        base: the node of ``graph`` with the viewed tensor's present value.
+        value: the node of ``graph`` with the view's new value.
+        read: maps arguments of ``view`` to what stands for them in ``graph``.
+
+    Raises:
+        MutationError: the view has no inverse here.
+    """
+
+    def emit(target: Any, *args: Any, val: Any = None) -> Node:
+        node = graph.call_function(target, args)
+        node.meta = {**value.meta, "val": base.meta["val"] if val is None else val}
+        return node
+
+    viewed, target = base.meta["val"], view.target
+    if target in ORDER_PRESERVING:
+        if viewed.numel() is not view.meta["val"].numel() and not _same_count(viewed, view.meta["val"]):
+            raise MutationError(f"{view.name} is written in place through {target}, which repeats elements.")
+        return emit(aten.reshape.default, value, _sizes(graph, base))
+    if target is operator.getitem:
+        return _scatter_item(emit, view, base, value)
+    arguments = _bound(view, read)
+    if target in (aten.select.int, aten.slice.Tensor, aten.diagonal.default, aten.as_strided.default):
+        scatter = getattr(aten, f"{target._schema.name.removeprefix('aten::')}_scatter").default
+        names = [a.name for a in target._schema.arguments[1:]]
+        return emit(scatter, base, value, *(arguments[name] for name in names))
+    if target is aten.narrow.default:
+        start, length = arguments["start"], arguments["length"]
+        return emit(aten.slice_scatter.default, base, value, arguments["dim"], start, start + length)
+    if (perm := _permutation(target, arguments, viewed.dim())) is not None:
+        inverse = sorted(range(len(perm)), key=perm.__getitem__)
+        return emit(aten.permute.default, value, inverse)
+    if target in (aten.view_as_complex.default, aten.view_as_real.default):
+        back = aten.view_as_real if target is aten.view_as_complex.default else aten.view_as_complex
+        return emit(back.default, value)
+    raise MutationError(
+        f"{view.name} is written in place through {target}, a view that fx_onnx cannot write through; "
+        f"assign a new tensor instead."
+    )
+
+
+def _same_count(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return str(a.numel()) == str(b.numel())
+
+
+def _sizes(graph: Graph, base: Node) -> list[Any]:
+    """The sizes of ``base``: symbolic ones as ``sym_size`` nodes, for an FX graph holds no SymInt itself."""
+    sizes: list[Any] = []
+    for axis, size in enumerate(base.meta["val"].shape):
+        if isinstance(size, int):
+            sizes.append(size)
+        else:
+            node = graph.call_function(aten.sym_size.int, (base, axis))
+            node.meta = {**base.meta, "val": size}
+            sizes.append(node)
+    return sizes
+
+
+def _bound(node: Node, read: ReadArgument) -> dict[str, Any]:
+    """The arguments of an ATen call by name, defaults filled in."""
+    schema = node.target._schema.arguments  # type: ignore[union-attr]
+    found = {a.name: a.default_value for a in schema if a.has_default_value()}
+    found.update({a.name: read(x) for a, x in zip(schema, node.args, strict=False)})
+    found.update({name: read(x) for name, x in node.kwargs.items()})
+    return found
+
+
+def _permutation(target: Any, arguments: dict[str, Any], rank: int) -> list[int] | None:
+    """``perm`` such that the view is ``permute(perm)``, for every ATen way to say it."""
+    perm = list(range(rank))
+    name = target._schema.name.removeprefix("aten::") if isinstance(target, torch._ops.OpOverload) else ""
+    if name in ("permute",):
+        return [d % rank for d in arguments["dims"]]
+    if name in ("t", "numpy_T"):
+        return perm[::-1]
+    if name in ("mT", "adjoint", "mH", "matrix_H"):
+        return [*perm[:-2], perm[-1], perm[-2]]
+    pairs = {"transpose": ("dim0", "dim1"), "swapaxes": ("axis0", "axis1"), "swapdims": ("dim0", "dim1")}
+    if (name in pairs and target._overloadname == "int") or name in ("swapaxes", "swapdims"):
+        first, second = (arguments[key] % rank for key in pairs[name])
+        perm[first], perm[second] = perm[second], perm[first]
+        return perm
+    if name == "movedim":
+        source, destination = arguments["source"], arguments["destination"]
+        source, destination = ([x] if isinstance(x, int) else x for x in (source, destination))
+        rest = iter(axis for axis in perm if axis not in {s % rank for s in source})
+        moved = {d % rank: s % rank for s, d in zip(source, destination, strict=True)}
+        return [moved[i] if i in moved else next(rest) for i in range(rank)]
+    return None
+
+
+def _scatter_item(emit: Callable[..., Node], view: Node, base: Node, value: Node) -> Node:
+    """One piece of a split, chunk or unbind: its place follows from the sizes of the pieces before it."""
+    source, index = view.args
+    if not isinstance(source, Node) or not isinstance(index, int):
+        raise MutationError(f"{view.name} is written in place through an indexing that fx_onnx cannot write through.")
+    pieces = source.meta["val"]
+    name = source.target._schema.name  # type: ignore[union-attr]
+    default_dim = {a.name: a.default_value for a in source.target._schema.arguments}.get("dim", 0)  # type: ignore[union-attr]
+    position = 1 if name == "aten::unbind" else 2
+    dim = source.kwargs.get("dim", source.args[position] if len(source.args) > position else default_dim)
+    if name == "aten::unbind":
+        return emit(aten.select_scatter.default, base, value, dim, index % len(pieces))
+    sizes = [piece.shape[dim] for piece in pieces]
+    start = sum(sizes[: index % len(pieces)])
+    stop = start + sizes[index % len(pieces)]
+    if not (isinstance(start, int) and isinstance(stop, int)):
+        raise MutationError(f"{view.name}, a piece of dynamic size, is written in place; write to a slice instead.")
+    return emit(aten.slice_scatter.default, base, value, dim, start, stop)

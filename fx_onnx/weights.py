@@ -1,0 +1,202 @@
+"""Weights as ONNX tensors that are views of the module's own storages; nothing is copied until it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+import torch
+from onnx_ir import tensor_adapters
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+
+from fx_onnx.dtypes import onnx_dtype, torch_dtype
+from fx_onnx.errors import ArgumentError, OnnxExporterError
+
+__all__ = ["LazyWeight", "Weight", "as_torch", "computed", "has_data", "memory_key", "rebind", "same_memory", "weight"]
+
+
+class Weight(tensor_adapters.TorchTensor):
+    """An ONNX tensor over a torch tensor's own storage, of any strides, on any device, with or without data.
+
+    ``raw`` is that torch tensor. ``numpy``, ``tobytes`` and ``tofile`` read it; a contiguous tensor on the CPU is read
+    in place. Of a FakeTensor or a tensor on the meta device only name, shape and dtype can be read.
+    """
+
+    raw: torch.Tensor
+
+    def numpy(self) -> npt.NDArray[Any]:
+        """The values, in ml_dtypes' types where NumPy has none (bfloat16, float8)."""
+        data = self._bytes().view(self.dtype.numpy())
+        return data.reshape(self.raw.shape)
+
+    def tobytes(self) -> bytes:
+        """A copy of the values, row by row, little endian."""
+        return self._bytes().tobytes()
+
+    def tofile(self, file: IO[bytes]) -> None:
+        """Writes the values to a binary file straight from the storage where that is contiguous and on the CPU."""
+        file.write(self._bytes().data)
+
+    def _bytes(self) -> npt.NDArray[np.uint8]:
+        """The values as bytes: a view of the storage wherever it already holds them in order."""
+        if not has_data(self):
+            raise OnnxExporterError(
+                f"The weight {self.name!r} has a shape and a dtype but no data (it was a FakeTensor or on the meta "
+                "device): give it data with ONNXProgram.apply_weights(state_dict)."
+            )
+        with unset_fake_temporarily():  # a fake mode left open by the caller would make fakes of real weights
+            plain = self.raw.detach().resolve_conj().resolve_neg().cpu().contiguous()
+            flat = plain.as_strided((plain.numel(),), (1,))  # one element is contiguous whatever its stride says
+            return flat.view(torch.uint8).numpy()
+
+    def __repr__(self) -> str:
+        """Name, dtype and shape; printing the values would read (and for a GPU copy) the whole weight."""
+        return f"{self._repr_base()}(name={self.name!r})"
+
+
+class LazyWeight(ir.LazyTensor):
+    """A tensor of known shape and dtype that a function computes from other tensors each time it is read.
+
+    It is not cached: a saved model streams it and forgets it, so folding costs no memory. ``sources`` stay named, so
+    that new weights (``rebind``) flow through what was folded.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., torch.Tensor],
+        sources: Sequence[ir.TensorProtocol],
+        *,
+        dtype: ir.DataType,
+        shape: Sequence[int],
+        name: str | None,
+    ) -> None:
+        super().__init__(self._compute, dtype=dtype, shape=ir.Shape(shape, frozen=True), name=name)
+        self.function = function
+        self.sources = tuple(sources)
+
+    def _compute(self) -> Weight:
+        with torch.no_grad(), unset_fake_temporarily():
+            result = self.function(*(as_torch(source) for source in self.sources))
+        found = Weight(result, self.name)
+        if found.dtype != self.dtype or found.shape != self.shape:
+            raise OnnxExporterError(
+                f"The computed weight {self.name!r} came out as {found.dtype.name}{list(found.shape)}, "
+                f"not as {self.dtype.name}{list(self.shape)}; this is an error of the pass that made it."
+            )
+        return found
+
+
+def weight(tensor: torch.Tensor, name: str) -> ir.TensorProtocol:
+    """The ONNX tensor ``name`` over the storage of ``tensor``; nothing is copied, now or when it is saved.
+
+    Args:
+        tensor: any dense tensor: a Parameter, a strided view, on any device, fake, or on the meta device.
+        name: the initializer's name.
+
+    Raises:
+        ArgumentError: ONNX has no element type for the tensor's dtype.
+    """
+    onnx_dtype(tensor.dtype)  # our own sentence for a dtype that ONNX lacks
+    return Weight(tensor, name)
+
+
+def computed(
+    function: Callable[..., torch.Tensor],
+    *sources: ir.TensorProtocol,
+    dtype: ir.DataType,
+    shape: Sequence[int],
+    name: str | None = None,
+) -> ir.TensorProtocol:
+    """The tensor ``function(*sources)``, computed whenever its values are read and not before.
+
+    ``computed(torch.t, w, dtype=w.dtype, shape=(n, m), name="fc.weight")`` is a transposed weight.
+
+    Args:
+        function: takes one torch tensor per source, which it must not write to; returns ``dtype`` and ``shape``.
+        sources: ONNX tensors, which may be computed ones themselves.
+        dtype: the element type of the result.
+        shape: the sizes of the result.
+        name: the initializer's name, if it is known already.
+    """
+    return LazyWeight(function, sources, dtype=dtype, shape=shape, name=name)
+
+
+def as_torch(tensor: ir.TensorProtocol) -> torch.Tensor:
+    """The values of any ONNX tensor as a torch tensor, of the same memory where that is possible; do not write to it.
+
+    Raises:
+        ArgumentError: torch has no dtype for its element type.
+        OnnxExporterError: it has no data.
+    """
+    if isinstance(tensor, Weight):
+        if not has_data(tensor):
+            tensor.numpy()  # says so
+        return tensor.raw.detach()
+    if isinstance(tensor, LazyWeight):
+        return tensor._compute().raw
+    dtype = torch_dtype(tensor.dtype)
+    values = np.ascontiguousarray(tensor.numpy())
+    if not values.flags.writeable:  # torch warns of undefined behaviour then, and a file mapping may go away
+        values = values.copy()
+    return torch.from_numpy(values.reshape(-1).view(np.uint8)).view(dtype).reshape(tuple(tensor.shape.numpy()))
+
+
+def has_data(tensor: ir.TensorProtocol) -> bool:
+    """Whether the values can be read: false of FakeTensors, of the meta device, and of what is computed from them."""
+    if isinstance(tensor, Weight):
+        return not isinstance(tensor.raw, FakeTensor) and tensor.raw.device.type != "meta"
+    if isinstance(tensor, LazyWeight):
+        return all(has_data(source) for source in tensor.sources)
+    return True
+
+
+def rebind(tensor: ir.TensorProtocol, state_dict: Mapping[str, torch.Tensor], used: set[str]) -> ir.TensorProtocol:
+    """``tensor`` with its data, or that of the weights it is computed from, taken from ``state_dict`` by name.
+
+    Args:
+        tensor: any ONNX tensor.
+        state_dict: new data by weight name.
+        used: receives the names that found a place.
+
+    Raises:
+        ArgumentError: the new data has another shape or dtype.
+    """
+    if isinstance(tensor, LazyWeight):  # its own name may be that of the weight it was folded from: only sources count
+        sources = tuple(rebind(source, state_dict, used) for source in tensor.sources)
+        if all(new is old for new, old in zip(sources, tensor.sources, strict=True)):
+            return tensor
+        return LazyWeight(tensor.function, sources, dtype=tensor.dtype, shape=tensor.shape.numpy(), name=tensor.name)
+    if tensor.name is None or tensor.name not in state_dict:
+        return tensor
+    new = weight(state_dict[tensor.name], tensor.name)
+    if new.dtype != tensor.dtype or new.shape != tensor.shape:
+        raise ArgumentError(
+            f"The new weight {tensor.name!r} is {new.dtype.name}{list(new.shape)}, "
+            f"but the model holds {tensor.dtype.name}{list(tensor.shape)}."
+        )
+    used.add(tensor.name)
+    return new
+
+
+def memory_key(tensor: torch.Tensor) -> Hashable:
+    """Equal for two tensors exactly when they read the same memory in the same way; valid while both are alive.
+
+    Fake tensors and the meta device have no address, but their storages are shared where the real ones would be.
+    """
+    return (
+        tensor.untyped_storage()._cdata,
+        tensor.storage_offset(),
+        tensor.dtype,
+        tuple(tensor.shape),
+        tensor.stride(),
+        tensor.is_conj(),
+        tensor.is_neg(),
+    )
+
+
+def same_memory(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether two tensors are one weight, as tied embeddings are."""
+    return memory_key(first) == memory_key(second)

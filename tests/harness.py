@@ -1,0 +1,188 @@
+"""One operator, one line: how a translation is tested.
+
+``Case(aten.add.Tensor, i64(2, 3), f32(2, 3), emits=["Cast", "Add"])`` is a model whose inputs are the tensors of the
+call; everything else is baked in. ``check`` runs it static and with every dim dynamic (exported at one size, checked at
+another too), at every opset where its translation differs, in ONNX Runtime, comparing values, shapes and dtypes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+import pytest
+import sympy
+import torch
+from torch.export import Dim
+from torch.utils import _pytree as pytree
+
+import fx_onnx
+from fx_onnx.export import DEFAULT_OPSET
+from fx_onnx.table import MINIMUM_OPSET, _translations
+from tests.compare import assert_close
+
+
+@dataclass(frozen=True)
+class Arg:
+    """A tensor argument that can be made again in other sizes: random, or ``values`` cycled."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    low: float = -2.0
+    high: float = 2.0
+    values: tuple[Any, ...] = ()
+    fixed: bool = False  # keep its sizes when the others grow
+
+    def make(self, shape: Sequence[int] | None = None, seed: int = 0) -> torch.Tensor:
+        """The tensor, in its own sizes or in ``shape``."""
+        shape = self.shape if shape is None else tuple(shape)
+        generator = torch.Generator().manual_seed(seed)
+        if self.values:
+            count = int(torch.Size(shape).numel())
+            flat = [self.values[i % len(self.values)] for i in range(count)]
+            return torch.tensor(flat, dtype=self.dtype).reshape(shape)
+        if self.dtype == torch.bool:
+            return torch.rand(shape, generator=generator) > 0.5
+        if self.dtype.is_floating_point or self.dtype.is_complex:
+            uniform = torch.rand(shape, generator=generator, dtype=torch.float64)
+            return (uniform * (self.high - self.low) + self.low).to(self.dtype)
+        return torch.randint(int(self.low), int(self.high) + 1, shape, generator=generator).to(self.dtype)
+
+
+def arg(dtype: torch.dtype) -> Callable[..., Arg]:
+    """``f32(2, 3)``, ``i64(4, low=0, high=9)``, ``f32(3, values=(0.0, -0.0, float("nan")))``."""
+    floor = 0.0 if dtype in (torch.uint8, torch.uint16, torch.uint32) else -3.0 if not dtype.is_floating_point else -2.0
+    return lambda *shape, low=floor, high=3.0, **options: Arg(dtype, shape, low, high, **options)
+
+
+f16, bf16, f32, f64 = arg(torch.float16), arg(torch.bfloat16), arg(torch.float32), arg(torch.float64)
+i8, i16, i32, i64, u8, b8 = (
+    arg(torch.int8), arg(torch.int16), arg(torch.int32), arg(torch.int64), arg(torch.uint8), arg(torch.bool),
+)  # fmt: skip
+
+
+class Case:
+    """A call of ``target``; an ``Arg`` among its arguments (also inside lists) is an input of the model."""
+
+    def __init__(
+        self,
+        target: Callable[..., Any],
+        *args: Any,
+        emits: Sequence[str] | None = None,
+        opsets: Sequence[int] | None = None,
+        dynamic: bool = True,
+        tolerance: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.target, self.args, self.kwargs = target, args, kwargs
+        self.emits, self.dynamic, self.tolerance = emits, dynamic, tolerance
+        self.opsets = opsets or _opsets(target)
+
+    def __repr__(self) -> str:
+        name = getattr(self.target, "__name__", str(self.target))
+        parts = [_short(a) for a in self.args] + [f"{k}={_short(v)}" for k, v in self.kwargs.items()]
+        return f"{name}({','.join(parts)})"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Arg):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}".replace(" ", "")
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(_short, value))}]"
+    return str(value)
+
+
+def _opsets(target: Any) -> list[int]:
+    """The default opset, and both sides of every opset at which the translation changes."""
+    changes = {entry.since for entry in _translations.get(target, ())} - {MINIMUM_OPSET}
+    return sorted({DEFAULT_OPSET} | changes | {since - 1 for since in changes})
+
+
+class _Call(torch.nn.Module):
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        self.target = case.target
+        self.leaves, self.spec = pytree.tree_flatten((case.args, case.kwargs))
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        rest = iter(tensors)
+        leaves = [next(rest) if isinstance(leaf, Arg) else leaf for leaf in self.leaves]
+        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        return self.target(*args, **kwargs)
+
+
+@dataclass
+class _Run:
+    module: _Call
+    inputs: list[Arg]
+    tolerance: float | None
+    programs: list[fx_onnx.ONNXProgram] = field(default_factory=list)
+
+    def export(self, opset: int, dynamic: bool) -> fx_onnx.ONNXProgram:
+        tensors = tuple(each.make() for each in self.inputs)
+        shapes = None
+        if dynamic:
+            shapes = (tuple({d: Dim.AUTO for d, n in enumerate(x.shape) if n > 1} for x in self.inputs),)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = fx_onnx.export(
+                self.module, tensors, dynamic_shapes=shapes, opset_version=opset, optimize=False, verbose=False
+            )
+        onnx.checker.check_model(program.model_proto, full_check=True)
+        return program
+
+    def compare(self, program: fx_onnx.ONNXProgram, tensors: Sequence[torch.Tensor]) -> None:
+        with torch.no_grad():
+            want = self.module(*(t.clone() for t in tensors))
+        assert_close(program(*tensors), want, self.tolerance)
+
+    def grown(self, program: fx_onnx.ONNXProgram) -> list[torch.Tensor]:
+        """The inputs with every symbol of the program's input dims one larger."""
+        sizes: dict[str, int] = {}
+        for value, example in zip(program.model.graph.inputs, self.inputs, strict=True):
+            for dim, size in zip(value.shape, example.shape, strict=True):
+                if isinstance(dim, ir.SymbolicDim) and str(dim.value).isidentifier() and not example.fixed:
+                    sizes[str(dim.value)] = size + 1
+        return [
+            example.make(
+                [_size(dim, sizes, size) for dim, size in zip(value.shape, example.shape, strict=True)], seed=1
+            )
+            for value, example in zip(program.model.graph.inputs, self.inputs, strict=True)
+        ]
+
+
+def _size(dim: Any, sizes: dict[str, int], size: int) -> int:
+    if isinstance(dim, int):
+        return dim
+    try:
+        return int(sympy.sympify(str(dim.value), locals={k: sympy.Symbol(k) for k in sizes}).subs(sizes))
+    except (TypeError, ValueError):
+        return size
+
+
+def check(case: Case) -> None:
+    """Raises AssertionError where the export of the case differs from eager in a value, shape, dtype or operator."""
+    module = _Call(case)
+    run = _Run(module, [leaf for leaf in module.leaves if isinstance(leaf, Arg)], case.tolerance)
+    examples = [each.make() for each in run.inputs]
+    for opset in case.opsets:
+        program = run.export(opset, dynamic=False)
+        run.compare(program, examples)
+        if case.emits is not None and opset == max(case.opsets):
+            found = [node.op_type for node in program.model.graph]
+            assert Counter(found) == Counter(case.emits), f"emits {found} instead of {list(case.emits)}"
+    if case.dynamic and any(n > 1 for each in run.inputs for n in each.shape):
+        program = run.export(case.opsets[-1], dynamic=True)
+        run.compare(program, examples)
+        run.compare(program, run.grown(program))
+
+
+def cases(entries: Iterable[Case]) -> pytest.MarkDecorator:
+    """``@cases([...])`` parametrizes a test over cases under readable names."""
+    entries = list(entries)
+    return pytest.mark.parametrize("case", entries, ids=[repr(entry) for entry in entries])

@@ -1,0 +1,1 @@
+"""Real networks for the tests and the benchmarks: plain torch.nn, true in structure, any width and depth."""

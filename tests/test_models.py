@@ -1,0 +1,94 @@
+"""Every network of the table exports, passes the ONNX checker, and agrees with eager at two sizes of its inputs."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import onnx
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fx_onnx
+from tests.compare import assert_close
+from tests.models.registry import CASES, Inputs, ModelCase, mlp_inputs
+
+KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
+
+
+def export(case: ModelCase, module: nn.Module, inputs: Inputs) -> fx_onnx.ONNXProgram:
+    """The case's program, exported at `inputs` with its dynamic shapes and names."""
+    return fx_onnx.export(
+        module, inputs.args, kwargs=inputs.kwargs, dynamic_shapes=case.dynamic_shapes, verbose=False, **case.names
+    )
+
+
+@pytest.mark.parametrize(
+    ("case", "dtype"),
+    [
+        pytest.param(case, dtype, id=f"{case.name}-{str(dtype).removeprefix('torch.')}")
+        for case in CASES
+        for dtype in case.dtypes
+    ],
+)
+def test_model(case: ModelCase, dtype: torch.dtype) -> None:
+    """One export; the program must be well formed and right at the exported sizes and at others."""
+    module, example = case.build(dtype), case.example().to(dtype)
+    program = export(case, module, example)
+    onnx.checker.check_model(program.model_proto, full_check=True)
+    assert_inputs_keep_their_dims(program, case, example)
+    assert_parameters_keep_their_names(program, module)
+    for inputs in (example, case.other().to(dtype)):
+        got = program(*inputs.args, **inputs.kwargs)
+        with torch.no_grad():
+            assert_close(got, module(*inputs.args, **inputs.kwargs))
+        assert_outputs_as_declared(program, got)
+
+
+def test_mlp_inputs_are_named_as_asked() -> None:
+    """Inputs in a dict and a list take the names of input_names, in order, with the named dim."""
+    case = next(case for case in CASES if case.name == "mlp")
+    program = export(case, case.build(), mlp_inputs(3))
+    graph = program.model.graph
+    assert [value.name for value in graph.inputs] == ["tensor_input", "tensor_x", "list_input_index_0"]
+    assert [value.name for value in graph.outputs] == ["output"]
+    assert graph.inputs[0].shape == ("batch_size", 8)
+    assert graph.inputs[1].shape == ("batch_size", 8)
+    assert graph.inputs[2].shape == ("batch_size", 8)
+
+
+def assert_inputs_keep_their_dims(program: fx_onnx.ONNXProgram, case: ModelCase, example: Inputs) -> None:
+    """Each dim that was named bears its name, every other dim is the example's number."""
+    shapes = list(_expected_shapes(case.dynamic_shapes, example.args or example.kwargs))
+    for value, expected in zip(program.model.graph.inputs, shapes, strict=True):
+        assert value.shape == expected, f"{value.name}: {value.shape} instead of {expected}"
+
+
+def assert_parameters_keep_their_names(program: fx_onnx.ONNXProgram, module: nn.Module) -> None:
+    """Each initializer that is a parameter has a name of the state dict, and that parameter's value."""
+    state = module.state_dict()
+    parameters = [
+        value for value in program.model.graph.initializers.values() if value.metadata_props.get(KIND) == "PARAMETER"
+    ]
+    assert parameters
+    for value in parameters:
+        assert value.name in state, f"{value.name} is no name of the state dict"
+        assert_close(torch.from_numpy(value.const_value.numpy().copy()), state[value.name], tolerance=0.0)
+
+
+def assert_outputs_as_declared(program: fx_onnx.ONNXProgram, outputs: tuple[Tensor, ...]) -> None:
+    """No output declares a fixed dim that it does not have: ONNX Runtime only warns of that."""
+    for value, output in zip(program.model.graph.outputs, outputs, strict=True):
+        for declared, actual in zip(value.shape, output.shape, strict=True):
+            assert not isinstance(declared, int) or declared == actual, f"{value.name}: {value.shape} gave {actual}"
+
+
+def _expected_shapes(spec: Any, value: Any) -> Iterator[tuple[int | str, ...]]:
+    """The input shapes in the order in which the arguments flatten, names in place of the dynamic dims."""
+    if isinstance(value, Tensor):
+        yield tuple(spec.get(dim, size) for dim, size in enumerate(value.shape))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _expected_shapes(spec[key], item)
+    else:
+        for part, item in zip(spec, value, strict=True):
+            yield from _expected_shapes(part, item)

@@ -1,0 +1,318 @@
+"""ONNXProgram: called as the module is called, renamed, re-weighted, and clear about inputs that do not fit."""
+
+import io
+import os
+import subprocess
+import sys
+import types
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.export import Dim, export
+
+from fx_onnx import program as program_module
+from fx_onnx.errors import ArgumentError, OnnxExporterWarning
+from fx_onnx.program import ONNXProgram
+from fx_onnx.weights import computed, weight
+
+TEXT = """<ir_version: 10, opset_import: ["" : 18]>
+g (float[batch, 4] x, float[4] d_b, float[4] y) => (float[batch, 3] linear, float[batch, 4] add) {
+    linear = Gemm <transB = 1> (x, weight, bias)
+    mul = Mul(d_b, y)
+    add = Add(x, mul)
+}"""
+
+
+class Net(torch.nn.Module):
+    """Nested arguments, constants, keyword arguments, and a nested result with None in it."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(3, 4))
+        self.bias = torch.nn.Parameter(torch.randn(3))
+
+    def forward(self, x, d, flag=True, mask=None, *, y, z=None):
+        return {"linear": torch.nn.functional.linear(x, self.weight, self.bias), "rest": [x + d["b"] * y, None, 7]}
+
+
+def model_of(text, **weights):
+    model = ir.serde.deserialize_model(onnx.parser.parse_model(text))
+    free = {value.name: value for node in model.graph for value in node.inputs if value.producer() is None}
+    for name, tensor in weights.items():
+        value = free[name]
+        value.const_value = weight(tensor, name)
+        value.type, value.shape = ir.TensorType(value.const_value.dtype), value.const_value.shape
+        model.graph.register_initializer(value)
+    return model
+
+
+ARGS = (torch.randn(2, 4), {"b": torch.randn(4)}, True, None)
+KWARGS = {"y": torch.randn(4), "z": None}
+
+
+@pytest.fixture(scope="module")
+def net():
+    return Net()
+
+
+@pytest.fixture(scope="module")
+def exported(net):
+    shapes = {"x": {0: Dim.DYNAMIC}, "d": {"b": None}, "flag": None, "mask": None, "y": None, "z": None}
+    return export(net, ARGS, KWARGS, dynamic_shapes=shapes)
+
+
+@pytest.fixture
+def program(net, exported):
+    return ONNXProgram(model_of(TEXT, weight=net.weight, bias=net.bias), exported)
+
+
+def close(found, wanted):
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_call(program, net):
+    wanted = net(*ARGS, **KWARGS)
+    found = program(*ARGS, **KWARGS)
+    assert isinstance(found, tuple)
+    close(found, (wanted["linear"].detach(), wanted["rest"][0]))
+    other = (torch.randn(5, 4, requires_grad=True), {"b": torch.randn(8)[::2]}, True, None)
+    close(program(*other, z=None, y=KWARGS["y"]), (net(*other, **KWARGS)["linear"], net(*other, **KWARGS)["rest"][0]))
+    close(program.call_reference(*ARGS, **KWARGS), found)
+
+
+def test_call_structured(program, net):
+    found, wanted = program.call_structured(*ARGS, **KWARGS), net(*ARGS, **KWARGS)
+    assert found["rest"][1:] == [None, 7]
+    close(found["linear"], wanted["linear"].detach())
+    with pytest.raises(ArgumentError, match="structure"):
+        ONNXProgram(program.model).call_structured(*ARGS)
+
+
+def test_flat_and_named_inputs_do_too(program):
+    wanted = program(*ARGS, **KWARGS)
+    x, b, y = ARGS[0], ARGS[1]["b"], KWARGS["y"]
+    close(program(x, b, y), wanted)
+    close(program(x, y=y, d_b=b), wanted)
+    close(ONNXProgram(program.model)(x, b, y), wanted)
+    close(program(x.numpy(), {"b": b.numpy()}, True, None, y=y, z=None), wanted)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        (ARGS[:1], {}, "structure the model was exported with"),
+        ((*ARGS, torch.ones(1)), KWARGS, "structure the model was exported with"),
+        (ARGS, {"y": KWARGS["y"], "z": None, "w": 1}, "structure the model was exported with"),
+        ((ARGS[0], ARGS[1], False, None), KWARGS, "'flag' was True when the model was exported.* cannot be False"),
+        ((ARGS[0], ARGS[1], True, torch.ones(2)), KWARGS, "'mask' was None .* cannot be a tensor now"),
+        ((ARGS[0].double(), *ARGS[1:]), KWARGS, r"'x' must be float\[batch, 4\], but double\[2, 4\] was given"),
+        ((torch.ones(2, 5), *ARGS[1:]), KWARGS, r"'x' must be float\[batch, 4\], but float\[2, 5\] was given"),
+        ((torch.ones(4), *ARGS[1:]), KWARGS, r"'x' must be float\[batch, 4\], but float\[4\] was given"),
+        ((ARGS[0], {"b": "text"}, *ARGS[2:]), KWARGS, r"'d_b' must be float\[4\], but a str was given"),
+        (([ARGS[0]], *ARGS[1:]), KWARGS, "'x' must be .* but a list was given"),
+        ((torch.ones(2, 4, device="meta"), *ARGS[1:]), KWARGS, "'x' is a tensor without data"),
+    ],
+)
+def test_bad_inputs(program, args, kwargs, message):
+    with pytest.raises(ArgumentError, match=message):
+        program(*args, **kwargs)
+
+
+def test_bad_inputs_without_an_exported_program(program):
+    bare = ONNXProgram(program.model)
+    with pytest.raises(ArgumentError, match=r"After 1 positional inputs the program takes \['d_b', 'y'\], not \[\]"):
+        bare(ARGS[0])
+    with pytest.raises(ArgumentError, match=r"takes 3 inputs \(x, d_b, y\), but 4 were given"):
+        bare(*[torch.ones(4)] * 4)
+
+
+def test_outputs_do_not_share_memory_with_the_session(program, net):
+    first = program.compute_values(["weight"], ARGS, KWARGS)[0]
+    first.zero_()
+    assert net.weight.detach().abs().sum() > 0
+    out = program(*ARGS, **KWARGS)[0]
+    out.zero_()
+    assert program(*ARGS, **KWARGS)[0].abs().sum() > 0
+
+
+def test_compute_values(program, net):
+    names = ["mul", "x", "weight", "linear", "mul"]
+    before = list(program.model.graph.outputs)
+    mul, x, matrix, linear, again = program.compute_values(names, ARGS, KWARGS)
+    close(mul, ARGS[1]["b"] * KWARGS["y"])
+    assert torch.equal(mul, again)
+    assert torch.equal(x, ARGS[0]) and torch.equal(matrix, net.weight.detach())
+    close(linear, program(*ARGS, **KWARGS)[0])
+    assert list(program.model.graph.outputs) == before
+    with pytest.raises(ArgumentError, match="no value named 'nothing'"):
+        program.compute_values(["mul", "nothing"], ARGS, KWARGS)
+
+
+def test_model_proto_and_repr(program):
+    onnx.checker.check_model(program.model_proto, full_check=True)
+    assert repr(program) == "\n".join(
+        [
+            "ONNXProgram(opset 18, 3 nodes, 15 parameters in 60 bytes",
+            "  input  x: float[batch, 4]",
+            "  input  d_b: float[4]",
+            "  input  y: float[4]",
+            "  output linear: float[batch, 3]",
+            "  output add: float[batch, 4])",
+        ]
+    )
+
+
+def test_save(program, tmp_path):
+    program.save(tmp_path / "m.onnx")
+    program.save(tmp_path / "e.onnx", external_data=True, keep_initializers_as_inputs=True)
+    buffer = io.BytesIO()
+    program.save(buffer, include_initializers=False)
+    assert onnx.load_from_string(buffer.getvalue()).graph.initializer == []
+    feeds = {"x": ARGS[0].numpy(), "d_b": ARGS[1]["b"].numpy(), "y": KWARGS["y"].numpy()}
+    for name in ("m.onnx", "e.onnx"):
+        found = onnxruntime.InferenceSession(str(tmp_path / name)).run(None, feeds)
+        close(torch.from_numpy(found[0]), program(*ARGS, **KWARGS)[0])
+
+
+# Sessions
+
+
+def test_session_is_loaded_once_and_dropped_on_change(program, net):
+    loads = []
+
+    def initializer(source):
+        loads.append(source)
+        return onnxruntime.InferenceSession(source)
+
+    program.initialize_inference_session(initializer)
+    before = program(*ARGS, **KWARGS)
+    program(*ARGS, **KWARGS)
+    assert len(loads) == 1 and isinstance(loads[0], bytes)
+    program.apply_weights({"bias": net.bias + 1})
+    close(program(*ARGS, **KWARGS)[0], before[0] + 1)
+    program.model = model_of(TEXT, weight=net.weight * 0, bias=net.bias * 0)
+    assert program(*ARGS, **KWARGS)[0].abs().sum() == 0
+    program.release()
+    program.release()
+
+
+def test_large_models_are_loaded_from_a_file(program, monkeypatch):
+    monkeypatch.setattr(program_module, "_FROM_FILE_BYTES", 10)
+    paths = []
+
+    def initializer(source):
+        paths.append(source)
+        return onnxruntime.InferenceSession(source)
+
+    wanted = program.call_reference(*ARGS, **KWARGS)
+    program.initialize_inference_session(initializer)
+    close(program(*ARGS, **KWARGS), wanted)
+    close(program.compute_values(["linear"], ARGS, KWARGS)[0], wanted[0])
+    assert os.path.exists(paths[0])
+    program.release()
+    assert not os.path.exists(paths[0])
+
+
+def test_optimize_replaces_the_model(program, monkeypatch):
+    module = types.ModuleType("fx_onnx.optimize")
+    module.optimize = lambda model: model.clone()
+    monkeypatch.setitem(sys.modules, "fx_onnx.optimize", module)
+    program(*ARGS, **KWARGS)
+    before = program.model
+    program.optimize()
+    assert program.model is not before
+    assert program._session is None
+
+
+# Weights
+
+
+def test_apply_weights_by_reference_and_through_folding(program, net):
+    value = program.model.graph.initializers["bias"]
+    value.const_value = computed(lambda b: b * 2, value.const_value, dtype=value.dtype, shape=(3,), name="bias")
+    bias = torch.tensor([1.0, 2.0, 3.0])
+    program.apply_weights({"weight": torch.zeros(3, 4), "bias": bias})
+    close(program(*ARGS, **KWARGS)[0], (bias * 2).expand(2, 3))
+    program.release()
+    bias.add_(1)
+    close(program(*ARGS, **KWARGS)[0], (bias * 2).expand(2, 3))
+
+
+def test_apply_weights_refuses_what_does_not_fit(program, net):
+    before = program(*ARGS, **KWARGS)[0]
+    with pytest.raises(ArgumentError, match=r"'weight' is FLOAT\[4, 3\], but the model holds FLOAT\[3, 4\]"):
+        program.apply_weights({"bias": torch.zeros(3), "weight": torch.zeros(4, 3)})
+    close(program(*ARGS, **KWARGS)[0], before)
+    with pytest.warns(OnnxExporterWarning, match="no weight named 'elsewhere'"):
+        program.apply_weights({"elsewhere": torch.zeros(3)})
+
+
+def test_tied_names_are_no_reason_to_warn(program, net, recwarn):
+    program.apply_weights({"weight": net.weight, "tied": net.weight})
+    assert len(recwarn) == 0
+
+
+def test_fake_weights_get_data_later(exported, net):
+    with FakeTensorMode():
+        fake = {"weight": torch.zeros(3, 4), "bias": torch.zeros(3)}
+    program = ONNXProgram(model_of(TEXT, **fake), exported)
+    assert "15 parameters in 60 bytes" in repr(program)
+    for use in (lambda: program(*ARGS, **KWARGS), lambda: program.model_proto, lambda: program.save(io.BytesIO())):
+        with pytest.raises(ArgumentError, match=r"'weight' has no data .*apply_weights"):
+            use()
+    program.apply_weights(net.state_dict())
+    close(program.call_structured(*ARGS, **KWARGS)["linear"], net(*ARGS, **KWARGS)["linear"].detach())
+
+
+# Axes
+
+
+def test_rename_axes_everywhere(recwarn):
+    text = """<ir_version: 10, opset_import: ["" : 18, "local" : 1]>
+    g (bool c, float[s0, s1] x) => (float[s0, s1] y) {
+        h = local.Twice(x)
+        y = If (c) <then_branch = t () => (float[s0, s1] a) { a = Identity(h) },
+                    else_branch = e () => (float[s0, s1] b) { b = Neg(h) }>
+    }
+    <domain: "local", opset_import: ["" : 18]>
+    Twice (v) => (w) { w = Add(v, v) }"""
+    model = ir.serde.deserialize_model(onnx.parser.parse_model(text))
+    inner = next(iter(model.functions.values()))[0].outputs[0]
+    inner.shape = ir.Shape(["s0", "s10"])
+    model.graph[0].outputs[0].shape = ir.Shape(["2*s0 + s1//s10", "s1"])
+    shared = model.graph.inputs[1].shape
+    model.graph.outputs[0].shape = shared
+    program = ONNXProgram(model)
+    program.rename_axes({shared[0]: "s1", "s1": "s0"})  # both at once
+    assert model.graph.inputs[1].shape == model.graph.outputs[0].shape == ("s1", "s0")
+    assert model.graph[0].outputs[0].shape == ("2*s1 + s0//s10", "s0")
+    assert inner.shape == ("s1", "s10")
+    assert model.graph[1].attributes["then_branch"].as_graph().outputs[0].shape == ("s1", "s0")
+    program.rename_axes({"2*s1 + s0//s10": "odd"})
+    assert model.graph[0].outputs[0].shape == ("odd", "s0")
+    assert len(recwarn) == 0
+
+
+def test_rename_axes_bad_names(program):
+    with pytest.warns(OnnxExporterWarning, match="axis named 'nowhere'"):
+        program.rename_axes({"nowhere": "somewhere", "batch": "N"})
+    assert program.model.graph.inputs[0].shape == ("N", 4)
+    for mapping in ({"N": ""}, {"N": 3}, {ir.SymbolicDim(None): "a"}, {0: "a"}):
+        with pytest.raises(ArgumentError, match="from name to name"):
+            program.rename_axes(mapping)
+
+
+def test_importing_the_program_does_not_load_a_runtime():
+    code = "import sys, fx_onnx.program, fx_onnx.verify, fx_onnx.report; sys.exit('onnxruntime' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_numpy_values_stay_untouched(program):
+    array = np.ones((2, 4), np.float32)
+    program(array, ARGS[1], True, None, **KWARGS)
+    assert array.sum() == 8

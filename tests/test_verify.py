@@ -1,0 +1,173 @@
+"""Verification finds what differs, says by how much, and blames the right node and module."""
+
+import math
+import re
+
+import onnx
+import onnx_ir as ir
+import pytest
+import torch
+from torch.export import Dim, export
+
+from fx_onnx.errors import ArgumentError, VerificationError
+from fx_onnx.program import ONNXProgram
+from fx_onnx.verify import Verification, by_module, compare, compare_values, first_difference, verify
+from fx_onnx.weights import weight
+
+
+class Scale(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.factor = torch.nn.Parameter(torch.tensor([1.0, 2.0, 3.0]))
+
+    def forward(self, x):
+        return x * self.factor
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = Scale()
+        self.second = Scale()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        self.count.add_(1)
+        y = self.first(x)
+        return self.second(y) + 1, None, x.shape[0]
+
+
+TEXT = """<ir_version: 10, opset_import: ["" : 18]>
+g (float[n, 3] x) => (float[n, 3] add, int64 sym_size_int_1) {
+    shape = Shape <start = 0, end = 1> (x)
+    sym_size_int_1 = Squeeze(shape)
+    mul = Mul(x, first)
+    mul_1 = Mul(mul, second)
+    add = OPERATOR(mul_1, one)
+}"""
+
+
+def make_program(operator="Add", second=(1.0, 2.0, 3.0), exported=None):
+    model = ir.serde.deserialize_model(onnx.parser.parse_model(TEXT.replace("OPERATOR", operator)))
+    tensors = {"first": torch.tensor([1.0, 2.0, 3.0]), "second": torch.tensor(second), "one": torch.ones(())}
+    free = {value.name: value for node in model.graph for value in node.inputs if value.producer() is None}
+    for name, tensor in tensors.items():
+        free[name].const_value = weight(tensor, name)
+        model.graph.register_initializer(free[name])
+    return ONNXProgram(model, exported)
+
+
+@pytest.fixture(scope="module")
+def exported():
+    return export(Net(), (torch.ones(2, 3),), dynamic_shapes=({0: Dim.DYNAMIC},))
+
+
+X = torch.tensor([[1.0, -2.0, 3.0]] * 4)
+
+
+def test_equal(exported):
+    program = make_program(exported=exported)
+    result = verify(program, (X,))
+    assert result.ok
+    assert [(d.name, d.dtype, d.shape, d.problem) for d in result.outputs] == [
+        ("add", "float32", (4, 3), ""),
+        ("sym_size_int_1", "int64", (), ""),
+    ]
+    assert result.max_rel < 1e-6
+    result.check()
+    assert first_difference(program, (X,)) is None
+
+
+def test_a_wrong_node_is_found_with_its_module(exported):
+    program = make_program(second=(1.0, 2.0, 3.5), exported=exported)
+    result = verify(program, (X,))
+    assert not result.ok
+    assert result.outputs[0].max_abs == 0.5 * 9
+    with pytest.raises(VerificationError, match=r"'add': the largest difference is 4\.5, 0\.0028 is allowed"):
+        result.check()
+    found = first_difference(program, (X,))
+    assert (found.name, found.module) == ("mul_1", "second")
+    worst = by_module(compare_values(program, (X,)))
+    assert [(path, d.ok) for path, d in worst.items()] == [("", False), ("first", True), ("second", False)]
+    assert verify(program, (X,), rtol=0.5).ok
+
+
+def test_renamed_values_are_matched_by_their_fx_name(exported):
+    program = make_program(second=(1.0, 2.0, 3.5), exported=exported)
+    value = program.model.graph[3].outputs[0]
+    value.name = "renamed"
+    value.metadata_props["pkg.torch.onnx.original_node_name"] = "mul_1"
+    assert first_difference(program, (X,)).name == "renamed"
+
+
+def test_state_and_inputs_are_left_alone(exported):
+    module = Net()
+    program = make_program(exported=exported)
+    x = X.clone()
+    assert verify(program, (x,), module=module).ok
+    assert module.count.item() == 0
+    verify(program, (x,))
+    compare_values(program, (x,))
+    assert exported.state_dict["count"].item() == 0
+    assert torch.equal(x, X)
+
+
+def test_without_an_exported_program():
+    program = make_program()
+    with pytest.raises(ArgumentError, match="only be verified against a given module"):
+        verify(program, (X,))
+    with pytest.raises(ArgumentError, match="has FX values"):
+        compare_values(program, (X,))
+    assert verify(program, (X,), module=lambda x: (x * torch.tensor([1.0, 4.0, 9.0]) + 1,)).ok
+    with pytest.raises(VerificationError, match="returns 3 values, the ONNX program 2"):
+        verify(program, (X,), module=lambda x: (x, x, x))
+
+
+def test_arguments_of_another_structure(exported):
+    with pytest.raises(ArgumentError, match="structure the model was exported with"):
+        compare_values(make_program(exported=exported), (X, X))
+
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "problem"),
+    [
+        (torch.ones(2), torch.ones(2) + 5e-5, ""),
+        (torch.ones(2), torch.ones(2) + 5e-4, "largest difference"),
+        (torch.tensor([1000.0, 0.0]), torch.tensor([1000.0, 0.05]), ""),
+        (torch.zeros(2), torch.full((2,), 1e-8), ""),
+        (torch.zeros(2), torch.full((2,), 1e-3), "largest difference"),
+        (torch.ones(2), torch.ones(1, 2), r"the shape is \[1, 2\] instead of \[2\]"),
+        (torch.ones(2), torch.ones(2).double(), "the dtype is float64 instead of float32"),
+        (torch.tensor([NAN, INF, 1.0]), torch.tensor([NAN, INF, 1.0]), ""),
+        (torch.tensor([INF, 1.0]), torch.tensor([-INF, 1.0]), "1 elements are NaN or infinite"),
+        (torch.tensor([NAN, 1.0]), torch.tensor([0.0, 1.0]), "1 elements are NaN or infinite"),
+        (torch.tensor([2.0, 1.0]), torch.tensor([NAN, NAN]), "2 elements are NaN or infinite"),
+        (torch.ones(0, 3), torch.ones(0, 3), ""),
+        (torch.tensor([1, 2]), torch.tensor([1, 3]), "largest difference"),
+        (torch.tensor([2**62]), torch.tensor([2**62 + 1]), "largest difference"),
+        (torch.tensor([True, False]), torch.tensor([True, True]), "largest difference"),
+        (torch.ones(2).bfloat16(), torch.full((2,), 1.03).bfloat16(), ""),
+        (torch.ones(2).half(), torch.full((2,), 1.03).half(), "largest difference"),
+        (torch.ones(2).to(torch.float8_e5m2), torch.ones(2).to(torch.float8_e5m2), ""),
+        (torch.tensor([1 + 2j]), torch.tensor([[1.0, 2.0]]), ""),
+        (torch.tensor([1 + 2j]), torch.tensor([[1.0, -2.0]]), "largest difference"),
+        (7, torch.tensor(7), ""),
+        (1.5, torch.tensor(1.5, dtype=torch.float64), ""),
+    ],
+)
+def test_compare(expected, found, problem):
+    difference = compare("y", expected, found)
+    assert difference.ok == (not problem)
+    assert re.search(problem, difference.problem)
+
+
+def test_facts():
+    difference = compare("y", torch.tensor([4.0, 2.0, INF]), torch.tensor([4.0, 1.0, 5.0]), module="a.b")
+    assert (difference.max_abs, difference.max_rel, difference.nonfinite) == (1.0, 0.25, 1)
+    assert difference.module == "a.b"
+    assert difference.tolerance == pytest.approx(4e-4, rel=1e-3)
+    assert Verification((difference,)).max_rel == 0.25
+    assert Verification(()).ok

@@ -1,0 +1,142 @@
+"""Weights read the module's own memory, whatever its layout, and lazily computed ones follow their sources."""
+
+import io
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from fx_onnx.errors import ArgumentError, OnnxExporterError
+from fx_onnx.weights import as_torch, computed, has_data, memory_key, rebind, same_memory, weight
+
+DTYPES = [
+    torch.bool,
+    torch.int8,
+    torch.uint16,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.complex64,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2fnuz,
+]
+
+
+def written(tensor):
+    file = io.BytesIO()
+    tensor.tofile(file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_dtype_reads_back(dtype):
+    source = torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]).to(dtype)
+    tensor = weight(source, "w")
+    assert tensor.nbytes == len(tensor.tobytes())
+    assert written(tensor) == tensor.tobytes()
+    assert tensor.numpy().shape == (2, 3)
+    again = as_torch(ir.Tensor(tensor.numpy(), dtype=tensor.dtype))
+    assert again.dtype == dtype
+    assert torch.equal(again.to(torch.complex64), source.to(torch.complex64))
+
+
+def test_contiguous_data_is_read_in_place():
+    parameter = torch.nn.Parameter(torch.zeros(3))
+    tensor = weight(parameter, "w")
+    view = tensor.numpy()
+    with torch.no_grad():
+        parameter.add_(1)
+    np.testing.assert_array_equal(view, np.ones(3, np.float32))
+    assert as_torch(tensor).data_ptr() == parameter.data_ptr()
+    assert not as_torch(tensor).requires_grad
+
+
+def test_layouts():
+    matrix = torch.arange(6.0).reshape(2, 3)
+    assert weight(matrix.t(), "w").tobytes() == matrix.t().contiguous().numpy().tobytes()
+    assert weight(matrix[:, 1:], "w").tobytes() == matrix[:, 1:].contiguous().numpy().tobytes()
+    assert weight(torch.tensor(2.5), "w").numpy().shape == ()
+    assert weight(torch.zeros(0, 3), "w").tobytes() == b""
+    conjugate = torch.tensor([1 + 2j, 3 - 4j]).conj()
+    np.testing.assert_array_equal(weight(conjugate, "w").numpy(), [1 - 2j, 3 + 4j])
+    negative = torch.tensor([1 + 2j]).conj().imag
+    assert negative.is_neg()
+    np.testing.assert_array_equal(weight(negative, "w").numpy(), [-2.0])
+
+
+@pytest.mark.parametrize("kind", ["fake", "meta"])
+def test_without_data(kind):
+    if kind == "fake":
+        with FakeTensorMode():
+            source = torch.zeros(2, 3)
+    else:
+        source = torch.zeros(2, 3, device="meta")
+    tensor = weight(source, "layer.weight")
+    assert (list(tensor.shape), tensor.dtype, has_data(tensor)) == ([2, 3], ir.DataType.FLOAT, False)
+    for read in (tensor.numpy, tensor.tobytes, lambda: as_torch(tensor)):
+        with pytest.raises(OnnxExporterError, match=r"'layer.weight' .*apply_weights"):
+            read()
+    assert not has_data(computed(torch.t, tensor, dtype=tensor.dtype, shape=(3, 2)))
+
+
+def test_real_weights_can_be_read_under_a_fake_mode():
+    tensor = weight(torch.arange(6.0).reshape(2, 3).t(), "w")
+    with FakeTensorMode():
+        assert tensor.numpy()[1, 1] == 4.0
+
+
+def test_refused_dtype():
+    with pytest.raises(ArgumentError, match="no element type"):
+        weight(torch.empty(2, dtype=torch.bits8), "w")
+
+
+def test_computed_is_read_late_and_not_kept():
+    calls = []
+    source = torch.arange(6.0).reshape(2, 3)
+
+    def transposed(tensor):
+        calls.append(1)
+        return tensor.t()
+
+    tensor = computed(transposed, weight(source, "w"), dtype=ir.DataType.FLOAT, shape=(3, 2), name="w_t")
+    assert (calls, list(tensor.shape), tensor.nbytes) == ([], [3, 2], 24)
+    np.testing.assert_array_equal(tensor.numpy(), source.t().numpy())
+    assert written(tensor) == source.t().contiguous().numpy().tobytes()
+    assert len(calls) == 2
+    doubled = computed(lambda t: t * 2, tensor, dtype=ir.DataType.FLOAT, shape=(3, 2))
+    assert torch.equal(as_torch(doubled), source.t() * 2)
+
+
+def test_computed_with_the_wrong_shape_is_caught():
+    tensor = computed(torch.t, weight(torch.zeros(2, 3), "w"), dtype=ir.DataType.FLOAT, shape=(2, 3), name="w_t")
+    with pytest.raises(OnnxExporterError, match=r"'w_t' came out as FLOAT\[3, 2\]"):
+        tensor.tobytes()
+
+
+def test_rebind_reaches_the_sources_of_computed_weights():
+    # The folded weight bears its source's name: the new data must be folded too, not put in its place.
+    folded = computed(lambda t: t * 10, weight(torch.ones(2), "w"), dtype=ir.DataType.FLOAT, shape=(2,), name="w")
+    used = set()
+    new = rebind(folded, {"w": torch.tensor([1.0, 2.0]), "other": torch.ones(1)}, used)
+    np.testing.assert_array_equal(new.numpy(), [10.0, 20.0])
+    assert used == {"w"}
+    assert rebind(folded, {"other": torch.ones(1)}, used) is folded
+    with pytest.raises(ArgumentError, match=r"'w' is FLOAT\[3\], but the model holds FLOAT\[2\]"):
+        rebind(folded, {"w": torch.ones(3)}, used)
+
+
+def test_same_memory():
+    base = torch.arange(6.0)
+    assert same_memory(base, base.view(6))
+    assert same_memory(torch.nn.Parameter(base), base)
+    assert not same_memory(base[:3], base[3:])
+    assert not same_memory(base, base.clone())
+    assert not same_memory(base.view(2, 3), base.view(3, 2))
+    with FakeTensorMode():
+        fake = torch.zeros(4)
+        assert same_memory(fake, fake.view(4))
+        assert not same_memory(fake, torch.zeros(4))
+    assert len({memory_key(base), memory_key(base.detach())}) == 1
