@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 
 from fx_onnx import metadata, symbols
 from fx_onnx.decompositions import DECOMPOSITIONS
-from fx_onnx.errors import UnsupportedOperatorError
+from fx_onnx.errors import TranslationError, UnsupportedOperatorError
 from fx_onnx.functionalize import AtenProgram, functional_graph, is_write
 from fx_onnx.table import Table
 
@@ -64,7 +64,7 @@ def decompose(program: AtenProgram, table: Table) -> AtenProgram:
     Raises:
         UnsupportedOperatorError: some operators have neither a translation nor a decomposition; all are listed.
     """
-    tracer = _Tracer(table, program.constants)
+    tracer = _Tracer(table, program.constants, _fake_mode(program.graph))
     unsupported: dict[str, list[Node]] = {}
     for node in list(program.graph.nodes):
         if needs_decomposition(node, table):
@@ -89,6 +89,7 @@ class _Tracer:
 
     table: Table
     constants: dict[str, torch.Tensor]
+    fake_mode: FakeTensorMode
     memo: dict[Any, Graph] = field(default_factory=dict)
 
     def trace(self, node: Node, unsupported: dict[str, list[Node]], ancestors: tuple[Any, ...]) -> Graph | None:
@@ -102,7 +103,10 @@ class _Tracer:
         if found is None or ancestors.count(node.target) > 2:
             unsupported.setdefault(str(node.target), []).append(node)
             return None
-        graph = self._trace(found, leaves, spec, inputs)
+        graph = self._trace(found, node, leaves, spec, inputs)
+        if any(getattr(inner.target, "namespace", "") == "prims" for inner in graph.nodes):
+            unsupported.setdefault(str(node.target), []).append(node)  # PyTorch's way out of ATen: not ours
+            return None
         _mark(graph, node)
         for inner in list(graph.nodes):
             if needs_decomposition(inner, self.table):
@@ -111,7 +115,7 @@ class _Tracer:
             self.memo[key] = graph
         return graph
 
-    def _trace(self, found: Decomposition, leaves: list[Any], spec: Any, inputs: list[Node]) -> Graph:
+    def _trace(self, found: Decomposition, node: Node, leaves: list[Any], spec: Any, inputs: list[Node]) -> Graph:
         places = [inputs.index(leaf) if isinstance(leaf, Node) else None for leaf in leaves]
 
         def call(*values: Any) -> Any:
@@ -120,8 +124,13 @@ class _Tracer:
             return found.function(*args, **kwargs)
 
         values = [n.meta["val"] for n in inputs]
-        with _fake_mode(values), torch.no_grad():
-            module = make_fx(call, tracing_mode="real", pre_dispatch=found.keeps_composites)(*values)
+        try:
+            with self.fake_mode, torch.no_grad():
+                module = make_fx(call, tracing_mode="real", pre_dispatch=found.keeps_composites)(*values)
+        except Exception as error:
+            raise TranslationError(
+                f"{described(node)} cannot be decomposed: {type(error).__name__}: {error}"
+            ) from error
         graph: Graph = module.graph
         if any(n.op == "call_function" and is_write(n.target) for n in graph.nodes):
             graph = functional_graph(graph)
@@ -165,9 +174,10 @@ def _torch_decompositions() -> Mapping[Any, Callable[..., Any]]:
     return {**everything, **dict(torch.export.default_decompositions().items())}
 
 
-def _fake_mode(values: list[Any]) -> Any:
-    """The mode in which a decomposition makes new tensors: that of its arguments, or a new one."""
-    return next((v.fake_mode for v in values if isinstance(v, FakeTensor)), None) or FakeTensorMode()
+def _fake_mode(graph: Graph) -> FakeTensorMode:
+    """The mode in which decompositions make new tensors: that of the capture; a new one if it made no tensors."""
+    values = (node.meta.get("val") for node in graph.nodes)
+    return next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None) or FakeTensorMode()
 
 
 def _signature(leaf: Any, inputs: list[Node]) -> Any:
@@ -269,3 +279,20 @@ def source_line(node: Node) -> str:
     path, _, rest = place.partition(", line ")
     number = rest.partition(",")[0]
     return f"{path.strip(chr(34))}:{number}: {code.strip()}"
+
+
+def described(node: Node) -> str:
+    """A call in short, for error messages: the FX node, its target, its arguments, and the user's source line."""
+    where = source_line(node)
+    args = ", ".join(_summary(a) for a in (*node.args, *node.kwargs.values()))
+    return f"{node.name} = {node.target}({args})" + (f" (at {where})" if where else "")
+
+
+def _summary(argument: Any) -> str:
+    if not isinstance(argument, Node):
+        return repr(argument)
+    value = argument.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        sizes = ",".join(str(size) for size in value.shape)
+        return f"{argument.name}: {str(value.dtype).removeprefix('torch.')}[{sizes}]"
+    return f"{argument.name}: {value}"

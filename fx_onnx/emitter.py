@@ -1,8 +1,8 @@
 """The emitter: the only place that creates ONNX nodes.
 
 ``op.CamelCase(...)`` emits one ONNX node; ``op.snake_case(...)`` helps to write translations and emits what it needs.
-A translation gets one as its first parameter. It is onnxscript's ``BuilderBase`` with its hooks overridden, so functions
-written with onnxscript can be called from it.
+A translation gets one as its first parameter. It is onnxscript's ``BuilderBase`` with its hooks overridden, so a
+function written with onnxscript can be called from it.
 """
 
 from __future__ import annotations
@@ -378,7 +378,7 @@ def _formal(schema: OperatorSchema, index: int) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """An attribute's value without torch's types: a dtype as ONNX's number, a symbolic number only if it is constant."""
+    """An attribute's value without torch's types: a dtype as ONNX's number, a symbolic number only if constant."""
     if isinstance(value, torch.dtype):
         return int(dtypes.onnx_dtype(value))
     if isinstance(value, (bool, DataType)):

@@ -1,44 +1,98 @@
-"""export(): nn.Module → capture → functionalize → decompose → translate → optimize → ONNXProgram, read top to bottom."""
+"""export(), read top to bottom: capture → functionalize → decompose → translate → optimize → ONNXProgram."""
 
 from __future__ import annotations
 
+import cProfile
 import os
-from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO
 
-import onnx_ir as ir
 import torch
 
-from fx_onnx import ops as ops  # registers the translations
+import fx_onnx.ops  # noqa: F401  registers the translations
+from fx_onnx import custom, naming, opsets
 from fx_onnx.arguments import Request, parse_request
 from fx_onnx.capture import capture
 from fx_onnx.decompose import decompose
-from fx_onnx.errors import ArgumentError
+from fx_onnx.errors import ArgumentError, OnnxExporterError
+from fx_onnx.fold import fold_constants
 from fx_onnx.functionalize import functionalize
+from fx_onnx.journal import Journal, count_operators
 from fx_onnx.optimize import optimize as optimize_model
 from fx_onnx.program import ONNXProgram
 from fx_onnx.table import table
 from fx_onnx.translate import translate
-
-DEFAULT_OPSET = 20
+from fx_onnx.verify import verify as verify_program
 
 
 def export(
     model: torch.nn.Module | torch.export.ExportedProgram,
     args: tuple[Any, ...] | torch.Tensor = (),
-    f: str | os.PathLike[str] | IO[bytes] | None = None,
+    f: str | os.PathLike[str] | BinaryIO | None = None,
     *,
     kwargs: Mapping[str, Any] | None = None,
     verbose: bool | None = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
     opset_version: int | None = None,
-    dynamic_shapes: Any = None,
+    dynamo: bool = True,
+    external_data: bool | None = None,
+    dynamic_shapes: Mapping[str, Any] | Sequence[Any] | None = None,
+    custom_translation_table: Mapping[Callable[..., Any], Callable[..., Any]] | None = None,
+    report: bool = False,
     optimize: bool = True,
-    dynamic_axes: Any = None,
+    verify: bool = False,
+    profile: bool = False,
+    dump_exported_program: bool = False,
+    artifacts_dir: str | os.PathLike[str] = ".",
+    export_params: bool = True,
+    keep_initializers_as_inputs: bool = False,
+    dynamic_axes: Mapping[str, Mapping[int, str] | Sequence[int]] | None = None,
 ) -> ONNXProgram:
-    """Exports a model to ONNX (under construction: the remaining parameters follow)."""
-    opset = DEFAULT_OPSET if opset_version is None else opset_version
+    """Exports a PyTorch model to ONNX; names, order and meaning are those of ``torch.onnx.export(..., dynamo=True)``.
+
+    Args:
+        model: a Module, or a torch.export.ExportedProgram, which is taken as it is.
+        args: example positional arguments: a tuple, a tensor, or a tuple that ends in a dict of keyword arguments.
+            Tensors become inputs, everything else is baked in.
+        f: where to save the model: a path or a binary file. None saves nothing.
+        kwargs: example keyword arguments.
+        verbose: True prints a line per stage.
+        input_names: names of the graph inputs, in order; the rest keep the forward's names.
+        output_names: names of the graph outputs, in order.
+        opset_version: of the default ONNX domain: 18 to 26 natively, below through onnxscript's version converter.
+        dynamo: True; the TorchScript exporter is not part of fx_onnx.
+        external_data: for ``f``: True puts the weights into ``<f>.data``; None does so only above 2 GB.
+        dynamic_shapes: which dims are dynamic, in every form that torch.export takes; strings name dims, and the keys
+            of a dict may be ``input_names``.
+        custom_translation_table: FX target → function, see docs/add_an_op.md.
+        report: writes a Markdown report into ``artifacts_dir``, on success and on failure.
+        optimize: whether the graph is optimized.
+        verify: compares the program with the module in ONNX Runtime, and raises if they differ.
+        profile: writes what took the time into ``artifacts_dir``.
+        dump_exported_program: saves the captured program as ``.pt2`` into ``artifacts_dir``.
+        artifacts_dir: the folder for all of these.
+        export_params: for ``f``: False leaves the weights out of the file.
+        keep_initializers_as_inputs: for ``f``: True makes the weights inputs too, which a runtime may override.
+        dynamic_axes: the older form of ``dynamic_shapes``: input or output name → {axis: name} or [axis, ...].
+
+    Returns:
+        The program: call it, save it, inspect ``model`` or ``model_proto``.
+
+    Raises:
+        ArgumentError: an argument is not what it should be; nothing was written.
+        CaptureError: torch.export could not capture the model.
+        UnsupportedOperatorError: operators without translation and decomposition, all at once.
+        TranslationError: a translation failed.
+        VerificationError: the program's results differ from the module's (only with ``verify``).
+    """
+    if dynamo is not True:
+        raise ArgumentError(
+            "fx_onnx exports through torch.export: leave dynamo=True, or use torch.onnx.export for dynamo=False."
+        )
+    opset = opsets.check(opset_version)
     request = parse_request(
         model,
         args,
@@ -48,25 +102,77 @@ def export(
         dynamic_shapes=dynamic_shapes,
         dynamic_axes=dynamic_axes,
     )
-    translations = table(opset)
-    captured = capture(request)
-    program = decompose(functionalize(captured.exported_program), translations)
-    onnx_model = translate(program, translations, captured.symbol_names)
-    _name_inputs_and_outputs(onnx_model, request)
+    journal = Journal(verbose=bool(verbose), profile=cProfile.Profile() if profile else None)
+    artifacts = Artifacts(Path(artifacts_dir), report, dump_exported_program)
+    try:
+        if journal.profile is not None:
+            journal.profile.enable()
+        program = _line(request, opset, custom_translation_table or {}, optimize, verify, journal)
+        if f is not None:
+            with journal.stage("save"):
+                program.save(
+                    f,
+                    include_initializers=export_params,
+                    keep_initializers_as_inputs=keep_initializers_as_inputs,
+                    external_data=external_data,
+                )
+    except OnnxExporterError as error:
+        artifacts.write(journal, error)
+        raise
+    artifacts.write(journal, None)
+    return program
+
+
+def _line(
+    request: Request,
+    opset: int,
+    custom_table: Mapping[Any, Callable[..., Any]],
+    optimize: bool,
+    verify: bool,
+    journal: Journal,
+) -> ONNXProgram:
+    """The stages one after the other; each is the public function of the file of its name."""
+    translations = journal.table = table(opsets.native(opset)).extended(custom.translations(custom_table))
+    with journal.stage("capture"):
+        captured = journal.captured = capture(request)
+    journal.operators_before = count_operators(captured.exported_program.graph)
+    with journal.stage("functionalize"):
+        functional = functionalize(captured.exported_program)
+    with journal.stage("decompose"):
+        decomposed = journal.decomposed = decompose(fold_constants(functional), translations)
+    with journal.stage("translate"):
+        model = translate(decomposed, translations, captured.symbol_names)
+        naming.name_inputs_and_outputs(model, request)
     if optimize:
-        onnx_model = optimize_model(onnx_model)
-    result = ONNXProgram(onnx_model, captured.exported_program)
-    if f is not None:
-        result.save(f)
-    return result
+        with journal.stage("optimize"):
+            model = optimize_model(model)
+    model = opsets.convert(model, opset)
+    program = journal.program = ONNXProgram(model, captured.exported_program)
+    program.timings = dict(journal.seconds)
+    if verify:
+        with journal.stage("verify"):
+            args, kwargs = captured.exported_program.example_inputs or ((), {})
+            journal.verification = verify_program(program, args, kwargs)
+            journal.verification.check()
+    return program
 
 
-def _name_inputs_and_outputs(model: ir.Model, request: Request) -> None:
-    for kind, values, names in (
-        ("input", model.graph.inputs, request.input_names),
-        ("output", model.graph.outputs, request.output_names),
-    ):
-        if len(names) > len(values):
-            raise ArgumentError(f"{len(names)} {kind}_names were given, but the model has {len(values)} {kind}s.")
-        for value, name in zip(values, names, strict=False):
-            value.name = name
+class Artifacts:
+    """The files beside the model that an export was asked for."""
+
+    def __init__(self, folder: Path, report: bool, exported_program: bool) -> None:
+        self.folder, self.report, self.exported_program = folder, report, exported_program
+
+    def write(self, journal: Journal, error: OnnxExporterError | None) -> None:
+        """Writes them, after an export that ended well or with ``error``."""
+        if journal.profile is not None:
+            journal.profile.disable()
+            self._path("profile.txt").write_text(journal.profile_text() or "", encoding="utf-8")
+        if self.exported_program and journal.captured is not None:
+            torch.export.save(journal.captured.exported_program, self._path("program.pt2"))
+        if self.report:
+            journal.write(self.folder, error)
+
+    def _path(self, name: str) -> Path:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return self.folder / f"onnx_export_{datetime.now():%Y-%m-%d_%H-%M-%S-%f}_{name}"

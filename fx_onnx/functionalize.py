@@ -1,9 +1,9 @@
 """In-place and view writes → pure values.
 
-What torch.export returns is not functional: ``relu_``, ``copy_`` into a slice, a counter that adds to a buffer. Its fake
-tensors share storages exactly where the real tensors would, so aliasing is known exactly. A write becomes its functional
-operator; the new value is scattered back along the chain of views to the owner of the storage, and later readers of any
-alias are derived from the owner anew.
+What torch.export returns is not functional: ``relu_``, ``copy_`` into a slice, a counter that adds to a buffer. Its
+fake tensors share storages exactly where the real tensors would, so aliasing is known exactly. A write becomes its
+functional operator; the new value is scattered back along the chain of views to the owner of the storage, and later
+readers of any alias are derived from the owner anew.
 """
 
 from __future__ import annotations

@@ -39,11 +39,13 @@ class ONNXProgram:
             ``release()``.
         exported_program: the torch.export.ExportedProgram, or None if the model came from elsewhere; then inputs are
             taken in the order of the graph's and outputs have no structure.
+        timings: seconds by stage of the export that made it.
     """
 
     def __init__(self, model: ir.Model, exported_program: torch.export.ExportedProgram | None = None) -> None:
         self._model = model
         self.exported_program = exported_program
+        self.timings: dict[str, float] = {}
         self._session: onnxruntime.InferenceSession | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 

@@ -21,7 +21,7 @@ def number_dtype(number: Any) -> torch.dtype:
     if isinstance(number, (float, torch.SymFloat)):
         return torch.get_default_dtype()
     if isinstance(number, complex):
-        return torch.complex128 if torch.get_default_dtype() == torch.float64 else torch.complex64
+        return torch.get_default_dtype().to_complex()
     raise TypeError(f"a number was expected, not a {type(number).__name__}")
 
 

@@ -1,8 +1,8 @@
 """Symbolic sizes: which ONNX value holds each symbol, and every expression over symbols computed once.
 
-torch.export describes a size that is not fixed by a sympy expression over symbols (``s17``, ``2*s17``, ``u0``). A symbol
-is read from the value that defines it (a dim of an input, the result of ``item()``, the count of a ``nonzero``); an
-expression is built from its symbols with Python's semantics for ``//`` and ``%``.
+torch.export describes a size that is not fixed by a sympy expression over symbols (``s17``, ``2*s17``, ``u0``). A
+symbol is read from the value that defines it (a dim of an input, the result of ``item()``, the count of a ``nonzero``);
+an expression is built from its symbols with Python's semantics for ``//`` and ``%``.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from torch.fx import Node
 from torch.fx.node import map_aggregate
 
 from fx_onnx import dtypes, metadata, symbols
-from fx_onnx.decompose import is_effect, is_symbolic, meta_arguments, source_line
+from fx_onnx.decompose import described, is_effect, is_symbolic, meta_arguments
 from fx_onnx.emitter import Emitter
 from fx_onnx.errors import OnnxExporterError, TranslationError
 from fx_onnx.functionalize import AtenProgram
@@ -113,7 +113,9 @@ class Walker:
         except OnnxExporterError:
             raise
         except Exception as error:
-            raise TranslationError(_failure(node, error)) from error
+            raise TranslationError(
+                f"The translation of {described(node)} failed: {type(error).__name__}: {error}"
+            ) from error
 
     def _bind(self, node: Node, result: Any) -> None:
         if isinstance(result, Value):
@@ -249,21 +251,3 @@ def _bind_outputs(walker: Walker, results: Any, specs: Sequence[OutputSpec]) -> 
 
 def _is_symbol(result: Any) -> bool:
     return isinstance(result, symbols.SymbolicNumber)
-
-
-def _failure(node: Node, error: Exception) -> str:
-    """One sentence: the FX node, its target, its arguments in short, the user's line, and what went wrong."""
-    where = source_line(node)
-    args = ", ".join(_summary(a) for a in (*node.args, *node.kwargs.values()))
-    at = f" (at {where})" if where else ""
-    return f"The translation of {node.name} = {node.target}({args}){at} failed: {type(error).__name__}: {error}"
-
-
-def _summary(argument: Any) -> str:
-    if not isinstance(argument, Node):
-        return repr(argument)
-    value = argument.meta.get("val")
-    if isinstance(value, torch.Tensor):
-        sizes = ",".join(str(size) for size in value.shape)
-        return f"{argument.name}: {str(value.dtype).removeprefix('torch.')}[{sizes}]"
-    return f"{argument.name}: {value}"

@@ -22,7 +22,7 @@ from torch.export import Dim
 from torch.utils import _pytree as pytree
 
 import fx_onnx
-from fx_onnx.export import DEFAULT_OPSET
+from fx_onnx.opsets import DEFAULT_OPSET
 from fx_onnx.table import MINIMUM_OPSET, _translations
 from tests.compare import assert_close
 

@@ -31,12 +31,3 @@ def aten_mul(op: Emitter, self: Operand, other: Operand) -> Value:
 def aten_relu(op: Emitter, self: Value) -> Value:
     """max(self, 0)."""
     return op.Relu(self)
-
-
-@translates(aten.linear.default)
-def aten_linear(op: Emitter, input: Value, weight: Value, bias: Value | None = None) -> Value:
-    """input @ weight.T + bias: a Gemm for two dimensions, else a MatMul."""
-    if op.rank(input) == 2:
-        return op.Gemm(input, weight, bias, transB=1)
-    product = op.MatMul(input, op.transpose(weight, [1, 0]))
-    return product if bias is None else op.Add(product, bias)

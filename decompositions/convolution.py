@@ -1,0 +1,52 @@
+"""Convolutions under other names, in terms of the plain ones."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fx_onnx.decompositions.registry import decomposes
+
+aten = torch.ops.aten
+
+
+@decomposes(aten.conv_tbc.default)
+def conv_tbc(self: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+    """conv1d over (time, batch, channels), with a weight of (kernel, in, out)."""
+    result = torch.conv1d(self.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad)
+    return result.permute(2, 0, 1)
+
+
+@decomposes(aten._convolution.default, aten._convolution.deprecated)
+def _convolution(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    benchmark: bool,
+    deterministic: bool,
+    cudnn_enabled: bool,
+    allow_tf32: bool = True,
+) -> Tensor:
+    """convolution; the flags choose an algorithm, not a result."""
+    return torch.convolution(
+        input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+    )
+
+
+@decomposes(aten._slow_conv2d_forward.default)
+def slow_conv2d(
+    self: Tensor,
+    weight: Tensor,
+    kernel_size: Sequence[int],
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+) -> Tensor:
+    """conv2d; the kernel's size is the weight's."""
+    return torch.conv2d(self, weight, bias, stride, padding)

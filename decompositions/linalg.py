@@ -1,0 +1,54 @@
+"""Matrix products in terms of matmul."""
+
+import torch
+from torch import Tensor
+
+from fx_onnx.decompositions.registry import decomposes
+
+aten = torch.ops.aten
+Number = bool | int | float
+
+
+def _weighted(self: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
+    """beta * self + alpha * product; self is not looked at where beta is 0, even if it holds NaN."""
+    if alpha != 1:
+        product = product * alpha
+    if beta == 0:
+        return product
+    return product + (self if beta == 1 else self * beta)
+
+
+@decomposes(aten.addmm.default)
+def addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+    """beta * self + alpha * mat1 @ mat2."""
+    return _weighted(self, torch.matmul(mat1, mat2), beta, alpha)
+
+
+@decomposes(aten.addmv.default)
+def addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+    """beta * self + alpha * mat @ vec."""
+    return _weighted(self, torch.matmul(mat, vec), beta, alpha)
+
+
+@decomposes(aten.baddbmm.default)
+def baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+    """beta * self + alpha * batch1 @ batch2, for each matrix of the batch."""
+    return _weighted(self, torch.matmul(batch1, batch2), beta, alpha)
+
+
+@decomposes(aten.addbmm.default)
+def addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+    """beta * self + alpha * Σ batch1 @ batch2 over the batch."""
+    return _weighted(self, torch.matmul(batch1, batch2).sum(0, dtype=self.dtype), beta, alpha)
+
+
+@decomposes(aten.addr.default)
+def addr(self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+    """beta * self + alpha * the outer product of the vectors."""
+    return _weighted(self, vec1.unsqueeze(1) * vec2, beta, alpha)
+
+
+@decomposes(aten.vdot.default)
+def vdot(self: Tensor, other: Tensor) -> Tensor:
+    """Σ conj(self) * other."""
+    return torch.dot(self.conj() if self.is_complex() else self, other)

@@ -1,0 +1,39 @@
+"""What the families over (N, C, spatial...) tensors share: convolution, pooling, resize, vision."""
+
+from collections.abc import Callable, Sequence
+
+from onnx_ir import DataType, Value
+
+from fx_onnx import dtypes
+from fx_onnx.emitter import Emitter
+from fx_onnx.ops._common import admitted
+from fx_onnx.schemas import operator_schema
+
+
+def per_axis(value: int | Sequence[int], axes: int) -> list[int]:
+    """An ATen ``int[n]`` argument, of which one number stands for all, as ``axes`` numbers."""
+    numbers = [value] if isinstance(value, int) else list(value)
+    return numbers * axes if len(numbers) == 1 else numbers
+
+
+def computable(op: Emitter, op_type: str, *values: Value | None) -> tuple[Value | None, ...]:
+    """The values in a dtype ONNX's operator admits: bfloat16 widens to float32, an integer to one that it has.
+
+    An integer that only a floating-point type is left for becomes float64, which is exact up to 2**53.
+    """
+    schema = operator_schema(op_type, op.opset)
+    types = schema.types["T"] if schema is not None else frozenset()
+    return tuple(value if value is None else _computable(op, op_type, value, types) for value in values)
+
+
+def _computable(op: Emitter, op_type: str, value: Value, types: frozenset[DataType]) -> Value:
+    if value.dtype is not None and value.dtype not in types and dtypes.is_integer(value.dtype):
+        return op.cast(value, DataType.DOUBLE)
+    return admitted(op, op_type, value)
+
+
+def over_batch(op: Emitter, value: Value, axes: int, emit: Callable[[Value], Value]) -> Value:
+    """``emit`` of a (N, C, spatial...) value; an unbatched one gets its N on the way in and loses it on the way out."""
+    if op.rank(value) == axes + 2:
+        return emit(value)
+    return op.squeeze(emit(op.unsqueeze(value, 0)), 0)

@@ -1,0 +1,136 @@
+"""ATen convolutions → ONNX Conv and ConvTranspose, whose weights have torch's own layouts."""
+
+from collections.abc import Sequence
+
+import torch
+from onnx_ir import Value
+
+from fx_onnx.emitter import Emitter
+from fx_onnx.ops._spatial import computable, over_batch, per_axis
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+
+
+def _spatial_kernel(op: Emitter, weight: Value) -> list[int] | None:
+    """The kernel's sizes where they are constant; ONNX reads them off the weight otherwise."""
+    sizes = op.sizes(weight)[2:]
+    return [size for size in sizes if isinstance(size, int)] if all(isinstance(s, int) for s in sizes) else None
+
+
+@translates(aten.conv1d.default, aten.conv2d.default, aten.conv3d.default)
+def aten_conv(
+    op: Emitter,
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    groups: int = 1,
+) -> Value:
+    """The cross-correlation of input with weight, plus bias."""
+    axes = op.rank(weight) - 2
+    pads = per_axis(padding, axes)
+    return _conv(op, input, weight, bias, per_axis(stride, axes), [*pads, *pads], per_axis(dilation, axes), groups)
+
+
+@translates(aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding)
+def aten_conv_padding(
+    op: Emitter,
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sequence[int] = (1,),
+    padding: str = "valid",
+    dilation: Sequence[int] = (1,),
+    groups: int = 1,
+) -> Value:
+    """conv padded by name: "same" (stride 1) pads a kernel's reach, the odd one at the end, as SAME_UPPER does."""
+    axes = op.rank(weight) - 2
+    kernel, steps = _spatial_kernel(op, weight), per_axis(dilation, axes)
+    if padding == "valid":
+        return _conv(op, input, weight, bias, per_axis(stride, axes), [0] * (2 * axes), steps, groups)
+    if kernel is None:
+        return _conv(op, input, weight, bias, [1] * axes, None, steps, groups)
+    reach = [step * (size - 1) for step, size in zip(steps, kernel, strict=True)]
+    pads = [total // 2 for total in reach] + [total - total // 2 for total in reach]
+    return _conv(op, input, weight, bias, [1] * axes, pads, steps, groups)
+
+
+def _conv(
+    op: Emitter,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: list[int],
+    pads: list[int] | None,
+    dilation: list[int],
+    groups: int,
+) -> Value:
+    """One Conv node; without ``pads`` it pads to the input's own sizes."""
+    kernel = _spatial_kernel(op, weight)
+    dtype = op.out_dtype
+    x, w, b = computable(op, "Conv", input, weight, bias)
+    attributes = {
+        "kernel_shape": kernel,
+        "strides": stride,
+        "pads": pads,
+        "dilations": dilation,
+        "group": groups,
+        "auto_pad": "SAME_UPPER" if pads is None else None,
+    }
+    return op.cast(over_batch(op, _known(x), len(stride), lambda x: op.Conv(x, w, b, **attributes)), dtype)
+
+
+def _known(value: Value | None) -> Value:
+    if value is None:
+        raise TypeError("a convolution needs an input")
+    return value
+
+
+@translates(aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)
+def aten_conv_transpose(
+    op: Emitter,
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,),
+    output_padding: Sequence[int] = (0,),
+    groups: int = 1,
+    dilation: Sequence[int] = (1,),
+) -> Value:
+    """The gradient of conv with regard to its input: (in - 1) * stride + dilation * (k - 1) + 1 - 2 pad + output_padding."""
+    axes = op.rank(weight) - 2
+    pads = per_axis(padding, axes)
+    x, w, b = computable(op, "ConvTranspose", input, weight, bias)
+    extra = per_axis(output_padding, axes)
+    attributes = {
+        "kernel_shape": _spatial_kernel(op, weight),
+        "strides": per_axis(stride, axes),
+        "pads": [*pads, *pads],
+        "dilations": per_axis(dilation, axes),
+        "output_padding": extra if any(extra) else None,
+        "group": groups,
+    }
+    return op.cast(over_batch(op, _known(x), axes, lambda x: op.ConvTranspose(x, w, b, **attributes)), op.out_dtype)
+
+
+@translates(aten.convolution.default)
+def aten_convolution(
+    op: Emitter,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Value:
+    """The convolution of any rank, plain or transposed."""
+    if transposed:
+        return aten_conv_transpose(op, input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return aten_conv(op, input, weight, bias, stride, padding, dilation, groups)

@@ -1,0 +1,68 @@
+"""ATen matrix products → ONNX."""
+
+from collections.abc import Sequence
+
+import torch
+from onnx_ir import Value
+
+from fx_onnx import dtypes
+from fx_onnx.emitter import Emitter, Scalar
+from fx_onnx.ops._common import admitted
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+
+
+@translates(aten.linear.default)
+def aten_linear(op: Emitter, input: Value, weight: Value, bias: Value | None = None) -> Value:
+    """input @ weightᵀ + bias: a Gemm for two dimensions, else a MatMul."""
+    if op.rank(input) == 2 and op.rank(weight) == 2 and dtypes.is_float(op.out_dtype):
+        return op.Gemm(input, weight, bias, transB=1)
+    product = aten_matmul(op, input, op.transpose(weight, [1, 0]) if op.rank(weight) == 2 else weight)
+    return product if bias is None else op.Add(product, bias)
+
+
+@translates(aten.matmul.default, aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default)
+def aten_matmul(op: Emitter, self: Value, other: Value) -> Value:
+    """self @ other, with one-dimensional operands as row and column, as in NumPy."""
+    product: Value = op.MatMul(admitted(op, "MatMul", self), admitted(op, "MatMul", other))
+    return op.cast(product, op.out_dtype)
+
+
+def _is_gemm(
+    self: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, *, beta: Scalar = 1, alpha: Scalar = 1
+) -> bool:
+    """Gemm's factors are 32-bit floats: integers and most 64-bit factors are beyond them."""
+    if not self.dtype.is_floating_point or self.dtype != mat1.dtype:
+        return False
+    factors = (float(alpha), float(beta))  # type: ignore[arg-type]
+    return self.dtype != torch.float64 or all(float(torch.tensor(f, dtype=torch.float32)) == f for f in factors)
+
+
+@translates(aten.addmm.default, when=_is_gemm)
+def aten_addmm(op: Emitter, self: Value, mat1: Value, mat2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
+    """beta * self + alpha * mat1 @ mat2; with beta 0, self is not looked at, even if it holds NaN."""
+    factors = {name: float(f) for name, f in (("alpha", alpha), ("beta", beta)) if f != 1}  # type: ignore[arg-type]
+    if beta == 0:
+        return op.Gemm(mat1, mat2, **{**factors, "beta": None})
+    return op.Gemm(mat1, mat2, self, **factors)
+
+
+def _einsum_is_plain(equation: str, tensors: Sequence[torch.Tensor], *, path: Sequence[int] | None = None) -> bool:
+    """ONNX Einsum takes neither booleans nor bfloat16 nor complex numbers."""
+    return all(t.dtype not in (torch.bool, torch.bfloat16) and not t.is_complex() for t in tensors)
+
+
+@translates(aten.einsum.default, when=_einsum_is_plain)
+def aten_einsum(op: Emitter, equation: str, tensors: Sequence[Value], *, path: Sequence[int] | None = None) -> Value:
+    """The sum of products that the equation says, its result's axes written out."""
+    return op.Einsum(*tensors, equation=_explicit(equation.replace(" ", "")))
+
+
+def _explicit(equation: str) -> str:
+    """Without an arrow, the result has the broadcast axes, then the labels that occur once, capitals first."""
+    if "->" in equation:
+        return equation
+    labels = equation.replace("...", "").replace(",", "")
+    once = "".join(sorted(label for label in set(labels) if labels.count(label) == 1))
+    return f"{equation}->{'...' if '...' in equation else ''}{once}"

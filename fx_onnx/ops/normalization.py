@@ -1,0 +1,177 @@
+"""ATen normalizations → ONNX."""
+
+from collections.abc import Sequence
+
+import torch
+from onnx_ir import DataType, Value
+
+from fx_onnx.emitter import Emitter
+from fx_onnx.symbols import Size
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+
+
+def _filled(op: Emitter, number: float, sizes: Sequence[Size], dtype: DataType) -> Value:
+    """A tensor of one number: a constant where the sizes are known."""
+    if all(isinstance(size, int) for size in sizes):
+        return op.constant(torch.full(tuple(sizes), number).numpy(), dtype)  # type: ignore[arg-type]
+    return op.expand(op.constant(number, dtype), sizes)
+
+
+def _dtype(value: Value) -> DataType:
+    return value.dtype or DataType.FLOAT
+
+
+@translates(aten.layer_norm.default)
+def aten_layer_norm(
+    op: Emitter,
+    input: Value,
+    normalized_shape: Sequence[Size],
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-05,
+    cudnn_enable: bool = True,
+) -> Value:
+    """(input - mean) / √(var + eps) * weight + bias over the last axes."""
+    if weight is None:
+        weight = _filled(op, 1.0, op.sizes(input)[-len(normalized_shape) :], _dtype(input))
+    return op.LayerNormalization(input, weight, bias, axis=-len(normalized_shape), epsilon=eps)
+
+
+def _is_inference(
+    input: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> bool:
+    return not training and running_mean is not None
+
+
+@translates(aten.batch_norm.default, when=_is_inference)
+def aten_batch_norm(
+    op: Emitter,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Value:
+    """(input - running_mean) / √(running_var + eps) * weight + bias for each channel."""
+    channels = op.sizes(running_mean)
+    if weight is None:
+        weight = _filled(op, 1.0, channels, _dtype(bias or running_mean))
+    if bias is None:
+        bias = _filled(op, 0.0, channels, _dtype(weight))
+    return op.BatchNormalization(input, weight, bias, running_mean, running_var, epsilon=eps)
+
+
+@translates(aten._native_batch_norm_legit_no_training.default)
+def aten__native_batch_norm_legit_no_training(
+    op: Emitter,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, Value, Value]:
+    """As ``batch_norm`` in inference, and two empty tensors."""
+    result = aten_batch_norm(op, input, weight, bias, running_mean, running_var, False, momentum, eps, False)
+    empty = _filled(op, 0.0, (0,), _dtype(input))
+    return result, empty, empty
+
+
+def _has_static_channels(
+    input: torch.Tensor,
+    num_groups: int,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-05,
+    cudnn_enabled: bool = True,
+) -> bool:
+    """ONNX GroupNormalization wants scale and bias, and spatial axes to say that the second one is the channel's."""
+    return input.dim() > 2 and (weight is None or weight.dtype == input.dtype)
+
+
+@translates(aten.group_norm.default, since=21, when=_has_static_channels)
+def aten_group_norm(
+    op: Emitter,
+    input: Value,
+    num_groups: int,
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-05,
+    cudnn_enabled: bool = True,
+) -> Value:
+    """(input - mean) / √(var + eps) over each group of channels, then * weight + bias for each channel."""
+    channels = op.sizes(input)[1:2]
+    if weight is None:
+        weight = _filled(op, 1.0, channels, _dtype(input))
+    if bias is None:
+        bias = _filled(op, 0.0, channels, _dtype(input))
+    return op.GroupNormalization(input, weight, bias, num_groups=num_groups, epsilon=eps)
+
+
+def _uses_input_stats(
+    input: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> bool:
+    return use_input_stats and running_mean is None and input.dim() > 2 and input.dtype != torch.bfloat16
+
+
+@translates(aten.instance_norm.default, when=_uses_input_stats)
+def aten_instance_norm(
+    op: Emitter,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Value:
+    """(input - mean) / √(var + eps) over the spatial axes of each channel, then * weight + bias."""
+    channels = op.sizes(input)[1:2]
+    if weight is None:
+        weight = _filled(op, 1.0, channels, _dtype(input))
+    if bias is None:
+        bias = _filled(op, 0.0, channels, _dtype(input))
+    return op.InstanceNormalization(input, op.cast(weight, _dtype(input)), op.cast(bias, _dtype(input)), epsilon=eps)
+
+
+def _has_own_weight(
+    input: torch.Tensor, normalized_shape: Sequence[Size], weight: torch.Tensor | None = None, eps: float | None = None
+) -> bool:
+    return not input.is_complex() and (weight is None or weight.dtype == input.dtype)
+
+
+@translates(aten.rms_norm.default, since=23, when=_has_own_weight)
+def aten_rms_norm(
+    op: Emitter, input: Value, normalized_shape: Sequence[Size], weight: Value | None = None, eps: float | None = None
+) -> Value:
+    """input / √(mean(input²) + eps) * weight over the last axes; eps is the dtype's own where it is not given."""
+    if weight is None:
+        weight = _filled(op, 1.0, op.sizes(input)[-len(normalized_shape) :], _dtype(input))
+    if eps is None:
+        eps = torch.finfo(op.out[0].dtype).eps
+    return op.RMSNormalization(input, weight, axis=-len(normalized_shape), epsilon=eps)

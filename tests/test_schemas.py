@@ -1,0 +1,67 @@
+"""ONNX schemas as the emitter asks for them."""
+
+import onnx
+import pytest
+from onnx_ir import AttributeType, DataType
+
+from fx_onnx.schemas import operator_schema, tensor_type
+from fx_onnx.table import MAXIMUM_OPSET, MINIMUM_OPSET
+
+
+def test_concrete_types_and_variables() -> None:
+    assert tensor_type("tensor(int64)") is DataType.INT64
+    assert tensor_type("tensor(float)") is DataType.FLOAT
+    assert tensor_type("tensor(bfloat16)") is DataType.BFLOAT16
+    assert tensor_type("T") is None
+    assert tensor_type("seq(tensor(float))") is None
+
+
+def test_every_element_type_of_onnx_is_known() -> None:
+    cast = onnx.defs.get_schema("Cast", 20)
+    for text in cast.type_constraints[0].allowed_type_strs:
+        assert text == "tensor(string)" or tensor_type(text) is not None, text
+
+
+def test_a_schema_is_that_of_the_opset() -> None:
+    assert operator_schema("Attention", 22) is None
+    attention = operator_schema("Attention", 23)
+    assert attention is not None
+    assert [parameter.name for parameter in attention.inputs[:3]] == ["Q", "K", "V"]
+    assert attention.attributes["is_causal"] is AttributeType.INT
+    assert operator_schema("NoSuchOperator", 20) is None
+
+
+def test_parameters() -> None:
+    clip = operator_schema("Clip", 20)
+    assert clip is not None
+    assert [parameter.required for parameter in clip.inputs] == [True, False, False]
+    concat = operator_schema("Concat", 20)
+    assert concat is not None
+    assert concat.inputs[0].variadic
+    assert concat.required_attributes == {"axis"}
+    top_k = operator_schema("TopK", 20)
+    assert top_k is not None
+    assert top_k.required_outputs == 2
+    dropout = operator_schema("Dropout", 20)
+    assert dropout is not None
+    assert dropout.required_outputs == 1
+
+
+def test_type_variables_hold_their_element_types() -> None:
+    add = operator_schema("Add", 20)
+    assert add is not None
+    assert DataType.FLOAT in add.types["T"]
+    assert DataType.BOOL not in add.types["T"]
+
+
+def test_deprecated_operators_are_absent() -> None:
+    assert operator_schema("Upsample", 20) is None
+    assert operator_schema("Scatter", 20) is None
+
+
+@pytest.mark.parametrize("opset", range(MINIMUM_OPSET, MAXIMUM_OPSET + 1))
+def test_every_operator_of_every_native_opset_is_readable(opset: int) -> None:
+    names = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == ""}
+    known = [schema for name in names if (schema := operator_schema(name, opset)) is not None]
+    assert len(known) > 150
+    assert all(parameter.name and parameter.type for schema in known for parameter in schema.inputs)

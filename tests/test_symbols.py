@@ -1,0 +1,190 @@
+"""Symbolic sizes: what Python computes with them is what the emitted ONNX computes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import onnx_ir as ir
+import onnxruntime
+import pytest
+import sympy
+import torch
+from torch.export import Dim
+
+from fx_onnx import symbols
+from fx_onnx.emitter import Emitter
+from fx_onnx.symbols import SymbolTable
+
+
+class _Sizes(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> Any:
+        a, b = x.shape
+        return x + 1, self.function(a, b)
+
+
+def _captured(function: Callable[..., Any]) -> tuple[torch.Tensor, Any]:
+    """The fake input, and the symbolic number that ``function`` of its two sizes is."""
+    shapes = ({0: Dim("a", min=2, max=500), 1: Dim("b", min=2, max=500)},)
+    program = torch.export.export(_Sizes(function), (torch.randn(7, 5),), dynamic_shapes=shapes)
+    (placeholder,) = program.graph.find_nodes(op="placeholder")
+    (output,) = program.graph.find_nodes(op="output")
+    node = output.args[0][1]
+    return placeholder.meta["val"], node.meta["val"] if isinstance(node, torch.fx.Node) else node
+
+
+def _emitter(fake: torch.Tensor) -> tuple[Emitter, ir.Value]:
+    graph = ir.Graph((), (), nodes=(), opset_imports={"": 20}, name="g")
+    op = Emitter(graph, 20, SymbolTable({}))
+    x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(["a", "b"]))
+    graph.inputs.append(x)
+    op.symbols.define_sizes(x, tuple(fake.shape))
+    return op, x
+
+
+def _run(op: Emitter, result: ir.Value, sizes: Sequence[int]) -> Any:
+    op.graph.outputs[:] = [result]
+    model = ir.to_proto(ir.Model(op.graph, ir_version=9))
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    return session.run(None, {"x": torch.zeros(*sizes).numpy()})[0]
+
+
+EXPRESSIONS = {
+    "a": lambda a, b: a,
+    "a+b": lambda a, b: a + b,
+    "a-b": lambda a, b: a - b,
+    "2*a-3": lambda a, b: 2 * a - 3,
+    "a*b": lambda a, b: a * b,
+    "a**2": lambda a, b: a**2,
+    "a//2": lambda a, b: a // 2,
+    "-(-a//3)": lambda a, b: -(-a // 3),
+    "(a-b)//3": lambda a, b: (a - b) // 3,
+    "(b-a)//3": lambda a, b: (b - a) // 3,
+    "a%3": lambda a, b: a % 3,
+    "(b-a)%4": lambda a, b: (b - a) % 4,
+    "(a//2)%3": lambda a, b: (a // 2) % 3,
+    "(a*b)//(b+1)": lambda a, b: (a * b) // (b + 1),
+    "max": lambda a, b: torch.sym_max(a, b),
+    "min": lambda a, b: torch.sym_min(a, 2 * b),
+    "a/b": lambda a, b: a / b,
+    "int(a/2)": lambda a, b: torch.sym_int(a / 2),
+    "int(-a/2)": lambda a, b: torch.sym_int(-a / 2),
+    "floor": lambda a, b: math.floor(a / 3),
+    "ceil": lambda a, b: math.ceil(a / 3),
+    "ceil of negative": lambda a, b: math.ceil(-a / 3),
+    "round": lambda a, b: round(a * 0.5),
+    "resize": lambda a, b: math.floor(a * 1.5),
+    "true division of a product": lambda a, b: (a * b) / 4,
+    "float": lambda a, b: a * 0.5,
+    "sqrt": lambda a, b: torch.sym_sqrt(a),
+    "power of two": lambda a, b: 2 ** (a % 3),
+    "pow": lambda a, b: a**3,
+    "ite": lambda a, b: torch.sym_ite(a > b, a, b),
+    "a<b": lambda a, b: torch.sym_not(a < b),
+    "sum of three": lambda a, b: torch.sym_sum([a, b, 1]),
+    "abs": lambda a, b: abs(a - 2 * b),
+}
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_computes_what_python_computes(name: str) -> None:
+    function = EXPRESSIONS[name]
+    fake, number = _captured(function)
+    op, _ = _emitter(fake)
+    result = op.symbols.value(op, number, rank=0)
+    for sizes in ((7, 5), (5, 7), (6, 4), (11, 3), (2, 9)):
+        got = _run(op, result, sizes)
+        assert got.shape == ()
+        assert float(got) == pytest.approx(float(function(*sizes))), sizes
+
+
+def test_a_symbol_is_read_once_and_an_expression_computed_once() -> None:
+    fake, _ = _captured(lambda a, b: a)
+    a, b = fake.shape
+    op, _ = _emitter(fake)
+    first = op.symbols.value(op, a * b)
+    count = len(op.graph)
+    assert op.symbols.value(op, a * b) is first
+    op.symbols.value(op, a)
+    assert len(op.graph) == count
+    assert [node.op_type for node in op.graph].count("Shape") == 2
+
+
+def test_rank_zero_and_one() -> None:
+    fake, _ = _captured(lambda a, b: a)
+    op, _ = _emitter(fake)
+    assert _run(op, op.symbols.value(op, fake.shape[0], rank=1), (7, 5)).tolist() == [7]
+    assert _run(op, op.symbols.value(op, fake.shape[0], rank=0), (7, 5)).tolist() == 7
+
+
+def test_a_symbol_hidden_in_an_expression_is_solved_for() -> None:
+    """A dim of 2*s0 + 1 with no input of s0 itself."""
+    fake, _ = _captured(lambda a, b: a)
+    a, b = fake.shape
+    graph = ir.Graph((), (), nodes=(), opset_imports={"": 20}, name="g")
+    op = Emitter(graph, 20, SymbolTable({}))
+    x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(["p", "q"]))
+    graph.inputs.append(x)
+    op.symbols.define_sizes(x, (2 * a + 1, b))
+    assert _run(op, op.symbols.value(op, a), (15, 5)).tolist() == [7]
+
+
+def test_a_symbol_without_a_definition_is_named() -> None:
+    fake, _ = _captured(lambda a, b: a)
+    graph = ir.Graph((), (), nodes=(), opset_imports={"": 20}, name="g")
+    op = Emitter(graph, 20, SymbolTable({}))
+    with pytest.raises(LookupError, match=str(symbols.expression(fake.shape[0]))):
+        op.symbols.value(op, fake.shape[0])
+
+
+def test_dims_bear_the_users_names() -> None:
+    fake, _ = _captured(lambda a, b: a)
+    a, b = fake.shape
+    table = SymbolTable({str(symbols.expression(a)): "batch", str(symbols.expression(b)): "sequence"})
+    assert table.dim(3) == 3
+    assert table.dim(a) == "batch"
+    assert table.dim(2 * b) == "2*sequence"
+    assert table.dim(a * 0 + 4) == 4
+
+
+def test_a_name_for_a_whole_expression() -> None:
+    fake, _ = _captured(lambda a, b: a)
+    twice = 2 * fake.shape[0]
+    assert SymbolTable({str(symbols.expression(twice)): "even"}).dim(twice) == "even"
+
+
+def test_a_subgraphs_table_reads_outer_symbols_and_keeps_its_own_values() -> None:
+    fake, _ = _captured(lambda a, b: a)
+    op, _ = _emitter(fake)
+    outer = op.symbols.value(op, fake.shape[0])
+    inner = SymbolTable(parent=op.symbols)
+    assert inner.value(op, fake.shape[0]) is outer
+    inner.value(op, fake.shape[0] + 1)
+    count = len(op.graph)
+    op.symbols.value(op, fake.shape[0] + 1)
+    assert len(op.graph) > count, "a value computed in a body does not exist outside it"
+
+
+def test_static_and_same_size_ask_torch_nothing() -> None:
+    fake, _ = _captured(lambda a, b: a)
+    a, b = fake.shape
+    guards = len(a.node.shape_env.guards)
+    assert symbols.static(a * 0 + 3) == 3
+    assert symbols.static(a) is a
+    assert symbols.static(5) == 5
+    assert symbols.static(True) is True
+    assert symbols.same_size(a, a + 0)
+    assert not symbols.same_size(a, b)
+    assert not symbols.same_size(a, 7)
+    assert symbols.same_size(4, 4)
+    assert len(a.node.shape_env.guards) == guards
+
+
+def test_expressions_of_plain_numbers() -> None:
+    assert symbols.expression(3) == sympy.Integer(3)
+    assert float(symbols.expression(0.5)) == 0.5
