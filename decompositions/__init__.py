@@ -4,6 +4,12 @@ Nothing here knows of ONNX. A decomposition is a function with the ATen schema's
 other torch functions; it must not look at values, nor ask torch a question about a symbolic size (which would fix it).
 """
 
+import importlib
+import pkgutil
+
 from fx_onnx.decompositions.registry import DECOMPOSITIONS, decomposes
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
 
 __all__ = ["DECOMPOSITIONS", "decomposes"]

@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 from fx_onnx import metadata, symbols
 from fx_onnx.decompositions import DECOMPOSITIONS
 from fx_onnx.errors import TranslationError, UnsupportedOperatorError
-from fx_onnx.functionalize import AtenProgram, functional_graph, is_write
+from fx_onnx.functionalize import AtenProgram, functional_graph
 from fx_onnx.table import Table
 
 aten = torch.ops.aten
@@ -66,9 +66,10 @@ def decompose(program: AtenProgram, table: Table) -> AtenProgram:
     """
     tracer = _Tracer(table, program.constants, _fake_mode(program.graph))
     unsupported: dict[str, list[Node]] = {}
-    for node in list(program.graph.nodes):
-        if needs_decomposition(node, table):
-            _replace(node, tracer, unsupported, ())
+    for graph in program.graphs:
+        for node in list(graph.nodes):
+            if needs_decomposition(node, table):
+                _replace(node, tracer, unsupported, ())
     if unsupported:
         raise UnsupportedOperatorError(_describe(unsupported))
     return program
@@ -104,8 +105,8 @@ class _Tracer:
             unsupported.setdefault(str(node.target), []).append(node)
             return None
         graph = self._trace(found, node, leaves, spec, inputs)
-        if any(getattr(inner.target, "namespace", "") == "prims" for inner in graph.nodes):
-            unsupported.setdefault(str(node.target), []).append(node)  # PyTorch's way out of ATen: not ours
+        if graph is None:
+            unsupported.setdefault(str(node.target), []).append(node)
             return None
         _mark(graph, node)
         for inner in list(graph.nodes):
@@ -115,7 +116,9 @@ class _Tracer:
             self.memo[key] = graph
         return graph
 
-    def _trace(self, found: Decomposition, node: Node, leaves: list[Any], spec: Any, inputs: list[Node]) -> Graph:
+    def _trace(
+        self, found: Decomposition, node: Node, leaves: list[Any], spec: Any, inputs: list[Node]
+    ) -> Graph | None:
         places = [inputs.index(leaf) if isinstance(leaf, Node) else None for leaf in leaves]
 
         def call(*values: Any) -> Any:
@@ -132,7 +135,9 @@ class _Tracer:
                 f"{described(node)} cannot be decomposed: {type(error).__name__}: {error}"
             ) from error
         graph: Graph = module.graph
-        if any(n.op == "call_function" and is_write(n.target) for n in graph.nodes):
+        if any(getattr(inner.target, "namespace", "") == "prims" for inner in graph.nodes):
+            return None  # PyTorch's way out of ATen is not ours
+        if any(isinstance(n.target, OpOverload) and n.target._schema.is_mutable for n in graph.nodes):
             graph = functional_graph(graph)
         graph.eliminate_dead_code()
         for inner in graph.find_nodes(op="get_attr"):

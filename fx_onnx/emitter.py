@@ -8,7 +8,8 @@ function written with onnxscript can be called from it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -73,13 +74,63 @@ class Emitter(BuilderBase):
         self.root: Emitter = self if parent is None else parent.root
         self._constants: Constants = Constants(graph) if parent is None else parent._constants
         self.functions: dict[ir.OperatorIdentifier, ir.Function] = {} if parent is None else parent.functions
-        self._scope_name = ""
-        self._scope_metadata: dict[str, str] = {}
-        self._scope_count: dict[str, int] = {}
+        # Set by translate on the root: (emitter, body, operands) -> results of the body translated in place.
+        self.translate_body: Callable[[Emitter, str, Sequence[Any]], list[Any]] | None = None
+        self.scope_name = "" if parent is None else parent.scope_name
+        self._scope_metadata: dict[str, str] = {} if parent is None else parent._scope_metadata
+        self._scope_count: dict[str, int] = {} if parent is None else parent._scope_count
 
     def enter(self, name: str, metadata: dict[str, str], out: tuple[Any, ...]) -> None:
         """Begins an FX node: what is emitted from now on is named after it and bears its metadata."""
-        self._scope_name, self._scope_metadata, self.out = name, metadata, out
+        self.scope_name, self._scope_metadata, self.out = name, metadata, out
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Comes back to the present FX node when the nodes of a body are done."""
+        before = self.scope_name, self._scope_metadata, self.out
+        try:
+            yield
+        finally:
+            self.enter(*before)
+
+    # ---------------------------------------------------------------- graphs inside nodes
+
+    def nested(self, inputs: Sequence[Value] = ()) -> Emitter:
+        """An emitter for a graph that becomes an attribute of a node: a branch, a loop body.
+
+        It may read the values of the graphs around it.
+        """
+        graph = ir.Graph(
+            inputs, (), nodes=(), opset_imports=dict(self.graph.opset_imports), name=self._fresh_name("graph")
+        )
+        inner = Emitter(graph, self.opset, SymbolTable(parent=self.symbols), parent=self)
+        inner.out = self.out
+        return inner
+
+    def graph_input(self, name: str, dtype: DataType, sizes: Sequence[Size] | None = None) -> Value:
+        """A new value to be an input of a ``nested`` graph; ``sizes`` None where even the rank is not known."""
+        value = Value(name=f"{self.scope_name}.{self._fresh_name(name)}", type=ir.TensorType(dtype))
+        if sizes is not None:
+            value.shape = ir.Shape([self.symbols.dim(size) for size in sizes])
+            self.with_sizes(value, sizes)
+        return value
+
+    def inline(self, body: str, operands: Sequence[Any]) -> list[Any]:
+        """Emits the body of a higher-order operator here, with ``operands`` in the place of its placeholders."""
+        if self.root.translate_body is None:
+            raise LookupError(f"the body {body} can only be emitted while a program is translated")
+        return self.root.translate_body(self, body, operands)
+
+    def finish(self, outputs: Sequence[Any]) -> ir.Graph:
+        """The nested graph with these outputs; what it does not compute itself goes through Identity."""
+        for output in outputs:
+            value = output if isinstance(output, Value) else self._input_to_value(output, None)
+            producer = value.producer()
+            if producer is None or producer.graph is not self.graph or value in self.graph.outputs:
+                source, value = value, self.Identity(value)
+                value.shape, value.type = source.shape, source.type
+            self.graph.outputs.append(value)
+        return self.graph
 
     # ---------------------------------------------------------------- one ONNX node
 
@@ -177,9 +228,9 @@ class Emitter(BuilderBase):
 
     def _fresh_name(self, op_type: str) -> str:
         """``fx_name.OnnxOp_n``: n counts within the FX node."""
-        count = self._scope_count.get(self._scope_name, 0)
-        self._scope_count[self._scope_name] = count + 1
-        return f"{self._scope_name}.{op_type}_{count}" if self._scope_name else f"{op_type}_{count}"
+        count = self._scope_count.get(self.scope_name, 0)
+        self._scope_count[self.scope_name] = count + 1
+        return f"{self.scope_name}.{op_type}_{count}" if self.scope_name else f"{op_type}_{count}"
 
     def _annotate_node(self, node: ir.Node) -> None:
         node.name = node.outputs[0].name if node.outputs else None

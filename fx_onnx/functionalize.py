@@ -17,7 +17,7 @@ import torch
 import torch.fx
 from torch._ops import OpOverload
 from torch.export.graph_signature import InputKind, OutputKind, OutputSpec, TensorArgument
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
 
 from fx_onnx.errors import MutationError
@@ -35,13 +35,20 @@ class AtenProgram:
         graph: the FX graph; placeholders and user outputs are those of the ExportedProgram, in order, followed by the
             outputs of ``mutations``.
         mutations: an output specification for each buffer and input that the program writes to.
-        constants: tensors that ``get_attr`` nodes of ``graph`` name.
+        constants: tensors that ``get_attr`` nodes of the graphs name.
+        bodies: the graphs of higher-order operators (branches, loop bodies), which ``get_attr`` nodes name likewise.
     """
 
     exported_program: torch.export.ExportedProgram
     graph: torch.fx.Graph
     mutations: tuple[OutputSpec, ...]
-    constants: dict[str, Any]
+    constants: dict[str, torch.Tensor]
+    bodies: dict[str, Graph]
+
+    @property
+    def graphs(self) -> list[Graph]:
+        """The main graph and all bodies."""
+        return [self.graph, *self.bodies.values()]
 
 
 def functionalize(exported_program: torch.export.ExportedProgram) -> AtenProgram:
@@ -51,8 +58,8 @@ def functionalize(exported_program: torch.export.ExportedProgram) -> AtenProgram
         MutationError: a write goes through a view that has no inverse.
     """
     signature = exported_program.graph_signature
-    rewriter = _Rewriter(exported_program.graph)
-    graph, written = rewriter.run()
+    bodies = _Bodies()
+    graph, written = _Rewriter(exported_program.graph, bodies).run()
     kinds = {spec.arg.name: spec for spec in signature.input_specs if isinstance(spec.arg, TensorArgument)}
     mutations = []
     for placeholder, value in written.items():
@@ -60,12 +67,12 @@ def functionalize(exported_program: torch.export.ExportedProgram) -> AtenProgram
         kind = OutputKind.USER_INPUT_MUTATION if spec.kind == InputKind.USER_INPUT else OutputKind.BUFFER_MUTATION
         target = spec.target if spec.kind != InputKind.USER_INPUT else placeholder.name
         mutations.append(OutputSpec(kind, TensorArgument(name=value.name), target))
-    return AtenProgram(exported_program, graph, tuple(mutations), {})
+    return AtenProgram(exported_program, graph, tuple(mutations), {}, bodies.graphs)
 
 
 def functional_graph(graph: Graph) -> Graph:
     """A graph without writes that returns what ``graph`` returns; writes to its placeholders are lost."""
-    new, mutated = _Rewriter(graph).run()
+    new, mutated = _Rewriter(graph, _Bodies()).run()
     (output,) = new.find_nodes(op="output")
     results = output.args[0][: len(output.args[0]) - len(mutated)]
     (old_output,) = graph.find_nodes(op="output")
@@ -78,6 +85,31 @@ def is_write(target: Any) -> bool:
     return isinstance(target, OpOverload) and target._schema.is_mutable and torch.Tag.inplace_view not in target.tags
 
 
+class _Bodies:
+    """The functional graphs of the bodies of higher-order operators, each module's once, under names of their own."""
+
+    def __init__(self) -> None:
+        self.graphs: dict[str, Graph] = {}
+        self._names: dict[GraphModule, str] = {}
+
+    def name(self, target: str, module: GraphModule) -> str:
+        """The name under which the body is kept.
+
+        Raises:
+            MutationError: it writes to what it is given.
+        """
+        if module not in self._names:
+            name, count = target, 0
+            while name in self._names.values():
+                count += 1
+                name = f"{target}_{count}"
+            self._names[module] = name
+            self.graphs[name], mutated = _Rewriter(module.graph, self).run()
+            if mutated:
+                raise MutationError(f"The body {target} of a control-flow operator writes to its inputs in place.")
+        return self._names[module]
+
+
 class _Rewriter:
     """One pass over a graph that copies it; only nodes on storages that are written get more than a copy.
 
@@ -88,8 +120,8 @@ class _Rewriter:
         version: storage -> how often it was written so far; ``seen`` is the version that ``env[node]`` reads.
     """
 
-    def __init__(self, graph: Graph) -> None:
-        self.old, self.new = graph, Graph()
+    def __init__(self, graph: Graph, bodies: _Bodies) -> None:
+        self.old, self.new, self.bodies = graph, Graph(), bodies
         self.written = {s for node in _all_nodes(graph) for n in _written_arguments(node) for s in _storages(n)}
         self.env: dict[Node, Any] = {}
         self.owner: dict[int, Node] = {}
@@ -136,6 +168,10 @@ class _Rewriter:
         return self._read(argument) if isinstance(argument, Node) else argument
 
     def _copy(self, node: Node) -> None:
+        if node.op == "get_attr" and isinstance(module := _attribute(node), GraphModule):
+            if not all(map(_inlined, node.users)):
+                self.env[node] = self.new.get_attr(self.bodies.name(str(node.target), module))
+            return
         new = self.env[node] = self.new.node_copy(node, self._read)
         if isinstance(node.target, OpOverload) and node.target._schema.is_mutable:
             new.target = functional_variant(node.target)  # squeeze_ and such: a view of a new shape
@@ -170,7 +206,7 @@ class _Rewriter:
         for argument, value in zip(writes, self._pure(node, writes), strict=True):
             self._store(argument, value)
         if is_write(node.target) and isinstance(node.meta.get("val"), torch.Tensor):
-            (storage,) = _storages(node)
+            (storage,) = _storages(writes[0])  # the node's own fake tensor is not always that of what it wrote
             self.parent[node], self.seen[node] = writes[0], self.version[storage]
             self.env[node] = self.env[writes[0]]
 
@@ -234,20 +270,48 @@ def functional_variant(target: OpOverload) -> OpOverload:
         MutationError: ATen has none.
     """
     name = target._schema.name.split("::")[1]
-    packet = getattr(getattr(torch.ops, target.namespace), name.removesuffix("_"), None)
-    wanted = [(a.name, str(a.type)) for a in target._schema.arguments if not a.is_out]
-    for overload in packet.overloads() if packet is not None else ():
-        candidate: OpOverload = getattr(packet, overload)
-        arguments = [(a.name, str(a.type)) for a in candidate._schema.arguments]
-        if arguments == wanted and not candidate._schema.is_mutable and candidate._schema.returns:
-            return candidate
+    name = _AUGMENTED.get(name, name.removesuffix("_"))
+    wanted = _parameters(target)
+    for packet_name in (name, f"{name}_functional"):
+        packet = getattr(getattr(torch.ops, target.namespace), packet_name, None)
+        for overload in packet.overloads() if packet is not None else ():
+            candidate: OpOverload = getattr(packet, overload)
+            schema = candidate._schema
+            if _parameters(candidate) == wanted and not schema.is_mutable and schema.returns:
+                return candidate
     raise MutationError(f"{target} writes in place and ATen has no variant of it that returns the result instead.")
+
+
+# Python's augmented assignments that ATen names after their methods.
+_AUGMENTED = {
+    "__iand__": "bitwise_and",
+    "__ior__": "bitwise_or",
+    "__ixor__": "bitwise_xor",
+    "__ilshift__": "bitwise_left_shift",
+    "__irshift__": "bitwise_right_shift",
+}
+
+
+def _parameters(target: OpOverload) -> list[tuple[str, str]]:
+    """Names and types of what is read; the first is called ``self`` in one variant and ``input`` in another."""
+    read = [a for a in target._schema.arguments if not a.is_out]
+    return [("" if index == 0 else a.name, str(a.type)) for index, a in enumerate(read)]
+
+
+# Operators whose result is boolean whatever they are given; in place, it is stored as numbers.
+_BOOLEAN = frozenset(
+    f"aten::{name}"
+    for name in (
+        "eq", "ne", "lt", "le", "gt", "ge", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
+        "logical_and", "logical_or", "logical_xor", "logical_not",
+    )
+)  # fmt: skip
 
 
 def _result(call: Node, stored: torch.Tensor) -> torch.Tensor:
     """The fake result of a functional call: like what it is stored to, unless another dtype takes part."""
     tensors = [n.meta["val"] for n in call.all_input_nodes if isinstance(n.meta["val"], torch.Tensor)]
-    if all(t.dtype == stored.dtype for t in tensors):
+    if all(t.dtype == stored.dtype for t in tensors) and call.target._schema.name not in _BOOLEAN:  # type: ignore[union-attr]
         return stored
     args, kwargs = map_aggregate((call.args, call.kwargs), lambda a: a.meta["val"] if isinstance(a, Node) else a)  # type: ignore[misc]
     with torch.no_grad():
@@ -256,6 +320,9 @@ def _result(call: Node, stored: torch.Tensor) -> torch.Tensor:
 
 
 def _storages(node: Node) -> set[int]:
+    """The storages of a node's tensors. Inactive dropout gives back its input, but its fake tensor is a copy."""
+    if node.target is aten.dropout.default and (node.args[1] == 0 or node.args[2] is False):
+        return _storages(node.args[0])  # type: ignore[arg-type]
     value = node.meta.get("val")
     values = value if isinstance(value, (list, tuple)) else (value,)
     return {item.untyped_storage()._cdata for item in values if isinstance(item, torch.Tensor)}
@@ -277,8 +344,12 @@ def _inlined(node: Node) -> tuple[Graph, Sequence[Any]] | None:
     if position is None or (name == "wrap_with_autocast" and node.args[2] is not False):
         return None
     body, operands = node.args[position], node.args[position + (2 if name == "invoke_subgraph" else 1) :]
-    module = operator.attrgetter(str(body.target))(node.graph.owning_module)  # type: ignore[union-attr]
-    return module.graph, operands
+    return _attribute(body).graph, operands  # type: ignore[arg-type]
+
+
+def _attribute(node: Node) -> Any:
+    """What a ``get_attr`` node names."""
+    return operator.attrgetter(str(node.target))(node.graph.owning_module)
 
 
 # Higher-order operators whose body is computed as it stands, with the position of the body among the arguments.

@@ -41,6 +41,7 @@ def translate(program: AtenProgram, table: Table, symbol_names: Mapping[str, str
     graph = ir.Graph((), (), nodes=(), opset_imports={"": table.opset}, name="main_graph")
     emitter = Emitter(graph, table.opset, SymbolTable(symbol_names))
     walker = Walker(emitter, table, program)
+    emitter.translate_body = walker.walk_body
     placeholders = program.graph.find_nodes(op="placeholder", sort=True)
     _bind_inputs(walker, placeholders, exported)
     results = walker.walk(program.graph)
@@ -65,12 +66,28 @@ class Walker:
 
     Attributes:
         env: FX node → its ONNX value, a tuple of them, or a plain Python object.
+        names: the names that values of the model have, in all graphs.
+        prefix: of the names in a body, where FX names may be those of the graph around it.
     """
 
-    def __init__(self, op: Emitter, table: Table, program: AtenProgram) -> None:
+    def __init__(self, op: Emitter, table: Table, program: AtenProgram, outer: Walker | None = None) -> None:
         self.op, self.table, self.program = op, table, program
         self.env: dict[Node, Any] = {}
-        self.names: set[str] = set()
+        self.names: set[str] = set() if outer is None else outer.names
+        self.prefix = ""
+
+    def walk_body(self, op: Emitter, body: str, operands: Sequence[Any]) -> list[Any]:
+        """Translates the body of a higher-order operator in place: ``operands`` stand for its placeholders."""
+        walker = Walker(op, self.table, self.program, self)
+        walker.prefix = f"{op.scope_name}.{body}."
+        graph = self.program.bodies[body]
+        for placeholder, operand in zip(graph.find_nodes(op="placeholder", sort=True), operands, strict=True):
+            walker.env[placeholder] = operand
+            if isinstance(operand, Value):
+                walker._stamp(placeholder, (operand,))
+        with op.scope():
+            results = walker.walk(graph)
+        return list(results) if isinstance(results, (list, tuple)) else [results]
 
     def walk(self, graph: torch.fx.Graph) -> Any:
         """Emits every node; gives what the graph returns, with values in the place of nodes."""
@@ -104,7 +121,9 @@ class Walker:
             raise TranslationError(f"{node.target} has no translation in opset {self.table.opset}.")
         meta = node.meta.get("val")
         self.op.enter(
-            _scope(node), metadata.of_fx_node(node), tuple(meta) if isinstance(meta, (list, tuple)) else (meta,)
+            self.prefix + _scope(node),
+            metadata.of_fx_node(node),
+            tuple(meta) if isinstance(meta, (list, tuple)) else (meta,),
         )
         args, kwargs = map_aggregate(node.args, self._value), map_aggregate(dict(node.kwargs), self._value)
         try:
@@ -138,7 +157,8 @@ class Walker:
                 self.op.symbols.define(fake, lambda op, value=value: op.reshape(value, [1]))  # type: ignore[misc]
             if value.producer() is not None and _scope(node) == node.name and not value.meta.get("named"):
                 value.meta["named"] = isinstance(fake, torch.Tensor) and len(results) == 1
-                value.name = self.unique(node.name if len(results) == 1 else f"{node.name}.{index}")
+                name = self.prefix + node.name
+                value.name = self.unique(name if len(results) == 1 else f"{name}.{index}")
 
     def _stamp_tensor(self, node: Node, value: Value, fake: torch.Tensor) -> None:
         dtype = dtypes.onnx_dtype(fake.dtype)
@@ -166,7 +186,7 @@ class Walker:
         target = str(node.target)
         if target in self.program.constants:
             return self.initializer(target, self.program.constants[target])
-        return operator.attrgetter(target)(self.program.exported_program.graph_module)
+        return target  # the name of a body
 
     def initializer(self, name: str, tensor: torch.Tensor) -> Value:
         """A weight of the root graph over the tensor's own storage."""

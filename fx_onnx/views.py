@@ -66,7 +66,8 @@ def scatter_back(graph: Graph, view: Node, base: Node, value: Node, read: ReadAr
         return emit(scatter, base, value, *(arguments[name] for name in names))
     if target is aten.narrow.default:
         start, length = arguments["start"], arguments["length"]
-        return emit(aten.slice_scatter.default, base, value, arguments["dim"], start, start + length)
+        stop = _sum(emit, start, length)
+        return emit(aten.slice_scatter.default, base, value, arguments["dim"], start, None if stop == 0 else stop)
     if (perm := _permutation(target, arguments, viewed.dim())) is not None:
         inverse = sorted(range(len(perm)), key=perm.__getitem__)
         return emit(aten.permute.default, value, inverse)
@@ -81,6 +82,14 @@ def scatter_back(graph: Graph, view: Node, base: Node, value: Node, read: ReadAr
 
 def _same_count(a: torch.Tensor, b: torch.Tensor) -> bool:
     return str(a.numel()) == str(b.numel())
+
+
+def _sum(emit: Callable[..., Node], start: Any, length: Any) -> Any:
+    """``start + length`` of numbers and of nodes of symbolic numbers."""
+    if not isinstance(start, Node) and not isinstance(length, Node):
+        return start + length
+    numbers = [n.meta["val"] if isinstance(n, Node) else n for n in (start, length)]
+    return emit(operator.add, start, length, val=numbers[0] + numbers[1])
 
 
 def _sizes(graph: Graph, base: Node) -> list[Any]:
@@ -109,14 +118,15 @@ def _permutation(target: Any, arguments: dict[str, Any], rank: int) -> list[int]
     """``perm`` such that the view is ``permute(perm)``, for every ATen way to say it."""
     perm = list(range(rank))
     name = target._schema.name.removeprefix("aten::") if isinstance(target, torch._ops.OpOverload) else ""
-    if name in ("permute",):
+    name = name.removesuffix("_")  # transpose_ and such give their tensor a new shape
+    if name == "permute":
         return [d % rank for d in arguments["dims"]]
     if name in ("t", "numpy_T"):
         return perm[::-1]
     if name in ("mT", "adjoint", "mH", "matrix_H"):
         return [*perm[:-2], perm[-1], perm[-2]]
     pairs = {"transpose": ("dim0", "dim1"), "swapaxes": ("axis0", "axis1"), "swapdims": ("dim0", "dim1")}
-    if (name in pairs and target._overloadname == "int") or name in ("swapaxes", "swapdims"):
+    if name in pairs and target._overloadname in ("int", "default"):
         first, second = (arguments[key] % rank for key in pairs[name])
         perm[first], perm[second] = perm[second], perm[first]
         return perm

@@ -1,28 +1,38 @@
-"""What translations of several families share."""
+"""What several families of operators need beyond the emitter's helpers."""
+
+from typing import Any
 
 from onnx_ir import DataType, Value
 
+from fx_onnx import dtypes
 from fx_onnx.emitter import Emitter
 from fx_onnx.schemas import operator_schema
 
-# Where an operator does not admit a dtype, the first of these that it does admit holds all its values.
-_WIDER = {
-    DataType.BOOL: (DataType.UINT8, DataType.INT32),
-    DataType.UINT8: (DataType.INT32, DataType.INT64),
-    DataType.INT8: (DataType.INT32, DataType.INT64),
-    DataType.INT16: (DataType.INT32, DataType.INT64),
-    DataType.UINT16: (DataType.INT32, DataType.INT64),
-    DataType.BFLOAT16: (DataType.FLOAT,),
-    DataType.FLOAT16: (DataType.FLOAT,),
-}
 
-
-def admitted(op: Emitter, op_type: str, value: Value, variable: str = "T") -> Value:
-    """The value in its own dtype where ONNX's operator admits it for a type variable, else in the nearest wider one."""
-    types = operator_schema(op_type, op.opset).types[variable]  # type: ignore[union-attr]
-    if value.dtype is None or value.dtype in types:
+def admitted(op: Emitter, op_type: str, value: Value) -> Value:
+    """The value in the nearest wider dtype that the first input of an ONNX operator admits; often its own."""
+    schema = operator_schema(op_type, op.opset)
+    types = schema.types.get(schema.inputs[0].type) if schema is not None else None
+    dtype = value.dtype
+    if types is None or dtype is None or dtype in types:
         return value
-    for wider in _WIDER.get(value.dtype, ()):
-        if wider in types:
-            return op.cast(value, wider)
-    raise NotImplementedError(f"ONNX {op_type} has no form for {value.dtype.name}")
+    if dtypes.is_float(dtype):
+        wider = (DataType.FLOAT, DataType.DOUBLE)
+    else:
+        wider = (DataType.INT32, DataType.INT64, DataType.FLOAT, DataType.DOUBLE)
+        if dtype in (DataType.UINT32, DataType.UINT64, DataType.INT64):
+            wider = wider[1:]
+    for candidate in wider:
+        if candidate in types:
+            return op.cast(value, candidate)
+    raise NotImplementedError(f"ONNX {op_type} takes neither {dtype.name} nor a wider type.")
+
+
+def within(op: Emitter, op_type: str, *operands: Value, **attributes: Any) -> Value:
+    """One node of an operator whose result has the dtype of its operands, or is BOOL.
+
+    Where the ONNX specification lacks that dtype the node computes in the nearest wider one, and its result is cast back.
+    """
+    dtype, wide = operands[0].dtype, [admitted(op, op_type, operand) for operand in operands]
+    result: Value = op.emit(op_type, *wide, **attributes)
+    return result if dtype is None or result.dtype != wide[0].dtype else op.cast(result, dtype)

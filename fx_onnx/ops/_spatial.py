@@ -16,18 +16,14 @@ def per_axis(value: int | Sequence[int], axes: int) -> list[int]:
     return numbers * axes if len(numbers) == 1 else numbers
 
 
-def computable(op: Emitter, op_type: str, *values: Value | None) -> tuple[Value | None, ...]:
-    """The values in a dtype ONNX's operator admits: bfloat16 widens to float32, an integer to one that it has.
+def computable(op: Emitter, op_type: str, value: Value) -> Value:
+    """The value in a dtype ONNX's operator admits: bfloat16 widens to float32, an integer to a type it has.
 
     An integer that only a floating-point type is left for becomes float64, which is exact up to 2**53.
     """
     schema = operator_schema(op_type, op.opset)
-    types = schema.types["T"] if schema is not None else frozenset()
-    return tuple(value if value is None else _computable(op, op_type, value, types) for value in values)
-
-
-def _computable(op: Emitter, op_type: str, value: Value, types: frozenset[DataType]) -> Value:
-    if value.dtype is not None and value.dtype not in types and dtypes.is_integer(value.dtype):
+    admits = schema is not None and value.dtype in schema.types["T"]
+    if not admits and value.dtype is not None and dtypes.is_integer(value.dtype):
         return op.cast(value, DataType.DOUBLE)
     return admitted(op, op_type, value)
 

@@ -1,33 +1,191 @@
-"""ATen arithmetic → ONNX."""
+"""ATen arithmetic → ONNX: sums, products, quotients, remainders and powers."""
 
-import operator
+from typing import Any
 
 import torch
 from onnx_ir import DataType, Value
 
+from fx_onnx import dtypes
 from fx_onnx.emitter import Emitter, Operand, Scalar
+from fx_onnx.ops._common import within
 from fx_onnx.table import translates
 
 aten = torch.ops.aten
 
 
-@translates(aten.add.Tensor, aten.add.Scalar, operator.add)
+def _is(number: Scalar, value: float) -> bool:
+    """Whether a number is known to be ``value``; a symbolic one is not asked, which would fix it."""
+    return isinstance(number, (bool, int, float)) and number == value
+
+
+# ---------------------------------------------------------------- sums and products
+
+
+@translates(aten.add.Tensor, aten.add.Scalar)
 def aten_add(op: Emitter, self: Operand, other: Operand, alpha: Scalar = 1) -> Value:
     """self + alpha * other; a logical or for booleans, which ONNX Add rejects."""
-    self, other = op.promote(self, other, dtype=op.out[0].dtype)
-    if self.dtype == DataType.BOOL:
-        return op.Or(self, other)
-    return op.Add(self, other if alpha == 1 else op.Mul(other, alpha))
+    first, second = op.promote(self, other, dtype=op.out[0].dtype)
+    if first.dtype == DataType.BOOL:
+        return op.Or(first, second if _is(alpha, 1) else op.And(second, bool(alpha)))
+    return op.Add(first, _scaled(op, second, alpha))
 
 
-@translates(aten.mul.Tensor, aten.mul.Scalar, operator.mul)
+@translates(aten.sub.Tensor, aten.sub.Scalar)
+def aten_sub(op: Emitter, self: Operand, other: Operand, alpha: Scalar = 1) -> Value:
+    """self - alpha * other."""
+    first, second = op.promote(self, other, dtype=op.out[0].dtype)
+    return op.Sub(first, _scaled(op, second, alpha))
+
+
+@translates(aten.rsub.Tensor, aten.rsub.Scalar)
+def aten_rsub(op: Emitter, self: Operand, other: Operand, alpha: Scalar = 1) -> Value:
+    """other - alpha * self."""
+    return aten_sub(op, other, self, alpha)
+
+
+def _scaled(op: Emitter, value: Value, factor: Scalar) -> Value:
+    return value if _is(factor, 1) else op.Mul(value, factor)
+
+
+@translates(aten.mul.Tensor, aten.mul.Scalar)
 def aten_mul(op: Emitter, self: Operand, other: Operand) -> Value:
     """self * other; a logical and for booleans."""
-    self, other = op.promote(self, other, dtype=op.out[0].dtype)
-    return op.And(self, other) if self.dtype == DataType.BOOL else op.Mul(self, other)
+    first, second = op.promote(self, other, dtype=op.out[0].dtype)
+    return op.And(first, second) if first.dtype == DataType.BOOL else op.Mul(first, second)
 
 
-@translates(aten.relu.default)
-def aten_relu(op: Emitter, self: Value) -> Value:
-    """max(self, 0)."""
-    return op.Relu(self)
+@translates(aten.square.default)
+def aten_square(op: Emitter, self: Value) -> Value:
+    """self * self; of booleans, which torch squares as integers, the integers."""
+    base = op.cast(self, op.out_dtype)
+    return op.Mul(base, base)
+
+
+@translates(aten.addcmul.default)
+def aten_addcmul(op: Emitter, self: Value, tensor1: Value, tensor2: Value, value: Scalar = 1) -> Value:
+    """self + value * tensor1 * tensor2."""
+    base, first, second = op.promote(self, tensor1, tensor2, dtype=op.out[0].dtype)
+    return op.Add(base, op.Mul(_scaled(op, first, value), second))
+
+
+@translates(aten.addcdiv.default)
+def aten_addcdiv(op: Emitter, self: Value, tensor1: Value, tensor2: Value, value: Scalar = 1) -> Value:
+    """self + value * tensor1 / tensor2."""
+    base, first, second = op.promote(self, tensor1, tensor2, dtype=op.out[0].dtype)
+    return op.Add(base, op.Div(_scaled(op, first, value), second))
+
+
+# ---------------------------------------------------------------- quotients and remainders
+
+
+@translates(aten.div.Tensor, aten.div.Scalar)
+def aten_div(op: Emitter, self: Operand, other: Operand) -> Value:
+    """self / other, in floating point whatever the operands are."""
+    first, second = op.promote(self, other, dtype=op.out[0].dtype)
+    return op.Div(first, second)
+
+
+def _result_type(*operands: Any) -> torch.dtype:
+    """``torch.result_type`` of fake tensors and numbers."""
+    return torch.result_type(*(x if isinstance(x, torch.Tensor) else _example(x) for x in operands))
+
+
+def _example(number: Any) -> Any:
+    """A plain number of the kind of a symbolic one, which must not be asked for its value."""
+    if isinstance(number, torch.SymInt):
+        return 1
+    return 1.0 if isinstance(number, torch.SymFloat) else number
+
+
+def _are_integers(self: Any, other: Any) -> bool:
+    return not _result_type(self, other).is_floating_point
+
+
+def _rounds_exactly(self: Any, other: Any, *, rounding_mode: str | None = None) -> bool:
+    return rounding_mode != "floor" or _are_integers(self, other)
+
+
+@translates(aten.div.Tensor_mode, aten.div.Scalar_mode, when=_rounds_exactly)
+def aten_div_mode(op: Emitter, self: Operand, other: Operand, rounding_mode: str | None) -> Value:
+    """self / other, truncated or rounded down; rounding down floats needs more than floor: see the decomposition."""
+    first, second = op.promote(self, other, dtype=op.out[0].dtype)
+    if rounding_mode is None:
+        return op.Div(first, second)
+    if rounding_mode == "floor":
+        return _floor_quotient(op, first, second)
+    quotient = op.Div(first, second)
+    return truncated(op, quotient) if dtypes.is_float(op.out_dtype) else quotient
+
+
+def truncated(op: Emitter, value: Value) -> Value:
+    """A float value rounded towards zero, which ONNX has no operator for: ceil below zero and floor above."""
+    return op.Where(op.Less(value, 0), op.Ceil(value), op.Floor(value))
+
+
+def _floor_quotient(op: Emitter, first: Value, second: Value) -> Value:
+    """The quotient of integers rounded down, from ONNX Div, which truncates.
+
+    C's remainder and Python's differ by the divisor exactly where the two quotients differ by one. The usual
+    (a - a mod b) / b would overflow near the ends of the dtype.
+    """
+    quotient = op.Div(first, second)
+    if first.dtype is not None and dtypes.is_unsigned(first.dtype):
+        return quotient
+    difference = op.Sub(op.Mod(first, second, fmod=1), op.Mod(first, second))
+    return op.Add(quotient, op.Div(difference, second))
+
+
+@translates(aten.floor_divide.default, aten.floor_divide.Scalar, when=_are_integers)
+def aten_floor_divide(op: Emitter, self: Operand, other: Operand) -> Value:
+    """self // other of integers."""
+    first, second = op.promote(self, other, dtype=op.out[0].dtype)
+    return _floor_quotient(op, first, second)
+
+
+@translates(aten.fmod.Tensor, aten.fmod.Scalar)
+def aten_fmod(op: Emitter, self: Operand, other: Operand) -> Value:
+    """The remainder of C, which has the sign of self."""
+    first, second = op.promote(self, other, dtype=op.out[0].dtype)
+    return op.Mod(first, second, fmod=1)
+
+
+@translates(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor, when=_are_integers)
+def aten_remainder(op: Emitter, self: Operand, other: Operand) -> Value:
+    """The remainder of Python, which has the sign of other; ONNX Mod has it of integers only."""
+    first, second = op.promote(self, other, dtype=op.out[0].dtype)
+    return op.Mod(first, second)
+
+
+# ---------------------------------------------------------------- powers
+
+
+@translates(aten.pow.Tensor_Tensor, aten.pow.Scalar)
+def aten_pow(op: Emitter, self: Operand, exponent: Operand) -> Value:
+    """self ** exponent."""
+    base, power = op.promote(self, exponent, dtype=op.out[0].dtype)
+    return within(op, "Pow", base, power)
+
+
+@translates(aten.pow.Tensor_Scalar)
+def aten_pow_scalar(op: Emitter, self: Value, exponent: Scalar) -> Value:
+    """self ** exponent; a product for small integer powers of integers, which Pow computes in floating point."""
+    base = op.cast(self, op.out_dtype)
+    if _is(exponent, 1):
+        return op.Identity(base)
+    if not dtypes.is_float(op.out_dtype):
+        if _is(exponent, 2):
+            return op.Mul(base, base)
+        return op.Mul(op.Mul(base, base), base) if _is(exponent, 3) else within(op, "Pow", base, _number(op, exponent))
+    if _is(exponent, 0.5):
+        return op.Sqrt(base)
+    return op.Reciprocal(base) if _is(exponent, -1) else op.Pow(base, op.cast(exponent, op.out_dtype))
+
+
+def _number(op: Emitter, number: Scalar) -> Value:
+    return op.cast(number, op.out_dtype)
+
+
+@translates(aten.rsqrt.default)
+def aten_rsqrt(op: Emitter, self: Value) -> Value:
+    """1 / sqrt(self)."""
+    return op.Reciprocal(op.Sqrt(op.cast(self, op.out_dtype)))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 from onnx_ir import Value
+from torch import Tensor
 
 from fx_onnx.emitter import Emitter
 from fx_onnx.ops._spatial import computable, over_batch, per_axis
@@ -35,7 +36,20 @@ def aten_conv(
     return _conv(op, input, weight, bias, per_axis(stride, axes), [*pads, *pads], per_axis(dilation, axes), groups)
 
 
-@translates(aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding)
+def _has_known_reach(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sequence[int] = (1,),
+    padding: str = "valid",
+    dilation: Sequence[int] = (1,),
+    groups: int = 1,
+) -> bool:
+    """Whether the pads are constants."""
+    return padding == "valid" or all(isinstance(size, int) for size in weight.shape[2:])
+
+
+@translates(aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding, when=_has_known_reach)
 def aten_conv_padding(
     op: Emitter,
     input: Value,
@@ -46,16 +60,15 @@ def aten_conv_padding(
     dilation: Sequence[int] = (1,),
     groups: int = 1,
 ) -> Value:
-    """conv padded by name: "same" (stride 1) pads a kernel's reach, the odd one at the end, as SAME_UPPER does."""
+    """conv padded by name: "same" (for stride 1) pads by the kernel's reach, an odd one more at the end."""
+    kernel = _spatial_kernel(op, weight)
     axes = op.rank(weight) - 2
-    kernel, steps = _spatial_kernel(op, weight), per_axis(dilation, axes)
-    if padding == "valid":
-        return _conv(op, input, weight, bias, per_axis(stride, axes), [0] * (2 * axes), steps, groups)
-    if kernel is None:
-        return _conv(op, input, weight, bias, [1] * axes, None, steps, groups)
-    reach = [step * (size - 1) for step, size in zip(steps, kernel, strict=True)]
-    pads = [total // 2 for total in reach] + [total - total // 2 for total in reach]
-    return _conv(op, input, weight, bias, [1] * axes, pads, steps, groups)
+    steps = per_axis(dilation, axes)
+    pads = [0] * (2 * axes)
+    if padding == "same" and kernel is not None:
+        reach = [step * (size - 1) for step, size in zip(steps, kernel, strict=True)]
+        pads = [total // 2 for total in reach] + [total - total // 2 for total in reach]
+    return _conv(op, input, weight, bias, per_axis(stride, axes), pads, steps, groups)
 
 
 def _conv(
@@ -64,29 +77,27 @@ def _conv(
     weight: Value,
     bias: Value | None,
     stride: list[int],
-    pads: list[int] | None,
+    pads: list[int],
     dilation: list[int],
     groups: int,
 ) -> Value:
-    """One Conv node; without ``pads`` it pads to the input's own sizes."""
-    kernel = _spatial_kernel(op, weight)
-    dtype = op.out_dtype
-    x, w, b = computable(op, "Conv", input, weight, bias)
+    """One Conv node."""
+    operands = _operands(op, "Conv", weight, bias)
     attributes = {
-        "kernel_shape": kernel,
+        "kernel_shape": _spatial_kernel(op, weight),
         "strides": stride,
         "pads": pads,
         "dilations": dilation,
         "group": groups,
-        "auto_pad": "SAME_UPPER" if pads is None else None,
     }
-    return op.cast(over_batch(op, _known(x), len(stride), lambda x: op.Conv(x, w, b, **attributes)), dtype)
+    result = over_batch(
+        op, computable(op, "Conv", input), len(stride), lambda x: op.Conv(x, *operands, **attributes)
+    )
+    return op.cast(result, op.out_dtype)
 
 
-def _known(value: Value | None) -> Value:
-    if value is None:
-        raise TypeError("a convolution needs an input")
-    return value
+def _operands(op: Emitter, op_type: str, *values: Value | None) -> list[Value | None]:
+    return [None if value is None else computable(op, op_type, value) for value in values]
 
 
 @translates(aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)
@@ -104,7 +115,7 @@ def aten_conv_transpose(
     """The gradient of conv with regard to its input: (in - 1) * stride + dilation * (k - 1) + 1 - 2 pad + output_padding."""
     axes = op.rank(weight) - 2
     pads = per_axis(padding, axes)
-    x, w, b = computable(op, "ConvTranspose", input, weight, bias)
+    operands = _operands(op, "ConvTranspose", weight, bias)
     extra = per_axis(output_padding, axes)
     attributes = {
         "kernel_shape": _spatial_kernel(op, weight),
@@ -114,7 +125,10 @@ def aten_conv_transpose(
         "output_padding": extra if any(extra) else None,
         "group": groups,
     }
-    return op.cast(over_batch(op, _known(x), axes, lambda x: op.ConvTranspose(x, w, b, **attributes)), op.out_dtype)
+    result = over_batch(
+        op, computable(op, "ConvTranspose", input), axes, lambda x: op.ConvTranspose(x, *operands, **attributes)
+    )
+    return op.cast(result, op.out_dtype)
 
 
 @translates(aten.convolution.default)

@@ -1,0 +1,87 @@
+"""Attention in terms of matmul and softmax."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fx_onnx.decompositions.registry import decomposes
+
+aten = torch.ops.aten
+
+
+@decomposes(aten.scaled_dot_product_attention.default)
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """softmax(scale * query @ keyᵀ + mask) @ value; a row without any key gives zeros."""
+    grouped = enable_gqa and query.size(-3) != key.size(-3)
+    if grouped:
+        query, key, value, attn_mask = _by_key_head(query, key, value, attn_mask)
+    weights = _weights(query, key, attn_mask, is_causal, scale)
+    if dropout_p > 0:
+        weights = F.dropout(weights, dropout_p, training=True)
+    out = torch.matmul(weights, value)
+    return out.flatten(-4, -3) if grouped else out
+
+
+def _scores(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
+    """scale * query @ keyᵀ, the factor on the smallest operand."""
+    if scale is None:
+        scale = 1 / math.sqrt(query.size(-1))
+    return torch.matmul(query if scale == 1 else query * scale, key.transpose(-2, -1))
+
+
+def _weights(query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None) -> Tensor:
+    """The softmax of the scores. Where every key of a row is masked it is NaN in all places that are zeroed after it."""
+    scores = _scores(query, key, scale)
+    if is_causal:
+        future = torch.full((query.size(-2), key.size(-2)), -math.inf, dtype=query.dtype, device=query.device)
+        return torch.softmax(scores + future.triu(1), -1)
+    if mask is None:
+        return torch.softmax(scores, -1)
+    if mask.dtype == torch.bool:
+        weights = torch.softmax(torch.where(mask, scores, -math.inf), -1)
+        return torch.where(mask, weights, 0.0)
+    return torch.where(mask == -math.inf, 0.0, torch.softmax(scores + mask, -1))
+
+
+def _by_key_head(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """The heads of the query as an axis of key heads and one of those that share a key head, the others to match."""
+    heads = key.size(-3)
+    if mask is not None and mask.dim() > 2:
+        one = isinstance(mask.size(-3), int) and mask.size(-3) == 1
+        mask = mask.unsqueeze(-3) if one else mask.unflatten(-3, (heads, -1))
+    return query.unflatten(-3, (heads, -1)), key.unsqueeze(-3), value.unsqueeze(-3), mask
+
+
+@decomposes(aten._scaled_dot_product_flash_attention_for_cpu.default)
+def _scaled_dot_product_flash_attention_for_cpu(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Attention, and the logarithm of the denominators of its softmax (in float32)."""
+    out = F.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
+    scores = _scores(query, key, scale).float()
+    if is_causal:
+        scores = scores + torch.full(scores.shape[-2:], -math.inf, device=query.device).triu(1)
+    if attn_mask is not None:
+        scores = torch.where(attn_mask, scores, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
+    return out, torch.logsumexp(scores, -1)

@@ -1,0 +1,155 @@
+"""Normalizations in terms of means."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fx_onnx.decompositions.registry import decomposes
+
+aten = torch.ops.aten
+
+
+def _per_channel(vector: Tensor, like: Tensor) -> Tensor:
+    """A value for each channel, broadcast against ``like``, whose second axis is the channel's."""
+    return vector.reshape(vector.shape + (1,) * (like.dim() - 2)) if like.dim() > 2 else vector
+
+
+def _scaled(input: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """input * weight + bias for each channel."""
+    if weight is not None:
+        input = input * _per_channel(weight, input)
+    return input if bias is None else input + _per_channel(bias, input)
+
+
+@decomposes(aten.batch_norm.default)
+def batch_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    """Normalized with the statistics of the batch: what has running statistics to use is never decomposed."""
+    return _by_batch(input, weight, bias, eps)[0]
+
+
+def _by_batch(input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The normalized input, the mean and the variance over all axes but the channel's, which they keep as 1."""
+    axes = [axis for axis in range(input.dim()) if axis != 1]
+    exact = input.double() if input.dtype == torch.float64 else input.float()
+    var, mean = torch.var_mean(exact, axes, correction=0, keepdim=True)
+    out = _scaled((exact - mean) / torch.sqrt(var + eps), weight, bias)
+    return out.to(input.dtype), mean, var
+
+
+@decomposes(aten._native_batch_norm_legit.no_stats)
+def _native_batch_norm_legit_no_stats(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Normalized with the statistics of the batch; also its mean and 1 / √(var + eps)."""
+    out, mean, var = _by_batch(input, weight, bias, eps)
+    axes = [axis for axis in range(input.dim()) if axis != 1]
+    return out, mean.squeeze(axes), (1 / torch.sqrt(var + eps)).squeeze(axes)
+
+
+@decomposes(aten._native_batch_norm_legit_functional.default)
+def _native_batch_norm_legit_functional(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """As ``batch_norm``, with the saved statistics and the new running ones (of the unbiased variance)."""
+    if not training:
+        out = F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+        empty = input.new_empty((0,))
+        return out, empty, empty, running_mean, running_var
+    out, mean, var = _by_batch(input, weight, bias, eps)
+    axes = [axis for axis in range(input.dim()) if axis != 1]
+    inverse = (1 / torch.sqrt(var + eps)).squeeze(axes)
+    mean, var = mean.squeeze(axes), var.squeeze(axes)
+    count = 1
+    for axis in axes:
+        count = count * input.size(axis)
+    new_mean = running_mean * (1 - momentum) + mean * momentum
+    new_var = running_var * (1 - momentum) + var * (count / (count - 1)) * momentum
+    return out, mean, inverse, new_mean.to(running_mean.dtype), new_var.to(running_var.dtype)
+
+
+@decomposes(aten.group_norm.default)
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-05,
+    cudnn_enabled: bool = True,
+) -> Tensor:
+    """instance_norm with the groups as channels, then * weight + bias for each channel."""
+    groups = input.reshape(input.size(0), num_groups, -1)
+    return _scaled(F.instance_norm(groups, eps=eps).reshape(input.shape), weight, bias)
+
+
+@decomposes(aten.instance_norm.default)
+def instance_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    """Normalized over the spatial axes of each channel, or like a batch with its running statistics."""
+    if not use_input_stats:
+        return F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    exact = input.double() if input.dtype == torch.float64 else input.float()
+    var, mean = torch.var_mean(exact, list(range(2, input.dim())), correction=0, keepdim=True)
+    return _scaled((exact - mean) / torch.sqrt(var + eps), weight, bias).to(input.dtype)
+
+
+@decomposes(aten.rms_norm.default)
+def rms_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """input / √(mean(input²) + eps) * weight over the last axes, computed in float32 at least."""
+    eps = torch.finfo(input.dtype).eps if eps is None else eps
+    exact = input if input.dtype == torch.float64 else input.float()
+    mean = (exact * exact).mean(list(range(-len(normalized_shape), 0)), keepdim=True)
+    normal = exact / torch.sqrt(mean + eps)
+    if weight is None:
+        return normal.to(input.dtype)
+    return (normal * weight).to(torch.promote_types(input.dtype, weight.dtype))
+
+
+@decomposes(aten.native_layer_norm.default)
+def native_layer_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """layer_norm with its mean and 1 / √(var + eps)."""
+    out = F.layer_norm(input, normalized_shape, weight, bias, eps)
+    exact = input if input.dtype == torch.float64 else input.float()
+    var, mean = torch.var_mean(exact, list(range(-len(normalized_shape), 0)), correction=0, keepdim=True)
+    return out, mean, 1 / torch.sqrt(var + eps)
+
+
+@decomposes(aten.native_group_norm.default)
+def native_group_norm(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """group_norm with the mean and 1 / √(var + eps) of each group."""
+    out = F.group_norm(input, group, weight, bias, eps)
+    var, mean = torch.var_mean(input.reshape(N, group, -1), -1, correction=0)
+    return out, mean, 1 / torch.sqrt(var + eps)

@@ -1,0 +1,141 @@
+"""Reductions in terms of sum, mean, amax and amin."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fx_onnx.decompositions.registry import decomposes
+
+aten = torch.ops.aten
+Number = bool | int | float
+Dims = int | Sequence[int] | None
+
+
+def _axes(self: Tensor, dim: Dims) -> list[int]:
+    """The axes over which a reduction goes, none of them negative; None and no axis mean all."""
+    if self.dim() == 0:
+        return []
+    axes = [] if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    return [axis % self.dim() for axis in axes] or list(range(self.dim()))
+
+
+@decomposes(aten.var_mean.correction)
+def var_mean_correction(
+    self: Tensor, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Σ (self - mean)² / max(0, n - correction), the correction being 1 unless given; and the mean."""
+    axes = _axes(self, dim)
+    correction = 1 if correction is None else correction
+    mean = self.mean(axes, keepdim=True)
+    deviation = self - mean
+    square = (deviation * deviation.conj()).real if self.is_complex() else deviation * deviation
+    if correction == 0:
+        var = square.mean(axes, keepdim=keepdim)
+    else:
+        count = math.prod(self.size(axis) for axis in axes)
+        var = square.sum(axes, keepdim=keepdim) / torch.sym_max(count - correction, 0)
+    return var, mean if keepdim or not axes else mean.squeeze(axes)
+
+
+@decomposes(aten.var.correction)
+def var_correction(
+    self: Tensor, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
+) -> Tensor:
+    """Σ (self - mean)² / max(0, n - correction), the correction being 1 unless given."""
+    return var_mean_correction(self, dim, correction=correction, keepdim=keepdim)[0]
+
+
+@decomposes(aten.std.correction)
+def std_correction(
+    self: Tensor, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
+) -> Tensor:
+    """√var."""
+    return var_correction(self, dim, correction=correction, keepdim=keepdim).sqrt()
+
+
+@decomposes(aten.std_mean.correction)
+def std_mean_correction(
+    self: Tensor, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    """√var and the mean."""
+    var, mean = var_mean_correction(self, dim, correction=correction, keepdim=keepdim)
+    return var.sqrt(), mean
+
+
+@decomposes(aten.linalg_vector_norm.default)
+def linalg_vector_norm(
+    self: Tensor, ord: Number = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """(Σ |self|^ord)^(1/ord); the extremes for ±∞, the count of what is not 0 for 0."""
+    axes = _axes(self, dim)
+    size = self.abs()
+    if dtype is not None:
+        size = size.to(dtype.to_real())
+    if ord == math.inf:
+        return size.amax(axes, keepdim=keepdim)
+    if ord == -math.inf:
+        return size.amin(axes, keepdim=keepdim)
+    if ord == 0:
+        return (size != 0).to(size.dtype).sum(axes, keepdim=keepdim)
+    if ord == 1:
+        return size.sum(axes, keepdim=keepdim)
+    if ord == 2:
+        return torch.linalg.vector_norm(size, 2, axes, keepdim)
+    return size.pow(ord).sum(axes, keepdim=keepdim).pow(1 / ord)
+
+
+@decomposes(aten.norm.Scalar)
+def norm_scalar(self: Tensor, p: Number = 2) -> Tensor:
+    """(Σ |self|^p)^(1/p)."""
+    return torch.linalg.vector_norm(self, p)
+
+
+@decomposes(aten.norm.ScalarOpt_dim)
+def norm_dim(self: Tensor, p: Number | None, dim: Sequence[int], keepdim: bool = False) -> Tensor:
+    """(Σ |self|^p)^(1/p) over ``dim``."""
+    return torch.linalg.vector_norm(self, 2 if p is None else p, _axes(self, dim), keepdim)
+
+
+@decomposes(aten.norm.ScalarOpt_dtype)
+def norm_dtype(self: Tensor, p: Number | None, *, dtype: torch.dtype) -> Tensor:
+    """(Σ |self|^p)^(1/p) in another dtype."""
+    return torch.linalg.vector_norm(self, 2 if p is None else p, dtype=dtype)
+
+
+@decomposes(aten.norm.ScalarOpt_dim_dtype)
+def norm_dim_dtype(
+    self: Tensor, p: Number | None, dim: Sequence[int], keepdim: bool, *, dtype: torch.dtype
+) -> Tensor:
+    """(Σ |self|^p)^(1/p) over ``dim`` in another dtype."""
+    return torch.linalg.vector_norm(self, 2 if p is None else p, _axes(self, dim), keepdim, dtype=dtype)
+
+
+@decomposes(aten.count_nonzero.default)
+def count_nonzero(self: Tensor, dim: int | None = None) -> Tensor:
+    """How many elements are not 0."""
+    return (self != 0).sum(_axes(self, dim))
+
+
+@decomposes(aten.count_nonzero.dim_IntList)
+def count_nonzero_dim(self: Tensor, dim: Sequence[int]) -> Tensor:
+    """How many elements along ``dim`` are not 0."""
+    return (self != 0).sum(_axes(self, dim))
+
+
+@decomposes(aten.nansum.default)
+def nansum(
+    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Σ self without its NaNs."""
+    if self.is_floating_point():
+        self = torch.where(self.isnan(), 0.0, self)
+    return self.sum(_axes(self, dim), keepdim=keepdim, dtype=dtype)
+
+
+@decomposes(aten.aminmax.default)
+def aminmax(self: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The least and the greatest element."""
+    axes = _axes(self, dim)
+    return self.amin(axes, keepdim=keepdim), self.amax(axes, keepdim=keepdim)

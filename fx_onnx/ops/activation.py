@@ -1,0 +1,205 @@
+"""ATen activations → ONNX."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from onnx_ir import DataType, Value
+
+from fx_onnx.emitter import Emitter, Scalar
+from fx_onnx.ops._common import within
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+
+# ---------------------------------------------------------------- one ONNX node without parameters
+
+_ACTIVATIONS: dict[Any, tuple[str, dict[str, float]]] = {
+    aten.hardsigmoid.default: ("HardSigmoid", {"alpha": 1 / 6, "beta": 0.5}),
+    aten.hardswish.default: ("HardSwish", {}),
+    aten.mish.default: ("Mish", {}),
+    aten.selu.default: ("Selu", {}),
+}
+
+
+def _activation(op_type: str, attributes: dict[str, float]) -> Callable[[Emitter, Value], Value]:
+    def aten_activation(op: Emitter, self: Value) -> Value:
+        """One ONNX activation."""
+        return within(op, op_type, self, **attributes)
+
+    return aten_activation
+
+
+for _target, _row in _ACTIVATIONS.items():
+    translates(_target)(_activation(*_row))
+
+
+@translates(aten.silu.default, since=24)
+def aten_silu(op: Emitter, self: Value) -> Value:
+    """self * sigmoid(self)."""
+    return op.Swish(self)
+
+
+@translates(aten.gelu.default, since=20)
+def aten_gelu(op: Emitter, self: Value, approximate: str = "none") -> Value:
+    """self * Phi(self), with the normal distribution function or its approximation by tanh."""
+    return op.Gelu(self, approximate=None if approximate == "none" else approximate)
+
+
+# ---------------------------------------------------------------- rectifiers
+
+
+@translates(aten.relu.default)
+def aten_relu(op: Emitter, self: Value) -> Value:
+    """max(self, 0); of booleans and unsigned integers, which ONNX Relu does not take, self."""
+    if self.dtype == DataType.BOOL:
+        return op.Identity(self)
+    return within(op, "Relu", self)
+
+
+@translates(aten.hardtanh.default)
+def aten_hardtanh(op: Emitter, self: Value, min_val: Scalar = -1, max_val: Scalar = 1) -> Value:
+    """self limited to [min_val, max_val]."""
+    return op.Clip(self, op.cast(min_val, op.out_dtype), op.cast(max_val, op.out_dtype))
+
+
+@translates(aten.relu6.default)
+def aten_relu6(op: Emitter, self: Value) -> Value:
+    """self limited to [0, 6]."""
+    return aten_hardtanh(op, self, 0, 6)
+
+
+@translates(aten.leaky_relu.default)
+def aten_leaky_relu(op: Emitter, self: Value, negative_slope: Scalar = 0.01) -> Value:
+    """self, times negative_slope below zero."""
+    return within(op, "LeakyRelu", self, alpha=negative_slope)
+
+
+@translates(aten.prelu.default)
+def aten_prelu(op: Emitter, self: Value, weight: Value) -> Value:
+    """self, times its channel's weight below zero."""
+    rank = op.rank(self)
+    if op.rank(weight) == 1 and rank > 2 and not _is_one(op.sizes(weight)[0]):
+        weight = op.unsqueeze(weight, *range(1, rank - 1))
+    elif rank == 0:
+        weight = op.reshape(weight, [])
+    return op.PRelu(self, weight)
+
+
+def _is_one(size: Any) -> bool:
+    return isinstance(size, int) and size == 1
+
+
+@translates(aten._prelu_kernel.default)
+def aten__prelu_kernel(op: Emitter, self: Value, weight: Value) -> Value:
+    """self, times the weight, which broadcasts, below zero."""
+    return op.PRelu(self, weight)
+
+
+@translates(aten.threshold.default)
+def aten_threshold(op: Emitter, self: Value, threshold: Scalar, value: Scalar) -> Value:
+    """self above threshold, else value; NaN stays."""
+    limit, number = op.cast(threshold, op.out_dtype), op.cast(value, op.out_dtype)
+    return op.Where(op.LessOrEqual(self, limit), number, self)
+
+
+# ---------------------------------------------------------------- exponential ones
+
+
+def _is_unscaled(self: torch.Tensor, alpha: Scalar = 1, scale: Scalar = 1, input_scale: Scalar = 1) -> bool:
+    return scale == 1 and input_scale == 1
+
+
+@translates(aten.elu.default, when=_is_unscaled)
+def aten_elu(op: Emitter, self: Value, alpha: Scalar = 1, scale: Scalar = 1, input_scale: Scalar = 1) -> Value:
+    """self, alpha * (exp(self) - 1) below zero; with other scales it is decomposed."""
+    return within(op, "Elu", self, alpha=float(alpha))
+
+
+def _is_float32(self: torch.Tensor, alpha: Scalar = 1.0) -> bool:
+    return self.dtype == torch.float32
+
+
+@translates(aten.celu.default, when=_is_float32)
+def aten_celu(op: Emitter, self: Value, alpha: Scalar = 1.0) -> Value:
+    """max(0, self) + min(0, alpha * (exp(self / alpha) - 1)); ONNX Celu is of float32 only."""
+    return op.Celu(self, alpha=float(alpha))
+
+
+def _has_far_threshold(self: torch.Tensor, beta: Scalar = 1, threshold: Scalar = 20) -> bool:
+    """Whether softplus is linear to the last bit where torch makes it so."""
+    return threshold >= (20 if self.dtype != torch.float64 else 33)
+
+
+@translates(aten.softplus.default, when=_has_far_threshold)
+def aten_softplus(op: Emitter, self: Value, beta: Scalar = 1, threshold: Scalar = 20) -> Value:
+    """log(1 + exp(beta * self)) / beta."""
+    if beta == 1:
+        return within(op, "Softplus", self)
+    factor = op.cast(float(beta), op.out_dtype)
+    return op.Div(within(op, "Softplus", op.Mul(self, factor)), factor)
+
+
+@translates(aten.log_sigmoid.default)
+def aten_log_sigmoid(op: Emitter, self: Value) -> Value:
+    """log(sigmoid(self)) = -softplus(-self)."""
+    return op.Neg(within(op, "Softplus", op.Neg(self)))
+
+
+@translates(aten.glu.default)
+def aten_glu(op: Emitter, self: Value, dim: int = -1) -> Value:
+    """The first half along ``dim`` times the sigmoid of the second."""
+    value, gate = op.Split(self, axis=dim, num_outputs=2, outputs=2)
+    return op.Mul(value, op.Sigmoid(gate))
+
+
+# ---------------------------------------------------------------- shrinking
+
+
+@translates(aten.hardshrink.default)
+def aten_hardshrink(op: Emitter, self: Value, lambd: Scalar = 0.5) -> Value:
+    """self outside [-lambd, lambd], else 0; NaN stays, which ONNX Shrink does not do."""
+    return op.Where(op.LessOrEqual(op.Abs(self), op.cast(lambd, op.out_dtype)), 0.0, self)
+
+
+@translates(aten.softshrink.default)
+def aten_softshrink(op: Emitter, self: Value, lambd: Scalar = 0.5) -> Value:
+    """self drawn towards zero by lambd."""
+    limit = float(lambd)
+    return op.Sub(self, op.Clip(self, op.cast(-limit, op.out_dtype), op.cast(limit, op.out_dtype)))
+
+
+# ---------------------------------------------------------------- softmax
+
+
+def _normalized(op: Emitter, op_type: str, self: Value, dim: int) -> Value:
+    """Softmax or LogSoftmax along an axis; ONNX has no axis of a 0-d tensor, torch has."""
+    value = op.cast(self, op.out_dtype)
+    if op.rank(self) == 0:
+        return op.squeeze(op.emit(op_type, op.unsqueeze(value, 0), axis=0), 0)
+    result: Value = op.emit(op_type, value, axis=None if dim in (-1, op.rank(self) - 1) else dim)
+    return result
+
+
+@translates(aten.softmax.int)
+def aten_softmax(op: Emitter, self: Value, dim: int, dtype: torch.dtype | None = None) -> Value:
+    """exp(self) normalized to a sum of 1 along ``dim``, computed in ``dtype``."""
+    return _normalized(op, "Softmax", self, dim)
+
+
+@translates(aten.log_softmax.int)
+def aten_log_softmax(op: Emitter, self: Value, dim: int, dtype: torch.dtype | None = None) -> Value:
+    """The logarithm of softmax, computed in ``dtype``."""
+    return _normalized(op, "LogSoftmax", self, dim)
+
+
+@translates(aten._softmax.default)
+def aten__softmax(op: Emitter, self: Value, dim: int, half_to_float: bool) -> Value:
+    """softmax, in float32 where ``half_to_float``."""
+    return _normalized(op, "Softmax", self, dim)
+
+
+@translates(aten._log_softmax.default)
+def aten__log_softmax(op: Emitter, self: Value, dim: int, half_to_float: bool) -> Value:
+    """log_softmax, in float32 where ``half_to_float``."""
+    return _normalized(op, "LogSoftmax", self, dim)

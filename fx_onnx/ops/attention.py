@@ -1,0 +1,54 @@
+"""ATen attention → ONNX."""
+
+import torch
+from onnx_ir import Value
+
+from fx_onnx import symbols
+from fx_onnx.emitter import Emitter
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+
+
+def _is_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> bool:
+    """Attention knows neither dropout nor batches to broadcast, and tensors of three or four axes only."""
+    if dropout_p or query.dim() not in (3, 4) or query.dim() != key.dim() or query.dim() != value.dim():
+        return False
+    if attn_mask is not None and (attn_mask.dim() > query.dim() or attn_mask.dtype not in (torch.bool, query.dtype)):
+        return False
+    same = symbols.same_size
+    heads = range(1, 1 + (query.dim() == 4 and not enable_gqa))
+    return all(same(x.shape[axis], query.shape[axis]) for x in (key, value) for axis in (0, *heads))
+
+
+@translates(aten.scaled_dot_product_attention.default, since=23, when=_is_attention)
+def aten_scaled_dot_product_attention(
+    op: Emitter,
+    query: Value,
+    key: Value,
+    value: Value,
+    attn_mask: Value | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Value:
+    """softmax(scale * query @ keyᵀ + mask) @ value in one node; three axes are a batch with one head."""
+    heads = 1 if op.rank(query) == 3 else None
+    if heads and attn_mask is not None and op.rank(attn_mask) == 3:
+        attn_mask = op.unsqueeze(attn_mask, 1)
+    causal = 1 if is_causal else None
+    return op.Attention(
+        query, key, value, attn_mask, is_causal=causal, scale=scale, q_num_heads=heads, kv_num_heads=heads
+    )

@@ -1,0 +1,169 @@
+"""ATen comparison and selection → ONNX."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from onnx_ir import DataType, Value
+
+from fx_onnx.emitter import Emitter, Operand, Scalar
+from fx_onnx.ops._common import within
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+
+# ---------------------------------------------------------------- comparisons
+
+_COMPARISONS = {
+    "Equal": (aten.eq.Tensor, aten.eq.Scalar),
+    "Less": (aten.lt.Tensor, aten.lt.Scalar, aten.less.Tensor, aten.less.Scalar),
+    "LessOrEqual": (aten.le.Tensor, aten.le.Scalar, aten.less_equal.Tensor, aten.less_equal.Scalar),
+    "Greater": (aten.gt.Tensor, aten.gt.Scalar, aten.greater.Tensor, aten.greater.Scalar),
+    "GreaterOrEqual": (aten.ge.Tensor, aten.ge.Scalar, aten.greater_equal.Tensor, aten.greater_equal.Scalar),
+}
+
+
+def _comparison(op_type: str) -> Callable[[Emitter, Value, Operand], Value]:
+    def aten_comparison(op: Emitter, self: Value, other: Operand) -> Value:
+        """One ONNX comparison, in the dtype torch promotes the operands to."""
+        return within(op, op_type, *op.promote(self, other))
+
+    return aten_comparison
+
+
+for _op_type, _targets in _COMPARISONS.items():
+    translates(*_targets)(_comparison(_op_type))
+
+
+@translates(aten.ne.Tensor, aten.ne.Scalar, aten.not_equal.Tensor, aten.not_equal.Scalar)
+def aten_ne(op: Emitter, self: Value, other: Operand) -> Value:
+    """not self == other; NaN differs from itself, as it should."""
+    return op.Not(op.Equal(*op.promote(self, other)))
+
+
+# ---------------------------------------------------------------- kinds of numbers
+
+
+def _is_float(self: torch.Tensor) -> bool:
+    return self.is_floating_point()
+
+
+@translates(aten.isnan.default, when=_is_float)
+def aten_isnan(op: Emitter, self: Value) -> Value:
+    """Whether an element is no number."""
+    return within(op, "IsNaN", self)
+
+
+@translates(aten.isinf.default, when=_is_float)
+def aten_isinf(op: Emitter, self: Value) -> Value:
+    """Whether an element is an infinity of either sign."""
+    return within(op, "IsInf", self)
+
+
+@translates(aten.isposinf.default, when=_is_float)
+def aten_isposinf(op: Emitter, self: Value) -> Value:
+    """Whether an element is positive infinity."""
+    return within(op, "IsInf", self, detect_negative=0)
+
+
+@translates(aten.isneginf.default, when=_is_float)
+def aten_isneginf(op: Emitter, self: Value) -> Value:
+    """Whether an element is negative infinity."""
+    return within(op, "IsInf", self, detect_positive=0)
+
+
+# ---------------------------------------------------------------- extremes and limits
+
+
+def _extreme(op: Emitter, op_type: str, self: Operand, other: Operand) -> Value:
+    """Max or Min, which let NaN through as torch does; of booleans they are or and and."""
+    first, second = op.promote(self, other, dtype=op.out[0].dtype)
+    if first.dtype == DataType.BOOL:
+        return op.Or(first, second) if op_type == "Max" else op.And(first, second)
+    result: Value = op.emit(op_type, first, second)
+    return result
+
+
+@translates(aten.maximum.default, aten.max.other)
+def aten_maximum(op: Emitter, self: Value, other: Value) -> Value:
+    """The larger of two, NaN where either is."""
+    return _extreme(op, "Max", self, other)
+
+
+@translates(aten.minimum.default, aten.min.other)
+def aten_minimum(op: Emitter, self: Value, other: Value) -> Value:
+    """The smaller of two, NaN where either is."""
+    return _extreme(op, "Min", self, other)
+
+
+def _are_not_floats(self: torch.Tensor, other: torch.Tensor) -> bool:
+    return not (self.is_floating_point() or other.is_floating_point())
+
+
+@translates(aten.fmax.default, when=_are_not_floats)
+def aten_fmax(op: Emitter, self: Value, other: Value) -> Value:
+    """The larger of two that cannot be NaN."""
+    return _extreme(op, "Max", self, other)
+
+
+@translates(aten.fmin.default, when=_are_not_floats)
+def aten_fmin(op: Emitter, self: Value, other: Value) -> Value:
+    """The smaller of two that cannot be NaN."""
+    return _extreme(op, "Min", self, other)
+
+
+@translates(aten.clamp.default, aten.clip.default)
+def aten_clamp(op: Emitter, self: Value, min: Scalar | None = None, max: Scalar | None = None) -> Value:
+    """self limited to [min, max]; max wins where the limits cross."""
+    low, high = (None if limit is None else op.cast(limit, op.out_dtype) for limit in (min, max))
+    return op.Clip(op.cast(self, op.out_dtype), low, high)
+
+
+@translates(aten.clamp.Tensor, aten.clip.Tensor)
+def aten_clamp_tensor(op: Emitter, self: Value, min: Value | None = None, max: Value | None = None) -> Value:
+    """self limited to limits that broadcast with it."""
+    result = op.cast(self, op.out_dtype)
+    result = result if min is None else _extreme(op, "Max", result, min)
+    return result if max is None else _extreme(op, "Min", result, max)
+
+
+@translates(aten.clamp_min.default)
+def aten_clamp_min(op: Emitter, self: Value, min: Scalar) -> Value:
+    """self, or min where self is smaller."""
+    return aten_clamp(op, self, min)
+
+
+@translates(aten.clamp_max.default)
+def aten_clamp_max(op: Emitter, self: Value, max: Scalar) -> Value:
+    """self, or max where self is larger."""
+    return aten_clamp(op, self, None, max)
+
+
+@translates(aten.clamp_min.Tensor)
+def aten_clamp_min_tensor(op: Emitter, self: Value, min: Value) -> Value:
+    """self, or min where self is smaller."""
+    return _extreme(op, "Max", self, min)
+
+
+@translates(aten.clamp_max.Tensor)
+def aten_clamp_max_tensor(op: Emitter, self: Value, max: Value) -> Value:
+    """self, or max where self is larger."""
+    return _extreme(op, "Min", self, max)
+
+
+# ---------------------------------------------------------------- selection
+
+
+@translates(aten.where.self, aten.where.ScalarSelf, aten.where.ScalarOther, aten.where.Scalar)
+def aten_where(op: Emitter, condition: Value, self: Operand, other: Operand) -> Value:
+    """self where condition, else other."""
+    first, second = op.promote(self, other, dtype=op.out[0].dtype)
+    return op.Where(op.cast(condition, DataType.BOOL), first, second)
+
+
+@translates(aten.heaviside.default)
+def aten_heaviside(op: Emitter, self: Value, values: Value) -> Value:
+    """0 below zero, 1 above it, ``values`` at it; 0 of NaN."""
+    zero: Any = False if self.dtype == DataType.BOOL else 0
+    positive = op.cast(self, DataType.BOOL) if self.dtype == DataType.BOOL else op.Greater(self, zero)
+    return op.Where(op.Equal(self, zero), values, op.cast(positive, op.out_dtype))

@@ -1,0 +1,84 @@
+"""Higher-order control flow → ONNX If, Loop and Scan, whose bodies read outer values directly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from onnx_ir import DataType, Value
+
+from fx_onnx.emitter import Emitter
+from fx_onnx.table import translates
+
+higher_order = torch.ops.higher_order
+
+
+@translates(higher_order.cond)
+def cond(op: Emitter, pred: Any, true_graph: str, false_graph: str, operands: Sequence[Any] = ()) -> Sequence[Value]:
+    """If: each branch is the FX submodule translated in place."""
+    branches = []
+    for body in (true_graph, false_graph):
+        inner = op.nested()
+        branches.append(inner.finish(inner.inline(body, operands)))
+    results = op.If(op.cast(pred, DataType.BOOL), then_branch=branches[0], else_branch=branches[1], outputs=len(op.out))
+    return results if isinstance(results, Sequence) else (results,)
+
+
+@translates(higher_order.while_loop)
+def while_loop(
+    op: Emitter,
+    cond_fn: str,
+    body_fn: str,
+    carried_inputs: Sequence[Any],
+    additional_inputs: Sequence[Any] = (),
+) -> Sequence[Value]:
+    """Loop without a trip count: the condition is computed before the loop and at the end of each round."""
+    initial = [_tensor(op, value) for value in carried_inputs]
+    (before,) = op.inline(cond_fn, [*initial, *additional_inputs])
+    carried = [op.graph_input("carried", _dtype(value), _result_sizes(op, i)) for i, value in enumerate(initial)]
+    iteration = op.graph_input("iteration", DataType.INT64, ())
+    inner = op.nested([iteration, op.graph_input("again", DataType.BOOL, ()), *carried])
+    results = [_tensor(inner, value) for value in inner.inline(body_fn, [*carried, *additional_inputs])]
+    (after,) = inner.inline(cond_fn, [*results, *additional_inputs])
+    body = inner.finish([inner.cast(after, DataType.BOOL), *results])
+    final = op.Loop(None, op.cast(before, DataType.BOOL), *initial, body=body, outputs=len(initial))
+    return final if isinstance(final, Sequence) else (final,)
+
+
+@translates(higher_order.scan)
+def scan(
+    op: Emitter, combine_fn: str, init: Sequence[Any], xs: Sequence[Any], additional_inputs: Sequence[Any] = ()
+) -> Sequence[Value]:
+    """Scan along axis 0: the carries, then the stacked outputs."""
+    carries = [op.graph_input("carry", _dtype(value), op.sizes(value)) for value in init]
+    slices = [op.graph_input("slice", _dtype(value), op.sizes(value)[1:]) for value in xs]
+    inner = op.nested([*carries, *slices])
+    body = inner.finish(inner.inline(combine_fn, [*carries, *slices, *additional_inputs]))
+    results = op.Scan(*init, *xs, body=body, num_scan_inputs=len(xs), outputs=len(op.out))
+    return results if isinstance(results, Sequence) else (results,)
+
+
+@translates(higher_order.map_impl)
+def map_impl(op: Emitter, f: str, xs: Sequence[Any], pos_args: Sequence[Any] = ()) -> Sequence[Value]:
+    """Scan without a carry: the function of each slice along axis 0."""
+    return scan(op, f, (), xs, pos_args)
+
+
+def _tensor(op: Emitter, value: Any) -> Value:
+    """A carried number as a 0-d tensor."""
+    if isinstance(value, Value):
+        return value
+    return op.with_sizes(op.scalar(value, DataType.FLOAT if isinstance(value, float) else DataType.INT64), ())
+
+
+def _dtype(value: Value) -> DataType:
+    if value.dtype is None:
+        raise LookupError(f"the dtype of {value.name} is not known")
+    return value.dtype
+
+
+def _result_sizes(op: Emitter, index: int) -> Sequence[Any] | None:
+    """The sizes of a carried tensor as the loop leaves it: those that change from round to round are symbols there."""
+    out = op.out[index]
+    return tuple(out.shape) if isinstance(out, torch.Tensor) else ()

@@ -1,0 +1,32 @@
+"""ATen embeddings → ONNX."""
+
+from __future__ import annotations
+
+import torch
+from onnx_ir import Value
+
+from fx_onnx.emitter import Emitter
+from fx_onnx.symbols import Size
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+
+
+@translates(aten.embedding.default)
+def aten_embedding(
+    op: Emitter,
+    weight: Value,
+    indices: Value,
+    padding_idx: Size = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Value:
+    """The rows of weight at indices."""
+    return op.Gather(weight, indices, axis=0)
+
+
+@translates(aten.one_hot.default)
+def aten_one_hot(op: Emitter, self: Value, num_classes: int = -1) -> Value:
+    """1 at the class of each element, 0 elsewhere, along a new last axis; by default as many classes as occur."""
+    depth = [num_classes] if num_classes >= 0 else op.reshape(op.Add(op.ReduceMax(self, keepdims=0), 1), [1])
+    return op.OneHot(self, depth, op.constant([0, 1]), axis=-1)

@@ -1,0 +1,294 @@
+"""ATen indexing by tensors → ONNX: x[i, None, mask], x[i] = y, index_select, gather, take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from onnx_ir import DataType, Value
+
+from fx_onnx import symbols
+from fx_onnx.emitter import Emitter
+from fx_onnx.ops._movement import broadcast
+from fx_onnx.symbols import Size
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+_MASKS = (DataType.BOOL, DataType.UINT8)
+
+
+class Indices(NamedTuple):
+    """The index tensors of one indexing: axis → INT64 (or INT32) tensor, with masks replaced by where they are true.
+
+    Attributes:
+        by_axis: axis of the indexed tensor → index along it, in the order of the axes.
+        rank: the rank of the indices broadcast together.
+        place: where the axes of the indices stand in the result: at the first of the indexed axes where these are
+            consecutive, else in front.
+    """
+
+    by_axis: dict[int, Value]
+    rank: int
+    place: int
+
+    def axes_first(self, rank: int) -> list[int]:
+        """The axes of the indexed tensor, those that are indexed in front."""
+        return [*self.by_axis, *(axis for axis in range(rank) if axis not in self.by_axis)]
+
+
+def read_indices(op: Emitter, indices: Sequence[Value | None]) -> Indices:
+    """The meaning of a list of index tensors, of which a mask stands for as many axes as it has."""
+    by_axis: dict[int, Value] = {}
+    axis, rank, runs, inside = 0, 0, 0, False
+    for index in indices:
+        if index is None:
+            axis, inside = axis + 1, False
+            continue
+        runs, inside = runs + (not inside), True
+        for part in _parts(op, index):
+            by_axis[axis] = part
+            axis, rank = axis + 1, max(rank, op.rank(part))
+    return Indices(by_axis, rank, next(iter(by_axis), 0) if runs <= 1 else 0)
+
+
+def _parts(op: Emitter, index: Value) -> list[Value]:
+    """An index as INT64, a mask as the coordinates of its true elements, an axis each."""
+    if index.dtype not in _MASKS:
+        return [index if index.dtype == DataType.INT32 else op.cast(index, DataType.INT64)]
+    rank = op.rank(index)
+    if not rank:
+        raise NotImplementedError("A mask without dimensions as an index has no form here; use torch.where.")
+    places = op.NonZero(op.cast(index, DataType.BOOL))
+    if rank == 1:
+        return [op.with_sizes(op.Squeeze(places, [0]), (-1,))]
+    return [op.with_sizes(op.Gather(places, op.constant(axis), axis=0), (-1,)) for axis in range(rank)]
+
+
+def coordinates(op: Emitter, indices: Indices, sizes: Sequence[Size]) -> Value:
+    """The indices broadcast to ``sizes`` and side by side along a last axis, as GatherND and ScatterND want them."""
+    columns = [
+        op.Unsqueeze(_broadcast(op, op.cast(index, DataType.INT64), sizes), [-1]) for index in indices.by_axis.values()
+    ]
+    return columns[0] if len(columns) == 1 else op.Concat(*columns, axis=-1)
+
+
+def _broadcast(op: Emitter, index: Value, sizes: Sequence[Size]) -> Value:
+    """A column of a mask has as many elements as the mask is true, which the size of the result says too."""
+    known = op.sizes(index)
+    if len(known) == 1 == len(sizes) and isinstance(known[0], int) and known[0] == -1:
+        return index
+    if known == (-1,):
+        return op.Expand(index, op.shape(sizes))
+    return broadcast(op, index, sizes)
+
+
+def _only_mask(op: Emitter, indices: Sequence[Value | None]) -> tuple[int, Value] | None:
+    """The axis and the mask of an indexing by one mask and nothing else."""
+    given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
+    if len(given) == 1 and given[0][1].dtype in _MASKS and op.rank(given[0][1]):
+        return given[0]
+    return None
+
+
+@translates(aten.index.Tensor, aten._unsafe_index.Tensor)
+def aten_index(op: Emitter, self: Value, indices: Sequence[Value | None]) -> Value:
+    """self[indices]: a Gather for one index, Compress for one mask, GatherND over the axes moved to the front else."""
+    if (found := _only_mask(op, indices)) is not None:
+        return compress(op, self, *found)
+    read = read_indices(op, indices)
+    if not read.by_axis:
+        return self
+    if len(read.by_axis) == 1:
+        ((axis, index),) = read.by_axis.items()
+        return op.Gather(self, index, axis=axis)
+    rank = op.rank(self)
+    shared = op.out_sizes[read.place : read.place + read.rank]
+    picked = op.GatherND(op.transpose(self, read.axes_first(rank)), coordinates(op, read, shared))
+    if not read.place:
+        return picked
+    rest = list(range(read.rank, read.rank + rank - len(read.by_axis)))
+    return op.transpose(picked, [*rest[: read.place], *range(read.rank), *rest[read.place :]])
+
+
+def compress(op: Emitter, self: Value, axis: int, mask: Value) -> Value:
+    """self[mask], where the mask stands for the axes from ``axis`` on, which are flattened into one."""
+    mask, rank = op.cast(mask, DataType.BOOL), op.rank(mask)
+    if rank == 1:
+        result: Value = op.Compress(self, mask, axis=axis)
+        return result
+    sizes, of_mask = op.sizes(self), op.sizes(mask)
+    flat = op.Reshape(mask, [-1])
+    if rank == len(sizes):
+        return op.Compress(self, flat)
+    count = 1
+    for size in of_mask:
+        count = count * size  # type: ignore[assignment]
+    merged = op.reshape(self, [*sizes[:axis], count, *sizes[axis + rank :]])
+    return op.Compress(merged, flat, axis=axis)
+
+
+# ---------------------------------------------------------------- writes
+
+
+@translates(aten.index_put.default, aten._unsafe_index_put.default)
+def aten_index_put(
+    op: Emitter, self: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
+) -> Value:
+    """self with self[indices] = values, or += with accumulate: Where for a mask and one number, else ScatterND."""
+    values = op.cast(values, op.out_dtype)
+    mask = _only_mask(op, indices)
+    if mask is not None and not accumulate and _is_one_number(op, self, values, *mask):
+        return _masked(op, self, values, *mask)
+    read = read_indices(op, indices)
+    if not read.by_axis:
+        raise NotImplementedError("index_put without any index has no form here; use copy_.")
+    rank = op.rank(self)
+    front = read.axes_first(rank)
+    order = sorted(range(rank), key=front.__getitem__)
+    places = _places(op, read)
+    rest = [op.sizes(self)[axis] for axis in front[len(read.by_axis) :]]
+    values = _updates(op, read, values, places, rest)
+    scattered = op.ScatterND(op.transpose(self, front), places, values, reduction="add" if accumulate else None)
+    return op.transpose(scattered, order)
+
+
+@translates(aten._index_put_impl.default)
+def aten_index_put_impl(
+    op: Emitter,
+    self: Value,
+    indices: Sequence[Value | None],
+    values: Value,
+    accumulate: bool = False,
+    unsafe: bool = False,
+) -> Value:
+    """index_put that does not check its indices."""
+    return aten_index_put(op, self, indices, values, accumulate)
+
+
+def _is_one_number(op: Emitter, self: Value, values: Value, axis: int, mask: Value) -> bool:
+    """Whether the same values go wherever the mask is true: all axes of the mask are broadcast."""
+    rest = op.rank(self) - axis - op.rank(mask)
+    sizes = op.sizes(values)
+    position = len(sizes) - rest - 1  # the axis of values that runs over the true elements
+    return position < 0 or isinstance(sizes[position], int) and sizes[position] == 1
+
+
+def _masked(op: Emitter, self: Value, values: Value, axis: int, mask: Value) -> Value:
+    rest = op.rank(self) - axis - op.rank(mask)
+    condition = op.unsqueeze(op.cast(mask, DataType.BOOL), *range(op.rank(mask), op.rank(mask) + rest))
+    if op.rank(values) > rest:  # its axis over the true elements, of size 1, becomes the axes of the mask
+        before = op.sizes(values)[: op.rank(values) - rest - 1]
+        after = op.sizes(values)[op.rank(values) - rest :]
+        values = op.reshape(values, [*before, *[1] * op.rank(mask), *after])
+    return op.Where(condition, values, self)
+
+
+def _places(op: Emitter, read: Indices) -> Value:
+    """The coordinates that are written, the indices broadcast among themselves."""
+    columns = list(read.by_axis.values())
+    if len(columns) == 1:
+        return op.Unsqueeze(op.cast(columns[0], DataType.INT64), [-1])
+    if all(op.sizes(column) == (-1,) for column in columns) or _all_same(op, columns):
+        return op.Concat(*(op.Unsqueeze(op.cast(column, DataType.INT64), [-1]) for column in columns), axis=-1)
+    known = [op.sizes(column) for column in columns if op.sizes(column) != (-1,)]
+    sizes = torch.broadcast_shapes(*known) if len(known) == len(columns) and _static(known) else None
+    if sizes is not None:
+        return coordinates(op, read, sizes)
+    shape = _broadcast_shape(op, columns)
+    return op.Concat(
+        *(op.Unsqueeze(op.Expand(op.cast(column, DataType.INT64), shape), [-1]) for column in columns), axis=-1
+    )
+
+
+def _all_same(op: Emitter, columns: Sequence[Value]) -> bool:
+    first = op.sizes(columns[0])
+    return all(
+        len(op.sizes(column)) == len(first) and all(map(symbols.same_size, op.sizes(column), first))
+        for column in columns
+    )
+
+
+def _static(shapes: Sequence[Sequence[Size]]) -> bool:
+    return all(isinstance(size, int) for sizes in shapes for size in sizes)
+
+
+def _broadcast_shape(op: Emitter, columns: Sequence[Value]) -> Value:
+    """The shape of the columns broadcast together, worked out by the runtime: that of their sum."""
+    total = op.cast(columns[0], DataType.INT64)
+    for column in columns[1:]:
+        total = op.Add(total, op.cast(column, DataType.INT64))
+    return op.Shape(total)
+
+
+def _updates(op: Emitter, read: Indices, values: Value, places: Value, rest: Sequence[Size]) -> Value:
+    """The values broadcast to the written part: the axes of the indices in front, then the axes that are not indexed."""
+    rank = read.rank + len(rest)
+    shape = op.Concat(op.Shape(places, start=0, end=-1), op.shape(rest), axis=0) if rest else op.Shape(places, end=-1)
+    if isinstance(known := _known_places(op, read), tuple):
+        shape = op.shape([*known, *rest])
+        if op.rank(values) == rank and not read.place and _equal(op.sizes(values), [*known, *rest]):
+            return values
+    if read.place and op.rank(values) > 1:
+        values = op.unsqueeze(values, *range(rank - op.rank(values)))
+        middle = range(read.place, read.place + read.rank)
+        values = op.transpose(values, [*middle, *(axis for axis in range(rank) if axis not in middle)])
+    return op.Expand(values, shape)
+
+
+def _known_places(op: Emitter, read: Indices) -> tuple[Size, ...] | None:
+    columns = list(read.by_axis.values())
+    shapes = [op.sizes(column) for column in columns]
+    if (-1,) in shapes:
+        return None
+    if _all_same(op, columns):
+        return shapes[0]
+    return tuple(torch.broadcast_shapes(*shapes)) if _static(shapes) else None
+
+
+def _equal(a: Sequence[Size], b: Sequence[Size]) -> bool:
+    return len(a) == len(b) and all(map(symbols.same_size, a, b))
+
+
+# ---------------------------------------------------------------- along one axis
+
+
+@translates(aten.index_select.default)
+def aten_index_select(op: Emitter, self: Value, dim: int, index: Value) -> Value:
+    """The parts of self at the indices along dim; a single index without dimensions keeps the axis."""
+    if not op.rank(self):
+        return self
+    return op.Gather(self, index if op.rank(index) else op.unsqueeze(index, 0), axis=dim)
+
+
+@translates(aten.gather.default)
+def aten_gather(op: Emitter, self: Value, dim: int, index: Value, *, sparse_grad: bool = False) -> Value:
+    """out[i, j] = self[index[i, j], j] for dim 0; a 0-d tensor counts as one of size 1."""
+    at_least_1d = [x if op.rank(x) else op.unsqueeze(x, 0) for x in (self, index)]
+    picked = op.GatherElements(*at_least_1d, axis=dim)
+    return picked if op.rank(index) else op.squeeze(op.with_sizes(picked, (1,)), 0)
+
+
+@translates(aten.take.default)
+def aten_take(op: Emitter, self: Value, index: Value) -> Value:
+    """The elements of the flattened tensor at the indices."""
+    return op.Gather(_flat(op, self), index, axis=0)
+
+
+@translates(aten.take_along_dim.default)
+def aten_take_along_dim(op: Emitter, self: Value, indices: Value, dim: int | None = None) -> Value:
+    """gather with self and indices broadcast to each other but along dim; without dim, of the flattened tensors."""
+    if dim is None:
+        return op.GatherElements(_flat(op, self), _flat(op, indices), axis=0)
+    rank = op.rank(self)
+    axis = dim % rank if rank else 0
+    sizes = list(op.out_sizes)
+    along = [op.sizes(x)[axis] for x in (self, indices)] if rank else []
+    if not rank:
+        return op.reshape(op.Gather(op.unsqueeze(self, 0), indices, axis=0), sizes)
+    parts = [broadcast(op, x, [*sizes[:axis], n, *sizes[axis + 1 :]]) for x, n in zip((self, indices), along, strict=True)]
+    return op.GatherElements(*parts, axis=axis)
+
+
+def _flat(op: Emitter, value: Value) -> Value:
+    return value if op.rank(value) == 1 else op.Reshape(value, [-1])

@@ -1,0 +1,247 @@
+"""ATen joins, splits and repetitions → ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from onnx_ir import DataType, Value
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from fx_onnx import symbols
+from fx_onnx.emitter import Emitter
+from fx_onnx.ops._movement import INT_MAX, INT_MIN, linear_range, slice_axis
+from fx_onnx.symbols import Size
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+
+
+# ---------------------------------------------------------------- joins
+
+
+@translates(aten.cat.default, aten.concat.default, aten.concatenate.default)
+def aten_cat(op: Emitter, tensors: Sequence[Value], dim: int = 0) -> Value:
+    """One tensor after another along dim, without those of sizes (0,), which torch lets through for old times' sake."""
+    rank = len(op.out_sizes)
+    joined = [x for x in tensors if op.rank(x) == rank and not (op.sizes(x) == (0,) and len(tensors) > 1)]
+    if not joined:
+        return op.cast(tensors[0], op.out_dtype)
+    parts = op.promote(*joined, dtype=op.out[0].dtype)
+    return parts[0] if len(parts) == 1 else op.Concat(*parts, axis=dim)
+
+
+@translates(aten.stack.default)
+def aten_stack(op: Emitter, tensors: Sequence[Value], dim: int = 0) -> Value:
+    """The tensors along a new axis."""
+    axis = dim % len(op.out_sizes)
+    parts = [op.unsqueeze(x, axis) for x in op.promote(*tensors, dtype=op.out[0].dtype)]
+    return parts[0] if len(parts) == 1 else op.Concat(*parts, axis=axis)
+
+
+# ---------------------------------------------------------------- splits
+
+
+@translates(aten.split.Tensor, aten.unsafe_split.Tensor, aten.split_copy.Tensor)
+def aten_split(op: Emitter, self: Value, split_size: Size, dim: int = 0) -> Sequence[Value]:
+    """Pieces of split_size along dim, the last one perhaps smaller."""
+    return _pieces(op, self, dim)
+
+
+@translates(aten.split.sizes)
+def aten_split_sizes(op: Emitter, self: Value, split_size: Sequence[Size], dim: int = 0) -> Sequence[Value]:
+    """Pieces of the given sizes along dim."""
+    return _pieces(op, self, dim)
+
+
+@translates(
+    aten.split_with_sizes.default, aten.unsafe_split_with_sizes.default, aten.split_with_sizes_copy.default
+)  # fmt: skip
+def aten_split_with_sizes(op: Emitter, self: Value, split_sizes: Sequence[Size], dim: int = 0) -> Sequence[Value]:
+    """Pieces of the given sizes along dim."""
+    return _pieces(op, self, dim)
+
+
+@translates(aten.chunk.default, aten.unsafe_chunk.default)
+def aten_chunk(op: Emitter, self: Value, chunks: int, dim: int = 0) -> Sequence[Value]:
+    """Pieces of ceil(size / chunks) along dim: what ONNX Split does by itself where none of them is missing."""
+    if len(op.out) == chunks > 1 and not isinstance(op.sizes(self)[dim], int):
+        pieces: Sequence[Value] = op.Split(self, axis=dim, num_outputs=chunks, outputs=chunks)
+        return pieces
+    return _pieces(op, self, dim)
+
+
+@translates(aten.tensor_split.sections)
+def aten_tensor_split(op: Emitter, self: Value, sections: Size, dim: int = 0) -> Sequence[Value]:
+    """Pieces along dim, of which the first ones are larger by one where the size does not divide."""
+    return _pieces(op, self, dim)
+
+
+@translates(aten.tensor_split.indices)
+def aten_tensor_split_indices(op: Emitter, self: Value, indices: Sequence[Size], dim: int = 0) -> Sequence[Value]:
+    """self[: indices[0]], self[indices[0] : indices[1]] … along dim, which may overlap."""
+    ends = [0, *indices, INT_MAX]
+    if all(symbols.same_size(sum(_along(op, dim)[:i]), end) for i, end in enumerate(ends[:-1])):
+        return _pieces(op, self, dim)
+    return [slice_axis(op, self, dim, start, end) for start, end in zip(ends, ends[1:], strict=False)]
+
+
+def _along(op: Emitter, dim: int) -> list[Size]:
+    return [symbols.static(piece.shape[dim]) for piece in op.out]
+
+
+def _pieces(op: Emitter, self: Value, dim: int) -> Sequence[Value]:
+    """One Split into pieces of the sizes that the FX results have."""
+    sizes = _along(op, dim)
+    if len(sizes) == 1:
+        return [self]
+    if symbols.same_size(op.sizes(self)[dim], 0):
+        return [self] * len(sizes)
+    pieces: Sequence[Value] = op.Split(self, op.shape(sizes), axis=dim, outputs=len(sizes))
+    return pieces
+
+
+@translates(aten.unbind.int, aten.unbind_copy.int)
+def aten_unbind(op: Emitter, self: Value, dim: int = 0) -> Sequence[Value]:
+    """The parts at every index along dim: a Gather each, which is one node less than Split and Squeeze."""
+    if len(op.out) == 1:
+        return [op.squeeze(self, dim)]
+    return [op.Gather(self, op.constant(index), axis=dim) for index in range(len(op.out))]
+
+
+# ---------------------------------------------------------------- repetitions
+
+
+@translates(aten.repeat.default)
+def aten_repeat(op: Emitter, self: Value, repeats: Sequence[Size]) -> Value:
+    """self repeats[i] times along axis i, after new axes in front."""
+    return _tile(op, self, repeats)
+
+
+@translates(aten.tile.default)
+def aten_tile(op: Emitter, self: Value, dims: Sequence[Size]) -> Value:
+    """self dims[i] times along axis i, both counted from the last one."""
+    return _tile(op, self, [1] * (op.rank(self) - len(dims)) + list(dims))
+
+
+def _tile(op: Emitter, self: Value, repeats: Sequence[Size]) -> Value:
+    value = op.unsqueeze(self, *range(len(repeats) - op.rank(self)))
+    if all(symbols.same_size(n, 1) for n in repeats):
+        return value
+    return op.Tile(value, op.shape(repeats))
+
+
+@translates(aten.flip.default)
+def aten_flip(op: Emitter, self: Value, dims: Sequence[int]) -> Value:
+    """The axes dims read backwards: one Slice with steps of -1."""
+    axes = sorted({dim % op.rank(self) for dim in dims}) if op.rank(self) else []
+    if not axes:
+        return self
+    count = len(axes)
+    return op.Slice(self, [-1] * count, [INT_MIN] * count, axes, [-1] * count)
+
+
+@translates(aten.roll.default)
+def aten_roll(op: Emitter, self: Value, shifts: Sequence[Size], dims: Sequence[int] = ()) -> Value:
+    """What leaves an axis at its end comes back at its start; without dims, of the flattened tensor."""
+    sizes = op.sizes(self)
+    if not sizes:
+        return self
+    if not dims:
+        count = symbols.static(op.out[0].numel())
+        flat = op.with_sizes(_roll(op, op.reshape(self, [count]), shifts[0], 0, count), (count,))
+        return op.reshape(flat, sizes)
+    for shift, dim in zip(shifts, dims, strict=True):
+        self = _roll(op, self, shift, dim, sizes[dim])
+    return self
+
+
+def _roll(op: Emitter, self: Value, shift: Size, dim: int, size: Size) -> Value:
+    """Two slices exchanged; a shift that may be more than the size is taken modulo it."""
+    if symbols.same_size(size, 0):
+        return self
+    if isinstance(shift, int) and isinstance(size, int):
+        place: Size = -shift % size
+    elif isinstance(shift, int) and statically_known_true(size >= abs(shift)):
+        place = -shift
+    else:
+        place = -shift % size
+    if isinstance(place, int) and place == 0:
+        return self
+    head, tail = slice_axis(op, self, dim, 0, place), slice_axis(op, self, dim, place, INT_MAX)
+    result: Value = op.Concat(tail, head, axis=dim)
+    return result
+
+
+# ---------------------------------------------------------------- windows, diagonals, triangles
+
+
+@translates(aten.unfold.default, aten.unfold_copy.default)
+def aten_unfold(op: Emitter, self: Value, dimension: int, size: int, step: int) -> Value:
+    """The windows of size along an axis, every step; the window's own axis is the last."""
+    if not op.rank(self):
+        return op.reshape(self, op.out_sizes)
+    rank = op.rank(self)
+    axis = dimension % rank
+    count = op.out_sizes[axis]
+    starts = linear_range(op, count, 0, step)
+    indices = op.Add(op.unsqueeze(starts, 1), op.constant([list(range(size))], DataType.INT64))
+    windows = op.Gather(self, indices, axis=axis)
+    perm = [i for i in range(rank + 1) if i != axis + 1] + [axis + 1]
+    return op.transpose(windows, perm)
+
+
+@translates(aten.diagonal.default, aten.diagonal_copy.default)
+def aten_diagonal(op: Emitter, self: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    """self[..., i, i + offset]: of the two axes flattened into one, every (columns + 1)th element."""
+    sizes = op.sizes(self)
+    dim1, dim2 = dim1 % len(sizes), dim2 % len(sizes)
+    rest = [axis for axis in range(len(sizes)) if axis not in (dim1, dim2)]
+    rows, columns, count = sizes[dim1], sizes[dim2], op.out_sizes[-1]
+    flat = op.reshape(op.transpose(self, [*rest, dim1, dim2]), [*(sizes[axis] for axis in rest), rows * columns])
+    start = offset if offset >= 0 else -offset * columns
+    return slice_axis(op, flat, len(rest), start, start + count * (columns + 1), columns + 1)
+
+
+@translates(aten.linalg_diagonal.default)
+def aten_linalg_diagonal(op: Emitter, A: Value, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Value:
+    """A[..., i, i + offset], of the last two axes unless told otherwise."""
+    return aten_diagonal(op, A, offset, dim1, dim2)
+
+
+@translates(aten.tril.default)
+def aten_tril(op: Emitter, self: Value, diagonal: Size = 0) -> Value:
+    """self with zeros above a diagonal."""
+    return op.Trilu(self, _diagonal(diagonal), upper=0)
+
+
+@translates(aten.triu.default)
+def aten_triu(op: Emitter, self: Value, diagonal: Size = 0) -> Value:
+    """self with zeros below a diagonal."""
+    return op.Trilu(self, _diagonal(diagonal), upper=1)
+
+
+def _diagonal(diagonal: Size) -> Size | None:
+    return None if isinstance(diagonal, int) and diagonal == 0 else diagonal
+
+
+def _is_row_major(
+    self: torch.Tensor, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
+) -> bool:
+    """Only in a contiguous tensor at the start of its memory do strides say which elements are meant."""
+    place = symbols.static(self.storage_offset())
+    return isinstance(place, int) and place == 0 and self.is_contiguous()
+
+
+@translates(aten.as_strided.default, aten.as_strided_copy.default, when=_is_row_major)
+def aten_as_strided(
+    op: Emitter, self: Value, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
+) -> Value:
+    """flat[storage_offset + Σ i_k * stride_k] for every index i within size."""
+    flat = op.reshape(self, [-1]) if op.rank(self) != 1 else self
+    total: Value = op.constant(0, DataType.INT64) if storage_offset is None else op.scalar(storage_offset, DataType.INT64)
+    for axis, (count, step) in enumerate(zip(size, stride, strict=True)):
+        places = linear_range(op, symbols.static(count), 0, symbols.static(step))
+        later = range(1, len(size) - axis)
+        total = op.Add(total, op.unsqueeze(places, *later))
+    return op.Gather(flat, total, axis=0)

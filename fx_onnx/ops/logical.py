@@ -1,0 +1,114 @@
+"""ATen logic and bit operations → ONNX."""
+
+from collections.abc import Callable
+
+import torch
+from onnx_ir import DataType, Value
+
+from fx_onnx import dtypes
+from fx_onnx.emitter import Emitter, Operand
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+
+# ---------------------------------------------------------------- logic
+
+_LOGICAL = {aten.logical_and.default: "And", aten.logical_or.default: "Or", aten.logical_xor.default: "Xor"}
+
+
+def _logical(op_type: str) -> Callable[[Emitter, Value, Value], Value]:
+    def aten_logical(op: Emitter, self: Value, other: Value) -> Value:
+        """Logic over the truth of any numbers; NaN is true."""
+        result: Value = op.emit(op_type, op.cast(self, DataType.BOOL), op.cast(other, DataType.BOOL))
+        return result
+
+    return aten_logical
+
+
+for _target, _op_type in _LOGICAL.items():
+    translates(_target)(_logical(_op_type))
+
+
+@translates(aten.logical_not.default)
+def aten_logical_not(op: Emitter, self: Value) -> Value:
+    """Whether self is zero."""
+    return op.Not(op.cast(self, DataType.BOOL))
+
+
+# ---------------------------------------------------------------- bits
+
+_BITWISE = {
+    "And": (aten.bitwise_and.Tensor, aten.bitwise_and.Scalar, aten.bitwise_and.Scalar_Tensor,
+            aten.__and__.Tensor, aten.__and__.Scalar),
+    "Or": (aten.bitwise_or.Tensor, aten.bitwise_or.Scalar, aten.bitwise_or.Scalar_Tensor,
+           aten.__or__.Tensor, aten.__or__.Scalar),
+    "Xor": (aten.bitwise_xor.Tensor, aten.bitwise_xor.Scalar, aten.bitwise_xor.Scalar_Tensor,
+            aten.__xor__.Tensor, aten.__xor__.Scalar),
+}  # fmt: skip
+
+
+def _bitwise(logical: str) -> Callable[[Emitter, Operand, Operand], Value]:
+    def aten_bitwise(op: Emitter, self: Operand, other: Operand) -> Value:
+        """A bit operation of integers; of booleans the logical one."""
+        first, second = op.promote(self, other, dtype=op.out[0].dtype)
+        result: Value = op.emit(logical if first.dtype == DataType.BOOL else f"Bitwise{logical}", first, second)
+        return result
+
+    return aten_bitwise
+
+
+for _logical_type, _targets in _BITWISE.items():
+    translates(*_targets)(_bitwise(_logical_type))
+
+
+@translates(aten.bitwise_not.default)
+def aten_bitwise_not(op: Emitter, self: Value) -> Value:
+    """All bits inverted; of booleans the negation."""
+    return op.Not(self) if self.dtype == DataType.BOOL else op.BitwiseNot(self)
+
+
+# ---------------------------------------------------------------- shifts
+
+_UNSIGNED = {
+    DataType.INT8: DataType.UINT8,
+    DataType.INT16: DataType.UINT16,
+    DataType.INT32: DataType.UINT32,
+    DataType.INT64: DataType.UINT64,
+}
+
+
+def _shifted(op: Emitter, value: Value, count: Operand, direction: str) -> Value:
+    """ONNX BitShift, which is of unsigned integers only and does not say what shifting out every bit gives: zero."""
+    dtype = value.dtype
+    if dtype is None or not dtypes.is_integer(dtype):
+        raise NotImplementedError("ONNX has no shift of floating-point numbers.")
+    unsigned = _UNSIGNED.get(dtype, dtype)
+    bits, source = dtype.bitwidth, op.cast(value, unsigned)
+    if isinstance(count, int) and 0 <= count < bits:
+        return op.cast(op.BitShift(source, op.cast(count, unsigned), direction=direction), dtype)
+    counts = op.cast(op.cast(count, dtype), unsigned)  # a negative count becomes a large one
+    outside = op.GreaterOrEqual(counts, bits)
+    shifted = op.BitShift(source, op.Where(outside, 0, counts), direction=direction)
+    return op.cast(op.Where(outside, 0, shifted), dtype)
+
+
+@translates(
+    aten.bitwise_left_shift.Tensor, aten.bitwise_left_shift.Tensor_Scalar, aten.bitwise_left_shift.Scalar_Tensor,
+    aten.__lshift__.Tensor, aten.__lshift__.Scalar,
+)  # fmt: skip
+def aten_bitwise_left_shift(op: Emitter, self: Operand, other: Operand) -> Value:
+    """self << other; zero where every bit is shifted out."""
+    return _shifted(op, op.cast(self, op.out_dtype), other, "LEFT")
+
+
+@translates(
+    aten.bitwise_right_shift.Tensor, aten.bitwise_right_shift.Tensor_Scalar, aten.bitwise_right_shift.Scalar_Tensor,
+    aten.__rshift__.Tensor, aten.__rshift__.Scalar,
+)  # fmt: skip
+def aten_bitwise_right_shift(op: Emitter, self: Operand, other: Operand) -> Value:
+    """self >> other, filled with the sign: a negative number is shifted as its complement, whose sign bit is clear."""
+    value = op.cast(self, op.out_dtype)
+    if value.dtype not in _UNSIGNED:
+        return _shifted(op, value, other, "RIGHT")
+    sign = op.Where(op.Less(value, 0), op.cast(-1, value.dtype), op.cast(0, value.dtype))
+    return op.BitwiseXor(_shifted(op, op.BitwiseXor(value, sign), other, "RIGHT"), sign)

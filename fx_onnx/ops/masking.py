@@ -1,0 +1,115 @@
+"""ATen masks → ONNX: masked_fill, where, nonzero, masked_select and masked_scatter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from onnx_ir import DataType, Value
+
+from fx_onnx.emitter import Emitter, Scalar
+from fx_onnx.ops._movement import broadcast, slice_axis
+from fx_onnx.symbols import Size
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+
+
+@translates(aten.masked_fill.Scalar)
+def aten_masked_fill(op: Emitter, self: Value, mask: Value, value: Scalar) -> Value:
+    """value where the mask is true, else self."""
+    return op.Where(op.cast(mask, DataType.BOOL), op.cast(value, op.out_dtype), self)
+
+
+@translates(aten.masked_fill.Tensor)
+def aten_masked_fill_tensor(op: Emitter, self: Value, mask: Value, value: Value) -> Value:
+    """A 0-d value where the mask is true, else self."""
+    return op.Where(op.cast(mask, DataType.BOOL), op.cast(value, op.out_dtype), self)
+
+
+@translates(aten.masked_select.default)
+def aten_masked_select(op: Emitter, self: Value, mask: Value) -> Value:
+    """The elements of self where the mask is true, in row-major order, after both are broadcast to each other."""
+    mask = op.cast(mask, DataType.BOOL)
+    if not _same_sizes(op, self, mask):
+        sizes = _broadcast_sizes(op, self, mask)
+        self, mask = op.Expand(self, sizes), op.Expand(mask, sizes)
+        return op.Compress(self, op.Reshape(mask, [-1]))
+    return op.Compress(self, mask if op.rank(mask) == 1 else op.Reshape(mask, [-1]))
+
+
+def _same_sizes(op: Emitter, a: Value, b: Value) -> bool:
+    return op.sizes(a) == op.sizes(b) and all(isinstance(size, int) for size in op.sizes(a))
+
+
+def _broadcast_sizes(op: Emitter, self: Value, mask: Value) -> Value:
+    """The sizes of self and mask broadcast to each other, worked out by the runtime where they are not known."""
+    shapes = (op.sizes(self), op.sizes(mask))
+    if all(isinstance(size, int) for sizes in shapes for size in sizes):
+        return op.shape(torch.broadcast_shapes(*shapes))
+    rank = max(map(len, shapes))
+    padded = [
+        shape if len(sizes) == rank else op.Concat([1] * (rank - len(sizes)), shape, axis=0)
+        for sizes, shape in zip(shapes, (op.shape(shapes[0]), op.shape(shapes[1])), strict=True)
+    ]
+    # max, but 1 beside 0 is 0
+    larger = op.Max(*padded)
+    return op.Where(op.Equal(op.Min(*padded), [0]), op.constant([0]), larger)
+
+
+@translates(aten.masked_scatter.default)
+def aten_masked_scatter(op: Emitter, self: Value, mask: Value, source: Value) -> Value:
+    """self with the true places of the mask filled, in order, with the elements of source.
+
+    The k-th true place has k - 1 true ones before it, which a cumulative sum over the flattened mask counts.
+    """
+    mask = broadcast(op, op.cast(mask, DataType.BOOL), op.out_sizes)
+    if not op.rank(mask):
+        first = op.Gather(op.Reshape(source, [-1]), op.constant(0), axis=0)
+        return op.Where(mask, first, self)
+    flat = op.cast(op.Reshape(mask, [-1]), DataType.INT64)
+    number = op.Max(op.Sub(op.CumSum(flat, op.constant(0)), 1), op.constant(0))
+    picked = op.Gather(op.Concat(op.Reshape(source, [-1]), op.cast(op.constant([0]), op.out_dtype), axis=0), number, axis=0)
+    return op.Where(mask, op.Reshape(picked, op.shape(op.out_sizes)), broadcast(op, self, op.out_sizes))
+
+
+# ---------------------------------------------------------------- where
+
+
+@translates(aten.nonzero.default, aten.argwhere.default)
+def aten_nonzero(op: Emitter, self: Value) -> Value:
+    """The coordinates of the elements that are not zero, a row each; NaN is not zero."""
+    if not op.rank(self):
+        count = op.NonZero(op.unsqueeze(self, 0))
+        return _no_columns(op, count)
+    return op.Transpose(op.NonZero(self), perm=[1, 0])
+
+
+def _no_columns(op: Emitter, places: Value) -> Value:
+    """As many rows as there are places, without columns: what a 0-d tensor gives."""
+    return op.Slice(op.Transpose(places, perm=[1, 0]), [0], [0], [1])
+
+
+@translates(aten.nonzero_numpy.default)
+def aten_nonzero_numpy(op: Emitter, self: Value) -> Sequence[Value]:
+    """The coordinates of the elements that are not zero, a tensor for each axis."""
+    return _coordinates(op, self)
+
+
+@translates(aten.where.default)
+def aten_where(op: Emitter, condition: Value) -> Sequence[Value]:
+    """The coordinates of the elements that are not zero, a tensor for each axis."""
+    return _coordinates(op, condition)
+
+
+def _coordinates(op: Emitter, self: Value) -> Sequence[Value]:
+    places = op.NonZero(self if op.rank(self) else op.unsqueeze(self, 0))
+    return [op.Gather(places, op.constant(axis), axis=0) for axis in range(len(op.out))]
+
+
+@translates(aten.nonzero_static.default)
+def aten_nonzero_static(op: Emitter, self: Value, *, size: Size, fill_value: int = -1) -> Value:
+    """The first size rows of nonzero, with rows of fill_value where there are fewer."""
+    rows = aten_nonzero(op, self)
+    filler = op.Expand(op.constant(fill_value, DataType.INT64), op.shape(op.out_sizes))
+    return slice_axis(op, op.Concat(rows, filler, axis=0), 0, 0, size)

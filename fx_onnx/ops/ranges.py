@@ -1,0 +1,149 @@
+"""ATen ranges and index patterns → ONNX: arange, linspace, logspace, eye, triangular indices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from onnx_ir import DataType, Value
+
+from fx_onnx import dtypes, symbols
+from fx_onnx.emitter import Emitter, Scalar
+from fx_onnx.ops._movement import SMALL, linear_range
+from fx_onnx.ops.creation import computed, filled
+from fx_onnx.symbols import Size
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+
+
+@translates(aten.arange.default)
+def aten_arange(
+    op: Emitter, end: Scalar, *, dtype: torch.dtype | None = None, layout: Any = None, device: Any = None,
+    pin_memory: bool | None = None,
+) -> Value:  # fmt: skip
+    """0, 1 … below end."""
+    return _arange(op, 0, end, 1)
+
+
+@translates(aten.arange.start)
+def aten_arange_start(
+    op: Emitter, start: Scalar, end: Scalar, *, dtype: torch.dtype | None = None, layout: Any = None,
+    device: Any = None, pin_memory: bool | None = None,
+) -> Value:  # fmt: skip
+    """start, start + 1 … below end."""
+    return _arange(op, start, end, 1)
+
+
+@translates(aten.arange.start_step)
+def aten_arange_start_step(
+    op: Emitter, start: Scalar, end: Scalar, step: Scalar = 1, *, dtype: torch.dtype | None = None,
+    layout: Any = None, device: Any = None, pin_memory: bool | None = None,
+) -> Value:  # fmt: skip
+    """start, start + step … before end."""
+    return _arange(op, start, end, step)
+
+
+@translates(aten.range.step)
+def aten_range_step(
+    op: Emitter, start: Scalar, end: Scalar, step: Scalar = 1, *, dtype: torch.dtype | None = None,
+    layout: Any = None, device: Any = None, pin_memory: bool | None = None,
+) -> Value:  # fmt: skip
+    """start, start + step … up to end and end itself."""
+    return _steps(op, start, step)
+
+
+def _arange(op: Emitter, start: Scalar, end: Scalar, step: Scalar) -> Value:
+    """A constant where it is small; a Range of integers where all numbers are such, else start + i * step."""
+    start, end, step = map(symbols.static, (start, end, step))
+    (count,) = op.out_sizes
+    if isinstance(count, int) and count <= SMALL and not _symbolic(start, end, step):
+        return computed(op, torch.arange(start, end, step, dtype=op.out[0].dtype))
+    if all(isinstance(n, (int, torch.SymInt)) for n in (start, end, step)):
+        limits = (op.scalar(n, DataType.INT64) for n in (start, end, step))
+        return op.cast(op.Range(*limits), op.out_dtype)
+    return _steps(op, start, step)
+
+
+def _symbolic(*numbers: Any) -> bool:
+    return any(isinstance(number, symbols.SymbolicNumber) for number in numbers)
+
+
+def _steps(op: Emitter, start: Scalar, step: Scalar) -> Value:
+    """start + i * step in float64, as torch computes it, for as many i as the result has elements."""
+    if dtypes.is_integer(op.out_dtype):
+        start, step = (int(n) if isinstance(n, float) else n for n in (start, step))
+    kind = DataType.INT64 if dtypes.is_integer(op.out_dtype) else DataType.DOUBLE
+    places = op.cast(linear_range(op, op.out_sizes[0]), kind)
+    scaled = op.Mul(places, op.scalar(step, kind))
+    return op.cast(op.Add(scaled, op.scalar(start, kind)), op.out_dtype)
+
+
+@translates(aten.linspace.default)
+def aten_linspace(
+    op: Emitter, start: Scalar, end: Scalar, steps: int, *, dtype: torch.dtype | None = None, layout: Any = None,
+    device: Any = None, pin_memory: bool | None = None,
+) -> Value:  # fmt: skip
+    """steps numbers evenly from start to end: always a constant, for torch fixes how many there are."""
+    return computed(op, torch.linspace(start, end, steps, dtype=op.out[0].dtype))  # type: ignore[arg-type]
+
+
+@translates(aten.logspace.default)
+def aten_logspace(
+    op: Emitter, start: Scalar, end: Scalar, steps: int, base: float = 10.0, *, dtype: torch.dtype | None = None,
+    layout: Any = None, device: Any = None, pin_memory: bool | None = None,
+) -> Value:  # fmt: skip
+    """base to the power of steps numbers evenly from start to end: always a constant."""
+    return computed(op, torch.logspace(start, end, steps, base, dtype=op.out[0].dtype))  # type: ignore[arg-type]
+
+
+@translates(aten.eye.default)
+def aten_eye(
+    op: Emitter, n: Size, *, dtype: torch.dtype | None = None, layout: Any = None, device: Any = None,
+    pin_memory: bool | None = None,
+) -> Value:  # fmt: skip
+    """Ones on the diagonal of a square of zeros."""
+    return _eye(op)
+
+
+@translates(aten.eye.m)
+def aten_eye_m(
+    op: Emitter, n: Size, m: Size, *, dtype: torch.dtype | None = None, layout: Any = None, device: Any = None,
+    pin_memory: bool | None = None,
+) -> Value:  # fmt: skip
+    """Ones on the diagonal of a rectangle of zeros."""
+    return _eye(op)
+
+
+def _eye(op: Emitter) -> Value:
+    rows, columns = op.out_sizes
+    if isinstance(rows, int) and isinstance(columns, int) and rows * columns <= SMALL:
+        return computed(op, torch.eye(rows, columns))
+    return op.EyeLike(filled(op, (rows, columns), 0, op.out_dtype), dtype=op.out_dtype)
+
+
+@translates(aten.tril_indices.default)
+def aten_tril_indices(
+    op: Emitter, row: int, col: int, offset: int = 0, *, dtype: torch.dtype | None = torch.int64, layout: Any = None,
+    device: Any = None, pin_memory: bool | None = None,
+) -> Value:  # fmt: skip
+    """The rows and columns of the places on and below a diagonal."""
+    return _triangle(op, torch.tril_indices, row, col, offset)
+
+
+@translates(aten.triu_indices.default)
+def aten_triu_indices(
+    op: Emitter, row: int, col: int, offset: int = 0, *, dtype: torch.dtype | None = torch.int64, layout: Any = None,
+    device: Any = None, pin_memory: bool | None = None,
+) -> Value:  # fmt: skip
+    """The rows and columns of the places on and above a diagonal."""
+    return _triangle(op, torch.triu_indices, row, col, offset)
+
+
+def _triangle(op: Emitter, indices: Any, row: int, col: int, offset: int) -> Value:
+    """A constant where it is small, else the places of a triangle of ones."""
+    if row * col <= SMALL:
+        return computed(op, indices(row, col, offset))
+    ones = filled(op, (row, col), 1, DataType.FLOAT)
+    places = op.NonZero(op.Trilu(ones, offset, upper=int(indices is torch.triu_indices)))
+    return op.cast(places, op.out_dtype)

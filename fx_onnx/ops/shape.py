@@ -1,0 +1,295 @@
+"""ATen shapes → ONNX: new sizes or another order of the same elements, and other names of the same tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from onnx_ir import Value
+
+from fx_onnx import symbols
+from fx_onnx.emitter import Emitter
+from fx_onnx.symbols import Size
+from fx_onnx.ops._movement import broadcast
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+
+
+# ---------------------------------------------------------------- new sizes, same order
+
+
+@translates(aten.view.default, aten._unsafe_view.default, aten.view_copy.default, aten._reshape_copy.default)
+def aten_view(op: Emitter, self: Value, size: Sequence[Size]) -> Value:
+    """The elements in row-major order in other sizes."""
+    return op.reshape(self, op.out_sizes)
+
+
+@translates(aten._reshape_alias.default)
+def aten_reshape_alias(op: Emitter, self: Value, size: Sequence[Size], stride: Sequence[Size]) -> Value:
+    """A view whose strides torch has worked out already; they mean nothing in ONNX."""
+    return op.reshape(self, op.out_sizes)
+
+
+@translates(aten.reshape.default)
+def aten_reshape(op: Emitter, self: Value, shape: Sequence[Size]) -> Value:
+    """The elements in row-major order in other sizes."""
+    return op.reshape(self, op.out_sizes)
+
+
+@translates(aten.view_as.default, aten.reshape_as.default)
+def aten_view_as(op: Emitter, self: Value, other: Value) -> Value:
+    """The elements of self in the sizes of other."""
+    return op.reshape(self, op.out_sizes)
+
+
+@translates(aten.flatten.using_ints)
+def aten_flatten(op: Emitter, self: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
+    """One axis in the place of the axes start_dim to end_dim."""
+    return op.reshape(self, op.out_sizes)
+
+
+@translates(aten.unflatten.int)
+def aten_unflatten(op: Emitter, self: Value, dim: int, sizes: Sequence[Size]) -> Value:
+    """Several axes in the place of one."""
+    return op.reshape(self, op.out_sizes)
+
+
+@translates(aten.ravel.default, aten.atleast_1d.default, aten.atleast_2d.default, aten.atleast_3d.default)
+def aten_ravel(op: Emitter, self: Value) -> Value:
+    """The elements in the sizes that torch works out from those of self."""
+    return op.reshape(self, op.out_sizes)
+
+
+@translates(aten.unsqueeze.default, aten.unsqueeze_copy.default)
+def aten_unsqueeze(op: Emitter, self: Value, dim: int) -> Value:
+    """A new axis of size 1 at dim of the result."""
+    return op.unsqueeze(self, dim % (op.rank(self) + 1))
+
+
+@translates(aten.squeeze.default, aten.squeeze_copy.default)
+def aten_squeeze(op: Emitter, self: Value) -> Value:
+    """Without the axes whose size is known to be 1."""
+    return _squeeze(op, self, range(op.rank(self)))
+
+
+@translates(aten.squeeze.dim, aten.squeeze_copy.dim)
+def aten_squeeze_dim(op: Emitter, self: Value, dim: int) -> Value:
+    """Without the axis dim if its size is 1."""
+    return _squeeze(op, self, [dim])
+
+
+@translates(aten.squeeze.dims, aten.squeeze_copy.dims)
+def aten_squeeze_dims(op: Emitter, self: Value, dim: Sequence[int]) -> Value:
+    """Without those of the axes dim whose size is 1."""
+    return _squeeze(op, self, dim)
+
+
+def _squeeze(op: Emitter, self: Value, dims: Sequence[int]) -> Value:
+    sizes = op.sizes(self)
+    axes = sorted({dim % len(sizes) for dim in dims}) if sizes else []
+    return op.squeeze(self, *(axis for axis in axes if symbols.same_size(sizes[axis], 1)))
+
+
+# ---------------------------------------------------------------- another order of the axes
+
+
+@translates(aten.permute.default, aten.permute_copy.default)
+def aten_permute(op: Emitter, self: Value, dims: Sequence[int]) -> Value:
+    """The axis dims[i] at place i."""
+    return op.transpose(self, dims)
+
+
+@translates(aten.transpose.int, aten.transpose_copy.int, aten.swapdims.default)
+def aten_transpose(op: Emitter, self: Value, dim0: int, dim1: int) -> Value:
+    """Two axes exchanged."""
+    return _swap(op, self, dim0, dim1)
+
+
+@translates(aten.swapaxes.default)
+def aten_swapaxes(op: Emitter, self: Value, axis0: int, axis1: int) -> Value:
+    """Two axes exchanged."""
+    return _swap(op, self, axis0, axis1)
+
+
+@translates(aten.t.default, aten.t_copy.default)
+def aten_t(op: Emitter, self: Value) -> Value:
+    """A matrix transposed; a vector or a number as it is."""
+    return _swap(op, self, 0, -1)
+
+
+@translates(aten.mT.default, aten.mH.default, aten.adjoint.default, aten.matrix_H.default)
+def aten_mt(op: Emitter, self: Value) -> Value:
+    """The last two axes exchanged; real numbers are their own conjugates."""
+    return _swap(op, self, -2, -1)
+
+
+@translates(aten.numpy_T.default)
+def aten_numpy_t(op: Emitter, self: Value) -> Value:
+    """The axes in the opposite order."""
+    return op.transpose(self, range(op.rank(self))[::-1])
+
+
+@translates(aten.movedim.int, aten.moveaxis.int)
+def aten_movedim(op: Emitter, self: Value, source: int, destination: int) -> Value:
+    """One axis at another place, the others in their order."""
+    return _move(op, self, [source], [destination])
+
+
+@translates(aten.movedim.intlist, aten.moveaxis.intlist)
+def aten_movedim_intlist(op: Emitter, self: Value, source: Sequence[int], destination: Sequence[int]) -> Value:
+    """Some axes at other places, the others in their order."""
+    return _move(op, self, source, destination)
+
+
+def _swap(op: Emitter, self: Value, dim0: int, dim1: int) -> Value:
+    perm = list(range(op.rank(self)))
+    if perm:
+        perm[dim0], perm[dim1] = perm[dim1], perm[dim0]
+    return op.transpose(self, perm)
+
+
+def _move(op: Emitter, self: Value, source: Sequence[int], destination: Sequence[int]) -> Value:
+    rank = op.rank(self)
+    if not rank:
+        return self
+    moved = {d % rank: s % rank for s, d in zip(source, destination, strict=True)}
+    rest = iter(axis for axis in range(rank) if axis not in moved.values())
+    return op.transpose(self, [moved[i] if i in moved else next(rest) for i in range(rank)])
+
+
+# ---------------------------------------------------------------- broadcasts
+
+
+@translates(aten.expand.default, aten.expand_copy.default)
+def aten_expand(op: Emitter, self: Value, size: Sequence[Size], *, implicit: bool = False) -> Value:
+    """Axes of size 1 repeated, and new axes in front."""
+    return broadcast(op, self, op.out_sizes)
+
+
+@translates(aten.broadcast_to.default)
+def aten_broadcast_to(op: Emitter, self: Value, size: Sequence[Size]) -> Value:
+    """Axes of size 1 repeated, and new axes in front."""
+    return broadcast(op, self, op.out_sizes)
+
+
+@translates(aten.expand_as.default)
+def aten_expand_as(op: Emitter, self: Value, other: Value) -> Value:
+    """self in the sizes of other."""
+    return broadcast(op, self, op.out_sizes)
+
+
+# ---------------------------------------------------------------- other names of the same elements
+
+
+@translates(
+    aten.alias.default, aten.alias_copy.default, aten.detach.default, aten.detach_copy.default, aten.lift.default,
+    aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.positive.default, aten.resolve_conj.default,
+    aten.resolve_neg.default, aten._conj.default, aten._conj_physical.default, aten.conj.default,
+)  # fmt: skip
+def aten_alias(op: Emitter, self: Value) -> Value:
+    """The same elements; real numbers are their own conjugates."""
+    return self
+
+
+@translates(aten.contiguous.default)
+def aten_contiguous(op: Emitter, self: Value, *, memory_format: Any = torch.contiguous_format) -> Value:
+    """The same elements: an ONNX tensor has no strides."""
+    return self
+
+
+@translates(aten.clone.default)
+def aten_clone(op: Emitter, self: Value, *, memory_format: Any = None) -> Value:
+    """The same elements: an ONNX tensor is never written to."""
+    return self
+
+
+# ---------------------------------------------------------------- dtypes
+
+
+@translates(aten.to.dtype)
+def aten_to_dtype(
+    op: Emitter,
+    self: Value,
+    dtype: torch.dtype,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: Any = None,
+) -> Value:
+    """self in another dtype; the same value where it has it already."""
+    return op.cast(self, dtype)
+
+
+@translates(aten.to.device)
+def aten_to_device(
+    op: Emitter,
+    self: Value,
+    device: Any,
+    dtype: torch.dtype,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: Any = None,
+) -> Value:
+    """self in another dtype; devices are the runtime's concern."""
+    return op.cast(self, dtype)
+
+
+@translates(aten.to.dtype_layout)
+def aten_to_dtype_layout(
+    op: Emitter,
+    self: Value,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: Any = None,
+) -> Value:
+    """self in another dtype; layouts and devices are the runtime's concern."""
+    return op.cast(self, op.out_dtype)
+
+
+@translates(aten._to_copy.default)
+def aten_to_copy(
+    op: Emitter,
+    self: Value,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    memory_format: Any = None,
+) -> Value:
+    """self in another dtype; layouts and devices are the runtime's concern."""
+    return op.cast(self, op.out_dtype)
+
+
+@translates(aten.to.other)
+def aten_to_other(
+    op: Emitter,
+    self: Value,
+    other: Value,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: Any = None,
+) -> Value:
+    """self in the dtype of other."""
+    return op.cast(self, op.out_dtype)
+
+
+@translates(aten.type_as.default)
+def aten_type_as(op: Emitter, self: Value, other: Value) -> Value:
+    """self in the dtype of other."""
+    return op.cast(self, op.out_dtype)
+
+
+@translates(aten.view.dtype, aten.view_copy.dtype, since=26, when=lambda self, dtype: self.itemsize == dtype.itemsize)
+def aten_view_dtype(op: Emitter, self: Value, dtype: torch.dtype) -> Value:
+    """The bits of self read as another dtype of the same width."""
+    if op.out_dtype == self.dtype:
+        return self
+    return op.BitCast(self, to=op.out_dtype)

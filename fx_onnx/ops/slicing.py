@@ -1,0 +1,119 @@
+"""ATen slices → ONNX: a part along an axis, and a part put back."""
+
+from __future__ import annotations
+
+import torch
+from onnx_ir import DataType, Value
+
+from fx_onnx import symbols
+from fx_onnx.emitter import Emitter
+from fx_onnx.ops._movement import INT_MAX, broadcast, linear_range, slice_axis
+from fx_onnx.symbols import Size
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+
+
+@translates(aten.slice.Tensor, aten.slice_copy.Tensor)
+def aten_slice(
+    op: Emitter, self: Value, dim: int = 0, start: Size | None = None, end: Size | None = None, step: Size = 1
+) -> Value:
+    """self[start:end:step] along dim; ONNX clamps the ends as Python does. The whole axis is self."""
+    if symbols.same_size(op.out_sizes[dim], op.sizes(self)[dim]):
+        return self
+    return slice_axis(op, self, dim, 0 if start is None else start, INT_MAX if end is None else end, step)
+
+
+@translates(aten.select.int, aten.select_copy.int)
+def aten_select(op: Emitter, self: Value, dim: int, index: Size) -> Value:
+    """The part of self at one index along dim, without that axis."""
+    return op.Gather(self, op.scalar(index, DataType.INT64), axis=dim)
+
+
+@translates(aten.narrow.default, aten.narrow_copy.default)
+def aten_narrow(op: Emitter, self: Value, dim: int, start: Size, length: Size) -> Value:
+    """self[start : start + length] along dim."""
+    size = op.sizes(self)[dim]
+    if symbols.same_size(length, size):
+        return self
+    if isinstance(start, int) and start < 0:
+        start = start + size
+    return slice_axis(op, self, dim, start, start + length)
+
+
+@translates(aten.narrow.Tensor)
+def aten_narrow_tensor(op: Emitter, self: Value, dim: int, start: Value, length: Size) -> Value:
+    """self[start : start + length] along dim; indices that count from the end stay such, as start is negative."""
+    indices = op.Add(op.reshape(op.cast(start, DataType.INT64), [1]), linear_range(op, length))
+    return op.Gather(self, indices, axis=dim)
+
+
+# ---------------------------------------------------------------- a part put back
+
+
+@translates(aten.slice_scatter.default)
+def aten_slice_scatter(
+    op: Emitter,
+    self: Value,
+    src: Value,
+    dim: int = 0,
+    start: Size | None = None,
+    end: Size | None = None,
+    step: Size = 1,
+) -> Value:
+    """self with src in the place of self[start:end:step] along dim."""
+    size, length = op.sizes(self)[dim], op.sizes(src)[dim]
+    src = op.cast(src, op.out_dtype)
+    if symbols.same_size(size, length):
+        return broadcast(op, src, op.out_sizes)
+    if symbols.same_size(length, 0):
+        return self
+    if isinstance(step, int) and step == 1:
+        return _concatenated(op, self, src, dim, 0 if start is None else start, INT_MAX if end is None else end)
+    return _scatter_steps(op, self, src, dim, 0 if start is None else start, step)
+
+
+@translates(aten.select_scatter.default)
+def aten_select_scatter(op: Emitter, self: Value, src: Value, dim: int, index: Size) -> Value:
+    """self with src in the place of the part at index along dim."""
+    dim = dim % op.rank(self)
+    size = op.sizes(self)[dim]
+    part = op.unsqueeze(op.cast(src, op.out_dtype), dim)
+    if symbols.same_size(size, 1):
+        return part
+    if isinstance(index, int) and index < 0:
+        after: Size = INT_MAX if index == -1 else index + 1
+    else:
+        after = index + 1
+    return _concatenated(op, self, part, dim, index, after)
+
+
+def _concatenated(op: Emitter, self: Value, src: Value, dim: int, start: Size, end: Size) -> Value:
+    """What is before start, src, and what is after end; a part that is known to be empty is left out."""
+    size, length = op.sizes(self)[dim], op.sizes(src)[dim]
+    parts = [src]
+    first = isinstance(start, int) and (start == 0 or (isinstance(size, int) and start <= -size))
+    last = (isinstance(end, int) and end >= (size if isinstance(size, int) else INT_MAX)) or (
+        symbols.same_size(end, size) or (first and symbols.same_size(length, size))
+    )
+    if not first:
+        parts.insert(0, slice_axis(op, self, dim, 0, start))
+    if not last:
+        parts.append(slice_axis(op, self, dim, end, INT_MAX))
+    if len(parts) == 1:
+        return src
+    result: Value = op.Concat(*parts, axis=dim)
+    return result
+
+
+def _scatter_steps(op: Emitter, self: Value, src: Value, dim: int, start: Size, step: Size) -> Value:
+    """The places start, start + step … along dim, which ScatterND wants first, hold src."""
+    rank = op.rank(self)
+    dim = dim % rank
+    if isinstance(start, int) and start < 0:
+        size = op.sizes(self)[dim]
+        start = max(0, start + size) if isinstance(size, int) else start + size
+    front = [dim, *(axis for axis in range(rank) if axis != dim)]
+    indices = linear_range(op, op.sizes(src)[dim], start, step)
+    scattered = op.ScatterND(op.transpose(self, front), op.unsqueeze(indices, 1), op.transpose(src, front))
+    return op.transpose(scattered, sorted(range(rank), key=front.__getitem__))

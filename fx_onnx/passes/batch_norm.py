@@ -1,0 +1,112 @@
+"""BatchNormalization into the convolution or Gemm before it."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+import onnx_ir as ir
+import torch
+
+from fx_onnx.passes.rewrite import Editor, Rewrite, attribute, single_use, weight_of
+from fx_onnx.weights import computed
+
+__all__ = ["FoldBatchNorm"]
+
+_Tensor = torch.Tensor
+# How a weight is scaled per channel: from the weight and the factor of each channel.
+_Scaling = Callable[[_Tensor, _Tensor], _Tensor]
+
+
+class FoldBatchNorm(Rewrite):
+    """BatchNormalization(Conv(x, w, b)) → Conv(x, w', b'); likewise after ConvTranspose and Gemm.
+
+    With ``f = scale / sqrt(var + epsilon)`` per channel: ``w' = w * f`` and ``b' = (b - mean) * f + shift``, computed
+    when they are first read. Legal for inference, where all of these are weights, and no other node reads ``w`` or the
+    result of the convolution.
+    """
+
+    name = "fold_batch_norm"
+    op_types = ("BatchNormalization",)
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Folds one BatchNormalization, if legal."""
+        source = node.inputs[0]
+        before = source.producer() if source is not None else None
+        if source is None or before is None or before.domain or attribute(node, "training_mode", 0):
+            return False
+        if before.op_type not in ("Conv", "ConvTranspose", "Gemm") or not single_use(source):
+            return False
+        x, w, *rest = before.inputs
+        bias = rest[0] if rest else None
+        data, shift = weight_of(w), None if bias is None else weight_of(bias)
+        moments = [weight_of(value) for value in node.inputs[1:]]
+        if w is None or data is None or not single_use(w) or (bias is not None and shift is None):
+            return False
+        known = [tensor for tensor in moments if tensor is not None]
+        scaling = _scaling(before, data, known[0].size) if len(known) == 4 else None
+        beta = attribute(before, "beta", 1.0) if before.op_type == "Gemm" else 1.0
+        if scaling is None or (shift is not None and tuple(shift.shape) != (known[0].size,)):
+            return False
+        epsilon = attribute(node, "epsilon", 1e-5)
+        weight = functools.partial(_scaled_weight, scaling, epsilon)
+        new = computed(weight, data, known[0], known[3], dtype=data.dtype, shape=data.shape.numpy())
+        made = functools.partial(_shifted_bias, epsilon, beta, ir.tensor_adapters.to_torch_dtype(data.dtype))
+        sources = known if shift is None else [*known, shift]
+        offset = computed(made, *sources, dtype=data.dtype, shape=(known[0].size,))
+        attributes = {name: attr for name, attr in before.attributes.items() if name != "beta"}
+        inputs = [
+            x,
+            editor.weight(new, f"{w.name}_folded"),
+            editor.weight(offset, f"{bias.name if bias is not None else f'{w.name}_bias'}_folded"),
+        ]
+        editor.change(node, before.op_type, inputs, attributes, absorbed=[before])
+        return True
+
+
+def _scaling(node: ir.Node, weight: ir.TensorProtocol, channels: int) -> _Scaling | None:
+    """How the node's weight is scaled per output channel; None if the channels do not fit."""
+    shape = weight.shape.numpy()
+    if node.op_type == "Conv":
+        return functools.partial(_scale_rows) if shape[0] == channels else None
+    if node.op_type == "ConvTranspose":
+        groups = attribute(node, "group", 1)
+        return functools.partial(_scale_groups, groups) if shape[1] * groups == channels else None
+    if attribute(node, "transB", 0):
+        return _scale_rows if shape[0] == channels else None
+    return torch.mul if shape[1] == channels else None
+
+
+def _scale_rows(weight: _Tensor, factor: _Tensor) -> _Tensor:
+    return weight * factor.reshape(-1, *[1] * (weight.dim() - 1))
+
+
+def _scale_groups(groups: int, weight: _Tensor, factor: _Tensor) -> _Tensor:
+    """A ConvTranspose weight is (in channels, out channels / groups, ...), its groups along the in channels."""
+    size = math.prod(weight.shape[2:])
+    grouped = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], size)
+    return (grouped * factor.reshape(groups, 1, weight.shape[1], 1)).reshape(weight.shape)
+
+
+def _factor(epsilon: float, scale: _Tensor, var: _Tensor) -> _Tensor:
+    return scale.double() / torch.sqrt(var.double() + epsilon)
+
+
+def _scaled_weight(scaling: _Scaling, epsilon: float, weight: _Tensor, scale: _Tensor, var: _Tensor) -> _Tensor:
+    wide = torch.promote_types(weight.dtype, torch.float32)
+    return scaling(weight.to(wide), _factor(epsilon, scale, var).to(wide)).to(weight.dtype)
+
+
+def _shifted_bias(
+    epsilon: float,
+    beta: float,
+    dtype: torch.dtype,
+    scale: _Tensor,
+    shift: _Tensor,
+    mean: _Tensor,
+    var: _Tensor,
+    bias: _Tensor | None = None,
+) -> _Tensor:
+    old = torch.zeros_like(mean).double() if bias is None else bias.double() * beta
+    return ((old - mean.double()) * _factor(epsilon, scale, var) + shift.double()).to(dtype)

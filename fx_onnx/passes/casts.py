@@ -1,0 +1,61 @@
+"""Casts that change nothing, alone or in pairs."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+from onnx_ir import DataType
+
+from fx_onnx.passes.rewrite import Editor, Rewrite, attribute
+
+__all__ = ["MergeCasts"]
+
+# dtype → (whether it has a sign, the bits of the whole numbers it holds exactly, the bits of its exponent).
+_RANGE = {
+    DataType.BOOL: (0, 1, 0),
+    DataType.UINT8: (0, 8, 0),
+    DataType.UINT16: (0, 16, 0),
+    DataType.UINT32: (0, 32, 0),
+    DataType.UINT64: (0, 64, 0),
+    DataType.INT8: (1, 7, 0),
+    DataType.INT16: (1, 15, 0),
+    DataType.INT32: (1, 31, 0),
+    DataType.INT64: (1, 63, 0),
+    DataType.BFLOAT16: (1, 8, 8),
+    DataType.FLOAT: (1, 24, 8),
+    DataType.DOUBLE: (1, 53, 11),
+    DataType.FLOAT16: (1, 11, 5),
+}
+
+
+class MergeCasts(Rewrite):
+    """Cast to the dtype a value has → that value; Cast(Cast(x)) → Cast(x), or x, where the first Cast loses nothing."""
+
+    name = "merge_casts"
+    op_types = ("Cast",)
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Removes one Cast or the one before it."""
+        source, target = node.inputs[0], DataType(attribute(node, "to"))
+        if source is None or source.dtype is None:
+            return False
+        if source.dtype == target:
+            return editor.forward(node, source)
+        before = source.producer()
+        if before is None or before.op_type != "Cast" or before.domain or before.inputs[0] is None:
+            return False
+        origin = before.inputs[0]
+        if origin.dtype is None or not _lossless(origin.dtype, source.dtype):
+            return False
+        if origin.dtype == target and editor.forward(node, origin):
+            return True
+        editor.change(node, "Cast", [origin], absorbed=[before])
+        return True
+
+
+def _lossless(source: DataType, target: DataType) -> bool:
+    """Whether every number of ``source`` is one of ``target``."""
+    if source not in _RANGE or target not in _RANGE:
+        return False
+    sign, bits, exponent = _RANGE[source]
+    other_sign, other_bits, other_exponent = _RANGE[target]
+    return sign <= other_sign and bits <= other_bits and exponent <= other_exponent

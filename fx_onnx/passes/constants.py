@@ -1,0 +1,148 @@
+"""Nodes that compute with constants only."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+from fx_onnx import metadata
+from fx_onnx.dtypes import onnx_dtype, torch_dtype
+from fx_onnx.passes.evaluate import OPERATORS, TYPES
+from fx_onnx.passes.rewrite import MAX_CONSTANT_BYTES, Editor, Rewrite, attribute, constant, dims, weight_of
+from fx_onnx.weights import LazyWeight, Weight, as_torch, computed
+
+__all__ = ["FoldConstants"]
+
+_MAX_STEPS = 64
+"""A computed weight computes its sources anew each time: this many of them at most."""
+
+
+class FoldConstants(Rewrite):
+    """A node whose inputs are all constants → a constant; Shape and Size of known sizes → constants.
+
+    The result has at most 64 KiB. Constants of the exporter are computed at once. What depends on weights or buffers
+    becomes a weight that is computed when it is first read: a buffer (a table of positions, a mask) may keep other
+    users, a parameter may not, so that no tied parameter is stored twice; then the result may be as large as the
+    parameters that go.
+    """
+
+    name = "fold_constants"
+    op_types = ("Constant", "Shape", "Size", *OPERATORS)
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Folds one node."""
+        output = node.outputs[0]
+        if editor.function is not None or output.is_graph_output() or len(node.outputs) > 1:
+            return False
+        if node.op_type == "Constant":
+            return _lift(node, editor)
+        if node.op_type in ("Shape", "Size"):
+            return _sizes(node, editor)
+        tensors: list[ir.TensorProtocol | None] = []
+        for value in node.inputs:
+            tensor = None if value is None else weight_of(value)
+            if tensor is None and value is not None:
+                return False
+            tensors.append(tensor)
+        known = [tensor for tensor in tensors if tensor is not None]
+        if not known or any(tensor.dtype not in TYPES for tensor in known):
+            return False
+        if all(constant(value) is not None for value in node.inputs if value is not None):
+            return _now(node, tensors, editor)
+        return _later(node, tensors, editor)
+
+
+def _lift(node: ir.Node, editor: Editor) -> bool:
+    """A Constant node → an initializer."""
+    name, attr = next(iter(node.attributes.items()))
+    if attr.is_ref() or name.startswith("value_string") or name == "sparse_value":
+        return False
+    tensor = attr.value if name == "value" else ir.tensor(
+        attr.value, dtype=ir.DataType.FLOAT if "float" in name else ir.DataType.INT64
+    )  # fmt: skip
+    if isinstance(tensor, ir.StringTensor):
+        return False
+    if tensor.nbytes > MAX_CONSTANT_BYTES:
+        return editor.forward(node, editor.weight(tensor, node.outputs[0].name or "constant"))
+    return editor.forward(node, editor.constant(tensor.numpy(), node))
+
+
+def _sizes(node: ir.Node, editor: Editor) -> bool:
+    """Shape and Size, where the sizes they ask for are numbers."""
+    value = node.inputs[0]
+    if value is None or value.shape is None:
+        return False
+    found = list(value.shape.dims)
+    if node.op_type == "Shape":
+        found = found[slice(attribute(node, "start", 0), attribute(node, "end"))]
+    sizes = [size for size in found if isinstance(size, int)]
+    if len(sizes) < len(found):
+        return False
+    if node.op_type == "Shape":
+        return editor.forward(node, editor.constant(sizes, node))
+    return editor.forward(node, editor.constant(_scalar(functools.reduce(int.__mul__, sizes, 1)), node))
+
+
+def _scalar(number: int) -> Any:
+    return torch.tensor(number).numpy()
+
+
+def _now(node: ir.Node, tensors: Sequence[ir.TensorProtocol | None], editor: Editor) -> bool:
+    """Computes a constant from the exporter's constants."""
+    with torch.no_grad(), unset_fake_temporarily():
+        function = OPERATORS[node.op_type](node, *(None if x is None else x.numpy() for x in tensors))
+        if function is None:
+            return False
+        result = function(*(as_torch(x) for x in tensors if x is not None))
+    if result.nbytes > MAX_CONSTANT_BYTES or onnx_dtype(result.dtype) not in TYPES:
+        return False
+    return editor.forward(node, editor.constant(Weight(result.clone()).numpy(), node))
+
+
+def _later(node: ir.Node, tensors: Sequence[ir.TensorProtocol | None], editor: Editor) -> bool:
+    """Makes a weight that is computed from weights, without reading any."""
+    values = [value for value in node.inputs if value is not None]
+    if any(_is_kept(value) for value in values):
+        return False
+    known = [tensor for tensor in tensors if tensor is not None]
+    if 1 + sum(map(_steps, known)) > _MAX_STEPS:
+        return False
+    plain = [None if value is None else constant(value) for value in node.inputs]
+    function = OPERATORS[node.op_type](node, *plain)
+    if function is None:
+        return False
+    with torch.no_grad(), unset_fake_temporarily():
+        shapes = [torch.empty(x.shape.numpy(), dtype=torch_dtype(x.dtype), device="meta") for x in known]
+        try:
+            result = function(*shapes)
+        except (NotImplementedError, RuntimeError):  # torch cannot do this without data
+            return False
+    freed = sum(tensor.nbytes for value, tensor in zip(values, known, strict=True) if len(value.uses()) == 1)
+    if result.nbytes > max(MAX_CONSTANT_BYTES, freed) or not _agrees(node.outputs[0], result):
+        return False
+    new = computed(function, *known, dtype=onnx_dtype(result.dtype), shape=tuple(result.shape))
+    source = next(value for value, tensor in zip(values, known, strict=True) if isinstance(tensor, (Weight, LazyWeight)))
+    name = str(source.name)
+    return editor.forward(node, editor.weight(new, name if name.endswith("_folded") else f"{name}_folded"))
+
+
+def _is_kept(value: ir.Value) -> bool:
+    """A parameter that has other users stays as it is."""
+    kind = value.metadata_props.get(metadata.INPUT_KIND)
+    small = constant(value) is not None or kind in ("BUFFER", "CONSTANT_TENSOR")
+    return not small and len(value.uses()) > 1
+
+
+def _steps(tensor: ir.TensorProtocol) -> int:
+    return 1 + sum(map(_steps, tensor.sources)) if isinstance(tensor, LazyWeight) else 0
+
+
+def _agrees(value: ir.Value, result: torch.Tensor) -> bool:
+    """Whether what was computed has the dtype and shape that the graph says."""
+    expected = dims(value)
+    return value.dtype in (None, onnx_dtype(result.dtype)) and (expected is None or expected == tuple(result.shape))

@@ -1,0 +1,65 @@
+"""Expands that the next node does by itself."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from fx_onnx.passes.rewrite import Editor, Rewrite, dims
+
+__all__ = ["DropExpands"]
+
+_Sizes = tuple[int | str, ...]
+
+
+class DropExpands(Rewrite):
+    """f(Expand(x), y) → f(x, y) where f broadcasts: arithmetic, comparison, logic, Where, and MatMul's batch axes.
+
+    Legal where the other operands have the shape of the result already (for MatMul: its batch axes), or give together
+    with x, axis by axis, what they gave with the expanded x.
+    """
+
+    name = "drop_expands"
+    op_types = ("Add", "Sub", "Mul", "Div", "Pow", "Mod", "And", "Or", "Xor", "Equal", "Greater", "GreaterOrEqual",
+                "Less", "LessOrEqual", "Where", "MatMul", "Max", "Min", "Sum", "PRelu")  # fmt: skip
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Takes the Expands away from one node's operands."""
+        inputs = list(node.inputs)
+        absorbed: list[ir.Node] = []
+        for index, value in enumerate(inputs):
+            before = value.producer() if value is not None else None
+            if before is None or before.op_type != "Expand" or before.domain:
+                continue
+            shorter = [*inputs[:index], before.inputs[0], *inputs[index + 1 :]]
+            if _same_result(node, inputs, shorter):
+                inputs = shorter
+                absorbed.append(before)
+        if not absorbed:
+            return False
+        editor.change(node, node.op_type, inputs, absorbed=absorbed)
+        return True
+
+
+def _same_result(node: ir.Node, inputs: list[ir.Value | None], shorter: list[ir.Value | None]) -> bool:
+    skipped = 2 if node.op_type == "MatMul" else 0
+    before, after = ([dims(value) for value in values] for values in (inputs, shorter))
+    if any(sizes is None or len(sizes) < skipped for sizes in (*before, *after)):
+        return False
+    if node.op_type == "PRelu" and (after[0] != before[0]):
+        return False
+    if skipped and any(old is None or new is None or old[-2:] != new[-2:] for old, new in zip(before, after, strict=True)):
+        return False
+    cut = -skipped or None
+    old = _broadcast([sizes[:cut] for sizes in before if sizes is not None])
+    return old is not None and old == _broadcast([sizes[:cut] for sizes in after if sizes is not None])
+
+
+def _broadcast(shapes: list[_Sizes]) -> _Sizes | None:
+    """The common shape; None if two names or numbers other than 1 meet that are not the same."""
+    result: list[int | str] = []
+    for axis in range(1, max(map(len, shapes)) + 1):
+        sizes = {shape[-axis] for shape in shapes if len(shape) >= axis} - {1}
+        if len(sizes) > 1:
+            return None
+        result.append(sizes.pop() if sizes else 1)
+    return tuple(result[::-1])

@@ -1,0 +1,58 @@
+"""Reshape, Flatten, Squeeze and Unsqueeze: merged where one follows the other, removed where they change nothing."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from fx_onnx.passes.rewrite import Editor, Rewrite, dims, same_shape, single_use
+
+__all__ = ["MergeReshapes"]
+
+_VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+
+
+class MergeReshapes(Rewrite):
+    """A view of a view → one Reshape, a Squeeze or Unsqueeze where the two differ by nothing else, or nothing.
+
+    All four keep the elements in order, so only the sizes of the last result count. Legal where a constant shape can
+    say them: at most one size that is neither known nor the size at the same place of the input, and no 0 beside it.
+    """
+
+    name = "merge_reshapes"
+    op_types = _VIEWS
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Merges one view with the view before it."""
+        source, output = node.inputs[0], node.outputs[0]
+        if source is None:
+            return False
+        if same_shape(source, output):
+            return editor.forward(node, source)
+        before = source.producer()
+        if before is None or before.op_type not in _VIEWS or before.domain or not before.inputs:
+            return False
+        origin = before.inputs[0]
+        if origin is None:
+            return False
+        if same_shape(origin, output) and editor.forward(node, origin):
+            return True
+        sizes = _constant_sizes(dims(origin), dims(output)) if single_use(source) else None
+        if sizes is None:
+            return False
+        editor.change(node, "Reshape", [origin, editor.constant(sizes, node)], {}, absorbed=[before])
+        return True
+
+
+def _constant_sizes(old: tuple[int | str, ...] | None, new: tuple[int | str, ...] | None) -> list[int] | None:
+    """The shape input of a Reshape: 0 copies the size at the same place, one -1 is worked out; None if not enough."""
+    if new is None:
+        return None
+    names = [i for i, size in enumerate(new) if isinstance(size, str)]
+    if not names:
+        return None if 0 in new else [size for size in new if isinstance(size, int)]
+    if 0 in new:
+        return None
+    copied = {i for i in names if old is not None and i < len(old) and old[i] == new[i]} if len(names) > 1 else set()
+    if len(names) - len(copied) > 1:
+        return None
+    return [size if isinstance(size, int) else 0 if i in copied else -1 for i, size in enumerate(new)]

@@ -1,0 +1,305 @@
+"""What the passes share: a pass that looks at one node at a time, one walk for any number of them, facts and edits."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from fx_onnx import metadata
+from fx_onnx.weights import LazyWeight, Weight
+
+__all__ = [
+    "MAX_CONSTANT_BYTES",
+    "Editor",
+    "Pass",
+    "Rewrite",
+    "attribute",
+    "bodies",
+    "constant",
+    "dims",
+    "integers",
+    "nodes_of",
+    "same_shape",
+    "single_use",
+    "walk",
+    "weight_of",
+]
+
+MAX_CONSTANT_BYTES = 64 * 1024
+"""A constant that a pass makes, as opposed to a weight that it changes, is at most this large."""
+
+_GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+
+
+class Pass(ir.passes.InPlacePass):
+    """An onnx_ir pass with a name by which it can be switched off."""
+
+    name: ClassVar[str]
+
+
+class Rewrite(Pass):
+    """A pass that looks at each node by itself; neighbouring ones share one walk (see ``walk``)."""
+
+    op_types: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Rewrites ``node``, of one of ``op_types`` in ONNX's own domain; says whether it did."""
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Runs this rewrite alone."""
+        return ir.passes.PassResult(model, walk(model, (self,)))
+
+
+def walk(model: ir.Model, rewrites: Iterable[Rewrite]) -> bool:
+    """Offers every node of the graph, of all bodies and of all functions to the rewrites for its op_type.
+
+    A node that was rewritten, and the nodes around it, are offered again. Says whether anything changed.
+    """
+    by_type: dict[str, list[Rewrite]] = {}
+    for each in rewrites:
+        for op_type in each.op_types:
+            by_type.setdefault(op_type, []).append(each)
+    modified = False
+    for function in (None, *model.functions.values()):
+        editor = Editor(model, function)
+        queue = editor.queue
+        queue.extend(nodes_of(model.graph if function is None else function))
+        while queue:
+            node = queue.popleft()
+            found = by_type.get(node.op_type)
+            if found is None or node.domain or node.graph is None or (function and _refers(node)):
+                continue
+            if any(each.rewrite(node, editor) for each in found):
+                modified = True
+                queue.extendleft(reversed(_around(node)))
+    return modified
+
+
+def _around(node: ir.Node) -> list[ir.Node]:
+    """The producers of the node's inputs, the node, and its users: what a rewrite of it may make possible."""
+    before = [x.producer() for x in node.inputs if x is not None]
+    after = [use.node for output in node.outputs for use in output.uses()]
+    return [x for x in (*before, node, *after) if x is not None]
+
+
+def _refers(node: ir.Node) -> bool:
+    """Whether an attribute is that of the function around it, whose value is not known."""
+    return any(attr.is_ref() for attr in node.attributes.values())
+
+
+# ---------------------------------------------------------------- walking
+
+
+def bodies(node: ir.Node) -> list[ir.Graph]:
+    """The graphs that a control flow node holds."""
+    found: list[ir.Graph] = []
+    for attr in node.attributes.values():
+        if attr.type in _GRAPHS and not attr.is_ref():
+            found.extend([attr.as_graph()] if attr.type == ir.AttributeType.GRAPH else attr.as_graphs())
+    return found
+
+
+def nodes_of(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
+    """Every node of the graph and of the bodies inside it, in order."""
+    for node in graph:
+        yield node
+        for body in bodies(node):
+            yield from nodes_of(body)
+
+
+# ---------------------------------------------------------------- facts
+
+
+def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
+    """The value of an attribute, or ``default`` where the node has none of this name."""
+    found = node.attributes.get(name)
+    return default if found is None else found.value
+
+
+def weight_of(value: ir.Value | None) -> ir.TensorProtocol | None:
+    """The tensor of an initializer that no caller can override."""
+    if value is None or not value.is_initializer() or value.is_graph_input():
+        return None
+    return value.const_value
+
+
+def constant(value: ir.Value | None) -> npt.NDArray[Any] | None:
+    """The elements of a small constant that the exporter made; None for weights, whose data is never read."""
+    tensor = weight_of(value)
+    if tensor is None and value is not None:
+        node = value.producer()
+        if node is not None and node.op_type == "Constant" and not node.domain and "value" in node.attributes:
+            tensor = node.attributes["value"].as_tensor()
+    if tensor is None or isinstance(tensor, (Weight, LazyWeight, ir.ExternalTensor, ir.StringTensor)):
+        return None
+    return tensor.numpy() if tensor.nbytes <= MAX_CONSTANT_BYTES else None
+
+
+def integers(value: ir.Value | None) -> list[int] | None:
+    """A small constant of integers as a list."""
+    found = constant(value)
+    return None if found is None or found.dtype.kind not in "iu" else [int(x) for x in found.reshape(-1)]
+
+
+def dims(value: ir.Value | None) -> tuple[int | str, ...] | None:
+    """The sizes of a value, each a number or the name of a dim; None if the rank or any size has neither."""
+    if value is None or value.shape is None:
+        return None
+    found = tuple([dim if isinstance(dim, int) else dim.value for dim in value.shape.dims])
+    return None if None in found else found  # type: ignore[return-value]
+
+
+def same_shape(first: ir.Value | None, second: ir.Value | None) -> bool:
+    """Whether both shapes are known, and equal whatever the dims turn out to be."""
+    found = dims(first)
+    return found is not None and found == dims(second)
+
+
+def single_use(value: ir.Value) -> bool:
+    """Whether exactly one input of one node reads the value, and no graph returns it."""
+    return len(value.uses()) == 1 and not value.is_graph_output()
+
+
+# ---------------------------------------------------------------- edits
+
+
+class Editor:
+    """Changes one graph, with its bodies, or one function; keeps names, metadata and the queue of the walk right.
+
+    Attributes:
+        model: the whole model.
+        function: the function that is being changed, which can hold no initializers, or None.
+        queue: the nodes that are still to be offered to the rewrites.
+    """
+
+    def __init__(self, model: ir.Model, function: ir.Function | None = None) -> None:
+        self.model, self.function = model, function
+        self.queue: deque[ir.Node] = deque()
+        self._names: set[str | None] | None = None
+        self._constants: dict[tuple[ir.DataType, tuple[int, ...], bytes], ir.Value] = {}
+
+    def unique(self, name: str) -> str:
+        """``name``, with a number if a value of the graph has it already."""
+        if self._names is None:
+            graph = self.model.graph if self.function is None else self.function
+            self._names = {value.name for value in _values(graph)}
+        candidate, count = name, 0
+        while candidate in self._names:
+            count += 1
+            candidate = f"{name}_{count}"
+        self._names.add(candidate)
+        return candidate
+
+    def weight(self, tensor: ir.TensorProtocol, name: str) -> ir.Value:
+        """A new initializer, of the whole model's graph, so that every body sees it."""
+        tensor.name = self.unique(name)
+        shape = ir.Shape(tensor.shape, frozen=False)
+        value = ir.Value(name=tensor.name, shape=shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
+        self.model.graph.register_initializer(value)
+        return value
+
+    def constant(self, array: npt.NDArray[Any] | Sequence[int], node: ir.Node) -> ir.Value:
+        """A small constant for ``node``; integers without a dtype are INT64. In a function it is a Constant node."""
+        array = np.asarray(array, dtype=None if isinstance(array, np.ndarray) else np.int64)
+        tensor = ir.Tensor(array)
+        if self.function is not None and node.graph is not None:
+            made = ir.node("Constant", [], {"value": tensor})
+            made.outputs[0].name = made.name = self.unique("constant")
+            node.graph.insert_before(node, made)
+            return made.outputs[0]
+        key = (tensor.dtype, array.shape, array.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self.weight(tensor, "constant_folded")
+        return self._constants[key]
+
+    def change(
+        self,
+        node: ir.Node,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        attributes: Mapping[str, Any] | None = None,
+        absorbed: Sequence[ir.Node] = (),
+    ) -> None:
+        """Makes ``node`` another node with the same results; what it no longer reads is removed if it has no user.
+
+        Args:
+            node: keeps its outputs, their names and its own.
+            op_type: the operator of ONNX's own domain that it becomes.
+            inputs: its new inputs.
+            attributes: its new attributes, Python values or ``ir.Attr``; None keeps them.
+            absorbed: the earlier nodes whose work it now does as well, whose metadata it takes in.
+        """
+        before = [x.producer() for x in node.inputs if x is not None]
+        node.op_type = op_type
+        node.resize_inputs(len(inputs))
+        for index, value in enumerate(inputs):
+            if node.inputs[index] is not value:
+                node.replace_input_with(index, value)
+        if attributes is not None:
+            found = [x if isinstance(x, ir.Attr) else ir.convenience.convert_attribute(n, x, None)
+                     for n, x in attributes.items() if x is not None]  # fmt: skip
+            node.attributes.clear()
+            node.attributes.update({attr.name: attr for attr in found})
+        for each in absorbed:
+            merged = metadata.merged(each.metadata_props, node.metadata_props)
+            node.metadata_props.update(merged)
+        for producer in before:
+            self.drop(producer)
+
+    def forward(self, node: ir.Node, value: ir.Value) -> bool:
+        """Removes ``node``, whose first result is ``value``: its users read that. False where a name forbids it."""
+        output = node.outputs[0]
+        if output.is_graph_output():
+            producer = value.producer()
+            if producer is None or value.is_graph_output() or producer.graph is not node.graph:
+                return False
+            name, output.name = output.name, None
+            value.name = name
+            if len(producer.outputs) == 1:
+                producer.name = name
+            value.metadata_props.update(output.metadata_props)
+        if value.shape is None:
+            value.shape = output.shape
+        if value.type is None:
+            value.type = output.type
+        self.queue.extend(use.node for use in output.uses())
+        output.replace_all_uses_with(value, replace_graph_outputs=True)
+        self.drop(node)
+        return True
+
+    def drop(self, node: ir.Node | None) -> None:
+        """Removes the node if nothing reads it, and then those before it that only it read."""
+        doubtful = [node]
+        while doubtful:
+            each = doubtful.pop()
+            if each is None or each.graph is None or any(x.uses() or x.is_graph_output() for x in each.outputs):
+                continue
+            doubtful += [x.producer() for x in each.inputs if x is not None]
+            for body in bodies(each):
+                doubtful += [x.producer() for inner in nodes_of(body) for x in inner.inputs if x is not None]
+                _detach(body)
+            each.graph.remove(each, safe=True)
+
+
+def _detach(body: ir.Graph) -> None:
+    """Lets the nodes of a removed body no longer count as users of outer values."""
+    for inner in nodes_of(body):
+        inner.resize_inputs(0)
+
+
+def _values(graph: ir.Graph | ir.Function) -> Iterator[ir.Value]:
+    """Every value of the graph and of the bodies inside it."""
+    yield from graph.inputs
+    if isinstance(graph, ir.Graph):
+        yield from graph.initializers.values()
+    for node in graph:
+        yield from node.outputs
+        for body in bodies(node):
+            yield from _values(body)

@@ -1,0 +1,44 @@
+"""A Transpose of a Transpose, and a Transpose that changes nothing."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from fx_onnx.passes.rewrite import Editor, Rewrite, attribute, dims
+
+__all__ = ["MergeTransposes", "order_of"]
+
+
+class MergeTransposes(Rewrite):
+    """Transpose(Transpose(x)) → Transpose(x) with both orders in one; a Transpose that keeps the order → x. Always legal."""
+
+    name = "merge_transposes"
+    op_types = ("Transpose",)
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Merges one Transpose with the one before it."""
+        order, source = order_of(node), node.inputs[0]
+        if order is None or source is None:
+            return False
+        if order == sorted(order):
+            return editor.forward(node, source)
+        before = source.producer()
+        first = order_of(before) if before is not None else None
+        if before is None or first is None or before.inputs[0] is None or len(first) != len(order):
+            return False
+        both = [first[axis] for axis in order]
+        if both == sorted(both) and editor.forward(node, before.inputs[0]):
+            return True
+        editor.change(node, "Transpose", [before.inputs[0]], {"perm": both}, absorbed=[before])
+        return True
+
+
+def order_of(node: ir.Node) -> list[int] | None:
+    """The order of the axes that a Transpose gives; None of another node, or if the default order's rank is unknown."""
+    if node.op_type != "Transpose" or node.domain:
+        return None
+    order = attribute(node, "perm")
+    if order is not None:
+        return list(order)
+    sizes = dims(node.inputs[0])
+    return None if sizes is None else list(range(len(sizes)))[::-1]

@@ -1,0 +1,51 @@
+"""ATen attention."""
+
+import math
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from tests.harness import Case, b8, cases, check, f16, f32, f64
+
+OPSETS = [20, 23, 24]
+MASKED = (True, False, True, False, False, False, True, True, True, False, False, False)
+INFINITE = tuple(0.5 if keep else -math.inf for keep in MASKED)
+PLAIN = ["Mul", "Transpose", "MatMul", "Softmax", "MatMul"]
+q, k, v = f32(2, 4, 5, 8), f32(2, 4, 3, 8), f32(2, 4, 3, 6)
+
+
+def attention(*args, opsets=OPSETS, **kwargs) -> Case:  # type: ignore[no-untyped-def]
+    return Case(scaled_dot_product_attention, *args, opsets=opsets, **kwargs)
+
+
+@cases(
+    [
+        attention(q, k, v, emits=["Attention"]),
+        attention(q, k, v, opsets=[20], emits=PLAIN),
+        attention(q, k, v, scale=0.3),
+        attention(q, k, v, scale=1.0, opsets=[20], emits=PLAIN[1:]),
+        attention(q, k, v, is_causal=True),
+        attention(f32(2, 4, 3, 8), f32(2, 4, 5, 8), f32(2, 4, 5, 8), is_causal=True),
+        attention(q, k, v, b8(5, 3, values=MASKED)),
+        attention(q, k, v, b8(2, 1, 5, 3, values=MASKED)),
+        attention(q, k, v, b8(2, 1, 1, 3, values=(True, False, True, False, False, False))),
+        attention(q, k, v, b8(2, 4, 5, 3, values=MASKED)),
+        attention(q, k, v, b8(5, 1)),
+        attention(q, k, v, f32(5, 3)),
+        attention(q, k, v, f32(5, 3, values=INFINITE)),
+        attention(q, k, v, f32(1, 4, 5, 3, values=INFINITE)),
+        attention(q, k, v, b8(5, 3), opsets=[20], emits=[*PLAIN, "Where", "Where"]),
+        attention(q, k, v, f32(5, 3), opsets=[20], emits=[*PLAIN, "Add", "Equal", "Where"]),
+        attention(f32(2, 5, 8), f32(2, 3, 8), f32(2, 3, 6)),
+        attention(f32(2, 5, 8), f32(2, 3, 8), f32(2, 3, 6), f32(2, 5, 3)),
+        attention(f32(5, 8), f32(3, 8), f32(3, 6)),
+        attention(f32(1, 2, 4, 5, 8), f32(1, 2, 4, 3, 8), f32(1, 2, 4, 3, 8)),
+        attention(f32(2, 6, 5, 8), f32(2, 2, 3, 8), f32(2, 2, 3, 8), enable_gqa=True, dynamic=False),
+        attention(f32(2, 6, 5, 8), f32(2, 2, 3, 8), f32(2, 2, 3, 8), b8(5, 3), enable_gqa=True, dynamic=False),
+        attention(f32(2, 6, 5, 8), f32(2, 2, 3, 8), f32(2, 2, 3, 8), b8(2, 6, 5, 3), enable_gqa=True, dynamic=False),
+        attention(f16(2, 4, 5, 8), f16(2, 4, 3, 8), f16(2, 4, 3, 6), tolerance=1e-2),
+        attention(f64(2, 4, 5, 8), f64(2, 4, 3, 8), f64(2, 4, 3, 6), opsets=[20]),
+    ]
+)
+def test_attention(case: Case) -> None:
+    check(case)

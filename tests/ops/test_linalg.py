@@ -1,0 +1,99 @@
+"""ATen matrix products."""
+
+import torch
+
+from tests.harness import Case, bf16, cases, check, f16, f32, f64, i32, i64, u8
+
+aten = torch.ops.aten
+
+
+@cases(
+    [
+        Case(aten.linear.default, f32(2, 3), f32(4, 3), f32(4), emits=["Gemm"]),
+        Case(aten.linear.default, f32(2, 3), f32(4, 3), emits=["Gemm"]),
+        Case(aten.linear.default, f32(2, 5, 3), f32(4, 3), f32(4), emits=["Transpose", "MatMul", "Add"]),
+        Case(aten.linear.default, f32(2, 5, 3), f32(4, 3), emits=["Transpose", "MatMul"]),
+        Case(aten.linear.default, f32(3), f32(4, 3), f32(4)),
+        Case(aten.linear.default, f32(2, 3), f32(3)),
+        Case(aten.linear.default, i64(2, 3), i64(4, 3), i64(4)),
+        Case(aten.linear.default, f64(2, 3), f64(4, 3), f64(4)),
+        Case(aten.linear.default, f16(2, 3), f16(4, 3), f16(4)),
+        Case(aten.linear.default, f32(0, 3), f32(4, 3), f32(4)),
+        Case(aten.linear.default, f32(2, 0), f32(4, 0), f32(4)),
+    ]
+)
+def test_linear(case: Case) -> None:
+    check(case)
+
+
+@cases(
+    [
+        Case(aten.matmul.default, f32(2, 3), f32(3, 4), emits=["MatMul"]),
+        Case(aten.matmul.default, f32(5, 2, 3), f32(3, 4), emits=["MatMul"]),
+        Case(aten.matmul.default, f32(5, 1, 2, 3), f32(6, 3, 4), emits=["MatMul"]),
+        Case(aten.matmul.default, f32(3), f32(3), emits=["MatMul"]),
+        Case(aten.matmul.default, f32(3), f32(3, 4), emits=["MatMul"]),
+        Case(aten.matmul.default, f32(5, 2, 3), f32(3), emits=["MatMul"]),
+        Case(aten.matmul.default, f32(3), f32(5, 3, 4), emits=["MatMul"]),
+        Case(aten.matmul.default, i64(2, 3), i64(3, 4), emits=["MatMul"]),
+        Case(aten.matmul.default, u8(2, 3), u8(3, 4), emits=["Cast", "Cast", "MatMul", "Cast"]),
+        Case(aten.matmul.default, f16(2, 3), f16(3, 4)),
+        Case(aten.matmul.default, f32(0, 3), f32(3, 4)),
+        Case(aten.matmul.default, f32(2, 0), f32(0, 4)),
+        Case(aten.mm.default, f32(2, 3), f32(3, 4), emits=["MatMul"]),
+        Case(aten.bmm.default, f32(5, 2, 3), f32(5, 3, 4), emits=["MatMul"]),
+        Case(aten.mv.default, f32(2, 3), f32(3), emits=["MatMul"]),
+        Case(aten.dot.default, f32(3), f32(3), emits=["MatMul"]),
+        Case(aten.vdot.default, f32(3), f32(3), emits=["MatMul"]),
+        Case(torch.outer, f32(3), f32(4)),
+        Case(torch.outer, i64(3), f32(4)),
+        Case(torch.chain_matmul, f32(2, 3), f32(3, 4), f32(4, 5)),
+        Case(torch.linalg.multi_dot, [f32(2, 3), f32(3, 4), f32(4, 5)], emits=["MatMul", "MatMul"], dynamic=False),
+        Case(torch.kron, f32(2, 3), f32(4, 5)),
+        Case(torch.cross, f32(4, 3), f32(4, 3)),
+        Case(torch.bilinear, f32(2, 3), f32(2, 4), f32(5, 3, 4), f32(5)),
+        Case(torch.tensordot, f32(2, 3, 4), f32(3, 4, 5), 2),
+    ]
+)
+def test_products(case: Case) -> None:
+    check(case)
+
+
+@cases(
+    [
+        Case(aten.addmm.default, f32(4), f32(2, 3), f32(3, 4), emits=["Gemm"]),
+        Case(aten.addmm.default, f32(2, 4), f32(2, 3), f32(3, 4), beta=0.5, alpha=2, emits=["Gemm"]),
+        Case(aten.addmm.default, f32(4, values=(float("nan"),)), f32(2, 3), f32(3, 4), beta=0, emits=["Gemm"]),
+        Case(aten.addmm.default, f32(), f32(2, 3), f32(3, 4), emits=["Gemm"]),
+        Case(aten.addmm.default, f32(2, 1), f32(2, 3), f32(3, 4), emits=["Gemm"]),
+        Case(aten.addmm.default, f64(4), f64(2, 3), f64(3, 4), beta=0.1, emits=["Mul", "MatMul", "Add"]),
+        Case(aten.addmm.default, i64(4), i64(2, 3), i64(3, 4), alpha=2, emits=["MatMul", "Mul", "Add"]),
+        Case(aten.addmv.default, f32(2), f32(2, 3), f32(3), alpha=2, emits=["MatMul", "Mul", "Add"]),
+        Case(aten.addr.default, f32(2, 3), f32(2), f32(3), beta=0.5),
+        Case(aten.baddbmm.default, f32(5, 2, 4), f32(5, 2, 3), f32(5, 3, 4), emits=["MatMul", "Add"]),
+        Case(aten.baddbmm.default, f32(5, 2, 4), f32(5, 2, 3), f32(5, 3, 4), beta=0, alpha=0.125),
+        Case(aten.baddbmm.default, i32(4), i32(5, 2, 3), i32(5, 3, 4), beta=3, alpha=2),
+        Case(aten.addbmm.default, f32(2, 4), f32(5, 2, 3), f32(5, 3, 4), beta=0.5, alpha=2),
+        Case(aten.addbmm.default, i32(2, 4), i32(5, 2, 3), i32(5, 3, 4)),
+    ]
+)
+def test_added_products(case: Case) -> None:
+    check(case)
+
+
+@cases(
+    [
+        Case(torch.einsum, "bij,bjk->bik", f32(5, 2, 3), f32(5, 3, 4), emits=["Einsum"]),
+        Case(torch.einsum, "bij, bjk", f32(5, 2, 3), f32(5, 3, 4), emits=["Einsum"]),
+        Case(torch.einsum, "ii->i", f32(3, 3)),
+        Case(torch.einsum, "...ij,...jk", f32(5, 2, 3), f32(3, 4)),
+        Case(torch.einsum, "aB,Bc", f32(2, 3), f32(3, 4)),
+        Case(torch.einsum, "i,j->ij", f32(2), f32(3)),
+        Case(torch.einsum, "ij->", i64(2, 3)),
+        Case(torch.einsum, "ij,jk", bf16(2, 3), bf16(3, 4), dynamic=False),
+    ]
+)
+def test_einsum(case: Case) -> None:
+    check(case)
+
+

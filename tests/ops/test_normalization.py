@@ -1,0 +1,73 @@
+"""ATen normalizations."""
+
+import torch
+from torch.nn import functional as F
+
+from tests.harness import Case, cases, check, f16, f32, f64
+
+aten = torch.ops.aten
+positive = f32(3, low=0.5, high=2.0, fixed=True)
+
+
+@cases(
+    [
+        Case(aten.layer_norm.default, f32(2, 5, 3), [3], f32(3), f32(3), emits=["LayerNormalization"]),
+        Case(aten.layer_norm.default, f32(2, 5, 3), [3], f32(3), emits=["LayerNormalization"], dynamic=False),
+        Case(F.layer_norm, f32(2, 5, 3), [5, 3], eps=0.5, emits=["LayerNormalization"], dynamic=False),
+        Case(F.layer_norm, f32(2, 3), [3], f32(3), f32(3)),
+        Case(F.layer_norm, f32(0, 3), [3], f32(3), f32(3), dynamic=False),
+        Case(F.layer_norm, f64(2, 3), [3], f64(3), f64(3), dynamic=False),
+        Case(F.layer_norm, f16(2, 3), [3], f16(3), f16(3), dynamic=False),
+        Case(aten.native_layer_norm.default, f32(2, 5, 3), [3], f32(3), f32(3), 1e-5, dynamic=False),
+    ]
+)
+def test_layer_norm(case: Case) -> None:
+    check(case)
+
+
+@cases(
+    [
+        Case(F.batch_norm, f32(2, 3, 4, 5), f32(3), positive, f32(3), f32(3), emits=["BatchNormalization"]),
+        Case(F.batch_norm, f32(2, 3, 4), f32(3), positive, emits=["BatchNormalization"]),
+        Case(F.batch_norm, f32(2, 3), f32(3), positive, f32(3), f32(3), emits=["BatchNormalization"]),
+        Case(F.batch_norm, f32(2, 3, 4, 5), None, None, f32(3), f32(3), True, dynamic=False),
+        Case(F.batch_norm, f32(2, 3, 4, 5), None, None, training=True),
+        Case(F.batch_norm, f64(2, 3, 4), f64(3), f64(3, low=0.5), f64(3), f64(3)),
+        Case(F.batch_norm, f16(2, 3, 4), f16(3), f16(3, low=0.5), f16(3), f16(3)),
+        Case(F.batch_norm, f16(2, 3, 4), f32(3), f32(3, low=0.5), f32(3), f32(3), tolerance=1e-2),
+        Case(aten._native_batch_norm_legit_functional.default, f32(2, 3, 4), f32(3), f32(3), f32(3), positive, True, 0.1, 1e-5),
+        Case(aten._native_batch_norm_legit_no_training.default, f32(2, 3, 4), f32(3), f32(3), f32(3), positive, 0.1, 1e-5),
+    ]
+)
+def test_batch_norm(case: Case) -> None:
+    check(case)
+
+
+@cases(
+    [
+        Case(F.group_norm, f32(2, 6, 4, 5), 3, f32(6), f32(6), emits=["GroupNormalization"], dynamic=False),
+        Case(F.group_norm, f32(2, 6, 4, 5), 3, emits=["GroupNormalization"], dynamic=False),
+        Case(
+            F.group_norm,
+            f32(2, 6, 4, 5),
+            3,
+            f32(6),
+            f32(6),
+            opsets=[20],
+            emits=["Reshape", "InstanceNormalization", "Reshape", "Reshape", "Mul", "Reshape", "Add"],
+            dynamic=False,
+        ),
+        Case(F.group_norm, f32(2, 6), 3, f32(6), f32(6), opsets=[18, 20, 21], dynamic=False),
+        Case(F.group_norm, f32(2, 6, 4), 2, opsets=[18, 20, 21], dynamic=False),
+        Case(F.instance_norm, f32(2, 3, 4, 5), emits=["InstanceNormalization"], dynamic=False),
+        Case(F.instance_norm, f32(2, 3, 4, 5), None, None, f32(3), f32(3), emits=["InstanceNormalization"]),
+        Case(F.instance_norm, f32(2, 3, 4), f32(3), positive, f32(3), f32(3), use_input_stats=False),
+        Case(F.rms_norm, f32(2, 5, 3), [3], f32(3), 1e-5, opsets=[22, 23]),
+        Case(F.rms_norm, f32(2, 5, 3), [3], f32(3), opsets=[23], emits=["RMSNormalization"]),
+        Case(F.rms_norm, f16(2, 5, 3), [5, 3], opsets=[22, 23], dynamic=False),
+        Case(F.local_response_norm, f32(2, 6, 4, 5), 3),
+        Case(F.normalize, f32(2, 6)),
+    ]
+)
+def test_group_norm(case: Case) -> None:
+    check(case)
