@@ -52,3 +52,11 @@ def addr(self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: N
 def vdot(self: Tensor, other: Tensor) -> Tensor:
     """Σ conj(self) * other."""
     return torch.dot(self.conj() if self.is_complex() else self, other)
+
+
+@decomposes(aten.bilinear.default)
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """input1ᵀ @ weight[k] @ input2 + bias[k] for each feature k of the result."""
+    right = torch.matmul(weight, input2.unsqueeze(-2).unsqueeze(-1)).squeeze(-1)
+    out = torch.matmul(right, input1.unsqueeze(-1)).squeeze(-1)
+    return out if bias is None else out + bias

@@ -31,8 +31,18 @@ _POSITION: dict[str, Callable[[Tensor, int], Tensor]] = {
 }
 
 
+def _crops(size: int) -> bool:
+    return isinstance(size, int) and size < 0
+
+
 def _pad(self: Tensor, pad: Sequence[int], mode: str) -> Tensor:
-    """self read, along each padded axis, at the positions -left .. size + right; a negative pad reads fewer."""
+    """self read, along each padded axis, at the positions -left .. size + right; a negative pad reads fewer.
+
+    Circular padding alone crops before it wraps.
+    """
+    if mode == "circular" and any(_crops(size) for size in pad):
+        self = torch.constant_pad_nd(self, [size if _crops(size) else 0 for size in pad])
+        pad = [0 if _crops(size) else size for size in pad]
     for axis in range(len(pad) // 2):
         left, right = pad[2 * axis], pad[2 * axis + 1]
         if isinstance(left, int) and isinstance(right, int) and left == 0 and right == 0:

@@ -139,3 +139,52 @@ def aminmax(self: Tensor, *, dim: int | None = None, keepdim: bool = False) -> t
     """The least and the greatest element."""
     axes = _axes(self, dim)
     return self.amin(axes, keepdim=keepdim), self.amax(axes, keepdim=keepdim)
+
+
+@decomposes(aten.mean.default)
+def mean(self: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Σ self / n, which is NaN for nothing."""
+    return self.sum(dtype=dtype) / self.numel()
+
+
+@decomposes(aten.mean.dim)
+def mean_dim(self: Tensor, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Σ self / n over ``dim``, which is NaN for nothing."""
+    axes = _axes(self, dim)
+    return self.sum(axes, keepdim=keepdim, dtype=dtype) / math.prod(self.size(axis) for axis in axes)
+
+
+def _count(truth: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    """How many are true over ``dim``, where no axis means none."""
+    if dim is not None and not isinstance(dim, int) and not len(dim):
+        return truth.long()
+    return truth.sum(_axes(truth, dim), keepdim=keepdim)
+
+
+def _result(truth: Tensor, self: Tensor) -> Tensor:
+    """The dtype of any and all: uint8 of uint8, else bool."""
+    return truth.to(torch.uint8) if self.dtype == torch.uint8 else truth
+
+
+@decomposes(aten.any.default)
+def any_default(self: Tensor) -> Tensor:
+    """Whether the count of what is not zero is not 0."""
+    return _result(_count(self != 0, None, False) > 0, self)
+
+
+@decomposes(aten.any.dim, aten.any.dims)
+def any_dim(self: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """Whether the count of what is not zero along ``dim`` is not 0."""
+    return _result(_count(self != 0, dim, keepdim) > 0, self)
+
+
+@decomposes(aten.all.default)
+def all_default(self: Tensor) -> Tensor:
+    """Whether the count of zeros is 0."""
+    return _result(_count(self == 0, None, False) == 0, self)
+
+
+@decomposes(aten.all.dim, aten.all.dims)
+def all_dim(self: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """Whether the count of zeros along ``dim`` is 0."""
+    return _result(_count(self == 0, dim, keepdim) == 0, self)

@@ -127,6 +127,7 @@ class _Tracer:
             return found.function(*args, **kwargs)
 
         values = [n.meta["val"] for n in inputs]
+        known_guards = len(self._guards())
         try:
             with self.fake_mode, torch.no_grad():
                 module = make_fx(call, tracing_mode="real", pre_dispatch=found.keeps_composites)(*values)
@@ -134,6 +135,7 @@ class _Tracer:
             raise TranslationError(
                 f"{described(node)} cannot be decomposed: {type(error).__name__}: {error}"
             ) from error
+        self._check_guards(known_guards, node)
         graph: Graph = module.graph
         if any(getattr(inner.target, "namespace", "") == "prims" for inner in graph.nodes):
             return None  # PyTorch's way out of ATen is not ours
@@ -145,6 +147,15 @@ class _Tracer:
             self.constants[name] = getattr(module, inner.target)
             inner.target = name
         return graph
+
+    def _guards(self) -> list[Any]:
+        """What torch assumed of symbolic sizes so far."""
+        return self.fake_mode.shape_env.guards if self.fake_mode.shape_env is not None else []
+
+    def _check_guards(self, known: int, node: Node) -> None:
+        """A decomposition that asked a question about a symbolic size is right for the example's answer only."""
+        if new := [str(guard.expr) for guard in self._guards()[known:]]:
+            raise TranslationError(f"{described(node)} can only be decomposed where {' and '.join(new)}.")
 
 
 class Decomposition(NamedTuple):

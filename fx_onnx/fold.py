@@ -27,7 +27,7 @@ def fold_constants(program: AtenProgram) -> AtenProgram:
     values = _Values(program)
     for node in list(program.graph.nodes):
         if node.op == "call_function" and values.is_constant(node) and any(u not in values for u in node.users):
-            _replace(program, node, values[node])
+            values.replace(program, node)
     return program
 
 
@@ -54,6 +54,19 @@ class _Values:
             with torch.no_grad():
                 self._values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
         return self._values[node]
+
+    def replace(self, program: AtenProgram, node: Node) -> None:
+        """Puts a constant with the node's value and name in its place."""
+        value, name = self[node].contiguous(), node.name
+        program.constants[name] = value
+        with program.graph.inserting_before(node):
+            constant = program.graph.create_node("get_attr", name)
+        constant.meta = dict(node.meta)
+        node.replace_all_uses_with(constant)
+        program.graph.erase_node(node)
+        constant.name = name
+        self._values[constant] = value
+        self._foldable.add(constant)
 
     def _argument(self, argument: Any) -> Any:
         return self[argument] if isinstance(argument, Node) else argument
@@ -102,14 +115,3 @@ def _bytes(tensor: torch.Tensor) -> float:
             return float("inf")
         count *= size
     return count * tensor.element_size()
-
-
-def _replace(program: AtenProgram, node: Node, value: torch.Tensor) -> None:
-    name = node.name
-    program.constants[name] = value.contiguous()
-    with program.graph.inserting_before(node):
-        constant = program.graph.create_node("get_attr", name)
-    constant.meta = dict(node.meta)
-    node.replace_all_uses_with(constant)
-    program.graph.erase_node(node)
-    constant.name = name

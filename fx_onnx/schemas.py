@@ -11,7 +11,10 @@ _SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
 
 
 class Parameter(NamedTuple):
-    """One formal input or output: ``type`` is a type variable ("T") or a concrete type ("tensor(int64)")."""
+    """One formal input or output: ``type`` is a type variable ("T") or a concrete type ("tensor(int64)").
+
+    A variable that admits one type only (the "T1" of Shape's output) is given as that type.
+    """
 
     name: str
     type: str
@@ -46,7 +49,9 @@ def tensor_type(text: str) -> DataType | None:
 
 def _parameter(formal: onnx.defs.OpSchema.FormalParameter) -> Parameter:
     variadic = formal.option == _VARIADIC
-    return Parameter(formal.name, formal.type_str, formal.option == _SINGLE, variadic, formal.is_homogeneous)
+    types = list(formal.types)
+    kind = types[0] if len(types) == 1 else formal.type_str
+    return Parameter(formal.name, kind, formal.option == _SINGLE, variadic, formal.is_homogeneous)
 
 
 @functools.cache

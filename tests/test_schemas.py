@@ -54,6 +54,13 @@ def test_type_variables_hold_their_element_types() -> None:
     assert DataType.BOOL not in add.types["T"]
 
 
+def test_a_variable_of_one_type_is_that_type() -> None:
+    shape = operator_schema("Shape", 20)
+    assert shape is not None
+    assert shape.outputs[0].type == "tensor(int64)"
+    assert shape.inputs[0].type == "T"
+
+
 def test_deprecated_operators_are_absent() -> None:
     assert operator_schema("Upsample", 20) is None
     assert operator_schema("Scatter", 20) is None

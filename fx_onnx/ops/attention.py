@@ -44,10 +44,15 @@ def aten_scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Value:
-    """softmax(scale * query @ keyᵀ + mask) @ value in one node; three axes are a batch with one head."""
+    """softmax(scale * query @ keyᵀ + mask) @ value in one node; three axes are a batch with one head.
+
+    ONNX Runtime broadcasts the mask over batches and heads, but neither over queries nor over keys.
+    """
     heads = 1 if op.rank(query) == 3 else None
-    if heads and attn_mask is not None and op.rank(attn_mask) == 3:
-        attn_mask = op.unsqueeze(attn_mask, 1)
+    if attn_mask is not None:
+        attn_mask = op.expand(attn_mask, (*op.sizes(attn_mask)[:-2], op.sizes(query)[-2], op.sizes(key)[-2]))
+        if heads and op.rank(attn_mask) == 3:
+            attn_mask = op.unsqueeze(attn_mask, 1)
     causal = 1 if is_causal else None
     return op.Attention(
         query, key, value, attn_mask, is_causal=causal, scale=scale, q_num_heads=heads, kv_num_heads=heads

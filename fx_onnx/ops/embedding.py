@@ -29,4 +29,6 @@ def aten_embedding(
 def aten_one_hot(op: Emitter, self: Value, num_classes: int = -1) -> Value:
     """1 at the class of each element, 0 elsewhere, along a new last axis; by default as many classes as occur."""
     depth = [num_classes] if num_classes >= 0 else op.reshape(op.Add(op.ReduceMax(self, keepdims=0), 1), [1])
-    return op.OneHot(self, depth, op.constant([0, 1]), axis=-1)
+    indices = self if op.rank(self) else op.unsqueeze(self, 0)
+    encoded = op.OneHot(indices, depth, op.constant([0, 1]), axis=-1)
+    return encoded if op.rank(self) else op.squeeze(encoded, 0)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from onnx_ir import DataType, Value
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fx_onnx import symbols
 from fx_onnx.emitter import Emitter
-from fx_onnx.ops._movement import INT_MAX, INT_MIN, linear_range, slice_axis
+from fx_onnx.ops._movement import INT_MAX, INT_MIN, SMALL, linear_range, slice_axis
 from fx_onnx.symbols import Size
 from fx_onnx.table import translates
 
@@ -131,6 +132,20 @@ def _tile(op: Emitter, self: Value, repeats: Sequence[Size]) -> Value:
     return op.Tile(value, op.shape(repeats))
 
 
+@translates(aten.repeat_interleave.Tensor)
+def aten_repeat_interleave(op: Emitter, repeats: Value, *, output_size: Size | None = None) -> Value:
+    """The index i repeats[i] times.
+
+    Item i ends where the sum of the repeats up to it is, so an output place belongs to the item whose number is the
+    count of ends at or before it: ones added at the ends (several items may end at one place), then summed up.
+    """
+    ends = op.CumSum(op.cast(repeats, DataType.INT64), op.constant(0))
+    total = op.Slice(op.Concat([0], ends, axis=0), [-1], [INT_MAX], [0])
+    marks = op.Expand(op.constant([0]), op.Add(total, [1]))
+    marks = op.ScatterElements(marks, ends, op.Expand(op.constant([1]), op.Shape(ends)), axis=0, reduction="add")
+    return op.cast(op.Slice(op.CumSum(marks, op.constant(0)), [0], [-1], [0]), op.out_dtype)
+
+
 @translates(aten.flip.default)
 def aten_flip(op: Emitter, self: Value, dims: Sequence[int]) -> Value:
     """The axes dims read backwards: one Slice with steps of -1."""
@@ -184,8 +199,11 @@ def aten_unfold(op: Emitter, self: Value, dimension: int, size: int, step: int) 
     rank = op.rank(self)
     axis = dimension % rank
     count = op.out_sizes[axis]
-    starts = linear_range(op, count, 0, step)
-    indices = op.Add(op.unsqueeze(starts, 1), op.constant([list(range(size))], DataType.INT64))
+    if isinstance(count, int) and count * size <= SMALL:
+        indices = op.constant(np.arange(count)[:, None] * step + np.arange(size), DataType.INT64)
+    else:
+        starts = linear_range(op, count, 0, step)
+        indices = op.Add(op.unsqueeze(starts, 1), op.constant([list(range(size))], DataType.INT64))
     windows = op.Gather(self, indices, axis=axis)
     perm = [i for i in range(rank + 1) if i != axis + 1] + [axis + 1]
     return op.transpose(windows, perm)

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import torch
 from onnx_ir import Value
 
-from fx_onnx import dtypes
+from fx_onnx import dtypes, symbols
 from fx_onnx.emitter import Emitter, Scalar
 from fx_onnx.ops._common import admitted
+from fx_onnx.symbols import Size
 from fx_onnx.table import translates
 
 aten = torch.ops.aten
@@ -48,12 +49,24 @@ def aten_addmm(op: Emitter, self: Value, mat1: Value, mat2: Value, *, beta: Scal
     return op.Gemm(mat1, mat2, self, **factors)
 
 
-def _einsum_is_plain(equation: str, tensors: Sequence[torch.Tensor], *, path: Sequence[int] | None = None) -> bool:
-    """ONNX Einsum takes neither booleans nor bfloat16 nor complex numbers."""
-    return all(t.dtype not in (torch.bool, torch.bfloat16) and not t.is_complex() for t in tensors)
+def _is_einsum(equation: str, tensors: Sequence[torch.Tensor], *, path: Sequence[int] | None = None) -> bool:
+    """ONNX Einsum neither broadcasts a label nor an ellipsis of fewer axes, nor takes every dtype."""
+    sizes: dict[str, Size] = {}
+    ranks: set[int] = set()
+    for labels, tensor in zip(equation.replace(" ", "").partition("->")[0].split(","), tensors, strict=True):
+        if tensor.dtype in (torch.bool, torch.bfloat16) or tensor.is_complex():
+            return False
+        before, ellipsis, after = labels.partition("...")
+        if ellipsis:
+            ranks.add(tensor.dim() - len(before) - len(after))
+        rear = tuple(tensor.shape)[tensor.dim() - len(after) :] if after else ()
+        for label, size in (*zip(before, tensor.shape, strict=False), *zip(after, rear, strict=True)):
+            if not symbols.same_size(sizes.setdefault(label, size), size):
+                return False
+    return len(ranks) < 2
 
 
-@translates(aten.einsum.default, when=_einsum_is_plain)
+@translates(aten.einsum.default, when=_is_einsum)
 def aten_einsum(op: Emitter, equation: str, tensors: Sequence[Value], *, path: Sequence[int] | None = None) -> Value:
     """The sum of products that the equation says, its result's axes written out."""
     return op.Einsum(*tensors, equation=_explicit(equation.replace(" ", "")))

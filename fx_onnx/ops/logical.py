@@ -86,10 +86,13 @@ def _shifted(op: Emitter, value: Value, count: Operand, direction: str) -> Value
     bits, source = dtype.bitwidth, op.cast(value, unsigned)
     if isinstance(count, int) and 0 <= count < bits:
         return op.cast(op.BitShift(source, op.cast(count, unsigned), direction=direction), dtype)
-    counts = op.cast(op.cast(count, dtype), unsigned)  # a negative count becomes a large one
+    counts = op.cast(count, dtype)
     outside = op.GreaterOrEqual(counts, bits)
-    shifted = op.BitShift(source, op.Where(outside, 0, counts), direction=direction)
-    return op.cast(op.Where(outside, 0, shifted), dtype)
+    if dtypes.is_signed(dtype):
+        outside = op.Or(outside, op.Less(counts, 0))
+    steps = op.cast(op.Where(outside, op.cast(0, dtype), counts), unsigned)
+    shifted = op.cast(op.BitShift(source, steps, direction=direction), dtype)
+    return op.Where(outside, op.cast(0, dtype), shifted)
 
 
 @translates(

@@ -35,6 +35,7 @@ def aten_masked_select(op: Emitter, self: Value, mask: Value) -> Value:
         sizes = _broadcast_sizes(op, self, mask)
         self, mask = op.Expand(self, sizes), op.Expand(mask, sizes)
         return op.Compress(self, op.Reshape(mask, [-1]))
+    self = self if op.rank(self) else op.unsqueeze(self, 0)
     return op.Compress(self, mask if op.rank(mask) == 1 else op.Reshape(mask, [-1]))
 
 

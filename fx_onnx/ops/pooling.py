@@ -5,13 +5,14 @@ own ceil_mode is left to the sizes that are not. torch never begins a window bey
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
-from onnx_ir import DataType, Value
+from onnx_ir import Value
+from torch import Tensor
 
-from fx_onnx import dtypes
+from fx_onnx import dtypes, symbols
 from fx_onnx.emitter import Emitter
 from fx_onnx.ops._spatial import computable, over_batch, per_axis
 from fx_onnx.symbols import Size
@@ -45,8 +46,8 @@ class Window(NamedTuple):
 def _window(
     sizes: Sequence[Size],
     axes: int,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int],
     padding: int | Sequence[int],
     dilation: int | Sequence[int],
     ceil_mode: bool,
@@ -73,55 +74,195 @@ def _beyond(size: int, kernel: int, stride: int, pad: int, dilation: int) -> int
 # ---------------------------------------------------------------- maxima
 
 
-@translates(aten.max_pool1d.default, aten.max_pool2d.default, aten.max_pool3d.default)
-def aten_max_pool(
-    op: Emitter,
-    self: Value,
-    kernel_size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    ceil_mode: bool = False,
-) -> Value:
-    """The largest value of each window; integers that MaxPool lacks go through float64, exact up to 2**53."""
-    axes = _axes(op, kernel_size, self)
-    window = _window(op.sizes(self), axes, kernel_size, stride, padding, dilation, ceil_mode)
-    attributes = window.attributes(window.padding)
-    result = over_batch(op, computable(op, "MaxPool", self), axes, lambda x: op.MaxPool(x, **attributes))
-    return op.cast(result, op.out_dtype)
+def _max_pool(axes: int) -> Callable[..., Value]:
+    def aten_max_pool(
+        op: Emitter,
+        self: Value,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = (),
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        ceil_mode: bool = False,
+    ) -> Value:
+        """The largest value of each window; integers that MaxPool lacks go through float64, exact up to 2**53."""
+        window = _window(op.sizes(self), axes, kernel_size, stride, padding, dilation, ceil_mode)
+        attributes = window.attributes(window.padding)
+        result = over_batch(op, computable(op, "MaxPool", self), axes, lambda x: op.MaxPool(x, **attributes))
+        return op.cast(result, op.out_dtype)
+
+    return aten_max_pool
 
 
-@translates(
-    aten.max_pool1d_with_indices.default, aten.max_pool2d_with_indices.default, aten.max_pool3d_with_indices.default
-)
-def aten_max_pool_with_indices(
-    op: Emitter,
-    self: Value,
-    kernel_size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    ceil_mode: bool = False,
-) -> tuple[Value, Value]:
-    """The largest value of each window, and where it lies in its own flattened plane."""
-    axes = _axes(op, kernel_size, self)
-    window = _window(op.sizes(self), axes, kernel_size, stride, padding, dilation, ceil_mode)
-    return _max_pool_with_indices(op, self, axes, window)
+def _max_pool_with_indices(axes: int) -> Callable[..., tuple[Value, Value]]:
+    def aten_max_pool_with_indices(
+        op: Emitter,
+        self: Value,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = (),
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        ceil_mode: bool = False,
+    ) -> tuple[Value, Value]:
+        """The largest value of each window, and where it lies in its own flattened plane."""
+        window = _window(op.sizes(self), axes, kernel_size, stride, padding, dilation, ceil_mode)
+        return _largest(op, self, axes, window)
+
+    return aten_max_pool_with_indices
 
 
-def _max_pool_with_indices(op: Emitter, self: Value, axes: int, window: Window) -> tuple[Value, Value]:
+def _largest(op: Emitter, self: Value, axes: int, window: Window) -> tuple[Value, Value]:
     """ONNX counts through the whole tensor, torch within one plane of it: the remainder by the plane's size."""
-    batched = op.rank(self) == axes + 2
     sizes = op.sizes(self)
+    batched = len(sizes) == axes + 2
     x = computable(op, "MaxPool", self if batched else op.unsqueeze(self, 0))
     values, indices = op.MaxPool(x, **window.attributes(window.padding), outputs=2)
-    plane = math.prod(sizes[-axes:])
-    indices = op.Mod(indices, plane)
+    if not all(isinstance(size, int) and size == 1 for size in sizes[:-axes]):
+        indices = op.Mod(indices, op.shape([math.prod(sizes[-axes:])]))
     if not batched:
         values, indices = op.squeeze(values, 0), op.squeeze(indices, 0)
     return op.cast(values, op.out_dtype), indices
 
 
-def _axes(op: Emitter, kernel_size: Sequence[int], self: Value) -> int:
-    """The number of spatial axes: an ``int[n]`` argument may be one number, and self may lack its batch axis."""
-    return len(kernel_size) if len(kernel_size) > 1 else op.rank(self) - 2 if op.rank(self) != 2 else 1
+for _axes, _target in enumerate((aten.max_pool1d, aten.max_pool2d, aten.max_pool3d), 1):
+    translates(_target.default)(_max_pool(_axes))
+for _axes, _target in enumerate(
+    (aten.max_pool1d_with_indices, aten.max_pool2d_with_indices, aten.max_pool3d_with_indices), 1
+):
+    translates(_target.default)(_max_pool_with_indices(_axes))
+
+
+# ---------------------------------------------------------------- means
+
+
+def _avg_pool(axes: int) -> Callable[..., Value]:
+    def aten_avg_pool(
+        op: Emitter,
+        self: Value,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] = (),
+        padding: int | Sequence[int] = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Value:
+        """The sum of each window over divisor_override, or else over its size without what ceil_mode added."""
+        window = _window(op.sizes(self), axes, kernel_size, stride, padding, 1, ceil_mode)
+        x = computable(op, "AveragePool", self)
+        if divisor_override is not None:
+            return _sum_over(op, self, x, window, divisor_override)
+        result = over_batch(op, op.with_sizes(x, op.sizes(self)), axes, lambda x: _mean(op, x, window, count_include_pad))
+        return op.cast(result, op.out_dtype)
+
+    return aten_avg_pool
+
+
+def _mean(op: Emitter, x: Value, window: Window, count_include_pad: bool) -> Value:
+    """AveragePool, which either counts all pads or none: where torch counts its own only, they become zeros in x."""
+    padded, axes = any(window.padding), len(window.kernel)
+    if not padded or not count_include_pad or not (any(window.beyond) or window.ceil_mode):
+        counted = 1 if padded and count_include_pad else None
+        return op.AveragePool(x, **window.attributes(window.padding), count_include_pad=counted)
+    zeros = [0, 0, *window.padding]
+    result = op.AveragePool(op.Pad(x, [*zeros, *zeros]), **window.attributes([0] * axes))
+    if not window.ceil_mode:
+        return result
+    # ONNX may begin a window in the zeros on the right
+    ends = op.shape(op.out_sizes[-axes:])
+    return op.Slice(result, [0] * axes, ends, [axis + 2 for axis in range(axes)])
+
+
+def _sum_over(op: Emitter, self: Value, x: Value, window: Window, divisor: int) -> Value:
+    """The mean that counts everything, times the window's size, over the divisor (an integer truncates)."""
+    axes, sizes = len(window.kernel), op.sizes(self)
+    padding, total = window.padding, math.prod(window.kernel)
+    if window.ceil_mode:  # the sizes are not known: neither is what the last window needs
+        ends = [
+            (out - 1) * stride + kernel - size - pad
+            for out, stride, kernel, size, pad in zip(
+                op.out_sizes[-axes:], window.stride, window.kernel, sizes[-axes:], padding, strict=True
+            )
+        ]
+        rest = [0] * (len(sizes) - axes)
+        x = op.Pad(x, op.shape([*rest, *padding, *rest, *ends]))
+        padding, window = [0] * axes, window._replace(ceil_mode=False)
+    attributes = window.attributes(padding)
+    mean = over_batch(
+        op, op.with_sizes(x, sizes), axes, lambda x: op.AveragePool(x, **attributes, count_include_pad=1)
+    )
+    if dtypes.is_integer(op.out_dtype):
+        whole = op.cast(op.Round(op.Mul(mean, total)), op.out_dtype)
+        return op.Div(whole, divisor)
+    return op.cast(op.Mul(mean, total / divisor), op.out_dtype)
+
+
+for _axes, _target in enumerate((aten.avg_pool1d, aten.avg_pool2d, aten.avg_pool3d), 1):
+    translates(_target.default)(_avg_pool(_axes))
+
+
+# ---------------------------------------------------------------- windows by the output's size
+
+
+def _divides(axes: int) -> Callable[..., bool]:
+    def says_it(self: Tensor, output_size: Sequence[Size]) -> bool:
+        sizes = self.shape[-axes:]
+        return all(map(_divides_one, sizes, output_size))
+
+    return says_it
+
+
+def _divides_one(size: Size, out: Size) -> bool:
+    size, out = symbols.static(size), symbols.static(out)
+    if symbols.same_size(size, out):
+        return True
+    return isinstance(size, int) and isinstance(out, int) and out > 0 and size > 0 and size % out == 0
+
+
+def _is_global(output_size: Sequence[Size]) -> bool:
+    return all(isinstance(size, int) and size == 1 for size in map(symbols.static, output_size))
+
+
+def _equal_windows(op: Emitter, self: Value, output_size: Sequence[Size]) -> Window:
+    """Windows that lie side by side: one element each along an axis that keeps its size."""
+    axes = len(output_size)
+    kernel = [
+        size // out if isinstance(size, int) and isinstance(out, int) else 1
+        for size, out in zip(op.sizes(self)[-axes:], map(symbols.static, output_size), strict=True)
+    ]
+    return Window(kernel, kernel, [0] * axes, [1] * axes, False, [0] * axes)
+
+
+def _mean_says_it(axes: int) -> Callable[..., bool]:
+    divides = _divides(axes)
+    return lambda self, output_size: _is_global(output_size) or divides(self, output_size)
+
+
+def _adaptive_avg_pool(axes: int) -> Callable[..., Value]:
+    def aten_adaptive_avg_pool(op: Emitter, self: Value, output_size: Sequence[Size]) -> Value:
+        """The means of output_size windows that divide self evenly; of all of it at output size 1."""
+        if not _is_global(output_size):
+            attributes = _equal_windows(op, self, output_size).attributes([0] * axes)
+            x = computable(op, "AveragePool", self)
+            result = over_batch(op, x, axes, lambda x: op.AveragePool(x, **attributes))
+        elif op.rank(self) == axes + 2 and computable(op, "GlobalAveragePool", self) is self:
+            return op.GlobalAveragePool(self)
+        else:
+            result = op.ReduceMean(self, list(range(-axes, 0)), keepdims=1)
+        return op.cast(result, op.out_dtype)
+
+    return aten_adaptive_avg_pool
+
+
+def _adaptive_max_pool(axes: int) -> Callable[..., tuple[Value, Value]]:
+    def aten_adaptive_max_pool(op: Emitter, self: Value, output_size: Sequence[int]) -> tuple[Value, Value]:
+        """The largest values of output_size windows that divide self evenly, and their places in the plane."""
+        return _largest(op, self, axes, _equal_windows(op, self, output_size))
+
+    return aten_adaptive_max_pool
+
+
+for _axes, _target in enumerate((aten.adaptive_avg_pool1d, aten.adaptive_avg_pool2d, aten.adaptive_avg_pool3d), 1):
+    translates(_target.default, when=_mean_says_it(_axes))(_adaptive_avg_pool(_axes))
+for _axes, _target in enumerate((aten._adaptive_avg_pool2d, aten._adaptive_avg_pool3d), 2):
+    translates(_target.default, when=_mean_says_it(_axes))(_adaptive_avg_pool(_axes))
+for _axes, _target in enumerate((aten.adaptive_max_pool1d, aten.adaptive_max_pool2d, aten.adaptive_max_pool3d), 1):
+    translates(_target.default, when=_divides(_axes))(_adaptive_max_pool(_axes))

@@ -23,6 +23,11 @@ def reduce(op: Emitter, op_type: str, self: Value, dim: Dims = None, keepdim: bo
     return op.cast(result, self.dtype or result.dtype)
 
 
+def _is_not_empty(self: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
+    """ONNX does not say what the mean of nothing is; ONNX Runtime does not take the maximum of no booleans."""
+    return all(not isinstance(size, int) or size > 0 for size in self.shape)
+
+
 @translates(aten.sum.default)
 def aten_sum(op: Emitter, self: Value, *, dtype: torch.dtype | None = None) -> Value:
     """Σ self, in int64 for integers."""
@@ -37,13 +42,13 @@ def aten_sum_dim(
     return reduce(op, "ReduceSum", op.cast(self, op.out_dtype), dim, keepdim)
 
 
-@translates(aten.mean.default)
+@translates(aten.mean.default, when=_is_not_empty)
 def aten_mean(op: Emitter, self: Value, *, dtype: torch.dtype | None = None) -> Value:
     """Σ self / n."""
     return reduce(op, "ReduceMean", op.cast(self, op.out_dtype))
 
 
-@translates(aten.mean.dim)
+@translates(aten.mean.dim, when=_is_not_empty)
 def aten_mean_dim(
     op: Emitter, self: Value, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Value:
@@ -124,25 +129,25 @@ def _index(op: Emitter, op_type: str, self: Value, dim: int | None, keepdim: boo
     return op.Reshape(index, [1] * rank) if keepdim and rank > 1 else index
 
 
-@translates(aten.any.default)
+@translates(aten.any.default, when=_is_not_empty)
 def aten_any(op: Emitter, self: Value) -> Value:
     """Whether anything is not zero; uint8 stays uint8, as in torch."""
     return _logical(op, "ReduceMax", self, None)
 
 
-@translates(aten.any.dim, aten.any.dims)
+@translates(aten.any.dim, aten.any.dims, when=_is_not_empty)
 def aten_any_dim(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False) -> Value:
     """Whether anything along ``dim`` is not zero; an empty list of dims reduces none."""
     return _logical(op, "ReduceMax", self, dim, keepdim)
 
 
-@translates(aten.all.default)
+@translates(aten.all.default, when=_is_not_empty)
 def aten_all(op: Emitter, self: Value) -> Value:
     """Whether nothing is zero; uint8 stays uint8, as in torch."""
     return _logical(op, "ReduceMin", self, None)
 
 
-@translates(aten.all.dim, aten.all.dims)
+@translates(aten.all.dim, aten.all.dims, when=_is_not_empty)
 def aten_all_dim(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False) -> Value:
     """Whether nothing along ``dim`` is zero; an empty list of dims reduces none."""
     return _logical(op, "ReduceMin", self, dim, keepdim)

@@ -41,13 +41,6 @@ def aten_narrow(op: Emitter, self: Value, dim: int, start: Size, length: Size) -
     return slice_axis(op, self, dim, start, start + length)
 
 
-@translates(aten.narrow.Tensor)
-def aten_narrow_tensor(op: Emitter, self: Value, dim: int, start: Value, length: Size) -> Value:
-    """self[start : start + length] along dim; indices that count from the end stay such, as start is negative."""
-    indices = op.Add(op.reshape(op.cast(start, DataType.INT64), [1]), linear_range(op, length))
-    return op.Gather(self, indices, axis=dim)
-
-
 # ---------------------------------------------------------------- a part put back
 
 

@@ -31,8 +31,8 @@ class ShareResults(Pass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Goes forwards through the nodes once."""
-        graphs = (model.graph, *model.functions.values())
-        return ir.passes.PassResult(model, any([_share(graph) for graph in graphs]))
+        graphs: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+        return ir.passes.PassResult(model, modified=sum(map(_share, graphs)) > 0)
 
 
 def _share(graph: ir.Graph | ir.Function) -> bool:

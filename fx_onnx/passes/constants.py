@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,12 +12,13 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from fx_onnx import metadata
 from fx_onnx.dtypes import onnx_dtype, torch_dtype
-from fx_onnx.passes.evaluate import OPERATORS, TYPES
+from fx_onnx.passes.evaluate import OPERATORS, TYPES, Function
 from fx_onnx.passes.rewrite import MAX_CONSTANT_BYTES, Editor, Rewrite, attribute, constant, dims, weight_of
 from fx_onnx.weights import LazyWeight, Weight, as_torch, computed
 
 __all__ = ["FoldConstants"]
 
+_OF_PARAMETERS = "of_parameters"
 _MAX_STEPS = 64
 """A computed weight computes its sources anew each time: this many of them at most."""
 
@@ -85,7 +86,7 @@ def _sizes(node: ir.Node, editor: Editor) -> bool:
         return False
     if node.op_type == "Shape":
         return editor.forward(node, editor.constant(sizes, node))
-    return editor.forward(node, editor.constant(_scalar(functools.reduce(int.__mul__, sizes, 1)), node))
+    return editor.forward(node, editor.constant(_scalar(math.prod(sizes)), node))
 
 
 def _scalar(number: int) -> Any:
@@ -94,48 +95,56 @@ def _scalar(number: int) -> Any:
 
 def _now(node: ir.Node, tensors: Sequence[ir.TensorProtocol | None], editor: Editor) -> bool:
     """Computes a constant from the exporter's constants."""
-    with torch.no_grad(), unset_fake_temporarily():
-        function = OPERATORS[node.op_type](node, *(None if x is None else x.numpy() for x in tensors))
-        if function is None:
-            return False
-        result = function(*(as_torch(x) for x in tensors if x is not None))
-    if result.nbytes > MAX_CONSTANT_BYTES or onnx_dtype(result.dtype) not in TYPES:
+    function = OPERATORS[node.op_type](node, *(None if x is None else x.numpy() for x in tensors))
+    if function is None or _size(node, tensors, function) > MAX_CONSTANT_BYTES:
         return False
+    with torch.no_grad(), unset_fake_temporarily():
+        result = function(*(as_torch(x) for x in tensors if x is not None))
     return editor.forward(node, editor.constant(Weight(result.clone()).numpy(), node))
+
+
+def _size(node: ir.Node, tensors: Sequence[ir.TensorProtocol | None], function: Function) -> int:
+    """How many bytes the result will have: of small inputs that broadcast it may be any number."""
+    sizes, dtype = dims(node.outputs[0]), node.outputs[0].dtype
+    known = [size for size in sizes or () if isinstance(size, int)]
+    if sizes is None or dtype is None or len(known) < len(sizes):
+        return _without_data(function, [tensor for tensor in tensors if tensor is not None]).nbytes
+    return int(math.prod(known) * dtype.itemsize)
+
+
+def _without_data(function: Function, tensors: Sequence[ir.TensorProtocol]) -> torch.Tensor:
+    """What the function gives for tensors of these dtypes and shapes, on the meta device."""
+    with torch.no_grad(), unset_fake_temporarily():
+        return function(*(torch.empty(x.shape.numpy(), dtype=torch_dtype(x.dtype), device="meta") for x in tensors))
 
 
 def _later(node: ir.Node, tensors: Sequence[ir.TensorProtocol | None], editor: Editor) -> bool:
     """Makes a weight that is computed from weights, without reading any."""
     values = [value for value in node.inputs if value is not None]
-    if any(_is_kept(value) for value in values):
-        return False
     known = [tensor for tensor in tensors if tensor is not None]
-    if 1 + sum(map(_steps, known)) > _MAX_STEPS:
+    from_parameters = any(map(_is_of_parameters, values))
+    if from_parameters and any(_is_of_parameters(value) and len(value.uses()) > 1 for value in values):
         return False
-    plain = [None if value is None else constant(value) for value in node.inputs]
-    function = OPERATORS[node.op_type](node, *plain)
-    if function is None:
+    function = OPERATORS[node.op_type](node, *map(constant, node.inputs))
+    if function is None or 1 + sum(map(_steps, known)) > _MAX_STEPS:
         return False
-    with torch.no_grad(), unset_fake_temporarily():
-        shapes = [torch.empty(x.shape.numpy(), dtype=torch_dtype(x.dtype), device="meta") for x in known]
-        try:
-            result = function(*shapes)
-        except (NotImplementedError, RuntimeError):  # torch cannot do this without data
-            return False
+    result = _without_data(function, known)
     freed = sum(tensor.nbytes for value, tensor in zip(values, known, strict=True) if len(value.uses()) == 1)
     if result.nbytes > max(MAX_CONSTANT_BYTES, freed) or not _agrees(node.outputs[0], result):
         return False
     new = computed(function, *known, dtype=onnx_dtype(result.dtype), shape=tuple(result.shape))
-    source = next(value for value, tensor in zip(values, known, strict=True) if isinstance(tensor, (Weight, LazyWeight)))
-    name = str(source.name)
-    return editor.forward(node, editor.weight(new, name if name.endswith("_folded") else f"{name}_folded"))
+    name = next(str(value.name) for value in values if constant(value) is None)
+    made = editor.weight(new, name if name.endswith("_folded") else f"{name}_folded")
+    made.meta[_OF_PARAMETERS] = from_parameters
+    return editor.forward(node, made)
 
 
-def _is_kept(value: ir.Value) -> bool:
-    """A parameter that has other users stays as it is."""
+def _is_of_parameters(value: ir.Value) -> bool:
+    """Whether the value is a parameter or computed from one, or a weight of unknown origin: never stored twice."""
     kind = value.metadata_props.get(metadata.INPUT_KIND)
-    small = constant(value) is not None or kind in ("BUFFER", "CONSTANT_TENSOR")
-    return not small and len(value.uses()) > 1
+    if kind in ("BUFFER", "CONSTANT_TENSOR") or constant(value) is not None:
+        return False
+    return bool(value.meta.get(_OF_PARAMETERS, True))
 
 
 def _steps(tensor: ir.TensorProtocol) -> int:

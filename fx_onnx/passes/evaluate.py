@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,9 +12,9 @@ import torch
 from onnx_ir import DataType
 
 from fx_onnx.dtypes import torch_dtype
-from fx_onnx.passes.rewrite import attribute
+from fx_onnx.passes.rewrite import MAX_CONSTANT_BYTES, attribute
 
-__all__ = ["OPERATORS", "TYPES"]
+__all__ = ["OPERATORS", "TYPES", "Function"]
 
 TYPES = frozenset(
     {DataType.BOOL, DataType.UINT8, DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT64, DataType.FLOAT16,
@@ -113,7 +112,7 @@ def _expand(node: ir.Node, value: _Array, shape: _Array) -> Function | None:
 
 
 def _expanded(sizes: list[int], value: _Tensor, _: _Tensor) -> _Tensor:
-    return value.expand(torch.broadcast_shapes(value.shape, sizes))
+    return value.expand(torch.broadcast_shapes(value.shape, sizes))  # type: ignore[no-untyped-call]
 
 
 def _transpose(node: ir.Node, value: _Array) -> Function | None:
@@ -159,13 +158,11 @@ def _gathered(axis: int, value: _Tensor, indices: _Tensor) -> _Tensor:
 def _range(node: ir.Node, start: _Array, limit: _Array, delta: _Array) -> Function | None:
     if start is None or limit is None or delta is None or start.dtype.kind not in "iu":
         return None
-    return functools.partial(_ranged, int(start), int(limit), int(delta))
+    numbers = range(int(start), int(limit), int(delta))
+    return functools.partial(_ranged, numbers) if len(numbers) < MAX_CONSTANT_BYTES else None
 
 
-def _ranged(start: int, limit: int, delta: int, like: _Tensor, *_: _Tensor) -> _Tensor:
-    numbers = range(start, limit, delta)
-    if len(numbers) > 16384:
-        return like.expand(len(numbers))  # too large, whatever it holds: nothing is made
+def _ranged(numbers: range, like: _Tensor, *_: _Tensor) -> _Tensor:
     return torch.tensor(list(numbers), dtype=like.dtype)
 
 
@@ -211,7 +208,6 @@ _ELEMENTWISE: dict[str, Function] = {
     "GreaterOrEqual": torch.ge,
     "Where": _where,
     "IsNaN": torch.isnan,
-    "Identity": operator.pos,
     "MatMul": torch.matmul,
 }
 

@@ -47,11 +47,11 @@ def _same_result(node: ir.Node, inputs: list[ir.Value | None], shorter: list[ir.
         return False
     if node.op_type == "PRelu" and (after[0] != before[0]):
         return False
-    if skipped and any(old is None or new is None or old[-2:] != new[-2:] for old, new in zip(before, after, strict=True)):
-        return False
     cut = -skipped or None
-    old = _broadcast([sizes[:cut] for sizes in before if sizes is not None])
-    return old is not None and old == _broadcast([sizes[:cut] for sizes in after if sizes is not None])
+    if skipped and [x[cut:] for x in before if x] != [x[cut:] for x in after if x]:
+        return False
+    old = _broadcast([x[:cut] for x in before if x is not None])
+    return old is not None and old == _broadcast([x[:cut] for x in after if x is not None])
 
 
 def _broadcast(shapes: list[_Sizes]) -> _Sizes | None:

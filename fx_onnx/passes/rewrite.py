@@ -34,6 +34,9 @@ __all__ = [
 MAX_CONSTANT_BYTES = 64 * 1024
 """A constant that a pass makes, as opposed to a weight that it changes, is at most this large."""
 
+# A constant that is made anew and equals one that is there, of at most this size, is that one.
+_MAX_SHARED_BYTES = 1024
+_Key = tuple[ir.DataType, tuple[int, ...], bytes]
 _GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
@@ -183,7 +186,7 @@ class Editor:
         self.model, self.function = model, function
         self.queue: deque[ir.Node] = deque()
         self._names: set[str | None] | None = None
-        self._constants: dict[tuple[ir.DataType, tuple[int, ...], bytes], ir.Value] = {}
+        self._constants: dict[_Key, ir.Value] | None = None
 
     def unique(self, name: str) -> str:
         """``name``, with a number if a value of the graph has it already."""
@@ -200,7 +203,7 @@ class Editor:
     def weight(self, tensor: ir.TensorProtocol, name: str) -> ir.Value:
         """A new initializer, of the whole model's graph, so that every body sees it."""
         tensor.name = self.unique(name)
-        shape = ir.Shape(tensor.shape, frozen=False)
+        shape = ir.Shape(tensor.shape.numpy())
         value = ir.Value(name=tensor.name, shape=shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
         self.model.graph.register_initializer(value)
         return value
@@ -214,6 +217,8 @@ class Editor:
             made.outputs[0].name = made.name = self.unique("constant")
             node.graph.insert_before(node, made)
             return made.outputs[0]
+        if self._constants is None:
+            self._constants = dict(_small_constants(self.model.graph))
         key = (tensor.dtype, array.shape, array.tobytes())
         if key not in self._constants:
             self._constants[key] = self.weight(tensor, "constant_folded")
@@ -292,6 +297,14 @@ def _detach(body: ir.Graph) -> None:
     """Lets the nodes of a removed body no longer count as users of outer values."""
     for inner in nodes_of(body):
         inner.resize_inputs(0)
+
+
+def _small_constants(graph: ir.Graph) -> Iterator[tuple[_Key, ir.Value]]:
+    """The constants that the graph has already, by dtype, shape and bytes (so 0.0 and -0.0 stay two)."""
+    for value in graph.initializers.values():
+        tensor = value.const_value
+        if isinstance(tensor, ir.Tensor) and tensor.nbytes <= _MAX_SHARED_BYTES and weight_of(value) is tensor:
+            yield (tensor.dtype, tuple(tensor.shape.numpy()), tensor.tobytes()), value
 
 
 def _values(graph: ir.Graph | ir.Function) -> Iterator[ir.Value]:

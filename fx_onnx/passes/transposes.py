@@ -10,7 +10,7 @@ __all__ = ["MergeTransposes", "order_of"]
 
 
 class MergeTransposes(Rewrite):
-    """Transpose(Transpose(x)) → Transpose(x) with both orders in one; a Transpose that keeps the order → x. Always legal."""
+    """Transpose(Transpose(x)) → Transpose(x) with both orders in one; one that keeps the order → x. Always legal."""
 
     name = "merge_transposes"
     op_types = ("Transpose",)

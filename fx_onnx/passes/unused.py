@@ -24,19 +24,20 @@ class DropUnused(Pass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Goes backwards through the graph, all bodies and all functions."""
-        count = sum(_drop_nodes(graph) for graph in (*model.functions.values(), model.graph))
+        whole: list[ir.Graph | ir.Function] = [*model.functions.values(), model.graph]
+        count = sum(map(_drop_nodes, whole))
         for graph in model.graphs():
             unused = [
                 name
                 for name, value in graph.initializers.items()
-                if not value._uses and not value.is_graph_output() and not value.is_graph_input()
+                if not value.uses() and not value.is_graph_output() and not value.is_graph_input()
             ]
             for name in unused:
                 del graph.initializers[name]
             count += len(unused)
         modified = bool(count)
         if model.functions:
-            modified |= common.RemoveUnusedFunctionsPass()(model).modified
+            modified |= common.RemoveUnusedFunctionsPass()(model).modified  # type: ignore[no-untyped-call]
         return ir.passes.PassResult(model, modified)
 
 

@@ -1,10 +1,16 @@
 """ATen arithmetic."""
 
+import math
+
 import torch
 
-from tests.harness import Case, b8, cases, check, f32, i64
+from tests.harness import Case, b8, cases, check, f16, f32, f64, i8, i32, i64, u8
 
 aten = torch.ops.aten
+QUOTIENTS = (7.0, -7.0, 0.5, 1.0, -1.0, 6.0, -0.0)
+DIVISORS = (2.0, 2.0, 0.1, 0.1, 0.1, -3.0, 3.0)
+INTEGERS = (7, -7, 6, -6, -128, 127)
+INTEGER_DIVISORS = (3, 3, -4, -3, 3, -5)
 
 
 @cases(
@@ -13,8 +19,94 @@ aten = torch.ops.aten
         Case(aten.add.Tensor, i64(2, 3), f32(2, 3), emits=["Cast", "Add"]),
         Case(aten.add.Tensor, b8(2, 3), b8(2, 3), emits=["Or"]),
         Case(aten.add.Tensor, f32(2, 3), f32(2, 3), alpha=2, emits=["Mul", "Add"]),
+        Case(aten.add.Tensor, f16(2, 3), f32(), emits=["Cast", "Add"]),
+        Case(aten.add.Tensor, u8(2, 3), i8(3), emits=["Cast", "Cast", "Add"]),
+        Case(aten.add.Tensor, f32(0, 3), f32(3)),
+        Case(aten.add.Scalar, i32(2, 3), 2.5, emits=["Cast", "Add"]),
+        Case(aten.sub.Tensor, f32(2, 3), i64(3), emits=["Cast", "Sub"]),
+        Case(aten.sub.Tensor, i64(2, 3), i64(2, 3), alpha=3, emits=["Mul", "Sub"]),
+        Case(aten.rsub.Scalar, i64(2, 3), 1.0, emits=["Cast", "Sub"]),
+        Case(aten.rsub.Tensor, f64(2, 3), f64(2, 3), alpha=2, emits=["Mul", "Sub"]),
         Case(aten.mul.Tensor, i64(2, 3), 2.5, emits=["Cast", "Mul"]),
+        Case(aten.mul.Tensor, b8(2, 3), b8(2, 3), emits=["And"]),
+        Case(aten.mul.Tensor, f32(), f32(2), emits=["Mul"]),
+        Case(aten.square.default, f32(2, 3), emits=["Mul"]),
+        Case(aten.addcmul.default, f32(2, 3), f32(3), f32(2, 1), value=2, emits=["Mul", "Mul", "Add"]),
+        Case(aten.addcmul.default, i64(2, 3), i64(3), i64(2, 1), emits=["Mul", "Add"]),
+        Case(aten.addcdiv.default, f32(2, 3), f32(3), f32(2, 1), emits=["Div", "Add"]),
     ]
 )
-def test_arithmetic(case: Case) -> None:
+def test_sums_and_products(case: Case) -> None:
     check(case)
+
+
+@cases(
+    [
+        Case(aten.div.Tensor, f32(2, 3), f32(3), emits=["Div"]),
+        Case(aten.div.Tensor, i64(2, 3), i64(3, low=1), emits=["Cast", "Cast", "Div"]),
+        Case(aten.div.Scalar, f32(2, 3), 0.0, emits=["Div"]),
+        Case(aten.div.Tensor_mode, f32(2, 3), f32(3), rounding_mode=None, emits=["Div"]),
+        Case(aten.div.Tensor_mode, f32(7, values=QUOTIENTS), f32(7, values=DIVISORS), rounding_mode="trunc"),
+        Case(aten.div.Tensor_mode, f32(7, values=QUOTIENTS), f32(7, values=DIVISORS), rounding_mode="floor"),
+        Case(aten.div.Tensor_mode, i64(6, values=INTEGERS), i64(6, values=INTEGER_DIVISORS), rounding_mode="floor"),
+        Case(aten.div.Tensor_mode, i64(6, values=INTEGERS), i64(6, values=INTEGER_DIVISORS), rounding_mode="trunc",
+             emits=["Div"]),
+        Case(aten.div.Scalar_mode, u8(2, 3), 3, rounding_mode="floor", emits=["Div"]),
+        Case(aten.floor_divide.default, f32(7, values=QUOTIENTS), f32(7, values=DIVISORS)),
+        Case(aten.floor_divide.default, f64(2, 3, 4), f64(4)),
+        Case(aten.floor_divide.default, i32(6, values=INTEGERS), i32(6, values=INTEGER_DIVISORS)),
+        Case(aten.floor_divide.Scalar, i64(2, 3), -2),
+        Case(aten.floor_divide.Scalar, f32(2, 3), 0.3),
+        Case(aten.fmod.Tensor, f32(7, values=QUOTIENTS), f32(7, values=DIVISORS), emits=["Mod"]),
+        Case(aten.fmod.Scalar, i64(2, 3), 2, emits=["Mod"]),
+        Case(aten.remainder.Tensor, i64(6, values=INTEGERS), i64(6, values=INTEGER_DIVISORS), emits=["Mod"]),
+        Case(aten.remainder.Tensor, f32(7, values=QUOTIENTS), f32(7, values=DIVISORS)),
+        Case(aten.remainder.Scalar, f32(2, 3), 0.7, emits=["Mod", "Less", "Add", "Where"]),
+        Case(aten.remainder.Scalar, f32(2, 3), -0.7, emits=["Mod", "Greater", "Add", "Where"]),
+        Case(aten.remainder.Scalar_Tensor, 5, f32(2, 3)),
+    ]
+)  # fmt: skip
+def test_quotients(case: Case) -> None:
+    check(case)
+
+
+@cases(
+    [
+        Case(aten.pow.Tensor_Tensor, f32(2, 3, low=0.1), f32(3), emits=["Pow"]),
+        Case(aten.pow.Tensor_Tensor, i64(2, 3), i64(3, low=0), emits=["Pow"]),
+        Case(aten.pow.Tensor_Tensor, u8(2, 3), u8(3), emits=["Cast", "Cast", "Pow", "Cast"]),
+        Case(aten.pow.Scalar, 2, f32(3), emits=["Pow"]),
+        Case(aten.pow.Tensor_Scalar, f32(2, 3), 2, emits=["Pow"]),
+        Case(aten.pow.Tensor_Scalar, f32(2, 3, low=0.0), 0.5, emits=["Sqrt"]),
+        Case(aten.pow.Tensor_Scalar, f32(2, 3, low=0.1), -1, emits=["Reciprocal"]),
+        Case(aten.pow.Tensor_Scalar, i64(2, 3), 2, emits=["Mul"]),
+        Case(aten.pow.Tensor_Scalar, i64(2, 3), 3, emits=["Mul", "Mul"]),
+        Case(aten.pow.Tensor_Scalar, i64(2, 3), 5, emits=["Pow"]),
+        Case(aten.pow.Tensor_Scalar, i32(2, 3, low=1), 1.5, emits=["Cast", "Pow"]),
+        Case(aten.rsqrt.default, f32(2, 3, low=0.1), emits=["Sqrt", "Reciprocal"]),
+        Case(aten.rsqrt.default, i64(2, 3, low=1)),
+    ]
+)
+def test_powers(case: Case) -> None:
+    check(case)
+
+
+@cases(
+    [
+        Case(aten.lerp.Scalar, f32(2, 3), f32(3), 0.25, emits=["Sub", "Mul", "Add"]),
+        Case(aten.lerp.Scalar, f32(2, 3), f32(3), 0.75, emits=["Sub", "Mul", "Sub"]),
+        Case(aten.lerp.Tensor, f32(2, 3), f32(3), f32(2, 3)),
+        Case(aten.signbit.default, f32(4, values=(0.0, -0.0, -1.0, math.nan)), emits=["Less", "Reciprocal", "Less", "Or"]),
+        Case(aten.signbit.default, i64(4), emits=["Less"]),
+        Case(aten.copysign.Tensor, f32(2, 3), f32(3, values=(0.0, -0.0, -1.0))),
+        Case(aten.copysign.Scalar, i64(2, 3), -2.0),
+        Case(aten.hypot.default, f32(2, 3), f32(3)),
+        Case(aten.atan2.default, f32(5, 1, values=(0.0, -0.0, 2.0, -2.0, math.inf)), f32(5, values=(0.0, -0.0, 2.0, -2.0, -math.inf))),
+        Case(aten.nextafter.default, f32(2, 3), f32(3), tolerance=0.0),
+        Case(aten.gcd.default, i32(2, 3, low=-60, high=60), i32(3, low=-60, high=60)),
+        Case(aten.lcm.default, i32(2, 3, low=-60, high=60), i32(3, low=-60, high=60)),
+    ]
+)  # fmt: skip
+def test_two_numbers(case: Case) -> None:
+    check(case)
+

@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.harness import Case, bf16, cases, check, f16, f32, f64, i32, i64, u8
+from tests.harness import Case, cases, check, f16, f32, f64, i32, i64, u8
 
 aten = torch.ops.aten
 
@@ -90,7 +90,8 @@ def test_added_products(case: Case) -> None:
         Case(torch.einsum, "aB,Bc", f32(2, 3), f32(3, 4)),
         Case(torch.einsum, "i,j->ij", f32(2), f32(3)),
         Case(torch.einsum, "ij->", i64(2, 3)),
-        Case(torch.einsum, "ij,jk", bf16(2, 3), bf16(3, 4), dynamic=False),
+        Case(torch.einsum, "ij,ij->ij", f32(1, 3), f32(2, 3)),
+        Case(torch.einsum, "...ij,...jk", f32(1, 2, 3), f32(5, 3, 4)),
     ]
 )
 def test_einsum(case: Case) -> None:

@@ -45,8 +45,8 @@ def test_batch_norm(case: Case) -> None:
 
 @cases(
     [
-        Case(F.group_norm, f32(2, 6, 4, 5), 3, f32(6), f32(6), emits=["GroupNormalization"], dynamic=False),
-        Case(F.group_norm, f32(2, 6, 4, 5), 3, emits=["GroupNormalization"], dynamic=False),
+        Case(F.group_norm, f32(2, 6, 4, 5), 3, f32(6), f32(6), opsets=[21], emits=["GroupNormalization"]),
+        Case(F.group_norm, f32(2, 6, 4, 5), 3, opsets=[21], emits=["GroupNormalization"], dynamic=False),
         Case(
             F.group_norm,
             f32(2, 6, 4, 5),

@@ -41,7 +41,6 @@ def put_rows(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         Case(aten.select.int, b8(4), 0, 2, emits=["Gather"]),
         Case(aten.narrow.default, f32(4, 5), 0, 1, 2, emits=["Slice"]),
         Case(aten.narrow.default, f32(4, 5), 1, -3, 3, dynamic=False, emits=["Slice"]),
-        Case(aten.narrow.Tensor, f32(4, 5), 1, i64(low=1, high=2), 3),
     ]
 )
 def test_parts(case: Case) -> None:
@@ -55,7 +54,7 @@ def test_parts(case: Case) -> None:
         Case(aten.slice_scatter.default, f32(4, 5), f32(4, 2), 1, 0, 2, dynamic=False, emits=["Slice", "Concat"]),
         Case(aten.slice_scatter.default, f32(4, 5), f32(4, 2), 1, -2, dynamic=False, emits=["Slice", "Concat"]),
         Case(aten.slice_scatter.default, f32(4, 5), f32(4, 3), 1, 0, LAST, 2, dynamic=False),
-        Case(aten.slice_scatter.default, f32(5, 2), f32(2, 2), 0, -4, LAST, 2, dynamic=False, emits=["ScatterND"]),
+        Case(aten.slice_scatter.default, f32(5, 2), f32(2, 2), 0, -4, LAST, 2, dynamic=False, emits=["Unsqueeze", "ScatterND"]),
         Case(aten.slice_scatter.default, f32(4, 5), f32(4, 0), 1, 3, 1, dynamic=False, emits=["Identity"]),
         Case(put_rows, f32(4, 5), f32(4, 3)),
         Case(aten.select_scatter.default, f32(4, 5), f32(5), 0, 1, emits=["Unsqueeze", "Slice", "Slice", "Concat"]),

@@ -1,0 +1,185 @@
+"""Quotients, remainders and means of two numbers, in terms of simpler arithmetic."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_onnx.decompositions.registry import decomposes
+
+aten = torch.ops.aten
+Number = bool | int | float
+
+
+def _is_negative(number: Tensor) -> Tensor:
+    """Whether the sign bit is set: of a number below zero, and of -0.0, whose reciprocal is below zero."""
+    return (number < 0) | (torch.reciprocal(number) < 0)
+
+
+def promoted(*operands: Any) -> tuple[Any, ...]:
+    """The tensors among one or two operands in the dtype in which torch would compute with all of them."""
+    return _in(torch.result_type(operands[0], operands[-1]), operands)
+
+
+def floating(*operands: Any) -> tuple[Any, ...]:
+    """The tensors among one or two operands in one floating-point dtype."""
+    dtype = torch.result_type(operands[0], operands[-1])
+    return _in(dtype if dtype.is_floating_point else torch.get_default_dtype(), operands)
+
+
+def _in(dtype: torch.dtype, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(x.to(dtype) if isinstance(x, Tensor) and x.dtype != dtype else x for x in operands)
+
+
+# ---------------------------------------------------------------- division
+
+
+@decomposes(aten.floor_divide.default, aten.floor_divide.Scalar)
+def floor_divide(self: Tensor, other: Any) -> Tensor:
+    """The quotient of floats rounded down, as Python does it: floor(self / other) would be wrong where / rounds up."""
+    self, other = promoted(self, other)
+    remainder = torch.fmod(self, other)
+    quotient = (self - remainder) / other
+    inexact = torch.sign(remainder) * _sign(other) < 0
+    quotient = torch.round(torch.where(inexact, quotient - 1, quotient))
+    if isinstance(other, Tensor):
+        return torch.where(other == 0, self / other, quotient)
+    return quotient if other != 0 else self / other
+
+
+def _sign(number: Any) -> Any:
+    return torch.sign(number) if isinstance(number, Tensor) else (number > 0) - (number < 0)
+
+
+@decomposes(aten.div.Tensor_mode, aten.div.Scalar_mode)
+def div_mode(self: Tensor, other: Any, *, rounding_mode: str | None) -> Tensor:
+    """The quotient, truncated or rounded down."""
+    if rounding_mode == "floor":
+        return torch.floor_divide(self, other)
+    quotient = torch.true_divide(self, other)
+    return quotient if rounding_mode is None else torch.trunc(quotient)
+
+
+@decomposes(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)
+def remainder(self: Any, other: Any) -> Tensor:
+    """Python's remainder of floats: that of C, moved by the divisor where it has the other sign."""
+    if not isinstance(self, Tensor):
+        self = torch.full_like(other, self, dtype=torch.result_type(self, other))
+    self, other = promoted(self, other)
+    result = torch.fmod(self, other)
+    if isinstance(other, Tensor):
+        return torch.where(torch.sign(result) * torch.sign(other) < 0, result + other, result)
+    return torch.where(result < 0 if other > 0 else result > 0, result + other, result)
+
+
+# ---------------------------------------------------------------- between two numbers
+
+
+@decomposes(aten.lerp.Scalar)
+def lerp_scalar(self: Tensor, end: Tensor, weight: Number) -> Tensor:
+    """self + weight * (end - self), computed from the nearer end so that a weight of 1 gives it exactly."""
+    if abs(weight) < 0.5:
+        return self + weight * (end - self)
+    return end - (end - self) * (1 - weight)
+
+
+@decomposes(aten.lerp.Tensor)
+def lerp(self: Tensor, end: Tensor, weight: Tensor) -> Tensor:
+    """self + weight * (end - self), computed from the nearer end so that a weight of 1 gives it exactly."""
+    difference = end - self
+    near, far = self + weight * difference, end - difference * (1 - weight)
+    return torch.where(torch.abs(weight) < 0.5, near, far)
+
+
+# ---------------------------------------------------------------- signs and directions
+
+
+@decomposes(aten.signbit.default)
+def signbit(self: Tensor) -> Tensor:
+    """Whether the sign bit is set, also that of -0.0."""
+    if not self.dtype.is_floating_point:
+        return self < 0
+    return _is_negative(self)
+
+
+@decomposes(aten.copysign.Tensor, aten.copysign.Scalar)
+def copysign(self: Tensor, other: Any) -> Tensor:
+    """The magnitude of self with the sign of other."""
+    if not isinstance(other, Tensor):
+        (self,) = floating(self)
+        negative = str(float(other)).startswith("-")
+        return -torch.abs(self) if negative else torch.abs(self)
+    self, other = floating(self, other)
+    magnitude = torch.abs(self)
+    return torch.where(_is_negative(other), -magnitude, magnitude)
+
+
+@decomposes(aten.atan2.default)
+def atan2(self: Tensor, other: Tensor) -> Tensor:
+    """The angle of the point (other, self).
+
+    The quotient of equal magnitudes is that of their signs, which holds for two zeros and two infinities as well.
+    """
+    y, x = floating(self, other)
+    ratio = torch.where(torch.abs(y) == torch.abs(x), torch.sign(y) * torch.sign(x), y / x)
+    half_turn = torch.where(_is_negative(y), -torch.pi, torch.pi).to(ratio.dtype)
+    return torch.atan(ratio) + torch.where(_is_negative(x), half_turn, 0.0)
+
+
+@decomposes(aten.hypot.default)
+def hypot(self: Tensor, other: Tensor) -> Tensor:
+    """sqrt(self² + other²), scaled by the larger of the two so that no square overflows."""
+    first, second = promoted(torch.abs(self), torch.abs(other))
+    large, small = torch.maximum(first, second), torch.minimum(first, second)
+    ratio = small / torch.where((large == 0) | torch.isinf(large), 1.0, large)
+    return large * torch.sqrt(1 + ratio * ratio)
+
+
+@decomposes(aten.nextafter.default)
+def nextafter(self: Tensor, other: Tensor) -> Tensor:
+    """The neighbour of self towards other.
+
+    Source: Rump, Zimmermann, Boldo, Melquiond, "Computing predecessor and successor in rounding to nearest" (2009):
+    x + u(1 + 2u)|x| + eta rounds to the next number, with u half the epsilon and eta the smallest positive number.
+    """
+    self, other = promoted(self, other)
+    limits = torch.finfo(self.dtype)
+    unit, smallest = limits.eps / 2, limits.smallest_normal * limits.eps
+    step = torch.abs(self) * (unit * (1 + 2 * unit)) + smallest
+    down, up = torch.clamp(self - step, min=limits.min), torch.clamp(self + step, max=limits.max)
+    up = torch.where(self >= limits.max, torch.inf, torch.where(torch.isinf(self), limits.min, up))
+    down = torch.where(self <= limits.min, -torch.inf, torch.where(torch.isinf(self), limits.max, down))
+    moved = torch.where(other > self, up, torch.where(other < self, down, other))
+    return torch.where(torch.isnan(self), self, moved)
+
+
+# ---------------------------------------------------------------- common divisors
+
+
+def _euclid(self: Tensor, other: Tensor) -> Tensor:
+    """The greatest common divisor of non-negative integers.
+
+    The remainders fall at least as fast as the Fibonacci numbers do, which bounds the number of steps by the dtype.
+    """
+    bits = torch.iinfo(self.dtype).bits
+    for _ in range(int(bits / 0.694) + 2):
+        divides = other == 0
+        remainder = torch.fmod(self, torch.where(divides, 1, other))
+        self, other = torch.where(divides, self, other), torch.where(divides, 0, remainder)
+    return self
+
+
+@decomposes(aten.gcd.default)
+def gcd(self: Tensor, other: Tensor) -> Tensor:
+    """The greatest common divisor, by as many steps of Euclid's algorithm as the dtype can need."""
+    self, other = torch.broadcast_tensors(*promoted(self, other))
+    return _euclid(torch.abs(self), torch.abs(other))
+
+
+@decomposes(aten.lcm.default)
+def lcm(self: Tensor, other: Tensor) -> Tensor:
+    """The least common multiple; 0 where either is 0."""
+    self, other = promoted(self, other)
+    divisor = torch.gcd(self, other)
+    quotient = torch.div(self, torch.where(divisor == 0, 1, divisor), rounding_mode="trunc")
+    return torch.abs(quotient * other)

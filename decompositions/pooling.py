@@ -1,0 +1,163 @@
+"""Pooling over windows that a fixed kernel and stride do not describe, and its inverse."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from fx_onnx.decompositions.registry import decomposes
+
+aten = torch.ops.aten
+
+
+def _is(size: int, number: int) -> bool:
+    """Whether a size is known to be ``number``; nothing is asked of a symbolic one."""
+    return isinstance(size, int) and size == number
+
+
+def _bounds(size: int, out: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Adaptive pooling: where each of ``out`` windows over ``size`` elements begins and ends."""
+    window = torch.arange(out, device=like.device)
+    return (window * size) // out, ((window + 1) * size + out - 1) // out
+
+
+# ---------------------------------------------------------------- adaptive means
+
+
+@decomposes(
+    aten.adaptive_avg_pool1d.default,
+    aten.adaptive_avg_pool2d.default,
+    aten.adaptive_avg_pool3d.default,
+    aten._adaptive_avg_pool2d.default,
+    aten._adaptive_avg_pool3d.default,
+)
+def adaptive_avg_pool(self: Tensor, output_size: Sequence[int]) -> Tensor:
+    """The mean over each axis in turn, as a product with the windows' weights; an infinity spreads over its line."""
+    for axis, out in enumerate(reversed(list(output_size)), 1):
+        size = self.shape[-axis]
+        if _is(out, 1):
+            self = self.mean(-axis, keepdim=True)
+        elif not statically_known_true(out == size):
+            self = _weighted_mean(self, -axis, size, out)
+    return self
+
+
+def _weighted_mean(self: Tensor, axis: int, size: int, out: int) -> Tensor:
+    """self @ weights along ``axis``: 1 / length within the window, 0 without."""
+    begin, end = _bounds(size, out, self)
+    place = torch.arange(size, device=self.device).unsqueeze(1)
+    inside = (place >= begin) & (place < end)
+    weights = inside.to(self.dtype) / (end - begin).to(self.dtype)
+    if axis == -1:
+        return torch.matmul(self, weights)
+    if axis == -2:
+        return torch.matmul(weights.transpose(0, 1), self)
+    return torch.matmul(self.movedim(axis, -1), weights).movedim(-1, axis)
+
+
+# ---------------------------------------------------------------- maxima over gathered windows
+
+
+def _largest(self: Tensor, places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """The largest of self at ``places`` and its index in the flattened plane.
+
+    ``places``: for each spatial axis the positions (..., out, window); their leading axes broadcast with self's.
+    """
+    axes = len(places)
+    plane = self.shape[-axes:]
+    flat = torch.zeros((), dtype=torch.int64, device=self.device)
+    for axis, place in enumerate(places):
+        after = axes - 1 - axis
+        lead = place.shape[:-2]
+        shape = [*lead, *[1] * axis, place.shape[-2], *[1] * after, *[1] * axis, place.shape[-1], *[1] * after]
+        flat = flat * plane[axis] + place.reshape(shape)
+    outs = flat.shape[-2 * axes : -axes]
+    flat = flat.flatten(-axes)
+    lead = self.shape[:-axes]
+    index = flat.expand(*lead, *outs, flat.shape[-1])
+    values = torch.gather(self.flatten(-axes), -1, index.flatten(-axes - 1)).reshape(index.shape)
+    best, which = values.max(-1)
+    return best, torch.gather(index, -1, which.unsqueeze(-1)).squeeze(-1)
+
+
+@decomposes(aten.adaptive_max_pool1d.default, aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
+def adaptive_max_pool(self: Tensor, output_size: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """The largest of each window and its place; a window shorter than the longest repeats its last element."""
+    axes = len(output_size)
+    if all(_is(out, 1) for out in output_size):
+        values, places = self.flatten(-axes).max(-1)
+        shape = [*self.shape[:-axes], *[1] * axes]
+        return values.reshape(shape), places.reshape(shape)
+    places_by_axis = []
+    for size, out in zip(self.shape[-axes:], output_size, strict=True):
+        begin, end = _bounds(size, out, self)
+        longest = (size + out - 1) // out + (0 if isinstance(size, int) and size % out == 0 else 1)
+        place = begin.unsqueeze(1) + torch.arange(longest, device=self.device)
+        places_by_axis.append(torch.minimum(place, (end - 1).unsqueeze(1)))
+    return _largest(self, places_by_axis)
+
+
+def _fractional_max_pool(
+    self: Tensor, kernel_size: Sequence[int], output_size: Sequence[int], random_samples: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Windows that begin at pseudo-random places: int((i + u) * a) - int(u * a), the last one at the end.
+
+    ``random_samples`` is (N, C, axes), its last axis counting the spatial axes from the last.
+    """
+    axes = len(kernel_size)
+    places = []
+    batched = self.dim() == axes + 2
+    for axis, (size, kernel, out) in enumerate(zip(self.shape[-axes:], kernel_size, output_size, strict=True)):
+        sample = random_samples[..., axes - 1 - axis].unsqueeze(-1)
+        sample = sample if batched else sample.squeeze(0)
+        window = torch.arange(out, device=self.device)
+        begin = (window * 0 + size - kernel).expand(*sample.shape[:-1], out)
+        if out > 1:
+            alpha = float(size - kernel) / float(out - 1) if isinstance(size, int) else (size - kernel) / (out - 1)
+            drawn = ((window.to(sample.dtype) + sample) * alpha).to(torch.int64) - (sample * alpha).to(torch.int64)
+            begin = torch.where(window == out - 1, begin, drawn)
+        places.append(begin.unsqueeze(-1) + torch.arange(kernel, device=self.device))
+    return _largest(self, places)
+
+
+@decomposes(aten.fractional_max_pool2d.default)
+def fractional_max_pool2d(
+    self: Tensor, kernel_size: Sequence[int], output_size: Sequence[int], random_samples: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Fractional max pooling of a plane."""
+    return _fractional_max_pool(self, kernel_size, output_size, random_samples)
+
+
+@decomposes(aten.fractional_max_pool3d.default)
+def fractional_max_pool3d(
+    self: Tensor, kernel_size: Sequence[int], output_size: Sequence[int], random_samples: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Fractional max pooling of a volume, whose samples are in the order of the axes."""
+    return _fractional_max_pool(self, kernel_size, output_size, random_samples.flip(-1))
+
+
+# ---------------------------------------------------------------- the inverse
+
+
+def _unpool(self: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor:
+    axes = len(output_size)
+    lead = self.shape[:-axes]
+    plane = torch.zeros([*lead, math.prod(output_size)], dtype=self.dtype, device=self.device)
+    filled = plane.scatter(-1, indices.flatten(-axes), self.flatten(-axes))
+    return filled.reshape([*lead, *output_size])
+
+
+@decomposes(aten.max_unpool2d.default)
+def max_unpool2d(self: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor:
+    """Zeros, with each value at its place in the flattened plane."""
+    return _unpool(self, indices, output_size)
+
+
+@decomposes(aten.max_unpool3d.default)
+def max_unpool3d(
+    self: Tensor, indices: Tensor, output_size: Sequence[int], stride: Sequence[int], padding: Sequence[int]
+) -> Tensor:
+    """Zeros, with each value at its place in the flattened volume."""
+    return _unpool(self, indices, output_size)

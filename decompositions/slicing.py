@@ -1,0 +1,41 @@
+"""Parts put back into a tensor along a diagonal or at strides."""
+
+import torch
+from torch import Tensor
+
+from fx_onnx.decompositions.registry import decomposes
+
+aten = torch.ops.aten
+
+
+@decomposes(aten.diagonal_scatter.default)
+def diagonal_scatter(self: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """self with src on a diagonal: of the two axes flattened into one, every (columns + 1)th element."""
+    moved = self.movedim((dim1, dim2), (-2, -1))
+    columns = moved.shape[-1]
+    flat = moved.flatten(-2)
+    start = offset if offset >= 0 else -offset * columns
+    end = start + src.shape[-1] * (columns + 1)
+    flat = torch.slice_scatter(flat, src, -1, start, end, columns + 1)
+    return flat.unflatten(-1, moved.shape[-2:]).movedim((-2, -1), (dim1, dim2))
+
+
+@decomposes(aten.diag_embed.default)
+def diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Zeros with the last axis of self on a diagonal of two new axes."""
+    size = self.shape[-1] + abs(offset)
+    zeros = self.new_zeros([*self.shape[:-1], size, size])
+    return torch.diagonal_scatter(zeros, self, offset, -2, -1).movedim((-2, -1), (dim1, dim2))
+
+
+@decomposes(aten.as_strided_scatter.default)
+def as_strided_scatter(
+    self: Tensor, src: Tensor, size: list[int], stride: list[int], storage_offset: int | None = None
+) -> Tensor:
+    """self with src at the elements storage_offset + Σ i_k * stride_k of its memory; self must be contiguous."""
+    places = torch.full((), storage_offset or 0, dtype=torch.int64, device=self.device)
+    for axis, (count, step) in enumerate(zip(size, stride, strict=True)):
+        steps = torch.arange(count, device=self.device) * step
+        places = places + steps.reshape([-1] + [1] * (len(size) - axis - 1))
+    flat = self.reshape(-1).index_put((places.reshape(-1),), src.reshape(-1))
+    return flat.reshape(self.shape)

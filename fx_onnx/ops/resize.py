@@ -1,0 +1,289 @@
+"""ATen upsampling → ONNX Resize.
+
+torch reads an output place at ``place / factor``, where the factor is the one given, or else out / in. Resize reads at the
+same place by its ``scales`` or its ``sizes``; the first are float32, so that a factor is used where its float32 gives the
+same size. A nearest place must also come out the same in float32, in which both sides compute it, but differently.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from onnx_ir import DataType, Value
+from torch import Tensor
+
+from fx_onnx import dtypes, symbols
+from fx_onnx.emitter import Emitter
+from fx_onnx.symbols import Size
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+
+Factors = Sequence[float | None]
+Attributes = dict[str, Any]
+
+_FACTOR_NAMES = {1: ("scales",), 2: ("scales_h", "scales_w"), 3: ("scales_d", "scales_h", "scales_w")}
+
+_NEAREST = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+_NEAREST_EXACT = {
+    "mode": "nearest", "coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil",
+}  # fmt: skip
+_LINEAR = {"mode": "linear"}
+_CUBIC = {"mode": "cubic", "cubic_coeff_a": -0.75}
+_ANTIALIAS = {"antialias": 1, "exclude_outside": 1}
+_LINEAR_ANTIALIAS = {**_LINEAR, **_ANTIALIAS}
+_CUBIC_ANTIALIAS = {"mode": "cubic", "cubic_coeff_a": -0.5, **_ANTIALIAS}
+
+
+# ---------------------------------------------------------------- what Resize can say
+
+
+def _float32_factor(size: Size, out: Size, factor: float) -> float | None:
+    """A float32 next to ``factor`` with which Resize, too, makes ``out`` of ``size``: floor(size * factor).
+
+    torch multiplies in float64. None where no float32 will do. Of a symbolic size nothing is known.
+    """
+    near = np.float32(factor)
+    if not isinstance(size, int) or not isinstance(out, int):
+        return float(near)
+    for candidate in (near, np.nextafter(near, np.float32(np.inf)), np.nextafter(near, np.float32(0))):
+        if math.floor(np.float32(size) * candidate) == out == math.floor(size * float(candidate)):
+            return float(candidate)
+    return None
+
+
+def _is_whole(size: Size, out: Size, factor: float | None) -> bool:
+    """Whether the factor is out / in, so that the sizes say it."""
+    return factor is None or (isinstance(size, int) and isinstance(out, int) and size * factor == out)
+
+
+def _plan(sizes: Sequence[Size], outs: Sequence[Size], factors: Factors) -> list[float] | bool:
+    """The factors for Resize's scales; or True: its sizes say it; or False: neither does."""
+    axes = list(zip(sizes, outs, factors, strict=True))
+    whole = all(_is_whole(*axis) for axis in axes)
+    scales = [None if factor is None else _float32_factor(size, out, factor) for size, out, factor in axes]
+    found = [scale for scale in scales if scale is not None]
+    if len(found) < len(axes) or (whole and found != list(factors)):
+        return whole
+    return found
+
+
+@functools.cache
+def _same_places(size: int, out: int, factor: float | None, scale: float | None, exact: bool) -> bool:
+    """Whether Resize and torch read the same elements: torch multiplies by 1 / factor, Resize divides by it.
+
+    Source: ``nearest_idx`` of ATen's UpSample.h, and the coordinates of ONNX Resize, each in float32.
+    """
+    place = np.arange(out, dtype=np.float32)
+    half = np.float32(0.5 if exact else 0)
+    if not exact and out in (size, 2 * size):
+        theirs = np.arange(out) // (out // size)
+    else:
+        step = np.float32(1 / factor) if factor else np.float32(size) / np.float32(out)
+        theirs = np.floor((place + half) * step).astype(np.int64)
+    ratio = np.float32(scale if scale is not None else out / size)
+    ours = np.floor(((place + half) / ratio - half) + half).astype(np.int64)
+    last = size - 1
+    return bool(np.array_equal(np.clip(theirs, 0, last), np.clip(ours, 0, last)))
+
+
+def _nearest_says(sizes: Sequence[Size], outs: Sequence[Size], factors: Factors, exact: bool) -> bool:
+    plan = _plan(sizes, outs, factors)
+    if isinstance(plan, bool) and not plan:
+        return False
+    scales = [None] * len(outs) if isinstance(plan, bool) else plan
+    return all(
+        not isinstance(size, int) or not isinstance(out, int) or _same_places(size, out, factor, scale, exact)
+        for size, out, factor, scale in zip(sizes, outs, factors, scales, strict=True)
+    )
+
+
+# ---------------------------------------------------------------- the predicates
+
+
+def _axes_of(
+    self: Tensor, output_size: Sequence[Size] | None, factors: Factors | None
+) -> tuple[list[Size], list[Size], Factors]:
+    """The spatial sizes, those of the result (a symbolic one where it is not known), and a factor or None for each."""
+    sizes = [symbols.static(size) for size in self.shape[2:]]
+    if output_size is not None:
+        return sizes, [symbols.static(size) for size in output_size], factors or [None] * len(sizes)
+    factors = list(factors or ())
+    outs = [math.floor(s * f) if isinstance(s, int) and f else s for s, f in zip(sizes, factors, strict=True)]
+    return sizes, outs, factors
+
+
+def _factors(axes: int, given: tuple[Any, ...], named: dict[str, Any]) -> list[float | None]:
+    return [*given, *(named.get(name) for name in _FACTOR_NAMES[axes][len(given) :])]
+
+
+def _nearest_when(exact: bool) -> Callable[..., bool]:
+    def says_it(self: Tensor, output_size: Sequence[Size], *given: Any, **named: Any) -> bool:
+        return _nearest_says(*_axes_of(self, output_size, _factors(self.dim() - 2, given, named)), exact)
+
+    return says_it
+
+
+def _nearest_vec_when(exact: bool) -> Callable[..., bool]:
+    def says_it(input: Tensor, output_size: Sequence[Size] | None, scale_factors: Factors | None) -> bool:
+        return _nearest_says(*_axes_of(input, output_size, scale_factors), exact)
+
+    return says_it
+
+
+def _smooth_when(antialias: bool) -> Callable[..., bool]:
+    def says_it(
+        self: Tensor, output_size: Sequence[Size], align_corners: bool, *given: Any, **named: Any
+    ) -> bool:
+        return _smooth_says(self, output_size, align_corners, _factors(self.dim() - 2, given, named), antialias)
+
+    return says_it
+
+
+def _smooth_vec_when(antialias: bool) -> Callable[..., bool]:
+    def says_it(
+        input: Tensor, output_size: Sequence[Size] | None, align_corners: bool, scale_factors: Factors | None
+    ) -> bool:
+        return _smooth_says(input, output_size, align_corners, scale_factors, antialias)
+
+    return says_it
+
+
+def _smooth_says(
+    self: Tensor, output_size: Sequence[Size] | None, align_corners: bool, factors: Factors | None, antialias: bool
+) -> bool:
+    """torch's antialiasing filter has another scale with align_corners, which Resize has not."""
+    return not (antialias and align_corners) and (align_corners or bool(_plan(*_axes_of(self, output_size, factors))))
+
+
+# ---------------------------------------------------------------- the translations
+
+
+def _resize(op: Emitter, self: Value, factors: Factors | None, attributes: Attributes, aligned: bool = False) -> Value:
+    """One Resize over the spatial axes; where corners are aligned only the sizes count."""
+    outs, sizes = op.out_sizes[2:], op.sizes(self)[2:]
+    given = factors or [None] * len(outs)
+    known = all(isinstance(size, int) for size in outs)
+    plan = _plan(sizes, outs, [None] * len(outs) if aligned and known else given)
+    if attributes["mode"] != "nearest":
+        place = "align_corners" if aligned else "half_pixel"
+        attributes = {**attributes, "coordinate_transformation_mode": place}
+    scales, targets = (None, op.shape(outs)) if isinstance(plan, bool) else (op.constant(plan, DataType.FLOAT), None)
+    x = self
+    rounds = attributes["mode"] != "nearest" and dtypes.is_integer(op.out_dtype)
+    if rounds:
+        x = op.cast(self, DataType.FLOAT)
+    result: Value = op.Resize(x, None, scales, targets, axes=list(range(2, op.rank(self))), **attributes)
+    if rounds:  # only uint8 comes here
+        result = op.Clip(op.Round(result), 0.0, 255.0)
+    return op.cast(result, op.out_dtype)
+
+
+def _upsample(attributes: Attributes) -> tuple[Callable[..., Value], ...]:
+    """The translations of upsample_x1d, 2d, 3d and of the overload ``vec`` of each, without align_corners."""
+
+    def aten_upsample1d(op: Emitter, self: Value, output_size: Sequence[Size], scales: float | None = None) -> Value:
+        """self at the places of the result, by factor or by size."""
+        return _resize(op, self, [scales], attributes)
+
+    def aten_upsample2d(
+        op: Emitter,
+        self: Value,
+        output_size: Sequence[Size],
+        scales_h: float | None = None,
+        scales_w: float | None = None,
+    ) -> Value:
+        """self at the places of the result, by factor or by size."""
+        return _resize(op, self, [scales_h, scales_w], attributes)
+
+    def aten_upsample3d(
+        op: Emitter,
+        self: Value,
+        output_size: Sequence[Size],
+        scales_d: float | None = None,
+        scales_h: float | None = None,
+        scales_w: float | None = None,
+    ) -> Value:
+        """self at the places of the result, by factor or by size."""
+        return _resize(op, self, [scales_d, scales_h, scales_w], attributes)
+
+    def aten_upsample_vec(
+        op: Emitter, input: Value, output_size: Sequence[Size] | None, scale_factors: Factors | None
+    ) -> Value:
+        """input at the places of the result, by factor or by size."""
+        return _resize(op, input, scale_factors, attributes)
+
+    return aten_upsample1d, aten_upsample2d, aten_upsample3d, aten_upsample_vec
+
+
+def _upsample_smooth(attributes: Attributes) -> tuple[Callable[..., Value], ...]:
+    """The translations of upsample_x1d, 2d, 3d and of the overload ``vec`` of each, with align_corners."""
+
+    def aten_upsample1d(
+        op: Emitter, self: Value, output_size: Sequence[Size], align_corners: bool, scales: float | None = None
+    ) -> Value:
+        """self interpolated at the places of the result, by factor or by size."""
+        return _resize(op, self, [scales], attributes, align_corners)
+
+    def aten_upsample2d(
+        op: Emitter,
+        self: Value,
+        output_size: Sequence[Size],
+        align_corners: bool,
+        scales_h: float | None = None,
+        scales_w: float | None = None,
+    ) -> Value:
+        """self interpolated at the places of the result, by factor or by size."""
+        return _resize(op, self, [scales_h, scales_w], attributes, align_corners)
+
+    def aten_upsample3d(
+        op: Emitter,
+        self: Value,
+        output_size: Sequence[Size],
+        align_corners: bool,
+        scales_d: float | None = None,
+        scales_h: float | None = None,
+        scales_w: float | None = None,
+    ) -> Value:
+        """self interpolated at the places of the result, by factor or by size."""
+        return _resize(op, self, [scales_d, scales_h, scales_w], attributes, align_corners)
+
+    def aten_upsample_vec(
+        op: Emitter,
+        input: Value,
+        output_size: Sequence[Size] | None,
+        align_corners: bool,
+        scale_factors: Factors | None,
+    ) -> Value:
+        """input interpolated at the places of the result, by factor or by size."""
+        return _resize(op, input, scale_factors, attributes, align_corners)
+
+    return aten_upsample1d, aten_upsample2d, aten_upsample3d, aten_upsample_vec
+
+
+for _target, _exact, _axes in (
+    (aten.upsample_nearest1d, False, 1),
+    (aten.upsample_nearest2d, False, 2),
+    (aten.upsample_nearest3d, False, 3),
+    (aten._upsample_nearest_exact1d, True, 1),
+    (aten._upsample_nearest_exact2d, True, 2),
+    (aten._upsample_nearest_exact3d, True, 3),
+):
+    _functions = _upsample(_NEAREST_EXACT if _exact else _NEAREST)
+    translates(_target.default, when=_nearest_when(_exact))(_functions[_axes - 1])
+    translates(_target.vec, when=_nearest_vec_when(_exact))(_functions[3])
+
+for _target, _attributes, _axes in (
+    (aten.upsample_linear1d, _LINEAR, 1),
+    (aten.upsample_bilinear2d, _LINEAR, 2),
+    (aten.upsample_trilinear3d, _LINEAR, 3),
+    (aten.upsample_bicubic2d, _CUBIC, 2),
+    (aten._upsample_bilinear2d_aa, _LINEAR_ANTIALIAS, 2),
+    (aten._upsample_bicubic2d_aa, _CUBIC_ANTIALIAS, 2),
+):
+    _functions, _filters = _upsample_smooth(_attributes), "antialias" in _attributes
+    translates(_target.default, when=_smooth_when(_filters))(_functions[_axes - 1])
+    translates(_target.vec, when=_smooth_vec_when(_filters))(_functions[3])

@@ -1,0 +1,183 @@
+"""ATen scatters → ONNX ScatterElements and ScatterND: writes to places that index tensors name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from onnx_ir import DataType, Value
+
+from fx_onnx import symbols
+from fx_onnx.emitter import Emitter, Scalar
+from fx_onnx.ops._movement import broadcast
+from fx_onnx.symbols import Size
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+
+_REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"}
+
+
+def scatter(
+    op: Emitter, self: Value, dim: int, index: Value, src: Value | Scalar, reduction: str | None = None
+) -> Value:
+    """self with src written, or accumulated, at the places index names along dim.
+
+    A 0-d tensor counts as one of size 1; a larger src is cut to the sizes of index; booleans accumulate as integers.
+    """
+    if any(symbols.same_size(size, 0) for size in op.sizes(index)):
+        return self
+    dtype = self.dtype
+    if dtype == DataType.BOOL and reduction is not None:
+        self = op.cast(self, DataType.INT32)
+    kind = self.dtype or op.out_dtype
+    scalar = not op.rank(self)
+    self, index = (op.unsqueeze(x, 0) if not op.rank(x) else x for x in (self, index))
+    if isinstance(src, Value):
+        updates = op.cast(src, kind)
+        updates = _cut(op, updates if op.rank(src) else op.unsqueeze(updates, 0), op.sizes(index))
+    else:
+        updates = op.with_sizes(op.cast(op.cast(src, op.out_dtype), kind), ())
+        updates = broadcast(op, updates, op.sizes(index))
+    if index.dtype != DataType.INT32:
+        index = op.cast(index, DataType.INT64)
+    written = op.ScatterElements(self, index, updates, axis=dim, reduction=reduction)
+    if scalar:
+        written = op.squeeze(op.with_sizes(written, (1,)), 0)
+    return written if dtype is None else op.cast(written, dtype)
+
+
+def _cut(op: Emitter, src: Value, sizes: Sequence[Size]) -> Value:
+    axes = [i for i, (have, want) in enumerate(zip(op.sizes(src), sizes, strict=True)) if not symbols.same_size(have, want)]
+    if not axes:
+        return src
+    return op.Slice(src, [0] * len(axes), op.shape([sizes[axis] for axis in axes]), axes)
+
+
+@translates(aten.scatter.src)
+def aten_scatter(op: Emitter, self: Value, dim: int, index: Value, src: Value) -> Value:
+    """self[index[i, j], j] = src[i, j] for dim 0."""
+    return scatter(op, self, dim, index, src)
+
+
+@translates(aten.scatter.value)
+def aten_scatter_value(op: Emitter, self: Value, dim: int, index: Value, value: Scalar) -> Value:
+    """self[index[i, j], j] = value for dim 0."""
+    return scatter(op, self, dim, index, value)
+
+
+@translates(aten.scatter.reduce)
+def aten_scatter_reduce_src(op: Emitter, self: Value, dim: int, index: Value, src: Value, *, reduce: str) -> Value:
+    """self[index[i, j], j] += or *= src[i, j] for dim 0."""
+    return scatter(op, self, dim, index, src, _REDUCTIONS[reduce])
+
+
+@translates(aten.scatter.value_reduce)
+def aten_scatter_reduce_value(op: Emitter, self: Value, dim: int, index: Value, value: Scalar, *, reduce: str) -> Value:
+    """self[index[i, j], j] += or *= value for dim 0."""
+    return scatter(op, self, dim, index, value, _REDUCTIONS[reduce])
+
+
+@translates(aten.scatter_add.default)
+def aten_scatter_add(op: Emitter, self: Value, dim: int, index: Value, src: Value) -> Value:
+    """self[index[i, j], j] += src[i, j] for dim 0."""
+    return scatter(op, self, dim, index, src, "add")
+
+
+def _is_one_reduction(
+    self: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, reduce: str, *, include_self: bool = True
+) -> bool:
+    return include_self and reduce in _REDUCTIONS
+
+
+@translates(aten.scatter_reduce.two, when=_is_one_reduction)
+def aten_scatter_reduce(
+    op: Emitter, self: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True
+) -> Value:
+    """A reduction of self and of all that src has for each place."""
+    return scatter(op, self, dim, index, src, _REDUCTIONS[reduce])
+
+
+# ---------------------------------------------------------------- whole slices along one axis
+
+
+@translates(aten.index_add.default)
+def aten_index_add(op: Emitter, self: Value, dim: int, index: Value, source: Value, *, alpha: Scalar = 1) -> Value:
+    """self[index[i]] += alpha * source[i] for dim 0."""
+    if alpha != 1:
+        boolean = source.dtype == DataType.BOOL
+        source = op.And(source, bool(alpha)) if boolean else op.Mul(source, op.cast(alpha, source.dtype or op.out_dtype))
+        source = op.with_sizes(source, _sizes_of_source(op, self, dim, index))
+    return _index_write(op, self, dim, index, source, "add")
+
+
+@translates(aten.index_copy.default)
+def aten_index_copy(op: Emitter, self: Value, dim: int, index: Value, source: Value) -> Value:
+    """self[index[i]] = source[i] for dim 0."""
+    return _index_write(op, self, dim, index, source)
+
+
+@translates(aten.index_fill.int_Scalar)
+def aten_index_fill(op: Emitter, self: Value, dim: int, index: Value, value: Scalar) -> Value:
+    """self[index[i]] = value for dim 0."""
+    return _index_write(op, self, dim, index, op.with_sizes(op.cast(value, op.out_dtype), ()))
+
+
+@translates(aten.index_fill.int_Tensor)
+def aten_index_fill_tensor(op: Emitter, self: Value, dim: int, index: Value, value: Value) -> Value:
+    """self[index[i]] = a 0-d value for dim 0."""
+    return _index_write(op, self, dim, index, op.cast(value, op.out_dtype))
+
+
+def _sizes_of_source(op: Emitter, self: Value, dim: int, index: Value) -> list[Size]:
+    sizes = list(op.sizes(self))
+    if sizes:
+        sizes[dim] = op.sizes(index)[0] if op.rank(index) else 1
+    return sizes
+
+
+def _index_write(
+    op: Emitter, self: Value, dim: int, index: Value, source: Value, reduction: str | None = None
+) -> Value:
+    """Slices written at the indices: ScatterND along the first axis, else ScatterElements with the index repeated."""
+    rank = op.rank(self)
+    sizes = _sizes_of_source(op, self, dim, index)
+    index = index if op.rank(index) else op.unsqueeze(index, 0)
+    source = broadcast(op, op.cast(source, op.out_dtype), sizes) if op.rank(source) != rank or not rank else source
+    if rank and dim % rank == 0 and self.dtype != DataType.BOOL:
+        places = op.unsqueeze(op.cast(index, DataType.INT64), 1)
+        return op.ScatterND(self, places, source, reduction=reduction)
+    if rank > 1:
+        index = op.unsqueeze(index, *(axis for axis in range(rank) if axis != dim % rank))
+        index = broadcast(op, index, sizes)
+    return scatter(op, self, dim, index, source, reduction)
+
+
+def _is_one_index_reduction(
+    self: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, reduce: str, *, include_self: bool = True
+) -> bool:
+    return include_self and reduce in _REDUCTIONS
+
+
+@translates(aten.index_reduce.default, when=_is_one_index_reduction)
+def aten_index_reduce(
+    op: Emitter, self: Value, dim: int, index: Value, source: Value, reduce: str, *, include_self: bool = True
+) -> Value:
+    """A reduction of self[index[i]] and source[i] for dim 0."""
+    return _index_write(op, self, dim, index, source, _REDUCTIONS[reduce])
+
+
+@translates(aten.put.default)
+def aten_put(op: Emitter, self: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
+    """self.flatten()[index[i]] = source[i], or += with accumulate, in the sizes of self."""
+    count = symbols.static(op.out[0].numel())
+    places, updates = (op.reshape(x, [_count(op, x)]) for x in (index, source))
+    written = scatter(op, op.reshape(self, [count]), 0, places, updates, "add" if accumulate else None)
+    return op.reshape(op.with_sizes(written, (count,)), op.out_sizes)
+
+
+def _count(op: Emitter, value: Value) -> Size:
+    count: Size = 1
+    for size in op.sizes(value):
+        count = count * size
+    return symbols.static(count)  # type: ignore[no-any-return]

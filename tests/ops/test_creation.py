@@ -1,0 +1,53 @@
+"""ATen creation of tensors."""
+
+import torch
+
+from tests.harness import Case, b8, cases, check, f16, f32, i64
+
+aten = torch.ops.aten
+
+
+def zeros_of_size(x: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(x.shape[0], 3, x.shape[1]), x.new_ones(x.shape[1]), torch.full((x.shape[0],), x.shape[1])
+
+
+def causal(x: torch.Tensor) -> torch.Tensor:
+    return torch.full((x.shape[0], x.shape[0]), float("-inf")).triu(1)
+
+
+def large(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return torch.zeros(40, 50) + x, torch.ones(2000, dtype=torch.int64), torch.full((2000,), 0.5, dtype=torch.bfloat16)
+
+
+def after(target: object, *args: object, **kwargs: object) -> object:
+    """A creation that takes no tensor, as a model of one input."""
+    return lambda x: (x, target(*args, **kwargs))  # type: ignore[operator]
+
+
+@cases(
+    [
+        Case(aten.full_like.default, f32(2, 3), 2.5),
+        Case(aten.full_like.default, i64(2, 3), -1),
+        Case(aten.full_like.default, f32(2, 3), True, dtype=torch.bool),
+        Case(aten.zeros_like.default, f16(2, 3)),
+        Case(aten.zeros_like.default, b8(2, 3)),
+        Case(aten.ones_like.default, f32(2, 3), dtype=torch.int32),
+        Case(aten.ones_like.default, f32(), dtype=torch.float64),
+        Case(aten.new_full.default, f32(3), [2, 2], 7),
+        Case(aten.new_zeros.default, f32(3), [0, 2]),
+        Case(aten.new_ones.default, f32(3), [2], dtype=torch.bool),
+        Case(aten.fill.Scalar, i64(2, 3), 7),
+        Case(aten.fill.Tensor, f32(2, 3), i64()),
+        Case(aten.zero.default, f32(2, 3)),
+        Case(aten.copy.default, f32(2, 3), i64(3)),
+        Case(aten.copy.default, f32(2, 3), f32(2, 3), emits=["Identity"]),
+        Case(zeros_of_size, f32(2, 4)),
+        Case(causal, f32(4)),
+        Case(large, f32()),
+        Case(after(torch.scalar_tensor, 2.5, dtype=torch.float16), f32(2)),
+        Case(after(torch.full, (2, 3), 7), f32(2)),
+        Case(after(torch.full, (), float("nan")), f32(2)),
+    ]
+)
+def test_creation(case: Case) -> None:
+    check(case)

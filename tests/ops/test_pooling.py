@@ -1,0 +1,105 @@
+"""ATen pooling."""
+
+import torch
+
+from tests.harness import Case, cases, check, f16, f32, f64, i64, u8
+
+aten = torch.ops.aten
+
+
+@cases(
+    [
+        Case(aten.max_pool1d.default, f32(2, 3, 9), [2], emits=["MaxPool"]),
+        Case(aten.max_pool1d.default, f32(3, 9), [3], [2], [1]),
+        Case(aten.max_pool2d.default, f32(2, 3, 9, 8), [3, 2], emits=["MaxPool"]),
+        Case(aten.max_pool2d.default, f32(2, 3, 9, 8), [3, 3], [2, 2], [1, 1], emits=["MaxPool"]),
+        Case(aten.max_pool2d.default, f32(3, 9, 8), [2]),
+        Case(aten.max_pool2d.default, f32(2, 3, 9, 8), [3, 3], [2, 2], [1, 1], [2, 1], True, emits=["MaxPool"]),
+        Case(aten.max_pool2d.default, f32(2, 3, 10, 6), [2, 2], [4, 4], [1, 1], [1, 1], True),
+        Case(aten.max_pool2d.default, f64(2, 3, 6, 6), [2, 2]),
+        Case(aten.max_pool2d.default, u8(2, 3, 6, 6), [2, 2], emits=["MaxPool"]),
+        Case(aten.max_pool2d.default, i64(2, 3, 6, 6), [2, 2], emits=["Cast", "MaxPool", "Cast"]),
+        Case(aten.max_pool3d.default, f32(2, 3, 5, 6, 7), [2, 2, 3], [1, 2, 2], [1, 0, 1], [1, 1, 1], True),
+        Case(aten.max_pool1d_with_indices.default, f32(2, 3, 9), [2], emits=["MaxPool", "Mod"]),
+        Case(aten.max_pool2d_with_indices.default, f32(2, 3, 9, 8), [3, 2], [2, 2], [1, 1]),
+        Case(aten.max_pool2d_with_indices.default, f32(3, 9, 8), [3, 2], [2, 2], [1, 1], [1, 1], True),
+        Case(aten.max_pool2d_with_indices.default, f32(1, 1, 9, 8), [3, 2], emits=["MaxPool"], dynamic=False),
+        Case(aten.max_pool3d_with_indices.default, f32(2, 3, 5, 6, 7), [2, 2, 3]),
+    ]
+)
+def test_max_pool(case: Case) -> None:
+    check(case)
+
+
+@cases(
+    [
+        Case(aten.avg_pool1d.default, f32(2, 3, 9), [2], emits=["AveragePool"]),
+        Case(aten.avg_pool1d.default, f32(3, 9), [3], [2], [1]),
+        Case(aten.avg_pool2d.default, f32(2, 3, 9, 8), [3, 2], emits=["AveragePool"]),
+        Case(aten.avg_pool2d.default, f32(2, 3, 9, 8), [3, 2], [2, 2], [1, 1], emits=["AveragePool"]),
+        Case(aten.avg_pool2d.default, f32(2, 3, 9, 8), [3, 2], [2, 2], [1, 1], False, False, emits=["AveragePool"]),
+        Case(aten.avg_pool2d.default, f32(2, 3, 9, 8), [3, 2], [2, 3], [0, 0], True, emits=["AveragePool"]),
+        Case(aten.avg_pool2d.default, f32(2, 3, 9, 8), [3, 3], [2, 2], [1, 1], True, False, emits=["AveragePool"]),
+        Case(aten.avg_pool2d.default, f32(2, 3, 8, 8), [3, 3], [2, 2], [1, 1], True, True, emits=["Pad", "AveragePool"]),
+        Case(aten.avg_pool2d.default, f32(2, 3, 10, 9), [2, 2], [4, 4], [1, 1], True, True),
+        Case(aten.avg_pool2d.default, f32(3, 8, 8), [3, 3], [2, 2], [1, 1], True, True, 5),
+        Case(aten.avg_pool2d.default, f32(2, 3, 8, 8), [3, 3], [2, 2], [1, 1], False, False, 5),
+        Case(aten.avg_pool3d.default, f32(2, 3, 5, 6, 7), [2, 2, 3], [1, 2, 2], [1, 0, 1], True),
+        Case(aten.avg_pool3d.default, f32(3, 5, 6, 7), [2, 2, 3], [], [0, 0, 0], True, False, 7),
+    ]
+)
+def test_avg_pool(case: Case) -> None:
+    check(case)
+
+
+@cases(
+    [
+        Case(aten.adaptive_avg_pool1d.default, f32(2, 3, 9), [1], emits=["GlobalAveragePool"]),
+        Case(aten.adaptive_avg_pool2d.default, f32(2, 3, 9, 8), [1, 1], emits=["GlobalAveragePool"]),
+        Case(aten.adaptive_avg_pool2d.default, f32(3, 9, 8), [1, 1], emits=["ReduceMean"]),
+        Case(aten.adaptive_avg_pool2d.default, f32(2, 3, 9, 8), [3, 4], emits=["AveragePool"]),
+        Case(aten.adaptive_avg_pool2d.default, f32(2, 3, 9, 8), [4, 3]),
+        Case(aten.adaptive_avg_pool2d.default, f32(2, 3, 9, 8), [1, 3]),
+        Case(aten.adaptive_avg_pool2d.default, f32(3, 9, 8), [12, 3]),
+        Case(aten.adaptive_avg_pool2d.default, f64(2, 3, 9, 8), [2, 3]),
+        Case(aten.adaptive_avg_pool3d.default, f32(2, 3, 4, 6, 8), [2, 3, 4], emits=["AveragePool"]),
+        Case(aten.adaptive_avg_pool3d.default, f32(2, 3, 5, 6, 7), [3, 4, 2]),
+        Case(aten._adaptive_avg_pool2d.default, f32(2, 3, 9, 8), [1, 1], emits=["GlobalAveragePool"]),
+        Case(torch.nn.functional.adaptive_avg_pool2d, f32(2, 3, 9, 8), (None, 2)),
+    ]
+)
+def test_adaptive_avg_pool(case: Case) -> None:
+    check(case)
+
+
+@cases(
+    [
+        Case(aten.adaptive_max_pool1d.default, f32(2, 3, 9), [3], emits=["MaxPool", "Mod"]),
+        Case(aten.adaptive_max_pool2d.default, f32(2, 3, 9, 8), [1, 1]),
+        Case(aten.adaptive_max_pool2d.default, f32(2, 3, 9, 8), [4, 3]),
+        Case(aten.adaptive_max_pool2d.default, f32(3, 9, 8), [4, 3]),
+        Case(aten.adaptive_max_pool3d.default, f32(2, 3, 5, 6, 7), [2, 3, 4]),
+    ]
+)
+def test_adaptive_max_pool(case: Case) -> None:
+    check(case)
+
+
+@cases(
+    [
+        Case(
+            aten.max_unpool2d.default, f32(1, 2, 2, 2), i64(1, 2, 2, 2, values=(0, 3, 9, 15)), [4, 4], dynamic=False
+        ),
+        Case(
+            aten.fractional_max_pool2d.default, f32(2, 3, 9, 8), [2, 3], [4, 5], f32(2, 3, 2, low=0, high=1),
+            dynamic=False,
+        ),
+        Case(
+            aten.fractional_max_pool3d.default, f32(2, 3, 9, 8, 7), [2, 3, 2], [4, 5, 3], f32(2, 3, 3, low=0, high=1),
+            dynamic=False,
+        ),
+        Case(torch.nn.functional.lp_pool2d, f32(2, 3, 9, 8, low=0.1), 2, 3),
+    ]
+)  # fmt: skip
+def test_others(case: Case) -> None:
+    check(case)

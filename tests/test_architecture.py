@@ -1,0 +1,409 @@
+"""The rules of the house, held by reading the source: the mirror, the layers, the table, docstrings, lengths, words."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._ops import OpOverload
+
+import fx_onnx.ops  # noqa: F401  registers the translations
+from fx_onnx.decompositions import DECOMPOSITIONS
+from fx_onnx.table import MAXIMUM_OPSET, MINIMUM_OPSET, Translation, _translations
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "fx_onnx"
+DECOMPOSED = ROOT / "decompositions"
+
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 50
+
+# Each file imports only from files on its left. Those between two bars have one job together.
+LAYERS = """
+    errors dtypes symbols weights promotion metadata schemas | emitter | table | custom opsets | ops decompositions |
+    arguments capture views functionalize fold decompose translate naming passes optimize |
+    runtime verify report | saving program | journal export
+"""
+ORDER = {name: place for place, name in enumerate(LAYERS.replace("|", " ").split())}
+NO_ROOM_OF_THEIR_OWN = {"__init__"}
+
+# The user's code (a forward, a translation) may raise anything; so may what is only asked for advice.
+EXCEPT_EXCEPTION: dict[str, int] = {
+    "fx_onnx/capture.py": 1,
+    "fx_onnx/translate.py": 1,
+}
+
+# Modules of torch without a public name for what is used, and why there is no other way.
+PRIVATE_TORCH: dict[str, str] = {
+    "torch._ops.OpOverload": "the class of every ATen target; torch.ops gives instances only",
+    "torch._ops.OpOverloadPacket": "what torch.ops.aten.add is, which users give for all its overloads",
+    "torch._ops.HigherOrderOperator": "the class of cond, scan and while_loop",
+    "torch.utils._pytree": "the only pytree that torch.export's call_spec speaks",
+    "torch._subclasses.fake_tensor": "FakeTensorMode: make_fx traces under the mode of its arguments",
+    "torch._decomp.global_decomposition_table": "PyTorch's full table; the public one holds the core operators only",
+    "torch._C._dispatch_has_kernel_for_dispatch_key": "whether torch composes an operator; nothing public says",
+    "torch.fx.experimental._config": "the switch that keeps sizes 0 and 1 symbolic",
+    "torch._check": "public by documentation, in spite of its name",
+    "torch._check_is_size": "likewise",
+}
+
+
+def _sources() -> list[Path]:
+    return sorted([*PACKAGE.rglob("*.py"), *DECOMPOSED.rglob("*.py")])
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=_name(path))
+
+
+def _module(path: Path) -> str:
+    """The dotted name when installed: decompositions/x.py is fx_onnx.decompositions.x."""
+    relative = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+    relative = relative.removesuffix(".__init__")
+    return relative if relative.startswith("fx_onnx") else f"fx_onnx.{relative}"
+
+
+SOURCES = _sources()
+by_file = pytest.mark.parametrize("path", SOURCES, ids=_name)
+
+
+# ---------------------------------------------------------------- the mirror
+
+
+def _mirrored() -> Iterator[tuple[str, str]]:
+    """(source, its test) of every file that holds something; helpers are tested through what uses them."""
+    for folder, tests in (
+        ("fx_onnx", "tests"),
+        ("fx_onnx/ops", "tests/ops"),
+        ("fx_onnx/passes", "tests/passes"),
+        ("decompositions", "tests/decompositions"),
+    ):
+        for path in sorted((ROOT / folder).glob("*.py")):
+            if not path.name.startswith("_"):
+                yield f"{folder}/{path.name}", f"{tests}/test_{path.name}"
+
+
+# Of what use a test of these would be: errors are classes without a body, the registry is a dict.
+WITHOUT_A_TEST = {"fx_onnx/errors.py", "decompositions/registry.py"}
+
+
+def test_every_file_has_its_test() -> None:
+    missing = [test for source, test in _mirrored() if source not in WITHOUT_A_TEST and not (ROOT / test).exists()]
+    assert not missing, "\n".join(missing)
+
+
+@pytest.mark.parametrize("folder", ["ops", "passes", "decompositions"])
+def test_every_test_has_its_file(folder: str) -> None:
+    expected = {test for _, test in _mirrored()}
+    found = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / folder).glob("test_*.py")}
+    assert not sorted(found - expected)
+
+
+# ---------------------------------------------------------------- the layers
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """The dotted names that a file imports when it runs, wherever in it; under TYPE_CHECKING nothing runs."""
+    tree = _tree(path)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            node.body = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{_name(path)} has a relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _room(dotted: str) -> str:
+    """The layer's name that an import is of: fx_onnx.ops.x is ops."""
+    parts = dotted.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def test_every_file_is_in_the_layers() -> None:
+    rooms = {_room(_module(path)) for path in SOURCES} - {""}
+    assert rooms == set(ORDER), "the list of layers is that of the files"
+
+
+@by_file
+def test_imports_go_leftwards(path: Path) -> None:
+    own = _room(_module(path))
+    if not own:
+        return
+    for dotted in _imports(path):
+        room = _room(dotted)
+        if dotted.startswith("fx_onnx") and room != own:
+            assert room in ORDER, f"{_name(path)} imports {dotted}"
+            assert ORDER[room] < ORDER[own], f"{_name(path)} imports {dotted}, which is on its right"
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCES if "/ops/" in p.as_posix()], ids=_name)
+def test_op_families_import_helpers_only(path: Path) -> None:
+    """One family knows nothing of another; what they share is in a module that begins with an underscore."""
+    for dotted in _imports(path):
+        assert _room(dotted) != "decompositions", f"{_name(path)} imports {dotted}"
+        if dotted.startswith("fx_onnx.ops."):
+            assert dotted.split(".")[2].startswith("_"), f"{_name(path)} imports {dotted}"
+
+
+@pytest.mark.parametrize("path", sorted(DECOMPOSED.rglob("*.py")), ids=_name)
+def test_decompositions_know_nothing_of_onnx(path: Path) -> None:
+    for dotted in _imports(path):
+        if dotted.startswith("fx_onnx"):
+            assert dotted.startswith("fx_onnx.decompositions"), f"{_name(path)} imports {dotted}"
+        assert "onnx" not in dotted.removeprefix("fx_onnx"), f"{_name(path)} imports {dotted}"
+
+
+def test_the_emitter_alone_creates_nodes() -> None:
+    """Passes rewrite models; everywhere else a node comes from the emitter."""
+    found = [
+        _name(path)
+        for path in SOURCES
+        if "/passes/" not in path.as_posix() and re.search(r"\bir\.(Node|node)\(", path.read_text(encoding="utf-8"))
+    ]
+    assert found in ([], ["fx_onnx/emitter.py"])
+
+
+# ---------------------------------------------------------------- the table against the ATen schemas
+
+
+def _registered() -> list[Any]:
+    entries = [entry for entries in _translations.values() for entry in entries]
+    return [pytest.param(entry, id=f"{entry.target}-{entry.since}") for entry in entries if isinstance(entry.target, OpOverload)]
+
+
+def _siblings(translation: Translation) -> list[OpOverload]:
+    """The operators that the same function translates; its parameters may be those of all of them together."""
+    found = [e.target for entries in _translations.values() for e in entries if e.function is translation.function]
+    return [target for target in found if isinstance(target, OpOverload)]
+
+
+def _parameters(function: Any, after: int) -> list[inspect.Parameter]:
+    return list(inspect.signature(function).parameters.values())[after:]
+
+
+# ATen's numbers for what has a name in Python (c10/core/ScalarType.h, MemoryFormat.h).
+SCALAR_TYPES = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32]
+MEMORY_FORMATS = [torch.contiguous_format, torch.preserve_format, torch.channels_last]
+
+
+def _plain(default: Any) -> Any:
+    """A default in one form: schemas give lists, spread a single number over all dims, and number dtypes."""
+    if default in SCALAR_TYPES:
+        return SCALAR_TYPES.index(default)
+    if default in MEMORY_FORMATS:
+        return MEMORY_FORMATS.index(default)
+    if isinstance(default, (list, tuple)):
+        items = tuple(default)
+        return items[0] if items and all(item == items[0] for item in items) else items
+    return default
+
+
+def _mismatch(function: Any, target: OpOverload, targets: list[OpOverload], after: int) -> list[str]:
+    """Why some legal call of ``target`` does not fit ``function``, or is not spelled as the schema spells it."""
+    given = _parameters(function, after)
+    by_name = {parameter.name: parameter for parameter in given}
+    positional = [p for p in given if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    schema = target._schema.arguments
+    known = {argument.name for each in targets for argument in each._schema.arguments}
+    problems = [f"needs {p.name}, which no schema has" for p in given if p.name not in known and p.default is p.empty]
+    for place, argument in enumerate(schema):
+        parameter = by_name.get(argument.name)
+        if not argument.kwarg_only:
+            found = positional[place] if place < len(positional) else None
+            at_place = {
+                t._schema.arguments[place].name for t in targets if place < len(t._schema.arguments)
+            }  # of one function for several overloads, another's name may stand here
+            if found is None or found.name not in at_place:
+                problems.append(f"lacks {argument.name} at place {place}")
+                continue
+            parameter = found
+        if parameter is None:
+            problems.append(f"lacks the keyword {argument.name}")
+        elif argument.has_default_value():
+            if parameter.default is inspect.Parameter.empty:
+                problems.append(f"has no default for {parameter.name}")
+            elif _plain(parameter.default) != _plain(argument.default_value):
+                problems.append(f"defaults {parameter.name} to {parameter.default!r}, not {argument.default_value!r}")
+    names = {argument.name for argument in schema}
+    needed = [p.name for p in given if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    count = sum(not argument.kwarg_only for argument in schema)
+    problems += [
+        f"needs {name}, which {target} does not give"
+        for name in needed
+        if name not in names and name not in [p.name for p in positional[:count]]
+    ]
+    return problems
+
+
+@pytest.mark.parametrize("translation", _registered())
+def test_a_translation_takes_every_call_of_its_operator(translation: Translation) -> None:
+    """After the emitter come the schema's own parameters, with its names, its places and its defaults."""
+    problems = _mismatch(translation.function, translation.target, _siblings(translation), after=1)
+    assert not problems, f"{translation.function.__name__} for {translation.target._schema}: {problems}"
+
+
+@pytest.mark.parametrize("translation", [p for p in _registered() if p.values[0].when is not None])
+def test_a_predicate_takes_every_call_of_its_operator(translation: Translation) -> None:
+    """``when`` is called with the operator's arguments, so it must take whatever they are, by place or by name."""
+    parameters = _parameters(translation.when, 0)
+    named = {p.name for p in parameters}
+    any_place = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    any_name = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    places = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+    for place, argument in enumerate(translation.target._schema.arguments):
+        taken = any_name or argument.name in named if argument.kwarg_only else any_place or place < places
+        assert taken, f"the predicate of {translation.target} does not take {argument.name}"
+    needed = [p for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+    required = [a for a in translation.target._schema.arguments if not a.has_default_value()]
+    assert len(needed) <= len(required), f"the predicate of {translation.target} needs {[p.name for p in needed]}"
+
+
+@pytest.mark.parametrize(
+    "target", [pytest.param(t, id=str(t)) for t in DECOMPOSITIONS if isinstance(t, OpOverload)]
+)
+def test_a_decomposition_takes_every_call_of_its_operator(target: OpOverload) -> None:
+    function = DECOMPOSITIONS[target]
+    targets = [t for t, f in DECOMPOSITIONS.items() if f is function and isinstance(t, OpOverload)]
+    problems = _mismatch(function, target, targets, after=0)
+    assert not problems, f"{function.__name__} for {target._schema}: {problems}"
+
+
+def test_every_translation_is_of_a_native_opset() -> None:
+    since = {entry.since for entries in _translations.values() for entry in entries}
+    assert since <= set(range(MINIMUM_OPSET, MAXIMUM_OPSET + 1))
+
+
+# ---------------------------------------------------------------- docstrings and lengths
+
+
+def _public(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.ClassDef]:
+    """Public classes and functions, and the public methods of public classes; a property's setter says no more."""
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+            yield node
+            if isinstance(node, ast.ClassDef) and "Protocol" not in ast.dump(ast.Tuple(node.bases, ast.Load())):
+                for method in node.body:
+                    if isinstance(method, ast.FunctionDef) and not method.name.startswith("_"):
+                        decorators = [ast.unparse(decorator) for decorator in method.decorator_list]
+                        if not any(d.endswith(".setter") or "overload" in d or "override" in d for d in decorators):
+                            yield method
+
+
+@by_file
+def test_what_is_public_has_a_docstring(path: Path) -> None:
+    tree = _tree(path)
+    empty = not path.read_text(encoding="utf-8").strip()
+    missing = [] if ast.get_docstring(tree) or empty else ["the module"]
+    missing += [node.name for node in _public(tree) if not ast.get_docstring(node)]
+    assert not missing, f"{_name(path)}: no docstring on {', '.join(missing)}"
+
+
+def _code_lines(node: ast.FunctionDef) -> int:
+    """The lines of a function, without its docstring: to say much about it is no fault."""
+    total = (node.end_lineno or node.lineno) - node.lineno + 1
+    if ast.get_docstring(node):
+        doc = node.body[0]
+        total -= (doc.end_lineno or doc.lineno) - doc.lineno + 1
+    return total
+
+
+@by_file
+def test_nothing_is_long(path: Path) -> None:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= MAX_FILE_LINES, f"{_name(path)} has {lines} lines"
+    long = {
+        node.name: count
+        for node in ast.walk(_tree(path))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and (count := _code_lines(node)) > MAX_FUNCTION_LINES
+    }
+    assert not long, f"{_name(path)}: {long}"
+
+
+# ---------------------------------------------------------------- words
+
+
+def test_broad_excepts_are_counted() -> None:
+    found: dict[str, int] = {}
+    for path in SOURCES:
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, ast.ExceptHandler):
+                caught = "" if node.type is None else ast.unparse(node.type)
+                if node.type is None or re.search(r"\b(Base)?Exception\b", caught):
+                    found[_name(path)] = found.get(_name(path), 0) + 1
+    assert found == EXCEPT_EXCEPTION
+
+
+def _stub(node: ast.FunctionDef) -> bool:
+    body = node.body[1:] if ast.get_docstring(node) else node.body
+    return len(body) == 1 and isinstance(body[0], ast.Raise)
+
+
+@by_file
+def test_no_assert_print_or_stub(path: Path) -> None:
+    for node in ast.walk(_tree(path)):
+        assert not isinstance(node, ast.Assert), f"{_name(path)}:{node.lineno}: assert"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id != "print", f"{_name(path)}:{node.lineno}: print"
+        if isinstance(node, ast.FunctionDef):
+            assert not _stub(node), f"{_name(path)}:{node.lineno}: {node.name} only raises"
+
+
+@by_file
+def test_nothing_is_left_for_later(path: Path) -> None:
+    found = re.findall(r"\b(?:TODO|FIXME|XXX|HACK)\b", path.read_text(encoding="utf-8"))
+    assert not found
+
+
+def _dotted(node: ast.AST) -> str | None:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (base := _dotted(node.value)) is not None:
+        return f"{base}.{node.attr}"
+    return None
+
+
+def _private_torch(path: Path) -> set[str]:
+    """Names with a private part that begin at torch: torch._x.y, or imports of such. ATen's own names do not count."""
+    names = {dotted for node in ast.walk(_tree(path)) if (dotted := _dotted(node)) is not None}
+    names |= set(_imports(path))
+    private = {name for name in names if re.match(r"torch(\.\w+)*\._[a-zA-Z]", name)}
+    return {name for name in private if not name.startswith("torch.ops.")}
+
+
+@by_file
+def test_private_torch_is_used_with_a_reason(path: Path) -> None:
+    for name in _private_torch(path):
+        known = any(name == allowed or name.startswith(f"{allowed}.") or allowed.startswith(f"{name}.") for allowed in PRIVATE_TORCH)
+        assert known, f"{_name(path)} uses {name}, for which test_architecture.PRIVATE_TORCH gives no reason"
+
+
+def test_the_reasons_are_of_names_that_torch_has() -> None:
+    assert torch.utils._pytree is not None
+    used = set().union(*map(_private_torch, SOURCES))
+    unused = [name for name in PRIVATE_TORCH if not any(u == name or u.startswith(f"{name}.") or name.startswith(f"{u}.") for u in used)]
+    assert not unused, f"nothing uses {unused}"
+
+
+# ---------------------------------------------------------------- the project speaks of itself alone
+
+
+def test_the_package_map_holds_every_package() -> None:
+    import tomllib
+
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    packages = {_module(path.parent / "__init__.py") for path in SOURCES if path.name == "__init__.py"}
+    assert packages == set(config["packages"])
+    assert config["package-dir"] == {"fx_onnx.decompositions": "decompositions"}
