@@ -1,5 +1,6 @@
 """Normalizations in terms of means."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -58,6 +59,24 @@ def _native_batch_norm_legit_no_stats(
     return out, mean.squeeze(axes), (1 / torch.sqrt(var + eps)).squeeze(axes)
 
 
+@decomposes(aten.native_batch_norm.default)
+def native_batch_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As ``batch_norm``, with the saved statistics of training; the running ones are left as they are."""
+    if training or running_mean is None:
+        return _native_batch_norm_legit_no_stats(input, weight, bias, True, momentum, eps)
+    out = F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    return out, input.new_zeros((0,)), input.new_zeros((0,))
+
+
 @decomposes(aten._native_batch_norm_legit_functional.default)
 def _native_batch_norm_legit_functional(
     input: Tensor,
@@ -72,7 +91,7 @@ def _native_batch_norm_legit_functional(
     """As ``batch_norm``, with the saved statistics and the new running ones (of the unbiased variance)."""
     if not training:
         out = F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
-        empty = input.new_empty((0,))
+        empty = input.new_zeros((0,))
         return out, empty, empty, running_mean, running_var
     out, mean, var = _by_batch(input, weight, bias, eps)
     axes = [axis for axis in range(input.dim()) if axis != 1]
@@ -96,7 +115,8 @@ def group_norm(
     cudnn_enabled: bool = True,
 ) -> Tensor:
     """instance_norm with the groups as channels, then * weight + bias for each channel."""
-    groups = input.reshape(input.size(0), num_groups, -1)
+    spatial = math.prod(input.shape[2:])
+    groups = input.reshape(input.size(0), num_groups, input.size(1) // num_groups * spatial)
     return _scaled(F.instance_norm(groups, eps=eps).reshape(input.shape), weight, bias)
 
 
@@ -151,5 +171,5 @@ def native_group_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """group_norm with the mean and 1 / √(var + eps) of each group."""
     out = F.group_norm(input, group, weight, bias, eps)
-    var, mean = torch.var_mean(input.reshape(N, group, -1), -1, correction=0)
+    var, mean = torch.var_mean(input.reshape(N, group, C // group * HxW), -1, correction=0)
     return out, mean, 1 / torch.sqrt(var + eps)

@@ -13,6 +13,57 @@ aten = torch.ops.aten
 Factor = float | None
 
 
+# ---------------------------------------------------------------- by size or factor
+
+
+def _result_sizes(input: Tensor, output_size: Sequence[int] | None, factors: Sequence[float] | None) -> list[int]:
+    """The sizes given, or each floor(size * factor)."""
+    if output_size is not None:
+        return list(output_size)
+    return [torch.sym_int(size * factor) for size, factor in zip(input.shape[2:], factors or (), strict=True)]
+
+
+def _nearest_vec(target: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def upsample_vec(
+        input: Tensor, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None
+    ) -> Tensor:
+        """The upsampling to the sizes given, or by the factors."""
+        return target(input, _result_sizes(input, output_size, scale_factors), *(scale_factors or ()))
+
+    return upsample_vec
+
+
+def _smooth_vec(target: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def upsample_vec(
+        input: Tensor, output_size: Sequence[int] | None, align_corners: bool, scale_factors: Sequence[float] | None
+    ) -> Tensor:
+        """The upsampling to the sizes given, or by the factors."""
+        outs = _result_sizes(input, output_size, scale_factors)
+        return target(input, outs, align_corners, *(scale_factors or ()))
+
+    return upsample_vec
+
+
+for _target in (
+    aten.upsample_nearest1d,
+    aten.upsample_nearest2d,
+    aten.upsample_nearest3d,
+    aten._upsample_nearest_exact1d,
+    aten._upsample_nearest_exact2d,
+    aten._upsample_nearest_exact3d,
+):
+    decomposes(_target.vec)(_nearest_vec(_target.default))
+for _target in (
+    aten.upsample_linear1d,
+    aten.upsample_bilinear2d,
+    aten.upsample_trilinear3d,
+    aten.upsample_bicubic2d,
+    aten._upsample_bilinear2d_aa,
+    aten._upsample_bicubic2d_aa,
+):
+    decomposes(_target.vec)(_smooth_vec(_target.default))
+
+
 # ---------------------------------------------------------------- nearest
 
 
@@ -99,7 +150,7 @@ def _cubic(a: float) -> Callable[[Tensor], Tensor]:
 def _step(size: int, out: int, align_corners: bool, factor: Factor) -> float:
     """How far apart two neighbouring places of the result lie in the input."""
     if align_corners:
-        return (size - 1) / max(out - 1, 1)
+        return (size - 1) / torch.sym_max(out - 1, 1)
     return 1.0 / factor if factor else size / out
 
 
@@ -154,7 +205,7 @@ def _antialiased(
     for axis, (out, factor) in enumerate(zip(output_size, factors, strict=True), 2):
         size = self.shape[axis]
         step = _step(size, out, align_corners, factor)
-        stretch = max(step, 1.0)
+        stretch = torch.sym_max(step, 1.0)
         center = (torch.arange(out, dtype=work) + 0.5) * step
         rows = torch.arange(size, dtype=work).unsqueeze(1)
         begin = (center - reach * stretch + 0.5).trunc()

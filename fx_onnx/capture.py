@@ -10,7 +10,6 @@ import inspect
 import itertools
 import sysconfig
 import traceback
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -25,7 +24,7 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 
 from fx_onnx.arguments import Request, TensorInput
-from fx_onnx.errors import CaptureError, OnnxExporterWarning
+from fx_onnx.errors import CaptureError, warn
 
 _tracing: ContextVar[bool] = ContextVar("fx_onnx_tracing", default=False)
 
@@ -83,23 +82,19 @@ def capture(request: Request) -> Capture:
         program, strategy = request.model, "given"
     else:
         if request.model.training:
-            _warn(f"{type(request.model).__name__} is in training mode; call model.eval() first unless that is meant.")
+            warn(f"{type(request.model).__name__} is in training mode; call model.eval() first unless that is meant.")
         program, strategy = _capture_module(request, request.model)
     tensors = _tensors(request, program)
     symbol_names, clashes = _symbol_names(tensors)
     specialised = tuple(_specialised(tensors))
     for message in (*clashes, *map(str, specialised)):
-        _warn(message)
+        warn(message)
     return Capture(program, symbol_names, specialised, strategy)
 
 
 def is_in_onnx_export() -> bool:
     """True while fx_onnx traces a model, so that a forward can take another way then."""
     return _tracing.get()
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, OnnxExporterWarning, stacklevel=4)  # the caller of export(), which calls capture()
 
 
 # --- attempts ---------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import torch.fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import Graph, Node
+from torch.fx.experimental import _config as size_hints
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
@@ -129,7 +130,8 @@ class _Tracer:
         values = [n.meta["val"] for n in inputs]
         known_guards = len(self._guards())
         try:
-            with self.fake_mode, torch.no_grad():
+            # size-oblivious: that a size is neither 0 nor 1 is not a question that a decomposition asked
+            with size_hints.patch(backed_size_oblivious=True), self.fake_mode, torch.no_grad():
                 module = make_fx(call, tracing_mode="real", pre_dispatch=found.keeps_composites)(*values)
         except Exception as error:
             raise TranslationError(

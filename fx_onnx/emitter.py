@@ -34,8 +34,8 @@ _SIZES = "sizes"
 class Constants:
     """The constants of one model, deduplicated by dtype, shape and bytes (so 0.0 and -0.0 stay two)."""
 
-    def __init__(self, graph: ir.Graph) -> None:
-        self._graph = graph
+    def __init__(self, graph: ir.Graph, unique: Callable[[str], str]) -> None:
+        self._graph, self._unique = graph, unique
         self._known: dict[tuple[DataType, tuple[int, ...], bytes], Value] = {}
 
     def get(self, array: np.ndarray[Any, Any], dtype: DataType) -> Value:
@@ -43,7 +43,7 @@ class Constants:
         key = (dtype, array.shape, array.tobytes())
         value = self._known.get(key)
         if value is None:
-            name = f"constant_{len(self._known)}"
+            name = self._unique(f"constant_{len(self._known)}")
             tensor = ir.Tensor(array, dtype=dtype, name=name)
             value = Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(dtype), const_value=tensor)
             value.meta[_SIZES] = array.shape
@@ -72,17 +72,27 @@ class Emitter(BuilderBase):
         self.symbols = symbol_table
         self.out: tuple[Any, ...] = ()
         self.root: Emitter = self if parent is None else parent.root
-        self._constants: Constants = Constants(graph) if parent is None else parent._constants
+        self._names: set[str] = set() if parent is None else parent._names
+        self._constants: Constants = Constants(graph, self.unique) if parent is None else parent._constants
         self.functions: dict[ir.OperatorIdentifier, ir.Function] = {} if parent is None else parent.functions
         # Set by translate on the root: (emitter, body, operands) -> results of the body translated in place.
         self.translate_body: Callable[[Emitter, str, Sequence[Any]], list[Any]] | None = None
-        self.scope_name = "" if parent is None else parent.scope_name
+        self.scope_name: str = "" if parent is None else parent.scope_name
         self._scope_metadata: dict[str, str] = {} if parent is None else parent._scope_metadata
         self._scope_count: dict[str, int] = {} if parent is None else parent._scope_count
 
     def enter(self, name: str, metadata: dict[str, str], out: tuple[Any, ...]) -> None:
         """Begins an FX node: what is emitted from now on is named after it and bears its metadata."""
         self.scope_name, self._scope_metadata, self.out = name, metadata, out
+
+    def unique(self, name: str) -> str:
+        """``name``, with a number if the model has given it to another value."""
+        candidate, count = name, 0
+        while candidate in self._names:
+            count += 1
+            candidate = f"{name}_{count}"
+        self._names.add(candidate)
+        return candidate
 
     @contextmanager
     def scope(self) -> Iterator[None]:
@@ -124,7 +134,7 @@ class Emitter(BuilderBase):
     def finish(self, outputs: Sequence[Any]) -> ir.Graph:
         """The nested graph with these outputs; what it does not compute itself goes through Identity."""
         for output in outputs:
-            value = output if isinstance(output, Value) else self._input_to_value(output, None)
+            value: Value = output if isinstance(output, Value) else self._number(output, None)
             producer = value.producer()
             if producer is None or producer.graph is not self.graph or value in self.graph.outputs:
                 source, value = value, self.Identity(value)
@@ -204,8 +214,10 @@ class Emitter(BuilderBase):
         ]
 
     def _input_to_value(self, value: Any, dtype: DataType | None) -> Value | None:
-        if value is None or isinstance(value, Value):
-            return value
+        return value if value is None or isinstance(value, Value) else self._number(value, dtype)
+
+    def _number(self, value: Any, dtype: DataType | None) -> Value:
+        """A number, symbolic or not, as a value."""
         if isinstance(value, symbols.SymbolicNumber):
             scalar = self.symbols.value(self, value, rank=0)
             return scalar if dtype is None else self.cast(scalar, dtype)

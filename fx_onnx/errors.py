@@ -1,4 +1,7 @@
-"""Every error fx_onnx raises on purpose; each message is one sentence that says what to do."""
+"""Every error fx_onnx raises on purpose, and its warning; each message is one sentence that says what to do."""
+
+import inspect
+import warnings
 
 
 class OnnxExporterError(RuntimeError):
@@ -35,3 +38,12 @@ class VerificationError(OnnxExporterError):
 
 class OnnxExporterWarning(UserWarning):
     """Something was not as asked, and the export went on: a dim that came out static, a weight without a place."""
+
+
+def warn(message: str) -> None:
+    """Warns at the line of the user's code that called into fx_onnx."""
+    level, frame = 1, inspect.currentframe()
+    package = __name__.partition(".")[0]
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == package:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, OnnxExporterWarning, stacklevel=level)

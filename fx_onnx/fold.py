@@ -50,7 +50,7 @@ class _Values:
 
     def __getitem__(self, node: Node) -> Any:
         if node not in self._values:
-            args, kwargs = map_aggregate((node.args, node.kwargs), self._argument)  # type: ignore[misc]
+            args, kwargs = map_aggregate((node.args, node.kwargs), self._argument)
             with torch.no_grad():
                 self._values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
         return self._values[node]

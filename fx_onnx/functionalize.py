@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.fx
@@ -20,6 +20,7 @@ from torch.export.graph_signature import InputKind, OutputKind, OutputSpec, Tens
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
 
+from fx_onnx import metadata
 from fx_onnx.errors import MutationError
 from fx_onnx.views import scatter_back
 
@@ -230,10 +231,11 @@ class _Rewriter:
         args, kwargs = map_aggregate(node.args, self._argument), map_aggregate(dict(node.kwargs), self._argument)
         if node.target is aten.batch_norm.default:
             return self._batch_norm(node, args)
-        target = functional_variant(node.target)
+        target = functional_variant(cast(OpOverload, node.target))
         names = {a.name for a in target._schema.arguments}
-        call = self.new.call_function(target, args, {k: v for k, v in kwargs.items() if k in names})  # type: ignore[arg-type,union-attr]
-        call.meta = dict(node.meta)
+        call = self.new.call_function(target, args, {k: v for k, v in kwargs.items() if k in names})
+        call.name = node.name  # it stands for the captured call, under its name and with its text
+        call.meta = {**node.meta, metadata.SOURCE_TEXT: str(node.format_node())}
         stored = [argument.meta["val"] for argument in writes]
         if len(target._schema.returns) == 1 and str(target._schema.returns[0].type) == "Tensor":
             call.meta["val"] = _result(call, stored[0])
@@ -245,6 +247,7 @@ class _Rewriter:
         """Batch normalization in training mode writes to its running statistics, which its schema does not say."""
         call = self.new.call_function(aten._native_batch_norm_legit_functional.default, args[:8])
         statistics = [args[i].meta["val"] for i in (3, 4)]
+        call.name = node.name
         call.meta = {**node.meta, "val": (node.meta["val"], *statistics, *statistics)}
         self.env[node] = self._item(call, 0, node.meta["val"])
         return [self._item(call, 3 + i, value) for i, value in enumerate(statistics)]

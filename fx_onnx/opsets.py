@@ -1,5 +1,7 @@
 """Opset versions: which are native, which is the default, and how older ones are reached."""
 
+import logging
+
 import onnx_ir as ir
 from onnxscript import version_converter
 
@@ -39,10 +41,15 @@ def convert(model: ir.Model, version: int) -> ir.Model:
     """
     if model.graph.opset_imports[""] == version:
         return model
+    logger = logging.getLogger(version_converter.__name__)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)  # it logs pages where one sentence of ours follows
     try:
         version_converter.convert_version(model, version, fallback=True)
     except (ValueError, RuntimeError, TypeError) as error:
         raise OnnxExporterError(_refusal(version)) from error
+    finally:
+        logger.setLevel(level)
     if model.graph.opset_imports[""] != version:
         raise OnnxExporterError(_refusal(version))
     return model

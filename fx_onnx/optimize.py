@@ -16,8 +16,10 @@ from fx_onnx.passes.expands import DropExpands
 from fx_onnx.passes.gemm import FuseGemm
 from fx_onnx.passes.neutral import DropNeutral
 from fx_onnx.passes.pads import FoldPads
+from fx_onnx.passes.reciprocals import DivideByReciprocals
 from fx_onnx.passes.reshapes import MergeReshapes
 from fx_onnx.passes.rewrite import Pass, Rewrite, walk
+from fx_onnx.passes.row_products import UnfoldGemm
 from fx_onnx.passes.transposed_weights import TransposeWeights
 from fx_onnx.passes.transposes import MergeTransposes
 from fx_onnx.passes.unused import DropUnused
@@ -33,7 +35,9 @@ PASSES: tuple[Pass, ...] = (
     DropExpands(),
     FoldPads(),
     FoldBatchNorm(),
+    UnfoldGemm(),
     FuseGemm(),
+    DivideByReciprocals(),
     TransposeWeights(),
     ShareResults(),
     DropUnused(),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 import tempfile
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ import onnx_ir as ir
 import torch
 
 from fx_onnx import saving
-from fx_onnx.errors import ArgumentError, OnnxExporterWarning
+from fx_onnx.errors import ArgumentError, warn
 from fx_onnx.report import ModelSummary
 from fx_onnx.runtime import bind, new_session, run, structured
 from fx_onnx.weights import Weight, as_torch, memory_key, rebind
@@ -244,7 +243,7 @@ class ONNXProgram:
         placed = {memory_key(state_dict[name]) for name in used}  # a tied weight is one initializer for several names
         for name, tensor in state_dict.items():
             if name not in used and memory_key(tensor) not in placed:
-                warnings.warn(f"The model has no weight named {name!r}.", OnnxExporterWarning, stacklevel=2)
+                warn(f"The model has no weight named {name!r}.")
 
     def rename_axes(self, rename_mapping: Mapping[str | ir.SymbolicDim, str]) -> None:
         """Renames symbolic dims everywhere: in subgraphs, in functions, and inside expressions such as ``2*s0``.
@@ -265,7 +264,7 @@ class ONNXProgram:
         self.release()
         for name in mapping:
             if name not in found:
-                warnings.warn(f"No shape of the model has an axis named {name!r}.", OnnxExporterWarning, stacklevel=2)
+                warn(f"No shape of the model has an axis named {name!r}.")
 
 
 def _described(value: ir.Value) -> str:

@@ -192,8 +192,8 @@ class _Compute:
         return self._op.Min(*self._same_dtype(*args))
 
     def _pow(self, base: sympy.Basic, exponent: sympy.Basic) -> ir.Value:
-        if base.is_integer and exponent.is_Integer and 0 < int(exponent) <= 4:  # type: ignore[call-overload]
-            return self._fold("Mul", (base,) * int(exponent))  # type: ignore[call-overload]
+        if base.is_integer and exponent.is_Integer and 0 < int(exponent) <= 4:
+            return self._fold("Mul", (base,) * int(exponent))
         power = self._op.Pow(self._double(base), self._double(exponent))
         return self._op.Cast(power, to=_INT) if base.is_integer and exponent.is_nonnegative else power
 

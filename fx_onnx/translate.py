@@ -66,19 +66,17 @@ class Walker:
 
     Attributes:
         env: FX node → its ONNX value, a tuple of them, or a plain Python object.
-        names: the names that values of the model have, in all graphs.
         prefix: of the names in a body, where FX names may be those of the graph around it.
     """
 
-    def __init__(self, op: Emitter, table: Table, program: AtenProgram, outer: Walker | None = None) -> None:
+    def __init__(self, op: Emitter, table: Table, program: AtenProgram) -> None:
         self.op, self.table, self.program = op, table, program
         self.env: dict[Node, Any] = {}
-        self.names: set[str] = set() if outer is None else outer.names
         self.prefix = ""
 
     def walk_body(self, op: Emitter, body: str, operands: Sequence[Any]) -> list[Any]:
         """Translates the body of a higher-order operator in place: ``operands`` stand for its placeholders."""
-        walker = Walker(op, self.table, self.program, self)
+        walker = Walker(op, self.table, self.program)
         walker.prefix = f"{op.scope_name}.{body}."
         graph = self.program.bodies[body]
         for placeholder, operand in zip(graph.find_nodes(op="placeholder", sort=True), operands, strict=True):
@@ -158,7 +156,7 @@ class Walker:
             if value.producer() is not None and _scope(node) == node.name and not value.meta.get("named"):
                 value.meta["named"] = isinstance(fake, torch.Tensor) and len(results) == 1
                 name = self.prefix + node.name
-                value.name = self.unique(name if len(results) == 1 else f"{name}.{index}")
+                value.name = self.op.unique(name if len(results) == 1 else f"{name}.{index}")
 
     def _stamp_tensor(self, node: Node, value: Value, fake: torch.Tensor) -> None:
         dtype = dtypes.onnx_dtype(fake.dtype)
@@ -172,15 +170,6 @@ class Walker:
         if not all(isinstance(size, int) for size in sizes):
             self.op.symbols.define_sizes(value, sizes)
 
-    def unique(self, name: str) -> str:
-        """``name``, with a number if the model has it already."""
-        candidate, count = name, 0
-        while candidate in self.names:
-            count += 1
-            candidate = f"{name}_{count}"
-        self.names.add(candidate)
-        return candidate
-
     def _attribute(self, node: Node) -> Any:
         """A ``get_attr`` node: a tensor that a decomposition made, or the module of a higher-order operator."""
         target = str(node.target)
@@ -190,7 +179,7 @@ class Walker:
 
     def initializer(self, name: str, tensor: torch.Tensor) -> Value:
         """A weight of the root graph over the tensor's own storage."""
-        name = self.unique(name)
+        name = self.op.unique(name)
         data = weight(tensor, name)
         value = Value(name=name, shape=ir.Shape(tensor.shape), type=ir.TensorType(data.dtype), const_value=data)
         self.op.with_sizes(value, tuple(tensor.shape))
@@ -204,20 +193,18 @@ def _scope(node: Node) -> str:
 
 
 def _bind_inputs(walker: Walker, placeholders: Sequence[Node], exported: torch.export.ExportedProgram) -> None:
-    """Weights become initializers over their own storages, user inputs become graph inputs."""
+    """Weights become initializers under their state_dict names; then user inputs become graph inputs."""
     known: dict[Any, Value] = {}
     weights = {**exported.constants, **exported.state_dict}
     for placeholder, spec in zip(placeholders, exported.graph_signature.input_specs, strict=True):
         if spec.kind == InputKind.USER_INPUT:
-            if isinstance(spec.arg, ConstantArgument):
-                walker.env[placeholder] = spec.arg.value
-            else:
-                walker.env[placeholder] = _user_input(walker, placeholder, spec)
+            constant = isinstance(spec.arg, ConstantArgument)
+            walker.env[placeholder] = spec.arg.value if constant else _user_input(walker, placeholder, spec)
+            continue
+        if not placeholder.users:
             continue
         if not isinstance(spec.arg, TensorArgument) or spec.target is None:
             raise TranslationError(f"The input {placeholder.name} of kind {spec.kind.name} cannot be a tensor in ONNX.")
-        if not placeholder.users:
-            continue
         tensor = weights[spec.target]
         key = memory_key(tensor)
         if key not in known:  # tied weights are one initializer, under their first name
@@ -231,7 +218,7 @@ def _bind_inputs(walker: Walker, placeholders: Sequence[Node], exported: torch.e
 def _user_input(walker: Walker, placeholder: Node, spec: InputSpec) -> Any:
     fake = placeholder.meta["val"]
     op = walker.op
-    value = Value(name=walker.unique(placeholder.name))
+    value = Value(name=op.unique(placeholder.name))
     value.metadata_props[metadata.INPUT_KIND] = spec.kind.name
     value.metadata_props[metadata.INPUT_PERSISTENT] = str(spec.persistent)
     op.graph.inputs.append(value)
@@ -256,16 +243,17 @@ def _bind_outputs(walker: Walker, results: Any, specs: Sequence[OutputSpec]) -> 
             op.enter(name, {}, ())
             result = op.Identity(op.symbols.value(op, result, rank=0) if _is_symbol(result) else op.constant(result))
             result.shape = ir.Shape([])
-            result.name = walker.unique(name)
+            result.name = op.unique(name)
         elif result.producer() is None or result in seen:
             op.enter(name, {metadata.FX_NODE: name}, ())
             source, result = result, op.Identity(result)
             result.shape = source.shape
-            result.name = walker.unique(name)
+            result.name = op.unique(name)
         seen.add(result)
         result.metadata_props[metadata.OUTPUT_KIND] = spec.kind.name
-        if spec.target is not None:
+        if spec.target is not None:  # what the program writes to a buffer or an input, named after it
             result.metadata_props[metadata.ORIGINAL_NODE_NAME] = name
+            result.name = op.unique(f"{spec.target}_out")
         op.graph.outputs.append(result)
 
 

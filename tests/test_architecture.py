@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import keyword
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,9 +34,10 @@ LAYERS = """
 ORDER = {name: place for place, name in enumerate(LAYERS.replace("|", " ").split())}
 NO_ROOM_OF_THEIR_OWN = {"__init__"}
 
-# The user's code (a forward, a translation) may raise anything; so may what is only asked for advice.
+# Where the user's code runs, which may raise anything: a forward, a decomposition, a translation. Once a stage.
 EXCEPT_EXCEPTION: dict[str, int] = {
     "fx_onnx/capture.py": 1,
+    "fx_onnx/decompose.py": 1,
     "fx_onnx/translate.py": 1,
 }
 
@@ -181,7 +183,8 @@ def test_the_emitter_alone_creates_nodes() -> None:
 
 def _registered() -> list[Any]:
     entries = [entry for entries in _translations.values() for entry in entries]
-    return [pytest.param(entry, id=f"{entry.target}-{entry.since}") for entry in entries if isinstance(entry.target, OpOverload)]
+    overloads = [entry for entry in entries if isinstance(entry.target, OpOverload)]
+    return [pytest.param(entry, id=f"{entry.target}-{entry.since}") for entry in overloads]
 
 
 def _siblings(translation: Translation) -> list[OpOverload]:
@@ -211,15 +214,25 @@ def _plain(default: Any) -> Any:
     return default
 
 
+# What these keywords ask for shows in the fake result, or ONNX has no such thing: ``**options`` may stand for them.
+WITHOUT_EFFECT = {"dtype", "layout", "device", "pin_memory", "generator", "memory_format"}
+
+
 def _mismatch(function: Any, target: OpOverload, targets: list[OpOverload], after: int) -> list[str]:
     """Why some legal call of ``target`` does not fit ``function``, or is not spelled as the schema spells it."""
     given = _parameters(function, after)
+    variadic = {p.kind for p in given} & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    given = [p for p in given if p.kind not in variadic]
     by_name = {parameter.name: parameter for parameter in given}
     positional = [p for p in given if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     schema = target._schema.arguments
     known = {argument.name for each in targets for argument in each._schema.arguments}
     problems = [f"needs {p.name}, which no schema has" for p in given if p.name not in known and p.default is p.empty]
     for place, argument in enumerate(schema):
+        if len(variadic) == 2 and any(keyword.iskeyword(a.name) for a in schema[: place + 1]):
+            break  # Python cannot name the parameter ``from``, nor give what follows it by place
+        if argument.name not in by_name and argument.kwarg_only and argument.name in WITHOUT_EFFECT and variadic:
+            continue
         parameter = by_name.get(argument.name)
         if not argument.kwarg_only:
             found = positional[place] if place < len(positional) else None
@@ -271,9 +284,7 @@ def test_a_predicate_takes_every_call_of_its_operator(translation: Translation) 
     assert len(needed) <= len(required), f"the predicate of {translation.target} needs {[p.name for p in needed]}"
 
 
-@pytest.mark.parametrize(
-    "target", [pytest.param(t, id=str(t)) for t in DECOMPOSITIONS if isinstance(t, OpOverload)]
-)
+@pytest.mark.parametrize("target", [pytest.param(t, id=str(t)) for t in DECOMPOSITIONS if isinstance(t, OpOverload)])
 def test_a_decomposition_takes_every_call_of_its_operator(target: OpOverload) -> None:
     function = DECOMPOSITIONS[target]
     targets = [t for t, f in DECOMPOSITIONS.items() if f is function and isinstance(t, OpOverload)]
@@ -324,11 +335,8 @@ def _code_lines(node: ast.FunctionDef) -> int:
 def test_nothing_is_long(path: Path) -> None:
     lines = len(path.read_text(encoding="utf-8").splitlines())
     assert lines <= MAX_FILE_LINES, f"{_name(path)} has {lines} lines"
-    long = {
-        node.name: count
-        for node in ast.walk(_tree(path))
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and (count := _code_lines(node)) > MAX_FUNCTION_LINES
-    }
+    functions = [node for node in ast.walk(_tree(path)) if isinstance(node, ast.FunctionDef)]
+    long = {node.name: count for node in functions if (count := _code_lines(node)) > MAX_FUNCTION_LINES}
     assert not long, f"{_name(path)}: {long}"
 
 
@@ -339,7 +347,8 @@ def test_broad_excepts_are_counted() -> None:
     found: dict[str, int] = {}
     for path in SOURCES:
         for node in ast.walk(_tree(path)):
-            if isinstance(node, ast.ExceptHandler):
+            reraised = isinstance(node, ast.ExceptHandler) and ast.unparse(node.body[-1]) == "raise"
+            if isinstance(node, ast.ExceptHandler) and not reraised:
                 caught = "" if node.type is None else ast.unparse(node.type)
                 if node.type is None or re.search(r"\b(Base)?Exception\b", caught):
                     found[_name(path)] = found.get(_name(path), 0) + 1
@@ -383,17 +392,21 @@ def _private_torch(path: Path) -> set[str]:
     return {name for name in private if not name.startswith("torch.ops.")}
 
 
+def _same_chain(first: str, second: str) -> bool:
+    """Whether one dotted name is the other or begins with it."""
+    return f"{first}.".startswith(f"{second}.") or f"{second}.".startswith(f"{first}.")
+
+
 @by_file
 def test_private_torch_is_used_with_a_reason(path: Path) -> None:
     for name in _private_torch(path):
-        known = any(name == allowed or name.startswith(f"{allowed}.") or allowed.startswith(f"{name}.") for allowed in PRIVATE_TORCH)
+        known = any(_same_chain(name, allowed) for allowed in PRIVATE_TORCH)
         assert known, f"{_name(path)} uses {name}, for which test_architecture.PRIVATE_TORCH gives no reason"
 
 
-def test_the_reasons_are_of_names_that_torch_has() -> None:
-    assert torch.utils._pytree is not None
+def test_no_reason_is_left_over() -> None:
     used = set().union(*map(_private_torch, SOURCES))
-    unused = [name for name in PRIVATE_TORCH if not any(u == name or u.startswith(f"{name}.") or name.startswith(f"{u}.") for u in used)]
+    unused = [name for name in PRIVATE_TORCH if not any(_same_chain(name, each) for each in used)]
     assert not unused, f"nothing uses {unused}"
 
 

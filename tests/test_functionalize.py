@@ -31,14 +31,10 @@ class Of(nn.Module):
         return self.function(*tensors)
 
 
-def check(module: nn.Module, *inputs: Tensor, dynamic: bool = False, no_grad: bool = False) -> AtenProgram:
+def check(module: nn.Module, *inputs: Tensor, dynamic: bool = False) -> AtenProgram:
     """The functional program, after comparing its results and what it writes with eager, at one or two sizes."""
-    shapes = None
-    if dynamic:
-        shapes = {next(iter(module.forward.__code__.co_varnames[1:2])): None}
-        shapes = (tuple({0: Dim.AUTO} for _ in inputs),) if isinstance(module, Of) else tuple({0: Dim.AUTO} for _ in inputs)
-    with torch.set_grad_enabled(not no_grad):
-        exported = torch.export.export(copy.deepcopy(module), inputs, dynamic_shapes=shapes)
+    shapes = (tuple({0: Dim.AUTO} for _ in inputs),) if dynamic else None  # of *tensors, the parameter of Of
+    exported = torch.export.export(copy.deepcopy(module), inputs, dynamic_shapes=shapes)
     before = str(exported.graph)
     program = functionalize(exported)
     assert str(exported.graph) == before, "the captured graph must stay as it is"
@@ -88,11 +84,6 @@ def run(program: AtenProgram, state: dict[str, Tensor], inputs: list[Tensor]) ->
     module = torch.fx.GraphModule(exported.graph_module, program.graph)
     with torch.no_grad():
         return list(torch.fx.Interpreter(module).run(*values))
-
-
-def plain(function: Callable[..., Any]) -> Any:
-    name = function.__name__
-    return pytest.param(function, id=name)
 
 
 # ---------------------------------------------------------------- writes to values of the program's own
@@ -585,17 +576,17 @@ def zeros_then_fill_rows(x):
 
 
 OWN = [
-    relu_, relu_result_is_another_name, chain, chain_read_between, slice_copy, slice_assign, slice_of_slice, slice_add,
-    view_then_write_base, write_view_read_base, write_view_read_other_view, view_taken_before_two_writes, select_write,
-    transpose_write, permute_write, movedim_write, swapaxes_write, diagonal_write, augmented_assignments, dropout_in_place, narrow_write,
-    narrow_negative, slice_step, negative_slice, unsqueeze_write, flatten_write, unflatten_write, split_write,
-    split_sizes_write, chunk_write, unbind_write, tensor_split_write, write_then_split_read, expand_read_after_write,
-    index_put, index_put_on_view, masked_fill, bool_mask_assign, scatter, dtype_of_the_written_stays,
-    comparison_in_place, copy_broadcasts, fill_and_zero, out_argument, out_is_a_slice, view_by_shape_in_place,
-    transpose_in_place_then_write, to_that_does_not_copy, contiguous_that_does_not_copy, reshape_that_copies,
-    detach_write, view_as_real, as_strided, dropout_in_eval, inplace_activations, many_unary, addcmul_lerp,
-    swap_by_temporaries, loop, list_of_views, rotate_halves, foreach, written_twice_through_one_view, with_no_grad,
-    squeeze_write, zeros_then_fill_rows,
+    relu_, relu_result_is_another_name, chain, chain_read_between, slice_copy, slice_assign, slice_of_slice,
+    slice_add, view_then_write_base, write_view_read_base, write_view_read_other_view, view_taken_before_two_writes,
+    select_write, transpose_write, permute_write, movedim_write, swapaxes_write, diagonal_write,
+    augmented_assignments, dropout_in_place, narrow_write, narrow_negative, slice_step, negative_slice,
+    unsqueeze_write, flatten_write, unflatten_write, split_write, split_sizes_write, chunk_write, unbind_write,
+    tensor_split_write, write_then_split_read, expand_read_after_write, index_put, index_put_on_view, masked_fill,
+    bool_mask_assign, scatter, dtype_of_the_written_stays, comparison_in_place, copy_broadcasts, fill_and_zero,
+    out_argument, out_is_a_slice, view_by_shape_in_place, transpose_in_place_then_write, to_that_does_not_copy,
+    contiguous_that_does_not_copy, reshape_that_copies, detach_write, view_as_real, as_strided, dropout_in_eval,
+    inplace_activations, many_unary, addcmul_lerp, swap_by_temporaries, loop, list_of_views, rotate_halves, foreach,
+    written_twice_through_one_view, with_no_grad, squeeze_write, zeros_then_fill_rows,
 ]  # fmt: skip
 
 
@@ -607,10 +598,11 @@ def test_own_values(function: Callable[..., Any]) -> None:
 
 
 DYNAMIC = [
-    relu_, slice_copy, slice_assign, slice_add, view_then_write_base, write_view_read_base, write_view_read_other_view,
-    view_taken_before_two_writes, select_write, transpose_write, narrow_write, narrow_dynamic, negative_slice, slice_step,
-    unsqueeze_write, split_write, split_sizes_write, chunk_write, unbind_write, masked_fill, copy_broadcasts,
-    rotate_halves, detach_write, reshape_that_copies, contiguous_that_does_not_copy, written_twice_through_one_view,
+    relu_, slice_copy, slice_assign, slice_add, view_then_write_base, write_view_read_base,
+    write_view_read_other_view, view_taken_before_two_writes, select_write, transpose_write, narrow_write,
+    narrow_dynamic, negative_slice, slice_step, unsqueeze_write, split_write, split_sizes_write, chunk_write,
+    unbind_write, masked_fill, copy_broadcasts, rotate_halves, detach_write, reshape_that_copies,
+    contiguous_that_does_not_copy, written_twice_through_one_view,
 ]  # fmt: skip
 
 
@@ -737,7 +729,9 @@ def write_second_input(x: Tensor, y: Tensor) -> Tensor:
     return x + y
 
 
-@pytest.mark.parametrize("function", [write_input, write_view_of_input, return_written_input, return_view_of_written_input])
+@pytest.mark.parametrize(
+    "function", [write_input, write_view_of_input, return_written_input, return_view_of_written_input]
+)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_inputs(function: Callable[..., Any], dynamic: bool) -> None:
     program = check(Of(function), torch.randn(4, 4), dynamic=dynamic)

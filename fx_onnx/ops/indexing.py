@@ -229,7 +229,7 @@ def _updates(op: Emitter, read: Indices, values: Value, places: Value, rest: Seq
         shape = op.shape([*known, *rest])
         if op.rank(values) == rank and not read.place and _equal(op.sizes(values), [*known, *rest]):
             return values
-    if read.place and op.rank(values) > 1:
+    if read.place and op.rank(values):
         values = op.unsqueeze(values, *range(rank - op.rank(values)))
         middle = range(read.place, read.place + read.rank)
         values = op.transpose(values, [*middle, *(axis for axis in range(rank) if axis not in middle)])

@@ -33,8 +33,12 @@ def aten_matmul(op: Emitter, self: Value, other: Value) -> Value:
 def _is_gemm(
     self: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, *, beta: Scalar = 1, alpha: Scalar = 1
 ) -> bool:
-    """Gemm's factors are 32-bit floats: integers and most 64-bit factors are beyond them."""
-    if not self.dtype.is_floating_point or self.dtype != mat1.dtype:
+    """Gemm's factors are 32-bit floats: integers and most 64-bit factors are beyond them.
+
+    ONNX Runtime forgets beta where the inner size is 0.
+    """
+    inner = symbols.static(mat1.shape[1])
+    if not self.dtype.is_floating_point or self.dtype != mat1.dtype or (isinstance(inner, int) and inner == 0):
         return False
     factors = (float(alpha), float(beta))  # type: ignore[arg-type]
     return self.dtype != torch.float64 or all(float(torch.tensor(f, dtype=torch.float32)) == f for f in factors)

@@ -50,7 +50,7 @@ def _is_inference(
     eps: float,
     cudnn_enabled: bool,
 ) -> bool:
-    return not training and running_mean is not None
+    return not training and running_mean is not None and input.dim() > 1
 
 
 @translates(aten.batch_norm.default, when=_is_inference)
@@ -92,7 +92,7 @@ def aten__native_batch_norm_legit_no_training(
     return result, empty, empty
 
 
-def _has_static_channels(
+def _is_group_norm(
     input: torch.Tensor,
     num_groups: int,
     weight: torch.Tensor | None = None,
@@ -101,10 +101,11 @@ def _has_static_channels(
     cudnn_enabled: bool = True,
 ) -> bool:
     """ONNX GroupNormalization wants scale and bias, and spatial axes to say that the second one is the channel's."""
-    return input.dim() > 2 and (weight is None or weight.dtype == input.dtype)
+    full = all(not isinstance(size, int) or size > 0 for size in input.shape)
+    return full and input.dim() > 2 and (weight is None or weight.dtype == input.dtype)
 
 
-@translates(aten.group_norm.default, since=21, when=_has_static_channels)
+@translates(aten.group_norm.default, since=21, when=_is_group_norm)
 def aten_group_norm(
     op: Emitter,
     input: Value,

@@ -1,20 +1,98 @@
-"""ATen random operators → ONNX."""
+"""ATen random operators → ONNX. The seed is the runtime's: each run draws anew."""
+
+from collections.abc import Sequence
 
 import torch
-from onnx_ir import Value
+from onnx_ir import DataType, Value
 
 from fx_onnx.emitter import Emitter
+from fx_onnx.symbols import Size
 from fx_onnx.table import translates
 
 aten = torch.ops.aten
 
 
+def _draw(op: Emitter, op_type: str, sizes: Sequence[Size]) -> Value:
+    """RandomUniform or RandomNormal; of symbolic sizes, the Like form after a tensor that has them."""
+    dtype = op.out_dtype
+    admitted = dtype if dtype in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16) else DataType.FLOAT
+    if all(isinstance(size, int) for size in sizes):
+        return op.cast(op.emit(op_type, shape=list(sizes), dtype=admitted), dtype)
+    like = op.expand(op.constant(0, admitted), sizes)
+    return op.cast(op.emit(f"{op_type}Like", like, dtype=admitted), dtype)
+
+
+@translates(aten.rand.default)
+def aten_rand(
+    op: Emitter,
+    size: Sequence[Size],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> Value:
+    """Numbers of [0, 1)."""
+    return _draw(op, "RandomUniform", op.out_sizes)
+
+
+@translates(aten.randn.default)
+def aten_randn(
+    op: Emitter,
+    size: Sequence[Size],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> Value:
+    """Numbers of the normal distribution of mean 0 and variance 1."""
+    return _draw(op, "RandomNormal", op.out_sizes)
+
+
+@translates(aten.rand_like.default)
+def aten_rand_like(
+    op: Emitter,
+    self: Value,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> Value:
+    """Numbers of [0, 1) in the sizes of a tensor."""
+    return _draw(op, "RandomUniform", op.out_sizes)
+
+
+@translates(aten.randn_like.default)
+def aten_randn_like(
+    op: Emitter,
+    self: Value,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> Value:
+    """Numbers of the normal distribution in the sizes of a tensor."""
+    return _draw(op, "RandomNormal", op.out_sizes)
+
+
 @translates(aten.dropout.default)
 def aten_dropout(op: Emitter, input: Value, p: float, train: bool) -> Value:
     """In training zeros with probability p, the others scaled by 1 / (1 - p); else the input itself."""
-    if not train or p == 0:
-        return input
+    return aten_native_dropout(op, input, p, train)[0] if train and p else input
+
+
+@translates(aten.native_dropout.default)
+def aten_native_dropout(op: Emitter, input: Value, p: float, train: bool | None) -> tuple[Value, Value]:
+    """As ``dropout``, and which elements were kept."""
+    sizes = op.sizes(input)
+    if train is False or p == 0:
+        return input, op.expand(op.constant(True), sizes)
     if p == 1:  # ONNX wants a ratio below 1
-        return op.Mul(input, 0.0)
-    data = op.Dropout(input, op.constant(p), True)
-    return data[0] if isinstance(data, tuple) else data
+        return op.Mul(input, 0.0), op.expand(op.constant(False), sizes)
+    kept: tuple[Value, Value] = op.Dropout(input, op.constant(float(p)), True, outputs=2)
+    return kept

@@ -44,11 +44,13 @@ _CUBIC_ANTIALIAS = {"mode": "cubic", "cubic_coeff_a": -0.5, **_ANTIALIAS}
 def _float32_factor(size: Size, out: Size, factor: float) -> float | None:
     """A float32 next to ``factor`` with which Resize, too, makes ``out`` of ``size``: floor(size * factor).
 
-    torch multiplies in float64. None where no float32 will do. Of a symbolic size nothing is known.
+    torch multiplies in float64. None where no float32 will do; for every symbolic size only the factor itself does.
     """
     near = np.float32(factor)
-    if not isinstance(size, int) or not isinstance(out, int):
-        return float(near)
+    if not isinstance(size, int):
+        return factor if float(near) == factor and not isinstance(out, int) else None
+    if not isinstance(out, int):
+        return None
     for candidate in (near, np.nextafter(near, np.float32(np.inf)), np.nextafter(near, np.float32(0))):
         if math.floor(np.float32(size) * candidate) == out == math.floor(size * float(candidate)):
             return float(candidate)

@@ -156,15 +156,23 @@ def _index_write(
 def _is_one_index_reduction(
     self: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, reduce: str, *, include_self: bool = True
 ) -> bool:
-    return include_self and reduce in _REDUCTIONS
+    return (include_self and reduce in _REDUCTIONS) or (reduce == "mean" and self.is_floating_point())
 
 
 @translates(aten.index_reduce.default, when=_is_one_index_reduction)
 def aten_index_reduce(
     op: Emitter, self: Value, dim: int, index: Value, source: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
-    """A reduction of self[index[i]] and source[i] for dim 0."""
-    return _index_write(op, self, dim, index, source, _REDUCTIONS[reduce])
+    """A reduction of self[index[i]] and of every source[i] that goes there for dim 0; a mean is a sum and a count."""
+    if reduce != "mean":
+        return _index_write(op, self, dim, index, source, _REDUCTIONS[reduce])
+    number = op.with_sizes(op.cast(0, op.out_dtype), ())
+    base = self if include_self else op.with_sizes(_index_write(op, self, dim, index, number), op.out_sizes)
+    total = _index_write(op, base, dim, index, source, "add")
+    ones = broadcast(op, op.with_sizes(op.cast(1, op.out_dtype), ()), op.sizes(source))
+    before = broadcast(op, op.with_sizes(op.cast(int(include_self), op.out_dtype), ()), op.out_sizes)
+    counts = op.Max(_index_write(op, before, dim, index, ones, "add"), 1)
+    return op.Div(total, counts)
 
 
 @translates(aten.put.default)

@@ -39,7 +39,7 @@ def _share(graph: ir.Graph | ir.Function) -> bool:
     known: dict[Hashable, list[ir.Node]] = {}
     modified = False
     for node in graph:
-        held = bodies(node) if node.attributes else []
+        held = bodies(node)
         for body in held:
             modified |= _share(body)
         if held or node.domain not in ("", "ai.onnx.ml") or node.op_type in _RANDOM:

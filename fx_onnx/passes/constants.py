@@ -44,12 +44,11 @@ class FoldConstants(Rewrite):
             return _lift(node, editor)
         if node.op_type in ("Shape", "Size"):
             return _sizes(node, editor)
-        tensors: list[ir.TensorProtocol | None] = []
-        for value in node.inputs:
-            tensor = None if value is None else weight_of(value)
-            if tensor is None and value is not None:
-                return False
-            tensors.append(tensor)
+        if any(value is not None and not value.is_initializer() for value in node.inputs):
+            return False
+        tensors = [weight_of(value) for value in node.inputs]
+        if any(tensor is None and value is not None for value, tensor in zip(node.inputs, tensors, strict=True)):
+            return False
         known = [tensor for tensor in tensors if tensor is not None]
         if not known or any(tensor.dtype not in TYPES for tensor in known):
             return False

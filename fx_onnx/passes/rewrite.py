@@ -37,6 +37,8 @@ MAX_CONSTANT_BYTES = 64 * 1024
 # A constant that is made anew and equals one that is there, of at most this size, is that one.
 _MAX_SHARED_BYTES = 1024
 _Key = tuple[ir.DataType, tuple[int, ...], bytes]
+_CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+_NO_BODIES: tuple[ir.Graph, ...] = ()
 _GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
@@ -100,8 +102,10 @@ def _refers(node: ir.Node) -> bool:
 # ---------------------------------------------------------------- walking
 
 
-def bodies(node: ir.Node) -> list[ir.Graph]:
+def bodies(node: ir.Node) -> Sequence[ir.Graph]:
     """The graphs that a control flow node holds."""
+    if not node.domain and node.op_type not in _CONTROL_FLOW:
+        return _NO_BODIES
     found: list[ir.Graph] = []
     for attr in node.attributes.values():
         if attr.type in _GRAPHS and not attr.is_ref():
@@ -153,9 +157,10 @@ def integers(value: ir.Value | None) -> list[int] | None:
 
 def dims(value: ir.Value | None) -> tuple[int | str, ...] | None:
     """The sizes of a value, each a number or the name of a dim; None if the rank or any size has neither."""
-    if value is None or value.shape is None:
+    shape = value.shape if value is not None else None
+    if shape is None:
         return None
-    found = tuple([dim if isinstance(dim, int) else dim.value for dim in value.shape.dims])
+    found = tuple([dim if isinstance(dim, int) else dim.value for dim in shape.dims])
     return None if None in found else found  # type: ignore[return-value]
 
 
@@ -213,9 +218,9 @@ class Editor:
         array = np.asarray(array, dtype=None if isinstance(array, np.ndarray) else np.int64)
         tensor = ir.Tensor(array)
         if self.function is not None and node.graph is not None:
-            made = ir.node("Constant", [], {"value": tensor})
-            made.outputs[0].name = made.name = self.unique("constant")
-            node.graph.insert_before(node, made)
+            made = ir.node("Constant", [], {"value": tensor}, name=self.unique("constant"))
+            made.outputs[0].name = made.name
+            self.insert(made, node)
             return made.outputs[0]
         if self._constants is None:
             self._constants = dict(_small_constants(self.model.graph))
@@ -223,6 +228,12 @@ class Editor:
         if key not in self._constants:
             self._constants[key] = self.weight(tensor, "constant_folded")
         return self._constants[key]
+
+    def insert(self, new: ir.Node, node: ir.Node) -> None:
+        """Puts a new node before ``node``."""
+        if node.graph is not None:
+            node.graph.insert_before(node, new)
+        self.queue.append(new)
 
     def change(
         self,

@@ -1,0 +1,88 @@
+"""Distances in terms of differences and norms."""
+
+import torch
+from torch import Tensor
+
+from fx_onnx.decompositions.registry import decomposes
+
+aten = torch.ops.aten
+Number = bool | int | float
+_MATMUL_FROM = 25  # torch computes Euclidean distances by a matrix product from more rows than this
+
+
+def _norm(difference: Tensor, p: float) -> Tensor:
+    """The norm of order p over the last axis; 0 where that is empty."""
+    size = difference.size(-1)
+    if isinstance(size, int) and size == 0:
+        return difference.sum(-1)
+    return torch.linalg.vector_norm(difference, p, -1)
+
+
+def _by_product(x1: Tensor, x2: Tensor) -> Tensor:
+    """√(|x1|² + |x2|² - 2 x1 · x2): without a tensor of all differences, but less exact near 0."""
+    squares = (x1 * x1).sum(-1, keepdim=True) + (x2 * x2).sum(-1).unsqueeze(-2)
+    return (squares - 2 * torch.matmul(x1, x2.transpose(-2, -1))).clamp(min=0).sqrt()
+
+
+@decomposes(aten.cdist.default, aten._cdist_forward.default)
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: int | None = None) -> Tensor:
+    """The distance of each row of x1 to each row of x2; Euclidean ones between many rows by a matrix product."""
+    rows = (x1.size(-2), x2.size(-2))
+    many = any(isinstance(size, int) and size > _MATMUL_FROM for size in rows)
+    if p == 2 and (compute_mode == 1 or (many and compute_mode != 2)):
+        return _by_product(x1, x2)
+    return _norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p)
+
+
+@decomposes(aten._euclidean_dist.default)
+def _euclidean_dist(x1: Tensor, x2: Tensor) -> Tensor:
+    """Euclidean distances between all rows."""
+    return _by_product(x1, x2)
+
+
+@decomposes(aten.pdist.default, aten._pdist_forward.default)
+def pdist(self: Tensor, p: float = 2.0) -> Tensor:
+    """The distance of each row to each row after it."""
+    first, second = torch.triu_indices(self.size(0), self.size(0), 1, device=self.device).unbind(0)
+    return _norm(self.index_select(0, first) - self.index_select(0, second), p)
+
+
+@decomposes(aten.pairwise_distance.default)
+def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
+    """The norm of x1 - x2 + eps over the last axis."""
+    return torch.linalg.vector_norm(x1 - x2 + eps, p, -1, keepdim)
+
+
+@decomposes(aten.cosine_similarity.default)
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """x1 · x2 / (max(|x1|, eps) max(|x2|, eps))."""
+    dtype = torch.promote_types(x1.dtype, x2.dtype)
+    x1, x2 = x1.to(dtype), x2.to(dtype)
+    lengths = [torch.linalg.vector_norm(x, 2, dim, keepdim=True).clamp(min=eps) for x in (x1, x2)]
+    return ((x1 / lengths[0]) * (x2 / lengths[1])).sum(dim)
+
+
+@decomposes(aten.dist.default)
+def dist(self: Tensor, other: Tensor, p: Number = 2) -> Tensor:
+    """The norm of self - other."""
+    return torch.linalg.vector_norm(self - other, p)
+
+
+@decomposes(aten.linalg_vecdot.default)
+def linalg_vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+    """Σ conj(x) * y over one axis."""
+    return ((x.conj() if x.is_complex() else x) * y).sum(dim)
+
+
+@decomposes(aten.trace.default)
+def trace(self: Tensor) -> Tensor:
+    """The sum of the diagonal."""
+    return self.diagonal().sum()
+
+
+@decomposes(aten.renorm.default)
+def renorm(self: Tensor, p: Number, dim: int, maxnorm: Number) -> Tensor:
+    """Each slice along ``dim`` scaled down to a norm of at most maxnorm."""
+    others = [axis for axis in range(self.dim()) if axis != dim % self.dim()]
+    norm = torch.linalg.vector_norm(self, p, others, keepdim=True)
+    return self * torch.where(norm > maxnorm, maxnorm / (norm + 1e-7), 1.0).to(self.dtype)

@@ -1,0 +1,253 @@
+"""Losses in terms of arithmetic, gather and reductions."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fx_onnx.decompositions.registry import decomposes
+
+aten = torch.ops.aten
+Number = bool | int | float
+NONE, MEAN, SUM = 0, 1, 2
+
+
+def _reduced(loss: Tensor, reduction: int) -> Tensor:
+    """The loss of each element, their mean or their sum."""
+    return loss.mean() if reduction == MEAN else loss.sum() if reduction == SUM else loss
+
+
+@decomposes(aten.l1_loss.default)
+def l1_loss(self: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
+    """|self - target|."""
+    return _reduced((self - target).abs(), reduction)
+
+
+@decomposes(aten.mse_loss.default)
+def mse_loss(self: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
+    """(self - target)²."""
+    difference = self - target
+    return _reduced(difference * difference, reduction)
+
+
+@decomposes(aten.smooth_l1_loss.default)
+def smooth_l1_loss(self: Tensor, target: Tensor, reduction: int = MEAN, beta: float = 1.0) -> Tensor:
+    """d² / (2 beta) where d = |self - target| is below beta, d - beta / 2 elsewhere."""
+    distance = (self - target).abs()
+    if beta == 0:
+        return _reduced(distance, reduction)
+    return _reduced(torch.where(distance < beta, distance * distance * (0.5 / beta), distance - 0.5 * beta), reduction)
+
+
+@decomposes(aten.huber_loss.default)
+def huber_loss(self: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 1.0) -> Tensor:
+    """d² / 2 where d = |self - target| is below delta, delta (d - delta / 2) elsewhere."""
+    distance = (self - target).abs()
+    linear = (distance - 0.5 * delta) * delta
+    return _reduced(torch.where(distance < delta, distance * distance * 0.5, linear), reduction)
+
+
+@decomposes(aten.soft_margin_loss.default)
+def soft_margin_loss(self: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
+    """log(1 + exp(-target * self))."""
+    return _reduced(torch.log1p(torch.exp(-target * self)), reduction)
+
+
+@decomposes(aten.binary_cross_entropy.default)
+def binary_cross_entropy(
+    self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN
+) -> Tensor:
+    """-(target log self + (1 - target) log(1 - self)), the logarithms not below -100."""
+    loss = (target - 1) * torch.log1p(-self).clamp(min=-100) - target * torch.log(self).clamp(min=-100)
+    return _reduced(loss if weight is None else loss * weight, reduction)
+
+
+@decomposes(aten.binary_cross_entropy_with_logits.default)
+def binary_cross_entropy_with_logits(
+    self: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
+    reduction: int = MEAN,
+) -> Tensor:
+    """(1 - target) self - (1 + (pos_weight - 1) target) logsigmoid(self)."""
+    log_sigmoid = F.logsigmoid(self)
+    if pos_weight is not None:
+        log_sigmoid = log_sigmoid * ((pos_weight - 1) * target + 1)
+    loss = (1 - target) * self - log_sigmoid
+    return _reduced(loss if weight is None else loss * weight, reduction)
+
+
+@decomposes(aten.kl_div.default)
+def kl_div(self: Tensor, target: Tensor, reduction: int = MEAN, *, log_target: bool = False) -> Tensor:
+    """target (log target - self), 0 where target is 0; self is a log-probability."""
+    if log_target:
+        return _reduced(torch.exp(target) * (target - self), reduction)
+    return _reduced(torch.xlogy(target, target) - target * self, reduction)
+
+
+@decomposes(aten.poisson_nll_loss.default)
+def poisson_nll_loss(
+    input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int
+) -> Tensor:
+    """exp(input) - target input, or input - target log input; with Stirling's term for targets above 1."""
+    loss = torch.exp(input) - target * input if log_input else input - target * torch.log(input + eps)
+    if full:
+        stirling = target * torch.log(target) - target + 0.5 * torch.log(2 * math.pi * target)
+        loss = loss + torch.where(target <= 1, 0.0, stirling)
+    return _reduced(loss, reduction)
+
+
+@decomposes(aten.hinge_embedding_loss.default)
+def hinge_embedding_loss(self: Tensor, target: Tensor, margin: float = 1.0, reduction: int = MEAN) -> Tensor:
+    """self where target is not -1, plus max(0, margin - self) where it is not 1."""
+    hinge = torch.where(target != 1, (margin - self).clamp(min=0), 0.0)
+    return _reduced(hinge + torch.where(target != -1, self, 0.0), reduction)
+
+
+@decomposes(aten.margin_ranking_loss.default)
+def margin_ranking_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = MEAN
+) -> Tensor:
+    """max(0, -target (input1 - input2) + margin)."""
+    return _reduced((-target * (input1 - input2) + margin).clamp(min=0), reduction)
+
+
+@decomposes(aten.cosine_embedding_loss.default)
+def cosine_embedding_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: int = MEAN
+) -> Tensor:
+    """1 - cos where target is 1, max(0, cos - margin) where it is -1, 0 elsewhere."""
+    tiny, axis = 1e-12, target.dim()
+    dot = (input1 * input2).sum(axis)
+    cosine = dot / torch.sqrt(((input1 * input1).sum(axis) + tiny) * ((input2 * input2).sum(axis) + tiny))
+    apart = torch.where(target == -1, (cosine - margin).clamp(min=0), 0.0)
+    return _reduced(torch.where(target == 1, 1 - cosine, 0.0) + apart, reduction)
+
+
+@decomposes(aten.triplet_margin_loss.default)
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: int = MEAN,
+) -> Tensor:
+    """max(0, margin + distance to the positive - distance to the negative)."""
+    far = F.pairwise_distance(anchor, negative, p, eps)
+    if swap:
+        far = torch.minimum(far, F.pairwise_distance(positive, negative, p, eps))
+    return _reduced((F.pairwise_distance(anchor, positive, p, eps) - far + margin).clamp(min=0), reduction)
+
+
+@decomposes(aten.multi_margin_loss.default)
+def multi_margin_loss(
+    self: Tensor,
+    target: Tensor,
+    p: Number = 1,
+    margin: Number = 1,
+    weight: Tensor | None = None,
+    reduction: int = MEAN,
+) -> Tensor:
+    """Σ max(0, margin - self[target] + self[i])^p over the other classes i, / classes."""
+    target = target.unsqueeze(-1)
+    hinge = (margin - self.gather(-1, target.expand(*self.shape[:-1], 1)) + self).clamp(min=0)
+    loss = hinge if p == 1 else hinge * hinge
+    if weight is not None:
+        loss = loss * weight[target]
+    others = torch.arange(self.size(-1), device=self.device) != target
+    return _reduced(torch.where(others, loss, 0.0).sum(-1) / self.size(-1), reduction)
+
+
+def _multilabel_margin(self: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
+    """The loss over pairs of a target class and another, and which classes are targets (those before the first -1)."""
+    classes = torch.arange(self.size(-1), device=self.device)
+    ended = torch.cumsum((target < 0).long(), -1) > 0
+    wanted = torch.where(ended, 0, target)
+    hot = (wanted.unsqueeze(-1) == classes) & ~ended.unsqueeze(-1)
+    is_target = hot.any(-2)
+    hinge = (1 - self.gather(-1, wanted).unsqueeze(-1) + self.unsqueeze(-2)).clamp(min=0)
+    counted = ~ended.unsqueeze(-1) & ~is_target.unsqueeze(-2)
+    loss = torch.where(counted, hinge, 0.0).sum((-2, -1)) / self.size(-1)
+    return _reduced(loss, reduction), is_target.to(self.dtype)
+
+
+@decomposes(aten.multilabel_margin_loss_forward.default)
+def multilabel_margin_loss_forward(self: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
+    """Σ max(0, 1 - self[target] + self[i]) over targets and the other classes i, / classes; and what is a target."""
+    if self.dim() == 0:
+        loss, is_target = _multilabel_margin(self.unsqueeze(0), target.reshape(1), reduction)
+        return loss, is_target.reshape(target.shape)
+    return _multilabel_margin(self, target, reduction)
+
+
+@decomposes(aten.multilabel_margin_loss.default)
+def multilabel_margin_loss(self: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
+    """Σ max(0, 1 - self[target] + self[i]) over targets and the other classes i, / classes."""
+    return multilabel_margin_loss_forward(self, target, reduction)[0]
+
+
+def _likelihood(
+    self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
+) -> tuple[Tensor, Tensor]:
+    """-weight[target] * self[target], 0 where target is to be ignored; their mean is weighted. And the sum of weights."""
+    axis = 0 if self.dim() == 1 else 1
+    kept = target != ignore_index
+    index = torch.where(kept, target, 0)
+    loss = -self.gather(axis, index.unsqueeze(axis)).squeeze(axis)
+    weights = torch.ones_like(loss) if weight is None else weight[index]
+    weights = torch.where(kept, weights, 0.0)
+    total = weights.sum()
+    loss = torch.where(kept, loss * weights, 0.0)
+    if reduction == MEAN:
+        return loss.sum() / total, total
+    return _reduced(loss, reduction), total
+
+
+@decomposes(aten.nll_loss.default, aten.nll_loss_nd.default, aten.nll_loss2d.default)
+def nll_loss(
+    self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN, ignore_index: int = -100
+) -> Tensor:
+    """-weight[target] * self[target], self being log-probabilities; the mean is weighted."""
+    return _likelihood(self, target, weight, reduction, ignore_index)[0]
+
+
+@decomposes(aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
+def nll_loss_forward(
+    self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
+) -> tuple[Tensor, Tensor]:
+    """nll_loss, and the sum of the weights."""
+    return _likelihood(self, target, weight, reduction, ignore_index)
+
+
+@decomposes(aten.cross_entropy_loss.default)
+def cross_entropy_loss(
+    self: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: int = MEAN,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """nll_loss of the log-softmax, with a part of the target spread evenly; or against probabilities."""
+    axis = 0 if self.dim() == 1 else 1
+    scores = torch.log_softmax(self, axis)
+    weights = None
+    if weight is not None:
+        weights = weight.reshape(weight.shape + (1,) * (self.dim() - 1 - axis))
+    if target.shape == self.shape and target.is_floating_point():
+        if label_smoothing > 0:
+            target = target * (1 - label_smoothing) + label_smoothing / self.size(axis)
+        loss = -(scores * target if weights is None else scores * target * weights).sum(axis)
+        return loss.sum() / (self.numel() / self.size(axis)) if reduction == MEAN else _reduced(loss, reduction)
+    loss, total = _likelihood(scores, target, weight, reduction, ignore_index)
+    if label_smoothing == 0:
+        return loss
+    smooth = -(scores if weights is None else scores * weights).sum(axis)
+    smooth = torch.where(target != ignore_index, smooth, 0.0)
+    smooth = smooth.sum() / total if reduction == MEAN else _reduced(smooth, reduction)
+    return (1 - label_smoothing) * loss + (label_smoothing / self.size(axis)) * smooth

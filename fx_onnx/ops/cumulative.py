@@ -1,0 +1,156 @@
+"""ATen cumulative operators → ONNX: CumSum, and Scan for what ONNX has no operator for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from onnx_ir import DataType, Value
+
+from fx_onnx import dtypes, symbols
+from fx_onnx.emitter import Emitter
+from fx_onnx.ops._common import within
+from fx_onnx.ops.creation import filled
+from fx_onnx.symbols import Size
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+
+# The body of a scan: (emitter of the body, the states, the slice) → the new states; the first ones are the results.
+Body = Callable[[Emitter, Sequence[Value], Value], Sequence[Value]]
+
+
+def scan(op: Emitter, self: Value, dim: int, initial: Sequence[Value], body: Body, results: int = 1) -> list[Value]:
+    """What the first ``results`` states are after each slice of self along dim: one Scan, linear in the size of dim.
+
+    ``initial`` are the states before the first slice; those that are results have the sizes of a slice.
+    """
+    axis = dim % op.rank(self)
+    states = [op.graph_input("state", _dtype(state), op.sizes(state)) for state in initial]
+    part = op.graph_input("part", _dtype(self), _without(op, self, axis))
+    inner = op.nested([*states, part])
+    after = list(body(inner, states, part))
+    graph = inner.finish([*after, *(inner.Identity(state) for state in after[:results])])
+    count = len(initial)
+    outputs = op.Scan(
+        *initial, self, body=graph, num_scan_inputs=1, scan_input_axes=[axis],
+        scan_output_axes=[axis] * results, outputs=count + results,
+    )  # fmt: skip
+    for output, state in zip(outputs, [*initial, *initial[:results]], strict=True):
+        output.dtype = _dtype(state)
+    return list(outputs[count:])
+
+
+def _dtype(value: Value) -> DataType:
+    if value.dtype is None:
+        raise LookupError(f"the dtype of {value.name} is not known")
+    return value.dtype
+
+
+def _without(op: Emitter, value: Value, dim: int) -> list[Size]:
+    sizes = list(op.sizes(value))
+    del sizes[dim]
+    return sizes
+
+
+def _is_trivial(op: Emitter, self: Value) -> bool:
+    """A number, or nothing at all, is its own cumulative sum, product, maximum."""
+    return not op.rank(self) or any(symbols.same_size(size, 0) for size in op.sizes(self))
+
+
+@translates(aten.cumsum.default)
+def aten_cumsum(op: Emitter, self: Value, dim: int, *, dtype: torch.dtype | None = None) -> Value:
+    """The sum of the elements up to each, in int64 for integers."""
+    self = op.with_sizes(op.cast(self, op.out_dtype), op.sizes(self))
+    return self if _is_trivial(op, self) else within(op, "CumSum", self, axis=dim)
+
+
+@translates(aten.cumprod.default)
+def aten_cumprod(op: Emitter, self: Value, dim: int, *, dtype: torch.dtype | None = None) -> Value:
+    """The product of the elements up to each, in int64 for integers: a Scan."""
+    return _cumprod(op, self, dim)
+
+
+@translates(aten.cumprod.default, since=26)
+def aten_cumprod_26(op: Emitter, self: Value, dim: int, *, dtype: torch.dtype | None = None) -> Value:
+    """The product of the elements up to each, in int64 for integers."""
+    self = op.with_sizes(op.cast(self, op.out_dtype), op.sizes(self))
+    return self if _is_trivial(op, self) else within(op, "CumProd", self, axis=dim)
+
+
+def _cumprod(op: Emitter, self: Value, dim: int) -> Value:
+    dtype = op.out_dtype
+    self = op.with_sizes(op.cast(self, dtype), op.sizes(self))
+    if _is_trivial(op, self):
+        return self
+    start = _slice_of(op, self, dim, 1)
+    return scan(op, self, dim, [start], lambda inner, states, part: [within(inner, "Mul", states[0], part)])[0]
+
+
+def _slice_of(op: Emitter, self: Value, dim: int, number: float) -> Value:
+    """A number in the sizes of a slice of self."""
+    return op.expand(op.with_sizes(op.cast(number, _dtype(self)), ()), _without(op, self, dim))
+
+
+@translates(aten.cummax.default)
+def aten_cummax(op: Emitter, self: Value, dim: int) -> Sequence[Value]:
+    """The largest element up to each and the last place where it is; NaN, once met, stays."""
+    return _extremes(op, self, dim, "GreaterOrEqual", -1)
+
+
+@translates(aten.cummin.default)
+def aten_cummin(op: Emitter, self: Value, dim: int) -> Sequence[Value]:
+    """The smallest element up to each and the last place where it is; NaN, once met, stays."""
+    return _extremes(op, self, dim, "LessOrEqual", 1)
+
+
+def _extremes(op: Emitter, self: Value, dim: int, comparison: str, sign: int) -> Sequence[Value]:
+    """States: the best so far, its place, and the place of the slice."""
+    if _is_trivial(op, self):
+        return self, filled(op, op.out_sizes, 0, DataType.INT64)
+    dtype = _dtype(self)
+    boolean, floating = dtype == DataType.BOOL, dtypes.is_float(dtype)
+    if boolean:
+        self = op.cast(self, DataType.INT32)
+    start = _slice_of(op, self, dim, sign * float("inf") if floating else _limit(_dtype(self), sign))
+    place = op.expand(op.with_sizes(op.constant(0), ()), _without(op, self, dim))
+    number = op.with_sizes(op.constant(0), ())
+
+    def body(inner: Emitter, states: Sequence[Value], part: Value) -> Sequence[Value]:
+        better = within(inner, comparison, part, states[0])
+        if floating:
+            better = inner.Or(better, within(inner, "IsNaN", part))
+        best = inner.Where(better, part, states[0])
+        return best, inner.Where(better, states[2], states[1]), inner.Add(states[2], 1)
+
+    values, indices = scan(op, self, dim, [start, place, number], body, results=2)
+    return op.cast(values, dtype), indices
+
+
+def _limit(dtype: DataType, sign: int) -> int:
+    limits = np.iinfo(dtype.numpy())
+    return int(limits.min if sign < 0 else limits.max)
+
+
+@translates(aten.logcumsumexp.default)
+def aten_logcumsumexp(op: Emitter, self: Value, dim: int) -> Value:
+    """log Σ exp of the elements up to each: a Scan of log(exp a + exp b) = max + log(1 + exp(-|a - b|))."""
+    if _is_trivial(op, self):
+        return self
+    start = _slice_of(op, self, dim, float("-inf"))
+
+    def body(inner: Emitter, states: Sequence[Value], part: Value) -> Sequence[Value]:
+        largest = within(inner, "Max", states[0], part)
+        distance = within(inner, "Abs", within(inner, "Sub", states[0], part))
+        rest = within(inner, "Log", within(inner, "Add", within(inner, "Exp", within(inner, "Neg", distance)), _one(inner, part)))
+        # Equal infinities have no distance.
+        rest = inner.Where(within(inner, "Equal", states[0], part), inner.cast(math.log(2), _dtype(part)), rest)
+        return [within(inner, "Add", largest, rest)]
+
+    return scan(op, self, dim, [start], body)[0]
+
+
+def _one(op: Emitter, like: Value) -> Value:
+    return op.cast(1, _dtype(like))

@@ -1,0 +1,55 @@
+"""ATen losses → ONNX: the two that are operators of ONNX; all others are decomposed."""
+
+import torch
+from onnx_ir import Value
+
+from fx_onnx.emitter import Emitter
+from fx_onnx.symbols import Size
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+_REDUCTION = ("none", "mean", "sum")
+
+
+def _is_classes(
+    self: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    reduction: int = 1,
+    ignore_index: Size = -100,
+    label_smoothing: float = 0.0,
+) -> bool:
+    """ONNX wants a batch, and class numbers for a target; of an empty batch ONNX Runtime makes nothing."""
+    sizes_known = all(not isinstance(size, int) or size > 0 for size in self.shape)
+    return self.dim() > 1 and target.dtype == torch.int64 and label_smoothing == 0 and sizes_known
+
+
+@translates(aten.cross_entropy_loss.default, when=_is_classes)
+def aten_cross_entropy_loss(
+    op: Emitter,
+    self: Value,
+    target: Value,
+    weight: Value | None = None,
+    reduction: int = 1,
+    ignore_index: Size = -100,
+    label_smoothing: float = 0.0,
+) -> Value:
+    """-weight[target] * log_softmax(self)[target]; the mean is weighted."""
+    return op.SoftmaxCrossEntropyLoss(
+        self, target, weight, reduction=_REDUCTION[reduction], ignore_index=ignore_index, outputs=1
+    )
+
+
+@translates(aten.nll_loss.default, aten.nll_loss_nd.default, aten.nll_loss2d.default, when=_is_classes)
+def aten_nll_loss(
+    op: Emitter,
+    self: Value,
+    target: Value,
+    weight: Value | None = None,
+    reduction: int = 1,
+    ignore_index: Size = -100,
+) -> Value:
+    """-weight[target] * self[target], self being log-probabilities; the mean is weighted."""
+    return op.NegativeLogLikelihoodLoss(
+        self, target, weight, reduction=_REDUCTION[reduction], ignore_index=ignore_index
+    )

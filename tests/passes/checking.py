@@ -1,0 +1,80 @@
+"""How a pass is tested: ONNX text in, the pass, the same numbers from ONNX Runtime, the operators as expected."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import torch
+from onnx import numpy_helper
+
+from fx_onnx import metadata
+from fx_onnx.weights import Weight, weight
+from tests.compare import assert_close
+
+
+def model(text: str, weights: Mapping[str, torch.Tensor] | None = None, opset: int = 20) -> ir.Model:
+    """The model of a graph in ONNX's text format, its shapes inferred, each node with metadata that bears its name.
+
+    `weights` become parameters by reference, as the exporter makes them; what the text initializes is a constant.
+    """
+    proto = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : {opset}, "local" : 1]>\n{text}')
+    given = dict(weights or {})
+    proto.graph.initializer.extend(numpy_helper.from_array(_array(tensor), name) for name, tensor in given.items())
+    proto = onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    result = ir.serde.deserialize_model(proto)
+    for value in result.graph.initializers.values():
+        if value.name in given:
+            value.const_value = weight(given[value.name], value.name)
+            value.metadata_props[metadata.INPUT_KIND] = "PARAMETER"
+        else:
+            value.const_value = ir.Tensor(np.array(value.const_value.numpy()), name=value.name)
+    for node in ir.traversal.RecursiveGraphIterator(result.graph):
+        node.metadata_props[metadata.FX_NODE] = f"%{node.outputs[0].name}"
+    return result
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    return Weight(tensor).numpy()
+
+
+def check(
+    before: ir.Model,
+    change: Callable[[ir.Model], Any],
+    inputs: Sequence[torch.Tensor],
+    operators: Sequence[str],
+    tolerance: float | None = None,
+) -> ir.Model:
+    """Runs the model, changes it, runs it again; the results must agree and the nodes be of these operators."""
+    want = run(before, inputs)
+    names = [value.name for value in (*before.graph.inputs, *before.graph.outputs)]
+    change(before)
+    onnx.checker.check_model(ir.serde.serialize_model(before), full_check=True)
+    nodes = list(ir.traversal.RecursiveGraphIterator(before.graph))
+    assert Counter(node.op_type for node in nodes) == Counter(operators), [node.op_type for node in nodes]
+    assert all(node.metadata_props.get(metadata.FX_NODE) for node in nodes), "a node lost its metadata"
+    assert [value.name for value in (*before.graph.inputs, *before.graph.outputs)] == names
+    assert_close(run(before, inputs), want, tolerance)
+    return before
+
+
+def run(program: ir.Model, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """The results of ONNX Runtime, with its own optimizations off."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    proto = ir.serde.serialize_model(program)
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    feed = {value.name: _array(tensor) for value, tensor in zip(program.graph.inputs, inputs, strict=True)}
+    return tuple(torch.from_numpy(np.asarray(result)) for result in session.run(None, feed))
+
+
+def origins(program: ir.Model, output: str) -> set[str]:
+    """The FX nodes that the node of a value stands for, by its metadata."""
+    for node in ir.traversal.RecursiveGraphIterator(program.graph):
+        if output in [value.name for value in node.outputs]:
+            return set(node.metadata_props[metadata.FX_NODE].split("\n"))
+    raise LookupError(output)

@@ -1,0 +1,51 @@
+"""Transposes of weights."""
+
+import torch
+
+from fx_onnx.passes.transposed_weights import TransposeWeights
+from fx_onnx.passes.unused import DropUnused
+from fx_onnx.weights import LazyWeight
+from tests.passes.checking import check, model
+
+
+def test_view_of_the_weight() -> None:
+    """The new initializer shares the memory of the old one, which goes."""
+    weight = torch.randn(5, 3)
+    program = model("g (float[N,3] x) => (float[N,5] y) { t = Transpose<perm=[1,0]>(fc.weight)\n y = MatMul(x, t) }",
+                    {"fc.weight": weight})  # fmt: skip
+    check(program, TransposeWeights(), [torch.randn(2, 3)], ["MatMul"])
+    DropUnused()(program)
+    assert list(program.graph.initializers) == ["fc.weight_transposed"]
+    tensor = program.graph.initializers["fc.weight_transposed"].const_value
+    assert isinstance(tensor, LazyWeight)
+    assert tensor._compute().raw.data_ptr() == weight.data_ptr()
+
+
+def test_twins_are_one() -> None:
+    """Two Transposes of the same order, one of them in a branch, share the new weight."""
+    text = """g (float[N,3] x, bool c) => (float[N,5] y) {
+      t = Transpose(w)
+      y = If(c)<
+        then_branch = a () => (float[N,5] u) { s = Transpose<perm=[1,0]>(w)\n u = MatMul(x, s) },
+        else_branch = b () => (float[N,5] v) { v = MatMul(x, t) }>
+    }"""
+    program = model(text, {"w": torch.randn(5, 3)})
+    for side in (True, False):
+        check(program, TransposeWeights(), [torch.randn(2, 3), torch.tensor(side)], ["If", "MatMul", "MatMul"])
+    assert [name for name in program.graph.initializers if name != "w"] == ["w_transposed"]
+
+
+def test_tied_weight_stays() -> None:
+    """An embedding that is also the last layer is stored once, so its Transpose stays."""
+    text = """g (int64[N] ids) => (float[N,5] y) {
+      e = Gather(w, ids)\n t = Transpose<perm=[1,0]>(w)\n y = MatMul(e, t)
+    }"""
+    program = model(text, {"w": torch.randn(5, 3)})
+    check(program, TransposeWeights(), [torch.tensor([0, 4])], ["Gather", "Transpose", "MatMul"])
+
+
+def test_result_of_the_graph_stays() -> None:
+    """A Transpose that the graph returns stays."""
+    program = model("g (float[N] x) => (float[N] y, float[3,5] t) { y = Relu(x)\n t = Transpose<perm=[1,0]>(w) }",
+                    {"w": torch.randn(5, 3)})  # fmt: skip
+    check(program, TransposeWeights(), [torch.randn(2)], ["Relu", "Transpose"])
