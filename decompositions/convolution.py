@@ -17,28 +17,6 @@ def conv_tbc(self: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor
     return result.permute(2, 0, 1)
 
 
-@decomposes(aten._convolution.default, aten._convolution.deprecated)
-def _convolution(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    benchmark: bool,
-    deterministic: bool,
-    cudnn_enabled: bool,
-    allow_tf32: bool = True,
-) -> Tensor:
-    """convolution; the flags choose an algorithm, not a result."""
-    return torch.convolution(
-        input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
-    )
-
-
 @decomposes(aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding)
 def conv_padding(
     input: Tensor,

@@ -154,11 +154,12 @@ def multi_margin_loss(
     reduction: int = MEAN,
 ) -> Tensor:
     """Σ max(0, margin - self[target] + self[i])^p over the other classes i, / classes."""
-    target = target.unsqueeze(-1)
-    hinge = (margin - self.gather(-1, target.expand(*self.shape[:-1], 1)) + self).clamp(min=0)
+    self = self.reshape(1) if self.dim() == 0 else self
+    target = target.reshape((*self.shape[:-1], 1))
+    hinge = (margin - self.gather(-1, target) + self).clamp(min=0)
     loss = hinge if p == 1 else hinge * hinge
     if weight is not None:
-        loss = loss * weight[target]
+        loss = loss * weight.gather(0, target.flatten()).reshape(target.shape)
     others = torch.arange(self.size(-1), device=self.device) != target
     return _reduced(torch.where(others, loss, 0.0).sum(-1) / self.size(-1), reduction)
 
@@ -199,7 +200,7 @@ def _likelihood(
     kept = target != ignore_index
     index = torch.where(kept, target, 0)
     loss = -self.gather(axis, index.unsqueeze(axis)).squeeze(axis)
-    weights = torch.ones_like(loss) if weight is None else weight[index]
+    weights = torch.ones_like(loss) if weight is None else weight.gather(0, index.flatten()).reshape(index.shape)
     weights = torch.where(kept, weights, 0.0)
     total = weights.sum()
     loss = torch.where(kept, loss * weights, 0.0)

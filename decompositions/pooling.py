@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from fx_onnx.decompositions._lines import product_along
 from fx_onnx.decompositions.registry import decomposes
 
 aten = torch.ops.aten
@@ -50,11 +51,7 @@ def _weighted_mean(self: Tensor, axis: int, size: int, out: int) -> Tensor:
     place = torch.arange(size, device=self.device).unsqueeze(1)
     inside = (place >= begin) & (place < end)
     weights = inside.to(self.dtype) / (end - begin).to(self.dtype)
-    if axis == -1:
-        return torch.matmul(self, weights)
-    if axis == -2:
-        return torch.matmul(weights.transpose(0, 1), self)
-    return torch.matmul(self.movedim(axis, -1), weights).movedim(-1, axis)
+    return product_along(self, axis, weights)
 
 
 # ---------------------------------------------------------------- maxima over gathered windows

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from fx_onnx.decompositions._lines import product_along
 from fx_onnx.decompositions.registry import decomposes
 
 aten = torch.ops.aten
@@ -154,13 +155,6 @@ def _step(size: int, out: int, align_corners: bool, factor: Factor) -> float:
     return 1.0 / factor if factor else size / out
 
 
-def _product(self: Tensor, axis: int, weights: Tensor) -> Tensor:
-    """The sum over the axis with weights (in, out)."""
-    if axis == self.dim() - 1:
-        return torch.matmul(self, weights)
-    return torch.matmul(self.movedim(axis, -1), weights).movedim(-1, axis)
-
-
 def _interpolate(
     self: Tensor,
     output_size: Sequence[int],
@@ -186,7 +180,7 @@ def _interpolate(
         for tap in range(2 * reach):
             at = first + tap
             weights = weights + torch.where(rows == at.clamp(0, size - 1), kernel(source - at), 0.0)
-        self = _product(self, axis, weights)
+        self = product_along(self, axis - self.dim(), weights)
     return self.to(dtype)
 
 
@@ -212,7 +206,7 @@ def _antialiased(
         end = (center + reach * stretch + 0.5).trunc()
         weights = kernel((rows - center + 0.5) / stretch)
         weights = torch.where((rows >= begin) & (rows < end), weights, 0.0)
-        self = _product(self, axis, weights / weights.sum(0, keepdim=True))
+        self = product_along(self, axis - self.dim(), weights / weights.sum(0, keepdim=True))
     return self.to(dtype)
 
 

@@ -1,7 +1,7 @@
 """ONNX operator schemas in the form the emitter asks them in: plain tuples, looked up once per operator and opset."""
 
 import functools
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import onnx
 from onnx_ir import AttributeType, DataType
@@ -71,7 +71,7 @@ def operator_schema(name: str, opset: int, domain: str = "") -> OperatorSchema |
         name=name,
         inputs=tuple(map(_parameter, schema.inputs)),
         outputs=tuple(map(_parameter, schema.outputs)),
-        attributes={a.name: AttributeType(int(a.type))  # type: ignore[call-overload] for a in schema.attributes.values()},
+        attributes={a.name: AttributeType(cast(int, a.type)) for a in schema.attributes.values()},
         required_attributes=frozenset(a.name for a in schema.attributes.values() if a.required),
         types=constraints,
     )

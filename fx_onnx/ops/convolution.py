@@ -148,3 +148,26 @@ def aten_convolution(
     if transposed:
         return aten_conv_transpose(op, input, weight, bias, stride, padding, output_padding, groups, dilation)
     return aten_conv(op, input, weight, bias, stride, padding, dilation, groups)
+
+
+@translates(aten._convolution.default, aten._convolution.deprecated)
+def aten__convolution(
+    op: Emitter,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    benchmark: bool,
+    deterministic: bool,
+    cudnn_enabled: bool,
+    allow_tf32: bool = True,
+) -> Value:
+    """aten_convolution; the flags choose an algorithm, not a result."""
+    return aten_convolution(
+        op, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
+    )

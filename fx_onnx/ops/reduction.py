@@ -15,10 +15,13 @@ Dims = int | Sequence[int] | None
 
 
 def reduce(op: Emitter, op_type: str, self: Value, dim: Dims = None, keepdim: bool = False) -> Value:
-    """One Reduce node over ``dim`` (None or none: all), in a dtype that the operator admits; a 0-d tensor is its own."""
-    axes = None if dim is None else [dim] if isinstance(dim, int) else list(dim)
-    if not axes or op.rank(self) == 0:
-        axes = None
+    """One Reduce node over ``dim`` (None or none: all), in a dtype that the operator admits.
+
+    The axes are counted from the front: of negative ones ONNX Runtime makes the wrong shape where a tensor is empty.
+    """
+    rank = op.rank(self)
+    dims = () if dim is None else (dim,) if isinstance(dim, int) else dim
+    axes = sorted(axis % rank for axis in dims) if dims and rank else None
     result: Value = op.emit(op_type, admitted(op, op_type, self), axes, keepdims=1 if keepdim else 0)
     return op.cast(result, self.dtype or result.dtype)
 

@@ -18,7 +18,7 @@ def moments(channels: int, dtype: torch.dtype = torch.float32) -> dict[str, torc
 
 
 CONV = """g (float[N,4,8,8] x) => (float[N,K,H,W] y) {
-  c = Conv<pads=[1,1,1,1], group=2>(x, layer.weight%s)
+  c = Conv<pads=[1,1,1,1], group=2>(x, layer_weight%s)
   y = BatchNormalization<epsilon=0.01>(c, scale, shift, mean, var)
 }"""
 
@@ -26,17 +26,17 @@ CONV = """g (float[N,4,8,8] x) => (float[N,K,H,W] y) {
 @pytest.mark.parametrize("bias", [False, True])
 def test_conv(bias: bool) -> None:
     """One Conv is left, its weight computed from the old one, its result under the norm's name."""
-    weights = {"layer.weight": torch.randn(6, 2, 3, 3), **moments(6)}
+    weights = {"layer_weight": torch.randn(6, 2, 3, 3), **moments(6)}
     if bias:
-        weights["layer.bias"] = torch.randn(6)
-    program = model(CONV % (", layer.bias" if bias else ""), weights)
+        weights["layer_bias"] = torch.randn(6)
+    program = model(CONV % (", layer_bias" if bias else ""), weights)
     check(program, FoldBatchNorm(), [torch.randn(2, 4, 8, 8)], ["Conv"])
     assert origins(program, "y") == {"%c", "%y"}
     folded = program.graph[0].inputs[1]
-    assert folded is not None and folded.name == "layer.weight_folded"
+    assert folded is not None and folded.name == "layer_weight_folded"
     assert isinstance(folded.const_value, LazyWeight)
     assert metadata.INPUT_KIND not in folded.metadata_props
-    assert program.graph[0].inputs[2].name == ("layer.bias_folded" if bias else "layer.weight_bias_folded")
+    assert program.graph[0].inputs[2].name == ("layer_bias_folded" if bias else "layer_weight_bias_folded")
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -64,11 +64,11 @@ def test_gemm(transposed: int) -> None:
 def test_half_precision() -> None:
     """float16 is folded in float32 and rounded once."""
     text = CONV.replace("float[", "float16[") % ""
-    weights = {"layer.weight": torch.randn(6, 2, 3, 3).half(), **moments(6, torch.float16)}
+    weights = {"layer_weight": torch.randn(6, 2, 3, 3).half(), **moments(6, torch.float16)}
     program = model(text, weights)
     FoldBatchNorm()(program)
     assert [node.op_type for node in program.graph] == ["Conv"]
-    want = weights["layer.weight"].double() * (
+    want = weights["layer_weight"].double() * (
         weights["scale"].double() / (weights["var"].double() + 0.01).sqrt()
     ).reshape(-1, 1, 1, 1)
     got = torch.from_numpy(program.graph[0].inputs[1].const_value.numpy()).double()

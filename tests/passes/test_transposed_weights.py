@@ -11,12 +11,12 @@ from tests.passes.checking import check, model
 def test_view_of_the_weight() -> None:
     """The new initializer shares the memory of the old one, which goes."""
     weight = torch.randn(5, 3)
-    program = model("g (float[N,3] x) => (float[N,5] y) { t = Transpose<perm=[1,0]>(fc.weight)\n y = MatMul(x, t) }",
-                    {"fc.weight": weight})  # fmt: skip
+    program = model("g (float[N,3] x) => (float[N,5] y) { t = Transpose<perm=[1,0]>(fc_weight)\n y = MatMul(x, t) }",
+                    {"fc_weight": weight})  # fmt: skip
     check(program, TransposeWeights(), [torch.randn(2, 3)], ["MatMul"])
     DropUnused()(program)
-    assert list(program.graph.initializers) == ["fc.weight_transposed"]
-    tensor = program.graph.initializers["fc.weight_transposed"].const_value
+    assert list(program.graph.initializers) == ["fc_weight_transposed"]
+    tensor = program.graph.initializers["fc_weight_transposed"].const_value
     assert isinstance(tensor, LazyWeight)
     assert tensor._compute().raw.data_ptr() == weight.data_ptr()
 

@@ -1,0 +1,119 @@
+"""Linear equations: substitution in triangles, one step for each row, and what is built on it."""
+
+import torch
+from torch import Tensor
+
+from fx_onnx.decompositions.factorization import LU, known_size, lu, permutation_of
+from fx_onnx.decompositions.registry import decomposes
+
+aten = torch.ops.aten
+
+
+def substitute(A: Tensor, B: Tensor, upper: bool, unit: bool = False) -> Tensor:
+    """X with A @ X = B, A being triangular."""
+    n = known_size(A.size(-1))
+    batch = torch.broadcast_shapes(A.shape[:-2], B.shape[:-2])
+    B = B.expand((*batch, *B.shape[-2:]))
+    solved: list[Tensor] = []
+    for i in reversed(range(n)) if upper else range(n):
+        row = B[..., i : i + 1, :]
+        if solved:
+            factors = A[..., i : i + 1, i + 1 :] if upper else A[..., i : i + 1, :i]
+            row = row - torch.matmul(factors, torch.cat(solved, -2))
+        row = row if unit else row / A[..., i : i + 1, i : i + 1]
+        solved = [row, *solved] if upper else [*solved, row]
+    return torch.cat(solved, -2) if solved else B
+
+
+@decomposes(aten.linalg_solve_triangular.default)
+def linalg_solve_triangular(
+    self: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor:
+    """X with A @ X = B, or X @ A = B, A being triangular."""
+    if left:
+        return substitute(self, B, upper, unitriangular)
+    return substitute(self.mT, B.mT, not upper, unitriangular).mT
+
+
+@decomposes(aten.triangular_solve.default)
+def triangular_solve(
+    self: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> tuple[Tensor, Tensor]:
+    """X with A @ X = self, A being triangular; and A."""
+    matrix = A.mT if transpose else A
+    X = substitute(matrix, self, upper != transpose, unitriangular)
+    return X, A.expand((*X.shape[:-2], *A.shape[-2:])).clone()
+
+
+def _solve_lu(factors: LU, B: Tensor) -> Tensor:
+    """X with A @ X = B out of A's factorization."""
+    batch = torch.broadcast_shapes(factors.packed.shape[:-2], B.shape[:-2])
+    B = B.expand((*batch, *B.shape[-2:]))
+    index = factors.permutation.expand((*batch, factors.permutation.size(-1))).unsqueeze(-1)
+    lower = substitute(factors.packed, B.gather(-2, index.expand(B.shape)), upper=False, unit=True)
+    return substitute(factors.packed, lower, upper=True)
+
+
+@decomposes(aten.linalg_inv_ex.default)
+def linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
+    """The inverse, by LU factorization, and LAPACK's info; a singular matrix gives infinities and NaN."""
+    factors = lu(A)
+    eye = torch.eye(known_size(A.size(-1)), dtype=A.dtype, device=A.device).expand(A.shape)
+    return _solve_lu(factors, eye), factors.info
+
+
+@decomposes(aten.linalg_inv.default, aten.inverse.default)
+def linalg_inv(A: Tensor) -> Tensor:
+    """The inverse, by LU factorization; a singular matrix gives infinities and NaN, where torch raises."""
+    return linalg_inv_ex(A)[0]
+
+
+def _is_vector(A: Tensor, B: Tensor) -> bool:
+    """torch's rule of what right-hand side is a (batch of) vectors."""
+    return B.dim() == 1 or (B.dim() == A.dim() - 1 and tuple(B.shape) == tuple(A.shape[:-1]))
+
+
+@decomposes(aten._linalg_solve_ex.default)
+def _linalg_solve_ex(
+    A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """X with A @ X = B, or X @ A = B, by LU factorization; L and U in one matrix; pivots and info."""
+    vector = _is_vector(A, B)
+    B = B.unsqueeze(-1) if vector else B
+    factors = lu(A)
+    if left:
+        X = _solve_lu(factors, B)
+    else:
+        X = _solve_lu(lu(A.mT), B.mT).mT
+    return (X.squeeze(-1) if vector else X), factors.packed, factors.pivots, factors.info
+
+
+@decomposes(aten.linalg_lu_solve.default)
+def linalg_lu_solve(
+    LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
+) -> Tensor:
+    """X with A @ X = B, or X @ A = B, A or its adjoint being factorized."""
+    if not left:
+        return linalg_lu_solve(LU, pivots, B.mH, adjoint=not adjoint).mH
+    batch = torch.broadcast_shapes(LU.shape[:-2], B.shape[:-2])
+    B = B.expand((*batch, *B.shape[-2:]))
+    permutation = permutation_of(pivots, known_size(LU.size(-1))).expand((*batch, LU.size(-1)))
+    if adjoint:
+        X = substitute(LU.mH, substitute(LU.mH, B, upper=False), upper=True, unit=True)
+        return X.gather(-2, permutation.argsort(-1).unsqueeze(-1).expand(X.shape))
+    rows = B.gather(-2, permutation.unsqueeze(-1).expand(B.shape))
+    return substitute(LU, substitute(LU, rows, upper=False, unit=True), upper=True)
+
+
+@decomposes(aten.cholesky_solve.default)
+def cholesky_solve(self: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
+    """X with A @ X = self out of A's Cholesky factor."""
+    lower = input2.mH if upper else input2
+    return substitute(lower.mH, substitute(lower, self, upper=False), upper=True)
+
+
+@decomposes(aten.cholesky_inverse.default)
+def cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
+    """The inverse of A out of its Cholesky factor."""
+    eye = torch.eye(known_size(self.size(-1)), dtype=self.dtype, device=self.device)
+    return cholesky_solve(eye, self, upper)

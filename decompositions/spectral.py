@@ -1,0 +1,165 @@
+"""Eigenvalues, singular values and what is built on them, by Jacobi's rotations in float64.
+
+A sweep is n - 1 rounds of n / 2 rotations at once, each round some thirty operators; some seven sweeps converge
+quadratically to float64's rounding. So the graph grows with n, which must be known and at most ``LARGEST``.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from fx_onnx.decompositions.factorization import householder, known_size, reflect
+from fx_onnx.decompositions.registry import decomposes
+
+aten = torch.ops.aten
+LARGEST = 32
+
+
+def _rotate(A: Tensor, V: Tensor, h: int) -> tuple[Tensor, Tensor]:
+    """Rotations that make A[i, i + h] zero, on both sides of A and on the columns of V."""
+    diagonal = A.diagonal(dim1=-2, dim2=-1)
+    off = A[..., :h, h:].diagonal(dim1=-2, dim2=-1)
+    none = off == 0
+    ratio = (diagonal[..., h:] - diagonal[..., :h]) / (2 * torch.where(none, 1.0, off))
+    tangent = torch.where(ratio >= 0, 1.0, -1.0) / (ratio.abs() + torch.sqrt(1 + ratio * ratio))
+    tangent = torch.where(none, 0.0, tangent)
+    cosine = 1 / torch.sqrt(1 + tangent * tangent)
+    sine = tangent * cosine
+
+    def columns(M: Tensor) -> Tensor:
+        left, right, c, s = M[..., :h], M[..., h:], cosine.unsqueeze(-2), sine.unsqueeze(-2)
+        return torch.cat([left * c - right * s, left * s + right * c], -1)
+
+    return columns(columns(A).mT).mT, columns(V)
+
+
+def jacobi(A: Tensor) -> tuple[Tensor, Tensor]:
+    """Ascending eigenvalues and eigenvectors of a symmetric matrix; an odd size gets a last eigenvalue above all."""
+    n = known_size(A.size(-1))
+    if n > LARGEST:
+        raise NotImplementedError(f"eigenvalues of a matrix of size {n}: more than {LARGEST} would be a huge graph")
+    size = n + n % 2
+    if size > n:
+        above = 1 + torch.sqrt((A * A).sum((-2, -1), keepdim=True))
+        A = torch.nn.functional.pad(A, (0, 1, 0, 1))
+        A = A + torch.nn.functional.pad(above, (n, 0, n, 0))
+    V = torch.eye(size, dtype=A.dtype, device=A.device).expand(A.shape)
+    h = size // 2
+    # Tournament: the first stays, the others go round: down the left half, up the right one.
+    order = [0, *((h, *range(1, h - 1)) if h > 1 else ()), *range(h + 1, size), *((h - 1,) if h > 1 else (1,))]
+    index = torch.tensor(order[:size], device=A.device)
+    for _ in range((size - 1) * (6 + math.ceil(math.log2(size)) // 2) if n > 1 else 0):
+        A, V = _rotate(A, V, h)
+        if size > 2:
+            A, V = A.index_select(-1, index).index_select(-2, index), V.index_select(-1, index)
+    values, places = A.diagonal(dim1=-2, dim2=-1).sort(-1)
+    V = V.gather(-1, places.unsqueeze(-2).expand(V.shape))
+    return values[..., :n], V[..., :n, :n]
+
+
+@decomposes(aten._linalg_eigh.default)
+def _linalg_eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
+    """Ascending eigenvalues and eigenvectors of the symmetric matrix of which A holds a triangle."""
+    if A.is_complex():
+        raise NotImplementedError("the eigenvalues of complex matrices are not there")
+    half = A.double().tril() if UPLO.upper() == "L" else A.double().triu().mT
+    values, vectors = jacobi(half + half.tril(-1).mT)
+    vectors = vectors.to(A.dtype) if compute_v else A.new_zeros((0,))
+    return values.to(A.dtype), vectors
+
+
+def svd(A: Tensor, full: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """U, S and Vᴴ in float64: V diagonalizes Aᵀ @ A, and A @ V = Q @ R with a diagonal R."""
+    m, n = known_size(A.size(-2)), known_size(A.size(-1))
+    if m < n:
+        U, S, Vh = svd(A.mT, full)
+        return Vh.mT, S, U.mT
+    A = A.double()
+    V = jacobi(torch.matmul(A.mT, A))[1].flip(-1)
+    found = householder(torch.matmul(A, V))
+    diagonal = found.R.diagonal(dim1=-2, dim2=-1)
+    U = reflect(found.vectors, found.taus, m if full else n, A)
+    signs = torch.where(diagonal < 0, -1.0, 1.0).to(A.dtype)
+    U = torch.cat([U[..., :n] * signs.unsqueeze(-2), U[..., n:]], -1)
+    return U, diagonal.abs(), V.mT
+
+
+@decomposes(aten._linalg_svd.default)
+def _linalg_svd(
+    A: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """U, S and Vᴴ with A = U @ diag(S) @ Vᴴ, S descending."""
+    if A.is_complex():
+        raise NotImplementedError("the singular values of complex matrices are not there")
+    U, S, Vh = svd(A, full_matrices and compute_uv)
+    if not compute_uv:
+        return A.new_zeros((0,)), S.to(A.dtype), A.new_zeros((0,))
+    return U.to(A.dtype), S.to(A.dtype), Vh.to(A.dtype)
+
+
+def _pseudo_inverse(A: Tensor, atol: Tensor | float, rtol: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
+    """The pseudo-inverse without singular values below the limit; which ones are above; all of them."""
+    U, S, Vh = svd(A, False)
+    largest = S.amax(-1, keepdim=True)
+
+    def column(limit: Tensor | float) -> Tensor | float:
+        return limit.unsqueeze(-1) if isinstance(limit, Tensor) and limit.dim() else limit
+
+    limit = torch.maximum(largest * column(rtol), torch.zeros_like(largest) + column(atol))
+    above = S > limit
+    inverse = torch.where(above, 1 / torch.where(above, S, 1.0), 0.0)
+    return torch.matmul(Vh.mT * inverse.unsqueeze(-2), U.mT), above, S
+
+
+@decomposes(aten.linalg_pinv.atol_rtol_tensor)
+def linalg_pinv(
+    self: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False
+) -> Tensor:
+    """V @ diag(1 / S) @ Uᵀ over the singular values above max(atol, rtol * the largest)."""
+    m, n = known_size(self.size(-2)), known_size(self.size(-1))
+    if m == 0 or n == 0:
+        return self.mT
+    smallest = torch.finfo(self.dtype).eps * max(m, n)
+    relative: Tensor | float = smallest if rtol is None else rtol
+    if rtol is None and atol is not None:
+        relative = torch.where(atol > 0, 0.0, smallest)
+    return _pseudo_inverse(self, 0.0 if atol is None else atol, relative)[0].to(self.dtype)
+
+
+@decomposes(aten.linalg_lstsq.default)
+def linalg_lstsq(
+    self: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The X of least norm that makes A @ X - b smallest; the squares left over; rank; singular values."""
+    m, n = known_size(self.size(-2)), known_size(self.size(-1))
+    vector = b.dim() == self.dim() - 1
+    B = (b.unsqueeze(-1) if vector else b).double()
+    rcond = torch.finfo(self.dtype).eps * max(m, n) if rcond is None else rcond
+    inverse, above, S = _pseudo_inverse(self, 0.0, rcond)
+    X = torch.matmul(inverse, B)
+    left = torch.matmul(self.double(), X) - B
+    empty = self.new_zeros((0,))
+    residuals = (left * left).sum(-2).to(self.dtype) if m > n and driver != "gelsy" else empty
+    rank = empty.to(torch.int64) if driver == "gels" else above.sum(-1)
+    singular = S.to(self.dtype) if driver in ("gelsd", "gelss") else empty
+    return (X.squeeze(-1) if vector else X).to(self.dtype), residuals, rank, singular
+
+
+@decomposes(aten.linalg_matrix_exp.default)
+def linalg_matrix_exp(self: Tensor) -> Tensor:
+    """exp(A / 2^s)^(2^s), the inner one by Taylor's series to the dtype's rounding for a norm below 1/2.
+
+    s is found at run time, up to 16; any further squaring is skipped.
+    """
+    norm = self.abs().sum(-2).amax(-1)[..., None, None] if self.size(-1) else self.new_ones((1, 1))
+    squarings = torch.ceil(torch.log2(norm.clamp(min=1e-30))).clamp(min=-1, max=15) + 1
+    A = self * torch.exp2(-squarings)
+    eye = torch.eye(self.size(-1), dtype=self.dtype, device=self.device)
+    order = 14 if self.dtype == torch.float64 else 9
+    X = eye + A / order
+    for k in reversed(range(1, order)):
+        X = eye + torch.matmul(A, X) / k
+    for k in range(16):
+        X = torch.where(squarings > k, torch.matmul(X, X), X)
+    return X

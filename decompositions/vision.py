@@ -1,0 +1,186 @@
+"""Operators on images in terms of reshapes and reads."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from fx_onnx.decompositions.registry import decomposes
+
+aten = torch.ops.aten
+
+
+@decomposes(aten.pixel_shuffle.default)
+def pixel_shuffle(self: Tensor, upscale_factor: int) -> Tensor:
+    """(..., C r r, H, W) → (..., C, H r, W r)."""
+    *lead, channels, height, width = self.shape
+    r, n = upscale_factor, len(lead)
+    blocks = self.reshape([*lead, channels // (r * r), r, r, height, width])
+    rows = blocks.permute(*range(n), n, n + 3, n + 1, n + 4, n + 2)
+    return rows.reshape([*lead, channels // (r * r), height * r, width * r])
+
+
+@decomposes(aten.pixel_unshuffle.default)
+def pixel_unshuffle(self: Tensor, downscale_factor: int) -> Tensor:
+    """(..., C, H r, W r) → (..., C r r, H, W)."""
+    *lead, channels, height, width = self.shape
+    r, n = downscale_factor, len(lead)
+    blocks = self.reshape([*lead, channels, height // r, r, width // r, r])
+    planes = blocks.permute(*range(n), n, n + 2, n + 4, n + 1, n + 3)
+    return planes.reshape([*lead, channels * r * r, height // r, width // r])
+
+
+@decomposes(aten.channel_shuffle.default, aten.native_channel_shuffle.default)
+def channel_shuffle(self: Tensor, groups: int) -> Tensor:
+    """Channel j of group i becomes channel i of group j."""
+    batch, channels, *rest = self.shape
+    return self.reshape([batch, groups, channels // groups, *rest]).transpose(1, 2).reshape(self.shape)
+
+
+@decomposes(aten.im2col.default)
+def im2col(
+    self: Tensor,
+    kernel_size: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> Tensor:
+    """Each block of the image a column: (N, C kh kw, blocks)."""
+    image = self if self.dim() == 4 else self.unsqueeze(0)
+    if any(padding):
+        image = torch.constant_pad_nd(image, [padding[1], padding[1], padding[0], padding[0]])
+    counts = []
+    for axis, (kernel, step, skip) in enumerate(zip(kernel_size, dilation, stride, strict=True)):
+        count = (image.shape[2 + 2 * axis] - step * (kernel - 1) - 1) // skip + 1
+        first = torch.arange(count, device=self.device) * skip
+        places = torch.arange(kernel, device=self.device).unsqueeze(1) * step + first
+        before, after = image.shape[: 2 + 2 * axis], image.shape[3 + 2 * axis :]
+        image = image.index_select(2 + 2 * axis, places.flatten()).reshape([*before, kernel, count, *after])
+        counts.append(count)
+    batch, channels = image.shape[:2]
+    columns = image.permute(0, 1, 2, 4, 3, 5)
+    columns = columns.reshape([batch, channels * math.prod(kernel_size), counts[0] * counts[1]])
+    return columns if self.dim() == 4 else columns.squeeze(0)
+
+
+# ---------------------------------------------------------------- sampling by a grid
+
+
+@decomposes(aten.affine_grid_generator.default)
+def affine_grid_generator(theta: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
+    """theta @ (x, y[, z], 1) for the places of an image: -1 and 1 are the middles or the edges of the outer pixels."""
+    spatial = list(size)[2:]
+    axes = len(spatial)
+    coordinates = []
+    for axis in reversed(range(axes)):
+        count = spatial[axis]
+        place = torch.arange(count, device=theta.device).to(theta.dtype)
+        if align_corners:
+            place = place * 2 / torch.sym_max(count - 1, 1) - 1 if not _is(count, 1) else place
+        else:
+            place = (place * 2 + 1) / count - 1
+        shape = [count if other == axis else 1 for other in range(axes)]
+        coordinates.append(place.reshape(shape).expand(spatial))
+    coordinates.append(torch.ones_like(coordinates[0]))
+    places = torch.stack(coordinates, -1).reshape([1, math.prod(spatial), axes + 1])
+    return torch.matmul(places, theta.transpose(1, 2)).reshape([theta.shape[0], *spatial, axes])
+
+
+def _is(size: int, number: int) -> bool:
+    return isinstance(size, int) and size == number
+
+
+def _unnormalize(place: Tensor, size: int, align_corners: bool) -> Tensor:
+    return (place + 1) / 2 * (size - 1) if align_corners else ((place + 1) * size - 1) / 2
+
+
+def _reflect(place: Tensor, size: int, align_corners: bool) -> Tensor:
+    """The place mirrored at the middles (align_corners) or the edges of the outer pixels until it lies within."""
+    low, span = (0.0, size - 1) if align_corners else (-0.5, size)
+    if _is(span, 0):
+        return torch.zeros_like(place)
+    distance = (place - low).abs()
+    turns = (distance / span).floor()
+    rest = distance - turns * span
+    return torch.where(torch.remainder(turns, 2) == 0, rest + low, span - rest + low)
+
+
+def _inside(place: Tensor, size: int, padding_mode: int, align_corners: bool) -> Tensor:
+    """Where a place beyond the image is read: where it is (0), at the border (1), or at its reflection (2)."""
+    if padding_mode == 0:
+        return place
+    if padding_mode == 2:
+        place = _reflect(place, size, align_corners)
+    return place.clamp(0, size - 1)
+
+
+def _read(input: Tensor, places: Sequence[Tensor]) -> Tensor:
+    """input[n, c, places[n]...], 0 outside; each of ``places`` is (N, out...), in whole numbers."""
+    spatial = input.shape[2:]
+    flat = torch.zeros_like(places[0], dtype=torch.int64)
+    within = torch.ones_like(places[0], dtype=torch.bool)
+    for place, size in zip(places, spatial, strict=True):
+        within = within & (place >= 0) & (place <= size - 1)
+        flat = flat * size + place.clamp(0, size - 1).to(torch.int64)
+    batch, channels = input.shape[:2]
+    outs = flat.shape[1:]
+    index = flat.flatten(1).unsqueeze(1).expand(-1, channels, -1)
+    values = torch.gather(input.flatten(2), 2, index).reshape([batch, channels, *outs])
+    return torch.where(within.unsqueeze(1), values, torch.zeros((), dtype=input.dtype))
+
+
+def _cubic_weights(t: Tensor) -> list[Tensor]:
+    """Keys' kernel with a = -0.75 at the distances 1 + t, t, 1 - t, 2 - t."""
+    a = -0.75
+
+    def near(x: Tensor) -> Tensor:
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+
+    def far(x: Tensor) -> Tensor:
+        return ((x - 5) * x + 8) * x * a - 4 * a
+
+    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
+
+
+@decomposes(aten.grid_sampler.default, aten.grid_sampler_2d.default, aten.grid_sampler_3d.default)
+def grid_sampler(
+    input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Tensor:
+    """input at the places of grid (x first): the sum of its neighbours there, weighted by linear or cubic kernels."""
+    spatial = input.shape[2:]
+    axes = len(spatial)
+    places = [_unnormalize(grid[..., axes - 1 - axis], size, align_corners) for axis, size in enumerate(spatial)]
+
+    def bounded(place: Tensor, axis: int) -> Tensor:
+        return _inside(place, spatial[axis], padding_mode, align_corners)
+
+    if interpolation_mode == 1:
+        return _read(input, [bounded(place, axis).round() for axis, place in enumerate(places)])
+    taps: list[list[tuple[Tensor, Tensor]]] = []
+    for axis, place in enumerate(places):
+        if interpolation_mode == 0:
+            place = bounded(place, axis)
+            first = place.floor()
+            taps.append([(first, 1 - (place - first)), (first + 1, place - first)])
+        else:
+            first = place.floor()
+            weights = _cubic_weights(place - first)
+            taps.append([(bounded(first + (i - 1), axis), weight) for i, weight in enumerate(weights)])
+    return _weighted_reads(input, taps)
+
+
+def _weighted_reads(input: Tensor, taps: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> Tensor:
+    """The sum over all combinations of one tap (place, weight) of each axis."""
+    combinations: list[tuple[list[Tensor], Tensor | None]] = [([], None)]
+    for axis in taps:
+        combinations = [
+            ([*places, place], weight if product is None else product * weight)
+            for places, product in combinations
+            for place, weight in axis
+        ]
+    terms = [_read(input, places) * weight.unsqueeze(1) for places, weight in combinations if weight is not None]
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total

@@ -1,0 +1,22 @@
+"""ATen numbers read out of tensors → ONNX: what ``item()`` gives is a symbol that later sizes and numbers depend on."""
+
+from __future__ import annotations
+
+import torch
+from onnx_ir import DataType, Value
+
+from fx_onnx.emitter import Emitter
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+
+
+@translates(aten.item.default, aten._local_scalar_dense.default)
+def aten_item(op: Emitter, self: Value) -> Value:
+    """The only element, in the dtype in which symbolic numbers are computed."""
+    number = op.out[0]
+    if isinstance(number, (bool, torch.SymBool)):
+        dtype = DataType.BOOL
+    else:
+        dtype = DataType.DOUBLE if isinstance(number, (float, torch.SymFloat)) else DataType.INT64
+    return op.reshape(op.with_sizes(op.cast(self, dtype), op.sizes(self)), [])

@@ -1,0 +1,147 @@
+"""ATen sorts → ONNX TopK, and Unique."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from onnx_ir import DataType, Value
+
+from fx_onnx.emitter import Emitter
+from fx_onnx.ops._common import admitted
+from fx_onnx.symbols import Size
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+
+
+def top(op: Emitter, self: Value, k: Size, dim: int, largest: bool, ordered: bool = True) -> list[Value]:
+    """TopK; of equal elements the first comes first, so sorting with it is stable. A number is its own."""
+    if not op.rank(self):
+        if isinstance(k, int) and k == 0:
+            return [op.unsqueeze(self, 0), op.constant([0])]
+        return [self, op.constant(0, DataType.INT64)]
+    values, indices = op.TopK(
+        admitted(op, "TopK", self), op.shape([k]), axis=dim, largest=int(largest), sorted=int(ordered)
+    )
+    return [op.cast(values, op.out_dtype) if self.dtype is None else op.cast(values, self.dtype), indices]
+
+
+@translates(aten.topk.default)
+def aten_topk(
+    op: Emitter, self: Value, k: Size, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> Sequence[Value]:
+    """The k largest or smallest elements along dim and where they are."""
+    return top(op, self, k, dim, largest, sorted)
+
+
+@translates(aten.sort.default)
+def aten_sort(op: Emitter, self: Value, dim: int = -1, descending: bool = False) -> Sequence[Value]:
+    """All elements in order and where they were."""
+    return top(op, self, op.sizes(self)[dim] if op.rank(self) else 1, dim, descending)
+
+
+@translates(aten.sort.stable)
+def aten_sort_stable(
+    op: Emitter, self: Value, *, stable: bool | None, dim: int = -1, descending: bool = False
+) -> Sequence[Value]:
+    """All elements in order and where they were; equal ones keep their order."""
+    return top(op, self, op.sizes(self)[dim] if op.rank(self) else 1, dim, descending)
+
+
+@translates(aten.argsort.default)
+def aten_argsort(op: Emitter, self: Value, dim: int = -1, descending: bool = False) -> Value:
+    """Where the elements in order were."""
+    return top(op, self, op.sizes(self)[dim] if op.rank(self) else 1, dim, descending)[1]
+
+
+@translates(aten.argsort.stable)
+def aten_argsort_stable(
+    op: Emitter, self: Value, *, stable: bool, dim: int = -1, descending: bool = False
+) -> Value:
+    """Where the elements in order were; equal ones keep their order."""
+    return top(op, self, op.sizes(self)[dim] if op.rank(self) else 1, dim, descending)[1]
+
+
+@translates(aten.msort.default)
+def aten_msort(op: Emitter, self: Value) -> Value:
+    """All elements in order along the first axis."""
+    return top(op, self, op.sizes(self)[0] if op.rank(self) else 1, 0, False)[0]
+
+
+# ---------------------------------------------------------------- distinct elements
+
+
+@translates(aten._unique2.default)
+def aten_unique2(
+    op: Emitter, self: Value, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> Sequence[Value]:
+    """The distinct elements in order, which of them each element is, and how often each occurs."""
+    values, inverse, counts = unique(op, self, None)
+    return _wanted(op, [values, op.reshape(inverse, op.sizes(self)), counts], return_inverse, return_counts)
+
+
+def _wanted(op: Emitter, results: list[Value], return_inverse: bool, return_counts: bool) -> Sequence[Value]:
+    """What was not asked for is empty, as in torch."""
+    empty = op.constant([], DataType.INT64)
+    return [results[0], results[1] if return_inverse else empty, results[2] if return_counts else empty]
+
+
+@translates(aten._unique.default)
+def aten_unique(op: Emitter, self: Value, sorted: bool = True, return_inverse: bool = False) -> Sequence[Value]:
+    """The distinct elements in order, and which of them each element is."""
+    values, inverse, counts = unique(op, self, None)
+    return _wanted(op, [values, op.reshape(inverse, op.sizes(self)), counts], return_inverse, False)[:2]
+
+
+@translates(aten.unique_dim.default)
+def aten_unique_dim(
+    op: Emitter, self: Value, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> Sequence[Value]:
+    """The distinct slices along dim in order, which of them each slice is, and how often each occurs."""
+    return _wanted(op, unique(op, self, dim), True, return_counts)
+
+
+def unique(op: Emitter, self: Value, dim: int | None) -> list[Value]:
+    """ONNX Unique: the values, the inverse indices and the counts."""
+    values, _, inverse, counts = op.Unique(self, axis=dim, sorted=1, outputs=4)
+    return [values, inverse, counts]
+
+
+@translates(aten.unique_consecutive.default)
+def aten_unique_consecutive(
+    op: Emitter, self: Value, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Sequence[Value]:
+    """Without the elements, or the slices along dim, that equal the one before; which is which, and how often."""
+    if dim is None or not op.rank(self):
+        flat = self if op.rank(self) == 1 else op.with_sizes(op.Reshape(self, [-1]), (-1,))
+        values, inverse, counts = _consecutive(op, flat, 0)
+        results = [values, op.reshape(inverse, op.sizes(self)), counts]
+        return _wanted(op, results, return_inverse, return_counts)
+    return _wanted(op, _consecutive(op, self, dim), return_inverse, return_counts)
+
+
+@translates(aten.unique_dim_consecutive.default)
+def aten_unique_dim_consecutive(
+    op: Emitter, self: Value, dim: int, return_inverse: bool = False, return_counts: bool = False
+) -> Sequence[Value]:
+    """Without the slices along dim that equal the one before; which is which, and how often."""
+    return _wanted(op, _consecutive(op, self, dim), return_inverse, return_counts)
+
+
+def _consecutive(op: Emitter, self: Value, dim: int) -> list[Value]:
+    """An element begins a run where it differs from the one before; runs are numbered by a sum of beginnings."""
+    rank = op.rank(self)
+    dim = dim % rank
+    later, earlier = op.Slice(self, [1], [2**63 - 1], [dim]), op.Slice(self, [0], [-1], [dim])
+    differs = op.cast(op.Not(op.Equal(later, earlier)), DataType.INT64)
+    if rank > 1:
+        differs = op.ReduceMax(differs, [axis for axis in range(rank) if axis != dim], keepdims=0)
+    size = op.Shape(self, start=dim, end=dim + 1)
+    first = op.Expand(op.constant([1]), op.Min(size, op.constant([1])))  # nothing begins in an empty tensor
+    begins = op.Concat(first, differs, axis=0)
+    values = op.Compress(self, op.cast(begins, DataType.BOOL), axis=dim)
+    inverse = op.Sub(op.CumSum(begins, op.constant(0)), 1)
+    places = op.Squeeze(op.NonZero(begins), [0])
+    ends = op.Concat(op.Slice(places, [1], [2**63 - 1], [0]), op.Slice(size, [0], op.Shape(first), [0]), axis=0)
+    return [values, inverse, op.Sub(ends, places)]

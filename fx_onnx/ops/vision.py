@@ -1,0 +1,88 @@
+"""ATen's operators on images → ONNX."""
+
+from collections.abc import Sequence
+
+import torch
+from onnx_ir import Value
+from torch import Tensor
+
+from fx_onnx.emitter import Emitter
+from fx_onnx.ops._common import admitted
+from fx_onnx.ops._spatial import over_batch
+from fx_onnx.symbols import Size
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+
+_PADDING_MODES = ("zeros", "border", "reflection")
+
+
+def _is_a_batch_of_images(self: Tensor, upscale_factor: int) -> bool:
+    return self.dim() == 4
+
+
+@translates(aten.pixel_shuffle.default, when=_is_a_batch_of_images)
+def aten_pixel_shuffle(op: Emitter, self: Value, upscale_factor: int) -> Value:
+    """(N, C r r, H, W) → (N, C, H r, W r)."""
+    return op.DepthToSpace(self, blocksize=upscale_factor, mode="CRD")
+
+
+def _samples_planes(
+    input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> bool:
+    return input.dim() == 4
+
+
+def _grid_sample(
+    op: Emitter, input: Value, grid: Value, mode: str, padding_mode: int, align_corners: bool
+) -> Value:
+    result = op.GridSample(
+        admitted(op, "GridSample", input, "T1"),
+        admitted(op, "GridSample", grid, "T2"),
+        mode=mode,
+        padding_mode=_PADDING_MODES[padding_mode],
+        align_corners=align_corners,
+    )
+    return op.cast(result, op.out_dtype)
+
+
+@translates(aten.grid_sampler.default, aten.grid_sampler_2d.default, when=_samples_planes)
+def aten_grid_sampler_2d(
+    op: Emitter, input: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Value:
+    """input at the places of grid, which spans it from -1 to 1."""
+    mode = ("bilinear", "nearest", "bicubic")[interpolation_mode]
+    return _grid_sample(op, input, grid, mode, padding_mode, align_corners)
+
+
+@translates(
+    aten.grid_sampler.default, aten.grid_sampler_2d.default, aten.grid_sampler_3d.default, since=20
+)
+def aten_grid_sampler(
+    op: Emitter, input: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Value:
+    """input at the places of grid, which spans it from -1 to 1; of volumes, too, since opset 20."""
+    mode = ("linear", "nearest", "cubic")[interpolation_mode]
+    return _grid_sample(op, input, grid, mode, padding_mode, align_corners)
+
+
+@translates(aten.affine_grid_generator.default, since=20)
+def aten_affine_grid_generator(op: Emitter, theta: Value, size: Sequence[Size], align_corners: bool) -> Value:
+    """The places from -1 to 1 in each axis of an image of this size, mapped by theta."""
+    return op.AffineGrid(theta, op.shape(size), align_corners=align_corners)
+
+
+@translates(aten.col2im.default)
+def aten_col2im(
+    op: Emitter,
+    self: Value,
+    output_size: Sequence[Size],
+    kernel_size: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> Value:
+    """The sum of blocks, a column of self each, at their places in the image."""
+    image, block = op.shape(output_size), op.shape(kernel_size)
+    attributes = {"dilations": dilation, "pads": [*padding, *padding], "strides": stride}
+    return over_batch(op, self, 1, lambda x: op.Col2Im(x, image, block, **attributes))

@@ -1,0 +1,34 @@
+"""Numbers read out of tensors."""
+
+import torch
+
+from tests.harness import Case, cases, check, f32, i64
+
+
+def first_rows(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+    count = n.item()
+    torch._check(count >= 0)
+    torch._check(count <= x.shape[0])
+    return x[:count] * 2
+
+
+def ones_of(n: torch.Tensor) -> torch.Tensor:
+    count = n.item()
+    torch._check(count >= 0)
+    return torch.ones(count, 2)
+
+
+def scaled(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
+    return x * factor.item()
+
+
+@cases(
+    [
+        Case(first_rows, f32(4, 3), i64(low=2, high=2), dynamic=False),
+        Case(ones_of, i64(low=2, high=5)),
+        Case(scaled, f32(3), f32()),
+        Case(scaled, f32(3), f32(1)),
+    ]
+)
+def test_item(case: Case) -> None:
+    check(case)

@@ -1,0 +1,45 @@
+"""Expands before nodes that broadcast."""
+
+import pytest
+import torch
+
+from fx_onnx.passes.expands import DropExpands
+from tests.passes.checking import check, model, origins
+
+
+def test_arithmetic() -> None:
+    """The other operand has the result's shape; the Expand's other user keeps it."""
+    program = model("""g (float[1,3] x, float[N,3] y) => (float[N,3] z, float[N,3] u) {
+      s = Shape(y)\n a = Expand(x, s)\n z = Add(a, y)\n u = Relu(a)
+    }""")
+    for node, index in ((program.graph[1], 0),):
+        node.outputs[index].shape = program.graph.inputs[1].shape
+    check(program, DropExpands(), [torch.randn(1, 3), torch.randn(4, 3)], ["Shape", "Expand", "Relu", "Add"])
+    assert origins(program, "z") == {"%a", "%z"}
+
+
+def test_both_operands() -> None:
+    """Of two Expands to one shape the second stays: something must give it."""
+    program = model("""g (float[1,3] x, float[1,3] y) => (float[2,3] z) <int64[2] s = {2,3}> {
+      a = Expand(x, s)\n b = Expand(y, s)\n z = Mul(a, b)
+    }""")
+    check(program, DropExpands(), [torch.randn(1, 3), torch.randn(1, 3)], ["Expand", "Mul"])
+
+
+def test_where_and_matmul() -> None:
+    """A mask, and the batch axes of a product."""
+    program = model("""g (bool[1,3] c, float[2,3] x, float[1,4,1] f, float[5,1,6] p) => (float[2,3] y, float[5,4,6] q)
+    <int64[2] s = {2,3}, int64[3] t = {5,4,1}, float zero = {0.0}> {
+      a = Expand(c, s)\n y = Where(a, x, zero)\n b = Expand(f, t)\n q = MatMul(b, p)
+    }""")
+    inputs = [torch.tensor([[True, False, True]]), torch.randn(2, 3), torch.randn(1, 4, 1), torch.randn(5, 1, 6)]
+    check(program, DropExpands(), inputs, ["Where", "MatMul"])
+
+
+@pytest.mark.parametrize("body", ["a = Expand(x, s)\n z = MatMul(a, y)", "a = Expand(x, t)\n z = Add(a, y)"])
+def test_left_alone(body: str) -> None:
+    """The rows of a product, and an Expand that widens the result."""
+    program = model(f"""g (float[1,3] x, float[3,3] y) => (float[A,B] z) <int64[2] s = {{2,3}}, int64[3] t = {{1,3,3}}> {{
+      {body}
+    }}""")
+    assert not DropExpands()(program).modified

@@ -1,0 +1,65 @@
+"""MatMul and Add as Gemm."""
+
+import pytest
+import torch
+
+from fx_onnx.passes.gemm import FuseGemm
+from tests.passes.checking import check, model, origins
+
+WEIGHTS = {"w": torch.randn(3, 5), "v": torch.randn(5, 3), "b": torch.randn(5), "row": torch.randn(1, 5)}
+
+
+@pytest.mark.parametrize("bias", ["b", "row"])
+@pytest.mark.parametrize("kind", ["float", "double", "float16"])
+def test_bias(bias: str, kind: str) -> None:
+    """The addend may stand on either side."""
+    dtype = {"float": torch.float32, "double": torch.float64, "float16": torch.float16}[kind]
+    weights = {name: tensor.to(dtype) for name, tensor in WEIGHTS.items()}
+    program = model(f"g ({kind}[N,3] x) => ({kind}[N,5] y) {{ m = MatMul(x, w)\n y = Add({bias}, m) }}", weights)
+    check(program, FuseGemm(), [torch.randn(4, 3, dtype=dtype)], ["Gemm"])
+    assert origins(program, "y") == {"%m", "%y"}
+
+
+def test_addend_of_the_same_shape() -> None:
+    """A residual of two dims."""
+    program = model("g (float[N,3] x, float[N,5] r) => (float[N,5] y) { m = MatMul(x, w)\n y = Add(m, r) }", WEIGHTS)
+    check(program, FuseGemm(), [torch.randn(4, 3), torch.randn(4, 5)], ["Gemm"])
+
+
+def test_transposes() -> None:
+    """Transposed operands, one of which has another user."""
+    program = model("""g (float[3,N] x) => (float[N,5] y, float[N,3] z) {
+      t = Transpose(x)\n u = Transpose<perm=[1,0]>(v)\n m = MatMul(t, u)\n y = Add(m, b)\n z = Relu(t)
+    }""", WEIGHTS)  # fmt: skip
+    check(program, FuseGemm(), [torch.randn(3, 4)], ["Transpose", "Gemm", "Relu"])
+
+
+def test_gemm_without_bias() -> None:
+    """The missing addend of a Gemm; its own transposition is undone by another."""
+    program = model("""g (float[N,3] x) => (float[N,5] y) {
+      u = Transpose<perm=[1,0]>(w)\n m = Gemm<transB=1, alpha=0.5>(x, u)\n y = Add(m, b)
+    }""", WEIGHTS)  # fmt: skip
+    check(program, FuseGemm(), [torch.randn(4, 3)], ["Gemm"])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "m = MatMul(x, w)\n y = Add(m, wide)",  # the sum is larger than the product
+        "m = MatMul(x, w)\n n = Add(m, b)\n y = Add(n, m)",  # the product has another user
+        "m = MatMul(x, w)\n y = Relu(m)",  # nothing to save
+    ],
+)
+def test_left_alone(body: str) -> None:
+    """A product that is not one Gemm."""
+    program = model(f"g (float[1,3] x) => (float[A,5] y) {{ {body} }}", {**WEIGHTS, "wide": torch.randn(4, 5)})
+    operators = [node.op_type for node in program.graph]
+    if "n = " in body:
+        operators = ["MatMul", "Add", "Add"]
+    check(program, FuseGemm(), [torch.randn(1, 3)], operators)
+
+
+def test_three_dims_are_left_alone() -> None:
+    """Gemm takes matrices only."""
+    program = model("g (float[N,2,3] x) => (float[N,2,5] y) { m = MatMul(x, w)\n y = Add(m, b) }", WEIGHTS)
+    check(program, FuseGemm(), [torch.randn(4, 2, 3)], ["MatMul", "Add"])
