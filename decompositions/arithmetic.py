@@ -156,26 +156,6 @@ def nextafter(self: Tensor, other: Tensor) -> Tensor:
 # ---------------------------------------------------------------- common divisors
 
 
-def _euclid(self: Tensor, other: Tensor) -> Tensor:
-    """The greatest common divisor of non-negative integers.
-
-    The remainders fall at least as fast as the Fibonacci numbers do, which bounds the number of steps by the dtype.
-    """
-    bits = torch.iinfo(self.dtype).bits
-    for _ in range(int(bits / 0.694) + 2):
-        divides = other == 0
-        remainder = torch.fmod(self, torch.where(divides, 1, other))
-        self, other = torch.where(divides, self, other), torch.where(divides, 0, remainder)
-    return self
-
-
-@decomposes(aten.gcd.default)
-def gcd(self: Tensor, other: Tensor) -> Tensor:
-    """The greatest common divisor, by as many steps of Euclid's algorithm as the dtype can need."""
-    self, other = torch.broadcast_tensors(*promoted(self, other))
-    return _euclid(torch.abs(self), torch.abs(other))
-
-
 @decomposes(aten.lcm.default)
 def lcm(self: Tensor, other: Tensor) -> Tensor:
     """The least common multiple; 0 where either is 0."""

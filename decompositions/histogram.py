@@ -1,4 +1,6 @@
-"""Counts per bin: histogram, histc, histogramdd."""
+"""Counts per bin: histogram, histogramdd and histc."""
+
+import math
 
 import torch
 from torch import Tensor
@@ -8,20 +10,15 @@ from fx_onnx.decompositions.registry import decomposes
 aten = torch.ops.aten
 
 
-def _limits(self: Tensor, low: float | None, high: float | None) -> tuple[Tensor, Tensor]:
-    """The range of the bins: given, or that of the data; one number is widened by half to each side."""
-    if low is not None and high is not None and low != high:
+def _limits(self: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+    """The range of the bins: given, or that of the data where none is; a single number is widened to both sides."""
+    if low != high:
         return self.new_full((), low), self.new_full((), high)
-    if low is not None and (low != 0 or high != 0) or self.numel() == 0:
-        first = last = self.new_full((), low or 0)
-    else:
-        first, last = self.min(), self.max()
+    if self.numel() == 0:
+        return self.new_full((), -1), self.new_full((), 1)
+    first, last = self.min(), self.max()
     same = first == last
-    return torch.where(same, first - 0.5, first), torch.where(same, last + 0.5, last)
-
-
-def _edges(first: Tensor, last: Tensor, bins: int) -> Tensor:
-    return torch.linspace(first, last, bins + 1, dtype=first.dtype)  # type: ignore[call-overload, no-any-return]
+    return torch.where(same, first - 1, first), torch.where(same, last + 1, last)
 
 
 def _count(values: Tensor, edges: Tensor, weight: Tensor | None) -> Tensor:
@@ -46,25 +43,55 @@ def histogram(
     return _density(_count(self, bins, weight), bins, density), bins.clone()
 
 
-@decomposes(aten.histogram.bin_ct)
-def histogram_count(
-    self: Tensor,
-    bins: int = 100,
-    *,
-    range: list[float] | None = None,
-    weight: Tensor | None = None,
-    density: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """The weight in each of so many bins of one width."""
-    edges = _edges(*_limits(self, *(range or (None, None))), bins)
-    return _density(_count(self, edges, weight), edges, density), edges
-
-
 @decomposes(aten.histc.default)
 def histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """How many elements are in each of so many bins of one width; NaN is in none."""
-    first, last = _limits(self, min, max) if min != max or min != 0 else _limits(self, None, None)
+    first, last = _limits(self, min, max)
     values = self.reshape(-1)
     place = ((values - first) * bins / (last - first)).floor().to(torch.int64).clamp(0, bins - 1)
     inside = (values >= first) & (values <= last)
     return torch.zeros_like(values[:1]).expand(bins).scatter_add(0, place, inside.to(self.dtype))
+
+
+@decomposes(aten._histogramdd_bin_edges.default)
+def histogramdd_bin_edges(
+    self: Tensor,
+    bins: list[int],
+    *,
+    range: list[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> list[Tensor]:
+    """The edges of bins of one width along each coordinate, over a given range or that of the data."""
+    points = self.reshape(-1, self.shape[-1])
+    edges = []
+    for axis, count in enumerate(bins):
+        first, last = points[:, axis].min(), points[:, axis].max()
+        if range is not None:
+            first, last = self.new_full((), range[2 * axis]), self.new_full((), range[2 * axis + 1])
+        same = first == last
+        first, last = torch.where(same, first - 0.5, first), torch.where(same, last + 0.5, last)
+        steps = torch.arange(count + 1, dtype=self.dtype, device=self.device)
+        half = steps <= count // 2  # from the nearer end, as torch does
+        step = (last - first) / count
+        edges.append(torch.where(half, first + steps * step, last - (count - steps) * step))
+    return edges
+
+
+@decomposes(aten._histogramdd_from_bin_tensors.default)
+def histogramdd(self: Tensor, bins: list[Tensor], *, weight: Tensor | None = None, density: bool = False) -> Tensor:
+    """The weight of the points in each box between neighbouring edges; the last box of a row has both its edges."""
+    points = self.reshape(-1, self.shape[-1])
+    weights = torch.ones_like(points[:, 0]) if weight is None else weight.reshape(-1).to(self.dtype)
+    sizes = [edges.shape[0] - 1 for edges in bins]
+    place = torch.zeros_like(points[:, 0], dtype=torch.int64)
+    volume = self.new_ones(())
+    for axis, (edges, size) in enumerate(zip(bins, sizes, strict=True)):
+        values = points[:, axis]
+        inside = (values >= edges[0]) & (values <= edges[-1])
+        weights = weights.masked_fill(~inside, 0)
+        found = (torch.searchsorted(edges, values.contiguous(), right=True) - 1).clamp(0, size - 1)
+        place = place * size + found
+        volume = volume.unsqueeze(-1) * edges.diff()
+    counts = self.new_zeros(math.prod(sizes)).scatter_add(0, place, weights).reshape(sizes)
+    return counts / counts.sum() / volume if density else counts

@@ -25,9 +25,7 @@ def _result_sizes(input: Tensor, output_size: Sequence[int] | None, factors: Seq
 
 
 def _nearest_vec(target: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def upsample_vec(
-        input: Tensor, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None
-    ) -> Tensor:
+    def upsample_vec(input: Tensor, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None) -> Tensor:
         """The upsampling to the sizes given, or by the factors."""
         return target(input, _result_sizes(input, output_size, scale_factors), *(scale_factors or ()))
 
@@ -211,9 +209,7 @@ def _antialiased(
 
 
 @decomposes(aten.upsample_linear1d.default)
-def upsample_linear1d(
-    self: Tensor, output_size: Sequence[int], align_corners: bool, scales: Factor = None
-) -> Tensor:
+def upsample_linear1d(self: Tensor, output_size: Sequence[int], align_corners: bool, scales: Factor = None) -> Tensor:
     """Linear interpolation."""
     return _interpolate(self, output_size, align_corners, [scales], _triangle, 1)
 

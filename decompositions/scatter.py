@@ -23,7 +23,7 @@ def _identity(reduce: str, dtype: torch.dtype) -> bool | int | float:
 def scatter_reduce(
     self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """Without self, the places that are written start from the identity of the reduction; a mean is a sum and a count."""
+    """Without self, what is written starts from the identity of the reduction; a mean is a sum and a count."""
     if not include_self:
         self = torch.scatter(self, dim, index, _identity(reduce, self.dtype))
     if reduce != "mean":
@@ -38,7 +38,7 @@ def scatter_reduce(
 def index_reduce(
     self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """Without self, the slices that are written start from the identity of the reduction; a mean is a sum and a count."""
+    """Without self, what is written starts from the identity of the reduction; a mean is a sum and a count."""
     if not include_self:
         self = torch.index_fill(self, dim, index.to(torch.int64), _identity(reduce, self.dtype))
     if reduce != "mean":
@@ -51,9 +51,7 @@ def index_reduce(
 @decomposes(aten._unsafe_masked_index.default)
 def unsafe_masked_index(self: Tensor, mask: Tensor, indices: list[Tensor | None], fill: float) -> Tensor:
     """self[indices] where the mask is true, else fill; the indices may be out of range where it is false."""
-    limits = [
-        None if index is None else torch.where(mask, index, torch.zeros_like(index)) for index in indices
-    ]
+    limits = [None if index is None else torch.where(mask, index, torch.zeros_like(index)) for index in indices]
     return torch.ops.aten.index.Tensor(self, limits).masked_fill(~mask, fill)
 
 
@@ -62,7 +60,5 @@ def unsafe_masked_index_put_accumulate(
     self: Tensor, mask: Tensor, indices: list[Tensor | None], values: Tensor
 ) -> Tensor:
     """self[indices] += values where the mask is true."""
-    limits = [
-        None if index is None else torch.where(mask, index, torch.zeros_like(index)) for index in indices
-    ]
+    limits = [None if index is None else torch.where(mask, index, torch.zeros_like(index)) for index in indices]
     return torch.ops.aten.index_put.default(self, limits, values.masked_fill(~mask, 0), True)

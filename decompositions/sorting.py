@@ -103,7 +103,8 @@ def searchsorted(
     """How many boundaries are below each value (or not above it, from the right); NaN is above all."""
     if sorter is not None:
         sorted_sequence = torch.gather(sorted_sequence, -1, sorter)
-    boundaries, values = sorted_sequence.unsqueeze(-2), self.unsqueeze(-1)
+    boundaries = sorted_sequence.unsqueeze(-2) if sorted_sequence.dim() > 1 else sorted_sequence
+    values = self.unsqueeze(-1)
     beyond = (boundaries > values) if (right or side == "right") else (boundaries >= values)
     return (~beyond).sum(-1, dtype=torch.int32 if out_int32 else torch.int64)
 
@@ -120,9 +121,7 @@ def searchsorted_scalar(
 ) -> Tensor:
     """How many boundaries are below the value."""
     value = torch.scalar_tensor(self, dtype=sorted_sequence.dtype, device=sorted_sequence.device)
-    found = searchsorted(
-        sorted_sequence, value.reshape(1), out_int32=out_int32, right=right, side=side, sorter=sorter
-    )
+    found = searchsorted(sorted_sequence, value.reshape(1), out_int32=out_int32, right=right, side=side, sorter=sorter)
     return found.reshape(())
 
 

@@ -143,6 +143,12 @@ def _fraction(x: Tensor) -> Tensor:
     return x - torch.round(x)
 
 
+def _cotangent(fraction: Tensor) -> Tensor:
+    """cot(pi x)."""
+    angle = fraction * math.pi
+    return torch.cos(angle) / torch.sin(angle)
+
+
 def _positive_lgamma(x: Tensor) -> Tensor:
     """log(gamma(x)) of x >= 0.5: Stirling's series, of x + 8 where x is below 8."""
     small = x < _SHIFT
@@ -197,7 +203,7 @@ def digamma(self: Tensor) -> Tensor:
         shift = shift + 1 / (y + k)
     result = torch.where(small, result - shift, result)
     fraction = _fraction(x)
-    reflected = result - math.pi / torch.tan(fraction * math.pi)
+    reflected = result - math.pi * _cotangent(fraction)
     result = torch.where(below, torch.where(fraction == 0, torch.nan, reflected), result)
     return torch.where(x == 0, -1 / x, result).to(dtype)
 
@@ -259,8 +265,9 @@ def polygamma(n: int, self: Tensor) -> Tensor:
     x, dtype = doubled(self)
     below = x < 0
     result = _zeta(float(n + 1), torch.where(below, 1 - x, x)) * ((-1.0) ** (n + 1) * math.gamma(n + 1))
-    cotangent = 1 / torch.tan(_fraction(x) * math.pi)
-    derivative = polynomial(cotangent, [float(c) for c in _cotangent_derivative(n)]) * math.pi ** (n + 1)
+    fraction = _fraction(x)
+    coefficients = [float(c) for c in _cotangent_derivative(n)]
+    derivative = polynomial(_cotangent(fraction), coefficients) * math.pi ** (n + 1)
     pole = (-1.0) ** (n + 1) * math.inf
-    reflected = torch.where(_fraction(x) == 0, pole, (-1.0) ** n * result - derivative)
+    reflected = torch.where(fraction == 0, pole, (-1.0) ** n * result - derivative)
     return torch.where(below, reflected, result).to(dtype)

@@ -1,7 +1,7 @@
 """Operators on images in terms of reshapes and reads."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor

@@ -1,5 +1,7 @@
 """Exports PyTorch models to ONNX through torch.export."""
 
+from typing import TYPE_CHECKING, Any
+
 from fx_onnx.capture import is_in_onnx_export
 from fx_onnx.errors import (
     ArgumentError,
@@ -13,7 +15,9 @@ from fx_onnx.errors import (
     VerificationError,
 )
 from fx_onnx.export import export
-from fx_onnx.program import ONNXProgram
+
+if TYPE_CHECKING:
+    from fx_onnx.program import ONNXProgram
 
 __all__ = [
     "ArgumentError",
@@ -29,3 +33,17 @@ __all__ = [
     "export",
     "is_in_onnx_export",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """ONNXProgram when it is first asked for: it needs onnx_ir and onnx, which importing the package need not wait for."""
+    if name != "ONNXProgram":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from fx_onnx.program import ONNXProgram
+
+    globals()[name] = ONNXProgram
+    return ONNXProgram
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -34,7 +34,7 @@ aten = torch.ops.aten
 _EFFECTS = frozenset(
     {
         aten._assert_scalar.default, aten._assert_async.msg, aten._assert_async.default,
-        aten._assert_tensor_metadata.default, aten.sym_constrain_range.default,
+        aten._assert_tensor_metadata.default, aten._linalg_check_errors.default, aten.sym_constrain_range.default,
         aten.sym_constrain_range_for_size.default, torch._check, torch._check_is_size,
     }
 )  # fmt: skip

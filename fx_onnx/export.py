@@ -1,4 +1,7 @@
-"""export(), read top to bottom: capture → functionalize → decompose → translate → optimize → ONNXProgram."""
+"""export(), read top to bottom: capture → functionalize → decompose → translate → optimize → ONNXProgram.
+
+The stages are imported by the first export: onnx_ir, onnx, onnxscript and sympy take longer than the rest of the package.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,16 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
 
-import fx_onnx.ops  # noqa: F401  registers the translations
-from fx_onnx import custom, naming, opsets
-from fx_onnx.arguments import Request, parse_request
-from fx_onnx.capture import capture
-from fx_onnx.decompose import decompose
 from fx_onnx.errors import ArgumentError, OnnxExporterError
-from fx_onnx.fold import fold_constants
-from fx_onnx.functionalize import functionalize
-from fx_onnx.journal import Journal, count_operators
-from fx_onnx.optimize import optimize as optimize_model
-from fx_onnx.program import ONNXProgram
-from fx_onnx.table import table
-from fx_onnx.translate import translate
-from fx_onnx.verify import verify as verify_program
+
+if TYPE_CHECKING:
+    from fx_onnx.arguments import Request
+    from fx_onnx.journal import Journal
+    from fx_onnx.program import ONNXProgram
 
 
 def export(
@@ -92,6 +87,10 @@ def export(
         raise ArgumentError(
             "fx_onnx exports through torch.export: leave dynamo=True, or use torch.onnx.export for dynamo=False."
         )
+    from fx_onnx import opsets
+    from fx_onnx.arguments import parse_request
+    from fx_onnx.journal import Journal
+
     opset = opsets.check(opset_version)
     request = parse_request(
         model,
@@ -132,6 +131,19 @@ def _line(
     journal: Journal,
 ) -> ONNXProgram:
     """The stages one after the other; each is the public function of the file of its name."""
+    import fx_onnx.ops  # noqa: F401  registers the translations
+    from fx_onnx import custom, naming, opsets
+    from fx_onnx.capture import capture
+    from fx_onnx.decompose import decompose
+    from fx_onnx.fold import fold_constants
+    from fx_onnx.functionalize import functionalize
+    from fx_onnx.journal import count_operators
+    from fx_onnx.optimize import optimize as optimize_model
+    from fx_onnx.program import ONNXProgram
+    from fx_onnx.table import table
+    from fx_onnx.translate import translate
+    from fx_onnx.verify import verify as verify_program
+
     translations = journal.table = table(opsets.native(opset)).extended(custom.translations(custom_table))
     with journal.stage("capture"):
         captured = journal.captured = capture(request)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.export.graph_signature import InputKind, InputSpec
 from torch.fx import Node
 from torch.fx.node import map_aggregate
@@ -51,7 +51,7 @@ class _Values:
     def __getitem__(self, node: Node) -> Any:
         if node not in self._values:
             args, kwargs = map_aggregate((node.args, node.kwargs), self._argument)
-            with torch.no_grad():
+            with torch.no_grad(), unset_fake_temporarily():
                 self._values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
         return self._values[node]
 
@@ -69,6 +69,8 @@ class _Values:
         self._foldable.add(constant)
 
     def _argument(self, argument: Any) -> Any:
+        if isinstance(argument, torch.device) and argument.type == "meta":  # of a model captured without data
+            return torch.device("cpu")
         return self[argument] if isinstance(argument, Node) else argument
 
 

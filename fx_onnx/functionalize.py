@@ -138,7 +138,7 @@ class _Rewriter:
                 mutated = {n: self._read(n) for n in self.owner.values() if n.op == "placeholder" and self._is_stale(n)}
                 results = map_aggregate(node.args[0], self._argument)
                 outputs = results if isinstance(results, (list, tuple)) else (results,)
-                self.new.output((*outputs, *mutated.values()))  # type: ignore[arg-type]
+                self.new.output((*outputs, *mutated.values()))
             else:
                 self._node(node)
         return self.new, mutated
@@ -201,7 +201,8 @@ class _Rewriter:
             else:
                 self.env[node] = self.new.node_copy(node, self._read)
             self.seen[node] = max(self.version.get(s, 0) for s in _storages(node))
-        return self.env[node]
+        value: Node = self.env[node]
+        return value
 
     def _write(self, node: Node, writes: Sequence[Node]) -> None:
         for argument, value in zip(writes, self._pure(node, writes), strict=True):
@@ -210,6 +211,8 @@ class _Rewriter:
             (storage,) = _storages(writes[0])  # the node's own fake tensor is not always that of what it wrote
             self.parent[node], self.seen[node] = writes[0], self.version[storage]
             self.env[node] = self.env[writes[0]]
+        elif isinstance(node.meta.get("val"), (list, tuple)):  # torch.sort(x, out=(values, indices))
+            self.env[node] = tuple(self.env[argument] for argument in writes)
 
     def _store(self, node: Node, value: Node) -> None:
         """``node`` now holds ``value``, and so does the part of every tensor that it is a view of."""
@@ -316,7 +319,7 @@ def _result(call: Node, stored: torch.Tensor) -> torch.Tensor:
     tensors = [n.meta["val"] for n in call.all_input_nodes if isinstance(n.meta["val"], torch.Tensor)]
     if all(t.dtype == stored.dtype for t in tensors) and call.target._schema.name not in _BOOLEAN:  # type: ignore[union-attr]
         return stored
-    args, kwargs = map_aggregate((call.args, call.kwargs), lambda a: a.meta["val"] if isinstance(a, Node) else a)  # type: ignore[misc]
+    args, kwargs = map_aggregate((call.args, call.kwargs), lambda a: a.meta["val"] if isinstance(a, Node) else a)
     with torch.no_grad():
         result: torch.Tensor = call.target(*args, **kwargs)  # type: ignore[operator]
     return result

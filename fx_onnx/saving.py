@@ -50,6 +50,8 @@ def save(
     include_initializers: bool = True,
     keep_initializers_as_inputs: bool = False,
     external_data: bool | None = None,
+    weights_from: str | os.PathLike[str] | None = None,
+    tied: Iterable[Sequence[str]] = (),
 ) -> None:
     """Writes ``model`` to a path or a binary file; the model in memory stays as it is, also when this fails.
 
@@ -64,9 +66,11 @@ def save(
         keep_initializers_as_inputs: whether the initializers are graph inputs too, which a runtime may override.
         external_data: True for weights of 256 bytes and more in ``<name>.data``; None or False for a single file, but
             above protobuf's 2 GB there is no choice (False then warns).
+        weights_from: a safetensors file, index or folder, to which the model points for all weights that it holds.
+        tied: groups of names of one weight, of which ``weights_from`` may have any.
 
     Raises:
-        ArgumentError: the path cannot be written, a weight has no data, or a file object is given for what needs two
+        ArgumentError: the path cannot be written, a weight has no data, the files of ``weights_from`` do not fit, or a file object is given for what needs two
             files. Nothing has been written then.
         OnnxExporterError: writing failed on the way (a full disk); whatever was under the name before is still there.
     """

@@ -139,7 +139,8 @@ class Walker:
             meta = node.meta.get("val")
             if isinstance(meta, (list, tuple)):  # an operator whose list of results happens to have one element
                 result = (result,)
-        self.env[node] = result
+        if not is_symbolic(node):  # a number stays a symbol, whose value `_stamp` defines
+            self.env[node] = result
         self._stamp(node, result if isinstance(result, (list, tuple)) else (result,))
 
     def _stamp(self, node: Node, results: Sequence[Any]) -> None:

@@ -139,6 +139,9 @@ def _permutation(target: Any, arguments: dict[str, Any], rank: int) -> list[int]
     return None
 
 
+_SPLIT_AXES = {"aten::vsplit": 0, "aten::hsplit": 1, "aten::dsplit": 2}
+
+
 def _scatter_item(emit: Callable[..., Node], view: Node, base: Node, value: Node) -> Node:
     """One piece of a split, chunk or unbind: its place follows from the sizes of the pieces before it."""
     source, index = view.args
@@ -149,6 +152,8 @@ def _scatter_item(emit: Callable[..., Node], view: Node, base: Node, value: Node
     default_dim = {a.name: a.default_value for a in source.target._schema.arguments}.get("dim", 0)  # type: ignore[union-attr]
     position = 1 if name == "aten::unbind" else 2
     dim = source.kwargs.get("dim", source.args[position] if len(source.args) > position else default_dim)
+    if name in _SPLIT_AXES:
+        dim = min(_SPLIT_AXES[name], base.meta["val"].dim() - 1)  # hsplit of one dimension splits that
     if name == "aten::unbind":
         return emit(aten.select_scatter.default, base, value, dim, index % len(pieces))
     sizes = [piece.shape[dim] for piece in pieces]

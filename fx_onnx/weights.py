@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import numpy as np
@@ -15,7 +16,22 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from fx_onnx.dtypes import onnx_dtype, torch_dtype
 from fx_onnx.errors import ArgumentError, OnnxExporterError
 
-__all__ = ["LazyWeight", "Weight", "as_torch", "computed", "has_data", "memory_key", "rebind", "same_memory", "weight"]
+__all__ = [
+    "LazyWeight",
+    "Weight",
+    "as_torch",
+    "computed",
+    "has_data",
+    "memory_key",
+    "rebind",
+    "same_memory",
+    "stream",
+    "weight",
+]
+
+
+PIECE_BYTES = 16 * 1024**2
+"""What is not contiguous, or not on the CPU, is copied in pieces of this size to be written."""
 
 
 class Weight(tensor_adapters.TorchTensor):
@@ -37,8 +53,13 @@ class Weight(tensor_adapters.TorchTensor):
         return self._bytes().tobytes()
 
     def tofile(self, file: IO[bytes]) -> None:
-        """Writes the values to a binary file straight from the storage where that is contiguous and on the CPU."""
-        file.write(self._bytes().data)
+        """Writes the values to a binary file: straight from the storage where that is contiguous and on the CPU, else
+        in pieces, so that a transposed weight is never copied whole.
+        """
+        if not has_data(self):
+            self._bytes()  # says so
+        for piece in _pieces(self.raw.detach()):
+            file.write(Weight(piece, self.name)._bytes().data)
 
     def _bytes(self) -> npt.NDArray[np.uint8]:
         """The values as bytes: a view of the storage wherever it already holds them in order."""
@@ -55,6 +76,18 @@ class Weight(tensor_adapters.TorchTensor):
     def __repr__(self) -> str:
         """Name, dtype and shape; printing the values would read (and for a GPU copy) the whole weight."""
         return f"{self._repr_base()}(name={self.name!r})"
+
+
+def _pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Views that hold the values of ``tensor`` in order: one where no copy is needed, else of PIECE_BYTES at most."""
+    whole = tensor.nbytes <= PIECE_BYTES or (tensor.is_contiguous() and tensor.device.type == "cpu")
+    if whole or tensor.is_conj() or tensor.is_neg():
+        yield tensor
+    elif (rows := PIECE_BYTES * len(tensor) // tensor.nbytes) > 0:
+        yield from tensor.split(rows)
+    else:
+        for row in tensor:
+            yield from _pieces(row)
 
 
 class LazyWeight(ir.LazyTensor):
@@ -76,6 +109,35 @@ class LazyWeight(ir.LazyTensor):
         super().__init__(self._compute, dtype=dtype, shape=ir.Shape(shape, frozen=True), name=name)
         self.function = function
         self.sources = tuple(sources)
+
+    def tofile(self, file: IO[bytes]) -> None:
+        """Computes the values and writes them to a binary file."""
+        self._compute().tofile(file)
+
+    def over(self, sources: Sequence[ir.TensorProtocol]) -> LazyWeight:
+        """The same function of other sources; itself where they are its own."""
+        if all(new is old for new, old in zip(sources, self.sources, strict=True)):
+            return self
+        return LazyWeight(self.function, sources, dtype=self.dtype, shape=self.shape.numpy(), name=self.name)
+
+    def transposition(self) -> tuple[ir.TensorProtocol, tuple[int, ...]] | None:
+        """(source, order) if the values are those of the source with its axes in that order; no data is read."""
+        if len(self.sources) != 1 or self.sources[0].dtype != self.dtype or self.sources[0].nbytes != self.nbytes:
+            return None
+        shape, dtype = self.sources[0].shape.numpy(), torch_dtype(self.dtype)
+        with torch.no_grad(), unset_fake_temporarily():
+            before = torch.empty(shape, dtype=dtype, device="meta")
+            after: torch.Tensor = self.function(before)
+        axes = list(zip(before.shape, before.stride(), range(before.dim()), strict=True))
+        order = []
+        for size, stride in zip(after.shape, after.stride(), strict=True):
+            found = next((axis for axis in axes if axis[:2] == (size, stride)), None)
+            if found is None:
+                return None
+            axes.remove(found)
+            order.append(found[2])
+        same = not axes and memory_key(after) == memory_key(before.permute(order))
+        return (self.sources[0], tuple(order)) if same else None
 
     def _compute(self) -> Weight:
         with torch.no_grad(), unset_fake_temporarily():
@@ -144,6 +206,16 @@ def as_torch(tensor: ir.TensorProtocol) -> torch.Tensor:
     return torch.from_numpy(values.reshape(-1).view(np.uint8)).view(dtype).reshape(tuple(tensor.shape.numpy()))
 
 
+def stream(tensor: ir.TensorProtocol, file: Any) -> None:
+    """Writes the values, row by row and little endian, to anything with ``write``, without a copy where that can be."""
+    if isinstance(tensor, (Weight, LazyWeight, ir.ExternalTensor)):
+        tensor.tofile(file)
+    elif isinstance(tensor, ir.Tensor) and tensor.dtype.bitwidth >= 8 and sys.byteorder == "little":
+        file.write(np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8).data)
+    else:
+        file.write(tensor.tobytes())
+
+
 def has_data(tensor: ir.TensorProtocol) -> bool:
     """Whether the values can be read: false of FakeTensors, of the meta device, and of what is computed from them."""
     if isinstance(tensor, Weight):
@@ -165,10 +237,7 @@ def rebind(tensor: ir.TensorProtocol, state_dict: Mapping[str, torch.Tensor], us
         ArgumentError: the new data has another shape or dtype.
     """
     if isinstance(tensor, LazyWeight):  # its own name may be that of the weight it was folded from: only sources count
-        sources = tuple(rebind(source, state_dict, used) for source in tensor.sources)
-        if all(new is old for new, old in zip(sources, tensor.sources, strict=True)):
-            return tensor
-        return LazyWeight(tensor.function, sources, dtype=tensor.dtype, shape=tensor.shape.numpy(), name=tensor.name)
+        return tensor.over([rebind(source, state_dict, used) for source in tensor.sources])
     if tensor.name is None or tensor.name not in state_dict:
         return tensor
     new = weight(state_dict[tensor.name], tensor.name)

@@ -575,6 +575,50 @@ def zeros_then_fill_rows(x):
     return x + y, mask
 
 
+def sort_into(x):
+    values, indices = torch.empty_like(x), torch.empty_like(x, dtype=torch.int64)
+    torch.sort(x, out=(values, indices))
+    return values + 1, indices
+
+
+def region_counters(x):
+    """Swin's mask: one number a region."""
+    mask, count = torch.zeros(1, 4, 4, 1), 0
+    for rows in (slice(0, -2), slice(-2, -1), slice(-1, None)):
+        for columns in (slice(0, -2), slice(-2, -1), slice(-1, None)):
+            mask[:, rows, columns, :] = count
+            count += 1
+    return mask.view(1, 2, 2, 2, 2, 1).permute(0, 1, 3, 2, 4, 5).reshape(-1, 4) + x.sum()
+
+
+def split_then_cat(x):
+    y = x.clone()
+    parts = list(y.split(1))
+    parts[0].add_(1)
+    y.mul_(2)
+    return torch.cat(parts)
+
+
+def gathered_rows_and_columns(x):
+    y = x.clone()
+    y[:, [0, 2]] = x[:, [1, 3]]
+    y[1:3, [0]] *= 2
+    y[None, :, 1] = 3
+    y[0, 0] = x[1, 1]
+    y[1] = x.sum()
+    return y
+
+
+def views_that_are_the_same(x):
+    y = x.clone()
+    y[:].add_(1)
+    y[...].mul_(2)
+    y.float().add_(1)
+    y.type_as(x).mul_(2)
+    y.expand(4, 4).add_(1)
+    return y
+
+
 OWN = [
     relu_, relu_result_is_another_name, chain, chain_read_between, slice_copy, slice_assign, slice_of_slice,
     slice_add, view_then_write_base, write_view_read_base, write_view_read_other_view, view_taken_before_two_writes,
@@ -587,6 +631,7 @@ OWN = [
     contiguous_that_does_not_copy, reshape_that_copies, detach_write, view_as_real, as_strided, dropout_in_eval,
     inplace_activations, many_unary, addcmul_lerp, swap_by_temporaries, loop, list_of_views, rotate_halves, foreach,
     written_twice_through_one_view, with_no_grad, squeeze_write, zeros_then_fill_rows,
+    sort_into, region_counters, split_then_cat, gathered_rows_and_columns, views_that_are_the_same,
 ]  # fmt: skip
 
 

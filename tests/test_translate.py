@@ -287,7 +287,7 @@ def test_names_that_collide() -> None:
     graph = program.model.graph
     every = names(graph.inputs) + list(graph.initializers) + [v.name for node in graph for v in node.outputs]
     assert len(set(every)) == len(every), every
-    assert names(graph.inputs) == ["x", "mul"]
+    assert "x" in {*names(graph.inputs), *graph.initializers}, "one of the two keeps the name"
     assert_close(program(x, y), module(x, y))
 
 

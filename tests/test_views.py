@@ -98,6 +98,12 @@ def test_complex_views() -> None:
         (aten.unbind.int, (1,)),
         (aten.unbind.int, ()),
         (aten.split.Tensor, (1,)),
+        (aten.hsplit.int, (3,)),
+        (aten.hsplit.array, ([1],)),
+        (aten.vsplit.int, (2,)),
+        (aten.dsplit.int, (2,)),
+        (aten.tensor_split.sections, (3, 1)),
+        (aten.tensor_split.indices, ([1, 2], 2)),
     ],
     ids=str,
 )

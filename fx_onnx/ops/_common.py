@@ -1,5 +1,6 @@
 """What several families of operators need beyond the emitter's helpers."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from onnx_ir import DataType, Value
@@ -36,3 +37,27 @@ def within(op: Emitter, op_type: str, *operands: Value, **attributes: Any) -> Va
     dtype, wide = operands[0].dtype, [admitted(op, op_type, operand) for operand in operands]
     result: Value = op.emit(op_type, *wide, **attributes)
     return result if dtype is None or result.dtype != wide[0].dtype else op.cast(result, dtype)
+
+
+def loop(
+    op: Emitter,
+    step: Callable[..., Sequence[Value]],
+    *initial: Value,
+    rounds: Value | None = None,
+    condition: Callable[..., Value] | None = None,
+) -> tuple[Value, ...]:
+    """A Loop that carries values: ``step(inner, iteration, *carried)`` gives those of the next round.
+
+    It ends after ``rounds``, or as soon as ``condition(emitter, *carried)`` is false. The body may read outer values.
+    """
+    dtypes_of = [value.dtype or DataType.FLOAT for value in initial]
+    carried = [op.graph_input("carried", dtype) for dtype in dtypes_of]
+    iteration = op.graph_input("iteration", DataType.INT64, ())
+    again = op.graph_input("again", DataType.BOOL, ())
+    inner = op.nested([iteration, again, *carried])
+    results = step(inner, iteration, *carried)
+    after = inner.Identity(again) if condition is None else condition(inner, *results)
+    body = inner.finish([after, *results])
+    before = True if condition is None else condition(op, *initial)
+    final = op.Loop(rounds, before, *initial, body=body, outputs=len(initial))
+    return tuple(final) if isinstance(final, Sequence) else (final,)

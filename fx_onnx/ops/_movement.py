@@ -30,6 +30,11 @@ def broadcast(op: Emitter, value: Value, sizes: Sequence[Size]) -> Value:
     return op.with_sizes(op.Expand(value, op.shape(target)), sizes)
 
 
+def as_index(op: Emitter, index: Value) -> Value:
+    """An index in one of the two dtypes that ONNX takes for indices."""
+    return index if index.dtype == DataType.INT32 else op.with_sizes(op.cast(index, DataType.INT64), op.sizes(index))
+
+
 def slice_axis(op: Emitter, value: Value, dim: int, start: Size, end: Size, step: Size = 1) -> Value:
     """value[start:end:step] along one axis."""
     steps = None if isinstance(step, int) and step == 1 else op.shape([step])

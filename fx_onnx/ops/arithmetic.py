@@ -7,7 +7,7 @@ from onnx_ir import DataType, Value
 
 from fx_onnx import dtypes
 from fx_onnx.emitter import Emitter, Operand, Scalar
-from fx_onnx.ops._common import within
+from fx_onnx.ops._common import loop, within
 from fx_onnx.table import translates
 
 aten = torch.ops.aten
@@ -156,6 +156,25 @@ def aten_remainder(op: Emitter, self: Operand, other: Operand) -> Value:
     return op.Mod(first, second)
 
 
+@translates(aten.gcd.default)
+def aten_gcd(op: Emitter, self: Value, other: Value) -> Value:
+    """The greatest common divisor: a Loop of Euclid's algorithm until every remainder is zero."""
+    first, second = op.promote(self, other, dtype=op.out[0].dtype)
+    sizes, zero, one = op.shape(op.out_sizes), op.cast(0, op.out_dtype), op.cast(1, op.out_dtype)
+
+    def step(inner: Emitter, iteration: Value, large: Value, small: Value) -> tuple[Value, Value]:
+        divides = inner.Equal(small, zero)
+        remainder = inner.Mod(large, inner.Where(divides, one, small))
+        return inner.Where(divides, large, small), inner.Where(divides, zero, remainder)
+
+    def remains(inner: Emitter, large: Value, small: Value) -> Value:
+        count = inner.ReduceSum(inner.Cast(inner.Not(inner.Equal(small, zero)), to=DataType.INT64), keepdims=0)
+        return inner.Greater(count, 0)
+
+    start = [op.Expand(op.Abs(x), sizes) for x in (first, second)]
+    return loop(op, step, *start, condition=remains)[0]
+
+
 # ---------------------------------------------------------------- powers
 
 
@@ -163,7 +182,16 @@ def aten_remainder(op: Emitter, self: Operand, other: Operand) -> Value:
 def aten_pow(op: Emitter, self: Operand, exponent: Operand) -> Value:
     """self ** exponent."""
     base, power = op.promote(self, exponent, dtype=op.out[0].dtype)
-    return within(op, "Pow", base, power)
+    if dtypes.is_float(op.out_dtype) or dtypes.is_unsigned(op.out_dtype):
+        return within(op, "Pow", base, power)
+    return _integer_power(op, base, power)
+
+
+def _integer_power(op: Emitter, base: Value, power: Value) -> Value:
+    """A power of integers, which ONNX leaves open where the exponent is negative: torch has 0 but of 1 and -1."""
+    magnitude, zero = op.Abs(base), op.cast(0, op.out_dtype)
+    vanishes = op.And(op.Less(power, zero), op.Not(op.Equal(magnitude, op.cast(1, op.out_dtype))))
+    return op.Where(vanishes, zero, within(op, "Pow", base, op.Abs(power)))
 
 
 @translates(aten.pow.Tensor_Scalar)

@@ -90,9 +90,7 @@ def _conv(
         "dilations": dilation,
         "group": groups,
     }
-    result = over_batch(
-        op, computable(op, "Conv", input), len(stride), lambda x: op.Conv(x, *operands, **attributes)
-    )
+    result = over_batch(op, computable(op, "Conv", input), len(stride), lambda x: op.Conv(x, *operands, **attributes))
     return op.cast(result, op.out_dtype)
 
 
@@ -168,6 +166,4 @@ def aten__convolution(
     allow_tf32: bool = True,
 ) -> Value:
     """aten_convolution; the flags choose an algorithm, not a result."""
-    return aten_convolution(
-        op, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups
-    )
+    return aten_convolution(op, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)

@@ -20,7 +20,7 @@ aten = torch.ops.aten
 
 
 def filled(op: Emitter, sizes: Sequence[Size], number: Scalar, dtype: DataType, like: Value | None = None) -> Value:
-    """A tensor of one number: a constant where it is small, else ConstantOfShape; ``like`` is a value of these sizes."""
+    """One number everywhere: a constant where it is small, else ConstantOfShape; ``like`` has these sizes."""
     number = symbols.static(number)
     count = int(np.prod([float(size) for size in sizes])) if all(isinstance(size, int) for size in sizes) else None
     if isinstance(number, symbols.SymbolicNumber):

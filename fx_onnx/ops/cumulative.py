@@ -144,7 +144,9 @@ def aten_logcumsumexp(op: Emitter, self: Value, dim: int) -> Value:
     def body(inner: Emitter, states: Sequence[Value], part: Value) -> Sequence[Value]:
         largest = within(inner, "Max", states[0], part)
         distance = within(inner, "Abs", within(inner, "Sub", states[0], part))
-        rest = within(inner, "Log", within(inner, "Add", within(inner, "Exp", within(inner, "Neg", distance)), _one(inner, part)))
+        rest = within(
+            inner, "Log", within(inner, "Add", within(inner, "Exp", within(inner, "Neg", distance)), _one(inner, part))
+        )
         # Equal infinities have no distance.
         rest = inner.Where(within(inner, "Equal", states[0], part), inner.cast(math.log(2), _dtype(part)), rest)
         return [within(inner, "Add", largest, rest)]

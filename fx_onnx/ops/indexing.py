@@ -10,7 +10,7 @@ from onnx_ir import DataType, Value
 
 from fx_onnx import symbols
 from fx_onnx.emitter import Emitter
-from fx_onnx.ops._movement import broadcast
+from fx_onnx.ops._movement import as_index, broadcast
 from fx_onnx.symbols import Size
 from fx_onnx.table import translates
 
@@ -55,7 +55,7 @@ def read_indices(op: Emitter, indices: Sequence[Value | None]) -> Indices:
 def _parts(op: Emitter, index: Value) -> list[Value]:
     """An index as INT64, a mask as the coordinates of its true elements, an axis each."""
     if index.dtype not in _MASKS:
-        return [index if index.dtype == DataType.INT32 else op.cast(index, DataType.INT64)]
+        return [as_index(op, index)]
     rank = op.rank(index)
     if not rank:
         raise NotImplementedError("A mask without dimensions as an index has no form here; use torch.where.")
@@ -171,7 +171,7 @@ def _is_one_number(op: Emitter, self: Value, values: Value, axis: int, mask: Val
     rest = op.rank(self) - axis - op.rank(mask)
     sizes = op.sizes(values)
     position = len(sizes) - rest - 1  # the axis of values that runs over the true elements
-    return position < 0 or isinstance(sizes[position], int) and sizes[position] == 1
+    return position < 0 or (isinstance(sizes[position], int) and sizes[position] == 1)
 
 
 def _masked(op: Emitter, self: Value, values: Value, axis: int, mask: Value) -> Value:
@@ -222,7 +222,7 @@ def _broadcast_shape(op: Emitter, columns: Sequence[Value]) -> Value:
 
 
 def _updates(op: Emitter, read: Indices, values: Value, places: Value, rest: Sequence[Size]) -> Value:
-    """The values broadcast to the written part: the axes of the indices in front, then the axes that are not indexed."""
+    """The values broadcast to the written part: the axes of the indices, then those that are not indexed."""
     rank = read.rank + len(rest)
     shape = op.Concat(op.Shape(places, start=0, end=-1), op.shape(rest), axis=0) if rest else op.Shape(places, end=-1)
     if isinstance(known := _known_places(op, read), tuple):
@@ -264,7 +264,7 @@ def aten_index_select(op: Emitter, self: Value, dim: int, index: Value) -> Value
 @translates(aten.gather.default)
 def aten_gather(op: Emitter, self: Value, dim: int, index: Value, *, sparse_grad: bool = False) -> Value:
     """out[i, j] = self[index[i, j], j] for dim 0; a 0-d tensor counts as one of size 1."""
-    at_least_1d = [x if op.rank(x) else op.unsqueeze(x, 0) for x in (self, index)]
+    at_least_1d = [x if op.rank(x) else op.unsqueeze(x, 0) for x in (self, as_index(op, index))]
     picked = op.GatherElements(*at_least_1d, axis=dim)
     return picked if op.rank(index) else op.squeeze(op.with_sizes(picked, (1,)), 0)
 
@@ -286,7 +286,9 @@ def aten_take_along_dim(op: Emitter, self: Value, indices: Value, dim: int | Non
     along = [op.sizes(x)[axis] for x in (self, indices)] if rank else []
     if not rank:
         return op.reshape(op.Gather(op.unsqueeze(self, 0), indices, axis=0), sizes)
-    parts = [broadcast(op, x, [*sizes[:axis], n, *sizes[axis + 1 :]]) for x, n in zip((self, indices), along, strict=True)]
+    parts = [
+        broadcast(op, x, [*sizes[:axis], n, *sizes[axis + 1 :]]) for x, n in zip((self, indices), along, strict=True)
+    ]
     return op.GatherElements(*parts, axis=axis)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -84,7 +85,19 @@ def aten_tensor_split_indices(op: Emitter, self: Value, indices: Sequence[Size],
     ends = [0, *indices, INT_MAX]
     if all(symbols.same_size(sum(_along(op, dim)[:i]), end) for i, end in enumerate(ends[:-1])):
         return _pieces(op, self, dim)
-    return [slice_axis(op, self, dim, start, end) for start, end in zip(ends, ends[1:], strict=False)]
+    return [slice_axis(op, self, dim, start, end) for start, end in pairwise(ends)]
+
+
+@translates(aten.tensor_split.tensor_indices_or_sections)
+def aten_tensor_split_tensor(
+    op: Emitter, self: Value, tensor_indices_or_sections: Value, dim: int = 0
+) -> Sequence[Value]:
+    """Pieces between the indices of a tensor; how many there are is fixed when the model is captured."""
+    if not op.rank(tensor_indices_or_sections):
+        return _pieces(op, self, dim)
+    ends = op.Concat([0], op.cast(tensor_indices_or_sections, DataType.INT64), [INT_MAX], axis=0)
+    limits = [op.Slice(ends, [i], [i + 1], [0]) for i in range(len(op.out) + 1)]
+    return [op.Slice(self, start, end, [dim]) for start, end in pairwise(limits)]
 
 
 def _along(op: Emitter, dim: int) -> list[Size]:
@@ -180,7 +193,7 @@ def _roll(op: Emitter, self: Value, shift: Size, dim: int, size: Size) -> Value:
     elif isinstance(shift, int) and statically_known_true(size >= abs(shift)):
         place = -shift
     else:
-        place = -shift % size
+        place = -shift % size  # type: ignore[operator]
     if isinstance(place, int) and place == 0:
         return self
     head, tail = slice_axis(op, self, dim, 0, place), slice_axis(op, self, dim, place, INT_MAX)
@@ -257,7 +270,9 @@ def aten_as_strided(
 ) -> Value:
     """flat[storage_offset + Σ i_k * stride_k] for every index i within size."""
     flat = op.reshape(self, [-1]) if op.rank(self) != 1 else self
-    total: Value = op.constant(0, DataType.INT64) if storage_offset is None else op.scalar(storage_offset, DataType.INT64)
+    total: Value = (
+        op.constant(0, DataType.INT64) if storage_offset is None else op.scalar(storage_offset, DataType.INT64)
+    )
     for axis, (count, step) in enumerate(zip(size, stride, strict=True)):
         places = linear_range(op, symbols.static(count), 0, symbols.static(step))
         later = range(1, len(size) - axis)

@@ -70,7 +70,9 @@ def aten_masked_scatter(op: Emitter, self: Value, mask: Value, source: Value) ->
         return op.Where(mask, first, self)
     flat = op.cast(op.Reshape(mask, [-1]), DataType.INT64)
     number = op.Max(op.Sub(op.CumSum(flat, op.constant(0)), 1), op.constant(0))
-    picked = op.Gather(op.Concat(op.Reshape(source, [-1]), op.cast(op.constant([0]), op.out_dtype), axis=0), number, axis=0)
+    picked = op.Gather(
+        op.Concat(op.Reshape(source, [-1]), op.cast(op.constant([0]), op.out_dtype), axis=0), number, axis=0
+    )
     return op.Where(mask, op.Reshape(picked, op.shape(op.out_sizes)), broadcast(op, self, op.out_sizes))
 
 

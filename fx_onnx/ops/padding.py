@@ -58,9 +58,7 @@ def _no_crop(self: Tensor, padding: Sequence[Size]) -> bool:
     return _only_adds(padding)
 
 
-@translates(
-    aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default, when=_no_crop
-)
+@translates(aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default, when=_no_crop)
 def aten_reflection_pad(op: Emitter, self: Value, padding: Sequence[Size]) -> Value:
     """self between its reflections, the edge not repeated."""
     return _pad(op, self, padding, "reflect")

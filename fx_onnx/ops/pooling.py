@@ -150,7 +150,9 @@ def _avg_pool(axes: int) -> Callable[..., Value]:
         x = computable(op, "AveragePool", self)
         if divisor_override is not None:
             return _sum_over(op, self, x, window, divisor_override)
-        result = over_batch(op, op.with_sizes(x, op.sizes(self)), axes, lambda x: _mean(op, x, window, count_include_pad))
+        result = over_batch(
+            op, op.with_sizes(x, op.sizes(self)), axes, lambda x: _mean(op, x, window, count_include_pad)
+        )
         return op.cast(result, op.out_dtype)
 
     return aten_avg_pool
@@ -186,9 +188,7 @@ def _sum_over(op: Emitter, self: Value, x: Value, window: Window, divisor: int) 
         x = op.Pad(x, op.shape([*rest, *padding, *rest, *ends]))
         padding, window = [0] * axes, window._replace(ceil_mode=False)
     attributes = window.attributes(padding)
-    mean = over_batch(
-        op, op.with_sizes(x, sizes), axes, lambda x: op.AveragePool(x, **attributes, count_include_pad=1)
-    )
+    mean = over_batch(op, op.with_sizes(x, sizes), axes, lambda x: op.AveragePool(x, **attributes, count_include_pad=1))
     if dtypes.is_integer(op.out_dtype):
         whole = op.cast(op.Round(op.Mul(mean, total)), op.out_dtype)
         return op.Div(whole, divisor)

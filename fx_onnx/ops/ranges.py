@@ -58,7 +58,7 @@ def _arange(op: Emitter, start: Scalar, end: Scalar, step: Scalar) -> Value:
     start, end, step = map(symbols.static, (start, end, step))
     (count,) = op.out_sizes
     if isinstance(count, int) and count <= SMALL and not _symbolic(start, end, step):
-        return computed(op, torch.arange(start, end, step, dtype=op.out[0].dtype))
+        return computed(op, torch.arange(start, end, step, dtype=op.out[0].dtype))  # type: ignore[arg-type]
     if all(isinstance(n, (int, torch.SymInt)) for n in (start, end, step)):
         limits = (op.scalar(n, DataType.INT64) for n in (start, end, step))
         return op.cast(op.Range(*limits), op.out_dtype)

@@ -137,9 +137,7 @@ def _nearest_vec_when(exact: bool) -> Callable[..., bool]:
 
 
 def _smooth_when(antialias: bool) -> Callable[..., bool]:
-    def says_it(
-        self: Tensor, output_size: Sequence[Size], align_corners: bool, *given: Any, **named: Any
-    ) -> bool:
+    def says_it(self: Tensor, output_size: Sequence[Size], align_corners: bool, *given: Any, **named: Any) -> bool:
         return _smooth_says(self, output_size, align_corners, _factors(self.dim() - 2, given, named), antialias)
 
     return says_it

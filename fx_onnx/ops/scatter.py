@@ -9,7 +9,7 @@ from onnx_ir import DataType, Value
 
 from fx_onnx import symbols
 from fx_onnx.emitter import Emitter, Scalar
-from fx_onnx.ops._movement import broadcast
+from fx_onnx.ops._movement import as_index, broadcast
 from fx_onnx.symbols import Size
 from fx_onnx.table import translates
 
@@ -32,15 +32,13 @@ def scatter(
         self = op.cast(self, DataType.INT32)
     kind = self.dtype or op.out_dtype
     scalar = not op.rank(self)
-    self, index = (op.unsqueeze(x, 0) if not op.rank(x) else x for x in (self, index))
+    self, index = (op.unsqueeze(x, 0) if not op.rank(x) else x for x in (self, as_index(op, index)))
     if isinstance(src, Value):
         updates = op.cast(src, kind)
         updates = _cut(op, updates if op.rank(src) else op.unsqueeze(updates, 0), op.sizes(index))
     else:
         updates = op.with_sizes(op.cast(op.cast(src, op.out_dtype), kind), ())
         updates = broadcast(op, updates, op.sizes(index))
-    if index.dtype != DataType.INT32:
-        index = op.cast(index, DataType.INT64)
     written = op.ScatterElements(self, index, updates, axis=dim, reduction=reduction)
     if scalar:
         written = op.squeeze(op.with_sizes(written, (1,)), 0)
@@ -48,7 +46,9 @@ def scatter(
 
 
 def _cut(op: Emitter, src: Value, sizes: Sequence[Size]) -> Value:
-    axes = [i for i, (have, want) in enumerate(zip(op.sizes(src), sizes, strict=True)) if not symbols.same_size(have, want)]
+    axes = [
+        i for i, (have, want) in enumerate(zip(op.sizes(src), sizes, strict=True)) if not symbols.same_size(have, want)
+    ]
     if not axes:
         return src
     return op.Slice(src, [0] * len(axes), op.shape([sizes[axis] for axis in axes]), axes)
@@ -106,7 +106,9 @@ def aten_index_add(op: Emitter, self: Value, dim: int, index: Value, source: Val
     """self[index[i]] += alpha * source[i] for dim 0."""
     if alpha != 1:
         boolean = source.dtype == DataType.BOOL
-        source = op.And(source, bool(alpha)) if boolean else op.Mul(source, op.cast(alpha, source.dtype or op.out_dtype))
+        source = (
+            op.And(source, bool(alpha)) if boolean else op.Mul(source, op.cast(alpha, source.dtype or op.out_dtype))
+        )
         source = op.with_sizes(source, _sizes_of_source(op, self, dim, index))
     return _index_write(op, self, dim, index, source, "add")
 
@@ -187,5 +189,5 @@ def aten_put(op: Emitter, self: Value, index: Value, source: Value, accumulate: 
 def _count(op: Emitter, value: Value) -> Size:
     count: Size = 1
     for size in op.sizes(value):
-        count = count * size
-    return symbols.static(count)  # type: ignore[no-any-return]
+        count = symbols.static(count * size)
+    return count

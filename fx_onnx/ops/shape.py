@@ -10,8 +10,8 @@ from onnx_ir import Value
 
 from fx_onnx import symbols
 from fx_onnx.emitter import Emitter
-from fx_onnx.symbols import Size
 from fx_onnx.ops._movement import broadcast
+from fx_onnx.symbols import Size
 from fx_onnx.table import translates
 
 aten = torch.ops.aten

@@ -56,9 +56,7 @@ def aten_argsort(op: Emitter, self: Value, dim: int = -1, descending: bool = Fal
 
 
 @translates(aten.argsort.stable)
-def aten_argsort_stable(
-    op: Emitter, self: Value, *, stable: bool, dim: int = -1, descending: bool = False
-) -> Value:
+def aten_argsort_stable(op: Emitter, self: Value, *, stable: bool, dim: int = -1, descending: bool = False) -> Value:
     """Where the elements in order were; equal ones keep their order."""
     return top(op, self, op.sizes(self)[dim] if op.rank(self) else 1, dim, descending)[1]
 
@@ -99,7 +97,7 @@ def aten_unique_dim(
     op: Emitter, self: Value, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> Sequence[Value]:
     """The distinct slices along dim in order, which of them each slice is, and how often each occurs."""
-    return _wanted(op, unique(op, self, dim), True, return_counts)
+    return unique(op, self, dim)
 
 
 def unique(op: Emitter, self: Value, dim: int | None) -> list[Value]:
@@ -126,7 +124,7 @@ def aten_unique_dim_consecutive(
     op: Emitter, self: Value, dim: int, return_inverse: bool = False, return_counts: bool = False
 ) -> Sequence[Value]:
     """Without the slices along dim that equal the one before; which is which, and how often."""
-    return _wanted(op, _consecutive(op, self, dim), return_inverse, return_counts)
+    return _consecutive(op, self, dim)
 
 
 def _consecutive(op: Emitter, self: Value, dim: int) -> list[Value]:

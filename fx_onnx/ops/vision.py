@@ -6,6 +6,7 @@ import torch
 from onnx_ir import Value
 from torch import Tensor
 
+from fx_onnx import symbols
 from fx_onnx.emitter import Emitter
 from fx_onnx.ops._common import admitted
 from fx_onnx.ops._spatial import over_batch
@@ -33,12 +34,10 @@ def _samples_planes(
     return input.dim() == 4
 
 
-def _grid_sample(
-    op: Emitter, input: Value, grid: Value, mode: str, padding_mode: int, align_corners: bool
-) -> Value:
+def _grid_sample(op: Emitter, input: Value, grid: Value, mode: str, padding_mode: int, align_corners: bool) -> Value:
     result = op.GridSample(
-        admitted(op, "GridSample", input, "T1"),
-        admitted(op, "GridSample", grid, "T2"),
+        admitted(op, "GridSample", input),
+        admitted(op, "GridSample", grid),
         mode=mode,
         padding_mode=_PADDING_MODES[padding_mode],
         align_corners=align_corners,
@@ -55,9 +54,7 @@ def aten_grid_sampler_2d(
     return _grid_sample(op, input, grid, mode, padding_mode, align_corners)
 
 
-@translates(
-    aten.grid_sampler.default, aten.grid_sampler_2d.default, aten.grid_sampler_3d.default, since=20
-)
+@translates(aten.grid_sampler.default, aten.grid_sampler_2d.default, aten.grid_sampler_3d.default, since=20)
 def aten_grid_sampler(
     op: Emitter, input: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Value:
@@ -66,7 +63,14 @@ def aten_grid_sampler(
     return _grid_sample(op, input, grid, mode, padding_mode, align_corners)
 
 
-@translates(aten.affine_grid_generator.default, since=20)
+def _has_corners(theta: Tensor, size: Sequence[Size], align_corners: bool) -> bool:
+    """An axis of one pixel has no corners to align: torch puts it at 0, ONNX divides by 0."""
+    return not align_corners or not any(
+        isinstance(count, int) and count == 1 for count in map(symbols.static, size[2:])
+    )
+
+
+@translates(aten.affine_grid_generator.default, since=20, when=_has_corners)
 def aten_affine_grid_generator(op: Emitter, theta: Value, size: Sequence[Size], align_corners: bool) -> Value:
     """The places from -1 to 1 in each axis of an image of this size, mapped by theta."""
     return op.AffineGrid(theta, op.shape(size), align_corners=align_corners)

@@ -152,7 +152,7 @@ def _gathered(axis: int, value: _Tensor, indices: _Tensor) -> _Tensor:
     axis %= value.dim()
     flat = indices.reshape(-1).long()
     flat = torch.where(flat < 0, flat + value.shape[axis], flat)
-    return value.index_select(axis, flat).reshape(*value.shape[:axis], *indices.shape, *value.shape[axis + 1 :])
+    return value.index_select(axis, flat).reshape([*value.shape[:axis], *indices.shape, *value.shape[axis + 1 :]])
 
 
 def _range(node: ir.Node, start: _Array, limit: _Array, delta: _Array) -> Function | None:

@@ -314,7 +314,7 @@ def _small_constants(graph: ir.Graph) -> Iterator[tuple[_Key, ir.Value]]:
     """The constants that the graph has already, by dtype, shape and bytes (so 0.0 and -0.0 stay two)."""
     for value in graph.initializers.values():
         tensor = value.const_value
-        if isinstance(tensor, ir.Tensor) and tensor.nbytes <= _MAX_SHARED_BYTES and weight_of(value) is tensor:
+        if type(tensor) is ir.Tensor and tensor.nbytes <= _MAX_SHARED_BYTES and weight_of(value) is tensor:
             yield (tensor.dtype, tuple(tensor.shape.numpy()), tensor.tobytes()), value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import onnx_ir as ir
 import torch
@@ -10,7 +11,7 @@ import torch
 from fx_onnx.passes.rewrite import Editor, Rewrite, attribute, weight_of
 from fx_onnx.weights import computed
 
-__all__ = ["TransposeWeights"]
+__all__ = ["TransposeWeights", "restore_transpose"]
 
 
 class TransposeWeights(Rewrite):
@@ -48,3 +49,26 @@ class TransposeWeights(Rewrite):
 
 def _permuted(order: tuple[int, ...], weight: torch.Tensor) -> torch.Tensor:
     return weight.permute(order)
+
+
+def restore_transpose(value: ir.Value, source: ir.TensorProtocol, order: Sequence[int]) -> None:
+    """The reverse: an initializer → Transpose(source), where ``source`` lies in a file that keeps it as it is.
+
+    Args:
+        value: an initializer, which goes; the result of the Transpose takes its name.
+        source: the weight that the values are a transposed view of; becomes an initializer under its own name.
+        order: of the axes of ``source``.
+    """
+    graph, name = value.graph, str(value.name)
+    weight = graph.initializers.get(source.name or "")
+    if weight is None:
+        weight = ir.Value(name=source.name, shape=source.shape, type=ir.TensorType(source.dtype), const_value=source)
+        weight.metadata_props.update(value.metadata_props)
+        graph.register_initializer(weight)
+    node = ir.node("Transpose", [weight], {"perm": list(order)}, name=f"{name}.Transpose")
+    result = node.outputs[0]
+    result.shape, result.type = value.shape, value.type
+    value.replace_all_uses_with(result)
+    del graph.initializers[name]
+    result.name = name
+    graph.insert_before(graph[0], node)

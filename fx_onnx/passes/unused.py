@@ -47,15 +47,13 @@ def _drop_nodes(graph: ir.Graph | ir.Function) -> int:
     for node in reversed(graph):
         if not any(_is_used(output, dead) for output in node.outputs):
             dead.add(node)
+            count += sum(map(_clear, bodies(node)))
             continue
         required = _REQUIRED.get(node.op_type)
         if required is not None and not node.domain and len(node.outputs) > required:
             _drop_outputs(node, required)
         for body in bodies(node):
             count += _drop_nodes(body)
-    for node in dead:
-        for body in bodies(node):
-            count += _clear(body)
     graph.remove(dead, safe=True)
     return count + len(dead)
 

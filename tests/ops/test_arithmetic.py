@@ -73,7 +73,8 @@ def test_quotients(case: Case) -> None:
 @cases(
     [
         Case(aten.pow.Tensor_Tensor, f32(2, 3, low=0.1), f32(3), emits=["Pow"]),
-        Case(aten.pow.Tensor_Tensor, i64(2, 3), i64(3, low=0), emits=["Pow"]),
+        Case(aten.pow.Tensor_Tensor, i64(2, 3), i64(3)),
+        Case(aten.pow.Scalar, 0, i64(5)),
         Case(aten.pow.Tensor_Tensor, u8(2, 3), u8(3), emits=["Cast", "Cast", "Pow", "Cast"]),
         Case(aten.pow.Scalar, 2, f32(3), emits=["Pow"]),
         Case(aten.pow.Tensor_Scalar, f32(2, 3), 2, emits=["Pow"]),

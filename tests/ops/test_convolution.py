@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.harness import Case, cases, check, f32, f64, i64
+from tests.harness import Case, cases, check, f32
 
 aten = torch.ops.aten
 
@@ -38,7 +38,17 @@ def test_convolution(case: Case) -> None:
     [
         Case(aten.conv1d.padding, f32(2, 4, 9), f32(6, 4, 4), f32(6), [1], "same", emits=["Conv"]),
         Case(aten.conv2d.padding, f32(2, 4, 9, 8), f32(6, 4, 3, 4), None, [1, 1], "same", [2, 1]),
-        Case(aten.conv2d.padding, f32(2, 4, 9, 8), f32(6, 2, 3, 4, fixed=True), None, [2, 1], "valid", [1, 2], 2, emits=["Conv"]),
+        Case(
+            aten.conv2d.padding,
+            f32(2, 4, 9, 8),
+            f32(6, 2, 3, 4, fixed=True),
+            None,
+            [2, 1],
+            "valid",
+            [1, 2],
+            2,
+            emits=["Conv"],
+        ),
         Case(aten.conv3d.padding, f32(2, 5, 6, 7), f32(6, 2, 3, 2, 1), None, [1], "same"),
     ]
 )

@@ -17,3 +17,12 @@ aten = torch.ops.aten
 )
 def test_embedding(case: Case) -> None:
     check(case)
+
+
+def bags(weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor) -> list[torch.Tensor]:
+    return [torch.nn.functional.embedding_bag(indices, weight, offsets, mode=mode) for mode in ("sum", "mean", "max")]
+
+
+@cases([Case(bags, f32(5, 4), i64(6, low=0, high=4), i64(3, values=(0, 2, 2), fixed=True), dynamic=False)])
+def test_bags(case: Case) -> None:
+    check(case)

@@ -25,7 +25,12 @@ def batch_rows(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         Case(aten.index.Tensor, f32(3, 4), [i32(2, low=0, high=1)], emits=["Gather"]),
         Case(aten.index.Tensor, f32(3, 4), [at(5), at(5, low=-2)]),
         Case(aten.index.Tensor, f32(3, 4), [at(5, 1), at(2)]),
-        Case(aten.index.Tensor, f32(2, 3, 4), [None, at(5), at(5)], emits=["Transpose", "Unsqueeze", "Unsqueeze", "Concat", "GatherND", "Transpose"]),
+        Case(
+            aten.index.Tensor,
+            f32(2, 3, 4),
+            [None, at(5), at(5)],
+            emits=["Transpose", "Unsqueeze", "Unsqueeze", "Concat", "GatherND", "Transpose"],
+        ),
         Case(aten.index.Tensor, f32(2, 3, 4), [at(5), None, at(5)]),
         Case(aten.index.Tensor, f32(2, 3, 4, 2), [None, at(2, 2), at(2), None]),
         Case(aten.index.Tensor, f16(2, 3), [at(2), at(2)]),
@@ -37,7 +42,7 @@ def batch_rows(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         Case(batch_rows, f32(3, 4), at(3)),
         Case(aten._unsafe_index.Tensor, f32(3, 4), [None, at(2)]),
     ]
-)  # fmt: skip
+)
 def test_reads(case: Case) -> None:
     check(case)
 
@@ -64,9 +69,15 @@ PLACES = i64(3, values=(2, 0, 1))
         Case(aten.index_put.default, f32(4, 5), [b8(4, values=(True, False))], f32(2, 5), dynamic=False),
         Case(aten.index_put.default, f32(4, 5), [b8(4, 5, values=(True, False))], f32(10), dynamic=False),
         Case(aten.index_put.default, f32(4, 5), [None, b8(5, values=(True, False))], f32(4, 3), dynamic=False),
-        Case(aten.index_put.default, f32(4, 5), [b8(4, values=(True, False)), i64(2, values=(1, 3))], f32(2), dynamic=False),
+        Case(
+            aten.index_put.default,
+            f32(4, 5),
+            [b8(4, values=(True, False)), i64(2, values=(1, 3))],
+            f32(2),
+            dynamic=False,
+        ),
     ]
-)  # fmt: skip
+)
 def test_writes(case: Case) -> None:
     check(case)
 

@@ -1,18 +1,80 @@
-"""ATen random operators."""
+"""ATen random operators: what is drawn can only be checked for its size, dtype, limits and moments."""
 
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 import torch
+from torch import Tensor
+from torch.export import Dim
 from torch.nn import functional as F
 
+import fx_onnx
 from tests.harness import Case, cases, check, f32
 
 aten = torch.ops.aten
+N = 20000
 
 
 @cases(
     [
         Case(aten.dropout.default, f32(2, 3), 0.5, False, emits=["Identity"]),
         Case(F.dropout, f32(2, 3), 1.0, True),
+        Case(F.alpha_dropout, f32(2, 3), 0.5, False),
+        Case(F.dropout2d, f32(2, 3, 4, 5), 0.5, False),
+        Case(F.feature_alpha_dropout, f32(2, 3, 4), 0.5, False),
+        Case(aten.native_dropout.default, f32(2, 3), 0.5, False),
+        Case(aten.multinomial.default, f32(3, 4, values=(0.0, 0.0, 1.0, 0.0)), 2, True, dynamic=False),
+        Case(torch.bernoulli, f32(3, 4, values=(0.0, 1.0)), dynamic=False),
+        Case(torch.normal, f32(3, 4), 0.0, dynamic=False),
+        Case(lambda x: torch.sort(torch.randperm(x.shape[0])).values + x, f32(5)),
     ]
 )
-def test_dropout_of_nothing(case: Case) -> None:
+def test_random_operators_that_leave_no_choice(case: Case) -> None:
     check(case)
+
+
+class Module(torch.nn.Module):
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(x)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    ("function", "mean", "std"),
+    [
+        (lambda x: torch.rand(x.shape), 0.5, 1 / math.sqrt(12)),
+        (lambda x: torch.rand_like(x), 0.5, 1 / math.sqrt(12)),
+        (lambda x: torch.randn(x.shape[0], 2, dtype=torch.float64), 0, 1),
+        (lambda x: torch.randn_like(x), 0, 1),
+        (lambda x: torch.randint(-3, 7, x.shape), 1.5, math.sqrt(99 / 12)),
+        (lambda x: torch.randint_like(x, 10), 4.5, math.sqrt(99 / 12)),
+        (lambda x: torch.normal(2.0, 3.0, x.shape), 2, 3),
+        (lambda x: torch.normal(x * 0, torch.ones_like(x) * 2), 0, 2),
+        (lambda x: torch.bernoulli(x * 0 + 0.3), 0.3, math.sqrt(0.21)),
+        (lambda x: torch.bernoulli(x, 0.3), 0.3, math.sqrt(0.21)),
+        (lambda x: torch.ops.aten.uniform(x, -1.0, 3.0), 1, 4 / math.sqrt(12)),
+        (lambda x: torch.ops.aten.exponential(x, 2.0), 0.5, 0.5),
+        (lambda x: torch.ops.aten.geometric(x, 0.25), 4, math.sqrt(12)),
+        (lambda x: torch.ops.aten.log_normal(x, 0.0, 0.5), math.exp(0.125), math.exp(0.125) * math.sqrt(math.expm1(0.25))),
+        (lambda x: torch.multinomial(torch.tensor([1.0, 3.0]), N, True), 0.75, math.sqrt(3 / 16)),
+        (lambda x: torch.multinomial(x * 0 + 1, 1).double(), 0, 0),
+        (lambda x: F.dropout(torch.ones_like(x), 0.25), 1, math.sqrt(1 / 3)),
+        (lambda x: F.alpha_dropout(torch.randn_like(x), 0.25), 0, 1),
+        (lambda x: F.dropout1d(torch.ones_like(x), 0.25), 1, math.sqrt(1 / 3)),
+    ],
+)
+def test_moments(function: Callable[[Tensor], Tensor], mean: float, std: float, dynamic: bool) -> None:
+    x = torch.zeros(N, 1)
+    want = function(x)
+    shapes = ({0: Dim.AUTO},) if dynamic else None
+    program = fx_onnx.export(Module(function), (x,), dynamic_shapes=shapes, verbose=False)
+    (got,) = program(x)
+    assert (got.shape, got.dtype) == (want.shape, want.dtype)
+    assert abs(float(got.double().mean()) - mean) < 0.05 * max(1, std)
+    assert abs(float(got.double().std()) - std) < 0.05 * max(1, std)

@@ -12,7 +12,15 @@ PLACES = i64(3, values=(2, 0, 1))
 
 @cases(
     [
-        Case(aten.scatter.src, f32(3, 4), 0, i64(2, 4, values=(0, 1, 2, 0, 1, 2, 0, 1)), f32(2, 4), dynamic=False, emits=["ScatterElements"]),
+        Case(
+            aten.scatter.src,
+            f32(3, 4),
+            0,
+            i64(2, 4, values=(0, 1, 2, 0, 1, 2, 0, 1)),
+            f32(2, 4),
+            dynamic=False,
+            emits=["ScatterElements"],
+        ),
         Case(aten.scatter.src, f32(3, 4), 1, i64(2, 1), f32(3, 4), dynamic=False, emits=["Slice", "ScatterElements"]),
         Case(aten.scatter.value, f32(3, 4), -1, i64(3, 2, low=0, high=1), 2.5),
         Case(aten.scatter.value, b8(3, 4), -1, i64(3, 2, low=0, high=1), True),
@@ -24,7 +32,7 @@ PLACES = i64(3, values=(2, 0, 1))
         Case(aten.scatter_add.default, i64(3), 0, i64(3, low=0, high=2), i64(3)),
         Case(aten.scatter_add.default, b8(3), 0, i64(2, low=0, high=2), b8(2), dynamic=False),
     ]
-)  # fmt: skip
+)
 def test_scatter(case: Case) -> None:
     check(case)
 
@@ -33,7 +41,18 @@ def test_scatter(case: Case) -> None:
 @pytest.mark.parametrize("include_self", [True, False])
 def test_scatter_reduce(reduce: str, include_self: bool) -> None:
     for make in (f32, i64):
-        check(Case(aten.scatter_reduce.two, make(3, 4), 0, ROWS, make(2, 4), reduce, include_self=include_self, dynamic=False))
+        check(
+            Case(
+                aten.scatter_reduce.two,
+                make(3, 4),
+                0,
+                ROWS,
+                make(2, 4),
+                reduce,
+                include_self=include_self,
+                dynamic=False,
+            )
+        )
     if reduce != "sum":
         places = i64(5, low=0, high=2)
         check(Case(aten.index_reduce.default, f32(3, 4), 0, places, f32(5, 4), reduce, include_self=include_self))

@@ -49,12 +49,31 @@ def test_parts(case: Case) -> None:
 
 @cases(
     [
-        Case(aten.slice_scatter.default, f32(4, 5), f32(2, 5, fixed=True), 0, 1, 3, dynamic=False, emits=["Slice", "Slice", "Concat"]),
+        Case(
+            aten.slice_scatter.default,
+            f32(4, 5),
+            f32(2, 5, fixed=True),
+            0,
+            1,
+            3,
+            dynamic=False,
+            emits=["Slice", "Slice", "Concat"],
+        ),
         Case(aten.slice_scatter.default, f32(4, 5), f32(4, 5), emits=["Identity"]),
         Case(aten.slice_scatter.default, f32(4, 5), f32(4, 2), 1, 0, 2, dynamic=False, emits=["Slice", "Concat"]),
         Case(aten.slice_scatter.default, f32(4, 5), f32(4, 2), 1, -2, dynamic=False, emits=["Slice", "Concat"]),
         Case(aten.slice_scatter.default, f32(4, 5), f32(4, 3), 1, 0, LAST, 2, dynamic=False),
-        Case(aten.slice_scatter.default, f32(5, 2), f32(2, 2), 0, -4, LAST, 2, dynamic=False, emits=["Unsqueeze", "ScatterND"]),
+        Case(
+            aten.slice_scatter.default,
+            f32(5, 2),
+            f32(2, 2),
+            0,
+            -4,
+            LAST,
+            2,
+            dynamic=False,
+            emits=["Unsqueeze", "ScatterND"],
+        ),
         Case(aten.slice_scatter.default, f32(4, 5), f32(4, 0), 1, 3, 1, dynamic=False, emits=["Identity"]),
         Case(put_rows, f32(4, 5), f32(4, 3)),
         Case(aten.select_scatter.default, f32(4, 5), f32(5), 0, 1, emits=["Unsqueeze", "Slice", "Slice", "Concat"]),
@@ -66,6 +85,6 @@ def test_parts(case: Case) -> None:
         Case(aten.diagonal_scatter.default, f32(2, 4, 5), f32(2, 3), 2, 1, 2, dynamic=False),
         Case(aten.diagonal_scatter.default, f32(4, 5), f32(3), -1, dynamic=False),
     ]
-)  # fmt: skip
+)
 def test_parts_put_back(case: Case) -> None:
     check(case)

@@ -77,7 +77,14 @@ ORDERED = f32(5, values=(-1.0, 0.0, 0.5, 0.5, 2.0), fixed=True)
 @cases(
     [
         Case(aten.searchsorted.Tensor, ORDERED, f32(2, 3), dynamic=False),
-        Case(aten.searchsorted.Tensor, ORDERED, f32(3, values=(0.5, NAN, -3.0)), right=True, out_int32=True, dynamic=False),
+        Case(
+            aten.searchsorted.Tensor,
+            ORDERED,
+            f32(3, values=(0.5, NAN, -3.0)),
+            right=True,
+            out_int32=True,
+            dynamic=False,
+        ),
         Case(aten.searchsorted.Tensor, f32(2, 3, values=(0.0, 1.0, 2.0)), f32(2, 4), side="right", dynamic=False),
         Case(aten.searchsorted.Scalar, ORDERED, 0.5, dynamic=False),
         Case(aten.bucketize.Tensor, f32(3, 2), ORDERED, right=True, dynamic=False),

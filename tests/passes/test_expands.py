@@ -39,7 +39,8 @@ def test_where_and_matmul() -> None:
 @pytest.mark.parametrize("body", ["a = Expand(x, s)\n z = MatMul(a, y)", "a = Expand(x, t)\n z = Add(a, y)"])
 def test_left_alone(body: str) -> None:
     """The rows of a product, and an Expand that widens the result."""
-    program = model(f"""g (float[1,3] x, float[3,3] y) => (float[A,B] z) <int64[2] s = {{2,3}}, int64[3] t = {{1,3,3}}> {{
+    program = model(f"""g (float[1,3] x, float[3,3] y) => (float[A,B] z)
+    <int64[2] s = {{2,3}}, int64[3] t = {{1,3,3}}> {{
       {body}
     }}""")
     assert not DropExpands()(program).modified

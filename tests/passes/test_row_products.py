@@ -19,7 +19,9 @@ def test_unfolded(gemm: str, operators: list[str]) -> None:
     assert origins(program, "y") == {"%a", "%b", "%y"}
 
 
-@pytest.mark.parametrize("body", ["b = Gemm<alpha=2.0>(a, w, c)\n y = Reshape(b, u)", "b = Gemm(a, w, c)\n y = Reshape(b, v)"])
+@pytest.mark.parametrize(
+    "body", ["b = Gemm<alpha=2.0>(a, w, c)\n y = Reshape(b, u)", "b = Gemm(a, w, c)\n y = Reshape(b, v)"]
+)
 def test_left_alone(body: str) -> None:
     """A factor, and rows that are parted differently."""
     program = model(f"g (float[N,4,3] x) => (float[M,K,5] y) {SHAPES} {{ a = Reshape(x, s)\n {body} }}", WEIGHTS)

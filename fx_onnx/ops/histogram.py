@@ -1,0 +1,22 @@
+"""ATen counts → ONNX: how often each number occurs."""
+
+from __future__ import annotations
+
+import torch
+from onnx_ir import DataType, Value
+
+from fx_onnx.emitter import Emitter
+from fx_onnx.symbols import Size
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+
+
+@translates(aten.bincount.default)
+def aten_bincount(op: Emitter, self: Value, weights: Value | None = None, minlength: Size = 0) -> Value:
+    """How often each of 0, 1 … occurs, or the weight at each: as many as the largest number asks for."""
+    numbers, dtype = op.cast(self, DataType.INT64), op.out_dtype
+    largest = op.ReduceMax(op.Concat(numbers, op.Sub(op.shape([minlength]), [1]), axis=0), keepdims=1)
+    zeros = op.Expand(op.cast(0, dtype), op.Add(largest, [1]))
+    updates = op.Expand(op.cast(1, dtype), op.Shape(numbers)) if weights is None else op.cast(weights, dtype)
+    return op.ScatterElements(zeros, numbers, updates, axis=0, reduction="add")

@@ -1,0 +1,106 @@
+"""ATen's orthogonal polynomials → ONNX: one Loop over a three-term recurrence. (Other special functions decompose.)"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from onnx_ir import DataType, Value
+
+from fx_onnx.emitter import Emitter, Operand
+from fx_onnx.ops._common import loop
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+
+
+class _Family(NamedTuple):
+    """Polynomials p(0) = 1, p(1) = slope * x + offset, and the step from p(k - 1) and p(k) to p(k + 1).
+
+    ``shifted`` families are of 2x - 1 in the place of x.
+    """
+
+    slope: float
+    offset: float
+    step: Callable[[Emitter, Value, Value, Value, Value], Value]
+    shifted: bool = False
+
+
+def _chebyshev(op: Emitter, x: Value, k: Value, before: Value, current: Value) -> Value:
+    """2 x p(k) - p(k - 1)."""
+    return op.Sub(op.Mul(op.Add(x, x), current), before)
+
+
+def _hermite_h(op: Emitter, x: Value, k: Value, before: Value, current: Value) -> Value:
+    """2 (x p(k) - k p(k - 1))."""
+    half = op.Sub(op.Mul(x, current), op.Mul(k, before))
+    return op.Add(half, half)
+
+
+def _hermite_he(op: Emitter, x: Value, k: Value, before: Value, current: Value) -> Value:
+    """x p(k) - k p(k - 1)."""
+    return op.Sub(op.Mul(x, current), op.Mul(k, before))
+
+
+def _laguerre(op: Emitter, x: Value, k: Value, before: Value, current: Value) -> Value:
+    """((2k + 1 - x) p(k) - k p(k - 1)) / (k + 1)."""
+    after = op.Add(k, 1)
+    return op.Div(op.Sub(op.Mul(op.Sub(op.Add(k, after), x), current), op.Mul(k, before)), after)
+
+
+def _legendre(op: Emitter, x: Value, k: Value, before: Value, current: Value) -> Value:
+    """((2k + 1) x p(k) - k p(k - 1)) / (k + 1)."""
+    after = op.Add(k, 1)
+    return op.Div(op.Sub(op.Mul(op.Mul(op.Add(k, after), x), current), op.Mul(k, before)), after)
+
+
+_FAMILIES: dict[Any, _Family] = {
+    aten.special_chebyshev_polynomial_t: _Family(1, 0, _chebyshev),
+    aten.special_chebyshev_polynomial_u: _Family(2, 0, _chebyshev),
+    aten.special_chebyshev_polynomial_v: _Family(2, -1, _chebyshev),
+    aten.special_chebyshev_polynomial_w: _Family(2, 1, _chebyshev),
+    aten.special_shifted_chebyshev_polynomial_t: _Family(1, 0, _chebyshev, shifted=True),
+    aten.special_shifted_chebyshev_polynomial_u: _Family(2, 0, _chebyshev, shifted=True),
+    aten.special_shifted_chebyshev_polynomial_v: _Family(2, -1, _chebyshev, shifted=True),
+    aten.special_shifted_chebyshev_polynomial_w: _Family(2, 1, _chebyshev, shifted=True),
+    aten.special_hermite_polynomial_h: _Family(2, 0, _hermite_h),
+    aten.special_hermite_polynomial_he: _Family(1, 0, _hermite_he),
+    aten.special_laguerre_polynomial_l: _Family(-1, 1, _laguerre),
+    aten.special_legendre_polynomial_p: _Family(1, 0, _legendre),
+}
+
+
+def _polynomial(family: _Family) -> Callable[[Emitter, Operand, Operand], Value]:
+    def aten_orthogonal_polynomial(op: Emitter, x: Operand, n: Operand) -> Value:
+        """The polynomial of degree n (truncated to an integer; 0 where it is negative) at x."""
+        return _evaluate(op, family, x, n)
+
+    return aten_orthogonal_polynomial
+
+
+for _packet, _row in _FAMILIES.items():
+    translates(_packet.default, _packet.x_scalar, _packet.n_scalar)(_polynomial(_row))
+
+
+def _evaluate(op: Emitter, family: _Family, x: Operand, n: Operand) -> Value:
+    """Runs the recurrence up to the largest degree and keeps of each element the step of its own."""
+    dtype = op.out_dtype
+    degree = op.cast(n, DataType.INT64)
+    variable = op.cast(x, dtype)
+    if family.shifted:
+        variable = op.Sub(op.Add(variable, variable), 1)
+    variable = op.Expand(variable, op.shape(op.out_sizes))
+    first = op.Mul(variable, family.slope) if family.slope != 1 else op.Identity(variable)
+    first = op.Add(first, family.offset) if family.offset else first
+    one, zero = op.cast(1, dtype), op.cast(0, dtype)
+    ones = op.Expand(one, op.shape(op.out_sizes))
+    start = op.Where(op.Equal(degree, 0), one, op.Where(op.Equal(degree, 1), first, zero))
+
+    def step(inner: Emitter, iteration: Value, before: Value, current: Value, result: Value) -> tuple[Value, ...]:
+        k = inner.Add(iteration, 1)
+        after = family.step(inner, variable, inner.cast(k, dtype), before, current)
+        return current, after, inner.Where(inner.Equal(degree, inner.Add(k, 1)), after, result)
+
+    degrees = op.Concat(op.Reshape(degree, [-1]), [1], axis=0)  # of an empty tensor there is no largest
+    rounds = op.Sub(op.ReduceMax(degrees, keepdims=0), 1)
+    result: Value = loop(op, step, ones, first, start, rounds=rounds)[-1]
+    return result

@@ -1,0 +1,55 @@
+"""One node for all that compute the same."""
+
+import torch
+
+from fx_onnx.passes.common_results import ShareResults
+from tests.passes.checking import check, model, origins
+
+
+def test_shared() -> None:
+    """Chains of equal nodes; attributes count, -0.0 is not 0.0."""
+    program = model("""g (float[N,3] x) => (float[N,3] y, float[N,3] z) {
+      a = Relu(x)\n b = Relu(x)\n c = Neg(a)\n d = Neg(b)\n y = Add(c, d)
+      e = LeakyRelu<alpha=0.0>(x)\n f = LeakyRelu<alpha=-0.0>(x)\n z = Add(e, f)
+    }""")
+    operators = ["Relu", "Neg", "Add", "LeakyRelu", "LeakyRelu", "Add"]
+    check(program, ShareResults(), [torch.randn(2, 3)], operators)
+    assert origins(program, "a") == {"%a", "%b"}
+
+
+def test_outputs_keep_their_nodes() -> None:
+    """Two outputs of the graph are two nodes."""
+    program = model("""g (float[N] x) => (float[N] y, float[N] z, float[N] u) {
+      y = Relu(x)\n z = Relu(x)\n a = Relu(x)\n u = Neg(a)
+    }""")
+    check(program, ShareResults(), [torch.randn(2)], ["Relu", "Relu", "Neg"])
+
+
+def test_bodies() -> None:
+    """Each branch by itself: what is in one is not seen in the other."""
+    program = model("""g (float[N] x, bool c) => (float[N] y) {
+      y = If(c)<then_branch = a () => (float[N] u) { p = Relu(x)\n q = Relu(x)\n u = Add(p, q) },
+                else_branch = b () => (float[N] v) { r = Relu(x)\n v = Neg(r) }>
+    }""")
+    for side in (True, False):
+        check(program, ShareResults(), [torch.randn(2), torch.tensor(side)], ["If", "Relu", "Add", "Relu", "Neg"])
+
+
+def test_random_nodes_stay() -> None:
+    """Two draws are two draws; so may be two nodes of a domain that we do not know."""
+    program = model("""g (float[N] x) => (float[N] y, float[N] z) {
+      a = RandomNormalLike(x)\n b = RandomNormalLike(x)\n y = Sub(a, b)
+      c = local.f(x)\n d = local.f(x)\n z = Sub(c, d)
+    }
+    <domain: "local", opset_import: ["" : 20]>
+    f (x) => (y) { y = Relu(x) }""")
+    assert not ShareResults()(program).modified
+
+
+def test_tensors_in_attributes() -> None:
+    """Constants of equal dtype, shape and bytes."""
+    program = model("""g (float[2] x) => (float[2] y, float[2] z) {
+      a = Constant<value = float[1] {0.0}>()\n b = Constant<value = float[1] {0.0}>()
+      c = Constant<value = float[1] {-0.0}>()\n d = Add(x, a)\n e = Add(x, b)\n y = Add(d, e)\n z = Add(x, c)
+    }""")
+    check(program, ShareResults(), [torch.randn(2)], ["Constant", "Constant", "Add", "Add", "Add"])

@@ -1,0 +1,52 @@
+"""What nothing uses."""
+
+import torch
+
+from fx_onnx.passes.unused import DropUnused
+from tests.passes.checking import check, model
+
+
+def test_nodes_weights_and_inputs() -> None:
+    """A chain without users goes, with its weight; inputs stay."""
+    program = model("""g (float[N,3] x, float[N] unused) => (float[N,3] y) {
+      y = Relu(x)\n a = Add(x, w)\n b = Neg(a)
+    }""", {"w": torch.randn(3)})  # fmt: skip
+    check(program, DropUnused(), [torch.randn(2, 3), torch.randn(2)], ["Relu"])
+    assert not program.graph.initializers
+
+
+def test_bodies() -> None:
+    """A dead node in a branch, a weight that only a branch uses, and a dead If with all it reads."""
+    program = model("""g (float[N,3] x, bool c) => (float[N,3] y) {
+      only = Neg(x)
+      dead = If(c)<then_branch = a () => (float[N,3] u) { u = Relu(only) }, 
+                   else_branch = b () => (float[N,3] v) { v = Relu(only) }>
+      y = If(c)<then_branch = d () => (float[N,3] p) { z = Neg(x)\n p = Add(x, w) },
+                else_branch = e () => (float[N,3] q) { q = Relu(x) }>
+    }""", {"w": torch.randn(3)})  # fmt: skip
+    for side in (True, False):
+        check(program, DropUnused(), [torch.randn(2, 3), torch.tensor(side)], ["If", "Add", "Relu"])
+    assert list(program.graph.initializers) == ["w"]
+
+
+def test_optional_results() -> None:
+    """The indices of a MaxPool, the moments of a LayerNormalization; a result before a used one stays."""
+    program = model("""g (float[N,3,4,4] x) => (float[N,3,2,2] y, float[N,3,4,4] z, float[N,3,4,4] u,
+                                                float[N,3,4,1] v) {
+      y, i = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x)\n z, m, s = LayerNormalization(x, w)
+      u, n, v = LayerNormalization(x, w)
+    }""", {"w": torch.randn(4)})  # fmt: skip
+    check(program, DropUnused(), [torch.randn(2, 3, 4, 4)], ["MaxPool", "LayerNormalization", "LayerNormalization"])
+    assert [len(node.outputs) for node in program.graph] == [1, 1, 3]
+
+
+def test_functions() -> None:
+    """A function without calls goes, and the dead nodes of one with calls."""
+    program = model("""g (float[N] x) => (float[N] y) { y = local.f(x) }
+    <domain: "local", opset_import: ["" : 20]>
+    f (x) => (y) { a = Neg(x)\n y = Relu(x) }
+    <domain: "local", opset_import: ["" : 20]>
+    h (x) => (y) { y = Relu(x) }""")
+    check(program, DropUnused(), [torch.randn(2)], ["f"])
+    [function] = program.functions.values()
+    assert [node.op_type for node in function] == ["Relu"]

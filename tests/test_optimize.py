@@ -1,0 +1,160 @@
+"""All passes together: on real networks, and switched off by name."""
+
+import time
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+import pytest
+import torch
+
+import fx_onnx
+from fx_onnx import metadata
+from fx_onnx.errors import ArgumentError
+from fx_onnx.optimize import PASSES, optimize
+from fx_onnx.passes.rewrite import Pass
+from fx_onnx.weights import Weight
+from tests.compare import assert_close
+from tests.models.registry import CASES, ModelCase
+from tests.passes.checking import check, model
+
+
+def unoptimized(case: ModelCase) -> fx_onnx.ONNXProgram:
+    """The case's program as translated."""
+    inputs = case.example()
+    return fx_onnx.export(
+        case.build(),
+        inputs.args,
+        kwargs=inputs.kwargs,
+        dynamic_shapes=case.dynamic_shapes,
+        optimize=False,
+        verbose=False,
+    )
+
+
+def case_named(name: str) -> ModelCase:
+    """One network of the table."""
+    return next(case for case in CASES if case.name == name)
+
+
+def test_names_are_unique_and_documented() -> None:
+    """Each pass has a name of its own and says what it rewrites."""
+    assert len({each.name for each in PASSES}) == len(PASSES)
+    assert all(isinstance(each, Pass) and type(each).__doc__ for each in PASSES)
+
+
+@pytest.mark.parametrize("name", ["resnet", "vit", "swin", "bert", "gpt2", "llama"])
+def test_networks(name: str) -> None:
+    """The same outputs under the same names, from fewer nodes, each of which knows where it came from."""
+    case = case_named(name)
+    program, inputs = unoptimized(case), case.example()
+    want = program(*inputs.args, **inputs.kwargs)
+    graph = program.model.graph
+    names = [value.name for value in (*graph.inputs, *graph.outputs)]
+    kinds = [dict(value.metadata_props) for value in (*graph.inputs, *graph.outputs)]
+    count = len(graph)
+    program.optimize()
+    onnx.checker.check_model(program.model_proto, full_check=True)
+    assert len(graph) < count
+    assert [value.name for value in (*graph.inputs, *graph.outputs)] == names
+    assert [dict(value.metadata_props) for value in (*graph.inputs, *graph.outputs)] == kinds
+    assert all(metadata.FX_NODE in node.metadata_props for node in graph)
+    assert all(value.uses() or value.is_graph_output() for value in graph.initializers.values())
+    assert_close(program(*inputs.args, **inputs.kwargs), want)
+
+
+def test_weights_are_neither_read_nor_stored_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPT-2 ties its embedding to its last layer; no byte of a weight is touched by optimizing."""
+    program = unoptimized(case_named("gpt2"))
+    before = sum(value.const_value.nbytes for value in program.model.graph.initializers.values())
+
+    read = Weight._bytes
+
+    def refuse(self: Weight) -> Any:
+        if self.name in program.model.graph.initializers:
+            raise AssertionError(f"{self.name} was read")
+        return read(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Weight, "_bytes", refuse)
+        optimize(program.model)
+    after = sum(value.const_value.nbytes for value in program.model.graph.initializers.values())
+    assert after <= before + 1024  # shapes
+
+
+def test_new_weights_flow_through_what_was_folded() -> None:
+    """apply_weights after folding gives what the module gives with them."""
+    case = case_named("resnet")
+    program, module, inputs = unoptimized(case), case.build(), case.example()
+    program.optimize()
+    state = {
+        name: tensor * 1.5 if tensor.is_floating_point() else tensor for name, tensor in module.state_dict().items()
+    }
+    module.load_state_dict(state)
+    program.apply_weights({name: tensor for name, tensor in state.items() if not name.endswith("num_batches_tracked")})
+    with torch.no_grad():
+        assert_close(program(*inputs.args), module(*inputs.args))
+
+
+@pytest.mark.parametrize("name", [each.name for each in PASSES])
+def test_each_pass_can_be_left_out(name: str) -> None:
+    """Without any one of the passes the others still work."""
+    case = case_named("resnet")
+    program, inputs = unoptimized(case), case.example()
+    want = program(*inputs.args)
+    optimize(program.model, without=[name])
+    found = {node.op_type for node in program.model.graph}
+    assert ("BatchNormalization" in found) == (name == "fold_batch_norm")
+    assert_close(program(*inputs.args), want)
+
+
+def test_unknown_name() -> None:
+    """A name that no pass has is refused, with those there are."""
+    program = model("g (float[N] x) => (float[N] y) { y = Relu(x) }")
+    with pytest.raises(ArgumentError, match=r"'fold_everything'.*fold_constants"):
+        optimize(program, without=["fold_everything"])
+
+
+def test_twice_is_once() -> None:
+    """A second run finds nothing to do."""
+    program = unoptimized(case_named("bert")).model
+    optimize(program)
+    first = [node.op_type for node in program.graph]
+    optimize(program)
+    assert [node.op_type for node in program.graph] == first
+
+
+def test_quantised_models_keep_their_nodes() -> None:
+    """QuantizeLinear and DequantizeLinear stay where they are, also around constants and Transposes."""
+    program = model("""g (float[N,3] x) => (float[N,5] y) <float s = {0.1}, int8 z = {0}> {
+      q = QuantizeLinear(x, s, z)\n d = DequantizeLinear(q, s, z)\n w = DequantizeLinear(w8, s, z)
+      t = Transpose<perm=[1,0]>(w)\n m = MatMul(d, t)\n y = Add(m, b)
+    }""", {"w8": torch.ones(5, 3, dtype=torch.int8), "b": torch.randn(5)})  # fmt: skip
+    operators = ["QuantizeLinear", "DequantizeLinear", "DequantizeLinear", "Gemm"]
+    check(program, optimize, [torch.randn(2, 3)], operators)
+
+
+def test_time_is_linear() -> None:
+    """Eight times the nodes take about eight times as long, not sixty-four."""
+
+    def chain(count: int) -> ir.Model:
+        x = ir.Value(name="x", shape=ir.Shape(["n", 4]), type=ir.TensorType(ir.DataType.FLOAT))
+        graph = ir.Graph([x], [], nodes=[], opset_imports={"": 20})
+        for i in range(count):
+            node = ir.node("Transpose" if i % 3 else "Relu", [x], {"perm": [1, 0]} if i % 3 else None)
+            graph.append(node)
+            x = node.outputs[0]
+            x.shape, x.type = ir.Shape(["n", 4]), ir.TensorType(ir.DataType.FLOAT)
+        graph.outputs.append(x)
+        return ir.Model(graph, ir_version=9)
+
+    def seconds(count: int) -> float:
+        best = float("inf")
+        for _ in range(3):
+            program = chain(count)
+            start = time.process_time()
+            optimize(program)
+            best = min(best, time.process_time() - start)
+        return best
+
+    assert seconds(4000) < 24 * seconds(500)
