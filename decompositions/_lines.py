@@ -11,3 +11,8 @@ def product_along(self: Tensor, axis: int, weights: Tensor) -> Tensor:
     if axis == -2:
         return torch.matmul(weights.transpose(0, 1), self)
     return torch.matmul(self.movedim(axis, -1), weights).movedim(-1, axis)
+
+
+def at_least(size: int | float, least: int | float) -> int | float:
+    """The larger of a size, which may be symbolic, and a number."""
+    return torch.sym_max(size, least)  # type: ignore[no-any-return, no-untyped-call]

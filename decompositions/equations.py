@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from fx_onnx.decompositions._empty import decomposes_unless_empty
 from fx_onnx.decompositions.factorization import LU, known_size, lu, permutation_of
-from fx_onnx.decompositions.registry import decomposes
 
 aten = torch.ops.aten
 
@@ -25,7 +25,7 @@ def substitute(A: Tensor, B: Tensor, upper: bool, unit: bool = False) -> Tensor:
     return torch.cat(solved, -2) if solved else B
 
 
-@decomposes(aten.linalg_solve_triangular.default)
+@decomposes_unless_empty(aten.linalg_solve_triangular.default)
 def linalg_solve_triangular(
     self: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
@@ -35,7 +35,7 @@ def linalg_solve_triangular(
     return substitute(self.mT, B.mT, not upper, unitriangular).mT
 
 
-@decomposes(aten.triangular_solve.default)
+@decomposes_unless_empty(aten.triangular_solve.default)
 def triangular_solve(
     self: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -54,7 +54,7 @@ def _solve_lu(factors: LU, B: Tensor) -> Tensor:
     return substitute(factors.packed, lower, upper=True)
 
 
-@decomposes(aten.linalg_inv_ex.default)
+@decomposes_unless_empty(aten.linalg_inv_ex.default)
 def linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
     """The inverse, by LU factorization, and LAPACK's info; a singular matrix gives infinities and NaN."""
     factors = lu(A)
@@ -62,7 +62,7 @@ def linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Ten
     return _solve_lu(factors, eye), factors.info
 
 
-@decomposes(aten.linalg_inv.default, aten.inverse.default)
+@decomposes_unless_empty(aten.linalg_inv.default, aten.inverse.default)
 def linalg_inv(A: Tensor) -> Tensor:
     """The inverse, by LU factorization; a singular matrix gives infinities and NaN, where torch raises."""
     return linalg_inv_ex(A)[0]
@@ -73,7 +73,7 @@ def _is_vector(A: Tensor, B: Tensor) -> bool:
     return B.dim() == 1 or (B.dim() == A.dim() - 1 and tuple(B.shape) == tuple(A.shape[:-1]))
 
 
-@decomposes(aten._linalg_solve_ex.default)
+@decomposes_unless_empty(aten._linalg_solve_ex.default)
 def _linalg_solve_ex(
     A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -88,10 +88,8 @@ def _linalg_solve_ex(
     return (X.squeeze(-1) if vector else X), factors.packed, factors.pivots, factors.info
 
 
-@decomposes(aten.linalg_lu_solve.default)
-def linalg_lu_solve(
-    LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False
-) -> Tensor:
+@decomposes_unless_empty(aten.linalg_lu_solve.default)
+def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     """X with A @ X = B, or X @ A = B, A or its adjoint being factorized."""
     if not left:
         return linalg_lu_solve(LU, pivots, B.mH, adjoint=not adjoint).mH
@@ -105,14 +103,14 @@ def linalg_lu_solve(
     return substitute(LU, substitute(LU, rows, upper=False, unit=True), upper=True)
 
 
-@decomposes(aten.cholesky_solve.default)
+@decomposes_unless_empty(aten.cholesky_solve.default)
 def cholesky_solve(self: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
     """X with A @ X = self out of A's Cholesky factor."""
     lower = input2.mH if upper else input2
     return substitute(lower.mH, substitute(lower, self, upper=False), upper=True)
 
 
-@decomposes(aten.cholesky_inverse.default)
+@decomposes_unless_empty(aten.cholesky_inverse.default)
 def cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
     """The inverse of A out of its Cholesky factor."""
     eye = torch.eye(known_size(self.size(-1)), dtype=self.dtype, device=self.device)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions.registry import decomposes
+from fx_onnx.decompositions._empty import decomposes_unless_empty
 
 aten = torch.ops.aten
 
@@ -66,7 +66,7 @@ def determinant_sign(factors: LU) -> Tensor:
     return (1 - 2 * (swaps % 2)).to(factors.packed.dtype)
 
 
-@decomposes(aten.linalg_lu_factor_ex.default)
+@decomposes_unless_empty(aten.linalg_lu_factor_ex.default)
 def linalg_lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """L and U in one matrix, LAPACK's pivots and info."""
     factors = lu(A, pivot)
@@ -87,7 +87,7 @@ def permutation_matrix(permutation: Tensor, dtype: torch.dtype) -> Tensor:
     return (permutation.unsqueeze(-2) == rows.unsqueeze(-1)).to(dtype)
 
 
-@decomposes(aten.linalg_lu.default)
+@decomposes_unless_empty(aten.linalg_lu.default)
 def linalg_lu(A: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """P, L and U with A = P @ L @ U; P is empty without pivoting."""
     factors = lu(A, pivot)
@@ -107,7 +107,7 @@ def permutation_of(pivots: Tensor, m: int) -> Tensor:
     return permutation
 
 
-@decomposes(aten.lu_unpack.default)
+@decomposes_unless_empty(aten.lu_unpack.default)
 def lu_unpack(
     LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -120,7 +120,7 @@ def lu_unpack(
     return permutation_matrix(permutation, LU_data.dtype), lower, upper
 
 
-@decomposes(aten._linalg_det.default)
+@decomposes_unless_empty(aten._linalg_det.default)
 def _linalg_det(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The product of U's diagonal with the sign of the permutation; L and U in one matrix; pivots."""
     factors = lu(A)
@@ -128,13 +128,13 @@ def _linalg_det(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return det, factors.packed, factors.pivots
 
 
-@decomposes(aten.linalg_det.default, aten.det.default)
+@decomposes_unless_empty(aten.linalg_det.default, aten.det.default)
 def linalg_det(A: Tensor) -> Tensor:
     """The product of U's diagonal with the sign of the permutation."""
     return _linalg_det(A)[0]
 
 
-@decomposes(aten._linalg_slogdet.default)
+@decomposes_unless_empty(aten._linalg_slogdet.default)
 def _linalg_slogdet(A: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Sign and logarithm of the determinant, without its over- and underflow; L and U in one matrix; pivots."""
     factors = lu(A)
@@ -158,14 +158,14 @@ def cholesky(A: Tensor) -> tuple[Tensor, Tensor]:
     return (torch.cat(columns, -1) if columns else A), info.to(torch.int32)
 
 
-@decomposes(aten.linalg_cholesky_ex.default)
+@decomposes_unless_empty(aten.linalg_cholesky_ex.default)
 def linalg_cholesky_ex(self: Tensor, *, upper: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor]:
     """L with A = L @ Lᴴ, or its Lᴴ, and LAPACK's info."""
     factor, info = cholesky(self.mH if upper else self)
     return (factor.mH if upper else factor), info
 
 
-@decomposes(aten.cholesky.default)
+@decomposes_unless_empty(aten.cholesky.default)
 def cholesky_default(self: Tensor, upper: bool = False) -> Tensor:
     """L with A = L @ Lᴴ, or its Lᴴ."""
     return linalg_cholesky_ex(self, upper=upper)[0]
@@ -209,7 +209,7 @@ def reflect(vectors: list[Tensor], taus: list[Tensor], columns: int, like: Tenso
     return Q
 
 
-@decomposes(aten.linalg_qr.default)
+@decomposes_unless_empty(aten.linalg_qr.default)
 def linalg_qr(A: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
     """Q and R with A = Q @ R; mode r leaves Q empty."""
     if A.is_complex():
@@ -222,7 +222,7 @@ def linalg_qr(A: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
     return reflect(found.vectors, found.taus, k, A), found.R[..., :k, :]
 
 
-@decomposes(aten.geqrf.default)
+@decomposes_unless_empty(aten.geqrf.default)
 def geqrf(self: Tensor) -> tuple[Tensor, Tensor]:
     """R with the reflections' vectors below its diagonal, and their factors."""
     found = householder(self)
@@ -242,13 +242,13 @@ def _unpacked(input: Tensor, tau: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     return vectors, [tau[..., k : k + 1].unsqueeze(-1) for k in range(count)]
 
 
-@decomposes(aten.linalg_householder_product.default)
+@decomposes_unless_empty(aten.linalg_householder_product.default)
 def linalg_householder_product(input: Tensor, tau: Tensor) -> Tensor:
     """The first columns of the product of the reflections that ``geqrf`` packs."""
     return reflect(*_unpacked(input, tau), known_size(input.size(-1)), input)
 
 
-@decomposes(aten.ormqr.default)
+@decomposes_unless_empty(aten.ormqr.default)
 def ormqr(self: Tensor, input2: Tensor, input3: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     """Q @ input3 or input3 @ Q, Q or its transpose being the product of the reflections."""
     Q = reflect(*_unpacked(self, input2), known_size(self.size(-2)), self)

@@ -55,9 +55,7 @@ def soft_margin_loss(self: Tensor, target: Tensor, reduction: int = MEAN) -> Ten
 
 
 @decomposes(aten.binary_cross_entropy.default)
-def binary_cross_entropy(
-    self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN
-) -> Tensor:
+def binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN) -> Tensor:
     """-(target log self + (1 - target) log(1 - self)), the logarithms not below -100."""
     loss = (target - 1) * torch.log1p(-self).clamp(min=-100) - target * torch.log(self).clamp(min=-100)
     return _reduced(loss if weight is None else loss * weight, reduction)
@@ -88,9 +86,7 @@ def kl_div(self: Tensor, target: Tensor, reduction: int = MEAN, *, log_target: b
 
 
 @decomposes(aten.poisson_nll_loss.default)
-def poisson_nll_loss(
-    input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int
-) -> Tensor:
+def poisson_nll_loss(input: Tensor, target: Tensor, log_input: bool, full: bool, eps: float, reduction: int) -> Tensor:
     """exp(input) - target input, or input - target log input; with Stirling's term for targets above 1."""
     loss = torch.exp(input) - target * input if log_input else input - target * torch.log(input + eps)
     if full:

@@ -105,9 +105,7 @@ def norm_dtype(self: Tensor, p: Number | None, *, dtype: torch.dtype) -> Tensor:
 
 
 @decomposes(aten.norm.ScalarOpt_dim_dtype)
-def norm_dim_dtype(
-    self: Tensor, p: Number | None, dim: Sequence[int], keepdim: bool, *, dtype: torch.dtype
-) -> Tensor:
+def norm_dim_dtype(self: Tensor, p: Number | None, dim: Sequence[int], keepdim: bool, *, dtype: torch.dtype) -> Tensor:
     """(Σ |self|^p)^(1/p) over ``dim`` in another dtype."""
     return torch.linalg.vector_norm(self, 2 if p is None else p, _axes(self, dim), keepdim, dtype=dtype)
 
@@ -125,9 +123,7 @@ def count_nonzero_dim(self: Tensor, dim: Sequence[int]) -> Tensor:
 
 
 @decomposes(aten.nansum.default)
-def nansum(
-    self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Tensor:
+def nansum(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     """Σ self without its NaNs."""
     if self.is_floating_point():
         self = torch.where(self.isnan(), 0.0, self)

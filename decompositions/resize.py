@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from fx_onnx.decompositions._lines import product_along
+from fx_onnx.decompositions._lines import at_least, product_along
 from fx_onnx.decompositions.registry import decomposes
 
 aten = torch.ops.aten
@@ -21,7 +21,8 @@ def _result_sizes(input: Tensor, output_size: Sequence[int] | None, factors: Seq
     """The sizes given, or each floor(size * factor)."""
     if output_size is not None:
         return list(output_size)
-    return [torch.sym_int(size * factor) for size, factor in zip(input.shape[2:], factors or (), strict=True)]
+    floor: Callable[[float], int] = torch.sym_int
+    return [floor(size * factor) for size, factor in zip(input.shape[2:], factors or (), strict=True)]
 
 
 def _nearest_vec(target: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -149,7 +150,7 @@ def _cubic(a: float) -> Callable[[Tensor], Tensor]:
 def _step(size: int, out: int, align_corners: bool, factor: Factor) -> float:
     """How far apart two neighbouring places of the result lie in the input."""
     if align_corners:
-        return (size - 1) / torch.sym_max(out - 1, 1)
+        return (size - 1) / at_least(out - 1, 1)
     return 1.0 / factor if factor else size / out
 
 
@@ -197,7 +198,7 @@ def _antialiased(
     for axis, (out, factor) in enumerate(zip(output_size, factors, strict=True), 2):
         size = self.shape[axis]
         step = _step(size, out, align_corners, factor)
-        stretch = torch.sym_max(step, 1.0)
+        stretch = at_least(step, 1.0)
         center = (torch.arange(out, dtype=work) + 0.5) * step
         rows = torch.arange(size, dtype=work).unsqueeze(1)
         begin = (center - reach * stretch + 0.5).trunc()

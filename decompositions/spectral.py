@@ -1,37 +1,38 @@
 """Eigenvalues, singular values and what is built on them, by Jacobi's rotations in float64.
 
-A sweep is n - 1 rounds of n / 2 rotations at once, each round some thirty operators; some seven sweeps converge
-quadratically to float64's rounding. So the graph grows with n, which must be known and at most ``LARGEST``.
+A sweep is n - 1 rounds of n / 2 rotations at once, each round some thirty operators; 2 + log2 n sweeps converge
+quadratically, to float64's rounding or near it. So the graph grows with n, which must be known and at most ``LARGEST``.
 """
 
 import math
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from fx_onnx.decompositions._empty import decomposes_unless_empty
 from fx_onnx.decompositions.factorization import householder, known_size, reflect
-from fx_onnx.decompositions.registry import decomposes
 
 aten = torch.ops.aten
 LARGEST = 32
 
 
-def _rotate(A: Tensor, V: Tensor, h: int) -> tuple[Tensor, Tensor]:
-    """Rotations that make A[i, i + h] zero, on both sides of A and on the columns of V."""
-    diagonal = A.diagonal(dim1=-2, dim2=-1)
-    off = A[..., :h, h:].diagonal(dim1=-2, dim2=-1)
-    none = off == 0
-    ratio = (diagonal[..., h:] - diagonal[..., :h]) / (2 * torch.where(none, 1.0, off))
-    tangent = torch.where(ratio >= 0, 1.0, -1.0) / (ratio.abs() + torch.sqrt(1 + ratio * ratio))
-    tangent = torch.where(none, 0.0, tangent)
-    cosine = 1 / torch.sqrt(1 + tangent * tangent)
-    sine = tangent * cosine
+def _round(A: Tensor, V: Tensor, own: Tensor, partner: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
+    """Rotations that make A zero between each axis and its partner, on both sides of A and on the columns of V.
 
-    def columns(M: Tensor) -> Tensor:
-        left, right, c, s = M[..., :h], M[..., h:], cosine.unsqueeze(-2), sine.unsqueeze(-2)
-        return torch.cat([left * c - right * s, left * s + right * c], -1)
-
-    return columns(columns(A).mT).mT, columns(V)
+    Column j of ``own`` and ``partner`` is the unit vector of the axis that becomes axis j, and of its partner.
+    """
+    columns = torch.matmul(A, own)
+    diagonal = (columns * own).sum(-2, keepdim=True)
+    off = (columns * partner).sum(-2, keepdim=True) * 2
+    difference = torch.matmul(diagonal, torch.matmul(own.mT, partner)) - diagonal
+    sign = difference.sgn()
+    sign = torch.where(sign == 0, side, sign)
+    length = torch.sqrt(difference * difference + off * off) + difference.abs()
+    tangent = sign * off / (length + 1e-300)
+    cosine = torch.rsqrt(tangent * tangent + 1)
+    rotation = (own - partner * tangent) * cosine
+    return torch.matmul(torch.matmul(rotation.mT, A), rotation), torch.matmul(V, rotation)
 
 
 def jacobi(A: Tensor) -> tuple[Tensor, Tensor]:
@@ -39,26 +40,28 @@ def jacobi(A: Tensor) -> tuple[Tensor, Tensor]:
     n = known_size(A.size(-1))
     if n > LARGEST:
         raise NotImplementedError(f"eigenvalues of a matrix of size {n}: more than {LARGEST} would be a huge graph")
+    if n < 2:
+        return A.flatten(-2), torch.ones_like(A)
     size = n + n % 2
     if size > n:
         above = 1 + torch.sqrt((A * A).sum((-2, -1), keepdim=True))
-        A = torch.nn.functional.pad(A, (0, 1, 0, 1))
-        A = A + torch.nn.functional.pad(above, (n, 0, n, 0))
-    V = torch.eye(size, dtype=A.dtype, device=A.device).expand(A.shape)
+        A = F.pad(A, (0, 1, 0, 1)) + F.pad(above, (n, 0, n, 0))
     h = size // 2
-    # Tournament: the first stays, the others go round: down the left half, up the right one.
-    order = [0, *((h, *range(1, h - 1)) if h > 1 else ()), *range(h + 1, size), *((h - 1,) if h > 1 else (1,))]
-    index = torch.tensor(order[:size], device=A.device)
-    for _ in range((size - 1) * (6 + math.ceil(math.log2(size)) // 2) if n > 1 else 0):
-        A, V = _rotate(A, V, h)
-        if size > 2:
-            A, V = A.index_select(-1, index).index_select(-2, index), V.index_select(-1, index)
+    # A tournament: the first stays, the others go round, along the left half and back along the right one.
+    order = [0, h, *range(1, h - 1), *range(h + 1, size), h - 1] if h > 1 else [0, 1]
+    eye = torch.eye(size, dtype=A.dtype, device=A.device)
+    own = eye[:, order]
+    partner = eye[:, [(axis + h) % size for axis in order]]
+    side = torch.tensor([1.0 if axis < h else -1.0 for axis in order], dtype=A.dtype, device=A.device)
+    V = eye.expand(A.shape)
+    for _ in range((size - 1) * (2 + math.ceil(math.log2(size)))):
+        A, V = _round(A, V, own, partner, side)
     values, places = A.diagonal(dim1=-2, dim2=-1).sort(-1)
     V = V.gather(-1, places.unsqueeze(-2).expand(V.shape))
     return values[..., :n], V[..., :n, :n]
 
 
-@decomposes(aten._linalg_eigh.default)
+@decomposes_unless_empty(aten._linalg_eigh.default)
 def _linalg_eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
     """Ascending eigenvalues and eigenvectors of the symmetric matrix of which A holds a triangle."""
     if A.is_complex():
@@ -85,7 +88,7 @@ def svd(A: Tensor, full: bool) -> tuple[Tensor, Tensor, Tensor]:
     return U, diagonal.abs(), V.mT
 
 
-@decomposes(aten._linalg_svd.default)
+@decomposes_unless_empty(aten._linalg_svd.default)
 def _linalg_svd(
     A: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -107,12 +110,12 @@ def _pseudo_inverse(A: Tensor, atol: Tensor | float, rtol: Tensor | float) -> tu
         return limit.unsqueeze(-1) if isinstance(limit, Tensor) and limit.dim() else limit
 
     limit = torch.maximum(largest * column(rtol), torch.zeros_like(largest) + column(atol))
-    above = S > limit
+    above = limit < S
     inverse = torch.where(above, 1 / torch.where(above, S, 1.0), 0.0)
     return torch.matmul(Vh.mT * inverse.unsqueeze(-2), U.mT), above, S
 
 
-@decomposes(aten.linalg_pinv.atol_rtol_tensor)
+@decomposes_unless_empty(aten.linalg_pinv.atol_rtol_tensor)
 def linalg_pinv(
     self: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False
 ) -> Tensor:
@@ -127,7 +130,7 @@ def linalg_pinv(
     return _pseudo_inverse(self, 0.0 if atol is None else atol, relative)[0].to(self.dtype)
 
 
-@decomposes(aten.linalg_lstsq.default)
+@decomposes_unless_empty(aten.linalg_lstsq.default)
 def linalg_lstsq(
     self: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -146,7 +149,7 @@ def linalg_lstsq(
     return (X.squeeze(-1) if vector else X).to(self.dtype), residuals, rank, singular
 
 
-@decomposes(aten.linalg_matrix_exp.default)
+@decomposes_unless_empty(aten.linalg_matrix_exp.default)
 def linalg_matrix_exp(self: Tensor) -> Tensor:
     """exp(A / 2^s)^(2^s), the inner one by Taylor's series to the dtype's rounding for a norm below 1/2.
 

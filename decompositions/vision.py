@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from fx_onnx.decompositions._lines import at_least
 from fx_onnx.decompositions.registry import decomposes
 
 aten = torch.ops.aten
@@ -77,7 +78,7 @@ def affine_grid_generator(theta: Tensor, size: Sequence[int], align_corners: boo
         count = spatial[axis]
         place = torch.arange(count, device=theta.device).to(theta.dtype)
         if align_corners:
-            place = place * 2 / torch.sym_max(count - 1, 1) - 1 if not _is(count, 1) else place
+            place = place * 2 / at_least(count - 1, 1) - 1 if not _is(count, 1) else place
         else:
             place = (place * 2 + 1) / count - 1
         shape = [count if other == axis else 1 for other in range(axes)]

@@ -24,7 +24,8 @@ import onnx
 import onnx_ir as ir
 
 from fx_onnx.errors import ArgumentError, OnnxExporterError, OnnxExporterWarning
-from fx_onnx.weights import LazyWeight, Weight, has_data, memory_key
+from fx_onnx.references import StoredWeight, by_reference, stored_weights
+from fx_onnx.weights import LazyWeight, Weight, has_data, memory_key, stream
 
 __all__ = ["Destination", "initializers", "parameter_bytes", "require_data", "save"]
 
@@ -80,6 +81,12 @@ def save(
         raise ArgumentError(
             f"The model can be saved to a path or a file opened in binary mode, not to {destination!r}."
         )
+    if weights_from is not None:
+        if path is None or _is_stream(path) or not include_initializers:
+            raise ArgumentError("weights_from is for models that are saved to a path and with their initializers.")
+        with _by_reference(model, path, weights_from, tied) as pointing:
+            save(pointing, path, keep_initializers_as_inputs=keep_initializers_as_inputs, external_data=external_data)
+        return
     _require_data(initializers(model) if include_initializers else _nested(model))
     try:
         if not external_data and _save_single(model, destination, path, options):
@@ -96,6 +103,30 @@ def save(
     except OSError as error:
         kind = ArgumentError if isinstance(error, _BAD_PATH) else OnnxExporterError
         raise kind(f"The model could not be saved to {destination!r}: {error}.") from error
+
+
+@contextmanager
+def _by_reference(
+    model: ir.Model, path: Path, source: str | os.PathLike[str], tied: Iterable[Sequence[str]]
+) -> Iterator[ir.Model]:
+    """The model to save in the place of ``model``, which goes on reading what saving may move."""
+    stored = stored_weights(source, path.parent)
+    for entry in stored.values():
+        if any(_reads(entry, target) for target in (path, path.with_name(f"{path.name}.data"))):
+            raise ArgumentError(f"The model cannot be saved over the file {entry.path!r}, which holds its weights.")
+    pointing, differing = by_reference(model, stored, tied)
+    if differing:
+        warnings.warn(
+            f"{len(differing)} weights have other values, another dtype or shape in the files of weights_from, and are "
+            f"stored with the model: {', '.join(map(repr, differing[:5]))}{', ...' if len(differing) > 5 else ''}.",
+            OnnxExporterWarning,
+            stacklevel=6,
+        )
+    shared = {value.const_value: value for value in initializers(pointing)}
+    pairs = [(value, shared[value.const_value]) for value in initializers(model) if value.const_value in shared]
+    yield pointing
+    for value, twin in pairs:
+        value.const_value = twin.const_value  # the data file that it was read from may have been replaced
 
 
 @dataclass(frozen=True)
@@ -172,8 +203,8 @@ def _single_file(model: ir.Model, options: _Options) -> list[_Piece]:
 
 
 def _marks(model: ir.Model) -> dict[ir.Value, ir.TensorProtocol]:
-    """Stand-ins for the graph's initializers; not for strings, which have no raw form, and whole messages."""
-    kept = (ir.StringTensor, ir.serde.TensorProtoTensor)
+    """Stand-ins for the graph's initializers; not for strings, which have no raw form, whole messages, references."""
+    kept = (ir.StringTensor, ir.serde.TensorProtoTensor, StoredWeight)
     values = model.graph.initializers.values()
     return {value: _marker(value, "", 0) for value in values if not isinstance(value.const_value, kept)}
 
@@ -261,7 +292,7 @@ def _places(model: ir.Model) -> list[_Place]:
     end = 0
     for value in initializers(model):
         tensor = value.const_value
-        if tensor is None or isinstance(tensor, ir.StringTensor) or tensor.nbytes < EXTERNAL_FROM_BYTES:
+        if tensor is None or isinstance(tensor, (ir.StringTensor, StoredWeight)) or tensor.nbytes < EXTERNAL_FROM_BYTES:
             continue
         key = _identity(tensor)
         if key in offsets:
@@ -410,12 +441,7 @@ class _Counted:
 def _write_tensor(tensor: ir.TensorProtocol, file: IO[bytes]) -> None:
     """Streams the values and makes sure that they are as many bytes as the file says."""
     counted = _Counted(file)
-    if isinstance(tensor, (Weight, LazyWeight, ir.ExternalTensor)):
-        tensor.tofile(counted)  # type: ignore[arg-type]
-    elif isinstance(tensor, ir.Tensor) and tensor.dtype.bitwidth >= 8 and sys.byteorder == "little":
-        counted.write(np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8).data)
-    else:
-        counted.write(tensor.tobytes())
+    stream(tensor, counted)
     if counted.written != tensor.nbytes:
         raise OnnxExporterError(
             f"The weight {tensor.name!r} gave {counted.written} bytes instead of the {tensor.nbytes} its type says."

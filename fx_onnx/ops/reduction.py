@@ -187,5 +187,3 @@ def aten_linalg_vector_norm(
 ) -> Value:
     """Σ |self| for order 1, √Σ self² for order 2; the other orders are decomposed."""
     return reduce(op, "ReduceL1" if ord == 1 else "ReduceL2", op.cast(self, op.out_dtype), dim, keepdim)
-
-

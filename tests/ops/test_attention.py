@@ -2,7 +2,6 @@
 
 import math
 
-import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from tests.harness import Case, b8, cases, check, f16, f32, f64

@@ -96,5 +96,3 @@ def test_added_products(case: Case) -> None:
 )
 def test_einsum(case: Case) -> None:
     check(case)
-
-

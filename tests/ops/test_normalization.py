@@ -35,8 +35,20 @@ def test_layer_norm(case: Case) -> None:
         Case(F.batch_norm, f64(2, 3, 4), f64(3), f64(3, low=0.5), f64(3), f64(3)),
         Case(F.batch_norm, f16(2, 3, 4), f16(3), f16(3, low=0.5), f16(3), f16(3)),
         Case(F.batch_norm, f16(2, 3, 4), f32(3), f32(3, low=0.5), f32(3), f32(3), tolerance=1e-2),
-        Case(aten._native_batch_norm_legit_functional.default, f32(2, 3, 4), f32(3), f32(3), f32(3), positive, True, 0.1, 1e-5),
-        Case(aten._native_batch_norm_legit_no_training.default, f32(2, 3, 4), f32(3), f32(3), f32(3), positive, 0.1, 1e-5),
+        Case(
+            aten._native_batch_norm_legit_functional.default,
+            f32(2, 3, 4),
+            f32(3),
+            f32(3),
+            f32(3),
+            positive,
+            True,
+            0.1,
+            1e-5,
+        ),
+        Case(
+            aten._native_batch_norm_legit_no_training.default, f32(2, 3, 4), f32(3), f32(3), f32(3), positive, 0.1, 1e-5
+        ),
     ]
 )
 def test_batch_norm(case: Case) -> None:

@@ -165,5 +165,3 @@ def test_moments(case: Case) -> None:
 )
 def test_norms(case: Case) -> None:
     check(case)
-
-

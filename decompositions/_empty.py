@@ -1,0 +1,31 @@
+"""Nothing comes of nothing: an empty result needs no arithmetic, of which runtimes make mistakes on empty tensors."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from fx_onnx.decompositions.registry import decomposes
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def decomposes_unless_empty(*targets: Any) -> Callable[[Function], Function]:
+    """``decomposes``, with each result that is known to be empty made anew: what computed it is dead code then."""
+
+    def register(function: Function) -> Function:
+        @functools.wraps(function)
+        def filled(*args: Any, **kwargs: Any) -> Any:
+            return pytree.tree_map_only(Tensor, _without_source, function(*args, **kwargs))
+
+        decomposes(*targets)(filled)
+        return function
+
+    return register
+
+
+def _without_source(result: Tensor) -> Tensor:
+    empty = any(isinstance(size, int) and size == 0 for size in result.shape)
+    return result.new_zeros(result.shape) if empty else result
