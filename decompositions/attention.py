@@ -42,7 +42,7 @@ def _scores(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
 
 
 def _weights(query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None) -> Tensor:
-    """The softmax of the scores. Where every key of a row is masked it is NaN in all places that are zeroed after it."""
+    """The softmax of the scores. Of a row without keys all are NaN, and all are zeroed after it."""
     scores = _scores(query, key, scale)
     if is_causal:
         future = torch.full((query.size(-2), key.size(-2)), -math.inf, dtype=query.dtype, device=query.device)

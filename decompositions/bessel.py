@@ -20,6 +20,14 @@ _FAR_K = 9.0  # and those of K: error 2e-8
 _SERIES = 42
 
 
+def _scaled(x: Tensor, coefficients: list[float], limit: float) -> Tensor:
+    """A polynomial in x, of magnitude up to ``limit``, as one in x / limit.
+
+    No coefficient then is too small for float32, which some runtimes take for zero in float64 as well.
+    """
+    return polynomial(x * (1 / limit), [c * limit**k for k, c in enumerate(coefficients)])
+
+
 def _series(order: int, sign: int) -> list[float]:
     """The coefficients sign^k / (k! (k + order)!) of (x / 2)^order times a polynomial in (x / 2)²."""
     return [sign**k / (math.factorial(k) * math.factorial(k + order)) for k in range(_SERIES)]
@@ -30,7 +38,7 @@ def _harmonic(k: int) -> float:
 
 
 def _second_series(order: int, sign: int) -> list[float]:
-    """The series that accompanies the logarithm in functions of the second kind: the one above times H(k) + H(k + n)."""
+    """The series beside the logarithm in functions of the second kind: the one above times H(k) + H(k + n)."""
     return [c * (_harmonic(k) + _harmonic(k + order)) for k, c in enumerate(_series(order, sign))]
 
 
@@ -49,7 +57,7 @@ def _scaled_i(x: Tensor, order: int) -> Tensor:
     """exp(-x) I(x) of x >= 0."""
     near = torch.clamp(x, max=_FAR)
     half = near * 0.5
-    series = polynomial(half * half, _series(order, 1)) * torch.exp(-near)
+    series = _scaled(half * half, _series(order, 1), _FAR**2 / 4) * torch.exp(-near)
     if order == 1:
         series = series * half
     far = torch.clamp(x, min=_FAR)
@@ -62,15 +70,9 @@ def _scaled_k(x: Tensor, order: int) -> Tensor:
     near = torch.clamp(x, max=_FAR_K)
     half = near * 0.5
     square, logarithm = half * half, torch.log(half) + _EULER
-    if order == 0:
-        series = polynomial(square, [c * 0.5 for c in _second_series(0, 1)]) - logarithm * polynomial(
-            square, _series(0, 1)
-        )
-    else:
-        regular = logarithm * polynomial(square, _series(1, 1)) - polynomial(
-            square, [c * 0.5 for c in _second_series(1, 1)]
-        )
-        series = 1 / near + half * regular
+    first = logarithm * _scaled(square, _series(order, 1), _FAR_K**2 / 4)
+    second = _scaled(square, [c * 0.5 for c in _second_series(order, 1)], _FAR_K**2 / 4)
+    series = second - first if order == 0 else 1 / near + half * (first - second)
     far = torch.clamp(x, min=_FAR_K)
     expansion = polynomial(1 / far, _hankel(order, 18)) * torch.sqrt(math.pi / (2 * far))
     result = torch.where(x < _FAR_K, series * torch.exp(near), expansion)
@@ -152,7 +154,7 @@ def _far_wave(x: Tensor, order: int) -> tuple[Tensor, Tensor]:
 
 def _near_j(x: Tensor, order: int) -> Tensor:
     half = x * 0.5
-    series = polynomial(half * half, _series(order, -1))
+    series = _scaled(half * half, _series(order, -1), _FAR**2 / 4)
     return series * half if order == 1 else series
 
 
@@ -169,7 +171,7 @@ def _bessel_y(self: Tensor, order: int) -> Tensor:
     x, dtype = doubled(self)
     near = torch.clamp(x, max=_FAR)
     half = near * 0.5
-    series = polynomial(half * half, [c * 0.5 for c in _second_series(order, -1)])
+    series = _scaled(half * half, [c * 0.5 for c in _second_series(order, -1)], _FAR**2 / 4)
     if order == 1:
         series = series * half + 1 / near
     close = (2 / math.pi) * ((torch.log(half) + _EULER) * _near_j(near, order) - series)
@@ -241,7 +243,8 @@ def special_airy_ai(x: Tensor) -> Tensor:
     middle = torch.clamp(value, _AIRY_NEAR, _AIRY_FAR)
     cube = middle * middle * middle
     even, odd = _airy_series()
-    series = _AI_0 * polynomial(cube, even) + _AI_1 * middle * polynomial(cube, odd)
+    limit = -(_AIRY_NEAR**3)
+    series = _AI_0 * _scaled(cube, even, limit) + _AI_1 * middle * _scaled(cube, odd, limit)
 
     terms = _airy_expansion(16)
     high = torch.clamp(value, min=_AIRY_FAR)

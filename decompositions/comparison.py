@@ -30,9 +30,7 @@ def isreal(self: Tensor) -> Tensor:
 
 
 @decomposes(aten.isclose.default)
-def isclose(
-    self: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
-) -> Tensor:
+def isclose(self: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
     """|self - other| <= atol + rtol * |other|; an infinity is close to itself only, NaN to NaN if ``equal_nan``."""
     close = self == other
     if rtol == 0 and atol == 0:

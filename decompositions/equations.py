@@ -81,10 +81,7 @@ def _linalg_solve_ex(
     vector = _is_vector(A, B)
     B = B.unsqueeze(-1) if vector else B
     factors = lu(A)
-    if left:
-        X = _solve_lu(factors, B)
-    else:
-        X = _solve_lu(lu(A.mT), B.mT).mT
+    X = _solve_lu(factors, B) if left else _solve_lu(lu(A.mT), B.mT).mT
     return (X.squeeze(-1) if vector else X), factors.packed, factors.pivots, factors.info
 
 

@@ -1,7 +1,7 @@
 """LU, Cholesky and QR factorizations, one step of whole-tensor arithmetic for each row: n steps for a size of n.
 
-The size of the matrix must be known; batches may have any size. Accuracy is that of LAPACK's unblocked algorithms, which
-these are: partial pivoting, right-looking Cholesky, Householder reflections.
+The size of the matrix must be known; batches may have any size. The accuracy is that of LAPACK's unblocked algorithms,
+which these are: partial pivoting, right-looking Cholesky, Householder reflections.
 """
 
 from typing import NamedTuple

@@ -95,3 +95,17 @@ def histogramdd(self: Tensor, bins: list[Tensor], *, weight: Tensor | None = Non
         volume = volume.unsqueeze(-1) * edges.diff()
     counts = self.new_zeros(math.prod(sizes)).scatter_add(0, place, weights).reshape(sizes)
     return counts / counts.sum() / volume if density else counts
+
+
+@decomposes(aten._histogramdd_from_bin_cts.default)
+def histogramdd_of_counts(
+    self: Tensor,
+    bins: list[int],
+    *,
+    range: list[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> Tensor:
+    """The weight of the points in each of so many boxes of one size."""
+    edges = histogramdd_bin_edges(self, bins, range=range)
+    return histogramdd(self, edges, weight=weight, density=density)

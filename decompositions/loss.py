@@ -191,7 +191,7 @@ def multilabel_margin_loss(self: Tensor, target: Tensor, reduction: int = MEAN) 
 def _likelihood(
     self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
 ) -> tuple[Tensor, Tensor]:
-    """-weight[target] * self[target], 0 where target is to be ignored; their mean is weighted. And the sum of weights."""
+    """-weight[target] * self[target], 0 where target is ignored; their mean is weighted. And the sum of weights."""
     axis = 0 if self.dim() == 1 else 1
     kept = target != ignore_index
     index = torch.where(kept, target, 0)
@@ -202,7 +202,7 @@ def _likelihood(
     loss = torch.where(kept, loss * weights, 0.0)
     if reduction == MEAN:
         return loss.sum() / total, total
-    return _reduced(loss, reduction), total
+    return _reduced(loss, reduction), total if reduction == SUM else torch.zeros_like(total)
 
 
 @decomposes(aten.nll_loss.default, aten.nll_loss_nd.default, aten.nll_loss2d.default)

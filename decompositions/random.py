@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from fx_onnx.decompositions.registry import decomposes
 
@@ -148,11 +147,15 @@ def multinomial(self: Tensor, num_samples: int, replacement: bool = False, *, ge
 
 @decomposes(aten.feature_dropout.default)
 def feature_dropout(input: Tensor, p: float, train: bool) -> Tensor:
-    """Dropout of whole channels."""
+    """Dropout of whole channels: zeros with probability p, the others scaled by 1 / (1 - p)."""
     if not train or p == 0:
         return input
-    noise = torch.ones((*input.shape[:2], *(1,) * (input.dim() - 2)), dtype=input.dtype, device=input.device)
-    return input * F.dropout(noise, p, True)
+    return input * 0.0 if p == 1 else torch.where(_kept_channels(input, p), input * (1 / (1 - p)), 0.0)
+
+
+def _kept_channels(input: Tensor, p: float) -> Tensor:
+    """Which channels a dropout of probability p keeps, broadcast against the input."""
+    return torch.rand((*input.shape[:2], *(1,) * (input.dim() - 2)), device=input.device) >= p
 
 
 def _alpha_dropout(input: Tensor, keep: Tensor, p: float) -> Tensor:
@@ -175,5 +178,4 @@ def feature_alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
     """Dropout of whole channels to SELU's lower limit, keeping mean and variance."""
     if not train or p == 0:
         return input
-    keep = torch.rand((*input.shape[:2], *(1,) * (input.dim() - 2)), device=input.device) >= p
-    return _alpha_dropout(input, keep, p)
+    return _alpha_dropout(input, _kept_channels(input, p), p)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fx_onnx.decompositions._lines import at_least, product_along
 from fx_onnx.decompositions.registry import decomposes
@@ -12,6 +11,9 @@ from fx_onnx.decompositions.registry import decomposes
 aten = torch.ops.aten
 
 Factor = float | None
+Kernel = Callable[[Tensor], Tensor]
+# (size, out, align_corners, factor, dtype) → the weights of an axis, (size, out)
+Weigh = Callable[[int, int, bool, Factor, torch.dtype], Tensor]
 
 
 # ---------------------------------------------------------------- by size or factor
@@ -67,27 +69,22 @@ for _target in (
 # ---------------------------------------------------------------- nearest
 
 
-def _nearest(self: Tensor, output_size: Sequence[int], factors: Sequence[Factor], shift: float) -> Tensor:
-    """Each axis read at floor((place + shift) / factor), computed in float32 as ATen does."""
+def _nearest(self: Tensor, output_size: Sequence[int], factors: Sequence[Factor], exact: bool) -> Tensor:
+    """Each axis read at floor(place / factor), or where the middle of the place lies, in ATen's own arithmetic."""
+    work = torch.float64 if self.dtype == torch.float64 else torch.float32
     for axis, (out, factor) in enumerate(zip(output_size, factors, strict=True), 2):
         size = self.shape[axis]
-        places = torch.arange(out, dtype=torch.float32, device=self.device)
-        step = torch.full((), 1.0 / factor) if factor else _ratio(size, out)
-        index = ((places + shift) * step).floor().to(torch.int64)
-        if shift == 0 and statically_known_true(out == 2 * size):
-            index = torch.arange(out, device=self.device) // 2
-        self = self.index_select(axis, index.clamp(max=size - 1))
+        places = torch.arange(out, dtype=work, device=self.device)
+        step = torch.full((), 1.0 / factor if factor else size, dtype=work) / (1 if factor else out)
+        source = ((places + 0.5) * step - 0.5) + 0.5 if exact else places * step
+        self = self.index_select(axis, source.floor().to(torch.int64).clamp(max=size - 1))
     return self
-
-
-def _ratio(size: int, out: int) -> Tensor:
-    return torch.full((), size, dtype=torch.float32) / out
 
 
 @decomposes(aten.upsample_nearest1d.default)
 def upsample_nearest1d(self: Tensor, output_size: Sequence[int], scales: Factor = None) -> Tensor:
     """The element at floor(place / factor)."""
-    return _nearest(self, output_size, [scales], 0)
+    return _nearest(self, output_size, [scales], False)
 
 
 @decomposes(aten.upsample_nearest2d.default)
@@ -95,7 +92,7 @@ def upsample_nearest2d(
     self: Tensor, output_size: Sequence[int], scales_h: Factor = None, scales_w: Factor = None
 ) -> Tensor:
     """The element at floor(place / factor)."""
-    return _nearest(self, output_size, [scales_h, scales_w], 0)
+    return _nearest(self, output_size, [scales_h, scales_w], False)
 
 
 @decomposes(aten.upsample_nearest3d.default)
@@ -103,13 +100,13 @@ def upsample_nearest3d(
     self: Tensor, output_size: Sequence[int], scales_d: Factor = None, scales_h: Factor = None, scales_w: Factor = None
 ) -> Tensor:
     """The element at floor(place / factor)."""
-    return _nearest(self, output_size, [scales_d, scales_h, scales_w], 0)
+    return _nearest(self, output_size, [scales_d, scales_h, scales_w], False)
 
 
 @decomposes(aten._upsample_nearest_exact1d.default)
 def upsample_nearest_exact1d(self: Tensor, output_size: Sequence[int], scales: Factor = None) -> Tensor:
     """The element whose middle is nearest."""
-    return _nearest(self, output_size, [scales], 0.5)
+    return _nearest(self, output_size, [scales], True)
 
 
 @decomposes(aten._upsample_nearest_exact2d.default)
@@ -117,7 +114,7 @@ def upsample_nearest_exact2d(
     self: Tensor, output_size: Sequence[int], scales_h: Factor = None, scales_w: Factor = None
 ) -> Tensor:
     """The element whose middle is nearest."""
-    return _nearest(self, output_size, [scales_h, scales_w], 0.5)
+    return _nearest(self, output_size, [scales_h, scales_w], True)
 
 
 @decomposes(aten._upsample_nearest_exact3d.default)
@@ -125,7 +122,7 @@ def upsample_nearest_exact3d(
     self: Tensor, output_size: Sequence[int], scales_d: Factor = None, scales_h: Factor = None, scales_w: Factor = None
 ) -> Tensor:
     """The element whose middle is nearest."""
-    return _nearest(self, output_size, [scales_d, scales_h, scales_w], 0.5)
+    return _nearest(self, output_size, [scales_d, scales_h, scales_w], True)
 
 
 # ---------------------------------------------------------------- filters
@@ -150,69 +147,79 @@ def _cubic(a: float) -> Callable[[Tensor], Tensor]:
 def _step(size: int, out: int, align_corners: bool, factor: Factor) -> float:
     """How far apart two neighbouring places of the result lie in the input."""
     if align_corners:
-        return (size - 1) / at_least(out - 1, 1)
+        return 0.0 if isinstance(out, int) and out == 1 else (size - 1) / at_least(out - 1, 1)
     return 1.0 / factor if factor else size / out
 
 
-def _interpolate(
-    self: Tensor,
-    output_size: Sequence[int],
-    align_corners: bool,
-    factors: Sequence[Factor],
-    kernel: Callable[[Tensor], Tensor],
-    reach: int,
-) -> Tensor:
-    """Each axis times the kernel around its places; what lies beyond the edge counts for the edge."""
-    dtype = self.dtype
-    work = torch.float64 if dtype == torch.float64 else torch.float32
-    self = self.to(work)
-    for axis, (out, factor) in enumerate(zip(output_size, factors, strict=True), 2):
-        size = self.shape[axis]
+def _neighbours(kernel: Kernel, reach: int) -> Weigh:
+    """The kernel around each place; what lies beyond the edge counts for the edge."""
+
+    def weigh(size: int, out: int, align_corners: bool, factor: Factor, dtype: torch.dtype) -> Tensor:
         step = _step(size, out, align_corners, factor)
-        place = torch.arange(out, dtype=work)
+        place = torch.arange(out, dtype=dtype)
         source = place * step if align_corners else (place + 0.5) * step - 0.5
         if reach == 1:
             source = source.clamp(0, size - 1)
         first = source.floor() - (reach - 1)
-        rows = torch.arange(size, dtype=work).unsqueeze(1)
+        rows = torch.arange(size, dtype=dtype).unsqueeze(1)
         weights = torch.zeros_like(rows * source)
         for tap in range(2 * reach):
             at = first + tap
             weights = weights + torch.where(rows == at.clamp(0, size - 1), kernel(source - at), 0.0)
-        self = product_along(self, axis - self.dim(), weights)
-    return self.to(dtype)
+        return weights
+
+    return weigh
 
 
-def _antialiased(
-    self: Tensor,
-    output_size: Sequence[int],
-    align_corners: bool,
-    factors: Sequence[Factor],
-    kernel: Callable[[Tensor], Tensor],
-    reach: int,
-) -> Tensor:
-    """Each axis times the kernel stretched to the step; the weights within the input add up to 1."""
-    dtype = self.dtype
-    work = torch.float64 if dtype == torch.float64 else torch.float32
-    self = self.to(work)
-    for axis, (out, factor) in enumerate(zip(output_size, factors, strict=True), 2):
-        size = self.shape[axis]
+def _stretched(kernel: Kernel, reach: int) -> Weigh:
+    """The kernel as wide as the step, against aliasing; the weights within the input add up to 1."""
+
+    def weigh(size: int, out: int, align_corners: bool, factor: Factor, dtype: torch.dtype) -> Tensor:
         step = _step(size, out, align_corners, factor)
         stretch = at_least(step, 1.0)
-        center = (torch.arange(out, dtype=work) + 0.5) * step
-        rows = torch.arange(size, dtype=work).unsqueeze(1)
+        center = (torch.arange(out, dtype=dtype) + 0.5) * step
+        rows = torch.arange(size, dtype=dtype).unsqueeze(1)
         begin = (center - reach * stretch + 0.5).trunc()
         end = (center + reach * stretch + 0.5).trunc()
         weights = kernel((rows - center + 0.5) / stretch)
         weights = torch.where((rows >= begin) & (rows < end), weights, 0.0)
-        self = product_along(self, axis - self.dim(), weights / weights.sum(0, keepdim=True))
+        return weights / weights.sum(0, keepdim=True)
+
+    return weigh
+
+
+def _filter(
+    self: Tensor, output_size: Sequence[int], align_corners: bool, factors: Sequence[Factor], weigh: Weigh
+) -> Tensor:
+    """Each axis times its weights, the last axis first; bytes are rounded after each."""
+    dtype, rank = self.dtype, self.dim()
+    work = torch.float64 if dtype in (torch.float64, torch.uint8) else torch.float32
+    self = self.to(work)
+    for axis in reversed(range(2, rank)):
+        weights = weigh(self.shape[axis], output_size[axis - 2], align_corners, factors[axis - 2], work)
+        if dtype == torch.uint8:
+            self = _product_of_bytes(self, axis - rank, weights)
+        else:
+            self = product_along(self, axis - rank, weights)
     return self.to(dtype)
+
+
+def _product_of_bytes(self: Tensor, axis: int, weights: Tensor) -> Tensor:
+    """The product in the fixed point of ATen's bytes: weights of 15 bits, the sum rounded half up."""
+    bits = torch.log2(32767.5 / weights.max()).floor()
+    unit = torch.exp2(bits)
+    fixed = (weights * unit).abs().add(0.5).floor() * weights.sign()
+    return (product_along(self, axis, fixed) / unit + 0.5).floor().clamp(0, 255)
+
+
+_LINEAR, _CUBIC = _neighbours(_triangle, 1), _neighbours(_cubic(-0.75), 2)
+_LINEAR_ANTIALIASED, _CUBIC_ANTIALIASED = _stretched(_triangle, 1), _stretched(_cubic(-0.5), 2)
 
 
 @decomposes(aten.upsample_linear1d.default)
 def upsample_linear1d(self: Tensor, output_size: Sequence[int], align_corners: bool, scales: Factor = None) -> Tensor:
     """Linear interpolation."""
-    return _interpolate(self, output_size, align_corners, [scales], _triangle, 1)
+    return _filter(self, output_size, align_corners, [scales], _LINEAR)
 
 
 @decomposes(aten.upsample_bilinear2d.default)
@@ -220,7 +227,7 @@ def upsample_bilinear2d(
     self: Tensor, output_size: Sequence[int], align_corners: bool, scales_h: Factor = None, scales_w: Factor = None
 ) -> Tensor:
     """Linear interpolation along both axes."""
-    return _interpolate(self, output_size, align_corners, [scales_h, scales_w], _triangle, 1)
+    return _filter(self, output_size, align_corners, [scales_h, scales_w], _LINEAR)
 
 
 @decomposes(aten.upsample_trilinear3d.default)
@@ -233,7 +240,7 @@ def upsample_trilinear3d(
     scales_w: Factor = None,
 ) -> Tensor:
     """Linear interpolation along the three axes."""
-    return _interpolate(self, output_size, align_corners, [scales_d, scales_h, scales_w], _triangle, 1)
+    return _filter(self, output_size, align_corners, [scales_d, scales_h, scales_w], _LINEAR)
 
 
 @decomposes(aten.upsample_bicubic2d.default)
@@ -241,7 +248,7 @@ def upsample_bicubic2d(
     self: Tensor, output_size: Sequence[int], align_corners: bool, scales_h: Factor = None, scales_w: Factor = None
 ) -> Tensor:
     """Cubic convolution along both axes, with a = -0.75."""
-    return _interpolate(self, output_size, align_corners, [scales_h, scales_w], _cubic(-0.75), 2)
+    return _filter(self, output_size, align_corners, [scales_h, scales_w], _CUBIC)
 
 
 @decomposes(aten._upsample_bilinear2d_aa.default)
@@ -249,7 +256,7 @@ def upsample_bilinear2d_aa(
     self: Tensor, output_size: Sequence[int], align_corners: bool, scales_h: Factor = None, scales_w: Factor = None
 ) -> Tensor:
     """A triangle filter as wide as the step, along both axes."""
-    return _antialiased(self, output_size, align_corners, [scales_h, scales_w], _triangle, 1)
+    return _filter(self, output_size, align_corners, [scales_h, scales_w], _LINEAR_ANTIALIASED)
 
 
 @decomposes(aten._upsample_bicubic2d_aa.default)
@@ -257,4 +264,4 @@ def upsample_bicubic2d_aa(
     self: Tensor, output_size: Sequence[int], align_corners: bool, scales_h: Factor = None, scales_w: Factor = None
 ) -> Tensor:
     """A cubic filter (a = -0.5) as wide as two steps, along both axes."""
-    return _antialiased(self, output_size, align_corners, [scales_h, scales_w], _cubic(-0.5), 2)
+    return _filter(self, output_size, align_corners, [scales_h, scales_w], _CUBIC_ANTIALIASED)

@@ -217,9 +217,9 @@ _EULER_MACLAURIN = (
 )  # fmt: skip
 
 
-def _zeta(s: Any, q: Tensor, terms: int = _TERMS) -> Tensor:
+def _zeta(s: Tensor | float, q: Tensor, terms: int = _TERMS) -> Tensor:
     """The sum of (q + k) ** -s over k >= 0: ``terms`` of them, and the Euler-Maclaurin formula for the rest."""
-    total = torch.pow(q, -s)
+    total: Tensor = torch.pow(q, -s)
     for k in range(1, terms):
         total = total + torch.pow(q + k, -s)
     edge = q + terms

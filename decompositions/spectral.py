@@ -123,6 +123,8 @@ def linalg_pinv(
     m, n = known_size(self.size(-2)), known_size(self.size(-1))
     if m == 0 or n == 0:
         return self.mT
+    if hermitian:
+        self = self.tril() + self.tril(-1).mH
     smallest = torch.finfo(self.dtype).eps * max(m, n)
     relative: Tensor | float = smallest if rtol is None else rtol
     if rtol is None and atol is not None:

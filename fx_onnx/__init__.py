@@ -36,7 +36,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """ONNXProgram when it is first asked for: it needs onnx_ir and onnx, which importing the package need not wait for."""
+    """ONNXProgram when it is first asked for: onnx_ir and onnx take longer to import than all the rest."""
     if name != "ONNXProgram":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from fx_onnx.program import ONNXProgram

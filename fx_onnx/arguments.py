@@ -17,6 +17,7 @@ import torch
 import torch.utils._pytree as pytree  # torch.export's own pytree; torch has no public name for it
 from torch.export import AdditionalInputs, Dim, ExportedProgram, ShapesCollection
 
+from fx_onnx import pytrees
 from fx_onnx.errors import ArgumentError
 
 # torch.export has no public name for the type of Dim.AUTO, Dim.DYNAMIC and Dim.STATIC.
@@ -81,7 +82,8 @@ def parse_request(
         input_names: names for the graph's inputs in order; fewer are allowed.
         output_names: names for the graph's outputs in order; fewer are allowed.
         dynamic_shapes: every form torch.export takes, strings as dims, `input_names` as keys; what a dict leaves out
-            is static. Negative axes count from the last. Of an ExportedProgram it only names the dims.
+            is static. Axes given for a container (a whole cache) are those of every tensor in it that has them. Negative
+            axes count from the last. Of an ExportedProgram it only names the dims.
         dynamic_axes: `{name: {axis: dim name}}` or `{name: [axis, ...]}`; the name is one of `input_names`, a parameter
             of the forward or one of `output_names`. Unnamed axes are called `name_dynamic_axes_1` and so on.
 
@@ -97,6 +99,7 @@ def parse_request(
         args, kwargs = (args, kwargs) if args or kwargs else model.example_inputs or ((), {})
         parameters = _program_parameters(model)
     else:
+        pytrees.register((args, kwargs))
         _check_leaves(args, kwargs)
         parameters = _module_parameters(model, args, kwargs)
     axes_in, axes_out = _split_dynamic_axes(dynamic_axes or {}, names_out)
@@ -397,7 +400,7 @@ class _Spec:
         """Lays a spec over one argument; returns the spec of it that torch.export takes."""
         if (parts := _children(value)) is None:
             return self._lay_new_leaf(value, spec, path)
-        specs = _match(parts, spec, path)
+        specs = _for_all(parts, spec, value) or _match(parts, spec, path)
         laid = [self._lay(part, specs[key], f"{path}[{key!r}]") for key, part in parts.items()]
         return _like(value, laid)
 
@@ -434,6 +437,29 @@ def _children(value: Any) -> dict[Any, Any] | None:
 def _key(entry: Any) -> Any:
     """A pytree path entry's index, key or attribute name."""
     return next(getattr(entry, name) for name in ("idx", "key", "name") if hasattr(entry, name))
+
+
+def _for_all(parts: dict[Any, Any], spec: Any, value: Any) -> dict[Any, Any] | None:
+    """The spec of each part where `spec` gives axes for all tensors in a container, such as a cache; else None.
+
+    A tensor gets the axes it has; the counts of tokens that a cache keeps beside its tensors become dynamic.
+    """
+    if not isinstance(spec, Mapping) or not spec or not all(isinstance(axis, int) for axis in spec):
+        return None
+    tensors = [leaf for leaf in pytree.tree_leaves(list(parts.values())) if isinstance(leaf, torch.Tensor)]
+    of_dims = all(dim is None or isinstance(dim, (str, Dim, _DimHint, int)) for dim in spec.values())
+    if not of_dims or not any(-tensor.ndim <= axis < tensor.ndim for tensor in tensors for axis in spec):
+        return None
+    specs: dict[Any, Any] = {}
+    for key, part in parts.items():
+        if isinstance(part, torch.Tensor):
+            specs[key] = {axis: dim for axis, dim in spec.items() if -part.ndim <= axis < part.ndim}
+        elif pytree.tree_is_leaf(part):
+            specs[key] = Dim.AUTO if pytrees.is_state(value) and type(part) is int else None
+        else:
+            has_some = any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(part))
+            specs[key] = spec if has_some else None
+    return specs
 
 
 def _match(parts: dict[Any, Any], spec: Any, path: str) -> dict[Any, Any]:

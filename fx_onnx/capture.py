@@ -142,7 +142,7 @@ def _attempt(request: Request, model: torch.nn.Module, example: _Example, strict
     for dynamic_shapes in (request.dynamic_shapes, _relaxed(request.dynamic_shapes)):
         token = _tracing.set(True)
         try:
-            with _sizes_as_symbols(example.oblivious), _explicit_keywords(model, example):
+            with _sizes_as_symbols(example.oblivious), _as_traced(model, example, request.inputs):
                 return torch.export.export(
                     model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
                 )
@@ -171,26 +171,29 @@ def _contradicts_dims(text: str) -> bool:
 
 
 @contextmanager
-def _explicit_keywords(model: torch.nn.Module, example: _Example) -> Iterator[None]:
-    """Lets the forward's `**kwargs` stand as parameters of their own names while it is captured.
+def _as_traced(model: torch.nn.Module, example: _Example, inputs: tuple[TensorInput, ...]) -> Iterator[None]:
+    """Wraps the forward while it is captured, where torch.export needs to be told something.
 
-    torch.export checks dynamic shapes against `kwargs` as one argument and then reads them by each keyword, so that no
-    spelling satisfies it.
+    `**kwargs` stand as parameters of their own names: torch.export checks dynamic shapes against `kwargs` as one
+    argument and then reads them by each keyword, so that no spelling satisfies it. Dims of one name are made one dim.
     """
     forward, signature = model.forward, inspect.signature(model.forward)
     by_kind = {parameter.kind: parameter for parameter in signature.parameters.values()}
     var_keyword = by_kind.get(inspect.Parameter.VAR_KEYWORD)
     own = [parameter for parameter in signature.parameters.values() if parameter is not var_keyword]
     extra = [name for name in example.kwargs if name not in signature.parameters] if var_keyword else []
-    if not extra:
+    shared = _shared_names(inputs)
+    if not extra and not shared:
         yield
         return
 
     def explicit(*args: Any, **kwargs: Any) -> Any:
+        if shared:
+            _unify(shared, (args, kwargs))
         return forward(*args, **kwargs)
 
     own += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in extra]
-    explicit.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+    explicit.__signature__ = signature.replace(parameters=own) if extra else signature  # type: ignore[attr-defined]
     instance_forward = vars(model).get("forward")
     vars(model)["forward"] = explicit
     try:
@@ -199,6 +202,24 @@ def _explicit_keywords(model: torch.nn.Module, example: _Example) -> Iterator[No
         del vars(model)["forward"]
         if instance_forward is not None:
             vars(model)["forward"] = instance_forward
+
+
+def _shared_names(inputs: tuple[TensorInput, ...]) -> list[list[tuple[int, int]]]:
+    """The (tensor, axis) pairs of each dim name that more than one tensor has."""
+    places: dict[str, list[tuple[int, int]]] = {}
+    for number, asked in enumerate(inputs):
+        for axis, name in asked.axes.items():
+            if name is not None:
+                places.setdefault(name, []).append((number, axis))
+    return [pairs for pairs in places.values() if len(pairs) > 1]
+
+
+def _unify(shared: list[list[tuple[int, int]]], tree: Any) -> None:
+    """States that dims of one name are equal, which torch cannot know where no operator compares them."""
+    tensors = [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+    for (first, axis), *others in shared:
+        for number, other in others:
+            torch._check(tensors[first].shape[axis] == tensors[number].shape[other])
 
 
 # --- sizes 0 and 1 ----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -65,11 +65,20 @@ def decompose(program: AtenProgram, table: Table) -> AtenProgram:
     Raises:
         UnsupportedOperatorError: some operators have neither a translation nor a decomposition; all are listed.
     """
-    tracer = _Tracer(table, program.constants, _fake_mode(program.graph))
+    return decompose_where(program, lambda node: needs_decomposition(node, table))
+
+
+def decompose_where(program: AtenProgram, needed: Callable[[Node], bool]) -> AtenProgram:
+    """The program without calls of which ``needed`` says that they must be decomposed; rewritten in place.
+
+    Raises:
+        UnsupportedOperatorError: some of them have no decomposition; all are listed.
+    """
+    tracer = _Tracer(program.constants, fake_mode(program.graph), needed)
     unsupported: dict[str, list[Node]] = {}
     for graph in program.graphs:
         for node in list(graph.nodes):
-            if needs_decomposition(node, table):
+            if needed(node):
                 _replace(node, tracer, unsupported, ())
     if unsupported:
         raise UnsupportedOperatorError(_describe(unsupported))
@@ -86,53 +95,26 @@ def needs_decomposition(node: Node, table: Table) -> bool:
 
 
 @dataclass
-class _Tracer:
-    """Traces decompositions, each distinct call once."""
+class Tracer:
+    """Traces functions of an FX node's inputs into graphs.
 
-    table: Table
+    Attributes:
+        constants: receives the tensors that the functions make, under names of ours.
+        fake_mode: the mode of the inputs' fake tensors.
+    """
+
     constants: dict[str, torch.Tensor]
     fake_mode: FakeTensorMode
-    memo: dict[Any, Graph] = field(default_factory=dict)
 
-    def trace(self, node: Node, unsupported: dict[str, list[Node]], ancestors: tuple[Any, ...]) -> Graph | None:
-        """The graph that the call decomposes to, all of whose nodes the table says; None if it cannot be decomposed."""
-        leaves, spec = pytree.tree_flatten((node.args, dict(node.kwargs)))
-        inputs = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node)))
-        key = (node.target, spec, tuple(_signature(leaf, inputs) for leaf in leaves))
-        if key in self.memo:
-            return self.memo[key]
-        found = decomposition(node.target)
-        if found is None or ancestors.count(node.target) > 2:
-            unsupported.setdefault(str(node.target), []).append(node)
-            return None
-        graph = self._trace(found, node, leaves, spec, inputs)
-        if graph is None:
-            unsupported.setdefault(str(node.target), []).append(node)
-            return None
-        _mark(graph, node)
-        for inner in list(graph.nodes):
-            if needs_decomposition(inner, self.table):
-                _replace(inner, self, unsupported, (*ancestors, node.target), graph)
-        if not any(_makes_symbols(inner) for inner in graph.nodes):
-            self.memo[key] = graph
-        return graph
-
-    def _trace(
-        self, found: Decomposition, node: Node, leaves: list[Any], spec: Any, inputs: list[Node]
+    def function_graph(
+        self, function: Callable[..., Any], values: Sequence[Any], node: Node, keeps_composites: bool
     ) -> Graph | None:
-        places = [inputs.index(leaf) if isinstance(leaf, Node) else None for leaf in leaves]
-
-        def call(*values: Any) -> Any:
-            bound = [leaf if i is None else values[i] for leaf, i in zip(leaves, places, strict=True)]
-            args, kwargs = pytree.tree_unflatten(bound, spec)
-            return found.function(*args, **kwargs)
-
-        values = [n.meta["val"] for n in inputs]
+        """The functional graph of ``function(*values)``, which stands for ``node``; None if it needs more than ATen."""
         known_guards = len(self._guards())
         try:
             # size-oblivious: that a size is neither 0 nor 1 is not a question that a decomposition asked
             with size_hints.patch(backed_size_oblivious=True), self.fake_mode, torch.no_grad():
-                module = make_fx(call, tracing_mode="real", pre_dispatch=found.keeps_composites)(*values)
+                module = make_fx(function, tracing_mode="real", pre_dispatch=keeps_composites)(*values)
         except Exception as error:
             raise TranslationError(
                 f"{described(node)} cannot be decomposed: {type(error).__name__}: {error}"
@@ -148,6 +130,7 @@ class _Tracer:
             name = f"constant_tensor_{len(self.constants)}"
             self.constants[name] = getattr(module, inner.target)
             inner.target = name
+        mark(graph, node)
         return graph
 
     def _guards(self) -> list[Any]:
@@ -158,6 +141,47 @@ class _Tracer:
         """A decomposition that asked a question about a symbolic size is right for the example's answer only."""
         if new := [str(guard.expr) for guard in self._guards()[known:]]:
             raise TranslationError(f"{described(node)} can only be decomposed where {' and '.join(new)}.")
+
+
+@dataclass
+class _Tracer(Tracer):
+    """Traces decompositions, each distinct call once; ``needed`` says which calls must be taken apart further."""
+
+    needed: Callable[[Node], bool]
+    memo: dict[Any, Graph] = field(default_factory=dict)
+
+    def trace(self, node: Node, unsupported: dict[str, list[Node]], ancestors: tuple[Any, ...]) -> Graph | None:
+        """The graph that the call decomposes to, none of whose nodes must be too; None if it cannot be decomposed."""
+        leaves, spec = pytree.tree_flatten((node.args, dict(node.kwargs)))
+        inputs = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node)))
+        key = (node.target, spec, tuple(argument_key(leaf, inputs) for leaf in leaves))
+        if key in self.memo:
+            return self.memo[key]
+        found = decomposition(node.target)
+        graph = None
+        if found is not None and ancestors.count(node.target) <= 2:
+            graph = self._trace(found, node, leaves, spec, inputs)
+        if graph is None:
+            unsupported.setdefault(str(node.target), []).append(node)
+            return None
+        for inner in list(graph.nodes):
+            if self.needed(inner):
+                _replace(inner, self, unsupported, (*ancestors, node.target), graph)
+        if not any(makes_symbols(inner) for inner in graph.nodes):
+            self.memo[key] = graph
+        return graph
+
+    def _trace(
+        self, found: Decomposition, node: Node, leaves: list[Any], spec: Any, inputs: list[Node]
+    ) -> Graph | None:
+        places = [inputs.index(leaf) if isinstance(leaf, Node) else None for leaf in leaves]
+
+        def call(*values: Any) -> Any:
+            bound = [leaf if i is None else values[i] for leaf, i in zip(leaves, places, strict=True)]
+            args, kwargs = pytree.tree_unflatten(bound, spec)
+            return found.function(*args, **kwargs)
+
+        return self.function_graph(call, [n.meta["val"] for n in inputs], node, found.keeps_composites)
 
 
 class Decomposition(NamedTuple):
@@ -192,13 +216,13 @@ def _torch_decompositions() -> Mapping[Any, Callable[..., Any]]:
     return {**everything, **dict(torch.export.default_decompositions().items())}
 
 
-def _fake_mode(graph: Graph) -> FakeTensorMode:
+def fake_mode(graph: Graph) -> FakeTensorMode:
     """The mode in which decompositions make new tensors: that of the capture; a new one if it made no tensors."""
     values = (node.meta.get("val") for node in graph.nodes)
     return next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None) or FakeTensorMode()
 
 
-def _signature(leaf: Any, inputs: list[Node]) -> Any:
+def argument_key(leaf: Any, inputs: list[Node]) -> Any:
     """What of an argument decides the trace: of a tensor its dtype, sizes and strides."""
     if not isinstance(leaf, Node):
         return (type(leaf), leaf if leaf.__hash__ is not None else repr(leaf))
@@ -209,12 +233,12 @@ def _signature(leaf: Any, inputs: list[Node]) -> Any:
     return inputs.index(leaf), symbols.expression(value) if isinstance(value, symbols.SymbolicNumber) else repr(value)
 
 
-def _makes_symbols(node: Node) -> bool:
+def makes_symbols(node: Node) -> bool:
     """Whether the node brings new data-dependent sizes into being, which two calls must not share."""
     return bool(node.meta.get("unbacked_bindings"))
 
 
-def _mark(graph: Graph, source: Node) -> None:
+def mark(graph: Graph, source: Node) -> None:
     """Gives every node of a traced graph the module stack and source line of the call it comes from."""
     kept = {key: source.meta[key] for key in ("nn_module_stack", "stack_trace") if key in source.meta}
     for node in graph.nodes:
@@ -236,13 +260,25 @@ def _replace(
         return
     graph = node.graph if graph is None else graph
     inputs = list(dict.fromkeys(a for a in pytree.tree_leaves((node.args, dict(node.kwargs))) if isinstance(a, Node)))
+    results, made = splice(graph, node, inputs, traced)
+    _use_instead(graph, node, results, made)
+
+
+def splice(graph: Graph, node: Node, inputs: Sequence[Node], traced: Graph) -> tuple[Any, dict[Node, None]]:
+    """Copies ``traced``, a function of ``inputs`` that stands for ``node``, before it.
+
+    Returns:
+        what the traced graph returns, and the new nodes in order.
+    """
     env: dict[Node, Any] = {}
+    results: Any = None
     source = {
         metadata.SOURCE_NAME: node.meta.get(metadata.SOURCE_NAME, node.name),
         metadata.SOURCE_TEXT: node.meta.get(metadata.SOURCE_TEXT) or str(node.format_node()),
         metadata.SOURCE_TARGET: node.meta.get(metadata.SOURCE_TARGET) or str(node.target),
     }
     stack = {key: node.meta[key] for key in ("nn_module_stack", "stack_trace") if key in node.meta}
+    made: dict[Node, None] = {}
     with graph.inserting_before(node):
         placeholders = iter(inputs)
         for inner in traced.nodes:
@@ -253,10 +289,11 @@ def _replace(
             else:
                 env[inner] = graph.node_copy(inner, env.__getitem__)
                 env[inner].meta = {**inner.meta, **stack, **source}
-    _use_instead(graph, node, results, set(env.values()) - set(inputs))
+                made[env[inner]] = None
+    return results, made
 
 
-def _use_instead(graph: Graph, node: Node, results: Any, made: set[Node]) -> None:
+def _use_instead(graph: Graph, node: Node, results: Any, made: dict[Node, None]) -> None:
     """Lets the users of ``node`` use ``results``; each result takes over the name of what it stands for."""
     if isinstance(node.meta.get("val"), torch.Tensor):
         pairs = [(node, results[0] if isinstance(results, (list, tuple)) else results)]
@@ -267,7 +304,7 @@ def _use_instead(graph: Graph, node: Node, results: Any, made: set[Node]) -> Non
         if old is not node:
             graph.erase_node(old)
         if isinstance(new, Node) and new in made:
-            made.discard(new)
+            del made[new]
             new.name = old.name
             new.meta = {**new.meta, metadata.SOURCE_NAME: old.name}
     graph.erase_node(node)

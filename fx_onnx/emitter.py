@@ -19,37 +19,13 @@ from onnx_ir import DataType, Value
 from onnxscript import BuilderBase, BuilderFeature
 
 from fx_onnx import dtypes, promotion, symbols
+from fx_onnx.constants import SIZES, Constants, dtype_of_number, refuse_fractions
 from fx_onnx.schemas import OperatorSchema, operator_schema, tensor_type
 from fx_onnx.symbols import Size, SymbolTable
 
 # What a translation may take for a tensor: an ONNX value, or a number that becomes a constant.
 Scalar = bool | int | float | torch.SymInt | torch.SymFloat | torch.SymBool
 Operand = Value | Scalar
-
-_NUMBER_DTYPES = {bool: DataType.BOOL, int: DataType.INT64, float: DataType.FLOAT}
-# The key under which a value keeps its sizes, in torch's own terms (ints and SymInts).
-_SIZES = "sizes"
-
-
-class Constants:
-    """The constants of one model, deduplicated by dtype, shape and bytes (so 0.0 and -0.0 stay two)."""
-
-    def __init__(self, graph: ir.Graph, unique: Callable[[str], str]) -> None:
-        self._graph, self._unique = graph, unique
-        self._known: dict[tuple[DataType, tuple[int, ...], bytes], Value] = {}
-
-    def get(self, array: np.ndarray[Any, Any], dtype: DataType) -> Value:
-        """The initializer of the root graph that holds ``array``."""
-        key = (dtype, array.shape, array.tobytes())
-        value = self._known.get(key)
-        if value is None:
-            name = self._unique(f"constant_{len(self._known)}")
-            tensor = ir.Tensor(array, dtype=dtype, name=name)
-            value = Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(dtype), const_value=tensor)
-            value.meta[_SIZES] = array.shape
-            self._graph.register_initializer(value)
-            self._known[key] = value
-        return value
 
 
 class Emitter(BuilderBase):
@@ -271,7 +247,7 @@ class Emitter(BuilderBase):
         named = node.attributes.get("to") or node.attributes.get("dtype") or node.attributes.get("output_dtype")
         for index, output in enumerate(node.outputs):
             formal = schema.outputs[min(index, len(schema.outputs) - 1)]
-            dtype = tensor_type(formal.type) or bound.get(formal.type)
+            dtype = tensor_type(formal.type) or (bound.get(formal.type) if formal.homogeneous else None)
             if named is not None and named.type == ir.AttributeType.INT and (dtype is None or node.op_type == "Cast"):
                 dtype = DataType(named.as_int()) if named.as_int() else dtype
             if dtype is None:
@@ -283,7 +259,7 @@ class Emitter(BuilderBase):
 
     def sizes(self, value: Value) -> tuple[Size, ...]:
         """The sizes of a value in torch's terms: ints and SymInts. Known of FX results and of what helpers made."""
-        found: tuple[Size, ...] | None = value.meta.get(_SIZES)
+        found: tuple[Size, ...] | None = value.meta.get(SIZES)
         if found is None:
             raise LookupError(f"the sizes of the intermediate value {value.name} are not known")
         return found
@@ -294,7 +270,7 @@ class Emitter(BuilderBase):
 
     def with_sizes(self, value: Value, sizes: Sequence[Size]) -> Value:
         """Says which sizes an intermediate value has, for the helpers that come after."""
-        value.meta[_SIZES] = tuple(map(symbols.static, sizes))
+        value.meta[SIZES] = tuple(map(symbols.static, sizes))
         return value
 
     @property
@@ -319,9 +295,9 @@ class Emitter(BuilderBase):
         if isinstance(value, (list, tuple)) and any(isinstance(x, torch.SymInt) for x in value):
             return self.shape(value)
         if dtype is None:
-            dtype = DataType.from_numpy(value.dtype) if isinstance(value, np.ndarray) else _dtype_of_number(value)
+            dtype = DataType.from_numpy(value.dtype) if isinstance(value, np.ndarray) else dtype_of_number(value)
         if dtypes.is_integer(dtype) and not isinstance(value, np.ndarray):
-            _refuse_fractions(value)
+            refuse_fractions(value)
         return self._constants.get(np.asarray(value, dtype=dtype.numpy()), dtype)
 
     def cast(self, value: Operand, dtype: DataType | torch.dtype) -> Value:
@@ -379,18 +355,19 @@ class Emitter(BuilderBase):
     def reshape(self, value: Value, sizes: Sequence[Size]) -> Value:
         """The value in new sizes, whose product is known to be right; a constant shape wherever ONNX can say it."""
         sizes = [symbols.static(size) for size in sizes]
-        old: tuple[Size, ...] | None = value.meta.get(_SIZES)
+        old: tuple[Size, ...] | None = value.meta.get(SIZES)
         if old is not None and len(old) == len(sizes) and all(map(symbols.same_size, old, sizes)):
             return value
-        target = _constant_shape(old, sizes)
-        if target is None:
-            return self.with_sizes(self.Reshape(value, self.shape(sizes), allowzero=_allow_zero(sizes)), sizes)
-        return self.with_sizes(self.Reshape(value, target, allowzero=_allow_zero(sizes)), sizes)
+        target = symbols.constant_shape(old, sizes)
+        if target is None:  # a size that is 0 at run time is not "copy this dim"
+            return self.with_sizes(self.Reshape(value, self.shape(sizes), allowzero=1), sizes)
+        empty = any(isinstance(size, int) and size == 0 for size in sizes)
+        return self.with_sizes(self.Reshape(value, target, allowzero=1 if empty else None), sizes)
 
     def expand(self, value: Value, sizes: Sequence[Size]) -> Value:
         """The value broadcast to ``sizes``."""
         sizes = [symbols.static(size) for size in sizes]
-        old: tuple[Size, ...] | None = value.meta.get(_SIZES)
+        old: tuple[Size, ...] | None = value.meta.get(SIZES)
         if old is not None and len(old) == len(sizes) and all(map(symbols.same_size, old, sizes)):
             return value
         return self.with_sizes(self.Expand(value, self.shape(sizes)), sizes)
@@ -401,7 +378,7 @@ class Emitter(BuilderBase):
         if list(perm) == list(range(len(perm))):
             return value
         result: Value = self.Transpose(value, perm=perm)
-        old = value.meta.get(_SIZES)
+        old = value.meta.get(SIZES)
         return result if old is None else self.with_sizes(result, [old[axis] for axis in perm])
 
     def unsqueeze(self, value: Value, *axes: int) -> Value:
@@ -409,7 +386,7 @@ class Emitter(BuilderBase):
         if not axes:
             return value
         result: Value = self.Unsqueeze(value, list(axes))
-        old = value.meta.get(_SIZES)
+        old = value.meta.get(SIZES)
         if old is None:
             return result
         rank, rest = len(old) + len(axes), iter(old)
@@ -421,14 +398,14 @@ class Emitter(BuilderBase):
         if not axes:
             return value
         result: Value = self.Squeeze(value, list(axes))
-        old = value.meta.get(_SIZES)
+        old = value.meta.get(SIZES)
         if old is None:
             return result
         places = {axis % len(old) for axis in axes}
         return self.with_sizes(result, [size for i, size in enumerate(old) if i not in places])
 
     def _same_sizes(self, value: Value, like: Value) -> Value:
-        old = like.meta.get(_SIZES)
+        old = like.meta.get(SIZES)
         return value if old is None else self.with_sizes(value, old)
 
 
@@ -461,46 +438,9 @@ def _known_dtype(value: Value) -> DataType:
     return value.dtype
 
 
-def _dtype_of_number(value: Any) -> DataType:
-    while isinstance(value, (list, tuple)):
-        value = value[0] if value else 0
-    return _NUMBER_DTYPES[type(value)]
-
-
-def _refuse_fractions(value: Any) -> None:
-    if isinstance(value, float) and not value.is_integer():
-        raise TypeError(f"the number {value} cannot be a constant of an integer dtype: promote the operands first")
-
-
 def _dtype_by_value(node: ir.Node) -> DataType | None:
     """The dtype of Constant and ConstantOfShape, which is that of their ``value`` attribute."""
     attribute = node.attributes.get("value")
     if attribute is not None and attribute.type == ir.AttributeType.TENSOR:
         return attribute.as_tensor().dtype
     return DataType.FLOAT if node.op_type == "ConstantOfShape" else None
-
-
-def _allow_zero(sizes: Sequence[Size]) -> int | None:
-    """Reshape reads 0 as "copy this dim" unless told otherwise: told only where a size is really 0."""
-    return 1 if any(isinstance(size, int) and size == 0 for size in sizes) else None
-
-
-def _constant_shape(old: Sequence[Size] | None, sizes: Sequence[Size]) -> list[int] | None:
-    """The shape input of a Reshape as constants, with -1 and 0 for what the runtime can work out; None if it cannot.
-
-    Only the sizes that stay in their place are 0 (copied), and one other symbolic size may be -1. A literal 0 excludes
-    both: -1 cannot be worked out of an empty tensor.
-    """
-    if all(isinstance(size, int) for size in sizes):
-        return list(sizes)  # type: ignore[arg-type]
-    if any(isinstance(size, int) and size == 0 for size in sizes):
-        return None
-    unknown = [i for i, size in enumerate(sizes) if not isinstance(size, int)]
-    if len(unknown) == 1:
-        return [-1 if i in unknown else size for i, size in enumerate(sizes)]  # type: ignore[misc]
-    if old is None:
-        return None
-    copied = {i for i in unknown if i < len(old) and symbols.same_size(old[i], sizes[i])}
-    if len(unknown) - len(copied) > 1:
-        return None
-    return [0 if i in copied else -1 if i in unknown else size for i, size in enumerate(sizes)]  # type: ignore[misc]

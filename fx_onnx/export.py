@@ -1,18 +1,20 @@
 """export(), read top to bottom: capture → functionalize → decompose → translate → optimize → ONNXProgram.
 
-The stages are imported by the first export: onnx_ir, onnx, onnxscript and sympy take longer than the rest of the package.
+The first export imports the stages: onnx_ir, onnx, onnxscript and sympy take longer than all of the rest.
 """
 
 from __future__ import annotations
 
 import cProfile
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from fx_onnx.errors import ArgumentError, OnnxExporterError
 
@@ -134,6 +136,7 @@ def _line(
     import fx_onnx.ops  # noqa: F401  registers the translations
     from fx_onnx import custom, naming, opsets
     from fx_onnx.capture import capture
+    from fx_onnx.complex_pairs import split_complex
     from fx_onnx.decompose import decompose
     from fx_onnx.fold import fold_constants
     from fx_onnx.functionalize import functionalize
@@ -148,17 +151,18 @@ def _line(
     with journal.stage("capture"):
         captured = journal.captured = capture(request)
     journal.operators_before = count_operators(captured.exported_program.graph)
-    with journal.stage("functionalize"):
-        functional = functionalize(captured.exported_program)
-    with journal.stage("decompose"):
-        decomposed = journal.decomposed = decompose(fold_constants(functional), translations)
-    with journal.stage("translate"):
-        model = translate(decomposed, translations, captured.symbol_names)
-        naming.name_inputs_and_outputs(model, request)
-    if optimize:
-        with journal.stage("optimize"):
-            model = optimize_model(model)
-    model = opsets.convert(model, opset)
+    with _real_tensors():
+        with journal.stage("functionalize"):
+            functional = functionalize(captured.exported_program)
+        with journal.stage("decompose"):
+            decomposed = journal.decomposed = decompose(split_complex(fold_constants(functional)), translations)
+        with journal.stage("translate"):
+            model = translate(decomposed, translations, captured.symbol_names)
+            naming.name_inputs_and_outputs(model, request)
+        if optimize:
+            with journal.stage("optimize"):
+                model = optimize_model(model)
+        model = opsets.convert(model, opset)
     program = journal.program = ONNXProgram(model, captured.exported_program)
     program.timings = dict(journal.seconds)
     if verify:
@@ -167,6 +171,14 @@ def _line(
             journal.verification = verify_program(program, args, kwargs)
             journal.verification.check()
     return program
+
+
+@contextmanager
+def _real_tensors() -> Iterator[None]:
+    """What is computed here has values, whatever the caller has switched on: a FakeTensorMode, a default device."""
+    device = torch.device("cpu") if torch.get_default_device().type != "cpu" else nullcontext()
+    with unset_fake_temporarily(), device:
+        yield
 
 
 class Artifacts:

@@ -58,6 +58,7 @@ def functionalize(exported_program: torch.export.ExportedProgram) -> AtenProgram
     Raises:
         MutationError: a write goes through a view that has no inverse.
     """
+    exported_program = _without_vmap(exported_program)
     signature = exported_program.graph_signature
     bodies = _Bodies()
     graph, written = _Rewriter(exported_program.graph, bodies).run()
@@ -68,7 +69,17 @@ def functionalize(exported_program: torch.export.ExportedProgram) -> AtenProgram
         kind = OutputKind.USER_INPUT_MUTATION if spec.kind == InputKind.USER_INPUT else OutputKind.BUFFER_MUTATION
         target = spec.target if spec.kind != InputKind.USER_INPUT else placeholder.name
         mutations.append(OutputSpec(kind, TensorArgument(name=value.name), target))
-    return AtenProgram(exported_program, graph, tuple(mutations), {}, bodies.graphs)
+    return AtenProgram(exported_program, graph, tuple(mutations), bodies.tensors, bodies.graphs)
+
+
+def _without_vmap(exported_program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program with ``vmap`` regions, which torch.export captures as calls that open and close them, batched.
+
+    Only torch itself can do that, by tracing the program again; without such a region it is not traced again.
+    """
+    if any(getattr(n.target, "__name__", "") == "_vmap_increment_nesting" for n in exported_program.graph.nodes):
+        return exported_program.run_decompositions({})
+    return exported_program
 
 
 def functional_graph(graph: Graph) -> Graph:
@@ -87,11 +98,20 @@ def is_write(target: Any) -> bool:
 
 
 class _Bodies:
-    """The functional graphs of the bodies of higher-order operators, each module's once, under names of their own."""
+    """What ``get_attr`` nodes name, under names of its own: bodies of higher-order operators, made functional once for
+    each module, and tensors that a body holds.
+    """
 
     def __init__(self) -> None:
         self.graphs: dict[str, Graph] = {}
+        self.tensors: dict[str, torch.Tensor] = {}
         self._names: dict[GraphModule, str] = {}
+
+    def tensor(self, target: str, tensor: torch.Tensor) -> str:
+        """The name under which a tensor that a body holds is kept."""
+        name = f"{target}_{len(self.tensors)}"
+        self.tensors[name] = tensor
+        return name
 
     def name(self, target: str, module: GraphModule) -> str:
         """The name under which the body is kept.
@@ -174,6 +194,8 @@ class _Rewriter:
                 self.env[node] = self.new.get_attr(self.bodies.name(str(node.target), module))
             return
         new = self.env[node] = self.new.node_copy(node, self._read)
+        if node.op == "get_attr":
+            new.target = self.bodies.tensor(str(node.target), _attribute(node))
         if isinstance(node.target, OpOverload) and node.target._schema.is_mutable:
             new.target = functional_variant(node.target)  # squeeze_ and such: a view of a new shape
         if self.written:

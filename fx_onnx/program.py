@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import tempfile
 from collections import Counter
@@ -194,6 +195,7 @@ class ONNXProgram:
         include_initializers: bool = True,
         keep_initializers_as_inputs: bool = False,
         external_data: bool | None = None,
+        weights_from: str | os.PathLike[str] | None = None,
     ) -> None:
         """Writes the model to a path or a binary file object; the file appears under its name only when it is whole.
 
@@ -203,9 +205,12 @@ class ONNXProgram:
             keep_initializers_as_inputs: whether they are graph inputs too, so that a runtime may override them.
             external_data: True puts the weights into ``<name>.data`` beside the model; None and False make a single
                 file, except above 2 GB, where that cannot be (False then warns).
+            weights_from: a safetensors file, an index of several, or a folder of them, in the model's own folder or
+                below. Weights whose name, dtype, shape and values are those of an entry are not written: the model
+                points to the entry. So weights need no data (FakeTensors, the meta device) if they are there.
 
         Raises:
-            ArgumentError: the path cannot be written, or a weight has no data.
+            ArgumentError: the path cannot be written, a weight has no data, or ``weights_from`` does not fit.
             OnnxExporterError: writing failed; a file that was there before still is.
         """
         saving.save(
@@ -214,6 +219,8 @@ class ONNXProgram:
             include_initializers=include_initializers,
             keep_initializers_as_inputs=keep_initializers_as_inputs,
             external_data=external_data,
+            weights_from=weights_from,
+            tied=_tied(self.exported_program) if weights_from is not None and self.exported_program is not None else (),
         )
 
     def optimize(self) -> None:
@@ -265,6 +272,14 @@ class ONNXProgram:
         for name in mapping:
             if name not in found:
                 warn(f"No shape of the model has an axis named {name!r}.")
+
+
+def _tied(program: torch.export.ExportedProgram) -> list[list[str]]:
+    """The names of each weight that has several."""
+    names: dict[Any, list[str]] = {}
+    for name, tensor in program.state_dict.items():
+        names.setdefault(memory_key(tensor), []).append(name)
+    return [group for group in names.values() if len(group) > 1]
 
 
 def _described(value: ir.Value) -> str:

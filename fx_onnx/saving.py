@@ -11,13 +11,12 @@ import io
 import os
 import secrets
 import shutil
-import sys
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import onnx
@@ -25,7 +24,8 @@ import onnx_ir as ir
 
 from fx_onnx.errors import ArgumentError, OnnxExporterError, OnnxExporterWarning
 from fx_onnx.references import StoredWeight, by_reference, stored_weights
-from fx_onnx.weights import LazyWeight, Weight, has_data, memory_key, stream
+from fx_onnx.streaming import Piece, length, write
+from fx_onnx.weights import LazyWeight, Weight, has_data, memory_key
 
 __all__ = ["Destination", "initializers", "parameter_bytes", "require_data", "save"]
 
@@ -71,8 +71,8 @@ def save(
         tied: groups of names of one weight, of which ``weights_from`` may have any.
 
     Raises:
-        ArgumentError: the path cannot be written, a weight has no data, the files of ``weights_from`` do not fit, or a file object is given for what needs two
-            files. Nothing has been written then.
+        ArgumentError: the path cannot be written, a weight has no data, ``weights_from`` does not fit, or a file object
+            is given for what needs two files. Nothing has been written then.
         OnnxExporterError: writing failed on the way (a full disk); whatever was under the name before is still there.
     """
     options = _Options(include_initializers, keep_initializers_as_inputs)
@@ -120,10 +120,10 @@ def _by_reference(
             f"{len(differing)} weights have other values, another dtype or shape in the files of weights_from, and are "
             f"stored with the model: {', '.join(map(repr, differing[:5]))}{', ...' if len(differing) > 5 else ''}.",
             OnnxExporterWarning,
-            stacklevel=6,
+            stacklevel=5,
         )
-    shared = {value.const_value: value for value in initializers(pointing)}
-    pairs = [(value, shared[value.const_value]) for value in initializers(model) if value.const_value in shared]
+    shared = {id(value.const_value): value for value in initializers(pointing)}
+    pairs = [(value, shared[id(value.const_value)]) for value in initializers(model) if id(value.const_value) in shared]
     yield pointing
     for value, twin in pairs:
         value.const_value = twin.const_value  # the data file that it was read from may have been replaced
@@ -173,15 +173,12 @@ def _nested(model: ir.Model) -> list[ir.Value]:
 # The model as bytes and tensors
 
 
-_Piece = bytes | ir.TensorProtocol
-
-
-def _single_file(model: ir.Model, options: _Options) -> list[_Piece]:
+def _single_file(model: ir.Model, options: _Options) -> list[Piece]:
     """The pieces of the one file, in order: the graph, then each initializer's head and its values."""
     marks = _marks(model)
     streamed = {str(value.name): value.const_value for value in marks}
     proto = _serialised(model, marks, options)
-    pieces: list[_Piece] = []
+    pieces: list[Piece] = []
     total = 0
     for initializer in proto.graph.initializer:
         tensor = streamed.get(initializer.name)
@@ -305,6 +302,17 @@ def _places(model: ir.Model) -> list[_Place]:
     return places
 
 
+def _data_file(places: Sequence[_Place]) -> list[Piece]:
+    """The pieces of the data file, in order: zeros up to where a tensor starts, and its values."""
+    pieces: list[Piece] = []
+    end = 0
+    for place in places:
+        if place.first:
+            pieces += [bytes(place.offset - end), place.tensor]
+            end = place.offset + place.tensor.nbytes
+    return pieces
+
+
 def _identity(tensor: ir.TensorProtocol) -> Hashable:
     if isinstance(tensor, Weight):
         return memory_key(tensor.raw)
@@ -328,10 +336,7 @@ def _save_external(model: ir.Model, path: Path, options: _Options) -> None:
         if places:
             staged.append(stack.enter_context(_staged(data_path)))
             with staged[-1].temporary.open("wb") as file:
-                for place in places:
-                    if place.first:
-                        file.write(bytes(place.offset - file.tell()))
-                        _write_tensor(place.tensor, file)
+                write(_data_file(places), file)
         staged.append(stack.enter_context(_staged(_followed(path))))
         staged[-1].temporary.write_bytes(proto.SerializeToString())
         _move_into_place(staged)
@@ -401,51 +406,19 @@ def _is_stream(path: Path) -> bool:
 def _save_single(model: ir.Model, destination: Destination, path: Path | None, options: _Options) -> bool:
     """One file with everything in it; False, and nothing done, if protobuf could not read it back."""
     pieces = _single_file(model, options)
-    if sum(len(piece) if isinstance(piece, bytes) else piece.nbytes for piece in pieces) > MAX_FILE_BYTES:
+    if length(pieces) > MAX_FILE_BYTES:
         return False
     if path is None:
-        _write(pieces, destination)
+        write(pieces, destination)
     elif _is_stream(path):
         with path.open("wb") as file:
-            _write(pieces, file)
+            write(pieces, file)
     else:
         with _staged(_followed(path)) as staged:
             with staged.temporary.open("wb") as file:
-                _write(pieces, file)
+                write(pieces, file)
             _move_into_place([staged])
     return True
-
-
-def _write(pieces: Sequence[_Piece], file: Any) -> None:
-    for piece in pieces:
-        if isinstance(piece, bytes):
-            file.write(piece)
-        else:
-            _write_tensor(piece, file)
-
-
-class _Counted:
-    """A file that is only written to, front to back, and counts; so every kind of tensor streams into every file."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.written = 0
-
-    def write(self, data: Any) -> int:
-        count = memoryview(data).nbytes
-        self._file.write(data)
-        self.written += count
-        return count
-
-
-def _write_tensor(tensor: ir.TensorProtocol, file: IO[bytes]) -> None:
-    """Streams the values and makes sure that they are as many bytes as the file says."""
-    counted = _Counted(file)
-    stream(tensor, counted)
-    if counted.written != tensor.nbytes:
-        raise OnnxExporterError(
-            f"The weight {tensor.name!r} gave {counted.written} bytes instead of the {tensor.nbytes} its type says."
-        )
 
 
 @contextmanager

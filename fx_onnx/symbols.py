@@ -7,7 +7,7 @@ an expression is built from its symbols with Python's semantics for ``//`` and `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
@@ -47,6 +47,27 @@ def same_size(a: Size, b: Size) -> bool:
     if isinstance(a, int) and isinstance(b, int):
         return a == b
     return bool(expression(a) == expression(b))
+
+
+def constant_shape(old: Sequence[Size] | None, sizes: Sequence[Size]) -> list[int] | None:
+    """The shape input of a Reshape as constants, with -1 and 0 for what the runtime can work out; None if it cannot.
+
+    Only the sizes that stay in their place are 0 (copied), and one other symbolic size may be -1. A literal 0 excludes
+    both: -1 cannot be worked out of an empty tensor.
+    """
+    if all(isinstance(size, int) for size in sizes):
+        return list(sizes)  # type: ignore[arg-type]
+    if any(isinstance(size, int) and size == 0 for size in sizes):
+        return None
+    unknown = [i for i, size in enumerate(sizes) if not isinstance(size, int)]
+    if len(unknown) == 1:
+        return [-1 if i in unknown else size for i, size in enumerate(sizes)]  # type: ignore[misc]
+    if old is None:
+        return None
+    copied = {i for i in unknown if i < len(old) and same_size(old[i], sizes[i])}
+    if len(unknown) - len(copied) > 1:
+        return None
+    return [0 if i in copied else -1 if i in unknown else size for i, size in enumerate(sizes)]  # type: ignore[misc]
 
 
 class SymbolTable:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 import torch
 import torch.fx
 from onnx_ir import DataType, Value
-from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputSpec, TensorArgument
+from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 from torch.fx import Node
 from torch.fx.node import map_aggregate
 
@@ -21,7 +21,7 @@ from fx_onnx.errors import OnnxExporterError, TranslationError
 from fx_onnx.functionalize import AtenProgram
 from fx_onnx.symbols import SymbolTable
 from fx_onnx.table import Table
-from fx_onnx.weights import memory_key, weight
+from fx_onnx.weights import memory_key, real_view, weight
 
 PRODUCER = "fx_onnx"
 
@@ -181,9 +181,10 @@ class Walker:
     def initializer(self, name: str, tensor: torch.Tensor) -> Value:
         """A weight of the root graph over the tensor's own storage."""
         name = self.op.unique(name)
-        data = weight(tensor, name)
-        value = Value(name=name, shape=ir.Shape(tensor.shape), type=ir.TensorType(data.dtype), const_value=data)
-        self.op.with_sizes(value, tuple(tensor.shape))
+        data = weight(real_view(tensor), name)
+        sizes = data.shape.numpy()
+        value = Value(name=name, shape=ir.Shape(sizes), type=ir.TensorType(data.dtype), const_value=data)
+        self.op.with_sizes(value, sizes)
         self.op.root.graph.register_initializer(value)
         return value
 
@@ -236,7 +237,8 @@ def _user_input(walker: Walker, placeholder: Node, spec: InputSpec) -> Any:
 def _bind_outputs(walker: Walker, results: Any, specs: Sequence[OutputSpec]) -> None:
     """Graph outputs, each a value of its own: what is an input, a weight or an output already goes through Identity."""
     op, seen = walker.op, set()
-    for result, spec in zip(results, specs, strict=True):
+    pairs = zip(results, specs, strict=True)
+    for result, spec in sorted(pairs, key=lambda pair: pair[1].kind != OutputKind.USER_OUTPUT):  # then what is written
         if result is None:
             continue
         name = getattr(spec.arg, "name", None) or "output"

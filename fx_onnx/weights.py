@@ -165,6 +165,11 @@ def weight(tensor: torch.Tensor, name: str) -> ir.TensorProtocol:
     return Weight(tensor, name)
 
 
+def real_view(tensor: torch.Tensor) -> torch.Tensor:
+    """What a model holds of a tensor: of a complex one the parts along a last axis of 2, in the same memory."""
+    return torch.view_as_real(tensor.detach().resolve_conj()) if tensor.is_complex() else tensor
+
+
 def computed(
     function: Callable[..., torch.Tensor],
     *sources: ir.TensorProtocol,
@@ -240,7 +245,7 @@ def rebind(tensor: ir.TensorProtocol, state_dict: Mapping[str, torch.Tensor], us
         return tensor.over([rebind(source, state_dict, used) for source in tensor.sources])
     if tensor.name is None or tensor.name not in state_dict:
         return tensor
-    new = weight(state_dict[tensor.name], tensor.name)
+    new = weight(real_view(state_dict[tensor.name]), tensor.name)
     if new.dtype != tensor.dtype or new.shape != tensor.shape:
         raise ArgumentError(
             f"The new weight {tensor.name!r} is {new.dtype.name}{list(new.shape)}, "

@@ -29,7 +29,7 @@ MAX_FUNCTION_LINES = 50
 LAYERS = """
     errors dtypes symbols weights promotion metadata schemas | emitter | table | custom opsets | ops decompositions |
     arguments capture views functionalize fold decompose translate naming passes optimize |
-    runtime verify report | saving program | journal export
+    runtime verify report | references streaming saving program | journal export
 """
 ORDER = {name: place for place, name in enumerate(LAYERS.replace("|", " ").split())}
 NO_ROOM_OF_THEIR_OWN = {"__init__"}

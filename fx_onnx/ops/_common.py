@@ -18,7 +18,7 @@ def admitted(op: Emitter, op_type: str, value: Value) -> Value:
     if types is None or dtype is None or dtype in types:
         return value
     if dtypes.is_float(dtype):
-        wider = (DataType.FLOAT, DataType.DOUBLE)
+        wider: tuple[DataType, ...] = (DataType.FLOAT, DataType.DOUBLE)
     else:
         wider = (DataType.INT32, DataType.INT64, DataType.FLOAT, DataType.DOUBLE)
         if dtype in (DataType.UINT32, DataType.UINT64, DataType.INT64):
@@ -32,7 +32,7 @@ def admitted(op: Emitter, op_type: str, value: Value) -> Value:
 def within(op: Emitter, op_type: str, *operands: Value, **attributes: Any) -> Value:
     """One node of an operator whose result has the dtype of its operands, or is BOOL.
 
-    Where the ONNX specification lacks that dtype the node computes in the nearest wider one, and its result is cast back.
+    Where ONNX lacks that dtype the node computes in the nearest wider one, and the result is cast back.
     """
     dtype, wide = operands[0].dtype, [admitted(op, op_type, operand) for operand in operands]
     result: Value = op.emit(op_type, *wide, **attributes)
@@ -61,3 +61,8 @@ def loop(
     before = True if condition is None else condition(op, *initial)
     final = op.Loop(rounds, before, *initial, body=body, outputs=len(initial))
     return tuple(final) if isinstance(final, Sequence) else (final,)
+
+
+def truncated(op: Emitter, value: Value) -> Value:
+    """A float value rounded towards zero, which ONNX has no operator for: ceil below zero and floor above."""
+    return op.Where(op.Less(value, 0), op.Ceil(value), op.Floor(value))

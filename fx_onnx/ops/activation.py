@@ -6,11 +6,12 @@ from typing import Any
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx.emitter import Emitter, Scalar
+from fx_onnx.emitter import Emitter
 from fx_onnx.ops._common import within
 from fx_onnx.table import translates
 
 aten = torch.ops.aten
+Number = bool | int | float
 
 # ---------------------------------------------------------------- one ONNX node without parameters
 
@@ -58,7 +59,7 @@ def aten_relu(op: Emitter, self: Value) -> Value:
 
 
 @translates(aten.hardtanh.default)
-def aten_hardtanh(op: Emitter, self: Value, min_val: Scalar = -1, max_val: Scalar = 1) -> Value:
+def aten_hardtanh(op: Emitter, self: Value, min_val: Number = -1, max_val: Number = 1) -> Value:
     """self limited to [min_val, max_val]."""
     return op.Clip(self, op.cast(min_val, op.out_dtype), op.cast(max_val, op.out_dtype))
 
@@ -70,7 +71,7 @@ def aten_relu6(op: Emitter, self: Value) -> Value:
 
 
 @translates(aten.leaky_relu.default)
-def aten_leaky_relu(op: Emitter, self: Value, negative_slope: Scalar = 0.01) -> Value:
+def aten_leaky_relu(op: Emitter, self: Value, negative_slope: Number = 0.01) -> Value:
     """self, times negative_slope below zero."""
     return within(op, "LeakyRelu", self, alpha=negative_slope)
 
@@ -97,7 +98,7 @@ def aten__prelu_kernel(op: Emitter, self: Value, weight: Value) -> Value:
 
 
 @translates(aten.threshold.default)
-def aten_threshold(op: Emitter, self: Value, threshold: Scalar, value: Scalar) -> Value:
+def aten_threshold(op: Emitter, self: Value, threshold: Number, value: Number) -> Value:
     """self above threshold, else value; NaN stays."""
     limit, number = op.cast(threshold, op.out_dtype), op.cast(value, op.out_dtype)
     return op.Where(op.LessOrEqual(self, limit), number, self)
@@ -106,33 +107,33 @@ def aten_threshold(op: Emitter, self: Value, threshold: Scalar, value: Scalar) -
 # ---------------------------------------------------------------- exponential ones
 
 
-def _is_unscaled(self: torch.Tensor, alpha: Scalar = 1, scale: Scalar = 1, input_scale: Scalar = 1) -> bool:
+def _is_unscaled(self: torch.Tensor, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> bool:
     return scale == 1 and input_scale == 1
 
 
 @translates(aten.elu.default, when=_is_unscaled)
-def aten_elu(op: Emitter, self: Value, alpha: Scalar = 1, scale: Scalar = 1, input_scale: Scalar = 1) -> Value:
+def aten_elu(op: Emitter, self: Value, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Value:
     """self, alpha * (exp(self) - 1) below zero; with other scales it is decomposed."""
     return within(op, "Elu", self, alpha=float(alpha))
 
 
-def _is_float32(self: torch.Tensor, alpha: Scalar = 1.0) -> bool:
+def _is_float32(self: torch.Tensor, alpha: Number = 1.0) -> bool:
     return self.dtype == torch.float32
 
 
 @translates(aten.celu.default, when=_is_float32)
-def aten_celu(op: Emitter, self: Value, alpha: Scalar = 1.0) -> Value:
+def aten_celu(op: Emitter, self: Value, alpha: Number = 1.0) -> Value:
     """max(0, self) + min(0, alpha * (exp(self / alpha) - 1)); ONNX Celu is of float32 only."""
     return op.Celu(self, alpha=float(alpha))
 
 
-def _has_far_threshold(self: torch.Tensor, beta: Scalar = 1, threshold: Scalar = 20) -> bool:
+def _has_far_threshold(self: torch.Tensor, beta: Number = 1, threshold: Number = 20) -> bool:
     """Whether softplus is linear to the last bit where torch makes it so."""
     return threshold >= (20 if self.dtype != torch.float64 else 33)
 
 
 @translates(aten.softplus.default, when=_has_far_threshold)
-def aten_softplus(op: Emitter, self: Value, beta: Scalar = 1, threshold: Scalar = 20) -> Value:
+def aten_softplus(op: Emitter, self: Value, beta: Number = 1, threshold: Number = 20) -> Value:
     """log(1 + exp(beta * self)) / beta."""
     if beta == 1:
         return within(op, "Softplus", self)
@@ -157,13 +158,13 @@ def aten_glu(op: Emitter, self: Value, dim: int = -1) -> Value:
 
 
 @translates(aten.hardshrink.default)
-def aten_hardshrink(op: Emitter, self: Value, lambd: Scalar = 0.5) -> Value:
+def aten_hardshrink(op: Emitter, self: Value, lambd: Number = 0.5) -> Value:
     """self outside [-lambd, lambd], else 0; NaN stays, which ONNX Shrink does not do."""
     return op.Where(op.LessOrEqual(op.Abs(self), op.cast(lambd, op.out_dtype)), 0.0, self)
 
 
 @translates(aten.softshrink.default)
-def aten_softshrink(op: Emitter, self: Value, lambd: Scalar = 0.5) -> Value:
+def aten_softshrink(op: Emitter, self: Value, lambd: Number = 0.5) -> Value:
     """self drawn towards zero by lambd."""
     limit = float(lambd)
     return op.Sub(self, op.Clip(self, op.cast(-limit, op.out_dtype), op.cast(limit, op.out_dtype)))

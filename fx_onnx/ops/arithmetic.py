@@ -7,7 +7,7 @@ from onnx_ir import DataType, Value
 
 from fx_onnx import dtypes
 from fx_onnx.emitter import Emitter, Operand, Scalar
-from fx_onnx.ops._common import loop, within
+from fx_onnx.ops._common import loop, truncated, within
 from fx_onnx.table import translates
 
 aten = torch.ops.aten
@@ -115,11 +115,6 @@ def aten_div_mode(op: Emitter, self: Operand, other: Operand, rounding_mode: str
         return _floor_quotient(op, first, second)
     quotient = op.Div(first, second)
     return truncated(op, quotient) if dtypes.is_float(op.out_dtype) else quotient
-
-
-def truncated(op: Emitter, value: Value) -> Value:
-    """A float value rounded towards zero, which ONNX has no operator for: ceil below zero and floor above."""
-    return op.Where(op.Less(value, 0), op.Ceil(value), op.Floor(value))
 
 
 def _floor_quotient(op: Emitter, first: Value, second: Value) -> Value:

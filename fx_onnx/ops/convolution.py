@@ -110,7 +110,7 @@ def aten_conv_transpose(
     groups: int = 1,
     dilation: Sequence[int] = (1,),
 ) -> Value:
-    """The gradient of conv with regard to its input: (in - 1) * stride + dilation * (k - 1) + 1 - 2 pad + output_padding."""
+    """The gradient of conv with regard to its input; output_padding lengthens the result at its end."""
     axes = op.rank(weight) - 2
     pads = per_axis(padding, axes)
     operands = _operands(op, "ConvTranspose", weight, bias)

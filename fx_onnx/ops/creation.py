@@ -12,7 +12,7 @@ from onnx_ir import DataType, Value
 
 from fx_onnx import dtypes, symbols
 from fx_onnx.emitter import Emitter, Scalar
-from fx_onnx.ops._movement import SMALL, broadcast
+from fx_onnx.ops._movement import SMALL, broadcast, wrapped
 from fx_onnx.symbols import Size
 from fx_onnx.table import translates
 
@@ -26,17 +26,11 @@ def filled(op: Emitter, sizes: Sequence[Size], number: Scalar, dtype: DataType, 
     if isinstance(number, symbols.SymbolicNumber):
         return op.Expand(op.scalar(number, dtype), _shape(op, sizes, like)) if sizes else op.scalar(number, dtype)
     if dtype == DataType.BOOL or dtypes.is_integer(dtype):
-        number = bool(number) if dtype == DataType.BOOL else _wrapped(int(number), dtype)
+        number = bool(number) if dtype == DataType.BOOL else wrapped(int(number), dtype)
     if count is not None and count <= SMALL:
         return op.constant(np.full(tuple(sizes), number, dtype=dtype.numpy()), dtype)
     content = ir.Tensor(np.full((1,), number, dtype=dtype.numpy()), dtype=dtype)
     return op.ConstantOfShape(_shape(op, sizes, like), value=content)
-
-
-def _wrapped(number: int, dtype: DataType) -> int:
-    """An integer in the range of its dtype; torch wraps what is beyond it."""
-    limits = np.iinfo(dtype.numpy())
-    return (number - int(limits.min)) % (int(limits.max) - int(limits.min) + 1) + int(limits.min)
 
 
 def _shape(op: Emitter, sizes: Sequence[Size], like: Value | None) -> Value:

@@ -10,7 +10,9 @@ from onnx_ir import DataType, Value
 
 from fx_onnx import symbols
 from fx_onnx.emitter import Emitter
+from fx_onnx.ops._common import within
 from fx_onnx.ops._movement import as_index, broadcast
+from fx_onnx.ops.creation import filled
 from fx_onnx.symbols import Size
 from fx_onnx.table import translates
 
@@ -115,17 +117,16 @@ def compress(op: Emitter, self: Value, axis: int, mask: Value) -> Value:
     """self[mask], where the mask stands for the axes from ``axis`` on, which are flattened into one."""
     mask, rank = op.cast(mask, DataType.BOOL), op.rank(mask)
     if rank == 1:
-        result: Value = op.Compress(self, mask, axis=axis)
-        return result
+        return within(op, "Compress", self, mask, axis=axis)
     sizes, of_mask = op.sizes(self), op.sizes(mask)
     flat = op.Reshape(mask, [-1])
     if rank == len(sizes):
-        return op.Compress(self, flat)
+        return within(op, "Compress", self, flat)
     count = 1
     for size in of_mask:
         count = count * size  # type: ignore[assignment]
     merged = op.reshape(self, [*sizes[:axis], count, *sizes[axis + rank :]])
-    return op.Compress(merged, flat, axis=axis)
+    return within(op, "Compress", merged, flat, axis=axis)
 
 
 # ---------------------------------------------------------------- writes
@@ -264,6 +265,8 @@ def aten_index_select(op: Emitter, self: Value, dim: int, index: Value) -> Value
 @translates(aten.gather.default)
 def aten_gather(op: Emitter, self: Value, dim: int, index: Value, *, sparse_grad: bool = False) -> Value:
     """out[i, j] = self[index[i, j], j] for dim 0; a 0-d tensor counts as one of size 1."""
+    if any(symbols.same_size(size, 0) for size in op.sizes(index)):
+        return filled(op, op.out_sizes, 0, op.out_dtype)
     at_least_1d = [x if op.rank(x) else op.unsqueeze(x, 0) for x in (self, as_index(op, index))]
     picked = op.GatherElements(*at_least_1d, axis=dim)
     return picked if op.rank(index) else op.squeeze(op.with_sizes(picked, (1,)), 0)

@@ -8,6 +8,7 @@ import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.emitter import Emitter, Scalar
+from fx_onnx.ops._common import within
 from fx_onnx.ops._movement import broadcast, slice_axis
 from fx_onnx.symbols import Size
 from fx_onnx.table import translates
@@ -34,9 +35,9 @@ def aten_masked_select(op: Emitter, self: Value, mask: Value) -> Value:
     if not _same_sizes(op, self, mask):
         sizes = _broadcast_sizes(op, self, mask)
         self, mask = op.Expand(self, sizes), op.Expand(mask, sizes)
-        return op.Compress(self, op.Reshape(mask, [-1]))
+        return within(op, "Compress", self, op.Reshape(mask, [-1]))
     self = self if op.rank(self) else op.unsqueeze(self, 0)
-    return op.Compress(self, mask if op.rank(mask) == 1 else op.Reshape(mask, [-1]))
+    return within(op, "Compress", self, mask if op.rank(mask) == 1 else op.Reshape(mask, [-1]))
 
 
 def _same_sizes(op: Emitter, a: Value, b: Value) -> bool:

@@ -24,7 +24,8 @@ def _pad(op: Emitter, self: Value, pad: Sequence[Size], mode: str | None = None,
     untouched: list[Size] = [0] * (op.rank(self) - len(pad) // 2)
     begins, ends = untouched + pad[-2::-2], untouched + pad[-1::-2]
     fill = None if mode is not None or value == 0 else op.cast(value, self.dtype or op.out_dtype)
-    return op.Pad(self, op.shape([*begins, *ends]), fill, mode=mode)
+    result: Value = op.Pad(self, op.shape([*begins, *ends]), fill, mode=mode)
+    return result
 
 
 @translates(aten.constant_pad_nd.default)
@@ -38,9 +39,14 @@ def _only_adds(pad: Sequence[Size]) -> bool:
     return all(not isinstance(size, int) or size >= 0 for size in map(symbols.static, pad))
 
 
+def _has_elements(self: Tensor) -> bool:
+    """Whether self is not known to be empty: what an empty tensor repeats along its other axes, ONNX leaves open."""
+    return all(not isinstance(size, int) or size > 0 for size in self.shape)
+
+
 def _repeats(*modes: str) -> Callable[..., bool]:
     def says_it(self: Tensor, pad: Sequence[Size], mode: str = "constant", value: float | None = None) -> bool:
-        return mode in modes and (mode == "constant" or _only_adds(pad))
+        return mode in modes and (mode == "constant" or (_only_adds(pad) and _has_elements(self)))
 
     return says_it
 
@@ -55,7 +61,7 @@ def aten_pad(
 
 
 def _no_crop(self: Tensor, padding: Sequence[Size]) -> bool:
-    return _only_adds(padding)
+    return _only_adds(padding) and _has_elements(self)
 
 
 @translates(aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default, when=_no_crop)

@@ -1,7 +1,7 @@
 """ATen pooling over fixed windows → ONNX MaxPool and AveragePool.
 
-Where the input's sizes are known, windows that ceil_mode adds are said as pads at the end, whose meaning is fixed; ONNX's
-own ceil_mode is left to the sizes that are not. torch never begins a window beyond the input and its left pad.
+Where the input's sizes are known, windows that ceil_mode adds are said as pads at the end, whose meaning is fixed;
+ONNX's own ceil_mode is left to the sizes that are not. torch never begins a window beyond the input and its left pad.
 """
 
 import math
@@ -163,14 +163,15 @@ def _mean(op: Emitter, x: Value, window: Window, count_include_pad: bool) -> Val
     padded, axes = any(window.padding), len(window.kernel)
     if not padded or not count_include_pad or not (any(window.beyond) or window.ceil_mode):
         counted = 1 if padded and count_include_pad else None
-        return op.AveragePool(x, **window.attributes(window.padding), count_include_pad=counted)
+        mean: Value = op.AveragePool(x, **window.attributes(window.padding), count_include_pad=counted)
+        return mean
     zeros = [0, 0, *window.padding]
-    result = op.AveragePool(op.Pad(x, [*zeros, *zeros]), **window.attributes([0] * axes))
+    result: Value = op.AveragePool(op.Pad(x, [*zeros, *zeros]), **window.attributes([0] * axes))
     if not window.ceil_mode:
         return result
     # ONNX may begin a window in the zeros on the right
-    ends = op.shape(op.out_sizes[-axes:])
-    return op.Slice(result, [0] * axes, ends, [axis + 2 for axis in range(axes)])
+    result = op.Slice(result, [0] * axes, op.shape(op.out_sizes[-axes:]), [axis + 2 for axis in range(axes)])
+    return result
 
 
 def _sum_over(op: Emitter, self: Value, x: Value, window: Window, divisor: int) -> Value:
@@ -191,7 +192,8 @@ def _sum_over(op: Emitter, self: Value, x: Value, window: Window, divisor: int) 
     mean = over_batch(op, op.with_sizes(x, sizes), axes, lambda x: op.AveragePool(x, **attributes, count_include_pad=1))
     if dtypes.is_integer(op.out_dtype):
         whole = op.cast(op.Round(op.Mul(mean, total)), op.out_dtype)
-        return op.Div(whole, divisor)
+        truncated: Value = op.Div(whole, divisor)
+        return truncated
     return op.cast(op.Mul(mean, total / divisor), op.out_dtype)
 
 
@@ -244,7 +246,7 @@ def _adaptive_avg_pool(axes: int) -> Callable[..., Value]:
             x = computable(op, "AveragePool", self)
             result = over_batch(op, x, axes, lambda x: op.AveragePool(x, **attributes))
         elif op.rank(self) == axes + 2 and computable(op, "GlobalAveragePool", self) is self:
-            return op.GlobalAveragePool(self)
+            result = op.GlobalAveragePool(self)
         else:
             result = op.ReduceMean(self, list(range(-axes, 0)), keepdims=1)
         return op.cast(result, op.out_dtype)

@@ -1,8 +1,8 @@
 """ATen upsampling → ONNX Resize.
 
-torch reads an output place at ``place / factor``, where the factor is the one given, or else out / in. Resize reads at the
-same place by its ``scales`` or its ``sizes``; the first are float32, so that a factor is used where its float32 gives the
-same size. A nearest place must also come out the same in float32, in which both sides compute it, but differently.
+torch reads an output place at ``place / factor``, where the factor is the one given, or else out / in. Resize reads at
+the same place by its ``scales`` or its ``sizes``; scales are float32, so that a factor is used where its float32 gives
+the same size. A nearest place must also come out the same in float32, in which both sides compute it, but differently.
 """
 
 import functools
@@ -77,19 +77,17 @@ def _plan(sizes: Sequence[Size], outs: Sequence[Size], factors: Factors) -> list
 def _same_places(size: int, out: int, factor: float | None, scale: float | None, exact: bool) -> bool:
     """Whether Resize and torch read the same elements: torch multiplies by 1 / factor, Resize divides by it.
 
-    Source: ``nearest_idx`` of ATen's UpSample.h, and the coordinates of ONNX Resize, each in float32.
+    Source: HelperInterpNearest in ATen's UpSampleKernel.cpp, and the coordinates of ONNX Resize, each in float32.
     """
-    place = np.arange(out, dtype=np.float32)
-    half = np.float32(0.5 if exact else 0)
-    if not exact and out in (size, 2 * size):
-        theirs = np.arange(out) // (out // size)
-    else:
-        step = np.float32(1 / factor) if factor else np.float32(size) / np.float32(out)
-        theirs = np.floor((place + half) * step).astype(np.int64)
+    place, half = np.arange(out, dtype=np.float32), np.float32(0.5)
+    step = np.float32(1 / factor) if factor else np.float32(size) / np.float32(out)
     ratio = np.float32(scale if scale is not None else out / size)
-    ours = np.floor(((place + half) / ratio - half) + half).astype(np.int64)
+    if exact:
+        theirs, ours = ((place + half) * step - half) + half, ((place + half) / ratio - half) + half
+    else:
+        theirs, ours = place * step, place / ratio
     last = size - 1
-    return bool(np.array_equal(np.clip(theirs, 0, last), np.clip(ours, 0, last)))
+    return bool(np.array_equal(np.clip(np.floor(theirs), 0, last), np.clip(np.floor(ours), 0, last)))
 
 
 def _nearest_says(sizes: Sequence[Size], outs: Sequence[Size], factors: Factors, exact: bool) -> bool:
@@ -155,7 +153,9 @@ def _smooth_vec_when(antialias: bool) -> Callable[..., bool]:
 def _smooth_says(
     self: Tensor, output_size: Sequence[Size] | None, align_corners: bool, factors: Factors | None, antialias: bool
 ) -> bool:
-    """torch's antialiasing filter has another scale with align_corners, which Resize has not."""
+    """Neither how torch stretches its antialiasing filter with align_corners nor how it rounds bytes is Resize's."""
+    if dtypes.is_integer(dtypes.onnx_dtype(self.dtype)):
+        return False
     return not (antialias and align_corners) and (align_corners or bool(_plan(*_axes_of(self, output_size, factors))))
 
 
@@ -172,14 +172,8 @@ def _resize(op: Emitter, self: Value, factors: Factors | None, attributes: Attri
         place = "align_corners" if aligned else "half_pixel"
         attributes = {**attributes, "coordinate_transformation_mode": place}
     scales, targets = (None, op.shape(outs)) if isinstance(plan, bool) else (op.constant(plan, DataType.FLOAT), None)
-    x = self
-    rounds = attributes["mode"] != "nearest" and dtypes.is_integer(op.out_dtype)
-    if rounds:
-        x = op.cast(self, DataType.FLOAT)
-    result: Value = op.Resize(x, None, scales, targets, axes=list(range(2, op.rank(self))), **attributes)
-    if rounds:  # only uint8 comes here
-        result = op.Clip(op.Round(result), 0.0, 255.0)
-    return op.cast(result, op.out_dtype)
+    result: Value = op.Resize(self, None, scales, targets, axes=list(range(2, op.rank(self))), **attributes)
+    return result
 
 
 def _upsample(attributes: Attributes) -> tuple[Callable[..., Value], ...]:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx import symbols
+from fx_onnx import dtypes, symbols
 from fx_onnx.emitter import Emitter, Scalar
-from fx_onnx.ops._movement import as_index, broadcast
+from fx_onnx.ops._movement import as_index, broadcast, wrapped
 from fx_onnx.symbols import Size
 from fx_onnx.table import translates
 
@@ -105,11 +105,10 @@ def aten_scatter_reduce(
 def aten_index_add(op: Emitter, self: Value, dim: int, index: Value, source: Value, *, alpha: Scalar = 1) -> Value:
     """self[index[i]] += alpha * source[i] for dim 0."""
     if alpha != 1:
-        boolean = source.dtype == DataType.BOOL
-        source = (
-            op.And(source, bool(alpha)) if boolean else op.Mul(source, op.cast(alpha, source.dtype or op.out_dtype))
-        )
-        source = op.with_sizes(source, _sizes_of_source(op, self, dim, index))
+        dtype = source.dtype or op.out_dtype
+        factor = wrapped(alpha, dtype) if isinstance(alpha, int) and dtypes.is_integer(dtype) else alpha
+        scaled = op.And(source, bool(alpha)) if dtype == DataType.BOOL else op.Mul(source, op.cast(factor, dtype))
+        source = op.with_sizes(scaled, op.sizes(source))
     return _index_write(op, self, dim, index, source, "add")
 
 

@@ -8,7 +8,7 @@ import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.emitter import Emitter
-from fx_onnx.ops._common import admitted
+from fx_onnx.ops._common import admitted, within
 from fx_onnx.symbols import Size
 from fx_onnx.table import translates
 
@@ -102,8 +102,8 @@ def aten_unique_dim(
 
 def unique(op: Emitter, self: Value, dim: int | None) -> list[Value]:
     """ONNX Unique: the values, the inverse indices and the counts."""
-    values, _, inverse, counts = op.Unique(self, axis=dim, sorted=1, outputs=4)
-    return [values, inverse, counts]
+    values, _, inverse, counts = op.Unique(admitted(op, "Unique", self), axis=dim, sorted=1, outputs=4)
+    return [op.cast(values, op.out_dtype), inverse, counts]
 
 
 @translates(aten.unique_consecutive.default)
@@ -138,7 +138,7 @@ def _consecutive(op: Emitter, self: Value, dim: int) -> list[Value]:
     size = op.Shape(self, start=dim, end=dim + 1)
     first = op.Expand(op.constant([1]), op.Min(size, op.constant([1])))  # nothing begins in an empty tensor
     begins = op.Concat(first, differs, axis=0)
-    values = op.Compress(self, op.cast(begins, DataType.BOOL), axis=dim)
+    values = within(op, "Compress", self, op.cast(begins, DataType.BOOL), axis=dim)
     inverse = op.Sub(op.CumSum(begins, op.constant(0)), 1)
     places = op.Squeeze(op.NonZero(begins), [0])
     ends = op.Concat(op.Slice(places, [1], [2**63 - 1], [0]), op.Slice(size, [0], op.Shape(first), [0]), axis=0)

@@ -8,8 +8,7 @@ from onnx_ir import DataType, Value
 
 from fx_onnx import dtypes
 from fx_onnx.emitter import Emitter
-from fx_onnx.ops._common import within
-from fx_onnx.ops.arithmetic import truncated
+from fx_onnx.ops._common import truncated, within
 from fx_onnx.table import translates
 
 aten = torch.ops.aten

@@ -25,7 +25,8 @@ def _is_a_batch_of_images(self: Tensor, upscale_factor: int) -> bool:
 @translates(aten.pixel_shuffle.default, when=_is_a_batch_of_images)
 def aten_pixel_shuffle(op: Emitter, self: Value, upscale_factor: int) -> Value:
     """(N, C r r, H, W) → (N, C, H r, W r)."""
-    return op.DepthToSpace(self, blocksize=upscale_factor, mode="CRD")
+    result: Value = op.DepthToSpace(self, blocksize=upscale_factor, mode="CRD")
+    return result
 
 
 def _samples_planes(
@@ -73,7 +74,8 @@ def _has_corners(theta: Tensor, size: Sequence[Size], align_corners: bool) -> bo
 @translates(aten.affine_grid_generator.default, since=20, when=_has_corners)
 def aten_affine_grid_generator(op: Emitter, theta: Value, size: Sequence[Size], align_corners: bool) -> Value:
     """The places from -1 to 1 in each axis of an image of this size, mapped by theta."""
-    return op.AffineGrid(theta, op.shape(size), align_corners=align_corners)
+    result: Value = op.AffineGrid(theta, op.shape(size), align_corners=align_corners)
+    return result
 
 
 @translates(aten.col2im.default)

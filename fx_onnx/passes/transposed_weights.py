@@ -60,6 +60,8 @@ def restore_transpose(value: ir.Value, source: ir.TensorProtocol, order: Sequenc
         order: of the axes of ``source``.
     """
     graph, name = value.graph, str(value.name)
+    if graph is None:
+        raise ValueError(f"{name!r} is not an initializer")
     weight = graph.initializers.get(source.name or "")
     if weight is None:
         weight = ir.Value(name=source.name, shape=source.shape, type=ir.TensorType(source.dtype), const_value=source)

@@ -9,6 +9,8 @@ from tests.harness import Case, b8, cases, check, f16, f32, f64, i8, i32, i64, u
 aten = torch.ops.aten
 QUOTIENTS = (7.0, -7.0, 0.5, 1.0, -1.0, 6.0, -0.0)
 DIVISORS = (2.0, 2.0, 0.1, 0.1, 0.1, -3.0, 3.0)
+ZEROS = (0.0, -0.0, -1.0, math.nan)
+POINTS = (0.0, -0.0, 2.0, -2.0, 3.0, math.inf, -math.inf, math.nan)
 INTEGERS = (7, -7, 6, -6, -128, 127)
 INTEGER_DIVISORS = (3, 3, -4, -3, 3, -5)
 
@@ -97,12 +99,12 @@ def test_powers(case: Case) -> None:
         Case(aten.lerp.Scalar, f32(2, 3), f32(3), 0.25, emits=["Sub", "Mul", "Add"]),
         Case(aten.lerp.Scalar, f32(2, 3), f32(3), 0.75, emits=["Sub", "Mul", "Sub"]),
         Case(aten.lerp.Tensor, f32(2, 3), f32(3), f32(2, 3)),
-        Case(aten.signbit.default, f32(4, values=(0.0, -0.0, -1.0, math.nan)), emits=["Less", "Reciprocal", "Less", "Or"]),
+        Case(aten.signbit.default, f32(4, values=ZEROS), emits=["Less", "Reciprocal", "Less", "Or"]),
         Case(aten.signbit.default, i64(4), emits=["Less"]),
         Case(aten.copysign.Tensor, f32(2, 3), f32(3, values=(0.0, -0.0, -1.0))),
         Case(aten.copysign.Scalar, i64(2, 3), -2.0),
         Case(aten.hypot.default, f32(2, 3), f32(3)),
-        Case(aten.atan2.default, f32(5, 1, values=(0.0, -0.0, 2.0, -2.0, math.inf)), f32(5, values=(0.0, -0.0, 2.0, -2.0, -math.inf))),
+        Case(aten.atan2.default, f32(8, 1, values=POINTS), f32(8, values=POINTS)),
         Case(aten.nextafter.default, f32(2, 3), f32(3), tolerance=0.0),
         Case(aten.gcd.default, i32(2, 3, low=-60, high=60), i32(3, low=-60, high=60)),
         Case(aten.lcm.default, i32(2, 3, low=-60, high=60), i32(3, low=-60, high=60)),
@@ -110,4 +112,3 @@ def test_powers(case: Case) -> None:
 )  # fmt: skip
 def test_two_numbers(case: Case) -> None:
     check(case)
-

@@ -13,7 +13,10 @@ aten = torch.ops.aten
         Case(aten.conv1d.default, f32(4, 9), f32(6, 4, 3), emits=["Unsqueeze", "Conv", "Squeeze"]),
         Case(aten.conv1d.default, f32(2, 4, 9), f32(6, 2, 3, fixed=True), None, [2], [1], [2], 2),
         Case(aten.conv2d.default, f32(2, 4, 9, 8), f32(6, 4, 3, 2), f32(6), emits=["Conv"]),
-        Case(aten.conv2d.default, f32(2, 4, 9, 8), f32(8, 1, 3, 3, fixed=True), None, [2, 1], [1, 2], [1, 2], 4, emits=["Conv"]),
+        Case(
+            aten.conv2d.default, f32(2, 4, 9, 8), f32(8, 1, 3, 3, fixed=True), None, [2, 1], [1, 2], [1, 2], 4,
+            emits=["Conv"],
+        ),
         Case(aten.conv2d.default, f32(2, 4, 9, 8), f32(8, 1, 3, 3, fixed=True), None, [2], [1], [1], 4),
         Case(aten.conv2d.default, f32(4, 9, 8), f32(6, 4, 3, 2), f32(6)),
         Case(aten.conv3d.default, f32(2, 4, 5, 6, 7), f32(6, 4, 3, 2, 1), f32(6), [1, 2, 1], [1, 0, 0], emits=["Conv"]),
@@ -61,7 +64,8 @@ def test_padding_by_name(case: Case) -> None:
         Case(aten.conv_transpose1d.default, f32(2, 4, 5), f32(4, 3, 3), f32(3), emits=["ConvTranspose"]),
         Case(aten.conv_transpose1d.default, f32(4, 5), f32(4, 3, 3), f32(3), [2], [1], [1]),
         Case(
-            aten.conv_transpose2d.input, f32(2, 4, 5, 6, fixed=True), f32(4, 3, 3, 2, fixed=True), f32(6, fixed=True), [2, 3], [1, 0], [1, 2], 2, [1, 2],
+            aten.conv_transpose2d.input, f32(2, 4, 5, 6, fixed=True), f32(4, 3, 3, 2, fixed=True), f32(6,
+            fixed=True), [2, 3], [1, 0], [1, 2], 2, [1, 2],
             emits=["ConvTranspose"],
         ),
         Case(aten.conv_transpose2d.input, f32(4, 5, 6), f32(4, 3, 3, 2)),

@@ -42,6 +42,7 @@ def test_constant(case: Case) -> None:
         Case(aten.replication_pad1d.default, f32(2, 3, 4), [5, 2], emits=["Pad"]),
         Case(aten.replication_pad2d.default, f64(3, 4, 4), [1, 2, 0, 3]),
         Case(aten.replication_pad3d.default, f32(1, 3, 4, 4, 4), [1, 2, 0, 3, 1, 1]),
+        Case(aten.pad.default, f32(0, 3, 6), [1, 2], "circular", dynamic=False),
         Case(aten._pad_circular.default, f32(2, 3, 4), [1, 2], emits=["Pad"]),
         Case(aten._pad_enum.default, f32(2, 3, 4), [1, 2], 1, emits=["Pad"]),
     ]

@@ -11,7 +11,8 @@ from tests.passes.checking import check, model
 
 CONSTANTS = """<int64[3] i = {-7,2,5}, int64[3] j = {2,-3,-2}, float[2,3] f = {0.5,1.5,-2.0,3.0,0.25,-0.0},
   int64 one = {1}, int64[1] zero = {0}, int64[1] two = {2}, int64[2] axes = {0,-1}, int64[2] s = {3,-1},
-  int64[3] t = {4,1,3},  int64 ten = {10}, int64 minus = {-2}, bool[3] b = {1,0,1}, float[3] g = {2.0,3.0,4.0}, int64[2] pick = {-1,0}>"""
+  int64[3] t = {4,1,3},  int64 ten = {10}, int64 minus = {-2},
+  bool[3] b = {1,0,1}, float[3] g = {2.0,3.0,4.0}, int64[2] pick = {-1,0}>"""
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_at_once(node: str) -> None:
 def test_chain_and_equal_constants() -> None:
     """Folding goes on behind what was folded, and makes no constant twice."""
     program = model(f"""g (float[2,6] x) => (float[12] y, float[12] z) {CONSTANTS} {{
-      h = Shape(x)\n p = Gather(h, zero)\n q = Gather(h, one)\n u = Unsqueeze(q, zero)\n m = Mul(p, u)\n 
+      h = Shape(x)\n p = Gather(h, zero)\n q = Gather(h, one)\n u = Unsqueeze(q, zero)\n m = Mul(p, u)\n
       y = Reshape(x, m)\n n = Add(m, zero)\n z = Reshape(x, n)
     }}""")
     check(program, FoldConstants(), [torch.randn(2, 6)], ["Reshape", "Reshape"])

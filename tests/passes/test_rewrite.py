@@ -64,7 +64,7 @@ def test_facts() -> None:
 def test_names_and_constants_of_an_editor() -> None:
     """New names are new in the whole graph, bodies and all; equal constants are one, 0.0 and -0.0 are two."""
     program = model("""g (float[N] x, bool c) => (float[N] y) <float zero = {0.0}> {
-      y = If(c)<then_branch = a () => (float[N] w_new) { w_new = Relu(x) }, 
+      y = If(c)<then_branch = a () => (float[N] w_new) { w_new = Relu(x) },
             else_branch = b () => (float[N] v) { v = Neg(x) }>
     }""")
     editor, node = Editor(program), program.graph[0]

@@ -19,7 +19,7 @@ def test_bodies() -> None:
     """A dead node in a branch, a weight that only a branch uses, and a dead If with all it reads."""
     program = model("""g (float[N,3] x, bool c) => (float[N,3] y) {
       only = Neg(x)
-      dead = If(c)<then_branch = a () => (float[N,3] u) { u = Relu(only) }, 
+      dead = If(c)<then_branch = a () => (float[N,3] u) { u = Relu(only) },
                    else_branch = b () => (float[N,3] v) { v = Relu(only) }>
       y = If(c)<then_branch = d () => (float[N,3] p) { z = Neg(x)\n p = Add(x, w) },
                 else_branch = e () => (float[N,3] q) { q = Relu(x) }>

@@ -1,0 +1,97 @@
+"""Is the export linear in the number of layers? Seconds of the capture and of fx_onnx's own work at growing depth.
+
+    python -m benchmarks.scaling --layers 16 64 256 1024 --dynamic
+
+Each layer is a pre-norm transformer layer of tiny sizes, so that nodes are counted and not multiplications. "growth" is
+the own time per layer, relative to that of the first row: 1 is linear. The best of the rounds counts.
+"""
+
+import argparse
+import gc
+import logging
+import time
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import fx_onnx
+
+WIDTH, HEADS = 16, 2
+STAGES = ("functionalize", "decompose", "translate", "optimize")
+HEADER = ("layers", "FX nodes", "capture s", "own s", "own / capture", "growth", *(f"{name} s" for name in STAGES))
+
+
+class Layer(nn.Module):
+    """Attention and a gated feed-forward, each after a norm and beside a residual."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList([nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)])
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.gate, self.up, self.down = nn.Linear(WIDTH, 32), nn.Linear(WIDTH, 32), nn.Linear(32, WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, _ = x.shape
+        pieces = self.qkv(self.norms[0](x)).chunk(3, dim=-1)
+        q, k, v = (piece.view(batch, length, HEADS, -1).transpose(1, 2) for piece in pieces)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, WIDTH))
+        h = self.norms[1](x)
+        return x + self.down(F.silu(self.gate(h)) * self.up(h))
+
+
+def measure(layers: int, dynamic: bool, rounds: int) -> tuple[int, float, dict[str, float]]:
+    """FX nodes, the seconds of the capture, and those of each own stage."""
+    model, x = nn.Sequential(*(Layer() for _ in range(layers))).eval(), torch.randn(2, 8, WIDTH)
+    shapes: Any = ({0: "batch", 1: "length"},) if dynamic else None
+    best: tuple[int, float, dict[str, float]] | None = None
+    for _ in range(rounds):
+        gc.collect()
+        start = time.perf_counter()
+        program = fx_onnx.export(model, (x,), dynamic_shapes=shapes, verbose=False)
+        whole = time.perf_counter() - start
+        own = whole - program.timings["capture"]
+        if best is None or own < sum(best[2].values()):
+            stages = {name: program.timings[name] for name in STAGES}
+            stages["rest"] = own - sum(stages.values())
+            nodes = len(program.exported_program.graph.nodes) if program.exported_program is not None else 0
+            best = (nodes, program.timings["capture"], stages)
+        del program
+    if best is None:
+        raise ValueError("rounds must be at least 1")
+    return best
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, nargs="+", default=[16, 64, 256], help="up to 4096, if you have the time")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--dynamic", action="store_true", help="keep batch and length symbolic")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Print one Markdown table."""
+    options = parse_arguments()
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    measure(1, options.dynamic, 1)  # imports and caches
+    print(f"torch {torch.__version__}, {'dynamic' if options.dynamic else 'static'} shapes, best of {options.rounds}\n")
+    print("| " + " | ".join(HEADER) + " |")
+    print("|" + "---|" * len(HEADER), flush=True)
+    first = None
+    for layers in options.layers:
+        nodes, capture, stages = measure(layers, options.dynamic, options.rounds)
+        own = sum(stages.values())
+        first = first or own / layers
+        seconds = [f"{stages[name]:.2f}" for name in STAGES]
+        row = [str(layers), str(nodes), f"{capture:.2f}", f"{own:.2f}", f"{own / capture:.2f}"]
+        print("| " + " | ".join([*row, f"{own / layers / first:.2f}", *seconds]) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

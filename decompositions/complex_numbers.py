@@ -1,0 +1,481 @@
+"""Arithmetic and functions of complex numbers, in the real and imaginary parts z = a + ib."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from fx_onnx.decompositions.registry import Complex, Operand, complex_decomposes
+
+aten = torch.ops.aten
+
+Part = Tensor | float
+
+
+def parts(x: Operand) -> tuple[Part, Part | None]:
+    """The real and the imaginary part; None of what is real."""
+    if isinstance(x, Complex):
+        return x
+    if isinstance(x, complex):
+        return x.real, x.imag or None
+    return x, None
+
+
+def as_complex(x: Operand, like: Tensor) -> Complex:
+    """Any operand as two tensors."""
+    if isinstance(x, Complex):
+        return x
+    real, imag = parts(x)
+    real = real if isinstance(real, Tensor) else like.new_full((), real)
+    return Complex(real, torch.zeros_like(real) if imag is None else like.new_full((), imag))
+
+
+def widened(x: Part, like: Part) -> Tensor:
+    """``x`` broadcast to the sizes of ``like``, which it may have already."""
+    if not isinstance(like, Tensor):
+        return x if isinstance(x, Tensor) else torch.full((), x)
+    if not isinstance(x, Tensor):
+        return torch.full_like(like, x)
+    same = x.dim() == like.dim() and all(
+        statically_known_true(m == n) for m, n in zip(x.shape, like.shape, strict=True)
+    )
+    return x if same else x.expand(like.shape)
+
+
+def paired(real: Part, imag: Part) -> Complex:
+    """The parts broadcast to each other's sizes."""
+    if isinstance(real, Tensor) and isinstance(imag, Tensor) and real.dim() == imag.dim():
+        if all(statically_known_true(m == n) for m, n in zip(real.shape, imag.shape, strict=True)):
+            return Complex(real, imag)
+    if isinstance(real, Tensor) and isinstance(imag, Tensor):
+        real, imag = torch.broadcast_tensors(real, imag)
+        return Complex(real, imag)
+    return Complex(widened(real, imag), widened(imag, real))
+
+
+# ---------------------------------------------------------------- arithmetic
+
+
+def add(x: Operand, y: Operand) -> Complex:
+    """x + y."""
+    (a, b), (c, d) = parts(x), parts(y)
+    imag = d if b is None else b if d is None else b + d
+    return paired(a + c, 0.0 if imag is None else imag)
+
+
+def negative(z: Operand) -> Operand:
+    """-z."""
+    return Complex(-z.real, -z.imag) if isinstance(z, Complex) else -z
+
+
+def mul(x: Operand, y: Operand) -> Complex:
+    """(ac - bd) + i(ad + bc)."""
+    (a, b), (c, d) = parts(x), parts(y)
+    if b is None and d is None:
+        return paired(a * c, 0.0)
+    if b is None:
+        return paired(a * c, a * d)
+    if d is None:
+        return paired(a * c, b * c)
+    return Complex(*paired(a * c - b * d, a * d + b * c))
+
+
+def norm_squared(z: Complex) -> Tensor:
+    """a² + b²."""
+    return z.real * z.real + z.imag * z.imag
+
+
+def magnitude(z: Complex) -> Tensor:
+    """|z|."""
+    return torch.sqrt(norm_squared(z))
+
+
+def conjugate(z: Complex) -> Complex:
+    """a - ib."""
+    return Complex(z.real, -z.imag)
+
+
+def inverse(z: Complex) -> Complex:
+    """(a - ib) / |z|²."""
+    squared = norm_squared(z)
+    return Complex(z.real / squared, -z.imag / squared)
+
+
+def div(x: Operand, y: Operand) -> Complex:
+    """x ȳ / |y|²."""
+    if isinstance(y, complex):
+        return mul(x, 1 / y)
+    if isinstance(y, Complex):
+        squared = norm_squared(y)
+        product = mul(x, conjugate(y))
+        return Complex(product.real / squared, product.imag / squared)
+    a, b = parts(x)
+    return paired(a / y, 0.0 if b is None else b / y)
+
+
+@complex_decomposes(aten.add.Tensor, aten.add.Scalar)
+def _add(self: Operand, other: Operand, alpha: complex = 1) -> Complex:
+    """self + alpha * other."""
+    return add(self, other if alpha == 1 else mul(other, alpha))
+
+
+@complex_decomposes(aten.sub.Tensor, aten.sub.Scalar, aten.subtract.Tensor, aten.subtract.Scalar)
+def _sub(self: Operand, other: Operand, alpha: complex = 1) -> Complex:
+    """self - alpha * other."""
+    (a, b), (c, d) = parts(self), parts(other if alpha == 1 else mul(other, alpha))
+    imag = 0.0 if b is None and d is None else b if d is None else -d if b is None else b - d
+    return paired(a - c, imag)
+
+
+@complex_decomposes(aten.rsub.Tensor, aten.rsub.Scalar)
+def _rsub(self: Operand, other: Operand, alpha: complex = 1) -> Complex:
+    """other - alpha * self."""
+    return _sub(other, self, alpha)
+
+
+@complex_decomposes(aten.mul.Tensor, aten.mul.Scalar, aten.multiply.Tensor, aten.multiply.Scalar)
+def _mul(self: Operand, other: Operand) -> Complex:
+    """self * other."""
+    return mul(self, other)
+
+
+@complex_decomposes(
+    aten.div.Tensor, aten.div.Scalar, aten.divide.Tensor, aten.divide.Scalar,
+    aten.true_divide.Tensor, aten.true_divide.Scalar,
+)  # fmt: skip
+def _div(self: Operand, other: Operand) -> Complex:
+    """self / other."""
+    return div(self, other)
+
+
+@complex_decomposes(aten.reciprocal)
+def reciprocal(self: Complex) -> Complex:
+    """1 / self."""
+    return inverse(self)
+
+
+@complex_decomposes(aten.square)
+def square(self: Complex) -> Complex:
+    """self²."""
+    return mul(self, self)
+
+
+@complex_decomposes(aten.conj, aten._conj, aten.conj_physical, aten._conj_physical)
+def conj(self: Complex) -> Complex:
+    """a - ib."""
+    return conjugate(self)
+
+
+
+
+# ---------------------------------------------------------------- parts
+
+
+@complex_decomposes(aten.real)
+def real(self: Operand) -> Operand:
+    """a."""
+    return parts(self)[0]
+
+
+@complex_decomposes(aten.imag)
+def imag(self: Complex) -> Tensor:
+    """b."""
+    return self.imag
+
+
+@complex_decomposes(aten.abs, aten.absolute)
+def absolute(self: Complex) -> Tensor:
+    """|z|."""
+    return magnitude(self)
+
+
+@complex_decomposes(aten.angle)
+def angle(self: Complex) -> Tensor:
+    """The angle from the real axis."""
+    return torch.atan2(self.imag, self.real)
+
+
+@complex_decomposes(aten.view_as_real, aten.view_as_real_copy)
+def view_as_real(self: Complex) -> Tensor:
+    """Both parts along a last axis."""
+    return torch.stack((self.real, self.imag), -1)
+
+
+@complex_decomposes(aten.view_as_complex, aten.view_as_complex_copy)
+def view_as_complex(self: Tensor) -> Complex:
+    """The parts from a last axis."""
+    return Complex(self.select(-1, 0), self.select(-1, 1))
+
+
+@complex_decomposes(aten.complex)
+def make_complex(real: Tensor, imag: Tensor) -> Complex:
+    """real + i imag."""
+    return paired(real, imag)
+
+
+@complex_decomposes(aten.polar)
+def polar(abs: Tensor, angle: Tensor) -> Complex:
+    """abs * exp(i angle)."""
+    return Complex(abs * torch.cos(angle), abs * torch.sin(angle))
+
+
+@complex_decomposes(aten.sgn)
+def sgn(self: Complex) -> Complex:
+    """z / |z|; 0 of 0."""
+    size = magnitude(self)
+    size = torch.where(size == 0, 1.0, size)
+    return Complex(self.real / size, self.imag / size)
+
+
+# ---------------------------------------------------------------- exponentials and logarithms
+
+
+def exp(z: Complex) -> Complex:
+    """eᵃ (cos b + i sin b)."""
+    size = torch.exp(z.real)
+    return Complex(size * torch.cos(z.imag), size * torch.sin(z.imag))
+
+
+def log(z: Complex) -> Complex:
+    """log |z| + i angle."""
+    return Complex(torch.log(magnitude(z)), torch.atan2(z.imag, z.real))
+
+
+@complex_decomposes(aten.exp)
+def _exp(self: Complex) -> Complex:
+    """e^z."""
+    return exp(self)
+
+
+@complex_decomposes(aten.exp2)
+def exp2(self: Complex) -> Complex:
+    """2^z."""
+    return exp(mul(self, math.log(2)))
+
+
+@complex_decomposes(aten.expm1)
+def expm1(self: Complex) -> Complex:
+    """e^z - 1; near 0 as (eᵃ - 1) cos b - 2 sin²(b / 2)."""
+    half = torch.sin(self.imag / 2)
+    real = torch.expm1(self.real) * torch.cos(self.imag) - 2 * half * half
+    return Complex(real, torch.exp(self.real) * torch.sin(self.imag))
+
+
+@complex_decomposes(aten.log)
+def _log(self: Complex) -> Complex:
+    """log z."""
+    return log(self)
+
+
+@complex_decomposes(aten.log2)
+def log2(self: Complex) -> Complex:
+    """log z / log 2."""
+    return mul(log(self), 1 / math.log(2))
+
+
+@complex_decomposes(aten.log10)
+def log10(self: Complex) -> Complex:
+    """log z / log 10."""
+    return mul(log(self), 1 / math.log(10))
+
+
+@complex_decomposes(aten.log1p)
+def log1p(self: Complex) -> Complex:
+    """log(1 + z); near 0 of |1 + z|² = 1 + a(a + 2) + b²."""
+    real = torch.log1p(self.real * (self.real + 2) + self.imag * self.imag) / 2
+    return Complex(real, torch.atan2(self.imag, self.real + 1))
+
+
+def sqrt(z: Complex) -> Complex:
+    """The root with a real part that is not negative; the larger part first, the other from b = 2 re im."""
+    larger = torch.sqrt((magnitude(z) + z.real.abs()) / 2)
+    smaller = z.imag.abs() / torch.where(larger == 0, 1.0, 2 * larger)
+    right = z.real >= 0
+    imag = torch.copysign(torch.where(right, smaller, larger), z.imag)
+    return Complex(torch.where(right, larger, smaller), imag)
+
+
+@complex_decomposes(aten.sqrt)
+def _sqrt(self: Complex) -> Complex:
+    """√z."""
+    return sqrt(self)
+
+
+@complex_decomposes(aten.rsqrt)
+def rsqrt(self: Complex) -> Complex:
+    """1 / √z."""
+    return inverse(sqrt(self))
+
+
+def power(base: Operand, exponent: Operand, like: Tensor) -> Complex:
+    """exp(exponent * log(base)); of a base of 0 it is 0, or 1 for the exponent 0."""
+    z = as_complex(base, like)
+    zero = (z.real == 0) & (z.imag == 0)
+    safe = Complex(torch.where(zero, 1.0, z.real), z.imag)
+    result = exp(mul(log(safe), exponent))
+    if isinstance(exponent, (Tensor, Complex)):
+        w = as_complex(exponent, like)
+        none = ((w.real == 0) & (w.imag == 0)).to(result.real.dtype)
+    else:
+        none = torch.full_like(result.real, 1.0 if exponent == 0 else 0.0)
+    return Complex(torch.where(zero, none, result.real), torch.where(zero, 0.0, result.imag))
+
+
+@complex_decomposes(aten.pow.Tensor_Scalar)
+def pow_scalar(self: Operand, exponent: complex) -> Complex:
+    """self ** exponent: products and roots where the exponent is small and even half an integer."""
+    like = self.real if isinstance(self, Complex) else self
+    z = as_complex(self, like)
+    if exponent == 0:
+        return Complex(torch.ones_like(z.real), torch.zeros_like(z.real))
+    simple = {0.5: sqrt, -0.5: rsqrt, -1: inverse, 1: lambda z: z}
+    if exponent in simple:
+        return simple[exponent](z)  # type: ignore[no-any-return,index]
+    if exponent in (2, 3, 4, -2):
+        squared = mul(z, z)
+        return inverse(squared) if exponent == -2 else squared if exponent == 2 else mul(squared, z if exponent == 3 else squared)
+    return power(z, exponent, like)
+
+
+@complex_decomposes(aten.pow.Scalar)
+def pow_of_scalar(self: complex, exponent: Complex | Tensor) -> Complex:
+    """self ** exponent."""
+    return power(self, exponent, exponent.real if isinstance(exponent, Complex) else exponent)
+
+
+@complex_decomposes(aten.pow.Tensor_Tensor)
+def pow_tensor(self: Complex | Tensor, exponent: Complex | Tensor) -> Complex:
+    """self ** exponent."""
+    return Complex(*paired(*power(self, exponent, self.real if isinstance(self, Complex) else self)))
+
+
+@complex_decomposes(aten.sigmoid)
+def sigmoid(self: Complex) -> Complex:
+    """1 / (1 + e^-z) = (1 + tanh(z / 2)) / 2, which does not overflow."""
+    half = tanh(Complex(self.real / 2, self.imag / 2))
+    return Complex((1 + half.real) / 2, half.imag / 2)
+
+
+@complex_decomposes(aten.silu)
+def silu(self: Complex) -> Complex:
+    """z sigmoid(z)."""
+    return mul(self, sigmoid(self))
+
+
+# ---------------------------------------------------------------- trigonometric and hyperbolic functions
+
+
+def _times_i(z: Complex) -> Complex:
+    return Complex(-z.imag, z.real)
+
+
+def _over_i(z: Complex) -> Complex:
+    return Complex(z.imag, -z.real)
+
+
+@complex_decomposes(aten.sin)
+def sin(self: Complex) -> Complex:
+    """sin a cosh b + i cos a sinh b."""
+    return Complex(torch.sin(self.real) * torch.cosh(self.imag), torch.cos(self.real) * torch.sinh(self.imag))
+
+
+@complex_decomposes(aten.cos)
+def cos(self: Complex) -> Complex:
+    """cos a cosh b - i sin a sinh b."""
+    return Complex(torch.cos(self.real) * torch.cosh(self.imag), -torch.sin(self.real) * torch.sinh(self.imag))
+
+
+@complex_decomposes(aten.sinh)
+def sinh(self: Complex) -> Complex:
+    """sinh a cos b + i cosh a sin b."""
+    return Complex(torch.sinh(self.real) * torch.cos(self.imag), torch.cosh(self.real) * torch.sin(self.imag))
+
+
+@complex_decomposes(aten.cosh)
+def cosh(self: Complex) -> Complex:
+    """cosh a cos b + i sinh a sin b."""
+    return Complex(torch.cosh(self.real) * torch.cos(self.imag), torch.sinh(self.real) * torch.sin(self.imag))
+
+
+def tanh(z: Complex) -> Complex:
+    """(t + i sin b cos b (1 - t²)) / (cos² b + t² sin² b) of t = tanh a, which does not overflow."""
+    t, c, s = torch.tanh(z.real), torch.cos(z.imag), torch.sin(z.imag)
+    squared = t * t
+    divisor = c * c + squared * s * s
+    return Complex(t / divisor, s * c * (1 - squared) / divisor)
+
+
+@complex_decomposes(aten.tanh)
+def _tanh(self: Complex) -> Complex:
+    """tanh z."""
+    return tanh(self)
+
+
+@complex_decomposes(aten.tan)
+def tan(self: Complex) -> Complex:
+    """tanh(iz) / i."""
+    return _over_i(tanh(_times_i(self)))
+
+
+def asin(z: Complex) -> Complex:
+    """Source: Kahan, Branch Cuts for Complex Elementary Functions, 1987."""
+    minus, plus = sqrt(Complex(1 - z.real, -z.imag)), sqrt(Complex(1 + z.real, z.imag))
+    real = torch.atan2(z.real, minus.real * plus.real - minus.imag * plus.imag)
+    return Complex(real, torch.asinh(minus.real * plus.imag - minus.imag * plus.real))
+
+
+@complex_decomposes(aten.asin, aten.arcsin)
+def _asin(self: Complex) -> Complex:
+    """asin z."""
+    return asin(self)
+
+
+@complex_decomposes(aten.asinh, aten.arcsinh)
+def asinh(self: Complex) -> Complex:
+    """asin(iz) / i."""
+    return _over_i(asin(_times_i(self)))
+
+
+@complex_decomposes(aten.acos, aten.arccos)
+def acos(self: Complex) -> Complex:
+    """Source: Kahan, Branch Cuts for Complex Elementary Functions, 1987."""
+    minus, plus = sqrt(Complex(1 - self.real, -self.imag)), sqrt(Complex(1 + self.real, self.imag))
+    imag = torch.asinh(plus.real * minus.imag - plus.imag * minus.real)
+    return Complex(2 * torch.atan2(minus.real, plus.real), imag)
+
+
+@complex_decomposes(aten.acosh, aten.arccosh)
+def acosh(self: Complex) -> Complex:
+    """Source: Kahan, Branch Cuts for Complex Elementary Functions, 1987."""
+    minus, plus = sqrt(Complex(self.real - 1, self.imag)), sqrt(Complex(self.real + 1, self.imag))
+    real = torch.asinh(minus.real * plus.real + minus.imag * plus.imag)
+    return Complex(real, 2 * torch.atan2(minus.imag, plus.real))
+
+
+def atanh(z: Complex) -> Complex:
+    """log1p(4a / ((1 - a)² + b²)) / 4 + i atan2(2b, (1 - a)(1 + a) - b²) / 2."""
+    left, squared = 1 - z.real, z.imag * z.imag
+    real = torch.log1p(4 * z.real / (left * left + squared)) / 4
+    return Complex(real, torch.atan2(2 * z.imag, left * (1 + z.real) - squared) / 2)
+
+
+@complex_decomposes(aten.atanh, aten.arctanh)
+def _atanh(self: Complex) -> Complex:
+    """atanh z."""
+    return atanh(self)
+
+
+@complex_decomposes(aten.atan, aten.arctan)
+def atan(self: Complex) -> Complex:
+    """atanh(iz) / i."""
+    return _over_i(atanh(_times_i(self)))
+
+
+@complex_decomposes(aten.sinc)
+def sinc(self: Complex) -> Complex:
+    """sin(πz) / πz; 1 at 0."""
+    scaled = Complex(self.real * math.pi, self.imag * math.pi)
+    zero = (self.real == 0) & (self.imag == 0)
+    quotient = div(sin(scaled), Complex(torch.where(zero, 1.0, scaled.real), scaled.imag))
+    return Complex(torch.where(zero, 1.0, quotient.real), torch.where(zero, 0.0, quotient.imag))

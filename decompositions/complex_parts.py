@@ -1,0 +1,93 @@
+"""Operators that do the same to the real and the imaginary part: what moves elements, and what is linear in them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from fx_onnx.decompositions.registry import Complex
+
+# Operators by name, all their overloads.
+_MOVING = """
+    view view_copy _unsafe_view reshape reshape_as view_as flatten unflatten ravel squeeze squeeze_copy unsqueeze
+    unsqueeze_copy transpose transpose_copy permute permute_copy t t_copy numpy_T mT swapaxes swapdims movedim moveaxis
+    expand expand_as expand_copy broadcast_to broadcast_tensors repeat tile slice slice_copy select select_copy narrow
+    narrow_copy split split_copy split_with_sizes split_with_sizes_copy chunk unsafe_chunk unsafe_split
+    unsafe_split_with_sizes tensor_split hsplit vsplit dsplit unbind unbind_copy unfold unfold_copy as_strided
+    as_strided_copy diagonal diagonal_copy linalg_diagonal diag diag_embed diagflat trace flip fliplr flipud roll rot90
+    cat concat concatenate stack hstack vstack dstack column_stack row_stack block_diag meshgrid index index_select
+    gather take take_along_dim _unsafe_index _unsafe_masked_index _unsafe_masked_index_put_accumulate where clone
+    contiguous alias alias_copy detach lift_fresh lift_fresh_copy positive resolve_conj resolve_neg dropout
+    feature_dropout alpha_dropout atleast_1d atleast_2d atleast_3d cartesian_prod combinations masked_fill
+    index_fill index_copy index_put _unsafe_index_put put scatter slice_scatter select_scatter diagonal_scatter
+    as_strided_scatter masked_scatter fill zero tril triu constant_pad_nd pad pixel_shuffle pixel_unshuffle
+    channel_shuffle im2col col2im reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d
+    replication_pad2d replication_pad3d upsample_nearest1d upsample_nearest2d vec nan_to_num _reshape_alias
+    view_as_strided fft_fftshift fft_ifftshift sum_to_size repeat_interleave
+"""
+_LINEAR = "neg negative sum mean cumsum diff scatter_add index_add nansum avg_pool1d avg_pool2d avg_pool3d"
+BY_PARTS = frozenset((_MOVING + _LINEAR).split())
+
+# Tensors and numbers that say where or how much, not what: both parts get them as they are.
+_SELECTORS = frozenset(
+    "index indices mask condition repeats tensor_indices_or_sections diagonal alpha p start end step prepend_n".split()
+)
+# Operators on no complex tensor that make one: where there is an imaginary part, it is that of the number given.
+CREATING = frozenset(
+    """zeros ones full empty zeros_like ones_like full_like empty_like new_zeros new_ones new_full new_empty eye
+    scalar_tensor""".split()
+)
+_NUMBERS = frozenset(("value", "fill_value", "element", "s", "src"))
+
+
+def name_of(target: Any) -> str:
+    """The name of an ATen operator without its overload; empty for anything else."""
+    if not isinstance(target, OpOverload) or target.namespace != "aten":
+        return ""
+    return target._schema.name.removeprefix("aten::")
+
+
+def _part(value: Any, name: str, imaginary: bool, dtype: torch.dtype) -> Any:
+    """What of an argument belongs to one of the parts."""
+    if isinstance(value, Complex):
+        return value.imag if imaginary else value.real
+    if isinstance(value, torch.dtype):
+        return dtype if value.is_complex else value
+    if isinstance(value, (list, tuple)):
+        return type(value)(_part(item, name, imaginary, dtype) for item in value)
+    if name in _SELECTORS:
+        return value
+    if isinstance(value, Tensor):
+        return torch.zeros_like(value, dtype=dtype) if imaginary else value.to(dtype)
+    if name in _NUMBERS and isinstance(value, (int, float, complex)):
+        return complex(value).imag if imaginary else complex(value).real
+    return value
+
+
+def by_parts(target: OpOverload, dtype: torch.dtype) -> Callable[..., Any]:
+    """The function that applies ``target`` to the real and to the imaginary parts of its arguments.
+
+    Args:
+        target: one of ``BY_PARTS`` or ``CREATING``.
+        dtype: that of the parts of the result.
+    """
+    names = [argument.name for argument in target._schema.arguments]
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        def part(imaginary: bool) -> Any:
+            own = [_part(value, name, imaginary, dtype) for name, value in zip(names, args, strict=False)]
+            return target(*own, **{name: _part(value, name, imaginary, dtype) for name, value in kwargs.items()})
+
+        real = part(False)
+        if name_of(target) in CREATING and target._schema.name != "aten::full_like":
+            number = next((v for n, v in [*zip(names, args, strict=False), *kwargs.items()] if n in _NUMBERS), 0)
+            imag = complex(number).imag if isinstance(number, (int, float, complex)) else 0.0
+            return Complex(real, torch.full_like(real, imag))
+        imag = part(True)
+        if isinstance(real, Tensor):
+            return Complex(real, imag)
+        return [Complex(*both) for both in zip(real, imag, strict=True)]
+
+    return call

@@ -1,0 +1,284 @@
+"""Comparisons, tests, products, norms and variances of complex numbers."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_onnx.decompositions.complex_numbers import add, as_complex, div, exp, log, magnitude, norm_squared, parts
+from fx_onnx.decompositions.registry import Complex, Operand, complex_decomposes
+
+aten = torch.ops.aten
+
+
+# ---------------------------------------------------------------- comparisons and tests
+
+
+@complex_decomposes(aten.eq, aten.equal)
+def eq(self: Operand, other: Operand) -> Tensor:
+    """Whether both parts are equal."""
+    (a, b), (c, d) = parts(self), parts(other)
+    return torch.logical_and(a == c, (0.0 if b is None else b) == (0.0 if d is None else d))  # type: ignore[arg-type]
+
+
+@complex_decomposes(aten.ne, aten.not_equal)
+def ne(self: Operand, other: Operand) -> Tensor:
+    """Whether a part differs."""
+    (a, b), (c, d) = parts(self), parts(other)
+    return torch.logical_or(a != c, (0.0 if b is None else b) != (0.0 if d is None else d))  # type: ignore[arg-type]
+
+
+@complex_decomposes(aten.isnan)
+def isnan(self: Complex) -> Tensor:
+    """Whether a part is NaN."""
+    return torch.isnan(self.real) | torch.isnan(self.imag)
+
+
+@complex_decomposes(aten.isinf)
+def isinf(self: Complex) -> Tensor:
+    """Whether a part is infinite."""
+    return torch.isinf(self.real) | torch.isinf(self.imag)
+
+
+@complex_decomposes(aten.isfinite)
+def isfinite(self: Complex) -> Tensor:
+    """Whether both parts are finite."""
+    return torch.isfinite(self.real) & torch.isfinite(self.imag)
+
+
+@complex_decomposes(aten.isreal)
+def isreal(self: Complex) -> Tensor:
+    """Whether the imaginary part is 0."""
+    return self.imag == 0
+
+
+@complex_decomposes(aten.isclose)
+def isclose(
+    self: Operand, other: Operand, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> Tensor:
+    """|self - other| <= atol + rtol |other|, or equal."""
+    like = self.real if isinstance(self, Complex) else other.real  # type: ignore[union-attr]
+    x, y = as_complex(self, like), as_complex(other, like)
+    difference = magnitude(Complex(x.real - y.real, x.imag - y.imag))
+    close = eq(x, y) | (torch.isfinite(difference) & (difference <= atol + rtol * magnitude(y)))
+    return close | (isnan(x) & isnan(y)) if equal_nan else close
+
+
+def truth(self: Operand) -> Any:
+    """Whether it is not 0."""
+    return torch.logical_or(self.real != 0, self.imag != 0) if isinstance(self, Complex) else self
+
+
+# Operators that only ask whether numbers are 0.
+OF_TRUTH = frozenset(
+    "logical_not logical_and logical_or logical_xor all any count_nonzero nonzero nonzero_numpy nonzero_static argwhere".split()
+)
+
+
+# ---------------------------------------------------------------- products
+
+
+def _turned(size: Tensor, angle: Tensor) -> Complex:
+    return Complex(size * torch.cos(angle), size * torch.sin(angle))
+
+
+@complex_decomposes(aten.prod.default)
+def prod(self: Operand, *, dtype: torch.dtype | None = None) -> Complex:
+    """The product of the magnitudes, at the sum of the angles."""
+    z = as_complex(self, self.real)  # type: ignore[union-attr]
+    return _turned(magnitude(z).prod(), torch.atan2(z.imag, z.real).sum())
+
+
+@complex_decomposes(aten.prod.dim_int)
+def prod_dim(self: Operand, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Complex:
+    """The product of the magnitudes, at the sum of the angles."""
+    z = as_complex(self, self.real)  # type: ignore[union-attr]
+    return _turned(magnitude(z).prod(dim, keepdim), torch.atan2(z.imag, z.real).sum(dim, keepdim))
+
+
+@complex_decomposes(aten.cumprod)
+def cumprod(self: Operand, dim: int, *, dtype: torch.dtype | None = None) -> Complex:
+    """The products of the magnitudes so far, at the sums of the angles."""
+    z = as_complex(self, self.real)  # type: ignore[union-attr]
+    return _turned(torch.cumprod(magnitude(z), dim), torch.cumsum(torch.atan2(z.imag, z.real), dim))
+
+
+# ---------------------------------------------------------------- norms and variances
+
+
+@complex_decomposes(aten.linalg_vector_norm)
+def linalg_vector_norm(
+    self: Complex,
+    ord: float = 2,
+    dim: list[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The norm of the magnitudes; for 2 without their roots."""
+    if ord == 2:
+        squared = norm_squared(self)
+        axes = list(range(squared.dim())) if dim is None else dim
+        return torch.sqrt(squared.sum(axes, keepdim) if axes else squared)
+    return torch.linalg.vector_norm(magnitude(self), ord, dim, keepdim)
+
+
+@complex_decomposes(aten.norm.Scalar)
+def norm(self: Complex, p: float = 2) -> Tensor:
+    """The norm of the magnitudes."""
+    return torch.linalg.vector_norm(magnitude(self), p)
+
+
+@complex_decomposes(aten.norm.ScalarOpt_dim, aten.norm.ScalarOpt_dim_dtype, aten.norm.ScalarOpt_dtype)
+def norm_dim(
+    self: Complex,
+    p: float | None,
+    dim: list[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The norm of the magnitudes."""
+    return torch.linalg.vector_norm(magnitude(self), 2 if p is None else p, dim or None, keepdim)
+
+
+@complex_decomposes(aten.var.default)
+def var(self: Complex, unbiased: bool = True) -> Tensor:
+    """The sum of the variances of the parts."""
+    return torch.var(self.real, correction=int(unbiased)) + torch.var(self.imag, correction=int(unbiased))
+
+
+@complex_decomposes(aten.var.dim)
+def var_dim(self: Complex, dim: list[int] | None, unbiased: bool = True, keepdim: bool = False) -> Tensor:
+    """The sum of the variances of the parts."""
+    return var_correction(self, dim, correction=int(unbiased), keepdim=keepdim)
+
+
+@complex_decomposes(aten.var.correction)
+def var_correction(
+    self: Complex, dim: list[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> Tensor:
+    """The sum of the variances of the parts."""
+    real, imag = (torch.var(x, dim, correction=correction, keepdim=keepdim) for x in self)  # type: ignore[arg-type]
+    return real + imag
+
+
+@complex_decomposes(aten.std.default)
+def std(self: Complex, unbiased: bool = True) -> Tensor:
+    """√ of the variance."""
+    return torch.sqrt(var(self, unbiased))
+
+
+@complex_decomposes(aten.std.dim)
+def std_dim(self: Complex, dim: list[int] | None, unbiased: bool = True, keepdim: bool = False) -> Tensor:
+    """√ of the variance."""
+    return torch.sqrt(var_dim(self, dim, unbiased, keepdim))
+
+
+@complex_decomposes(aten.std.correction)
+def std_correction(
+    self: Complex, dim: list[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> Tensor:
+    """√ of the variance."""
+    return torch.sqrt(var_correction(self, dim, correction=correction, keepdim=keepdim))
+
+
+def _mean(self: Complex, dim: list[int] | None, keepdim: bool) -> Complex:
+    return Complex(self.real.mean(dim, keepdim), self.imag.mean(dim, keepdim))
+
+
+@complex_decomposes(aten.var_mean.default)
+def var_mean(self: Complex, unbiased: bool = True) -> tuple[Tensor, Complex]:
+    """The variance and the mean."""
+    return var(self, unbiased), Complex(self.real.mean(), self.imag.mean())
+
+
+@complex_decomposes(aten.var_mean.dim)
+def var_mean_dim(
+    self: Complex, dim: list[int] | None, unbiased: bool = True, keepdim: bool = False
+) -> tuple[Tensor, Complex]:
+    """The variance and the mean."""
+    return var_dim(self, dim, unbiased, keepdim), _mean(self, dim, keepdim)
+
+
+@complex_decomposes(aten.var_mean.correction)
+def var_mean_correction(
+    self: Complex, dim: list[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Complex]:
+    """The variance and the mean."""
+    return var_correction(self, dim, correction=correction, keepdim=keepdim), _mean(self, dim, keepdim)
+
+
+@complex_decomposes(aten.std_mean.default)
+def std_mean(self: Complex, unbiased: bool = True) -> tuple[Tensor, Complex]:
+    """The standard deviation and the mean."""
+    return std(self, unbiased), Complex(self.real.mean(), self.imag.mean())
+
+
+@complex_decomposes(aten.std_mean.dim)
+def std_mean_dim(
+    self: Complex, dim: list[int] | None, unbiased: bool = True, keepdim: bool = False
+) -> tuple[Tensor, Complex]:
+    """The standard deviation and the mean."""
+    return std_dim(self, dim, unbiased, keepdim), _mean(self, dim, keepdim)
+
+
+@complex_decomposes(aten.std_mean.correction)
+def std_mean_correction(
+    self: Complex, dim: list[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Complex]:
+    """The standard deviation and the mean."""
+    return std_correction(self, dim, correction=correction, keepdim=keepdim), _mean(self, dim, keepdim)
+
+
+# ---------------------------------------------------------------- sums of exponentials
+
+
+def _shifted(self: Complex, dim: int | list[int]) -> tuple[Complex, Tensor]:
+    """e^(z - m), of m the largest real part, and m."""
+    largest = self.real.amax(dim, keepdim=True)
+    largest = torch.where(torch.isinf(largest), 0.0, largest)
+    return exp(Complex(self.real - largest, self.imag)), largest
+
+
+@complex_decomposes(aten.softmax.int, aten._softmax)
+def softmax(self: Complex, dim: int, dtype: object = None) -> Complex:
+    """e^z / Σ e^z."""
+    powers, _ = _shifted(self, dim)
+    return div(powers, Complex(powers.real.sum(dim, True), powers.imag.sum(dim, True)))
+
+
+@complex_decomposes(aten.logsumexp)
+def logsumexp(self: Complex, dim: list[int], keepdim: bool = False) -> Complex:
+    """log Σ e^z."""
+    powers, largest = _shifted(self, dim)
+    found = log(Complex(powers.real.sum(dim, True), powers.imag.sum(dim, True)))
+    found = Complex(found.real + largest, found.imag)
+    return found if keepdim or not dim else Complex(found.real.squeeze(dim), found.imag.squeeze(dim))
+
+
+@complex_decomposes(aten.log_softmax.int, aten._log_softmax)
+def log_softmax(self: Complex, dim: int, dtype: object = None) -> Complex:
+    """z - log Σ e^z."""
+    total = logsumexp(self, [dim], True)
+    return Complex(self.real - total.real, self.imag - total.imag)
+
+
+@complex_decomposes(aten.logcumsumexp)
+def logcumsumexp(self: Complex, dim: int) -> Complex:
+    """log Σ e^z so far."""
+    powers, largest = _shifted(self, dim)
+    found = log(Complex(torch.cumsum(powers.real, dim), torch.cumsum(powers.imag, dim)))
+    return Complex(found.real + largest, found.imag)
+
+
+@complex_decomposes(aten.logaddexp)
+def logaddexp(self: Complex, other: Complex) -> Complex:
+    """log(e^self + e^other)."""
+    largest = torch.maximum(self.real, other.real)
+    largest = torch.where(torch.isinf(largest), 0.0, largest)
+    total = add(
+        exp(Complex(self.real - largest, self.imag)), exp(Complex(other.real - largest, other.imag))
+    )
+    found = log(total)
+    return Complex(found.real + largest, found.imag)

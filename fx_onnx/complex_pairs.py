@@ -1,0 +1,312 @@
+"""Complex tensors → pairs of real ones.
+
+ONNX has next to nothing for complex numbers. Every FX node with a complex value becomes two: its real and its imaginary
+part. A complex input, weight or output of the program is one real tensor with a last axis of 2.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+from torch.fx.node import map_aggregate
+from torch.utils import _pytree as pytree
+
+import fx_onnx.operators  # noqa: F401  defines what the functions of pairs call
+from fx_onnx import metadata
+from fx_onnx.decompose import (
+    Tracer,
+    argument_key,
+    decompose_where,
+    described,
+    fake_mode,
+    is_effect,
+    is_symbolic,
+    makes_symbols,
+    splice,
+)
+from fx_onnx.decompositions.complex_parts import BY_PARTS, CREATING, by_parts, name_of
+from fx_onnx.decompositions.complex_reductions import OF_TRUTH, truth
+from fx_onnx.decompositions.registry import COMPLEX, Complex
+from fx_onnx.errors import TranslationError
+from fx_onnx.functionalize import AtenProgram
+
+aten = torch.ops.aten
+
+# Operators from real to real tensors that pass through complex ones.
+_COMPLEX_INSIDE = frozenset("stft istft fft_irfft fft_irfft2 fft_irfftn fft_hfft fft_hfft2 fft_hfftn".split())
+_PARTS = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+# FX node metadata of ours: made here, and superfluous where nothing uses it.
+_MADE = "fx_onnx.part"
+
+
+def split_complex(program: AtenProgram) -> AtenProgram:
+    """The program with a pair of real nodes in the place of every complex one; its graphs are rewritten in place.
+
+    Raises:
+        UnsupportedOperatorError: operators are not known on complex numbers; all are listed.
+        TranslationError: a complex dtype has no real counterpart in ONNX, or a decomposition failed.
+    """
+    if not any(_makes_complex(node) for graph in program.graphs for node in graph.nodes):
+        return program
+    decompose_where(program, lambda node: _is_concerned(node) and _pair_function(node) is None)
+    tracer = Tracer(program.constants, fake_mode(program.graph))
+    memo: dict[Any, Graph] = {}
+    for graph in program.graphs:
+        _Splitter(program, graph, tracer, memo).run()
+    return program
+
+
+def _is_complex(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_complex()
+
+
+def _has_complex(node: Node) -> bool:
+    """Whether a value of the node is complex."""
+    value = node.meta.get("val")
+    return any(map(_is_complex, value)) if isinstance(value, (list, tuple)) else _is_complex(value)
+
+
+def _makes_complex(node: Node) -> bool:
+    return _has_complex(node) or name_of(node.target) in _COMPLEX_INSIDE
+
+
+def _is_concerned(node: Node) -> bool:
+    """Whether a call takes or gives complex numbers."""
+    if node.op != "call_function" or node.target is operator.getitem or is_symbolic(node) or is_effect(node):
+        return False
+    return _makes_complex(node) or any(map(_has_complex, node.all_input_nodes))
+
+
+def _pair_function(node: Node) -> Callable[..., Any] | None:
+    """What computes the call from the parts of its arguments, or None: then it is decomposed."""
+    target, name = node.target, name_of(node.target)
+    if node.target is torch.ops.aten.to.other:
+        return None
+    for known in (target, getattr(target, "overloadpacket", None)):
+        if known in COMPLEX:
+            return COMPLEX[known]
+    if name in OF_TRUTH:
+        return _of_truth(target)
+    if (name in BY_PARTS or name in CREATING) and _has_complex(node):
+        return by_parts(target, _part_dtype(node))  # type: ignore[arg-type]
+    return _cast if name in _CASTS else None
+
+
+def _part_dtype(node: Node) -> torch.dtype:
+    """The dtype of the parts of a node's complex value."""
+    value = node.meta["val"]
+    found = next(v.dtype for v in pytree.tree_leaves(value) if _is_complex(v))
+    if found not in _PARTS:
+        raise TranslationError(f"{described(node)} is {found}, which fx_onnx does not export; use torch.complex64.")
+    return _PARTS[found]
+
+
+def _of_truth(target: Any) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return target(*map(truth, args), **kwargs)
+
+    return call
+
+
+# Operators that make another dtype of a tensor.
+_CASTS = frozenset("to _to_copy type_as cdouble cfloat chalf double float half int long short byte char bool".split())
+
+
+def _cast(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """The tensor itself, for what follows casts to the dtype of the result."""
+    return self
+
+
+class _Splitter:
+    """Rewrites one graph, all of whose calls on complex numbers have a function of pairs.
+
+    Attributes:
+        pairs: the parts of each complex node; the node itself stays until the end.
+        views: the real view of each complex placeholder.
+        memo: call → its graph, of all graphs of the program.
+    """
+
+    def __init__(self, program: AtenProgram, graph: Graph, tracer: Tracer, memo: dict[Any, Graph]) -> None:
+        self.program, self.graph, self.tracer, self.memo = program, graph, tracer, memo
+        self.pairs: dict[Node, Complex] = {}
+        self.views: dict[Node, torch.Tensor] = {}
+        self.replaced: dict[Node, None] = {}
+
+    def run(self) -> None:
+        """Splits every node, joins what the graph returns, and removes what is left."""
+        for node in list(self.graph.nodes):
+            if node.op in ("placeholder", "get_attr"):
+                if _has_complex(node):
+                    self._given(node)
+            elif node.op == "output":
+                self._output(node)
+            elif node.op == "call_function" and node not in self.replaced:
+                if _is_concerned(node):
+                    self._call(node)
+                elif any(argument in self.pairs for argument in node.all_input_nodes):
+                    self._ask(node)
+        for node in reversed(self.replaced):
+            self.graph.erase_node(node)
+        for placeholder, view in self.views.items():
+            placeholder.meta["val"] = view
+        _use_whole_views(self.graph)
+        for node in reversed(list(self.graph.nodes)):
+            if not node.users and _MADE in node.meta:
+                self.graph.erase_node(node)
+
+    # ---------------------------------------------------------------- what is there
+
+    def _given(self, node: Node) -> None:
+        """A placeholder or constant: its parts are taken from its real view."""
+        _part_dtype(node)
+        with self.tracer.fake_mode, torch.no_grad():
+            view = torch.view_as_real(node.meta["val"].resolve_conj()).contiguous()
+            values = [view.select(-1, index).contiguous() for index in (0, 1)]
+        following = node.next
+        while following.op == "placeholder":
+            following = following.next
+        if node.op == "placeholder":
+            self.views[node] = view
+            with self.graph.inserting_before(following):
+                parts = [self.graph.call_function(aten.select.int, (node, -1, index)) for index in (0, 1)]
+        else:
+            self.replaced[node] = None
+            names = self._constant_parts(str(node.target))
+            with self.graph.inserting_before(node):
+                parts = [self.graph.create_node("get_attr", name) for name in names]
+        self.pairs[node] = Complex(*(self._made(part, node, val) for part, val in zip(parts, values, strict=True)))
+
+    def _constant_parts(self, name: str) -> list[str]:
+        """The names of the parts of a constant, which other nodes may name too."""
+        names = [f"{name}_real", f"{name}_imag"]
+        tensor = torch.view_as_real(self.program.constants[name].resolve_conj())
+        for index, part in enumerate(names):
+            self.program.constants[part] = tensor[..., index].contiguous()
+        return names
+
+    def _made(self, part: Node, node: Node, value: Any) -> Any:
+        kept = {key: node.meta[key] for key in ("nn_module_stack", "stack_trace") if key in node.meta}
+        part.meta = {**kept, "val": value, metadata.SOURCE_NAME: node.name, _MADE: True}
+        return part
+
+    def _ask(self, node: Node) -> None:
+        """A question about sizes is put to the real part; an assertion about dtypes is dropped."""
+        if is_effect(node):
+            self.graph.erase_node(node)
+            return
+        for argument in node.all_input_nodes:
+            if argument in self.pairs:
+                node.replace_input_with(argument, self.pairs[argument].real)  # type: ignore[arg-type]
+
+    def _output(self, node: Node) -> None:
+        """A complex result is its real view, under its own name."""
+        joined: dict[Node, Node] = {}
+
+        def result(argument: Any) -> Any:
+            if argument not in self.pairs:
+                return argument
+            if argument not in joined:
+                pair: Any = self.pairs[argument]
+                with self.graph.inserting_before(node):
+                    stack = self.graph.call_function(aten.stack.default, ([*pair], -1))
+                with self.tracer.fake_mode, torch.no_grad():
+                    value = torch.stack([part.meta["val"] for part in pair], -1)
+                joined[argument] = self._made(stack, argument, value)
+                stack.name = argument.name
+            return joined[argument]
+
+        node.args = (map_aggregate(node.args[0], lambda a: result(a) if isinstance(a, Node) else a),)
+
+    # ---------------------------------------------------------------- calls
+
+    def _call(self, node: Node) -> None:
+        leaves, spec = pytree.tree_flatten((node.args, dict(node.kwargs)))
+        inputs = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node)))
+        flat: list[Any] = [part for n in inputs for part in self.pairs.get(n, (n,))]
+        key = (node.target, spec, tuple(argument_key(leaf, inputs) for leaf in leaves))
+        traced = self.memo.get(key)
+        if traced is None:
+            call = self._on_pairs(node, leaves, spec, inputs)
+            traced = self.tracer.function_graph(call, [n.meta["val"] for n in flat], node, keeps_composites=True)
+            if traced is None:
+                raise TranslationError(f"{described(node)} leaves ATen on its way to real numbers.")
+            if not any(map(makes_symbols, traced.nodes)):
+                self.memo[key] = traced
+        results, made = splice(self.graph, node, flat, traced)
+        for new in made:
+            new.meta[_MADE] = True
+        if isinstance(node.meta["val"], torch.Tensor):
+            self._stand_for(node, results, made)
+        else:
+            for user in list(node.users):
+                self._stand_for(user, results[user.args[1]], made)  # type: ignore[index]
+        self.replaced[node] = None
+
+    def _on_pairs(self, node: Node, leaves: Sequence[Any], spec: Any, inputs: Sequence[Node]) -> Callable[..., Any]:
+        """The function of flat real tensors that gives the call's results in the operator's dtypes."""
+        function, expected, pairs = _pair_function(node), node.meta["val"], self.pairs
+
+        def call(*values: Any) -> Any:
+            rest = iter(values)
+            bound = {n: Complex(next(rest), next(rest)) if n in pairs else next(rest) for n in inputs}
+            args, kwargs = pytree.tree_unflatten([bound[x] if isinstance(x, Node) else x for x in leaves], spec)
+            results = function(*args, **kwargs)  # type: ignore[misc]
+            if isinstance(expected, torch.Tensor):
+                return _as_expected(results, expected)
+            return [_as_expected(result, fake) for result, fake in zip(results, expected, strict=True)]
+
+        return call
+
+    def _stand_for(self, node: Node, result: Any, made: dict[Node, None]) -> None:
+        """Lets ``result``, a node or a pair of them, stand for the node, of whose name it takes what is free."""
+        self.replaced[node] = None
+        names = (f"{node.name}_real", f"{node.name}_imag") if isinstance(result, Complex) else (node.name,)
+        for part, name in zip(result if isinstance(result, Complex) else (result,), names, strict=True):
+            if part in made:
+                del made[part]
+                part.name = name
+                part.meta = {**part.meta, metadata.SOURCE_NAME: name}
+        if isinstance(result, Complex):
+            self.pairs[node] = result
+        else:
+            node.replace_all_uses_with(result)
+
+
+def _as_expected(result: Any, fake: torch.Tensor) -> Any:
+    """A result in the dtype of the operator's."""
+    if not fake.is_complex():
+        if isinstance(result, Complex):
+            result = truth(result) if fake.dtype == torch.bool else result.real
+        return result.to(fake.dtype)
+    dtype = _PARTS[fake.dtype]
+    if not isinstance(result, Complex):
+        return Complex(result.to(dtype), torch.zeros_like(result, dtype=dtype))
+    return Complex(result.real.to(dtype), result.imag.to(dtype))
+
+
+def _use_whole_views(graph: Graph) -> None:
+    """Both parts of one real view, stacked again, are that view."""
+    for node in graph.find_nodes(op="call_function", target=aten.stack.default):
+        parts, axis = node.args[0], node.args[1] if len(node.args) > 1 else 0
+        rank = node.meta["val"].dim()
+        if axis % rank != rank - 1 or len(parts) != 2:  # type: ignore[arg-type,operator]
+            continue
+        sources = [_is_part(part, index) for index, part in enumerate(parts)]  # type: ignore[arg-type]
+        if sources[0] is None or sources[0] is not sources[1]:
+            continue
+        whole = sources[0]
+        node.replace_all_uses_with(whole)
+        graph.erase_node(node)
+
+
+def _is_part(node: Any, index: int) -> Node | None:
+    """The real view of which ``node`` is the part ``index``."""
+    if not isinstance(node, Node) or node.target is not aten.select.int or node.args[2] != index:
+        return None
+    source: Any = node.args[0]
+    value = source.meta["val"]
+    return source if node.args[1] in (-1, value.dim() - 1) and value.shape[-1] == 2 else None

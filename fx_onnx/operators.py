@@ -1,0 +1,55 @@
+"""Torch operators of our own, for what ATen can only say with complex tensors: Fourier transforms of real pairs.
+
+A pair is a real tensor whose last axis holds the real and the imaginary part.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_LIBRARY = torch.library.Library("fx_onnx", "DEF")  # lives as long as its operators
+_LIBRARY.define("dft(Tensor input, int axis, bool inverse=False, bool onesided=False) -> Tensor")
+_LIBRARY.define("irdft(Tensor input, int axis, int length) -> Tensor")
+
+
+def _complex(input: Tensor) -> Tensor:
+    return input[..., 0] if input.size(-1) == 1 else torch.view_as_complex(input.contiguous())
+
+
+def _dft(input: Tensor, axis: int, inverse: bool = False, onesided: bool = False) -> Tensor:
+    """Σ_n input[n] exp(∓2πi·kn/N) along ``axis``; the inverse has the plus, divided by N.
+
+    Args:
+        input: real numbers with a last axis of 1, or pairs.
+        axis: not negative; the last axis is none of them.
+        inverse: whether it is the inverse.
+        onesided: gives k ≤ N/2 only, of real numbers.
+    """
+    signal = _complex(input)
+    if onesided:
+        return torch.view_as_real(torch.fft.rfft(signal, dim=axis)).contiguous()
+    return torch.view_as_real((torch.fft.ifft if inverse else torch.fft.fft)(signal, dim=axis)).contiguous()
+
+
+def _irdft(input: Tensor, axis: int, length: int) -> Tensor:
+    """The ``length`` real numbers whose one-sided transform along ``axis`` is ``input``, without the last axis."""
+    return torch.fft.irfft(_complex(input), n=length, dim=axis).contiguous()
+
+
+def _dft_sizes(input: Tensor, axis: int, inverse: bool = False, onesided: bool = False) -> Tensor:
+    sizes = [*input.shape[:-1], 2]
+    if onesided:
+        sizes[axis] = sizes[axis] // 2 + 1
+    return input.new_empty(sizes)
+
+
+def _irdft_sizes(input: Tensor, axis: int, length: int) -> Tensor:
+    sizes = list(input.shape[:-1])
+    sizes[axis] = length
+    return input.new_empty(sizes)
+
+
+for _name, _function, _sizes in (("dft", _dft, _dft_sizes), ("irdft", _irdft, _irdft_sizes)):
+    _LIBRARY.impl(_name, _function, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"fx_onnx::{_name}", _sizes, lib=_LIBRARY)

@@ -1,0 +1,107 @@
+"""Fourier transforms of pairs: DFT nodes, or products with the matrix of the transform."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from onnx_ir import DataType, Value
+
+import fx_onnx.operators  # noqa: F401  defines what is translated here
+from fx_onnx.emitter import Emitter
+from fx_onnx.symbols import Size
+from fx_onnx.table import translates
+
+LONGEST_MATRIX = 1024
+"""A transform of a longer axis is a DFT node: its matrix would be large, and slower than a fast transform."""
+
+
+def _is_power_of_two(length: Size) -> bool:
+    return isinstance(length, int) and length > 0 and length & (length - 1) == 0
+
+
+def _as_product(length: Size) -> bool:
+    """Whether a matrix product is better: of a length that is not a power of two, ONNX Runtime's DFT takes 20 times
+    as long and loses three digits.
+    """
+    return isinstance(length, int) and not _is_power_of_two(length) and length <= LONGEST_MATRIX
+
+
+def _angles(rows: int, columns: int, length: int) -> npt.NDArray[np.float64]:
+    """2π·n·k / length, of n * k modulo length, where it is exact."""
+    return np.outer(np.arange(rows), np.arange(columns)) % max(length, 1) * (2 * np.pi / max(length, 1))
+
+
+def _matrix(length: int, parts: int, inverse: bool, onesided: bool) -> npt.NDArray[np.float64]:
+    """[length * parts, count * 2]: what a row of numbers (1 part) or pairs (2 parts) is multiplied with."""
+    count = length // 2 + 1 if onesided else length
+    angles = _angles(length, count, length)
+    cosine, sine = np.cos(angles), np.sin(angles) * (1 if inverse else -1)
+    table = np.stack([np.stack([cosine, sine], -1), np.stack([-sine, cosine], -1)], 1)[:, :parts]
+    return table.reshape(length * parts, count * 2) / (length if inverse else 1)
+
+
+def _real_matrix(count: int, length: int) -> npt.NDArray[np.float64]:
+    """[count * 2, length]: what a row of ``count`` pairs, half a spectrum, is multiplied with."""
+    used = min(count, length // 2 + 1)
+    angles = _angles(used, length, length)
+    weight = np.full((used, 1), 2.0)
+    weight[0] = 1
+    if length % 2 == 0 and used == length // 2 + 1:
+        weight[-1] = 1
+    table = np.zeros((count, 2, length))
+    table[:used] = np.stack([np.cos(angles) * weight, -np.sin(angles) * weight], 1) / length
+    return table.reshape(count * 2, length)
+
+
+def _product(op: Emitter, x: Value, axis: int, matrix: npt.NDArray[np.float64], sizes: Sequence[Size]) -> Value:
+    """Along ``axis`` (with the last one, of the parts) times ``matrix``; ``sizes`` are those of the result."""
+    rank, pairs = op.rank(x), len(sizes) == op.rank(x)
+    others = [i for i in range(rank - 1) if i != axis]
+    x = op.transpose(x, [*others, axis, rank - 1])
+    lead = op.sizes(x)[:-2]
+    x = op.reshape(x, [*lead, matrix.shape[0]])
+    x = op.MatMul(x, op.constant(matrix, op.out_dtype))
+    inner = [sizes[axis], 2] if pairs else [sizes[axis]]
+    x = op.with_sizes(x, [*lead, matrix.shape[1]])
+    x = op.reshape(x, [*lead, *inner])
+    order = [*others, axis]
+    return op.transpose(x, [order.index(i) for i in range(rank - 1)] + ([rank - 1] if pairs else []))
+
+
+def _transform(op: Emitter, input: Value, axis: int, inverse: bool, onesided: bool, node_axis: bool) -> Value:
+    length = op.sizes(input)[axis]
+    if isinstance(length, int) and _as_product(length):
+        parts = op.sizes(input)[-1]
+        return _product(op, input, axis, _matrix(length, int(parts), inverse, onesided), op.out_sizes)
+    # of a length that may be no power of two, the runtime's float32 is good for three digits at 1000 numbers
+    wide = op.cast(input, DataType.DOUBLE) if not _is_power_of_two(length) else input
+    flags = {"inverse": 1 if inverse else None, "onesided": 1 if onesided else None}
+    if node_axis:
+        result = op.DFT(wide, None, axis, **flags)
+    else:
+        result = op.DFT(wide, axis=axis, **flags)
+    return op.cast(result, op.out_dtype)
+
+
+@translates(torch.ops.fx_onnx.dft.default)
+def fx_onnx_dft(op: Emitter, input: Value, axis: int, inverse: bool = False, onesided: bool = False) -> Value:
+    """Σ_n input[n] exp(∓2πi·kn/N) along ``axis``, which is an attribute of DFT."""
+    return _transform(op, input, axis, inverse, onesided, node_axis=False)
+
+
+@translates(torch.ops.fx_onnx.dft.default, since=20)
+def fx_onnx_dft_20(op: Emitter, input: Value, axis: int, inverse: bool = False, onesided: bool = False) -> Value:
+    """Σ_n input[n] exp(∓2πi·kn/N) along ``axis``, which is an input of DFT."""
+    return _transform(op, input, axis, inverse, onesided, node_axis=True)
+
+
+@translates(torch.ops.fx_onnx.irdft.default)
+def fx_onnx_irdft(op: Emitter, input: Value, axis: int, length: int) -> Value:
+    """The real numbers whose half spectrum is ``input``: one matrix product."""
+    count = op.sizes(input)[axis]
+    if not isinstance(count, int):
+        raise NotImplementedError("a half spectrum of dynamic length has no matrix")
+    return _product(op, input, axis, _real_matrix(count, length), op.out_sizes)

@@ -1,0 +1,88 @@
+"""Bytes and tensors to a file, one after the other: nothing is held in memory, and a person who waits sees how far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import onnx_ir as ir
+
+from fx_onnx.errors import OnnxExporterError
+from fx_onnx.weights import stream
+
+__all__ = ["Piece", "length", "write"]
+
+Piece = bytes | ir.TensorProtocol
+
+PROGRESS_FROM_BYTES = 1024**3
+"""Writing less is soon done."""
+PROGRESS_STEP_BYTES = 32 * 1024**2
+
+
+def write(pieces: Sequence[Piece], file: Any) -> None:
+    """Writes all pieces in order, with a progress bar above 1 GB.
+
+    Raises:
+        OnnxExporterError: a tensor gave another number of bytes than its type says.
+    """
+    total = length(pieces)
+    with _Progress(file, total) if total >= PROGRESS_FROM_BYTES else nullcontext(file) as target:
+        for piece in pieces:
+            if isinstance(piece, bytes):
+                target.write(piece)
+            else:
+                _write_tensor(piece, target)
+
+
+def length(pieces: Sequence[Piece]) -> int:
+    """The number of bytes that ``write`` will write."""
+    return sum(len(piece) if isinstance(piece, bytes) else piece.nbytes for piece in pieces)
+
+
+class _Progress:
+    """A file with a progress bar on stderr, where that is a terminal."""
+
+    def __init__(self, file: Any, total: int) -> None:
+        from tqdm import tqdm
+
+        self._file = file
+        self._bar = tqdm(desc="saving", total=total, unit="B", unit_scale=True, leave=False, disable=None)
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), PROGRESS_STEP_BYTES):
+            piece = view[start : start + PROGRESS_STEP_BYTES]
+            self._file.write(piece)
+            self._bar.update(len(piece))
+        return len(view)
+
+
+class _Counted:
+    """A file that is only written to, front to back, and counts; so every kind of tensor streams into every file."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.written = 0
+
+    def write(self, data: Any) -> int:
+        count = memoryview(data).nbytes
+        self._file.write(data)
+        self.written += count
+        return count
+
+
+def _write_tensor(tensor: ir.TensorProtocol, file: Any) -> None:
+    """Streams the values and makes sure that they are as many bytes as the file says."""
+    counted = _Counted(file)
+    stream(tensor, counted)
+    if counted.written != tensor.nbytes:
+        raise OnnxExporterError(
+            f"The weight {tensor.name!r} gave {counted.written} bytes instead of the {tensor.nbytes} its type says."
+        )

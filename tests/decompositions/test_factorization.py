@@ -1,0 +1,73 @@
+"""LU, Cholesky and QR factorizations, against LAPACK."""
+
+import pytest
+import torch
+
+from fx_onnx.decompositions import DECOMPOSITIONS
+from fx_onnx.decompositions.factorization import known_size
+from tests.compare import assert_close
+from tests.decompositions.harness import check, random
+
+aten = torch.ops.aten
+SHAPES = [(1, 1), (4, 4), (2, 3, 5, 3), (3, 5), (2, 7, 7), (0, 3, 3), (0, 0), (2, 3, 0)]
+SQUARE = [shape for shape in SHAPES if shape[-1] == shape[-2]]
+
+
+def positive(*shape: int) -> torch.Tensor:
+    A = random(*shape)
+    return A @ A.mT + torch.eye(shape[-1])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_lu(shape: tuple[int, ...]) -> None:
+    check(aten.linalg_lu_factor_ex.default, random(*shape))
+    check(aten.linalg_lu.default, random(*shape))
+    LU, pivots = torch.linalg.lu_factor(random(*shape))
+    check(aten.lu_unpack.default, LU, pivots)
+
+
+def test_a_singular_matrix_is_told() -> None:
+    A = torch.tensor([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [0.0, 0.0, 1.0]])
+    check(aten.linalg_lu_factor_ex.default, A)
+    check(aten.linalg_det.default, A)
+    check(aten.linalg_cholesky_ex.default, torch.eye(3))
+
+
+@pytest.mark.parametrize("shape", SQUARE)
+def test_determinants(shape: tuple[int, ...]) -> None:
+    check(aten.linalg_det.default, random(*shape))
+    found = DECOMPOSITIONS[aten._linalg_slogdet.default](random(*shape))
+    assert_close(found[:2], tuple(torch.linalg.slogdet(random(*shape))))
+
+
+@pytest.mark.parametrize("shape", SQUARE)
+@pytest.mark.parametrize("upper", [False, True])
+def test_cholesky(shape: tuple[int, ...], upper: bool) -> None:
+    check(aten.linalg_cholesky_ex.default, positive(*shape), upper=upper)
+    check(aten.cholesky.default, positive(*shape), upper)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
+def test_qr(shape: tuple[int, ...], mode: str) -> None:
+    check(aten.linalg_qr.default, random(*shape), mode)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (2, 5, 3), (3, 5)])
+def test_packed_reflections(shape: tuple[int, ...]) -> None:
+    A = random(*shape)
+    check(aten.geqrf.default, A)
+    packed, tau = torch.geqrf(A)
+    check(aten.linalg_householder_product.default, packed[..., : tau.size(-1)], tau)
+    for transpose in (False, True):
+        other = random(*shape[:-2], shape[-2], shape[-2], seed=1)
+        check(aten.ormqr.default, packed, tau, other, True, transpose)
+        check(aten.ormqr.default, packed, tau, other, False, transpose)
+
+
+def test_a_size_must_be_known() -> None:
+    class Symbol:
+        pass
+
+    with pytest.raises(NotImplementedError, match="make that dim static"):
+        known_size(Symbol())  # type: ignore[arg-type]

@@ -1,0 +1,31 @@
+"""Paddings that repeat the tensor."""
+
+import pytest
+import torch
+
+from tests.decompositions.same import assert_same
+
+aten = torch.ops.aten
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "replicate", "circular"])
+@pytest.mark.parametrize("pad", [[1, 2], [0, 0], [-1, 2], [2, -3], [-1, -2], [1, 2, 0, 3], [-1, 3, 2, -2]])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_pad(mode: str, pad: list[int], dtype: torch.dtype) -> None:
+    x = torch.randn(2, 3, 5, 6) if len(pad) == 4 else torch.randn(2, 3, 6)
+    assert_same(aten.pad.default, x.to(dtype), pad, mode)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_by_rank(rank: int) -> None:
+    x = torch.randn(2, 3, *range(4, 4 + rank))
+    pad = [2, 1, 0, 3, 1, 1][: 2 * rank]
+    for kind in ("reflection", "replication"):
+        assert_same(getattr(aten, f"{kind}_pad{rank}d").default, x, pad)
+        assert_same(getattr(aten, f"{kind}_pad{rank}d").default, x[0], pad)
+
+
+def test_by_number() -> None:
+    for mode in range(4):
+        assert_same(aten._pad_enum.default, torch.randn(2, 3, 6), [1, 2], mode)
+    assert_same(aten._pad_circular.default, torch.randn(2, 3, 6), [1, 2])

@@ -1,0 +1,70 @@
+"""Eigenvalues, singular values and what is built on them, against LAPACK."""
+
+import pytest
+import torch
+
+from fx_onnx.decompositions import DECOMPOSITIONS
+from fx_onnx.decompositions.spectral import LARGEST, jacobi, svd
+from tests.compare import assert_close
+from tests.decompositions.harness import check, random
+
+aten = torch.ops.aten
+SHAPES = [(1, 1), (2, 2), (3, 3), (2, 5, 5), (4, 3), (3, 6), (8, 8), (2, 3, 0)]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 13])
+@pytest.mark.parametrize("triangle", ["L", "U"])
+def test_eigenvalues(n: int, triangle: str) -> None:
+    A = random(2, n, n, dtype=torch.float64)
+    values, vectors = torch.ops.aten._linalg_eigh.default(A, triangle)
+    got, axes = DECOMPOSITIONS[aten._linalg_eigh.default](A, triangle)
+    assert_close(got, values, 1e-10)
+    assert_close(axes.abs(), vectors.abs(), 1e-8)
+
+
+@pytest.mark.parametrize("A", [torch.zeros(3, 3), torch.ones(4, 4), torch.eye(5) * 2, torch.tensor([[0.0, 1], [1, 0]])])
+def test_equal_eigenvalues(A: torch.Tensor) -> None:
+    values, vectors = jacobi(A.double())
+    assert_close(vectors @ torch.diag(values) @ vectors.mT, A.double(), 1e-12)
+    assert_close(vectors @ vectors.mT, torch.eye(len(A)).double(), 1e-12)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("full", [False, True])
+def test_singular_values(shape: tuple[int, ...], full: bool) -> None:
+    A = random(*shape)
+    U, S, Vh = svd(A, full)
+    assert_close(S.float(), torch.linalg.svdvals(A))
+    k = min(shape[-2:])
+    assert_close((U[..., :k] * S.unsqueeze(-2)) @ Vh[..., :k, :], A.double(), 1e-10)
+    want = torch.linalg.svd(A, full_matrices=full)
+    assert (U.shape, Vh.shape) == (want.U.shape, want.Vh.shape)
+
+
+def test_a_large_matrix_is_refused() -> None:
+    with pytest.raises(NotImplementedError, match="huge graph"):
+        jacobi(torch.eye(LARGEST + 1, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_pseudo_inverse(shape: tuple[int, ...]) -> None:
+    check(aten.linalg_pinv.atol_rtol_tensor, random(*shape))
+    check(aten.linalg_pinv.atol_rtol_tensor, random(*shape), atol=torch.tensor(0.5))
+    check(aten.linalg_pinv.atol_rtol_tensor, random(*shape), rtol=torch.tensor(0.3))
+
+
+def test_pseudo_inverse_of_a_lower_rank() -> None:
+    check(aten.linalg_pinv.atol_rtol_tensor, random(5, 2) @ random(2, 4, seed=1))
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (2, 4, 4)])
+@pytest.mark.parametrize("driver", ["gelsd", "gelsy", "gels"])
+def test_least_squares(shape: tuple[int, ...], driver: str) -> None:
+    check(aten.linalg_lstsq.default, random(*shape), random(*shape[:-1], 2, seed=1), driver=driver)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-3, 1.0, 30.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_matrix_exponential(scale: float, dtype: torch.dtype) -> None:
+    check(aten.linalg_matrix_exp.default, random(2, 4, 4, dtype=dtype) * scale, tolerance=2e-4)
+    check(aten.linalg_matrix_exp.default, random(2, 0, 0, dtype=dtype))

@@ -1,0 +1,104 @@
+"""cond, while_loop, scan and map as If, Loop and Scan, at two sizes."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._higher_order_ops import associative_scan, map, scan, while_loop
+
+import fx_onnx
+from tests.compare import assert_close
+
+ROWS = ({0: "rows"},)
+
+
+class Net(nn.Module):
+    """A module whose forward is a function of the module and its input."""
+
+    def __init__(self, function: Callable[["Net", Tensor], object]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.function = function
+        self.linear = nn.Linear(4, 4)
+        self.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> object:
+        return self.function(self, x)
+
+
+def if_with_weights(net: Net, x: Tensor) -> object:
+    return torch.cond(x.sum() > 0, lambda x: net.linear(x), lambda x: x.relu() - 1, (x,))
+
+
+def if_with_several_results(net: Net, x: Tensor) -> object:
+    return torch.cond(x.sum() > 0, lambda x: (x + 1, x.sum()), lambda x: (x - 1, x.mean()), (x,))
+
+
+def if_in_if(net: Net, x: Tensor) -> object:
+    def positive(x: Tensor) -> Tensor:
+        return torch.cond(x.max() > 3, lambda x: x * 2, lambda x: net.linear(x), (x,))
+
+    return torch.cond(x.sum() > 0, positive, lambda x: x - x.shape[0], (x,))
+
+
+def if_on_a_size(net: Net, x: Tensor) -> object:
+    return torch.cond(x.shape[0] > 3, lambda x: x + 1, lambda x: x - 1, (x,))
+
+
+def if_that_returns_what_it_got(net: Net, x: Tensor) -> object:
+    return torch.cond(x.sum() > 0, lambda x: x.clone(), lambda x: x * 2, (x,))
+
+
+def loop(net: Net, x: Tensor) -> object:
+    return while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, net.linear(y) + x), (torch.tensor(0), x))
+
+
+def loop_that_never_runs(net: Net, x: Tensor) -> object:
+    return while_loop(lambda i, y: i < 0, lambda i, y: (i + 1, y * 2), (torch.tensor(0), x))
+
+
+def loop_in_loop(net: Net, x: Tensor) -> object:
+    def inner(i: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        _, z = while_loop(lambda j, z: j < i, lambda j, z: (j + 1, z + 1), (torch.tensor(0), y))
+        return i + 1, z
+
+    return while_loop(lambda i, y: i < 4, inner, (torch.tensor(0), x))
+
+
+def scan_rows(net: Net, x: Tensor) -> object:
+    return scan(lambda carry, row: (carry + row, carry * row), torch.ones(4), x, dim=0)
+
+
+def map_rows(net: Net, x: Tensor) -> object:
+    return map(lambda row, bias: row.cos() + bias, x, net.linear.bias)
+
+
+def running_sum(net: Net, x: Tensor) -> object:
+    return associative_scan(lambda a, b: a + b, x, dim=0, combine_mode="generic")
+
+
+def checkpoint(net: Net, x: Tensor) -> object:
+    return torch.utils.checkpoint.checkpoint(lambda x: net.linear(x).relu(), x, use_reentrant=False)
+
+
+def without_gradients(net: Net, x: Tensor) -> object:
+    with torch.no_grad():
+        y = net.linear(x)
+    return y.sin()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        if_with_weights, if_with_several_results, if_in_if, if_on_a_size, if_that_returns_what_it_got, loop,
+        loop_that_never_runs, loop_in_loop, scan_rows, map_rows, running_sum, checkpoint, without_gradients,
+    ],
+)  # fmt: skip
+def test_control_flow(function: Callable[[Net, Tensor], object]) -> None:
+    module = Net(function).eval()
+    program = fx_onnx.export(module, (torch.randn(3, 4),), dynamic_shapes=ROWS)
+    for rows in (3, 6):
+        for sign in (1, -1):
+            x = (torch.rand(rows, 4) + 0.1) * sign
+            assert_close(program(x), module(x))

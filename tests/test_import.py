@@ -1,0 +1,48 @@
+"""What importing fx_onnx costs, and that public names are what they are wherever they are asked for first."""
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+import fx_onnx
+
+TIMED = """
+import sys, time
+start = time.perf_counter()
+import torch
+middle = time.perf_counter()
+import fx_onnx
+from fx_onnx import export
+end = time.perf_counter()
+print((end - middle) / (middle - start), *({"onnx", "onnx_ir", "onnxscript", "onnxruntime", "sympy"} & set(sys.modules)))
+"""
+
+
+def python(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_importing_is_nothing_beside_importing_torch():
+    ratio, *loaded = python(TIMED)
+    assert loaded == []  # they are imported by the first export
+    assert float(ratio) < 0.15
+
+
+@pytest.mark.parametrize(
+    "first", ["import fx_onnx", "import fx_onnx.export", "from fx_onnx.export import export", "from fx_onnx import *"]
+)
+def test_export_is_the_function(first):
+    assert python(f"{first}\nimport fx_onnx\nprint(callable(fx_onnx.export), fx_onnx.export.__name__)") == ["True", "export"]
+
+
+def test_public_names():
+    assert set(fx_onnx.__all__) <= set(dir(fx_onnx))
+    for name in fx_onnx.__all__:
+        assert getattr(fx_onnx, name).__name__ == name
+        assert pickle.loads(pickle.dumps(getattr(fx_onnx, name))) is getattr(fx_onnx, name)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = fx_onnx.nothing

@@ -1,0 +1,75 @@
+"""Pieces in order, whole tensors only, and a progress bar where someone looks."""
+
+import io
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+import torch
+
+from fx_onnx import streaming, weights
+from fx_onnx.errors import OnnxExporterError
+from fx_onnx.streaming import length, write
+from fx_onnx.weights import Weight, computed, weight
+
+
+class Sink(io.BytesIO):
+    """A file that remembers how much it was given at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes = []
+
+    def write(self, data):
+        self.sizes.append(memoryview(data).nbytes)
+        return super().write(data)
+
+
+def test_pieces_in_order():
+    pieces = [b"ab", weight(torch.tensor([1, 2], dtype=torch.uint8), "w"), b"", ir.Tensor(np.array([3], np.int16))]
+    file = io.BytesIO()
+    write(pieces, file)
+    assert file.getvalue() == b"ab\x01\x02\x03\x00"
+    assert length(pieces) == 6
+
+
+@pytest.mark.parametrize("shape", [(64, 48), (3, 1024), (1024, 3), (2, 3, 512)])
+def test_what_is_not_contiguous_is_copied_in_pieces(monkeypatch, shape):
+    monkeypatch.setattr(weights, "PIECE_BYTES", 1000)
+    data = torch.randn(shape)
+    order = range(data.dim())[::-1]
+    new = computed(lambda t: t.permute(*order), weight(data, "w"), dtype=ir.DataType.FLOAT, shape=shape[::-1], name="w")
+    file = Sink()
+    write([new], file)
+    assert file.getvalue() == data.permute(*order).contiguous().numpy().tobytes()
+    assert max(file.sizes) <= 1000
+    file = Sink()
+    write([weight(data, "w")], file)
+    assert file.sizes == [data.nbytes]  # straight from the storage
+
+
+def test_a_tensor_of_the_wrong_length_is_caught(monkeypatch):
+    monkeypatch.setattr(Weight, "tofile", lambda self, file: file.write(b"1234"))
+    with pytest.raises(OnnxExporterError, match=r"'w' gave 4 bytes instead of the 40"):
+        write([weight(torch.zeros(10), "w")], io.BytesIO())
+
+
+class Terminal(io.StringIO):
+    """A terminal that keeps what it shows."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_shown_on_a_terminal(monkeypatch, terminal):
+    monkeypatch.setattr(streaming, "PROGRESS_FROM_BYTES", 1000)
+    monkeypatch.setattr(streaming, "PROGRESS_STEP_BYTES", 300)
+    shown = Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr("sys.stderr", shown)
+    data = torch.arange(1000.0)
+    file = Sink()
+    write([b"", weight(data, "w")], file)
+    assert file.getvalue() == data.numpy().tobytes()
+    assert max(file.sizes) == 300
+    assert ("saving" in shown.getvalue()) == terminal
