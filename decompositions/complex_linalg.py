@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fx_onnx.decompositions.complex_numbers import add, as_complex, conjugate, mul, paired
+from fx_onnx.decompositions.complex_parts import in_dtype
 from fx_onnx.decompositions.registry import Complex, Operand, complex_decomposes
 
 aten = torch.ops.aten
@@ -15,10 +16,10 @@ aten = torch.ops.aten
 def bilinear(function: Callable[..., Tensor], x: Complex | Tensor, y: Complex | Tensor, dtype: torch.dtype) -> Complex:
     """``function``, linear in both arguments, of complex ones."""
     if not isinstance(x, Complex):
-        x = x.to(dtype)
+        x = in_dtype(x, dtype)
         return Complex(function(x, y.real), function(x, y.imag))
     if not isinstance(y, Complex):
-        y = y.to(dtype)
+        y = in_dtype(y, dtype)
         return Complex(function(x.real, y), function(x.imag, y))
     real = function(x.real, y.real) - function(x.imag, y.imag)
     return Complex(real, function(x.real, y.imag) + function(x.imag, y.real))

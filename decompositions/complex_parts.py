@@ -49,6 +49,11 @@ def name_of(target: Any) -> str:
     return target._schema.name.removeprefix("aten::")
 
 
+def in_dtype(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """The tensor in a dtype; ``to`` would leave a trace where it has it already."""
+    return value if value.dtype == dtype else value.to(dtype)
+
+
 def _part(value: Any, name: str, imaginary: bool, dtype: torch.dtype) -> Any:
     """What of an argument belongs to one of the parts."""
     if isinstance(value, Complex):
@@ -60,7 +65,7 @@ def _part(value: Any, name: str, imaginary: bool, dtype: torch.dtype) -> Any:
     if name in _SELECTORS:
         return value
     if isinstance(value, Tensor):
-        return torch.zeros_like(value, dtype=dtype) if imaginary else value.to(dtype)
+        return torch.zeros_like(value, dtype=dtype) if imaginary else in_dtype(value, dtype)
     if name in _NUMBERS and isinstance(value, (int, float, complex)):
         return complex(value).imag if imaginary else complex(value).real
     return value

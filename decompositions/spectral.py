@@ -29,10 +29,21 @@ def _round(A: Tensor, V: Tensor, own: Tensor, partner: Tensor, side: Tensor) -> 
     sign = difference.sgn()
     sign = torch.where(sign == 0, side, sign)
     length = torch.sqrt(difference * difference + off * off) + difference.abs()
-    tangent = sign * off / (length + 1e-300)
+    tangent = sign * off / length.clamp(min=1e-200)
     cosine = torch.rsqrt(tangent * tangent + 1)
     rotation = (own - partner * tangent) * cosine
     return torch.matmul(torch.matmul(rotation.mT, A), rotation), torch.matmul(V, rotation)
+
+
+def _turned(M: Tensor) -> Tensor:
+    """The columns in the order of the next round of a tournament, where each in the left half meets one in the right.
+
+    The first stays, the others go round: along the left half and back along the right one.
+    """
+    h = M.size(-1) // 2
+    if h == 1:
+        return M
+    return torch.cat([M[:, :1], M[:, h : h + 1], M[:, 1 : h - 1], M[:, h + 1 :], M[:, h - 1 : h]], -1)
 
 
 def jacobi(A: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,12 +58,10 @@ def jacobi(A: Tensor) -> tuple[Tensor, Tensor]:
         above = 1 + torch.sqrt((A * A).sum((-2, -1), keepdim=True))
         A = F.pad(A, (0, 1, 0, 1)) + F.pad(above, (n, 0, n, 0))
     h = size // 2
-    # A tournament: the first stays, the others go round, along the left half and back along the right one.
-    order = [0, h, *range(1, h - 1), *range(h + 1, size), h - 1] if h > 1 else [0, 1]
     eye = torch.eye(size, dtype=A.dtype, device=A.device)
-    own = eye[:, order]
-    partner = eye[:, [(axis + h) % size for axis in order]]
-    side = torch.tensor([1.0 if axis < h else -1.0 for axis in order], dtype=A.dtype, device=A.device)
+    ones = torch.ones((1, h), dtype=A.dtype, device=A.device)
+    own, partner = _turned(eye), _turned(torch.cat([eye[:, h:], eye[:, :h]], -1))
+    side = _turned(torch.cat([ones, -ones], -1))
     V = eye.expand(A.shape)
     for _ in range((size - 1) * (2 + math.ceil(math.log2(size)))):
         A, V = _round(A, V, own, partner, side)

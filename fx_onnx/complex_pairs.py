@@ -28,7 +28,7 @@ from fx_onnx.decompose import (
     makes_symbols,
     splice,
 )
-from fx_onnx.decompositions.complex_parts import BY_PARTS, CREATING, by_parts, name_of
+from fx_onnx.decompositions.complex_parts import BY_PARTS, CREATING, by_parts, in_dtype, name_of
 from fx_onnx.decompositions.complex_reductions import OF_TRUTH, truth
 from fx_onnx.decompositions.registry import COMPLEX, Complex
 from fx_onnx.errors import TranslationError
@@ -239,25 +239,29 @@ class _Splitter:
         results, made = splice(self.graph, node, flat, traced)
         for new in made:
             new.meta[_MADE] = True
+        flat_results = iter(results)
+        grouped = [
+            Complex(next(flat_results), next(flat_results)) if fake.is_complex() else next(flat_results)
+            for fake in _tensors(node)
+        ]
         if isinstance(node.meta["val"], torch.Tensor):
-            self._stand_for(node, results, made)
+            self._stand_for(node, grouped[0], made)
         else:
             for user in list(node.users):
-                self._stand_for(user, results[user.args[1]], made)  # type: ignore[index]
+                self._stand_for(user, grouped[user.args[1]], made)  # type: ignore[index,call-overload]
         self.replaced[node] = None
 
     def _on_pairs(self, node: Node, leaves: Sequence[Any], spec: Any, inputs: Sequence[Node]) -> Callable[..., Any]:
-        """The function of flat real tensors that gives the call's results in the operator's dtypes."""
-        function, expected, pairs = _pair_function(node), node.meta["val"], self.pairs
+        """The function of flat real tensors that gives the call's flat results in the operator's dtypes."""
+        function, expected, pairs = _pair_function(node), _tensors(node), self.pairs
 
         def call(*values: Any) -> Any:
             rest = iter(values)
             bound = {n: Complex(next(rest), next(rest)) if n in pairs else next(rest) for n in inputs}
             args, kwargs = pytree.tree_unflatten([bound[x] if isinstance(x, Node) else x for x in leaves], spec)
             results = function(*args, **kwargs)  # type: ignore[misc]
-            if isinstance(expected, torch.Tensor):
-                return _as_expected(results, expected)
-            return [_as_expected(result, fake) for result, fake in zip(results, expected, strict=True)]
+            results = [results] if isinstance(results, (Complex, torch.Tensor)) else results
+            return [part for result, fake in zip(results, expected, strict=True) for part in _as_expected(result, fake)]
 
         return call
 
@@ -276,16 +280,22 @@ class _Splitter:
             node.replace_all_uses_with(result)
 
 
-def _as_expected(result: Any, fake: torch.Tensor) -> Any:
-    """A result in the dtype of the operator's."""
+def _tensors(node: Node) -> list[torch.Tensor]:
+    """The fake results of a node."""
+    value = node.meta["val"]
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _as_expected(result: Any, fake: torch.Tensor) -> list[torch.Tensor]:
+    """A result in the dtype of the operator's, in one part or two."""
     if not fake.is_complex():
         if isinstance(result, Complex):
             result = truth(result) if fake.dtype == torch.bool else result.real
-        return result.to(fake.dtype)
+        return [in_dtype(result, fake.dtype)]
     dtype = _PARTS[fake.dtype]
     if not isinstance(result, Complex):
-        return Complex(result.to(dtype), torch.zeros_like(result, dtype=dtype))
-    return Complex(result.real.to(dtype), result.imag.to(dtype))
+        return [in_dtype(result, dtype), torch.zeros_like(result, dtype=dtype)]
+    return [in_dtype(part, dtype) for part in result]
 
 
 def _use_whole_views(graph: Graph) -> None:

@@ -1,26 +1,21 @@
-"""export(), read top to bottom: capture → functionalize → decompose → translate → optimize → ONNXProgram.
+"""export(): what ``torch.onnx.export(..., dynamo=True)`` takes, and an ONNXProgram back. The stages are in line.py.
 
-The first export imports the stages: onnx_ir, onnx, onnxscript and sympy take longer than all of the rest.
+The first export imports them: onnx_ir, onnx, onnxscript and sympy take longer than importing all of the rest.
 """
 
 from __future__ import annotations
 
 import cProfile
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from fx_onnx.errors import ArgumentError, OnnxExporterError
 
 if TYPE_CHECKING:
-    from fx_onnx.arguments import Request
-    from fx_onnx.journal import Journal
     from fx_onnx.program import ONNXProgram
 
 
@@ -89,8 +84,9 @@ def export(
         raise ArgumentError(
             "fx_onnx exports through torch.export: leave dynamo=True, or use torch.onnx.export for dynamo=False."
         )
-    from fx_onnx import opsets
+    from fx_onnx import line, opsets
     from fx_onnx.arguments import parse_request
+    from fx_onnx.artifacts import Artifacts
     from fx_onnx.journal import Journal
 
     opset = opsets.check(opset_version)
@@ -108,7 +104,7 @@ def export(
     try:
         if journal.profile is not None:
             journal.profile.enable()
-        program = _line(request, opset, custom_translation_table or {}, optimize, verify, journal)
+        program = line.run(request, opset, custom_translation_table or {}, optimize, verify, journal)
         if f is not None:
             with journal.stage("save"):
                 program.save(
@@ -122,81 +118,3 @@ def export(
         raise
     artifacts.write(journal, None)
     return program
-
-
-def _line(
-    request: Request,
-    opset: int,
-    custom_table: Mapping[Any, Callable[..., Any]],
-    optimize: bool,
-    verify: bool,
-    journal: Journal,
-) -> ONNXProgram:
-    """The stages one after the other; each is the public function of the file of its name."""
-    import fx_onnx.ops  # noqa: F401  registers the translations
-    from fx_onnx import custom, naming, opsets
-    from fx_onnx.capture import capture
-    from fx_onnx.complex_pairs import split_complex
-    from fx_onnx.decompose import decompose
-    from fx_onnx.fold import fold_constants
-    from fx_onnx.functionalize import functionalize
-    from fx_onnx.journal import count_operators
-    from fx_onnx.optimize import optimize as optimize_model
-    from fx_onnx.program import ONNXProgram
-    from fx_onnx.table import table
-    from fx_onnx.translate import translate
-    from fx_onnx.verify import verify as verify_program
-
-    translations = journal.table = table(opsets.native(opset)).extended(custom.translations(custom_table))
-    with journal.stage("capture"):
-        captured = journal.captured = capture(request)
-    journal.operators_before = count_operators(captured.exported_program.graph)
-    with _real_tensors():
-        with journal.stage("functionalize"):
-            functional = functionalize(captured.exported_program)
-        with journal.stage("decompose"):
-            decomposed = journal.decomposed = decompose(split_complex(fold_constants(functional)), translations)
-        with journal.stage("translate"):
-            model = translate(decomposed, translations, captured.symbol_names)
-            naming.name_inputs_and_outputs(model, request)
-        if optimize:
-            with journal.stage("optimize"):
-                model = optimize_model(model)
-        model = opsets.convert(model, opset)
-    program = journal.program = ONNXProgram(model, captured.exported_program)
-    program.timings = dict(journal.seconds)
-    if verify:
-        with journal.stage("verify"):
-            args, kwargs = captured.exported_program.example_inputs or ((), {})
-            journal.verification = verify_program(program, args, kwargs)
-            journal.verification.check()
-    return program
-
-
-@contextmanager
-def _real_tensors() -> Iterator[None]:
-    """What is computed here has values, whatever the caller has switched on: a FakeTensorMode, a default device."""
-    device = torch.device("cpu") if torch.get_default_device().type != "cpu" else nullcontext()
-    with unset_fake_temporarily(), device:
-        yield
-
-
-class Artifacts:
-    """The files beside the model that an export was asked for."""
-
-    def __init__(self, folder: Path, report: bool, exported_program: bool) -> None:
-        self.folder, self.report, self.exported_program = folder, report, exported_program
-
-    def write(self, journal: Journal, error: OnnxExporterError | None) -> None:
-        """Writes them, after an export that ended well or with ``error``."""
-        if journal.profile is not None:
-            journal.profile.disable()
-            self._path("profile.txt").write_text(journal.profile_text() or "", encoding="utf-8")
-        if self.exported_program and journal.captured is not None:
-            torch.export.save(journal.captured.exported_program, self._path("program.pt2"))
-        if self.report:
-            journal.write(self.folder, error)
-
-    def _path(self, name: str) -> Path:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        return self.folder / f"onnx_export_{datetime.now():%Y-%m-%d_%H-%M-%S-%f}_{name}"

@@ -194,6 +194,7 @@ class _Rewriter:
                 self.env[node] = self.new.get_attr(self.bodies.name(str(node.target), module))
             return
         new = self.env[node] = self.new.node_copy(node, self._read)
+        new.name = node.name  # a copy would be called input_1 where the captured node is called input
         if node.op == "get_attr":
             new.target = self.bodies.tensor(str(node.target), _attribute(node))
         if isinstance(node.target, OpOverload) and node.target._schema.is_mutable:

@@ -27,9 +27,9 @@ MAX_FUNCTION_LINES = 50
 
 # Each file imports only from files on its left. Those between two bars have one job together.
 LAYERS = """
-    errors dtypes symbols weights promotion metadata schemas | emitter | table | custom opsets | ops decompositions |
-    arguments capture views functionalize fold decompose translate naming passes optimize |
-    runtime verify report | references streaming saving program | journal export
+    errors dtypes symbols weights promotion metadata schemas constants | emitter | table | custom opsets | ops decompositions |
+    arguments capture views functionalize tracing complex_pairs fold decompose translate naming passes optimize |
+    runtime verify report | references streaming saving program | journal line artifacts export
 """
 ORDER = {name: place for place, name in enumerate(LAYERS.replace("|", " ").split())}
 NO_ROOM_OF_THEIR_OWN = {"__init__"}

@@ -170,8 +170,9 @@ def _mean(op: Emitter, x: Value, window: Window, count_include_pad: bool) -> Val
     if not window.ceil_mode:
         return result
     # ONNX may begin a window in the zeros on the right
-    result = op.Slice(result, [0] * axes, op.shape(op.out_sizes[-axes:]), [axis + 2 for axis in range(axes)])
-    return result
+    ends = op.shape(op.out_sizes[-axes:])
+    within: Value = op.Slice(result, [0] * axes, ends, [axis + 2 for axis in range(axes)])
+    return within
 
 
 def _sum_over(op: Emitter, self: Value, x: Value, window: Window, divisor: int) -> Value:

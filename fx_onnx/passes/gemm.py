@@ -42,12 +42,14 @@ def _is_matrix(value: ir.Value | None) -> bool:
 def _add(node: ir.Node, editor: Editor) -> bool:
     for product, addend in (tuple(node.inputs), tuple(node.inputs)[::-1]):
         before = product.producer() if product is not None else None
-        if product is None or before is None or addend is None or before.domain or not single_use(product):
+        if before is None or before.op_type not in ("MatMul", "Gemm") or before.domain:
+            continue
+        if product is None or addend is None or not single_use(product):
             continue
         if before.op_type == "Gemm":
             fits = len(before.inputs) == 2 and attribute(before, "beta", 1.0) == 1.0
         else:
-            fits = before.op_type == "MatMul" and _is_matrix(before.inputs[0]) and _is_matrix(before.inputs[1])
+            fits = _is_matrix(before.inputs[0]) and _is_matrix(before.inputs[1])
         if fits and _broadcasts(addend, before, node.outputs[0]):
             attributes = dict(before.attributes)
             editor.change(node, "Gemm", [*before.inputs[:2], addend], attributes, absorbed=[before])

@@ -53,10 +53,10 @@ def _drop_operand(node: ir.Node, editor: Editor) -> bool:
     is_neutral = _NEUTRAL[node.op_type]
     first, second = node.inputs
     for kept, other in ((first, second), (second, first)):
-        if kept is not None and kept.dtype == node.outputs[0].dtype and same_shape(kept, node.outputs[0]):
-            found = constant(other)
-            if found is not None and found.size and is_neutral(found):
-                return editor.forward(node, kept)
+        found = constant(other)
+        if found is not None and found.size and kept is not None and is_neutral(found):
+            same = kept.dtype == node.outputs[0].dtype and same_shape(kept, node.outputs[0])
+            return same and editor.forward(node, kept)
         if node.op_type in ("Sub", "Div", "Pow"):
             break
     return False

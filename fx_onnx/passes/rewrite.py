@@ -74,16 +74,16 @@ def walk(model: ir.Model, rewrites: Iterable[Rewrite]) -> bool:
     modified = False
     for function in (None, *model.functions.values()):
         editor = Editor(model, function)
-        queue = editor.queue
-        queue.extend(nodes_of(model.graph if function is None else function))
-        while queue:
-            node = queue.popleft()
+        editor.offer(nodes_of(model.graph if function is None else function))
+        for node in editor.offered():
             found = by_type.get(node.op_type)
             if found is None or node.domain or node.graph is None or (function and _refers(node)):
                 continue
-            if any(each.rewrite(node, editor) for each in found):
-                modified = True
-                queue.extendleft(reversed(_around(node)))
+            for each in found:
+                if each.rewrite(node, editor):
+                    modified = True
+                    editor.offer(_around(node))
+                    break
     return modified
 
 
@@ -184,14 +184,28 @@ class Editor:
     Attributes:
         model: the whole model.
         function: the function that is being changed, which can hold no initializers, or None.
-        queue: the nodes that are still to be offered to the rewrites.
     """
 
     def __init__(self, model: ir.Model, function: ir.Function | None = None) -> None:
         self.model, self.function = model, function
-        self.queue: deque[ir.Node] = deque()
+        self._queue: deque[ir.Node] = deque()
+        self._queued: set[ir.Node] = set()
         self._names: set[str | None] | None = None
         self._constants: dict[_Key, ir.Value] | None = None
+
+    def offer(self, nodes: Iterable[ir.Node]) -> None:
+        """Has the walk come to these nodes (again), each once however often it is offered meanwhile."""
+        for node in nodes:
+            if node not in self._queued:
+                self._queued.add(node)
+                self._queue.append(node)
+
+    def offered(self) -> Iterator[ir.Node]:
+        """The nodes that were offered, in order, until there are none."""
+        while self._queue:
+            node = self._queue.popleft()
+            self._queued.discard(node)
+            yield node
 
     def unique(self, name: str) -> str:
         """``name``, with a number if a value of the graph has it already."""
@@ -233,7 +247,7 @@ class Editor:
         """Puts a new node before ``node``."""
         if node.graph is not None:
             node.graph.insert_before(node, new)
-        self.queue.append(new)
+        self.offer([new])
 
     def change(
         self,
@@ -285,7 +299,7 @@ class Editor:
             value.shape = output.shape
         if value.type is None:
             value.type = output.type
-        self.queue.extend(use.node for use in output.uses())
+        self.offer([use.node for use in output.uses()])
         output.replace_all_uses_with(value, replace_graph_outputs=True)
         self.drop(node)
         return True

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._higher_order_ops import associative_scan, map, scan, while_loop
+from torch._higher_order_ops import map, scan, while_loop
 
 import fx_onnx
 from tests.compare import assert_close
@@ -74,10 +74,6 @@ def map_rows(net: Net, x: Tensor) -> object:
     return map(lambda row, bias: row.cos() + bias, x, net.linear.bias)
 
 
-def running_sum(net: Net, x: Tensor) -> object:
-    return associative_scan(lambda a, b: a + b, x, dim=0, combine_mode="generic")
-
-
 def checkpoint(net: Net, x: Tensor) -> object:
     return torch.utils.checkpoint.checkpoint(lambda x: net.linear(x).relu(), x, use_reentrant=False)
 
@@ -92,7 +88,7 @@ def without_gradients(net: Net, x: Tensor) -> object:
     "function",
     [
         if_with_weights, if_with_several_results, if_in_if, if_on_a_size, if_that_returns_what_it_got, loop,
-        loop_that_never_runs, loop_in_loop, scan_rows, map_rows, running_sum, checkpoint, without_gradients,
+        loop_that_never_runs, loop_in_loop, scan_rows, map_rows, checkpoint, without_gradients,
     ],
 )  # fmt: skip
 def test_control_flow(function: Callable[[Net, Tensor], object]) -> None:

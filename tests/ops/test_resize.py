@@ -48,6 +48,7 @@ def test_nearest(case: Case) -> None:
         Case(aten._upsample_bilinear2d_aa.vec, f32(2, 3, 9, 8), None, False, [0.6, 0.7], emits=["Resize"]),
         Case(aten._upsample_bilinear2d_aa.vec, f32(2, 3, 9, 8), [4, 5], True, None),
         Case(aten._upsample_bicubic2d_aa.vec, f32(2, 3, 9, 8), [4, 12], False, None, emits=["Resize"]),
+        Case(aten.upsample_bilinear2d.vec, u8(2, 3, 5, 6, high=255), [7, 9], False, None, dynamic=False),
         Case(aten._upsample_bicubic2d_aa.default, f32(2, 3, 9, 8), [4, 12], True),
     ]
 )

@@ -1,0 +1,75 @@
+"""The line, read top to bottom: capture → functionalize → decompose → translate → optimize → ONNXProgram.
+
+Each stage is the public function of the file of its name; it takes what the stage before it gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+import fx_onnx.ops  # noqa: F401  registers the translations
+from fx_onnx import custom, naming, opsets
+from fx_onnx.arguments import Request
+from fx_onnx.capture import capture
+from fx_onnx.complex_pairs import split_complex
+from fx_onnx.decompose import decompose
+from fx_onnx.fold import fold_constants
+from fx_onnx.functionalize import functionalize
+from fx_onnx.journal import Journal, count_operators
+from fx_onnx.optimize import optimize as optimize_model
+from fx_onnx.program import ONNXProgram
+from fx_onnx.table import table
+from fx_onnx.translate import translate
+from fx_onnx.verify import verify as verify_program
+
+
+def run(
+    request: Request,
+    opset: int,
+    custom_table: Mapping[Any, Callable[..., Any]],
+    optimize: bool,
+    verify: bool,
+    journal: Journal,
+) -> ONNXProgram:
+    """The program of a request; what each stage took and decided goes into ``journal``.
+
+    Raises:
+        OnnxExporterError: some stage failed; the journal knows which.
+    """
+    translations = journal.table = table(opsets.native(opset)).extended(custom.translations(custom_table))
+    with journal.stage("capture"):
+        captured = journal.captured = capture(request)
+    journal.operators_before = count_operators(captured.exported_program.graph)
+    with _real_tensors():
+        with journal.stage("functionalize"):
+            functional = functionalize(captured.exported_program)
+        with journal.stage("decompose"):
+            decomposed = journal.decomposed = decompose(split_complex(fold_constants(functional)), translations)
+        with journal.stage("translate"):
+            model = translate(decomposed, translations, captured.symbol_names)
+            naming.name_inputs_and_outputs(model, request)
+        if optimize:
+            with journal.stage("optimize"):
+                model = optimize_model(model)
+        model = opsets.convert(model, opset)
+    program = journal.program = ONNXProgram(model, captured.exported_program)
+    program.timings = dict(journal.seconds)
+    if verify:
+        with journal.stage("verify"):
+            args, kwargs = captured.exported_program.example_inputs or ((), {})
+            journal.verification = verify_program(program, args, kwargs)
+            journal.verification.check()
+    return program
+
+
+@contextmanager
+def _real_tensors() -> Iterator[None]:
+    """What is computed here has values, whatever the caller has switched on: a FakeTensorMode, a default device."""
+    device = torch.device("cpu") if torch.get_default_device().type != "cpu" else nullcontext()
+    with unset_fake_temporarily(), device:
+        yield

@@ -1,0 +1,187 @@
+"""export() as a user meets it: files, reports, checks, names, bad input."""
+
+import io
+from pathlib import Path
+
+import onnx
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fx_onnx
+from fx_onnx import ArgumentError, CaptureError, UnsupportedOperatorError, VerificationError
+from tests.compare import assert_close
+
+X = torch.randn(3, 4)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor, bias: Tensor | None = None, *, scale: float = 2.0) -> dict[str, Tensor | int | None]:
+        self.calls.add_(1)
+        y = self.linear(x) * scale
+        return {"y": y if bias is None else y + bias, "nothing": None, "rows": x.shape[0]}
+
+
+class Unsupported(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.linalg.eigvals(x @ x.T).real.sum() + x
+
+
+def net() -> Net:
+    torch.manual_seed(0)
+    return Net().eval()
+
+
+def test_a_path(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    fx_onnx.export(net(), (X,), path)
+    onnx.checker.check_model(str(path), full_check=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["net.onnx"], "one file unless asked"
+
+
+def test_a_binary_file() -> None:
+    file = io.BytesIO()
+    fx_onnx.export(net(), (X,), file)
+    onnx.checker.check_model(onnx.load_from_string(file.getvalue()))
+
+
+def test_external_data_and_weights_as_inputs(tmp_path: Path) -> None:
+    module = nn.Linear(64, 64).eval()
+    path = tmp_path / "net.onnx"
+    fx_onnx.export(module, (torch.randn(2, 64),), path, external_data=True, keep_initializers_as_inputs=True)
+    assert (tmp_path / "net.onnx.data").stat().st_size >= 64 * 64 * 4
+    assert {value.name for value in onnx.load(path).graph.input} == {"input", "weight", "bias"}
+
+
+def test_without_parameters(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    fx_onnx.export(net(), (X,), path, export_params=False)
+    assert not {"linear.weight", "linear.bias"} & {value.name for value in onnx.load(path).graph.initializer}
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [((X,), None), (X, None), ((X, {"scale": 2.0}), None), ((), {"x": X}), ((X,), {"bias": torch.ones(2)})],
+)
+def test_spellings_of_arguments(args: object, kwargs: dict[str, object] | None) -> None:
+    program = fx_onnx.export(net(), args, kwargs=kwargs)  # type: ignore[arg-type]
+    expected = net()(X, bias=(kwargs or {}).get("bias"))
+    assert_close(program(X, **({"bias": kwargs["bias"]} if kwargs and "bias" in kwargs else {}))[0], expected["y"])
+
+
+def test_the_results_in_the_modules_own_structure() -> None:
+    program = fx_onnx.export(net(), (X,), dynamic_shapes={"x": {0: "rows"}})
+    result = program.call_structured(torch.randn(5, 4))
+    assert list(result) == ["y", "nothing", "rows"]
+    assert (result["nothing"], int(result["rows"]), result["y"].shape) == (None, 5, (5, 2))
+
+
+def test_a_written_buffer_is_an_output_named_after_it() -> None:
+    program = fx_onnx.export(net(), (X,))
+    assert [value.name for value in program.model.graph.outputs][-1] == "calls_out"
+    assert_close(program(X)[-1], torch.tensor(1.0))
+    assert_close(torch.from_numpy(program.model.graph.initializers["calls"].const_value.numpy()), torch.tensor(0.0))
+
+
+def test_an_exported_program_is_taken_as_it_is() -> None:
+    exported = torch.export.export(net(), (X,))
+    before = str(exported)
+    program = fx_onnx.export(exported)
+    assert program.exported_program is exported
+    assert str(exported) == before, "the captured program is not changed"
+
+
+def test_a_decomposed_exported_program() -> None:
+    exported = torch.export.export(net(), (X,)).run_decompositions()
+    program = fx_onnx.export(exported)
+    assert [value.name for value in program.model.graph.outputs][-1] == "calls_out"
+    assert_close(program(X)[0], net()(X)["y"])
+
+
+def test_verify_report_profile_and_dump(tmp_path: Path) -> None:
+    fx_onnx.export(
+        net(), (X,), report=True, verify=True, profile=True, dump_exported_program=True, artifacts_dir=tmp_path / "new"
+    )
+    kinds = {path.name.rpartition("_")[2]: path for path in (tmp_path / "new").iterdir()}
+    assert set(kinds) == {"success.md", "profile.txt", "program.pt2"}
+    text = kinds["success.md"].read_text(encoding="utf-8")
+    for part in ("capture", "aten.linear.default", "aten_linear", "torch", "onnxruntime", "calls_out"):
+        assert part in text
+    torch.export.load(kinds["program.pt2"])
+
+
+def test_a_report_of_a_failure(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedOperatorError, match=r"linalg_eig.default: 1 call, first at .*test_export.py"):
+        fx_onnx.export(Unsupported().eval(), (X,), report=True, artifacts_dir=tmp_path)
+    (path,) = tmp_path.iterdir()
+    assert path.name.endswith("_decompose.md")
+    assert "UnsupportedOperatorError" in path.read_text(encoding="utf-8")
+
+
+def test_verify_raises_where_results_differ(tmp_path: Path) -> None:
+    table = {
+        torch.ops.aten.linear.default: lambda op, input, weight, bias=None: op.MatMul(
+            input, op.transpose(weight, [1, 0])
+        )
+    }
+    with pytest.raises(VerificationError, match="differs from the PyTorch module"):
+        fx_onnx.export(net(), (X,), tmp_path / "net.onnx", verify=True, custom_translation_table=table)
+    assert not list(tmp_path.iterdir()), "a program that is wrong is not saved"
+
+
+def test_without_optimization() -> None:
+    plain = fx_onnx.export(nn.Identity().eval(), (X,), optimize=False)
+    assert_close(plain(X)[0], X)
+
+
+def test_verbose_prints_a_line_per_stage(capfd: pytest.CaptureFixture[str]) -> None:
+    fx_onnx.export(net(), (X,), verbose=True)
+    printed = capfd.readouterr().out
+    assert printed.count("[fx_onnx]") == 5
+    assert printed.isascii()
+
+
+def test_tracing_is_visible_to_the_model() -> None:
+    class Asks(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + 1 if fx_onnx.is_in_onnx_export() else x
+
+    assert_close(fx_onnx.export(Asks().eval(), (X,))(X)[0], X + 1)
+    assert not fx_onnx.is_in_onnx_export()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dynamo": False}, "leave dynamo=True"),
+        ({"f": "/no/such/folder/net.onnx"}, "no such folder"),
+        ({"input_names": ["a", "b"]}, "input_names has 2 names"),
+        ({"output_names": ["a", "b", "c", "d"]}, "4 output_names were given"),
+        ({"input_names": ["a"], "output_names": ["a"]}, "must differ"),
+        ({"opset_version": 99}, "opset_version must be a number"),
+        ({"dynamic_shapes": {"x": {7: "rows"}}}, "7"),
+    ],
+)
+def test_bad_input(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message) as caught:
+        fx_onnx.export(net(), (X,), **options)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+def test_a_data_parallel_module() -> None:
+    with pytest.raises(ArgumentError, match=r"export the module inside it, model\.module"):
+        fx_onnx.export(nn.DataParallel(net()), (X,))
+
+
+def test_a_failing_forward_reaches_the_user() -> None:
+    class Wrong(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x @ torch.ones(5, 5)
+
+    with pytest.raises(CaptureError, match=r"must have same reduction dim.*test_export.py:\d+: return x @ torch.ones"):
+        fx_onnx.export(Wrong().eval(), (X,))

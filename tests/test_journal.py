@@ -1,0 +1,32 @@
+"""The journal times stages, knows which failed, and holds the facts of the report."""
+
+import pytest
+
+from fx_onnx.journal import STAGES, Journal, print_line
+
+
+def test_stages_are_timed_and_the_failed_one_is_known() -> None:
+    journal = Journal()
+    with journal.stage("capture"):
+        pass
+    with pytest.raises(ValueError, match="broken"), journal.stage("decompose"):
+        raise ValueError("broken")
+    facts = journal.facts(ValueError("broken"))
+    assert [stage.name for stage in facts.stages] == list(STAGES)
+    assert {stage.name: stage.ok for stage in facts.stages if stage.ok is not None} == {
+        "capture": True,
+        "decompose": False,
+    }
+    assert "ValueError: broken" in str(facts.error)
+    assert facts.model is None
+
+
+def test_versions_name_all_that_takes_part() -> None:
+    assert {"fx_onnx", "torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "python"} <= set(
+        Journal().facts().versions
+    )
+
+
+def test_console_lines_are_ascii(capfd: pytest.CaptureFixture[str]) -> None:
+    print_line("größe")
+    assert capfd.readouterr().out == "[fx_onnx] gr??e\n"
