@@ -37,8 +37,11 @@ def scaled_dot_product_attention(
 def _scores(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
     """scale * query @ keyᵀ, the factor on the smallest operand."""
     if scale is None:
-        scale = 1 / math.sqrt(query.size(-1))
-    return torch.matmul(query if scale == 1 else query * scale, key.transpose(-2, -1))
+        size = query.size(-1)
+        scale = 1 / (math.sqrt(size) if isinstance(size, int) else torch.sym_sqrt(size))
+    return torch.matmul(
+        query if isinstance(scale, (int, float)) and scale == 1 else query * scale, key.transpose(-2, -1)
+    )
 
 
 def _weights(query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None) -> Tensor:

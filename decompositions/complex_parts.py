@@ -39,7 +39,7 @@ CREATING = frozenset(
     """zeros ones full empty zeros_like ones_like full_like empty_like new_zeros new_ones new_full new_empty eye
     scalar_tensor""".split()
 )
-_NUMBERS = frozenset(("value", "fill_value", "element", "s", "src"))
+_NUMBERS = frozenset(("value", "fill_value", "fill", "s"))
 
 
 def name_of(target: Any) -> str:

@@ -44,10 +44,24 @@ def _euclidean_dist(x1: Tensor, x2: Tensor) -> Tensor:
     return _by_product(x1, x2)
 
 
+def _pairs(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The rows and columns above the diagonal of an n by n matrix, in order.
+
+    Of a symbolic n by formula: counted from the end, row r (of length r + 1) begins at r (r + 1) / 2.
+    """
+    if isinstance(n, int):
+        first, second = torch.triu_indices(n, n, 1, device=device).unbind(0)
+        return first, second
+    last = n * (n - 1) // 2 - 1
+    place = last - torch.arange(n * (n - 1) // 2, device=device)
+    row = torch.floor((torch.sqrt(8 * place.double() + 1) - 1) / 2).long()
+    return n - 2 - row, n - 1 - (place - row * (row + 1) // 2)
+
+
 @decomposes(aten.pdist.default, aten._pdist_forward.default)
 def pdist(self: Tensor, p: float = 2.0) -> Tensor:
     """The distance of each row to each row after it."""
-    first, second = torch.triu_indices(self.size(0), self.size(0), 1, device=self.device).unbind(0)
+    first, second = _pairs(self.size(0), self.device)
     return _norm(self.index_select(0, first) - self.index_select(0, second), p)
 
 

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from fx_onnx.capture import is_in_onnx_export
 from fx_onnx.errors import (
     ArgumentError,
     CaptureError,
@@ -15,6 +14,7 @@ from fx_onnx.errors import (
     VerificationError,
 )
 from fx_onnx.export import export
+from fx_onnx.exporting import is_in_onnx_export
 
 if TYPE_CHECKING:
     from fx_onnx.program import ONNXProgram

@@ -12,7 +12,6 @@ import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind
 
 from fx_onnx.arguments import Request, TensorInput
 from fx_onnx.errors import CaptureError, warn
-
-_tracing: ContextVar[bool] = ContextVar("fx_onnx_tracing", default=False)
+from fx_onnx.exporting import exporting, is_in_onnx_export
 
 
 @dataclass(frozen=True)
@@ -92,11 +90,6 @@ def capture(request: Request) -> Capture:
     return Capture(program, symbol_names, specialised, strategy)
 
 
-def is_in_onnx_export() -> bool:
-    """True while fx_onnx traces a model, so that a forward can take another way then."""
-    return _tracing.get()
-
-
 # --- attempts ---------------------------------------------------------------------------------------------------------
 
 
@@ -140,16 +133,13 @@ def _attempt(request: Request, model: torch.nn.Module, example: _Example, strict
     """
     failure: Exception
     for dynamic_shapes in (request.dynamic_shapes, _relaxed(request.dynamic_shapes)):
-        token = _tracing.set(True)
         try:
-            with _sizes_as_symbols(example.oblivious), _as_traced(model, example, request.inputs):
+            with exporting(), _sizes_as_symbols(example.oblivious), _as_traced(model, example, request.inputs):
                 return torch.export.export(
                     model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
                 )
         except Exception as error:
             failure = error
-        finally:
-            _tracing.reset(token)
         if "Suggested fixes:" not in str(failure):
             break
     return failure

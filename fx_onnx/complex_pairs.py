@@ -84,8 +84,6 @@ def _is_concerned(node: Node) -> bool:
 def _pair_function(node: Node) -> Callable[..., Any] | None:
     """What computes the call from the parts of its arguments, or None: then it is decomposed."""
     target, name = node.target, name_of(node.target)
-    if node.target is torch.ops.aten.to.other:
-        return None
     for known in (target, getattr(target, "overloadpacket", None)):
         if known in COMPLEX:
             return COMPLEX[known]
@@ -224,6 +222,8 @@ class _Splitter:
     # ---------------------------------------------------------------- calls
 
     def _call(self, node: Node) -> None:
+        if _has_complex(node):
+            _part_dtype(node)  # refuses what is not exported
         leaves, spec = pytree.tree_flatten((node.args, dict(node.kwargs)))
         inputs = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node)))
         flat: list[Any] = [part for n in inputs for part in self.pairs.get(n, (n,))]
@@ -244,12 +244,12 @@ class _Splitter:
             Complex(next(flat_results), next(flat_results)) if fake.is_complex() else next(flat_results)
             for fake in _tensors(node)
         ]
+        self.replaced[node] = None
         if isinstance(node.meta["val"], torch.Tensor):
             self._stand_for(node, grouped[0], made)
         else:
             for user in list(node.users):
                 self._stand_for(user, grouped[user.args[1]], made)  # type: ignore[index,call-overload]
-        self.replaced[node] = None
 
     def _on_pairs(self, node: Node, leaves: Sequence[Any], spec: Any, inputs: Sequence[Node]) -> Callable[..., Any]:
         """The function of flat real tensors that gives the call's flat results in the operator's dtypes."""

@@ -83,8 +83,11 @@ def _without_vmap(exported_program: torch.export.ExportedProgram) -> torch.expor
 
 
 def functional_graph(graph: Graph) -> Graph:
-    """A graph without writes that returns what ``graph`` returns; writes to its placeholders are lost."""
-    new, mutated = _Rewriter(graph, _Bodies()).run()
+    """A graph without writes that returns what ``graph`` returns; writes to its placeholders are lost.
+
+    Its ``get_attr`` nodes name what those of ``graph`` do.
+    """
+    new, mutated = _Rewriter(graph, None).run()
     (output,) = new.find_nodes(op="output")
     results = output.args[0][: len(output.args[0]) - len(mutated)]
     (old_output,) = graph.find_nodes(op="output")
@@ -141,7 +144,7 @@ class _Rewriter:
         version: storage -> how often it was written so far; ``seen`` is the version that ``env[node]`` reads.
     """
 
-    def __init__(self, graph: Graph, bodies: _Bodies) -> None:
+    def __init__(self, graph: Graph, bodies: _Bodies | None) -> None:
         self.old, self.new, self.bodies = graph, Graph(), bodies
         self.written = {s for node in _all_nodes(graph) for n in _written_arguments(node) for s in _storages(n)}
         self.env: dict[Node, Any] = {}
@@ -189,13 +192,13 @@ class _Rewriter:
         return self._read(argument) if isinstance(argument, Node) else argument
 
     def _copy(self, node: Node) -> None:
-        if node.op == "get_attr" and isinstance(module := _attribute(node), GraphModule):
+        if node.op == "get_attr" and self.bodies is not None and isinstance(module := _attribute(node), GraphModule):
             if not all(map(_inlined, node.users)):
                 self.env[node] = self.new.get_attr(self.bodies.name(str(node.target), module))
             return
         new = self.env[node] = self.new.node_copy(node, self._read)
         new.name = node.name  # a copy would be called input_1 where the captured node is called input
-        if node.op == "get_attr":
+        if node.op == "get_attr" and self.bodies is not None:
             new.target = self.bodies.tensor(str(node.target), _attribute(node))
         if isinstance(node.target, OpOverload) and node.target._schema.is_mutable:
             new.target = functional_variant(node.target)  # squeeze_ and such: a view of a new shape

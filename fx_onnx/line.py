@@ -5,6 +5,7 @@ Each stage is the public function of the file of its name; it takes what the sta
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -45,7 +46,7 @@ def run(
     with journal.stage("capture"):
         captured = journal.captured = capture(request)
     journal.operators_before = count_operators(captured.exported_program.graph)
-    with _real_tensors():
+    with _real_tensors(), _no_collection():
         with journal.stage("functionalize"):
             functional = functionalize(captured.exported_program)
         with journal.stage("decompose"):
@@ -73,3 +74,15 @@ def _real_tensors() -> Iterator[None]:
     device = torch.device("cpu") if torch.get_default_device().type != "cpu" else nullcontext()
     with unset_fake_temporarily(), device:
         yield
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection: it takes as long as the stages, walking through the captured program time and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

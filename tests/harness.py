@@ -22,6 +22,7 @@ from torch.export import Dim
 from torch.utils import _pytree as pytree
 
 import fx_onnx
+import fx_onnx.ops  # fills the table, which an export does only when it begins
 from fx_onnx.opsets import DEFAULT_OPSET
 from fx_onnx.table import MINIMUM_OPSET, _translations
 from tests.compare import assert_close

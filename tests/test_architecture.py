@@ -27,7 +27,7 @@ MAX_FUNCTION_LINES = 50
 
 # Each file imports only from files on its left. Those between two bars have one job together.
 LAYERS = """
-    errors dtypes symbols weights promotion metadata schemas constants | emitter | table | custom opsets | ops decompositions |
+    errors exporting dtypes symbols weights promotion metadata schemas constants | emitter | table | custom opsets | ops decompositions |
     arguments capture views functionalize tracing complex_pairs fold decompose translate naming passes optimize |
     runtime verify report | references streaming saving program | journal line artifacts export
 """

@@ -135,7 +135,7 @@ def _uses_input_stats(
     eps: float,
     cudnn_enabled: bool,
 ) -> bool:
-    return use_input_stats and running_mean is None and input.dim() > 2 and input.dtype != torch.bfloat16
+    return use_input_stats and input.dim() > 2 and input.dtype != torch.bfloat16
 
 
 @translates(aten.instance_norm.default, when=_uses_input_stats)

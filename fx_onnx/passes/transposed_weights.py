@@ -64,7 +64,8 @@ def restore_transpose(value: ir.Value, source: ir.TensorProtocol, order: Sequenc
         raise ValueError(f"{name!r} is not an initializer")
     weight = graph.initializers.get(source.name or "")
     if weight is None:
-        weight = ir.Value(name=source.name, shape=source.shape, type=ir.TensorType(source.dtype), const_value=source)
+        weight = ir.Value(name=source.name, shape=ir.Shape(source.shape.numpy()), const_value=source)
+        weight.type = ir.TensorType(source.dtype)
         weight.metadata_props.update(value.metadata_props)
         graph.register_initializer(weight)
     node = ir.node("Transpose", [weight], {"perm": list(order)}, name=f"{name}.Transpose")

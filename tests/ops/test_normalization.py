@@ -48,9 +48,7 @@ def test_layer_norm(case: Case) -> None:
             0.1,
             1e-5,
         ),
-        Case(
-            inference_batch_norm, f32(2, 3, 4), f32(3), f32(3), f32(3), positive, 0.1, 1e-5
-        ),
+        Case(inference_batch_norm, f32(2, 3, 4), f32(3), f32(3), f32(3), positive, 0.1, 1e-5),
     ]
 )
 def test_batch_norm(case: Case) -> None:
@@ -59,7 +57,9 @@ def test_batch_norm(case: Case) -> None:
 
 @cases(
     [
-        Case(F.group_norm, f32(2, 6, 4, 5), 3, f32(6), f32(6), opsets=[21], emits=["GroupNormalization"], dynamic=False),
+        Case(
+            F.group_norm, f32(2, 6, 4, 5), 3, f32(6), f32(6), opsets=[21], emits=["GroupNormalization"], dynamic=False
+        ),
         Case(F.group_norm, f32(2, 6, 4, 5), 3, opsets=[21], emits=["GroupNormalization"], dynamic=False),
         Case(
             F.group_norm,

@@ -61,10 +61,7 @@ class Module(torch.nn.Module):
         (lambda x: torch.ops.aten.uniform(x, -1.0, 3.0), 1, 4 / math.sqrt(12)),
         (lambda x: torch.ops.aten.exponential(x, 2.0), 0.5, 0.5),
         (lambda x: torch.ops.aten.geometric(x, 0.25), 4, math.sqrt(12)),
-        (
-            lambda x: torch.ops.aten.log_normal(x, 0.0, 0.5),
-            1.1331, 0.6039
-        ),
+        (lambda x: torch.ops.aten.log_normal(x, 0.0, 0.5), 1.1331, 0.6039),
         (lambda x: torch.multinomial(torch.tensor([1.0, 3.0]), N, True), 0.75, math.sqrt(3 / 16)),
         (lambda x: torch.multinomial(x * 0 + 1, 1).double(), 0, 0),
         (lambda x: F.dropout(torch.ones_like(x), 0.25), 1, math.sqrt(1 / 3)),
