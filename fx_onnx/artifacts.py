@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import cProfile
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -11,22 +15,38 @@ from fx_onnx.errors import OnnxExporterError
 from fx_onnx.journal import Journal
 
 
-class Artifacts:
-    """The files beside the model that an export was asked for."""
+@contextmanager
+def artifacts_of(
+    journal: Journal, folder: str | os.PathLike[str], *, report: bool, profile: bool, exported_program: bool
+) -> Iterator[None]:
+    """Writes what was asked for into ``folder`` when the export inside ends, also when it ends with an error.
 
-    def __init__(self, folder: Path, report: bool, exported_program: bool) -> None:
-        self.folder, self.report, self.exported_program = folder, report, exported_program
-
-    def write(self, journal: Journal, error: OnnxExporterError | None) -> None:
-        """Writes them, after an export that ended well or with ``error``."""
+    Args:
+        journal: what the export does is noted there.
+        folder: made if it is not there and something is written.
+        report: a Markdown report of all that the journal knows.
+        profile: the functions that took the time, as text.
+        exported_program: the captured program, as a ``.pt2`` archive.
+    """
+    if profile:
+        journal.profile = cProfile.Profile()
+        journal.profile.enable()
+    error: OnnxExporterError | None = None
+    try:
+        yield
+    except OnnxExporterError as failure:
+        error = failure
+        raise
+    finally:
         if journal.profile is not None:
             journal.profile.disable()
-            self._path("profile.txt").write_text(journal.profile_text() or "", encoding="utf-8")
-        if self.exported_program and journal.captured is not None:
-            torch.export.save(journal.captured.exported_program, self._path("program.pt2"))
-        if self.report:
-            journal.write(self.folder, error)
+            _path(folder, "profile.txt").write_text(journal.profile_text() or "", encoding="utf-8")
+        if exported_program and journal.captured is not None:
+            torch.export.save(journal.captured.exported_program, _path(folder, "program.pt2"))
+        if report:
+            journal.write(folder, error)
 
-    def _path(self, name: str) -> Path:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        return self.folder / f"onnx_export_{datetime.now():%Y-%m-%d_%H-%M-%S-%f}_{name}"
+
+def _path(folder: str | os.PathLike[str], name: str) -> Path:
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return Path(folder) / f"onnx_export_{datetime.now():%Y-%m-%d_%H-%M-%S-%f}_{name}"

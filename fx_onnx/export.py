@@ -5,15 +5,13 @@ The first export imports them: onnx_ir, onnx, onnxscript and sympy take longer t
 
 from __future__ import annotations
 
-import cProfile
 import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
 
-from fx_onnx.errors import ArgumentError, OnnxExporterError
+from fx_onnx.errors import ArgumentError
 
 if TYPE_CHECKING:
     from fx_onnx.program import ONNXProgram
@@ -86,7 +84,7 @@ def export(
         )
     from fx_onnx import line, opsets
     from fx_onnx.arguments import parse_request
-    from fx_onnx.artifacts import Artifacts
+    from fx_onnx.artifacts import artifacts_of
     from fx_onnx.journal import Journal
 
     opset = opsets.check(opset_version)
@@ -99,11 +97,8 @@ def export(
         dynamic_shapes=dynamic_shapes,
         dynamic_axes=dynamic_axes,
     )
-    journal = Journal(verbose=bool(verbose), profile=cProfile.Profile() if profile else None)
-    artifacts = Artifacts(Path(artifacts_dir), report, dump_exported_program)
-    try:
-        if journal.profile is not None:
-            journal.profile.enable()
+    journal = Journal(verbose=bool(verbose))
+    with artifacts_of(journal, artifacts_dir, report=report, profile=profile, exported_program=dump_exported_program):
         program = line.run(request, opset, custom_translation_table or {}, optimize, verify, journal)
         if f is not None:
             with journal.stage("save"):
@@ -113,8 +108,4 @@ def export(
                     keep_initializers_as_inputs=keep_initializers_as_inputs,
                     external_data=external_data,
                 )
-    except OnnxExporterError as error:
-        artifacts.write(journal, error)
-        raise
-    artifacts.write(journal, None)
     return program

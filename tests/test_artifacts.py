@@ -1,0 +1,30 @@
+"""The files beside the model, after an export that ended well and after one that did not."""
+
+from pathlib import Path
+
+import pytest
+
+from fx_onnx.artifacts import artifacts_of
+from fx_onnx.errors import CaptureError
+from fx_onnx.journal import Journal
+
+
+def test_nothing_is_written_unless_asked(tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    with artifacts_of(Journal(), folder, report=False, profile=False, exported_program=True):
+        pass
+    assert not folder.exists()
+
+
+def test_report_and_profile_of_a_failure(tmp_path: Path) -> None:
+    journal = Journal()
+    with (
+        pytest.raises(CaptureError, match="no way"),
+        artifacts_of(journal, tmp_path / "new", report=True, profile=True, exported_program=True),
+        journal.stage("capture"),
+    ):
+        raise CaptureError("no way")
+    names = sorted(path.name.split("_", 4)[-1] for path in (tmp_path / "new").iterdir())
+    assert names == ["capture.md", "profile.txt"]
+    (report,) = (tmp_path / "new").glob("*.md")
+    assert "CaptureError: no way" in report.read_text(encoding="utf-8")
