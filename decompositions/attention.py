@@ -58,6 +58,11 @@ def _weights(query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool, s
     return torch.where(mask == -math.inf, 0.0, torch.softmax(scores + mask, -1))
 
 
+def _split(tensor: Tensor, heads: int) -> Tensor:
+    """The axis of heads as one of key heads and one of those that share a key head."""
+    return tensor.reshape((*tensor.shape[:-3], heads, tensor.size(-3) // heads, *tensor.shape[-2:]))
+
+
 def _by_key_head(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
@@ -65,8 +70,8 @@ def _by_key_head(
     heads = key.size(-3)
     if mask is not None and mask.dim() > 2:
         one = isinstance(mask.size(-3), int) and mask.size(-3) == 1
-        mask = mask.unsqueeze(-3) if one else mask.unflatten(-3, (heads, -1))
-    return query.unflatten(-3, (heads, -1)), key.unsqueeze(-3), value.unsqueeze(-3), mask
+        mask = mask.unsqueeze(-3) if one else _split(mask, heads)
+    return _split(query, heads), key.unsqueeze(-3), value.unsqueeze(-3), mask
 
 
 @decomposes(aten._scaled_dot_product_flash_attention_for_cpu.default)

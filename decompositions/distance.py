@@ -19,7 +19,8 @@ def _norm(difference: Tensor, p: float) -> Tensor:
     """The norm of order p over the last axis; 0 where that is empty."""
     if _is_empty(difference):
         return difference.sum(-1)
-    return torch.linalg.vector_norm(difference, p, -1)
+    norm: Tensor = torch.linalg.vector_norm(difference, p, -1)
+    return norm
 
 
 def _by_product(x1: Tensor, x2: Tensor) -> Tensor:
@@ -68,7 +69,8 @@ def pdist(self: Tensor, p: float = 2.0) -> Tensor:
 @decomposes(aten.pairwise_distance.default)
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """The norm of x1 - x2 + eps over the last axis."""
-    return torch.linalg.vector_norm(x1 - x2 + eps, p, -1, keepdim)
+    norm: Tensor = torch.linalg.vector_norm(x1 - x2 + eps, p, -1, keepdim)
+    return norm
 
 
 @decomposes(aten.cosine_similarity.default)
@@ -77,13 +79,15 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     dtype = torch.promote_types(x1.dtype, x2.dtype)
     x1, x2 = x1.to(dtype), x2.to(dtype)
     lengths = [torch.linalg.vector_norm(x, 2, dim, keepdim=True).clamp(min=eps) for x in (x1, x2)]
-    return ((x1 / lengths[0]) * (x2 / lengths[1])).sum(dim)
+    product: Tensor = (x1 / lengths[0]) * (x2 / lengths[1])
+    return product.sum(dim)
 
 
 @decomposes(aten.dist.default)
 def dist(self: Tensor, other: Tensor, p: Number = 2) -> Tensor:
     """The norm of self - other."""
-    return torch.linalg.vector_norm(self - other, p)
+    norm: Tensor = torch.linalg.vector_norm(self - other, p)
+    return norm
 
 
 @decomposes(aten.linalg_vecdot.default)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from fx_onnx.decompositions._empty import decomposes_unless_empty
 from fx_onnx.decompositions.registry import decomposes
 
 aten = torch.ops.aten
@@ -10,7 +11,13 @@ Number = bool | int | float
 
 
 def _weighted(self: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
-    """beta * self + alpha * product; self is not looked at where beta is 0, even if it holds NaN."""
+    """beta * self + alpha * product; self is not looked at where beta is 0, even if it holds NaN.
+
+    Where the tensors are integers or booleans, so are the factors.
+    """
+    if not (product.is_floating_point() or product.is_complex()):
+        kind = bool if product.dtype == torch.bool else int
+        beta, alpha = kind(beta), kind(alpha)
     if alpha != 1:
         product = product * alpha
     if beta == 0:
@@ -54,7 +61,7 @@ def vdot(self: Tensor, other: Tensor) -> Tensor:
     return torch.dot(self.conj() if self.is_complex() else self, other)
 
 
-@decomposes(aten.bilinear.default)
+@decomposes_unless_empty(aten.bilinear.default)
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input1ᵀ @ weight[k] @ input2 + bias[k] for each feature k of the result."""
     right = torch.matmul(weight, input2.unsqueeze(-2).unsqueeze(-1)).squeeze(-1)

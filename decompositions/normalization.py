@@ -117,7 +117,8 @@ def group_norm(
     """instance_norm with the groups as channels, then * weight + bias for each channel."""
     spatial = math.prod(input.shape[2:])
     groups = input.reshape(input.size(0), num_groups, input.size(1) // num_groups * spatial)
-    return _scaled(F.instance_norm(groups, eps=eps).reshape(input.shape), weight, bias)
+    normal = torch.instance_norm(groups, None, None, None, None, True, 0.0, eps, False)
+    return _scaled(normal.reshape(input.shape), weight, bias)
 
 
 @decomposes(aten.instance_norm.default)

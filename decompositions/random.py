@@ -68,7 +68,7 @@ def normal_float_float(
 @decomposes(aten.normal.Tensor_float, aten.normal.Tensor_Tensor)
 def normal_tensor(mean: Tensor, std: Any = 1.0, *, generator: Any = None) -> Tensor:
     """mean + std * randn."""
-    size = torch.broadcast_shapes(mean.shape, std.shape) if isinstance(std, Tensor) else mean.shape
+    size: torch.Size = (mean + std).shape
     return torch.randn(size, dtype=mean.dtype, device=mean.device) * std + mean
 
 

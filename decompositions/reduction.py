@@ -35,7 +35,7 @@ def var_mean_correction(
         var = square.mean(axes, keepdim=keepdim)
     else:
         count = math.prod(self.size(axis) for axis in axes)
-        var = square.sum(axes, keepdim=keepdim) / torch.sym_max(count - correction, 0)
+        var = square.sum(axes, keepdim=keepdim) / torch.sym_max(count - correction, 0)  # type: ignore[no-untyped-call]
     return var, mean if keepdim or not axes else mean.squeeze(axes)
 
 
@@ -82,32 +82,37 @@ def linalg_vector_norm(
     if ord == 1:
         return size.sum(axes, keepdim=keepdim)
     if ord == 2:
-        return torch.linalg.vector_norm(size, 2, axes, keepdim)
+        norm: Tensor = torch.linalg.vector_norm(size, 2, axes, keepdim)
+        return norm
     return size.pow(ord).sum(axes, keepdim=keepdim).pow(1 / ord)
 
 
 @decomposes(aten.norm.Scalar)
 def norm_scalar(self: Tensor, p: Number = 2) -> Tensor:
     """(Σ |self|^p)^(1/p)."""
-    return torch.linalg.vector_norm(self, p)
+    norm: Tensor = torch.linalg.vector_norm(self, p)
+    return norm
 
 
 @decomposes(aten.norm.ScalarOpt_dim)
 def norm_dim(self: Tensor, p: Number | None, dim: Sequence[int], keepdim: bool = False) -> Tensor:
     """(Σ |self|^p)^(1/p) over ``dim``."""
-    return torch.linalg.vector_norm(self, 2 if p is None else p, _axes(self, dim), keepdim)
+    norm: Tensor = torch.linalg.vector_norm(self, 2 if p is None else p, _axes(self, dim), keepdim)
+    return norm
 
 
 @decomposes(aten.norm.ScalarOpt_dtype)
 def norm_dtype(self: Tensor, p: Number | None, *, dtype: torch.dtype) -> Tensor:
     """(Σ |self|^p)^(1/p) in another dtype."""
-    return torch.linalg.vector_norm(self, 2 if p is None else p, dtype=dtype)
+    norm: Tensor = torch.linalg.vector_norm(self, 2 if p is None else p, dtype=dtype)
+    return norm
 
 
 @decomposes(aten.norm.ScalarOpt_dim_dtype)
 def norm_dim_dtype(self: Tensor, p: Number | None, dim: Sequence[int], keepdim: bool, *, dtype: torch.dtype) -> Tensor:
     """(Σ |self|^p)^(1/p) over ``dim`` in another dtype."""
-    return torch.linalg.vector_norm(self, 2 if p is None else p, _axes(self, dim), keepdim, dtype=dtype)
+    norm: Tensor = torch.linalg.vector_norm(self, 2 if p is None else p, _axes(self, dim), keepdim, dtype=dtype)
+    return norm
 
 
 @decomposes(aten.count_nonzero.default)

@@ -114,7 +114,7 @@ class Tracer:
         try:
             # size-oblivious: that a size is neither 0 nor 1 is not a question that a decomposition asked
             with size_hints.patch(backed_size_oblivious=True), self.fake_mode, torch.no_grad():
-                module = make_fx(function, tracing_mode="real", pre_dispatch=keeps_composites)(*values)
+                module = make_fx(function, tracing_mode="real", pre_dispatch=keeps_composites)(*_distinct(values))
         except Exception as error:
             raise TranslationError(
                 f"{described(node)} cannot be decomposed: {type(error).__name__}: {error}"
@@ -236,6 +236,22 @@ def argument_key(leaf: Any, inputs: list[Node]) -> Any:
 def makes_symbols(node: Node) -> bool:
     """Whether the node brings new data-dependent sizes into being, which two calls must not share."""
     return bool(node.meta.get("unbacked_bindings"))
+
+
+def _distinct(values: Sequence[Any]) -> list[Any]:
+    """The values, each a tensor of its own: two calls traced once share fake tensors, which make_fx would take for one.
+
+    None of them is lazily conjugated or negated: then ``view_as_real`` and such refuse it.
+    """
+    found: dict[int, Any] = {}
+    for value in values:
+        new = value
+        if isinstance(value, torch.Tensor):
+            if id(value) in found:
+                new = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+            new = new.resolve_conj().resolve_neg()
+        found[id(new)] = new
+    return list(found.values())
 
 
 def mark(graph: Graph, source: Node) -> None:

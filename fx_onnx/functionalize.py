@@ -237,7 +237,9 @@ class _Rewriter:
             (storage,) = _storages(writes[0])  # the node's own fake tensor is not always that of what it wrote
             self.parent[node], self.seen[node] = writes[0], self.version[storage]
             self.env[node] = self.env[writes[0]]
-        elif isinstance(node.meta.get("val"), (list, tuple)):  # torch.sort(x, out=(values, indices))
+        elif (
+            isinstance(node.meta.get("val"), (list, tuple)) and node.target not in _BATCH_NORMS
+        ):  # torch.sort(x, out=(values, indices))
             self.env[node] = tuple(self.env[argument] for argument in writes)
 
     def _store(self, node: Node, value: Node) -> None:
@@ -258,7 +260,7 @@ class _Rewriter:
     def _pure(self, node: Node, writes: Sequence[Node]) -> list[Node]:
         """Emits the operator without the write; gives what each written argument holds after it."""
         args, kwargs = map_aggregate(node.args, self._argument), map_aggregate(dict(node.kwargs), self._argument)
-        if node.target is aten.batch_norm.default:
+        if node.target in _BATCH_NORMS:
             return self._batch_norm(node, args)
         target = functional_variant(cast(OpOverload, node.target))
         names = {a.name for a in target._schema.arguments}
@@ -273,13 +275,17 @@ class _Rewriter:
         return [self._item(call, index, value) for index, value in enumerate(stored)]
 
     def _batch_norm(self, node: Node, args: Any) -> list[Node]:
-        """Batch normalization in training mode writes to its running statistics, which its schema does not say."""
-        call = self.new.call_function(aten._native_batch_norm_legit_functional.default, args[:8])
+        """Batch normalization in training mode returns results of its own besides the statistics that it writes to."""
+        target = _BATCH_NORMS[node.target]
+        call = self.new.call_function(target, args[: len(target._schema.arguments)])
         statistics = [args[i].meta["val"] for i in (3, 4)]
+        own, only = node.meta["val"], isinstance(node.meta["val"], torch.Tensor)
+        results = (own, *statistics) if only else tuple(own)
         call.name = node.name
-        call.meta = {**node.meta, "val": (node.meta["val"], *statistics, *statistics)}
-        self.env[node] = self._item(call, 0, node.meta["val"])
-        return [self._item(call, 3 + i, value) for i, value in enumerate(statistics)]
+        call.meta = {**node.meta, "val": (*results, *statistics)}
+        items = [self._item(call, index, value) for index, value in enumerate(call.meta["val"])]
+        self.env[node] = items[0] if only else tuple(items[: len(results)])
+        return items[len(results) :]
 
     def _item(self, call: Node, index: int, value: torch.Tensor) -> Node:
         item = self.new.call_function(operator.getitem, (call, index))
@@ -293,6 +299,15 @@ class _Rewriter:
         cast = self.new.call_function(aten.to.dtype, (call, stored.dtype))
         cast.meta = {**call.meta, "val": stored}
         return cast
+
+
+# Batch normalization in training mode, and what returns the running statistics instead of writing to them. The schema
+# of the first does not say that it writes.
+_BATCH_NORMS: dict[Any, OpOverload] = {
+    aten.batch_norm.default: aten._native_batch_norm_legit_functional.default,
+    aten._native_batch_norm_legit.default: aten._native_batch_norm_legit_functional.default,
+    aten._batch_norm_with_update.default: aten._batch_norm_with_update_functional.default,
+}
 
 
 def functional_variant(target: OpOverload) -> OpOverload:

@@ -53,12 +53,16 @@ def aten_addmm(op: Emitter, self: Value, mat1: Value, mat2: Value, *, beta: Scal
     return op.Gemm(mat1, mat2, self, **factors)
 
 
+# Those that ONNX Einsum takes and in which torch sums; of narrower integers it makes int64 here and there.
+_EINSUM_DTYPES = (torch.float32, torch.float64, torch.float16, torch.int64)
+
+
 def _is_einsum(equation: str, tensors: Sequence[torch.Tensor], *, path: Sequence[int] | None = None) -> bool:
     """ONNX Einsum neither broadcasts a label nor an ellipsis of fewer axes, nor takes every dtype."""
     sizes: dict[str, Size] = {}
     ranks: set[int] = set()
     for labels, tensor in zip(equation.replace(" ", "").partition("->")[0].split(","), tensors, strict=True):
-        if tensor.dtype in (torch.bool, torch.bfloat16) or tensor.is_complex():
+        if tensor.dtype not in _EINSUM_DTYPES:
             return False
         before, ellipsis, after = labels.partition("...")
         if ellipsis:

@@ -15,7 +15,7 @@ aten = torch.ops.aten
 def _filled(op: Emitter, number: float, sizes: Sequence[Size], dtype: DataType) -> Value:
     """A tensor of one number: a constant where the sizes are known."""
     if all(isinstance(size, int) for size in sizes):
-        return op.constant(torch.full(tuple(sizes), number).numpy(), dtype)  # type: ignore[arg-type]
+        return op.constant(torch.full(tuple(sizes), number).numpy(), dtype)
     return op.expand(op.constant(number, dtype), sizes)
 
 

@@ -23,7 +23,7 @@ def reduce(op: Emitter, op_type: str, self: Value, dim: Dims = None, keepdim: bo
     dims = () if dim is None else (dim,) if isinstance(dim, int) else dim
     axes = sorted(axis % rank for axis in dims) if dims and rank else None
     result: Value = op.emit(op_type, admitted(op, op_type, self), axes, keepdims=1 if keepdim else 0)
-    return op.cast(result, self.dtype or result.dtype)
+    return result if self.dtype is None else op.cast(result, self.dtype)
 
 
 def _is_not_empty(self: torch.Tensor, *args: Any, **kwargs: Any) -> bool:

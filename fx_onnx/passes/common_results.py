@@ -24,7 +24,7 @@ class ShareResults(Pass):
 
     Legal for all operators of ONNX's own domains but the random ones; other domains may have effects. A node whose
     result is an output of the graph stays, with its name. onnx_ir's pass of this kind leaves out bodies and takes
-    three times as long.
+    more per node.
     """
 
     name = "share_results"

@@ -16,7 +16,7 @@ _REQUIRED = {"MaxPool": 1, "LayerNormalization": 1, "RMSNormalization": 1, "Drop
 class DropUnused(Pass):
     """Removes nodes none of whose results are used, optional results at the end, weights and functions without users.
 
-    onnx_ir's RemoveUnusedNodesPass asks ONNX for the schema of every node; this needs a tenth of its time. The inputs
+    onnx_ir's RemoveUnusedNodesPass asks ONNX for the schema of every node. The inputs
     and outputs of the graph stay as they are.
     """
 

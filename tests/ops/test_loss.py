@@ -1,6 +1,5 @@
 """ATen losses."""
 
-import torch
 from torch.nn import functional as F
 
 from tests.harness import Case, cases, check, f32, i64
