@@ -1,4 +1,4 @@
-"""Does saving run at the speed of the disk, in no memory? One file and external data beside plain writes and torch.save.
+"""Does saving run at the speed of the disk, in no memory? One file, external data, plain writes and torch.save.
 
     python -m benchmarks.saving --megabytes 1024 --rounds 3 --folder /data
 

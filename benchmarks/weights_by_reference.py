@@ -1,4 +1,4 @@
-"""Can a model larger than the memory be exported? A meta-device Llama, saved by reference to safetensors shards, and run.
+"""Can a model larger than the memory be exported? A meta-device Llama, saved by reference to safetensors, and run.
 
     python -m benchmarks.weights_by_reference --gigabytes 8.5 --folder /tmp/reference
 

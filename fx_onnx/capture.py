@@ -10,15 +10,18 @@ import inspect
 import itertools
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.fx.experimental._config as symbolic_config
 import torch.utils._pytree as pytree  # torch.export's own pytree; torch has no public name for it
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 
@@ -134,7 +137,12 @@ def _attempt(request: Request, model: torch.nn.Module, example: _Example, strict
     failure: Exception
     for dynamic_shapes in (request.dynamic_shapes, _relaxed(request.dynamic_shapes)):
         try:
-            with exporting(), _sizes_as_symbols(example.oblivious), _as_traced(model, example, request.inputs):
+            with (
+                exporting(),
+                _sizes_as_symbols(example.oblivious),
+                _whole_recurrences(),
+                _as_traced(model, example, request.inputs),
+            ):
                 return torch.export.export(
                     model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
                 )
@@ -270,6 +278,44 @@ def _are_dynamic(small: Mapping[tuple[int, int], str | None], tensors: list[_Ten
     dims = [tensors[number].dim(axis) for number, axis in small]
     ranges = (program.range_constraints.get(dim) for dim in dims if not isinstance(dim, int))
     return not any(isinstance(dim, int) for dim in dims) and all(r is None or r.upper > 2 for r in ranges)
+
+
+# --- recurrences ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _whole_recurrences() -> Iterator[None]:
+    """Lets torch know the shapes that an RNN, LSTM or GRU gives without running it, for as long as this lasts.
+
+    torch.export keeps them whole, but finds their shapes by unrolling them, which fixes the sequence length. There is
+    no public way to replace a kernel that torch has in Python: ``py_kernels`` is where its fake tensors look it up.
+    """
+    key, aten = torch._C.DispatchKey.CompositeImplicitAutograd, torch.ops.aten
+    operators = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
+    before = [operator.py_kernels[key] for operator in operators]
+    try:
+        for operator, kernel in zip(operators, before, strict=True):
+            operator.py_kernels[key] = partial(_recurrence_shapes, kernel)
+            operator._dispatch_cache.clear()
+        with warnings.catch_warnings():  # the list of its weights that such a module keeps is taken for a mutation
+            flat = r"The tensor attributes? (self\.[\w.]*_flat_weights\[\d+\](, )?)+ (was|were) assigned during export"
+            warnings.filterwarnings("ignore", flat)
+            yield
+    finally:
+        for operator, kernel in zip(operators, before, strict=True):
+            operator.py_kernels[key] = kernel
+            operator._dispatch_cache.clear()
+
+
+def _recurrence_shapes(kernel: Callable[..., Any], input: torch.Tensor, hx: Any, *rest: Any, **named: Any) -> Any:
+    """Empty results of a recurrence: the outputs of all steps, then the last states, shaped like the first ones."""
+    if not isinstance(input, FakeTensor):
+        return kernel(input, hx, *rest, **named)
+    arguments = dict(zip(("params", "has_biases", "num_layers", "dropout", "train", "bidirectional"), rest, strict=False))
+    directions = 2 if {**arguments, **named}["bidirectional"] else 1
+    states = [hx] if isinstance(hx, torch.Tensor) else hx
+    output = input.new_empty([*input.shape[:-1], states[0].shape[-1] * directions])
+    return (output, *(torch.empty_like(state) for state in states))
 
 
 # --- what became of the dims ------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import sympy
 import torch
 import torch.fx
 from torch._ops import OpOverload
@@ -139,7 +140,7 @@ class Tracer:
 
     def _check_guards(self, known: int, node: Node) -> None:
         """A decomposition that asked a question about a symbolic size is right for the example's answer only."""
-        if new := [str(guard.expr) for guard in self._guards()[known:]]:
+        if new := [str(guard.expr) for guard in self._guards()[known:] if not _is_precondition(guard.expr)]:
             raise TranslationError(f"{described(node)} can only be decomposed where {' and '.join(new)}.")
 
 
@@ -182,6 +183,11 @@ class _Tracer(Tracer):
             return found.function(*args, **kwargs)
 
         return self.function_graph(call, [n.meta["val"] for n in inputs], node, found.keeps_composites)
+
+
+def _is_precondition(guard: Any) -> bool:
+    """Whether a guard says that two sizes are equal that the operator itself needs equal, as keys and values have."""
+    return isinstance(guard, sympy.Eq) and all(isinstance(side, sympy.Symbol) for side in guard.args)
 
 
 class Decomposition(NamedTuple):
@@ -243,15 +249,16 @@ def _distinct(values: Sequence[Any]) -> list[Any]:
 
     None of them is lazily conjugated or negated: then ``view_as_real`` and such refuse it.
     """
-    found: dict[int, Any] = {}
+    found: list[Any] = []
+    known: set[int] = set()
     for value in values:
-        new = value
         if isinstance(value, torch.Tensor):
-            if id(value) in found:
-                new = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-            new = new.resolve_conj().resolve_neg()
-        found[id(new)] = new
-    return list(found.values())
+            if id(value) in known:
+                value = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+            value = value.resolve_conj().resolve_neg()
+            known.add(id(value))
+        found.append(value)
+    return found
 
 
 def mark(graph: Graph, source: Node) -> None:

@@ -1,4 +1,4 @@
-"""The line, read top to bottom: capture → functionalize → decompose → translate → optimize → ONNXProgram.
+"""The line, read top to bottom: capture → functionalize → decompose → translate → optimize → runtime types → ONNXProgram.
 
 Each stage is the public function of the file of its name; it takes what the stage before it gave.
 """
@@ -23,6 +23,7 @@ from fx_onnx.fold import fold_constants
 from fx_onnx.functionalize import functionalize
 from fx_onnx.journal import Journal, count_operators
 from fx_onnx.optimize import optimize as optimize_model
+from fx_onnx.passes.runtime_types import RuntimeTypes
 from fx_onnx.program import ONNXProgram
 from fx_onnx.table import table
 from fx_onnx.translate import translate
@@ -57,6 +58,7 @@ def run(
         if optimize:
             with journal.stage("optimize"):
                 model = optimize_model(model)
+        model = RuntimeTypes()(model).model
         model = opsets.convert(model, opset)
     program = journal.program = ONNXProgram(model, captured.exported_program)
     program.timings = dict(journal.seconds)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+import fx_onnx
 from fx_onnx import decompose as module
 from fx_onnx import metadata
 from fx_onnx.decompose import decompose, decomposition, is_effect, is_symbolic, needs_decomposition, source_line
@@ -248,3 +249,15 @@ def test_the_module_says_what_a_decomposition_keeps() -> None:
     assert not composite.keeps_composites
     assert decomposition(aten.geqrf.default) is None
     assert module.decomposition(len) is None
+
+
+def test_sizes_that_the_operator_needs_equal_may_differ_in_name() -> None:
+    class Attention(nn.Module):
+        def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            return nn.functional.scaled_dot_product_attention(query, key, value)
+
+    example = tuple(torch.randn(2, 2, n, 4) for n in (3, 5, 5))
+    shapes = tuple({2: name} for name in ("queries", "keys", "values"))
+    program = fx_onnx.export(Attention().eval(), example, dynamic_shapes=shapes)
+    other = tuple(torch.randn(2, 2, n, 4) for n in (4, 7, 7))
+    torch.testing.assert_close(program(*other)[0], Attention()(*other))

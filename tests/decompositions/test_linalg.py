@@ -37,4 +37,6 @@ def test_others() -> None:
 def test_factors_of_integers_are_integers() -> None:
     a, b = torch.arange(6).reshape(1, 2, 3), torch.arange(6).reshape(1, 3, 2)
     check(aten.baddbmm.default, torch.ones(1, 2, 2, dtype=torch.int64), a, b, beta=2.7, alpha=1.6)
-    check(aten.addr.default, torch.tensor([[True, False]]), torch.tensor([True]), torch.tensor([False, True]), beta=0.2)
+    check(
+        aten.addr.default, torch.tensor([[True, False]]), torch.tensor([True]), torch.tensor([False, True]), beta=False
+    )

@@ -1,0 +1,276 @@
+"""Casts around operators that ONNX Runtime's CPU provider does not compute in the dtype at hand.
+
+It runs after the optimization, and without it too: a model without these casts is right, but does not load there.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx_ir import DataType
+
+from fx_onnx.passes.cpu_kernels import kernels, since_version
+from fx_onnx.passes.rewrite import Editor, Pass, attribute, constant, nodes_of, weight_of
+from fx_onnx.schemas import OperatorSchema, Parameter, operator_schema, tensor_type
+
+__all__ = ["RuntimeTypes"]
+
+_FLOATS = (DataType.FLOAT, DataType.DOUBLE)
+# dtype → dtypes that hold all its numbers and compute alike, the best first. Nothing holds 64 bits.
+_WIDER: dict[DataType, tuple[DataType, ...]] = {
+    DataType.BOOL: (DataType.UINT8, DataType.INT32, DataType.INT64, *_FLOATS),
+    DataType.UINT8: (DataType.UINT32, DataType.INT32, DataType.INT64),
+    DataType.UINT16: (DataType.UINT32, DataType.INT32, DataType.INT64),
+    DataType.UINT32: (DataType.UINT64, DataType.INT64),
+    DataType.INT8: (DataType.INT32, DataType.INT64),
+    DataType.INT16: (DataType.INT32, DataType.INT64),
+    DataType.INT32: (DataType.INT64,),
+    DataType.BFLOAT16: _FLOATS,
+    DataType.FLOAT16: _FLOATS,
+}
+# Where results are numbers that came in, nothing can overflow: floats hold small integers as well.
+_ALSO_HELD: dict[DataType, tuple[DataType, ...]] = {
+    **dict.fromkeys((DataType.UINT8, DataType.INT8, DataType.UINT16, DataType.INT16), _FLOATS),
+    **dict.fromkeys((DataType.UINT32, DataType.INT32), (DataType.DOUBLE,)),
+}
+# What such an operator gives needs no rounding: what computes on it in the wider dtype takes it as it is.
+_SELECTS = frozenset(
+    """Compress Concat DepthToSpace Expand Flatten Gather GatherElements GatherND Identity Max MaxPool Min NonZero Pad
+    ReduceMax ReduceMin Reshape ReverseSequence Slice SpaceToDepth Split Squeeze Tile TopK Transpose Trilu Unique Unsqueeze
+    Where GlobalMaxPool ConstantOfShape OneHot EyeLike""".split()
+)
+# float32 rounds the sum of two bfloat16, or their product, before bfloat16 does, to no effect; so does any one operation.
+_SIGNED_LOGIC = frozenset({"BitShift"})  # of unsigned numbers only, and a right shift must stay one
+# Their dtypes say how to compute, not only with what.
+_LEFT_ALONE = frozenset(
+    """Cast CastLike BitCast If Loop Scan SequenceMap QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearConv
+    QLinearMatMul ConvInteger MatMulInteger Constant Optional OptionalGetElement OptionalHasElement""".split()
+)
+
+_Types = tuple[DataType | None, ...]
+_Plan = tuple[_Types, _Types]
+
+
+class RuntimeTypes(Pass):
+    """op(x: bfloat16) → Cast(op(Cast(x, float32)), bfloat16), where the CPU provider has no kernel for bfloat16.
+
+    Likewise for booleans and small integers, in a dtype that holds all their numbers; never from 64 bits to 32. Every
+    result is rounded to its own dtype, as in torch, so a Cast to bfloat16 and back stays. ONNX Runtime casts float16
+    itself: that is left to it, except where ONNX's operator has no float16.
+    """
+
+    name = "runtime_types"
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Goes through the graph, the bodies and the functions once."""
+        modified = False
+        for function in (None, *model.functions.values()):
+            graph = model.graph if function is None else function
+            opset = graph.opset_imports.get("", 0)
+            found = [(node, plan) for node in nodes_of(graph) if (plan := _plan_of(node, opset)) is not None]
+            casts = _Casts(Editor(model, function)) if found else None
+            for node, plan in found:
+                if casts is not None:
+                    casts.around(node, plan)
+            if casts is not None:
+                casts.finish()
+                modified = True
+        return ir.passes.PassResult(model, modified=modified)
+
+
+# ---------------------------------------------------------------- which dtypes
+
+
+def _plan_of(node: ir.Node, opset: int) -> _Plan | None:
+    """The dtypes that a node's inputs and outputs need; None where they are as they need be, or nothing helps."""
+    if node.domain or node.op_type in _LEFT_ALONE:
+        return None
+    return _plan(node.op_type, opset, tuple(map(_dtype, node.inputs)), tuple(map(_dtype, node.outputs)))
+
+
+def _dtype(value: ir.Value | None) -> DataType | None:
+    """The dtype of a tensor; None where there is none, of a sequence, and where it is not known."""
+    kind = None if value is None else value.type
+    return kind.dtype if isinstance(kind, ir.TensorType) else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan(op_type: str, opset: int, inputs: _Types, outputs: _Types) -> _Plan | None:
+    schema, version = operator_schema(op_type, opset), since_version(op_type, opset)
+    if schema is None or version is None:
+        return None
+    bound = _bound(schema, inputs, outputs)
+    if bound is None:
+        return None
+    chosen = _chosen(op_type, version, opset, schema, bound)
+    if not chosen:
+        return None
+    return (
+        tuple(None if p is None else chosen.get(p.type) for p in _parameters(schema.inputs, len(inputs))),
+        tuple(None if p is None else chosen.get(p.type) for p in _parameters(schema.outputs, len(outputs))),
+    )
+
+
+def _parameters(formal: Sequence[Parameter], count: int) -> Iterator[Parameter | None]:
+    """The formal parameter of each actual one; None beyond the last, and where each has a type of its own."""
+    for place in range(count):
+        last = formal[min(place, len(formal) - 1)] if formal else None
+        if last is None or (place >= len(formal) and not last.variadic) or (last.variadic and not last.homogeneous):
+            yield None
+        else:
+            yield last
+
+
+def _bound(schema: OperatorSchema, inputs: _Types, outputs: _Types) -> dict[str, DataType] | None:
+    """Type variable → dtype; None where one has two, which is no legal node."""
+    bound: dict[str, DataType] = {}
+    for formal, actual in ((schema.inputs, inputs), (schema.outputs, outputs)):
+        for parameter, dtype in zip(_parameters(formal, len(actual)), actual, strict=True):
+            if parameter is None or dtype is None or tensor_type(parameter.type) is not None:
+                continue
+            if bound.setdefault(parameter.type, dtype) is not dtype:
+                return None
+    return bound
+
+
+def _chosen(
+    op_type: str, version: int, opset: int, schema: OperatorSchema, bound: dict[str, DataType]
+) -> dict[str, DataType] | None:
+    """Type variable → the dtype that it must have instead; empty where none must, None where no kernel will do."""
+    legal = all(dtype in schema.types.get(variable, (dtype,)) for variable, dtype in bound.items())
+    if legal and all(dtype is not DataType.BFLOAT16 for dtype in bound.values()) and _needs_nothing(bound):
+        return None
+    variables = {parameter.name: parameter.type for parameter in (*schema.inputs, *schema.outputs)}
+    best: tuple[list[int], dict[str, DataType]] | None = None
+    candidates = [
+        {variables.get(name, name): dtypes for name, dtypes in kernel.admitted.items()}
+        for kernel in kernels(op_type, version)
+    ]
+    for admitted in candidates or _of_its_body(op_type, opset):
+        ranks, changes = [], {}
+        for variable, dtype in bound.items():
+            possible = admitted.get(variable, frozenset((dtype,))) & (schema.types.get(variable) or {dtype})
+            options = [dtype, *_held_in(op_type, dtype)]
+            rank = next((place for place, option in enumerate(options) if option in possible), None)
+            if rank is None:
+                break
+            ranks.append(rank)
+            if rank:
+                changes[variable] = options[rank]
+        else:
+            if best is None or sorted(ranks) < sorted(best[0]):
+                best = ranks, changes
+    return None if best is None else best[1]
+
+
+def _needs_nothing(bound: dict[str, DataType]) -> bool:
+    """Whether all dtypes are such that casts help nothing: 32-bit and 64-bit floats, 64-bit integers, and float16."""
+    return all(dtype not in _WIDER or dtype is DataType.FLOAT16 for dtype in bound.values())
+
+
+def _held_in(op_type: str, dtype: DataType) -> tuple[DataType, ...]:
+    wider = _WIDER.get(dtype, ())
+    if op_type in _SIGNED_LOGIC:
+        return tuple(each for each in wider if each.name.startswith("UINT"))
+    return (*wider, *_ALSO_HELD.get(dtype, ())) if op_type in _SELECTS else wider
+
+
+@functools.cache
+def _of_its_body(op_type: str, opset: int) -> list[dict[str, frozenset[DataType]]]:
+    """An operator without kernels that ONNX defines by a function: the runtime computes that, in 32 bits and 64."""
+    schema = onnx.defs.get_schema(op_type, opset)
+    if not schema.has_function and not schema.has_context_dependent_function:
+        return []
+    computed = frozenset({*_FLOATS, DataType.INT32, DataType.INT64, DataType.BOOL})
+    return [dict.fromkeys((c.type_param_str for c in schema.type_constraints), computed)]
+
+
+# ---------------------------------------------------------------- the casts
+
+
+class _Casts:
+    """Puts Casts around nodes, one for each value and dtype."""
+
+    def __init__(self, editor: Editor) -> None:
+        self.editor = editor
+        self._made: dict[tuple[ir.Value, DataType], ir.Value] = {}
+        self._backs: list[ir.Node] = []
+
+    def around(self, node: ir.Node, plan: _Plan) -> None:
+        """Has ``node`` compute in the dtypes of the plan, between Casts."""
+        for place, (value, dtype) in enumerate(zip(node.inputs, plan[0], strict=True)):
+            if value is not None and dtype is not None:
+                node.replace_input_with(place, self._in(value, dtype, node))
+        for value, dtype in zip(node.outputs, plan[1], strict=True):
+            if value.name and dtype is not None:
+                self._back(node, value, dtype)
+        self._change_attributes(node, plan[1])
+
+    def finish(self) -> None:
+        """Removes the Casts back that nothing reads."""
+        for node in self._backs:
+            self.editor.drop(node)
+
+    def _in(self, value: ir.Value, dtype: DataType, node: ir.Node) -> ir.Value:
+        """``value`` in a wider dtype: a constant in it, what is there in it already, or a Cast after its producer."""
+        key = value, dtype
+        if key not in self._made:
+            known = constant(value) if weight_of(value) is not None else None
+            if known is not None and self.editor.function is None:
+                self._made[key] = self.editor.constant(known.astype(dtype.numpy()), node)
+            else:
+                cast = self._cast(value, dtype, node)
+                cast.outputs[0].name = cast.name = self.editor.unique(f"{value.name}.{_suffix(dtype)}")
+                producer = value.producer()
+                if producer is not None and producer.graph is not None:
+                    producer.graph.insert_after(producer, cast)
+                else:
+                    graph = value.graph or self.editor.model.graph
+                    graph.insert_before(graph[0], cast)
+                self._made[key] = cast.outputs[0]
+        return self._made[key]
+
+    def _back(self, node: ir.Node, value: ir.Value, dtype: DataType) -> None:
+        """Lets ``node`` give ``value`` in the wider dtype, and a Cast after it what bears its name."""
+        narrow = value.dtype
+        if narrow is None or node.graph is None:
+            return
+        name, value.name = value.name, self.editor.unique(f"{value.name}.{_suffix(dtype)}")
+        value.type = ir.TensorType(dtype)
+        cast = self._cast(value, narrow, node)
+        cast.name, result = name, cast.outputs[0]
+        value.replace_all_uses_with(result, replace_graph_outputs=True)
+        cast.replace_input_with(0, value)
+        result.name = name
+        result.metadata_props.update(value.metadata_props)
+        result.meta.update(value.meta)
+        node.graph.insert_after(node, cast)
+        self._backs.append(cast)
+        if node.op_type in _SELECTS and (narrow, dtype) != (DataType.BOOL, DataType.FLOAT):
+            self._made[result, dtype] = value
+
+    def _cast(self, value: ir.Value, dtype: DataType, node: ir.Node) -> ir.Node:
+        cast = ir.node("Cast", [value], {"to": int(dtype)}, metadata_props=dict(node.metadata_props))
+        cast.outputs[0].type, cast.outputs[0].shape = ir.TensorType(dtype), value.shape
+        return cast
+
+    def _change_attributes(self, node: ir.Node, outputs: _Types) -> None:
+        """An attribute that gives the dtype of the result gives the wider one."""
+        dtype = outputs[0] if outputs else None
+        if dtype is None:
+            return
+        if "dtype" in node.attributes:
+            node.attributes["dtype"] = ir.AttrInt64("dtype", int(dtype))
+        value: Any = attribute(node, "value")
+        if node.op_type == "ConstantOfShape" and value is not None:
+            array = np.asarray(value.numpy()).astype(dtype.numpy())
+            node.attributes["value"] = ir.AttrTensor("value", ir.Tensor(array))
+
+
+def _suffix(dtype: DataType) -> str:
+    return {DataType.FLOAT: "float32", DataType.DOUBLE: "float64"}.get(dtype, dtype.name.lower())
