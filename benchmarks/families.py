@@ -1,6 +1,6 @@
 """Which families of transformers' models come out right: captured, exported, loaded, equal to eager at two sizes.
 
-    python benchmarks/families.py [--torch] [--limit SECONDS] [name ...]
+    python -m benchmarks.families [--torch] [--limit SECONDS] [name ...]
 
 Each model runs in a process of its own with a time limit. `--torch` prints torch.onnx's column beside.
 """

@@ -145,9 +145,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        print(
-            "| step | seconds | peak MiB | own MiB at the end | safetensors MiB | model.onnx MiB |\n|---|---|---|---|---|---|"
-        )
+        header = "| step | seconds | peak MiB | own MiB at the end | safetensors MiB | model.onnx MiB |"
+        print(header, "|" + "---|" * 6, sep="\n")
         for step in STEPS:
             command = [sys.executable, "-m", "benchmarks.weights_by_reference", "--step", step, "--folder", str(folder)]
             command += ["--gigabytes", str(options.gigabytes)]

@@ -15,8 +15,8 @@ _MOVING = """
     unsqueeze_copy transpose transpose_copy permute permute_copy t t_copy numpy_T mT swapaxes swapdims movedim moveaxis
     expand expand_as expand_copy broadcast_to broadcast_tensors repeat tile slice slice_copy select select_copy narrow
     narrow_copy split split_copy split_with_sizes split_with_sizes_copy chunk unsafe_chunk unsafe_split
-    unsafe_split_with_sizes tensor_split hsplit vsplit dsplit unbind unbind_copy unfold unfold_copy as_strided
-    as_strided_copy diagonal diagonal_copy linalg_diagonal diag diag_embed diagflat trace flip fliplr flipud roll rot90
+    unsafe_split_with_sizes tensor_split hsplit vsplit dsplit unbind unbind_copy unfold unfold_copy
+    diagonal diagonal_copy linalg_diagonal diag diag_embed diagflat trace flip fliplr flipud roll rot90
     cat concat concatenate stack hstack vstack dstack column_stack row_stack block_diag meshgrid index index_select
     gather take take_along_dim _unsafe_index _unsafe_masked_index _unsafe_masked_index_put_accumulate where clone
     contiguous alias alias_copy detach lift_fresh lift_fresh_copy positive resolve_conj resolve_neg dropout
@@ -25,7 +25,7 @@ _MOVING = """
     as_strided_scatter masked_scatter fill zero tril triu constant_pad_nd pad pixel_shuffle pixel_unshuffle
     channel_shuffle im2col col2im reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d
     replication_pad2d replication_pad3d upsample_nearest1d upsample_nearest2d vec nan_to_num _reshape_alias
-    view_as_strided fft_fftshift fft_ifftshift sum_to_size repeat_interleave
+    fft_fftshift fft_ifftshift sum_to_size repeat_interleave
 """
 _LINEAR = "neg negative sum mean cumsum diff scatter_add index_add nansum avg_pool1d avg_pool2d avg_pool3d"
 BY_PARTS = frozenset((_MOVING + _LINEAR).split())

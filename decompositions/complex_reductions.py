@@ -5,10 +5,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions.complex_numbers import add, as_complex, div, exp, log, magnitude, norm_squared, parts
+from fx_onnx.decompositions.complex_numbers import as_complex, div, exp, log, magnitude, mul, norm_squared, parts, sqrt
 from fx_onnx.decompositions.registry import Complex, Operand, complex_decomposes
 
 aten = torch.ops.aten
+
+_STEPS = 64
+"""What is summed step by step: more is a large graph."""
 
 
 # ---------------------------------------------------------------- comparisons and tests
@@ -241,9 +244,15 @@ def _shifted(self: Complex, dim: int | list[int]) -> tuple[Complex, Tensor]:
     return exp(Complex(self.real - largest, self.imag)), largest
 
 
+def _is_real(dtype: object) -> bool:
+    return isinstance(dtype, torch.dtype) and not dtype.is_complex
+
+
 @complex_decomposes(aten.softmax.int, aten._softmax)
-def softmax(self: Complex, dim: int, dtype: object = None) -> Complex:
-    """e^z / Σ e^z."""
+def softmax(self: Complex, dim: int, dtype: object = None) -> Complex | Tensor:
+    """e^z / Σ e^z; into a real dtype of the real part only."""
+    if _is_real(dtype):
+        return torch.softmax(self.real, dim, dtype=dtype)  # type: ignore[call-overload,no-any-return]
     powers, _ = _shifted(self, dim)
     return div(powers, Complex(powers.real.sum(dim, True), powers.imag.sum(dim, True)))
 
@@ -258,27 +267,81 @@ def logsumexp(self: Complex, dim: list[int], keepdim: bool = False) -> Complex:
 
 
 @complex_decomposes(aten.log_softmax.int, aten._log_softmax)
-def log_softmax(self: Complex, dim: int, dtype: object = None) -> Complex:
-    """z - log Σ e^z."""
+def log_softmax(self: Complex, dim: int, dtype: object = None) -> Complex | Tensor:
+    """z - log Σ e^z; into a real dtype of the real part only."""
+    if _is_real(dtype):
+        return torch.log_softmax(self.real, dim, dtype=dtype)  # type: ignore[call-overload,no-any-return]
     total = logsumexp(self, [dim], True)
     return Complex(self.real - total.real, self.imag - total.imag)
 
 
-@complex_decomposes(aten.logcumsumexp)
-def logcumsumexp(self: Complex, dim: int) -> Complex:
-    """log Σ e^z so far."""
-    powers, largest = _shifted(self, dim)
-    found = log(Complex(torch.cumsum(powers.real, dim), torch.cumsum(powers.imag, dim)))
-    return Complex(found.real + largest, found.imag)
+def log_add_exp(x: Complex, y: Complex) -> Complex:
+    """log(e^x + e^y) = m + log(1 + e^(o - m)), m being the one with the larger real part and o the other."""
+    larger = x.real >= y.real
+    most = Complex(torch.where(larger, x.real, y.real), torch.where(larger, x.imag, y.imag))
+    other = Complex(torch.where(larger, y.real, x.real), torch.where(larger, y.imag, x.imag))
+    same = (x.real == y.real) & torch.isinf(x.real)  # of which the difference is NaN
+    power = exp(Complex(torch.where(same, 0.0, other.real - most.real), other.imag - most.imag))
+    grown = log(Complex(1 + power.real, power.imag))
+    return Complex(most.real + grown.real, most.imag + grown.imag)
 
 
 @complex_decomposes(aten.logaddexp)
 def logaddexp(self: Complex, other: Complex) -> Complex:
     """log(e^self + e^other)."""
-    largest = torch.maximum(self.real, other.real)
-    largest = torch.where(torch.isinf(largest), 0.0, largest)
-    total = add(
-        exp(Complex(self.real - largest, self.imag)), exp(Complex(other.real - largest, other.imag))
-    )
-    found = log(total)
+    return log_add_exp(Complex(*self), Complex(*other))
+
+
+@complex_decomposes(aten.logcumsumexp)
+def logcumsumexp(self: Complex, dim: int) -> Complex:
+    """log Σ e^z so far; step by step where the size is known and small, as then the angles grow like torch's."""
+    if not self.real.dim():
+        return self
+    size = self.real.size(dim)
+    if isinstance(size, int) and 0 < size <= _STEPS:
+        sums = [Complex(self.real.narrow(dim, 0, 1), self.imag.narrow(dim, 0, 1))]
+        for k in range(1, size):
+            sums.append(log_add_exp(sums[-1], Complex(self.real.narrow(dim, k, 1), self.imag.narrow(dim, k, 1))))
+        return Complex(torch.cat([z.real for z in sums], dim), torch.cat([z.imag for z in sums], dim))
+    powers, largest = _shifted(self, dim)
+    found = log(Complex(torch.cumsum(powers.real, dim), torch.cumsum(powers.imag, dim)))
     return Complex(found.real + largest, found.imag)
+
+
+# ---------------------------------------------------------------- of both parts together
+
+
+@complex_decomposes(aten.masked_select)
+def masked_select(self: Complex, mask: Tensor) -> Complex:
+    """The numbers where mask is true; both parts at once, for how many there are is known at run time only."""
+    sizes = torch.broadcast_shapes(self.real.shape, mask.shape)
+    chosen = torch.stack((self.real.expand(sizes), self.imag.expand(sizes)), -1)[mask.expand(sizes)]
+    return Complex(chosen.select(-1, 0), chosen.select(-1, 1))
+
+
+@complex_decomposes(aten.copy.default)
+def copy(self: Operand, src: Operand, non_blocking: bool = False) -> Complex:
+    """src in the sizes of self."""
+    z = as_complex(src, self.real)  # type: ignore[union-attr]
+    return Complex(z.real.expand_as(self.real), z.imag.expand_as(self.real))  # type: ignore[union-attr]
+
+
+@complex_decomposes(aten.as_strided, aten.as_strided_copy)
+def as_strided(self: Complex, size: list[int], stride: list[int], storage_offset: int | None = None) -> Complex:
+    """Elements by their places in memory, each part in a memory of its own."""
+    real, imag = (x.clone(memory_format=torch.contiguous_format) for x in self)
+    return Complex(real.as_strided(size, stride, storage_offset), imag.as_strided(size, stride, storage_offset))
+
+
+@complex_decomposes(aten.rms_norm)
+def rms_norm(
+    input: Operand, normalized_shape: list[int], weight: Operand | None = None, eps: float | None = None
+) -> Complex:
+    """input / √(mean(input²) + eps) * weight over the last axes; the square is that of the complex number."""
+    z = as_complex(input, input.real)  # type: ignore[union-attr]
+    axes = list(range(-len(normalized_shape), 0))
+    squared = mul(z, z)
+    eps = torch.finfo(z.real.dtype).eps if eps is None else eps
+    root = sqrt(Complex(squared.real.mean(axes, True) + eps, squared.imag.mean(axes, True)))
+    normal = div(z, root)
+    return normal if weight is None else mul(normal, weight)

@@ -34,6 +34,11 @@ class LU(NamedTuple):
     info: Tensor
 
 
+def _pivot_size(x: Tensor) -> Tensor:
+    """What LAPACK chooses the pivot by: the magnitude, of complex numbers the sum of those of the parts."""
+    return x.real.abs() + x.imag.abs() if x.is_complex() else x.abs()
+
+
 def lu(A: Tensor, pivot: bool = True) -> LU:
     """A[permutation] = L @ U, with the largest element of each column as pivot."""
     m, n = known_size(A.size(-2)), known_size(A.size(-1))
@@ -44,7 +49,7 @@ def lu(A: Tensor, pivot: bool = True) -> LU:
     info = torch.zeros(A.shape[:-2], dtype=torch.int64, device=A.device)
     for k in range(min(m, n)):
         if pivot:
-            place = A[..., k:, k].abs().argmax(-1, keepdim=True) + k
+            place = _pivot_size(A[..., k:, k]).argmax(-1, keepdim=True) + k
             swap = torch.where(rows == k, place, torch.where(rows == place, k, rows))
             A = A.gather(-2, swap.unsqueeze(-1).expand(A.shape))
             permutation = permutation.gather(-1, swap)
@@ -172,11 +177,15 @@ def cholesky_default(self: Tensor, upper: bool = False) -> Tensor:
 
 
 class Reflections(NamedTuple):
-    """Householder's H_k = 1 - tau_k v_k v_kᵀ, v_k from row k on; and R = H_k … H_1 A."""
+    """Householder's H_k = 1 - tau_k v_k v_kᴴ, v_k from row k on; and R = H_kᴴ … H_1ᴴ A."""
 
     vectors: list[Tensor]
     taus: list[Tensor]
     R: Tensor
+
+
+def _squared(x: Tensor) -> Tensor:
+    return x.real * x.real + x.imag * x.imag if x.is_complex() else x * x
 
 
 def householder(A: Tensor) -> Reflections:
@@ -185,14 +194,15 @@ def householder(A: Tensor) -> Reflections:
     vectors, taus = [], []
     for k in range(min(m, n)):
         alpha, tail = A[..., k : k + 1, k : k + 1], A[..., k + 1 :, k : k + 1]
-        rest = (tail * tail).sum(-2, keepdim=True)
-        length = torch.sqrt(alpha * alpha + rest)
-        beta = torch.where(alpha >= 0, -length, length)
-        nothing = rest == 0
+        rest = _squared(tail).sum(-2, keepdim=True)
+        length = torch.sqrt(_squared(alpha) + rest)
+        beta = torch.where((alpha.real if alpha.is_complex() else alpha) >= 0, -length, length)
+        nothing = (rest == 0) & (alpha.imag == 0) if alpha.is_complex() else rest == 0
         tau = torch.where(nothing, 0.0, (beta - alpha) / torch.where(nothing, 1.0, beta))
         vector = torch.cat([torch.ones_like(alpha), tail / torch.where(nothing, 1.0, alpha - beta)], -2)
         rows = A[..., k:, :]
-        A = torch.cat([A[..., :k, :], rows - tau * vector * torch.matmul(vector.mT, rows)], -2)
+        factor = tau.conj() if tau.is_complex() else tau
+        A = torch.cat([A[..., :k, :], rows - factor * vector * torch.matmul(vector.mH, rows)], -2)
         vectors.append(vector)
         taus.append(tau)
     return Reflections(vectors, taus, A.triu())
@@ -205,15 +215,13 @@ def reflect(vectors: list[Tensor], taus: list[Tensor], columns: int, like: Tenso
     Q = eye.expand((*like.shape[:-2], m, columns))
     for k in reversed(range(len(vectors))):
         rows = Q[..., k:, :]
-        Q = torch.cat([Q[..., :k, :], rows - taus[k] * vectors[k] * torch.matmul(vectors[k].mT, rows)], -2)
+        Q = torch.cat([Q[..., :k, :], rows - taus[k] * vectors[k] * torch.matmul(vectors[k].mH, rows)], -2)
     return Q
 
 
 @decomposes_unless_empty(aten.linalg_qr.default)
 def linalg_qr(A: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
     """Q and R with A = Q @ R; mode r leaves Q empty."""
-    if A.is_complex():
-        raise NotImplementedError("the QR factorization of complex matrices is not there")
     m = known_size(A.size(-2))
     found = householder(A)
     k = m if mode == "complete" else min(m, known_size(A.size(-1)))
@@ -250,7 +258,7 @@ def linalg_householder_product(input: Tensor, tau: Tensor) -> Tensor:
 
 @decomposes_unless_empty(aten.ormqr.default)
 def ormqr(self: Tensor, input2: Tensor, input3: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
-    """Q @ input3 or input3 @ Q, Q or its transpose being the product of the reflections."""
+    """Q @ input3 or input3 @ Q, Q or its adjoint being the product of the reflections."""
     Q = reflect(*_unpacked(self, input2), known_size(self.size(-2)), self)
-    Q = Q.mT if transpose else Q
+    Q = Q.mH if transpose else Q
     return torch.matmul(Q, input3) if left else torch.matmul(input3, Q)

@@ -70,31 +70,62 @@ def jacobi(A: Tensor) -> tuple[Tensor, Tensor]:
     return values[..., :n], V[..., :n, :n]
 
 
+def _wide(A: Tensor) -> Tensor:
+    return A.to(torch.complex128) if A.is_complex() else A.double()
+
+
+def _hermitian(half: Tensor) -> Tensor:
+    """The whole matrix of a lower triangle; the imaginary part of a diagonal is not read."""
+    whole = half + half.tril(-1).mH
+    if not whole.is_complex():
+        return whole
+    imag = whole.imag
+    return torch.complex(whole.real, imag.tril(-1) + imag.triu(1))
+
+
+def _squares(A: Tensor) -> Tensor:
+    squared = A.real * A.real + A.imag * A.imag if A.is_complex() else A * A
+    return squared.sum(-2)
+
+
+def eigen(A: Tensor) -> tuple[Tensor, Tensor]:
+    """``jacobi``, also of a Hermitian matrix X + iY: the symmetric [[X, -Y], [Y, X]] has each of its eigenvalues twice.
+
+    Of the two eigenvectors one is taken, which is right unless the eigenvalue is a multiple one of A too.
+    """
+    if not A.is_complex():
+        return jacobi(A)
+    n = known_size(A.size(-1))
+    values, vectors = jacobi(torch.cat([torch.cat([A.real, -A.imag], -1), torch.cat([A.imag, A.real], -1)], -2))
+    return values[..., ::2], torch.complex(vectors[..., :n, ::2], vectors[..., n:, ::2])
+
+
 @decomposes_unless_empty(aten._linalg_eigh.default)
 def _linalg_eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
     """Ascending eigenvalues and eigenvectors of the symmetric matrix of which A holds a triangle."""
-    if A.is_complex():
-        raise NotImplementedError("the eigenvalues of complex matrices are not there")
-    half = A.double().tril() if UPLO.upper() == "L" else A.double().triu().mT
-    values, vectors = jacobi(half + half.tril(-1).mT)
+    values, vectors = eigen(_hermitian(_wide(A).tril() if UPLO.upper() == "L" else _wide(A).triu().mH))
     vectors = vectors.to(A.dtype) if compute_v else A.new_zeros((0,))
-    return values.to(A.dtype), vectors
+    return values.to(A.dtype.to_real()), vectors
 
 
 def svd(A: Tensor, full: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """U, S and Vᴴ in float64: V diagonalizes Aᵀ @ A, and A @ V = Q @ R with a diagonal R."""
+    """U, S and Vᴴ in float64: V diagonalizes Aᴴ @ A, and A @ V = Q @ R with a diagonal R."""
     m, n = known_size(A.size(-2)), known_size(A.size(-1))
     if m < n:
-        U, S, Vh = svd(A.mT, full)
-        return Vh.mT, S, U.mT
-    A = A.double()
-    V = jacobi(torch.matmul(A.mT, A))[1].flip(-1)
+        U, S, Vh = svd(A.mH, full)
+        return Vh.mH, S, U.mH
+    A = _wide(A)
+    V = eigen(torch.matmul(A.mH, A))[1].flip(-1)
     found = householder(torch.matmul(A, V))
     diagonal = found.R.diagonal(dim1=-2, dim2=-1)
     U = reflect(found.vectors, found.taus, m if full else n, A)
-    signs = torch.where(diagonal < 0, -1.0, 1.0).to(A.dtype)
+    size = diagonal.abs()
+    if A.is_complex():
+        signs = torch.where(size == 0, 1.0, diagonal / torch.where(size == 0, 1.0, size))
+    else:
+        signs = torch.where(diagonal < 0, -1.0, 1.0).to(A.dtype)
     U = torch.cat([U[..., :n] * signs.unsqueeze(-2), U[..., n:]], -1)
-    return U, diagonal.abs(), V.mT
+    return U, size, V.mH
 
 
 @decomposes_unless_empty(aten._linalg_svd.default)
@@ -102,12 +133,10 @@ def _linalg_svd(
     A: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """U, S and Vᴴ with A = U @ diag(S) @ Vᴴ, S descending."""
-    if A.is_complex():
-        raise NotImplementedError("the singular values of complex matrices are not there")
     U, S, Vh = svd(A, full_matrices and compute_uv)
     if not compute_uv:
-        return A.new_zeros((0,)), S.to(A.dtype), A.new_zeros((0,))
-    return U.to(A.dtype), S.to(A.dtype), Vh.to(A.dtype)
+        return A.new_zeros((0,)), S.to(A.dtype.to_real()), A.new_zeros((0,))
+    return U.to(A.dtype), S.to(A.dtype.to_real()), Vh.to(A.dtype)
 
 
 def _pseudo_inverse(A: Tensor, atol: Tensor | float, rtol: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
@@ -121,7 +150,7 @@ def _pseudo_inverse(A: Tensor, atol: Tensor | float, rtol: Tensor | float) -> tu
     limit = torch.maximum(largest * column(rtol), torch.zeros_like(largest) + column(atol))
     above = limit < S
     inverse = torch.where(above, 1 / torch.where(above, S, 1.0), 0.0)
-    return torch.matmul(Vh.mT * inverse.unsqueeze(-2), U.mT), above, S
+    return torch.matmul(Vh.mH * inverse.unsqueeze(-2), U.mH), above, S
 
 
 @decomposes_unless_empty(aten.linalg_pinv.atol_rtol_tensor)
@@ -131,9 +160,9 @@ def linalg_pinv(
     """V @ diag(1 / S) @ Uᵀ over the singular values above max(atol, rtol * the largest)."""
     m, n = known_size(self.size(-2)), known_size(self.size(-1))
     if m == 0 or n == 0:
-        return self.mT
+        return self.mH
     if hermitian:
-        self = self.tril() + self.tril(-1).mH
+        self = _hermitian(self.tril())
     smallest = torch.finfo(self.dtype).eps * max(m, n)
     relative: Tensor | float = smallest if rtol is None else rtol
     if rtol is None and atol is not None:
@@ -148,15 +177,15 @@ def linalg_lstsq(
     """The X of least norm that makes A @ X - b smallest; the squares left over; rank; singular values."""
     m, n = known_size(self.size(-2)), known_size(self.size(-1))
     vector = b.dim() == self.dim() - 1
-    B = (b.unsqueeze(-1) if vector else b).double()
+    B = _wide(b.unsqueeze(-1) if vector else b)
     rcond = torch.finfo(self.dtype).eps * max(m, n) if rcond is None else rcond
     inverse, above, S = _pseudo_inverse(self, 0.0, rcond)
     X = torch.matmul(inverse, B)
-    left = torch.matmul(self.double(), X) - B
+    left = torch.matmul(_wide(self), X) - B
     empty = self.new_zeros((0,))
-    residuals = (left * left).sum(-2).to(self.dtype) if m > n and driver != "gelsy" else empty
+    residuals = _squares(left).to(self.dtype.to_real()) if m > n and driver != "gelsy" else empty
     rank = empty.to(torch.int64) if driver == "gels" else above.sum(-1)
-    singular = S.to(self.dtype) if driver in ("gelsd", "gelss") else empty
+    singular = S.to(self.dtype.to_real()) if driver in ("gelsd", "gelss") else empty
     return (X.squeeze(-1) if vector else X).to(self.dtype), residuals, rank, singular
 
 

@@ -16,7 +16,7 @@ from fx_onnx.journal import Journal
 
 
 @contextmanager
-def artifacts_of(
+def kept(
     journal: Journal, folder: str | os.PathLike[str], *, report: bool, profile: bool, exported_program: bool
 ) -> Iterator[None]:
     """Writes what was asked for into ``folder`` when the export inside ends, also when it ends with an error.

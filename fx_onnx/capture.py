@@ -307,14 +307,15 @@ def _whole_recurrences() -> Iterator[None]:
             operator._dispatch_cache.clear()
 
 
-def _recurrence_shapes(kernel: Callable[..., Any], input: torch.Tensor, hx: Any, *rest: Any, **named: Any) -> Any:
+def _recurrence_shapes(
+    kernel: Callable[..., Any], input: torch.Tensor, hx: Any, params: Any, has_biases: bool, num_layers: int,
+    dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+) -> Any:  # fmt: skip
     """Empty results of a recurrence: the outputs of all steps, then the last states, shaped like the first ones."""
     if not isinstance(input, FakeTensor):
-        return kernel(input, hx, *rest, **named)
-    arguments = dict(zip(("params", "has_biases", "num_layers", "dropout", "train", "bidirectional"), rest, strict=False))
-    directions = 2 if {**arguments, **named}["bidirectional"] else 1
+        return kernel(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
     states = [hx] if isinstance(hx, torch.Tensor) else hx
-    output = input.new_empty([*input.shape[:-1], states[0].shape[-1] * directions])
+    output = input.new_empty([*input.shape[:-1], states[0].shape[-1] * (2 if bidirectional else 1)])
     return (output, *(torch.empty_like(state) for state in states))
 
 

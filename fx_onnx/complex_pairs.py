@@ -163,7 +163,7 @@ class _Splitter:
         _part_dtype(node)
         with self.tracer.fake_mode, torch.no_grad():
             view = torch.view_as_real(node.meta["val"].resolve_conj()).contiguous()
-            values = [view.select(-1, index).contiguous() for index in (0, 1)]
+            values = [view.select(-1, index).clone() for index in (0, 1)]
         following = node.next
         while following.op == "placeholder":
             following = following.next

@@ -47,7 +47,7 @@ def meta_arguments(node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
     def meta(argument: Any) -> Any:
         return argument.meta.get("val", argument) if isinstance(argument, Node) else argument
 
-    return map_aggregate(node.args, meta), map_aggregate(dict(node.kwargs), meta)  # type: ignore[return-value]
+    return map_aggregate(node.args, meta), map_aggregate(dict(node.kwargs), meta)
 
 
 def is_symbolic(node: Node) -> bool:
@@ -321,7 +321,7 @@ def _use_instead(graph: Graph, node: Node, results: Any, made: dict[Node, None])
     if isinstance(node.meta.get("val"), torch.Tensor):
         pairs = [(node, results[0] if isinstance(results, (list, tuple)) else results)]
     else:
-        pairs = [(user, results[user.args[1]]) for user in list(node.users)]  # type: ignore[index]
+        pairs = [(user, results[user.args[1]]) for user in list(node.users)]
     for old, new in pairs:
         old.replace_all_uses_with(new)
         if old is not node:

@@ -79,16 +79,11 @@ def export(
         VerificationError: the program's results differ from the module's (only with ``verify``).
     """
     if dynamo is not True:
-        raise ArgumentError(
-            "fx_onnx exports through torch.export: leave dynamo=True, or use torch.onnx.export for dynamo=False."
-        )
-    from fx_onnx import line, opsets
-    from fx_onnx.arguments import parse_request
-    from fx_onnx.artifacts import artifacts_of
-    from fx_onnx.journal import Journal
+        raise ArgumentError("fx_onnx exports through torch.export only: leave dynamo=True, or use torch.onnx.export.")
+    from fx_onnx import arguments, artifacts, journal, line, opsets
 
     opset = opsets.check(opset_version)
-    request = parse_request(
+    request = arguments.parse_request(
         model,
         args,
         dict(kwargs) if kwargs is not None else None,
@@ -97,11 +92,11 @@ def export(
         dynamic_shapes=dynamic_shapes,
         dynamic_axes=dynamic_axes,
     )
-    journal = Journal(verbose=bool(verbose))
-    with artifacts_of(journal, artifacts_dir, report=report, profile=profile, exported_program=dump_exported_program):
-        program = line.run(request, opset, custom_translation_table or {}, optimize, verify, journal)
+    notes = journal.Journal(verbose=bool(verbose))
+    with artifacts.kept(notes, artifacts_dir, report=report, profile=profile, exported_program=dump_exported_program):
+        program = line.run(request, opset, custom_translation_table or {}, optimize, verify, notes)
         if f is not None:
-            with journal.stage("save"):
+            with notes.stage("save"):
                 program.save(
                     f,
                     include_initializers=export_params,

@@ -78,7 +78,7 @@ def _without_vmap(exported_program: torch.export.ExportedProgram) -> torch.expor
     Only torch itself can do that, by tracing the program again; without such a region it is not traced again.
     """
     if any(getattr(n.target, "__name__", "") == "_vmap_increment_nesting" for n in exported_program.graph.nodes):
-        return exported_program.run_decompositions({})
+        exported_program = exported_program.run_decompositions({})
     return exported_program
 
 

@@ -1,4 +1,6 @@
-"""The line, read top to bottom: capture → functionalize → decompose → translate → optimize → runtime types → ONNXProgram.
+"""The line, read top to bottom.
+
+capture → functionalize → decompose → translate → optimize → runtime types → ONNXProgram
 
 Each stage is the public function of the file of its name; it takes what the stage before it gave.
 """
@@ -54,6 +56,7 @@ def run(
             decomposed = journal.decomposed = decompose(split_complex(fold_constants(functional)), translations)
         with journal.stage("translate"):
             model = translate(decomposed, translations, captured.symbol_names)
+            naming.name_by_structure(model, captured.exported_program)
             naming.name_inputs_and_outputs(model, request)
         if optimize:
             with journal.stage("optimize"):

@@ -1,8 +1,13 @@
-"""The user's names for inputs, outputs and the dims of outputs."""
+"""Names of inputs, outputs and the dims of outputs: by their places in the module's structures, and the user's."""
+
+from collections.abc import Iterator
+from typing import Any
 
 import onnx_ir as ir
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
-from fx_onnx import metadata
+from fx_onnx import metadata, pytrees
 from fx_onnx.arguments import Request
 from fx_onnx.errors import ArgumentError
 
@@ -14,22 +19,95 @@ def name_inputs_and_outputs(model: ir.Model, request: Request) -> None:
         ArgumentError: there are more names than inputs or outputs, or an axis of an output that it does not have.
     """
     graph = model.graph
-    names = list(zip(graph.inputs, request.input_names, strict=False))
+    inputs = [value for value in graph.inputs if not value.is_initializer()]
+    names = list(zip(inputs, request.input_names, strict=False))
     names += list(zip(graph.outputs, request.output_names, strict=False))
     for kind, values, given in (
-        ("input", graph.inputs, request.input_names),
+        ("input", inputs, request.input_names),
         ("output", graph.outputs, request.output_names),
     ):
         if len(given) > len(values):
             raise ArgumentError(f"{len(given)} {kind}_names were given, but the model has {len(values)} {kind}s.")
-    if names:
-        _make_room({name for _, name in names}, {value for value, _ in names}, graph)
-        for value, name in names:
-            if value.name != name:
-                value.metadata_props.setdefault(metadata.ORIGINAL_NODE_NAME, str(value.name))
-                value.name = name
+    _rename(dict(names), graph)
     if request.output_axes:
         _name_output_axes(graph, request)
+
+
+def name_by_structure(model: ir.Model, program: ExportedProgram) -> None:
+    """Gives the parts of caches, and what a module returns by name, dotted names: `past_key_values.0.key`, `logits`.
+
+    All other inputs and outputs keep FX's names. An output that would bear the name of an input or a weight ends in
+    `_out`, as what the program writes to an input does.
+    """
+    graph = model.graph
+    wanted: dict[ir.Value, str] = {}
+    taken = {str(value.name) for value in (*graph.inputs, *graph.initializers.values())}
+    inputs = {str(value.name): value for value in graph.inputs}
+    by_fx_name = dict(_input_names(program))
+    for fx_name, name in by_fx_name.items():
+        if fx_name in inputs and name not in taken:
+            wanted[inputs[fx_name]] = name
+            taken.add(name)
+    for value, name in zip(graph.outputs, _output_names(program), strict=False):
+        if name is not None:
+            wanted[value] = _free(name, taken)
+    kind = OutputKind.USER_INPUT_MUTATION.name
+    for value in graph.outputs:
+        fx_name = str(value.name).removesuffix("_out")
+        if value.metadata_props.get(metadata.OUTPUT_KIND) == kind and fx_name in by_fx_name:
+            wanted[value] = _free(by_fx_name[fx_name], taken)
+    _rename(wanted, graph)
+
+
+def _input_names(program: ExportedProgram) -> Iterator[tuple[str, str]]:
+    """FX's name and the dotted one of each input that is a part of a cache."""
+    spec = program.call_spec.in_spec
+    if spec is None:
+        return
+    parameters = getattr(program.module_call_graph[0].signature, "forward_arg_names", None) or ()
+    user = [item.arg for item in program.graph_signature.input_specs if item.kind == InputKind.USER_INPUT]
+    for argument, path, in_cache in zip(user, pytrees.names(spec), pytrees.states(spec), strict=True):
+        if in_cache and not isinstance(argument, ConstantArgument):
+            _, first, *rest = path
+            known = isinstance(first, int) and first < len(parameters)
+            yield argument.name, _dotted([parameters[first] if known else first, *rest])
+
+
+def _output_names(program: ExportedProgram) -> Iterator[str | None]:
+    """The dotted name of each of the user's outputs; None for one that FX names."""
+    spec = program.call_spec.out_spec
+    if spec is None:
+        return
+    keyed = pytrees.is_keyed(spec)
+    user = [item.arg for item in program.graph_signature.output_specs if item.kind == OutputKind.USER_OUTPUT]
+    for argument, path, in_cache in zip(user, pytrees.names(spec), pytrees.states(spec), strict=True):
+        if not isinstance(argument, ConstantArgument):
+            yield _dotted(path) if keyed else _dotted(["output", *path]) if in_cache else None
+
+
+def _dotted(path: Any) -> str:
+    return ".".join(str(part) for part in path)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """The name, with `_out` where it is taken, and a number where that is taken too."""
+    base = f"{name}_out"
+    found, count = (name if name not in taken else base), 0
+    while found in taken:
+        count += 1
+        found = f"{base}_{count}"
+    taken.add(found)
+    return found
+
+
+def _rename(names: dict[ir.Value, str], graph: ir.Graph) -> None:
+    """Gives values new names; what bore such a name takes another."""
+    if names:
+        _make_room(set(names.values()), set(names), graph)
+    for value, name in names.items():
+        if value.name != name:
+            value.metadata_props.setdefault(metadata.ORIGINAL_NODE_NAME, str(value.name))
+            value.name = name
 
 
 def _make_room(wanted: set[str], renamed: set[ir.Value], graph: ir.Graph) -> None:

@@ -16,10 +16,10 @@ import onnx
 import onnx_ir as ir
 import torch
 
-from fx_onnx import saving
+from fx_onnx import metadata, saving
 from fx_onnx.errors import ArgumentError, warn
 from fx_onnx.report import ModelSummary
-from fx_onnx.runtime import bind, new_session, run, structured
+from fx_onnx.runtime import bind, bound, new_session, run, structured
 from fx_onnx.weights import Weight, as_torch, memory_key, rebind
 
 if TYPE_CHECKING:
@@ -40,12 +40,15 @@ class ONNXProgram:
         exported_program: the torch.export.ExportedProgram, or None if the model came from elsewhere; then inputs are
             taken in the order of the graph's and outputs have no structure.
         timings: seconds by stage of the export that made it.
+        state: None, and every call begins with the buffers as they were at export; or a dict of buffers by name: a
+            call begins with those it holds, and puts into it what they became. Assign ``{}`` to begin anew.
     """
 
     def __init__(self, model: ir.Model, exported_program: torch.export.ExportedProgram | None = None) -> None:
         self._model = model
         self.exported_program = exported_program
         self.timings: dict[str, float] = {}
+        self.state: dict[str, torch.Tensor] | None = None
         self._session: onnxruntime.InferenceSession | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
@@ -112,9 +115,19 @@ class ONNXProgram:
             ArgumentError: an input is missing, too many, or of another dtype or shape than the graph's.
         """
         inputs = bind(self._model.graph, self.exported_program, args, kwargs)
+        buffers = {str(value.name): value for value in self._model.graph.inputs if value.is_initializer()}
+        for name, tensor in (self.state or {}).items():
+            if name not in buffers:
+                raise ArgumentError(f"The program writes no buffer {name!r}; its state is {sorted(buffers)}.")
+            inputs[name] = bound(buffers[name], tensor)
         if self._session is None:
             self.initialize_inference_session()
-        return run(cast("onnxruntime.InferenceSession", self._session), inputs)
+        results = run(cast("onnxruntime.InferenceSession", self._session), inputs)
+        if self.state is not None:
+            kinds = (value.metadata_props.get(metadata.OUTPUT_KIND) for value in self._model.graph.outputs)
+            written = (result for result, kind in zip(results, kinds, strict=True) if kind == "BUFFER_MUTATION")
+            self.state.update(zip(buffers, written, strict=True))
+        return results
 
     def call_structured(self, *args: Any, **kwargs: Any) -> Any:
         """Like calling the program, but returns what the module does: its own dicts, tuples, None and complex tensors.

@@ -34,6 +34,7 @@ _DERIVED = {
     "v_head_dim": lambda keys, values: values.shape[-1],
     "cumulative_length": lambda keys, values: keys.shape[-2],
 }
+_COUNTS = ("cumulative_length", "cumulative_length_int")  # of tokens, more than the layer holds
 _WINDOW = "_sliding_window_tensor"  # a tensor of the number `sliding_window`
 
 _registered: set[type] = set()
@@ -134,7 +135,7 @@ def _flatten(state: Any) -> tuple[list[Any], dict[str, Any]]:
     counted = isinstance(attributes.get("keys"), torch.Tensor)
     for name in list(attributes):
         value = attributes[name]
-        if _has_tensors(value) or (name == "cumulative_length" and counted):
+        if _has_tensors(value) or (name in _COUNTS and counted):
             parts[_SHORT.get(name, name)] = attributes.pop(name)
     context = {name: _encode(value) for name, value in attributes.items()}
     shape = {"children": list(parts), "layers": layers is not None, "derived": derived, "window": window is not None}

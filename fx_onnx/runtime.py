@@ -21,7 +21,7 @@ from fx_onnx.weights import Weight, has_data
 if TYPE_CHECKING:
     import onnxruntime
 
-__all__ = ["bind", "flat_outputs", "new_session", "run", "structured"]
+__all__ = ["bind", "bound", "flat_outputs", "new_session", "run", "structured"]
 
 
 def new_session(model: str | bytes) -> onnxruntime.InferenceSession:
@@ -61,11 +61,21 @@ def bind(
     sizes: dict[str, tuple[int, str]] = {}
     inputs: dict[str, torch.Tensor] = {}
     for value, leaf in zip(values, leaves, strict=True):
-        tensor = _tensor(value, leaf)
-        _check_type(value, tensor)
+        tensor = bound(value, leaf)
         _check_axes(value, tensor, sizes)
         inputs[str(value.name)] = tensor
     return inputs
+
+
+def bound(value: ir.Value, leaf: Any) -> torch.Tensor:
+    """The tensor for one graph input.
+
+    Raises:
+        ArgumentError: it has another dtype or shape than the input.
+    """
+    tensor = _tensor(value, leaf)
+    _check_type(value, tensor)
+    return tensor
 
 
 def _leaves(

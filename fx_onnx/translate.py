@@ -257,7 +257,18 @@ def _bind_outputs(walker: Walker, results: Any, specs: Sequence[OutputSpec]) -> 
         if spec.target is not None:  # what the program writes to a buffer or an input, named after it
             result.metadata_props[metadata.ORIGINAL_NODE_NAME] = name
             result.name = op.unique(f"{spec.target}_out")
+            if spec.kind == OutputKind.BUFFER_MUTATION:
+                op.graph.inputs.append(_state(walker, spec.target))
         op.graph.outputs.append(result)
+
+
+def _state(walker: Walker, target: str) -> Value:
+    """The initial value of a buffer that the program writes: an initializer that a runtime may give another value."""
+    known = walker.op.root.graph.initializers.get(target)
+    if known is not None:
+        return known
+    exported = walker.program.exported_program
+    return walker.initializer(target, {**exported.constants, **exported.state_dict}[target])
 
 
 def _is_symbol(result: Any) -> bool:

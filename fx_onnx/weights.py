@@ -84,7 +84,7 @@ def _pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     if whole or tensor.is_conj() or tensor.is_neg():
         yield tensor
     elif (rows := PIECE_BYTES * len(tensor) // tensor.nbytes) > 0:
-        yield from tensor.split(rows)
+        yield from (tensor[start : start + rows] for start in range(0, len(tensor), rows))
     else:
         for row in tensor:
             yield from _pieces(row)

@@ -27,8 +27,9 @@ MAX_FUNCTION_LINES = 50
 
 # Each file imports only from files on its left. Those between two bars have one job together.
 LAYERS = """
-    errors exporting dtypes symbols weights promotion metadata schemas constants | emitter | table | custom opsets | ops decompositions |
-    arguments capture views functionalize tracing complex_pairs fold decompose translate naming passes optimize |
+    errors exporting dtypes symbols weights promotion metadata schemas constants operators | emitter | table |
+    custom opsets | ops decompositions | pytrees arguments capture | views functionalize fold decompose complex_pairs
+    translate naming passes optimize |
     runtime verify report | references streaming saving program | journal line artifacts export
 """
 ORDER = {name: place for place, name in enumerate(LAYERS.replace("|", " ").split())}
@@ -50,6 +51,7 @@ PRIVATE_TORCH: dict[str, str] = {
     "torch._subclasses.fake_tensor": "FakeTensorMode: make_fx traces under the mode of its arguments",
     "torch._decomp.global_decomposition_table": "PyTorch's full table; the public one holds the core operators only",
     "torch._C._dispatch_has_kernel_for_dispatch_key": "whether torch composes an operator; nothing public says",
+    "torch._C.DispatchKey": "where an operator is kept whole while it is captured",
     "torch.fx.experimental._config": "the switch that keeps sizes 0 and 1 symbolic",
     "torch._check": "public by documentation, in spite of its name",
     "torch._check_is_size": "likewise",

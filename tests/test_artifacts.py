@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from fx_onnx.artifacts import artifacts_of
+from fx_onnx import artifacts
 from fx_onnx.errors import CaptureError
 from fx_onnx.journal import Journal
 
 
 def test_nothing_is_written_unless_asked(tmp_path: Path) -> None:
     folder = tmp_path / "new"
-    with artifacts_of(Journal(), folder, report=False, profile=False, exported_program=True):
+    with artifacts.kept(Journal(), folder, report=False, profile=False, exported_program=True):
         pass
     assert not folder.exists()
 
@@ -20,7 +20,7 @@ def test_report_and_profile_of_a_failure(tmp_path: Path) -> None:
     journal = Journal()
     with (
         pytest.raises(CaptureError, match="no way"),
-        artifacts_of(journal, tmp_path / "new", report=True, profile=True, exported_program=True),
+        artifacts.kept(journal, tmp_path / "new", report=True, profile=True, exported_program=True),
         journal.stage("capture"),
     ):
         raise CaptureError("no way")

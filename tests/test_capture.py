@@ -232,6 +232,18 @@ def test_training_mode_warns_and_stays():
     assert model.training
 
 
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_recurrences_stay_whole(kind):
+    kernel = torch.ops.aten.lstm.input.py_kernels[torch._C.DispatchKey.CompositeImplicitAutograd]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # not even of the list of weights that such a module keeps
+        captured = run(getattr(torch.nn, kind)(4, 5), t(7, 3, 4), dynamic_shapes=({0: "seq", 1: "batch"},))
+    assert shapes(captured) == [("seq", "batch", "4")]
+    assert torch.ops.aten.lstm.input.py_kernels[torch._C.DispatchKey.CompositeImplicitAutograd] is kernel
+    calls = [node for node in captured.exported_program.graph.nodes if node.op == "call_function"]
+    assert sum("input" in str(node.target) for node in calls) == 1
+
+
 def test_is_in_onnx_export_in_strict_mode():
     def look(x):
         return torch.from_numpy(x.numpy() * 2) if is_in_onnx_export() else x

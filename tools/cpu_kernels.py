@@ -36,9 +36,7 @@ def lines() -> list[str]:
             words = [f"{variable}={_words(types)}" for variable, types in sorted(each.items()) if types]
             if len(words) == len(each):
                 ranges[name, " ".join(words)].append((first, last))
-    rows = [
-        (name, first, last, words) for (name, words), found in ranges.items() for first, last in _contiguous(found)
-    ]
+    rows = [(name, first, last, words) for (name, words), found in ranges.items() for first, last in _contiguous(found)]
     return [f"{name} {first} {last} {words}".strip() for name, first, last, words in sorted(rows)]
 
 

@@ -1,4 +1,4 @@
-"""Which operators ONNX Runtime's CPU provider computes, in which dtypes; the table is written by tools/cpu_kernels.py."""
+"""What ONNX Runtime's CPU provider computes, in which dtypes: the table that tools/cpu_kernels.py writes."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir import DataType
 
+from fx_onnx.dtypes import is_float
 from fx_onnx.passes.cpu_kernels import kernels, since_version
 from fx_onnx.passes.rewrite import Editor, Pass, attribute, constant, nodes_of, weight_of
 from fx_onnx.schemas import OperatorSchema, Parameter, operator_schema, tensor_type
@@ -39,18 +40,24 @@ _ALSO_HELD: dict[DataType, tuple[DataType, ...]] = {
     **dict.fromkeys((DataType.UINT32, DataType.INT32), (DataType.DOUBLE,)),
 }
 # What such an operator gives needs no rounding: what computes on it in the wider dtype takes it as it is.
-_SELECTS = frozenset(
-    """Compress Concat DepthToSpace Expand Flatten Gather GatherElements GatherND Identity Max MaxPool Min NonZero Pad
-    ReduceMax ReduceMin Reshape ReverseSequence Slice SpaceToDepth Split Squeeze Tile TopK Transpose Trilu Unique Unsqueeze
-    Where GlobalMaxPool ConstantOfShape OneHot EyeLike""".split()
-)
-# float32 rounds the sum of two bfloat16, or their product, before bfloat16 does, to no effect; so does any one operation.
-_SIGNED_LOGIC = frozenset({"BitShift"})  # of unsigned numbers only, and a right shift must stay one
+_SELECTS_TEXT = """
+    Compress Concat ConstantOfShape DepthToSpace Expand EyeLike Flatten Gather GatherElements GatherND GlobalMaxPool
+    Identity Max MaxPool Min NonZero OneHot Pad ReduceMax ReduceMin Reshape ReverseSequence Slice SpaceToDepth Split
+    Squeeze Tile TopK Transpose Trilu Unique Unsqueeze Where
+"""
+_SELECTS = frozenset(_SELECTS_TEXT.split())
+# Of floats these are exact too; integers wrap.
+_EXACT_OF_FLOATS = frozenset({"Relu", "Neg", "Abs", "Clip", "Sign", "Floor", "Ceil", "Round", "Shrink"})
+_UNSIGNED = frozenset({"BitShift"})
+# Kernels for every dtype, which refuse these when they run and are asked to reduce.
+_SCATTERS = frozenset({"ScatterElements", "ScatterND"})
+_NOT_REDUCED = frozenset({DataType.BOOL, DataType.FLOAT16, DataType.BFLOAT16})
 # Their dtypes say how to compute, not only with what.
-_LEFT_ALONE = frozenset(
-    """Cast CastLike BitCast If Loop Scan SequenceMap QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearConv
-    QLinearMatMul ConvInteger MatMulInteger Constant Optional OptionalGetElement OptionalHasElement""".split()
-)
+_LEFT_ALONE_TEXT = """
+    BitCast Cast CastLike Constant ConvInteger DequantizeLinear DynamicQuantizeLinear If Loop MatMulInteger Optional
+    OptionalGetElement OptionalHasElement QLinearConv QLinearMatMul QuantizeLinear Scan SequenceMap
+"""
+_LEFT_ALONE = frozenset(_LEFT_ALONE_TEXT.split())
 
 _Types = tuple[DataType | None, ...]
 _Plan = tuple[_Types, _Types]
@@ -90,7 +97,8 @@ def _plan_of(node: ir.Node, opset: int) -> _Plan | None:
     """The dtypes that a node's inputs and outputs need; None where they are as they need be, or nothing helps."""
     if node.domain or node.op_type in _LEFT_ALONE:
         return None
-    return _plan(node.op_type, opset, tuple(map(_dtype, node.inputs)), tuple(map(_dtype, node.outputs)))
+    reduces = node.op_type in _SCATTERS and attribute(node, "reduction", "none") != "none"
+    return _plan(node.op_type, opset, reduces, tuple(map(_dtype, node.inputs)), tuple(map(_dtype, node.outputs)))
 
 
 def _dtype(value: ir.Value | None) -> DataType | None:
@@ -100,14 +108,12 @@ def _dtype(value: ir.Value | None) -> DataType | None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _plan(op_type: str, opset: int, inputs: _Types, outputs: _Types) -> _Plan | None:
-    schema, version = operator_schema(op_type, opset), since_version(op_type, opset)
-    if schema is None or version is None:
+def _plan(op_type: str, opset: int, reduces: bool, inputs: _Types, outputs: _Types) -> _Plan | None:
+    schema = operator_schema(op_type, opset)
+    bound = None if schema is None else _bound(schema, inputs, outputs)
+    if schema is None or not bound:
         return None
-    bound = _bound(schema, inputs, outputs)
-    if bound is None:
-        return None
-    chosen = _chosen(op_type, version, opset, schema, bound)
+    chosen = _chosen(schema, opset, bound, _NOT_REDUCED if reduces else frozenset())
     if not chosen:
         return None
     return (
@@ -139,23 +145,18 @@ def _bound(schema: OperatorSchema, inputs: _Types, outputs: _Types) -> dict[str,
 
 
 def _chosen(
-    op_type: str, version: int, opset: int, schema: OperatorSchema, bound: dict[str, DataType]
+    schema: OperatorSchema, opset: int, bound: dict[str, DataType], refused: frozenset[DataType]
 ) -> dict[str, DataType] | None:
     """Type variable → the dtype that it must have instead; empty where none must, None where no kernel will do."""
     legal = all(dtype in schema.types.get(variable, (dtype,)) for variable, dtype in bound.items())
-    if legal and all(dtype is not DataType.BFLOAT16 for dtype in bound.values()) and _needs_nothing(bound):
+    if legal and not refused and all(x not in _WIDER or x is DataType.FLOAT16 for x in bound.values()):
         return None
-    variables = {parameter.name: parameter.type for parameter in (*schema.inputs, *schema.outputs)}
     best: tuple[list[int], dict[str, DataType]] | None = None
-    candidates = [
-        {variables.get(name, name): dtypes for name, dtypes in kernel.admitted.items()}
-        for kernel in kernels(op_type, version)
-    ]
-    for admitted in candidates or _of_its_body(op_type, opset):
+    for admitted in _admitted(schema, opset):
         ranks, changes = [], {}
         for variable, dtype in bound.items():
-            possible = admitted.get(variable, frozenset((dtype,))) & (schema.types.get(variable) or {dtype})
-            options = [dtype, *_held_in(op_type, dtype)]
+            possible = admitted.get(variable, frozenset((dtype,))) & (schema.types.get(variable) or {dtype}) - refused
+            options = [dtype, *_held_in(schema.name, dtype)]
             rank = next((place for place, option in enumerate(options) if option in possible), None)
             if rank is None:
                 break
@@ -163,31 +164,30 @@ def _chosen(
             if rank:
                 changes[variable] = options[rank]
         else:
-            if best is None or sorted(ranks) < sorted(best[0]):
+            if best is None or sum(ranks) < sum(best[0]):
                 best = ranks, changes
     return None if best is None else best[1]
 
 
-def _needs_nothing(bound: dict[str, DataType]) -> bool:
-    """Whether all dtypes are such that casts help nothing: 32-bit and 64-bit floats, 64-bit integers, and float16."""
-    return all(dtype not in _WIDER or dtype is DataType.FLOAT16 for dtype in bound.values())
+def _admitted(schema: OperatorSchema, opset: int) -> list[dict[str, frozenset[DataType]]]:
+    """The dtypes by type variable of every kernel; where there is none, of the function that ONNX defines it by."""
+    variables = {parameter.name: parameter.type for parameter in (*schema.inputs, *schema.outputs)}
+    version = since_version(schema.name, opset)
+    found = kernels(schema.name, version) if version is not None else ()
+    if found:
+        return [{variables.get(name, name): dtypes for name, dtypes in each.admitted.items()} for each in found]
+    definition = onnx.defs.get_schema(schema.name, opset)
+    if not definition.has_function and not definition.has_context_dependent_function:
+        return []
+    computed = frozenset({*_FLOATS, DataType.INT32, DataType.INT64, DataType.BOOL})
+    return [dict.fromkeys(schema.types, computed)]
 
 
 def _held_in(op_type: str, dtype: DataType) -> tuple[DataType, ...]:
     wider = _WIDER.get(dtype, ())
-    if op_type in _SIGNED_LOGIC:
+    if op_type in _UNSIGNED:
         return tuple(each for each in wider if each.name.startswith("UINT"))
     return (*wider, *_ALSO_HELD.get(dtype, ())) if op_type in _SELECTS else wider
-
-
-@functools.cache
-def _of_its_body(op_type: str, opset: int) -> list[dict[str, frozenset[DataType]]]:
-    """An operator without kernels that ONNX defines by a function: the runtime computes that, in 32 bits and 64."""
-    schema = onnx.defs.get_schema(op_type, opset)
-    if not schema.has_function and not schema.has_context_dependent_function:
-        return []
-    computed = frozenset({*_FLOATS, DataType.INT32, DataType.INT64, DataType.BOOL})
-    return [dict.fromkeys((c.type_param_str for c in schema.type_constraints), computed)]
 
 
 # ---------------------------------------------------------------- the casts
@@ -241,6 +241,8 @@ class _Casts:
         if narrow is None or node.graph is None:
             return
         name, value.name = value.name, self.editor.unique(f"{value.name}.{_suffix(dtype)}")
+        if node.name == name:
+            node.name = value.name
         value.type = ir.TensorType(dtype)
         cast = self._cast(value, narrow, node)
         cast.name, result = name, cast.outputs[0]
@@ -251,7 +253,7 @@ class _Casts:
         result.meta.update(value.meta)
         node.graph.insert_after(node, cast)
         self._backs.append(cast)
-        if node.op_type in _SELECTS and (narrow, dtype) != (DataType.BOOL, DataType.FLOAT):
+        if node.op_type in _SELECTS or (node.op_type in _EXACT_OF_FLOATS and is_float(narrow)):
             self._made[result, dtype] = value
 
     def _cast(self, value: ir.Value, dtype: DataType, node: ir.Node) -> ir.Node:

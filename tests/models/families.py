@@ -5,25 +5,27 @@ What a family needs besides stands in its row. Nothing is downloaded.
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import transformers
-from torch import Tensor, nn
+from torch import nn
 from transformers import CONFIG_MAPPING, DynamicCache, PreTrainedConfig
 
 VOCABULARY = 128
 
 # What the sizes of a config are called, and how small they become.
 _NAMES = {
-    32: "hidden_size d_model n_embd dim embed_dim emb_dim model_dim embedding_size projection_dim conv_dim_size n_embed",
+    32: "hidden_size d_model n_embd dim embed_dim emb_dim model_dim embedding_size projection_dim conv_dim_size "
+    "n_embed",
     64: "intermediate_size ffn_dim encoder_ffn_dim decoder_ffn_dim d_ff n_inner hidden_dim feed_forward_proj_dim "
     "moe_intermediate_size shared_expert_intermediate_size ffn_hidden_size shared_intermediate_size "
     "max_position_embeddings n_positions n_ctx max_source_positions max_target_positions max_sequence_length "
     "mlp_hidden_size dim_feedforward feedforward_dim expert_ffn_hidden_size",
-    2: "num_hidden_layers encoder_layers decoder_layers num_layers n_layer n_layers num_encoder_layers num_key_value_heads "
+    2: "num_hidden_layers encoder_layers decoder_layers num_layers n_layer n_layers num_encoder_layers "
+    "num_key_value_heads "
     "num_decoder_layers num_kv_heads num_experts_per_tok top_k moe_topk num_experts_per_token decoder_num_layers "
     "num_nextn_predict_layers_unused depth",
     4: "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads num_experts "
@@ -102,10 +104,13 @@ class Family:
 
     def dynamic_shapes(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """The dims that are asked to be dynamic, by argument."""
-        return {name: self._axes(name) if not isinstance(value, bool) else None for name, value in inputs.items()}
-
-    def _axes(self, name: str) -> dict[int, str]:
-        return {axis: dim for axis, dim in _AXES.get(name, {0: "batch"}).items() if dim not in self.static}
+        table = _CACHED if self.kind == "cache" else _AXES
+        return {
+            name: None
+            if isinstance(value, bool)
+            else {axis: dim for axis, dim in table.get(name, {0: "batch"}).items() if dim not in self.static}
+            for name, value in inputs.items()
+        }
 
 
 _SEQUENCE = {0: "batch", 1: "sequence"}
@@ -115,8 +120,13 @@ _AXES: dict[str, dict[int, str]] = {
     "decoder_input_ids": {0: "batch", 1: "target"},
     "input_values": {0: "batch", 1: "samples"},
     "bbox": _SEQUENCE,
+    "attention_mask": _SEQUENCE,
 }
-_CACHED = {"input_ids": _SEQUENCE, "attention_mask": {0: "batch", 1: "total"}, "past_key_values": {0: "batch", 2: "past"}}
+_CACHED = {
+    "input_ids": _SEQUENCE,
+    "attention_mask": {0: "batch", 1: "total"},
+    "past_key_values": {0: "batch", 2: "past"},
+}
 
 
 def _text(family: Family, module: nn.Module, batch: int, sequence: int) -> dict[str, Any]:
@@ -167,17 +177,8 @@ def _contrast(family: Family, module: nn.Module, batch: int, sequence: int) -> d
     return {**_text(family, module, batch, sequence), **_vision(family, module, batch, sequence)}
 
 
-def _image_text(family: Family, module: nn.Module, batch: int, sequence: int) -> dict[str, Any]:
-    """Texts that hold the places of an image's patches."""
-    config = module.config
-    marker = getattr(config, "image_token_id", None) or getattr(config, "image_token_index", None)
-    inputs = _decoder(family, module, batch, sequence + family.overrides_tokens())
-    inputs["input_ids"][:, 1 : 1 + family.overrides_tokens()] = marker
-    return {**inputs, **_vision(family, module, batch, sequence)}
-
-
 def _cache(family: Family, module: nn.Module, batch: int, sequence: int) -> dict[str, Any]:
-    """A step of decoding after a past of five tokens (or eight), some at once."""
+    """Three tokens after a past of five, or one after a past of six."""
     past = 5 if sequence == family.sequences[0] else 6
     config = module.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
@@ -218,3 +219,79 @@ KINDS = {
     "contrast": Kind("AutoModel", _contrast),
     "cache": Kind("AutoModelForCausalLM", _cache),
 }
+
+# Families whose small config needs nothing beside its kind.
+_PLAIN = {
+    "text": (
+        "albert bert big_bird camembert convbert data2vec-text deberta deberta-v2 distilbert electra ernie "
+        "eurobert flaubert fnet ibert jina_embeddings_v3 layoutlm longformer megatron-bert mobilebert "
+        "modernbert mpnet mra nomic_bert nystromformer rembert roberta roberta-prelayernorm roc_bert roformer "
+        "squeezebert tapas xlm xlm-roberta xlm-roberta-xl yoso canine markuplm splinter visual_bert xlnet dpr "
+        "embedding_gemma2_text gte luke"
+    ),
+    "decoder": (
+        "apertus arcee biogpt bitnet bloom cohere cohere2 ctrl cwm doge ernie4_5 exaone4 falcon falcon_h1 "
+        "falcon_mamba gemma gemma2 gemma3_text glm glm4 glm4_moe gpt2 gpt_bigcode gpt_neox gpt_neox_japanese "
+        "gpt_oss granite granitemoe helium internlm3 jais2 jamba jetmoe lfm2 llama mamba minimax mistral "
+        "mixtral modernbert-decoder mpt olmo olmo2 olmo3 olmoe openai-gpt opt persimmon phi phi3 phimoe qwen2 "
+        "qwen2_moe qwen3 qwen3_moe qwen3_next recurrent_gemma rwkv seed_oss smollm3 stablelm starcoder2 "
+        "vaultgemma xglm diffllama bert-generation flex_olmo nanochat"
+    ),
+    "seq2seq": (
+        "bart bigbird_pegasus blenderbot blenderbot-small fsmt led longt5 m2m_100 marian mbart mt5 mvp nllb- "
+        "moe pegasus pegasus_x plbart prophetnet switch_transformers t5 umt5"
+    ),
+    "vision": (
+        "beit bit cvt data2vec-vision deit dinov2 dinov2_with_registers dinov3_vit dinov3_convnext focalnet "
+        "glpn hgnet_v2 hiera ijepa mobilenet_v1 mobilenet_v2 mobilevit poolformer pvt pvt_v2 regnet resnet "
+        "segformer swiftformer textnet vit vit_msn vitdet siglip_vision_model clip_vision_model "
+        "aimv2_vision_model dpt yolos vit_mae pixio sam_vision_model mlcd_vision_model"
+    ),
+    "video": "timesformer videomae vivit vjepa2",
+    "speech": "data2vec-audio hubert sew sew-d unispeech unispeech-sat wav2vec2 wav2vec2-conformer wavlm",
+    "spectrogram": "wav2vec2-bert parakeet_encoder lasr_encoder",
+    "contrast": "altclip chinese_clip clip clipseg siglip owlvit owlv2 metaclip_2 aimv2 groupvit flava vilt blip",
+    "cache": (
+        "llama mistral qwen2 qwen3 gemma gemma2 gpt2 gpt_neox phi opt olmo2 cohere glm granite stablelm "
+        "starcoder2 smollm3 mixtral gemma3_text"
+    ),
+}
+
+# Those whose own names or constraints need a word.
+_PARTICULAR = [
+    Family("xmod", "text", {"default_language": "en_XX"}),
+    Family("codegen", "decoder", {"rotary_dim": 8}),
+    Family("gptj", "decoder", {"rotary_dim": 8}),
+    Family(
+        "deepseek_v3", "decoder", {"num_key_value_heads": 4, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1}
+    ),
+    Family("ministral", "decoder", {"head_dim": 8}),
+    Family("hunyuan_v1_dense", "decoder", {"head_dim": 8}),
+    Family("minicpm3", "decoder", {"num_key_value_heads": 4}),
+    Family("bamba", "decoder", {"mamba_n_heads": 4, "mamba_d_head": 16}),
+    Family("granitemoehybrid", "decoder", {"mamba_n_heads": 4, "mamba_d_head": 16}),
+    Family("mamba2", "decoder", {"num_heads": 8}),
+    Family("ernie4_5_moe", "decoder", {"moe_k": 2}),
+    Family("gpt_neo", "decoder", {"attention_types": [[["global", "local"], 1]]}),
+    Family(
+        "swin", "vision", {"embed_dim": 24, "depths": [1, 1], "num_heads": [3, 6], "window_size": 4, "patch_size": 4}
+    ),
+    Family(
+        "swinv2", "vision", {"embed_dim": 24, "depths": [1, 1], "num_heads": [3, 6], "window_size": 4, "patch_size": 4}
+    ),
+    Family(
+        "donut-swin",
+        "vision",
+        {"embed_dim": 24, "depths": [1, 1], "num_heads": [3, 6], "window_size": 4, "patch_size": 4},
+    ),
+    Family(
+        "maskformer-swin",
+        "vision",
+        {"embed_dim": 24, "depths": [1, 1], "num_heads": [3, 6], "window_size": 4, "patch_size": 4},
+    ),
+    Family("convnext", "vision", {}, size=64),
+    Family("convnextv2", "vision", {}, size=64),
+    Family("mobilevitv2", "vision", {}, size=256),
+    Family("audio-spectrogram-transformer", "spectrogram", {"max_length": 64}, size=64),
+]
+FAMILIES = [*(Family(name, kind) for kind, text in _PLAIN.items() for name in text.split()), *_PARTICULAR]

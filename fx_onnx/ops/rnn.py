@@ -1,0 +1,309 @@
+"""ATen recurrences: each layer is one ONNX RNN, LSTM or GRU node over a sequence of any length.
+
+torch gives a layer and direction its weights as (w_ih, w_hh, b_ih, b_hh), the gates stacked in the first axis; ONNX
+takes them stacked by direction, with the gates in another order, which the optimizer folds into the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from onnx_ir import DataType, Value
+
+from fx_onnx import metadata
+from fx_onnx.emitter import Emitter
+from fx_onnx.ops._common import admitted
+from fx_onnx.table import translates
+
+aten = torch.ops.aten
+
+_READ_BYTES = 64 * 1024
+
+
+class _Kind(NamedTuple):
+    """How torch's recurrence is said in ONNX: which of torch's gates comes where, and the activation of a plain RNN."""
+
+    op_type: str
+    gates: tuple[int, ...]
+    activation: str | None = None
+
+
+_TANH, _RELU = _Kind("RNN", (0,)), _Kind("RNN", (0,), "Relu")
+_LSTM = _Kind("LSTM", (0, 3, 1, 2))  # torch: input, forget, cell, output; ONNX: input, output, forget, cell
+_GRU = _Kind("GRU", (1, 0, 2))  # torch: reset, update, new; ONNX: update, reset, hidden
+
+
+@translates(aten.rnn_tanh.input)
+def aten_rnn_tanh(
+    op: Emitter, input: Value, hx: Value, params: Sequence[Value], has_biases: bool, num_layers: int,
+    dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+) -> Sequence[Value]:  # fmt: skip
+    """h' = tanh(W x + R h + b) along a sequence: one RNN a layer."""
+    layers = _layers(params, has_biases, bidirectional, projected=False)
+    return _recurrence(op, _TANH, input, [hx], layers, dropout if train else 0.0, batch_first)
+
+
+@translates(aten.rnn_relu.input)
+def aten_rnn_relu(
+    op: Emitter, input: Value, hx: Value, params: Sequence[Value], has_biases: bool, num_layers: int,
+    dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+) -> Sequence[Value]:  # fmt: skip
+    """h' = relu(W x + R h + b) along a sequence: one RNN a layer."""
+    layers = _layers(params, has_biases, bidirectional, projected=False)
+    return _recurrence(op, _RELU, input, [hx], layers, dropout if train else 0.0, batch_first)
+
+
+@translates(aten.gru.input)
+def aten_gru(
+    op: Emitter, input: Value, hx: Value, params: Sequence[Value], has_biases: bool, num_layers: int,
+    dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+) -> Sequence[Value]:  # fmt: skip
+    """One GRU a layer; torch resets the hidden state after its linear map."""
+    layers = _layers(params, has_biases, bidirectional, projected=False)
+    return _recurrence(op, _GRU, input, [hx], layers, dropout if train else 0.0, batch_first)
+
+
+@translates(aten.lstm.input)
+def aten_lstm(
+    op: Emitter, input: Value, hx: Sequence[Value], params: Sequence[Value], has_biases: bool, num_layers: int,
+    dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+) -> Sequence[Value]:  # fmt: skip
+    """One LSTM a layer; a Scan a direction where the hidden state is projected, which ONNX LSTM cannot say."""
+    layers = _layers(params, has_biases, bidirectional, projected=_is_projected(op, hx))
+    return _recurrence(op, _LSTM, input, hx, layers, dropout if train else 0.0, batch_first)
+
+
+@translates(aten.rnn_tanh_cell.default)
+def aten_rnn_tanh_cell(
+    op: Emitter, input: Value, hx: Value, w_ih: Value, w_hh: Value, b_ih: Value | None = None, b_hh: Value | None = None
+) -> Value:
+    """tanh(W x + R h + b): one step of an RNN."""
+    return _cell(op, _TANH, input, [hx], _Weights(w_ih, w_hh, b_ih, b_hh))[0]
+
+
+@translates(aten.rnn_relu_cell.default)
+def aten_rnn_relu_cell(
+    op: Emitter, input: Value, hx: Value, w_ih: Value, w_hh: Value, b_ih: Value | None = None, b_hh: Value | None = None
+) -> Value:
+    """relu(W x + R h + b): one step of an RNN."""
+    return _cell(op, _RELU, input, [hx], _Weights(w_ih, w_hh, b_ih, b_hh))[0]
+
+
+@translates(aten.gru_cell.default)
+def aten_gru_cell(
+    op: Emitter, input: Value, hx: Value, w_ih: Value, w_hh: Value, b_ih: Value | None = None, b_hh: Value | None = None
+) -> Value:
+    """One step of a GRU."""
+    return _cell(op, _GRU, input, [hx], _Weights(w_ih, w_hh, b_ih, b_hh))[0]
+
+
+@translates(aten.lstm_cell.default)
+def aten_lstm_cell(
+    op: Emitter,
+    input: Value,
+    hx: Sequence[Value],
+    w_ih: Value,
+    w_hh: Value,
+    b_ih: Value | None = None,
+    b_hh: Value | None = None,
+) -> Sequence[Value]:
+    """One step of an LSTM."""
+    return _cell(op, _LSTM, input, hx, _Weights(w_ih, w_hh, b_ih, b_hh))
+
+
+# --- weights ----------------------------------------------------------------------------------------------------------
+
+
+class _Weights(NamedTuple):
+    """Of one direction of one layer."""
+
+    w_ih: Value
+    w_hh: Value
+    b_ih: Value | None = None
+    b_hh: Value | None = None
+    w_hr: Value | None = None
+
+    def cast(self, op: Emitter, dtype: DataType) -> _Weights:
+        """The weights in another dtype."""
+        b_ih, b_hh, w_hr = (None if each is None else op.cast(each, dtype) for each in self[2:])
+        return _Weights(op.cast(self.w_ih, dtype), op.cast(self.w_hh, dtype), b_ih, b_hh, w_hr)
+
+
+def _layers(
+    params: Sequence[Value], has_biases: bool, bidirectional: bool, projected: bool
+) -> list[tuple[_Weights, ...]]:
+    """The weights by layer and direction."""
+    count = 2 + 2 * has_biases + projected
+    each = []
+    for start in range(0, len(params), count):
+        own = params[start : start + count]
+        biases = own[2:4] if has_biases else (None, None)
+        each.append(_Weights(*own[:2], *biases, own[-1] if projected else None))
+    directions = 2 if bidirectional else 1
+    return [tuple(each[start : start + directions]) for start in range(0, len(each), directions)]
+
+
+def _is_projected(op: Emitter, hx: Sequence[Value]) -> bool:
+    hidden, cell = (op.sizes(state)[-1] for state in hx)
+    return isinstance(hidden, int) and isinstance(cell, int) and hidden != cell
+
+
+def _stacked(op: Emitter, kind: _Kind, weights: Sequence[Value], directions: int) -> Value:
+    """Weights or biases of every direction on a first axis, the gates in ONNX's order."""
+    rows, *rest = op.sizes(weights[0])
+    gates, blocks = len(kind.gates), len(weights) // directions
+    joined = weights[0] if len(weights) == 1 else op.Concat(*weights, axis=0)
+    if gates > 1:
+        if not isinstance(rows, int):
+            raise NotImplementedError(f"The number of rows of a {kind.op_type}'s weights must be known.")
+        apart = op.Reshape(joined, [len(weights), gates, rows // gates, *rest])
+        joined = op.Gather(apart, list(kind.gates), axis=1)
+    elif len(weights) == 1:
+        return op.unsqueeze(weights[0], 0)
+    return op.Reshape(joined, [directions, blocks * rows, *rest])
+
+
+# --- layers -----------------------------------------------------------------------------------------------------------
+
+
+def _recurrence(
+    op: Emitter, kind: _Kind, input: Value, states: Sequence[Value], layers: Sequence[Sequence[_Weights]],
+    dropout: float, batch_first: bool,
+) -> list[Value]:  # fmt: skip
+    """The outputs of the last layer at every step, then each state after the last step, layers and directions first."""
+    dtype = admitted(op, kind.op_type, input).dtype or DataType.FLOAT
+    result_dtype = op.out_dtype
+    x, last = op.cast(input, dtype), []
+    if batch_first:
+        x = op.transpose(x, (1, 0, 2))
+    initial = [_by_layer(op, state, len(layers), dtype) for state in states]
+    for index, layer in enumerate(layers):
+        weights = [each.cast(op, dtype) for each in layer]
+        if dropout and index:
+            x = op.with_sizes(op.Dropout(x, dropout, True), op.sizes(x))
+        run = _layer if weights[0].w_hr is None else _projected_layer
+        x, *finals = run(op, kind, x, weights, [each[index] for each in initial], states)
+        last.append(finals)
+        rows_first = batch_first and index == len(layers) - 1
+        x = _joined(op, x, rows_first)
+    ends = [each[0] if len(each) == 1 else op.Concat(*each, axis=0) for each in zip(*last, strict=True)]
+    return [op.cast(value, result_dtype) for value in (x, *ends)]
+
+
+def _by_layer(op: Emitter, state: Value, count: int, dtype: DataType) -> Sequence[Value | None]:
+    """The initial state of each layer; None for zeros, which is what ONNX begins with."""
+    if _is_zero(state):
+        return [None] * count
+    state = op.cast(state, dtype)
+    return [state] if count == 1 else op.Split(state, axis=0, num_outputs=count, outputs=count)
+
+
+def _is_zero(value: Value) -> bool:
+    """Whether it is a constant of zeros; a weight is not, whatever it holds now."""
+    node = value.producer()
+    if node is not None and node.op_type in ("Expand", "ConstantOfShape"):
+        filled = node.attributes.get("value")
+        if node.op_type == "ConstantOfShape":
+            return filled is None or not filled.as_tensor().numpy().any()
+        return node.inputs[0] is not None and _is_zero(node.inputs[0])
+    held = value.const_value
+    is_weight = metadata.INPUT_KIND in value.metadata_props
+    return held is not None and not is_weight and held.nbytes <= _READ_BYTES and not held.numpy().any()
+
+
+def _layer(
+    op: Emitter, kind: _Kind, x: Value, weights: Sequence[_Weights], initial: Sequence[Value | None], _: Any
+) -> list[Value]:
+    """One node: the outputs (step, direction, row, unit) and the last states (direction, row, unit)."""
+    count = len(weights)
+    steps, rows, _features = op.sizes(x)
+    units = op.sizes(weights[0].w_hh)[1]
+    biases = [b for each in weights for b in (each.b_ih, each.b_hh) if b is not None]
+    results = op.emit(
+        kind.op_type,
+        x,
+        _stacked(op, kind, [each.w_ih for each in weights], count),
+        _stacked(op, kind, [each.w_hh for each in weights], count),
+        _stacked(op, kind, biases, count) if biases else None,
+        None,
+        *initial,
+        hidden_size=units,
+        direction="bidirectional" if count == 2 else None,
+        activations=[kind.activation] * count if kind.activation else None,
+        linear_before_reset=1 if kind.op_type == "GRU" else None,
+        outputs=1 + len(initial),
+    )
+    return [op.with_sizes(results[0], (steps, count, rows, units)), *results[1:]]
+
+
+def _joined(op: Emitter, y: Value, rows_first: bool) -> Value:
+    """(step, direction, row, unit) → (step, row, direction times unit), or rows before steps."""
+    steps, count, rows, units = op.sizes(y)
+    if count == 1:
+        y = op.squeeze(y, 1)
+        return op.transpose(y, (1, 0, 2)) if rows_first else y
+    y = op.transpose(y, (2, 0, 1, 3) if rows_first else (0, 2, 1, 3))
+    return op.reshape(y, [*((rows, steps) if rows_first else (steps, rows)), 2 * units])
+
+
+def _cell(op: Emitter, kind: _Kind, input: Value, states: Sequence[Value], weights: _Weights) -> list[Value]:
+    """The states after one step."""
+    dtype = admitted(op, kind.op_type, input).dtype or DataType.FLOAT
+    result_dtype = op.out_dtype
+    initial = [None if _is_zero(state) else op.unsqueeze(op.cast(state, dtype), 0) for state in states]
+    x = op.unsqueeze(op.cast(input, dtype), 0)
+    _, *finals = _layer(op, kind, x, [weights.cast(op, dtype)], initial, states)
+    return [op.cast(op.Squeeze(final, [0]), result_dtype) for final in finals]
+
+
+# --- projected LSTM ---------------------------------------------------------------------------------------------------
+
+
+def _projected_layer(
+    op: Emitter, kind: _Kind, x: Value, weights: Sequence[_Weights], initial: Sequence[Value | None],
+    states: Sequence[Value],
+) -> list[Value]:  # fmt: skip
+    """A Scan a direction, whose results have the axes of ``_layer``."""
+    steps, rows, _ = op.sizes(x)
+    count, places = len(weights), range(len(weights))
+    sizes = [(1, rows, op.sizes(state)[-1]) for state in states]
+    begin = [
+        op.expand(op.constant(0.0, x.dtype), (count, *size[1:])) if state is None else state
+        for state, size in zip(initial, sizes, strict=True)
+    ]
+    parts = [op.Split(state, axis=0, num_outputs=2, outputs=2) if count == 2 else [state] for state in begin]
+    runs = [
+        _projected_direction(op, x, weights[i], [op.Squeeze(part[i], [0]) for part in parts], reverse=i == 1)
+        for i in places
+    ]
+    hidden, cell, y = (
+        op.unsqueeze(each[0], axis) if count == 1 else op.Concat(*(op.unsqueeze(v, axis) for v in each), axis=axis)
+        for each, axis in zip(zip(*runs, strict=True), (0, 0, 1), strict=True)
+    )
+    return [op.with_sizes(y, (steps, count, rows, sizes[0][-1])), hidden, cell]
+
+
+def _projected_direction(
+    op: Emitter, x: Value, weights: _Weights, begin: Sequence[Value], reverse: bool
+) -> Sequence[Value]:
+    """h' = P (o * tanh(c')), c' = f * c + i * g: the last states, then h of every step."""
+    w_ih, w_hh, b_ih, b_hh, w_hr = weights
+    gates = op.MatMul(x, op.Transpose(w_ih, perm=[1, 0]))
+    if b_ih is not None and b_hh is not None:
+        gates = op.Add(gates, op.Add(b_ih, b_hh))
+    recurrent, projection = op.Transpose(w_hh, perm=[1, 0]), op.Transpose(w_hr, perm=[1, 0])
+    dtype = x.dtype or DataType.FLOAT
+    hidden, cell, slice_ = (op.graph_input(name, dtype) for name in ("hidden", "cell", "gates"))
+    inner = op.nested([hidden, cell, slice_])
+    i, f, g, o = inner.Split(inner.Add(slice_, inner.MatMul(hidden, recurrent)), axis=-1, num_outputs=4, outputs=4)
+    kept = inner.Mul(inner.Sigmoid(f), cell)
+    new_cell = inner.Add(kept, inner.Mul(inner.Sigmoid(i), inner.Tanh(g)))
+    new_hidden = inner.MatMul(inner.Mul(inner.Sigmoid(o), inner.Tanh(new_cell)), projection)
+    body = inner.finish([new_hidden, new_cell, new_hidden])
+    way = [1] if reverse else None
+    results: Sequence[Value] = op.Scan(
+        *begin, gates, body=body, num_scan_inputs=1, scan_input_directions=way, scan_output_directions=way, outputs=3
+    )
+    return results

@@ -1,0 +1,58 @@
+"""The table of ONNX Runtime's kernels: against the runtime that is installed, and by running it."""
+
+from importlib.metadata import version
+
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+from onnx_ir import DataType
+from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+from fx_onnx.passes.cpu_kernels import DTYPES, VERSION, kernels, since_version
+
+OPEN = 2**31 - 1
+
+
+@pytest.mark.skipif(version("onnxruntime") != VERSION, reason=f"the table is of onnxruntime {VERSION}")
+@pytest.mark.parametrize("op_type", ["Where", "Conv", "Add", "Max", "Pad", "Attention", "DepthToSpace", "Cast"])
+@pytest.mark.parametrize("opset", [18, 20, 22, 23, 24, 26])
+def test_agrees_with_the_installed_runtime(op_type: str, opset: int) -> None:
+    """What the runtime lists for the version of the operator in an opset is what the table says."""
+    since = since_version(op_type, opset)
+    listed = set()
+    for kernel in state.get_all_opkernel_def():
+        first, last = kernel.version_range
+        fits = first == since or (since is not None and first < since <= last != OPEN)
+        if kernel.provider == "CPUExecutionProvider" and not kernel.domain and kernel.op_name == op_type and fits:
+            name, types = min(kernel.type_constraints.items())
+            listed |= {(name, each[7:-1]) for each in types if each[7:-1] in DTYPES.values()}
+    told = {(min(each.admitted), dtype.name.lower()) for each in kernels(op_type, since or 0)
+            for dtype in each.admitted[min(each.admitted)]}  # fmt: skip
+    assert told == listed
+
+
+@pytest.mark.parametrize(
+    ("op_type", "dtype", "loads"),
+    [("Erf", "FLOAT", True), ("Erf", "DOUBLE", False), ("Neg", "BFLOAT16", False), ("Neg", "INT16", True)],
+)
+def test_is_what_loads(op_type: str, dtype: str, loads: bool) -> None:
+    """A model of one node loads where the table has a kernel."""
+    kind = TensorProto.DataType.Value(dtype)
+    sides = [helper.make_tensor_value_info(name, kind, ["N"]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node(op_type, ["x"], ["y"])], "g", sides[:1], sides[1:])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9).SerializeToString()
+    assert (
+        any(DataType[dtype] in each.admitted["T"] for each in kernels(op_type, since_version(op_type, 20) or 0))
+        == loads
+    )
+    if loads:
+        onnxruntime.InferenceSession(proto, providers=["CPUExecutionProvider"])
+    else:
+        with pytest.raises(Exception, match="NOT_IMPLEMENTED"):
+            onnxruntime.InferenceSession(proto, providers=["CPUExecutionProvider"])
+
+
+def test_unknown_operators() -> None:
+    """What ONNX does not have has no version and no kernel."""
+    assert since_version("Nonsense", 20) is None
+    assert kernels("Nonsense", 20) == ()

@@ -1,0 +1,151 @@
+"""Casts where ONNX Runtime's CPU provider has no kernel."""
+
+from collections import Counter
+
+import onnx
+import onnx_ir as ir
+import pytest
+import torch
+
+import fx_onnx
+from fx_onnx import metadata
+from fx_onnx.passes.runtime_types import RuntimeTypes
+from tests.passes.checking import model, run
+
+BF16 = torch.bfloat16
+
+
+def fitted(text: str, operators: list[str], opset: int = 20) -> ir.Model:
+    """The model after the pass, a legal one of these operators, whose nodes know where they came from."""
+    program = model(text, opset=opset)
+    names = [value.name for value in (*program.graph.inputs, *program.graph.outputs)]
+    RuntimeTypes()(program)
+    onnx.checker.check_model(ir.serde.serialize_model(program), full_check=True)
+    nodes = list(ir.traversal.RecursiveGraphIterator(program.graph))
+    assert Counter(node.op_type for node in nodes) == Counter(operators), [node.op_type for node in nodes]
+    assert all(node.metadata_props.get(metadata.FX_NODE) for node in nodes)
+    assert [value.name for value in (*program.graph.inputs, *program.graph.outputs)] == names
+    return program
+
+
+def test_where_of_booleans() -> None:
+    """Where in uint8; a second one reads the uint8, not a Cast back and forth."""
+    program = fitted(
+        """g (bool[N] c, bool[N] x, bool[N] y) => (bool[N] b) { a = Where(c, x, y)\n b = Where(c, y, a) }""",
+        ["Cast", "Cast", "Where", "Where", "Cast"],
+    )
+    c, x, y = (torch.tensor(bits, dtype=torch.bool) for bits in ([0, 1, 0, 1], [0, 0, 1, 1], [1, 0, 0, 1]))
+    (got,) = run(program, [c, x, y])
+    assert got.equal(torch.where(c, y, torch.where(c, x, y)))
+
+
+def test_bfloat16_is_rounded_after_every_operator() -> None:
+    """The Cast to bfloat16 and back stays, so that the bits are torch's."""
+
+    class Chain(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return ((x * 1.7 + x) / 3).relu().maximum(x).exp()
+
+    x = torch.linspace(-3, 3, 101).to(BF16)
+    program = fx_onnx.export(Chain().eval(), (x,), verbose=False)
+    assert program(x)[0].equal(Chain()(x))
+    casts = [node for node in program.model.graph if node.op_type == "Cast"]
+    assert len(casts) == 1 + 3 * 2 - 1 + 2  # x; Mul, Add and Div to and fro, Relu and Max exact; Exp
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+def test_every_export_loads(optimize: bool) -> None:
+    """Weights, normalization, attention and selection in bfloat16, optimized or not."""
+    torch.manual_seed(0)
+
+    class Block(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.linear = torch.nn.LayerNorm(8), torch.nn.Linear(8, 8)
+            self.conv = torch.nn.Conv1d(4, 4, 3, padding=1)
+
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            y = self.linear(self.norm(self.conv(x)))
+            return torch.nn.functional.scaled_dot_product_attention(y, y, y, attn_mask=mask)
+
+    block, x, mask = Block().to(BF16).eval(), torch.randn(2, 4, 8).to(BF16), torch.ones(4, 4).tril() > 0
+    program = fx_onnx.export(block, (x, mask), verbose=False, optimize=optimize)
+    torch.testing.assert_close(program(x, mask)[0], block(x, mask), rtol=3e-2, atol=3e-2)
+
+
+def test_small_integers() -> None:
+    """Sums and logic of uint8 in wider integers; what overflows wraps."""
+    program = fitted(
+        """g (uint8[N,4] x) => (uint8[N,1] s, uint8[N,4] t) {
+          axes = Constant<value_ints=[1]>()\n s = ReduceSum<keepdims=1>(x, axes)\n t = Trilu(x)
+        }""",
+        ["Constant", "Cast", "ReduceSum", "Cast", "Trilu", "Cast"],
+    )
+    x = torch.tensor([[200, 100, 3, 4], [5, 6, 7, 8]], dtype=torch.uint8)
+    total, triangle = run(program, [x])
+    assert total.equal(x.sum(1, keepdim=True).to(torch.uint8))
+    assert triangle.equal(x.triu())
+
+
+def test_shifts_stay_unsigned() -> None:
+    """uint16 is shifted in uint32."""
+    text = """g (uint16[N] x, uint16[N] y) => (uint16[N] z) { z = BitShift<direction="RIGHT">(x, y) }"""
+    program = fitted(text, ["Cast", "Cast", "BitShift", "Cast"])
+    assert {node.outputs[0].dtype for node in program.graph} == {ir.DataType.UINT32, ir.DataType.UINT16}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "bool"])
+def test_scatters_that_reduce(dtype: str) -> None:
+    """The kernels for all dtypes refuse these when they reduce; those that do not stay."""
+    text = f"""g ({dtype}[N] x, int64[K] i, {dtype}[K] u) => ({dtype}[N] y, {dtype}[N] z) {{
+      y = ScatterElements<axis=0, reduction="max">(x, i, u)\n z = ScatterElements<axis=0>(x, i, u) }}"""
+    fitted(text, ["Cast", "Cast", "ScatterElements", "Cast", "ScatterElements"])
+
+
+def test_what_onnx_itself_lacks() -> None:
+    """Conv of bfloat16 came with opset 22: before, the Casts make the model legal."""
+    program = fitted_illegal("g (bfloat16[1,1,N] x, bfloat16[1,1,2] w) => (bfloat16[A,B,C] y) { y = Conv(x, w) }")
+    assert [node.op_type for node in program.graph] == ["Cast", "Cast", "Conv", "Cast"]
+
+
+def fitted_illegal(text: str) -> ir.Model:
+    """A model that shape inference would refuse before the pass, and takes after it."""
+    proto = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]>\n{text}')
+    program = ir.serde.deserialize_model(proto)
+    RuntimeTypes()(program)
+    onnx.checker.check_model(ir.serde.serialize_model(program), full_check=True)
+    return program
+
+
+def test_attributes_and_constants() -> None:
+    """An attribute that names the dtype follows; a small constant is made anew instead of cast."""
+    text = """g (int16[2,2] x) => (int16[2,2] y) <int16[1] c = {3}> {
+      e = EyeLike<dtype=5>(x)\n m = Max(e, c)\n y = Max(m, x) }"""
+    program = fitted(text, ["Cast", "EyeLike", "Max", "Max", "Cast"])
+    x = torch.tensor([[1, 5], [-7, 3000]], dtype=torch.int16)
+    assert run(program, [x])[0].equal(x.clamp(min=3))
+
+
+def test_bodies_and_functions() -> None:
+    """The Cast of an outer value stands outside; functions with known dtypes are changed too."""
+    program = fitted(
+        """g (bool c, bool[N] x) => (bool[N] y) {
+          y = If(c)<then_branch = t () => (bool[N] a) { a = Where(c, x, x) },
+                    else_branch = e () => (bool[N] b) { b = Where(x, x, x) }>
+        }""",
+        ["Cast", "If", "Where", "Cast", "Where", "Cast"],
+    )
+    assert program.graph[0].op_type == "Cast"
+    x = torch.tensor([True, False])
+    assert run(program, [torch.tensor(True), x])[0].equal(x)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op_type"), [("float", "Softmax"), ("double", "Erf"), ("float16", "Softmax"), ("int64", "Neg")]
+)
+def test_left_as_it_is(dtype: str, op_type: str) -> None:
+    """float32; 64 bits, which nothing holds; float16, which the runtime casts itself."""
+    program = model(f"g ({dtype}[N] x) => ({dtype}[N] y) {{ y = {op_type}(x) }}")
+    before = ir.serde.serialize_model(program).SerializeToString()
+    assert not RuntimeTypes()(program).modified
+    assert ir.serde.serialize_model(program).SerializeToString() == before

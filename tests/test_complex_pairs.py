@@ -1,0 +1,209 @@
+"""Complex tensors become pairs of real ones: structure, names, inputs, outputs, weights; then whole models."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fx_onnx
+from fx_onnx.complex_pairs import split_complex
+from fx_onnx.errors import TranslationError, UnsupportedOperatorError
+from fx_onnx.functionalize import functionalize
+from tests.compare import assert_close
+from tests.harness import Case, b8, c64, c128, cases, check, f32, f64, i64
+
+
+def _export(model: nn.Module, *args: Tensor, dynamic: Any = None, **options: Any) -> fx_onnx.ONNXProgram:
+    return fx_onnx.export(model.eval(), args, dynamic_shapes=dynamic, **options)
+
+
+class _Call(nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
+# ---------------------------------------------------------------- the stage
+
+
+def test_a_real_program_is_left_alone() -> None:
+    program = functionalize(torch.export.export(_Call(torch.sin), (torch.randn(2),)))
+    before = list(program.graph.nodes)
+    assert split_complex(program) is program
+    assert list(program.graph.nodes) == before
+
+
+def test_no_node_is_complex_after_it() -> None:
+    z = torch.randn(2, 3, dtype=torch.complex64)
+    program = split_complex(functionalize(torch.export.export(_Call(lambda z: (z * z).exp().abs()), (z,))))
+    program.graph.lint()
+    assert not any(n.meta["val"].is_complex() for n in program.graph.nodes if "val" in n.meta)
+
+
+def test_inputs_and_outputs_are_real_views_under_their_names() -> None:
+    z = torch.randn(2, 3, dtype=torch.complex64)
+    program = _export(_Call(lambda z: z * 2), z, output_names=["result"])
+    (given,), (result,) = program.model.graph.inputs, program.model.graph.outputs
+    assert list(given.shape) == [2, 3, 2] and list(result.shape) == [2, 3, 2] and result.name == "result"
+    assert_close(program.call_structured(z), z * 2)
+
+
+def test_what_goes_through_the_real_view_stays_whole() -> None:
+    x = torch.randn(3, 2)
+    program = _export(_Call(lambda x: torch.view_as_real(torch.view_as_complex(x)) + 1), x)
+    assert [node.op_type for node in program.model.graph] == ["Add"]
+
+
+class _Weight(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(3, 4, dtype=torch.complex64))
+        self.register_buffer("b", torch.randn(4, dtype=torch.complex64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.w + self.b
+
+
+def test_complex_weights_are_real_views_that_can_be_replaced() -> None:
+    model, x = _Weight(), torch.randn(2, 3, dtype=torch.complex64)
+    program = _export(model, x, optimize=False)
+    assert list(program.model.graph.initializers["w"].shape) == [3, 4, 2]
+    assert_close(program.call_structured(x), model(x))
+    other = _Weight()
+    program.apply_weights(other.state_dict())
+    assert_close(program.call_structured(x), other(x))
+
+
+def test_an_input_that_is_an_output_too() -> None:
+    z = torch.randn(2, dtype=torch.complex64)
+    program = _export(_Call(lambda z: (z, z.conj())), z)
+    assert_close(program.call_structured(z), (z, z.conj().resolve_conj()))
+
+
+class _Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.zeros(2, dtype=torch.complex64))
+
+    def forward(self, z: Tensor) -> Tensor:
+        self.state.add_(z)
+        return self.state.abs()
+
+
+def test_a_complex_buffer_that_is_written() -> None:
+    z = torch.randn(2, dtype=torch.complex64)
+    found = _export(_Counter(), z)(z)
+    assert_close(found, (z.abs(), torch.view_as_real(z)))
+
+
+def test_equal_calls_of_equal_results_stay_apart() -> None:
+    """Two calls traced once share their fake tensors; a third call must not take them for one."""
+    z = torch.randn(4, dtype=torch.complex64)
+    check_function = _Call(lambda z: torch.cat([z[:2].exp(), z[2:].exp()]) * (z[:2].exp() - z[2:].exp()).sum())
+    assert_close(_export(check_function, z).call_structured(z), check_function(z))
+
+
+def test_half_complex_is_refused() -> None:
+    with pytest.raises(TranslationError, match="complex32"):
+        _export(_Call(lambda x: x.to(torch.complex32)), torch.randn(2))
+
+
+def test_all_unknown_operators_are_listed() -> None:
+    with pytest.raises(UnsupportedOperatorError, match="linalg_eig"):
+        _export(_Call(lambda z: torch.linalg.eig(z)[0]), torch.randn(3, 3, dtype=torch.complex64))
+
+
+# ---------------------------------------------------------------- structure
+
+
+@cases(
+    [
+        Case(torch.reshape, c64(2, 6), (3, 4), dynamic=False),
+        Case(torch.transpose, c64(2, 3), 0, 1),
+        Case(torch.cat, [c64(2, 3), f32(2, 3)], 1),
+        Case(torch.cat, [c64(2, 3), f64(2, 3)], 1, dynamic=False),
+        Case(torch.stack, [c64(2, 3), c64(2, 3)]),
+        Case(torch.split, c64(4, 3), 2, dynamic=False),
+        Case(torch.unbind, c64(2, 3), 0, dynamic=False),
+        Case(torch.index_select, c64(4, 3), 0, i64(2, low=0, high=3)),
+        Case(torch.where, b8(2, 3), c64(2, 3), f32(2, 3)),
+        Case(torch.masked_fill, c64(2, 3), b8(2, 3), 1 + 2j),
+        Case(torch.nn.functional.pad, c64(2, 3), (1, 2)),
+        Case(torch.flip, c64(2, 3), (1,)),
+        Case(torch.tril, c64(3, 3)),
+        Case(torch.roll, c64(2, 3), 1, 1),
+        Case(torch.full_like, c64(2, 3), 1 - 1j),
+        Case(torch.zeros_like, f32(2, 3), dtype=torch.complex64),
+        Case(torch.Tensor.to, f32(2, 3), torch.complex64),
+        Case(torch.Tensor.to, c64(2, 3), torch.complex128),
+        Case(torch.Tensor.to, c64(2, 3), torch.float32),
+        Case(torch.Tensor.to, c64(2, 3), torch.bool),
+        Case(torch.masked_select, c64(2, 3), b8(2, 3)),
+        Case(torch.einsum, "ij,jk->ik", c64(2, 3), c64(3, 4)),
+        Case(torch.add, c128(2, 3), c64(3)),
+    ]
+)
+def test_structure(case: Case) -> None:
+    check(case)
+
+
+# ---------------------------------------------------------------- models
+
+
+class Rotary(nn.Module):
+    """Rotary position embedding with complex numbers, as in Llama's first code."""
+
+    def __init__(self, dim: int = 16, length: int = 64) -> None:
+        super().__init__()
+        angles = torch.outer(torch.arange(float(length)), 1 / 10000 ** (torch.arange(0, dim, 2) / dim))
+        self.turns = torch.polar(torch.ones_like(angles), angles)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+        turns = self.turns[: x.shape[1]].view(1, x.shape[1], 1, x.shape[-1] // 2)
+        return torch.view_as_real(z * turns).flatten(3).type_as(x)
+
+
+class Spectrogram(nn.Module):
+    def __init__(self, n_fft: int, hop: int, **options: Any) -> None:
+        super().__init__()
+        self.n_fft, self.hop, self.options = n_fft, hop, options
+        self.register_buffer("window", torch.hann_window(n_fft))
+
+    def stft(self, x: Tensor) -> Tensor:
+        return torch.stft(x, self.n_fft, self.hop, window=self.window, return_complex=True, **self.options)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.stft(x).abs()
+
+
+class RoundTrip(Spectrogram):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.istft(self.stft(x) * 0.5, self.n_fft, self.hop, window=self.window, **self.options)
+
+
+class RealStft(Spectrogram):
+    """An operator that is complex inside only."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.ops.aten.stft.default(x, self.n_fft, self.hop, None, self.window, False, True, False)
+
+
+def test_rotary_embedding() -> None:
+    model, x = Rotary(), torch.randn(2, 7, 3, 16)
+    program = _export(model, x, dynamic=({0: "batch", 1: "time"},))
+    for example in (x, torch.randn(3, 9, 3, 16)):
+        assert_close(program(example)[0], model(example))
+
+
+@pytest.mark.parametrize("model", [Spectrogram(400, 160), Spectrogram(64, 16, normalized=True), Spectrogram(64, 16, center=False),
+                                   Spectrogram(32, 8, onesided=False), RoundTrip(400, 100), RoundTrip(64, 16), RealStft(64, 16)])
+def test_short_time_transforms(model: nn.Module) -> None:
+    x = torch.randn(2, 1600)
+    program = _export(model, x, dynamic=({0: "batch", 1: "time"},))
+    for example in (x, torch.randn(3, 2003)):
+        assert_close(program(example)[0], model(example), tolerance=1e-4)
