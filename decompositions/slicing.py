@@ -17,7 +17,7 @@ def diagonal_scatter(self: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, 
     start = offset if offset >= 0 else -offset * columns
     end = start + src.shape[-1] * (columns + 1)
     flat = torch.slice_scatter(flat, src, -1, start, end, columns + 1)
-    return flat.unflatten(-1, moved.shape[-2:]).movedim((-2, -1), (dim1, dim2))
+    return flat.reshape(moved.shape).movedim((-2, -1), (dim1, dim2))
 
 
 @decomposes(aten.diag_embed.default)

@@ -13,7 +13,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 
+from fx_onnx import pytrees
 from fx_onnx.arguments import Request, TensorInput
 from fx_onnx.errors import CaptureError, warn
 from fx_onnx.exporting import exporting, is_in_onnx_export
@@ -98,11 +99,17 @@ def capture(request: Request) -> Capture:
 
 @dataclass(frozen=True)
 class _Example:
-    """Example arguments to capture from; `oblivious` has torch treat sizes 0 and 1 like any other."""
+    """Example arguments to capture from.
+
+    Attributes:
+        oblivious: has torch treat sizes 0 and 1 like any other.
+        registers: makes the dataclasses and caches that the forward returns known to torch.export.
+    """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     oblivious: bool = False
+    registers: bool = False
 
 
 def _capture_module(request: Request, model: torch.nn.Module) -> tuple[ExportedProgram, str]:
@@ -150,6 +157,8 @@ def _attempt(request: Request, model: torch.nn.Module, example: _Example, strict
             failure = error
         if "Suggested fixes:" not in str(failure):
             break
+    if "in output, which is not a known type" in str(failure) and not example.registers:
+        return _attempt(request, model, replace(example, registers=True), strict)
     return failure
 
 
@@ -181,14 +190,17 @@ def _as_traced(model: torch.nn.Module, example: _Example, inputs: tuple[TensorIn
     own = [parameter for parameter in signature.parameters.values() if parameter is not var_keyword]
     extra = [name for name in example.kwargs if name not in signature.parameters] if var_keyword else []
     shared = _shared_names(inputs)
-    if not extra and not shared:
+    if not extra and not shared and not example.registers:
         yield
         return
 
     def explicit(*args: Any, **kwargs: Any) -> Any:
         if shared:
             _unify(shared, (args, kwargs))
-        return forward(*args, **kwargs)
+        result = forward(*args, **kwargs)
+        if example.registers:
+            pytrees.register(result)
+        return result
 
     own += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in extra]
     explicit.__signature__ = signature.replace(parameters=own) if extra else signature  # type: ignore[attr-defined]

@@ -55,6 +55,7 @@ PRIVATE_TORCH: dict[str, str] = {
     "torch.fx.experimental._config": "the switch that keeps sizes 0 and 1 symbolic",
     "torch._check": "public by documentation, in spite of its name",
     "torch._check_is_size": "likewise",
+    "torch._C.DispatchKey": "which kernel of a recurrence to replace; torch.library, which is public, names no Python kernels",
 }
 
 

@@ -12,7 +12,7 @@ from onnx_ir import DataType, Value
 from fx_onnx import dtypes, symbols
 from fx_onnx.emitter import Emitter
 from fx_onnx.ops._common import within
-from fx_onnx.ops.creation import filled
+from fx_onnx.ops._constants import filled
 from fx_onnx.symbols import Size
 from fx_onnx.table import translates
 

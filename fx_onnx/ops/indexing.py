@@ -11,8 +11,8 @@ from onnx_ir import DataType, Value
 from fx_onnx import symbols
 from fx_onnx.emitter import Emitter
 from fx_onnx.ops._common import within
+from fx_onnx.ops._constants import filled
 from fx_onnx.ops._movement import as_index, broadcast
-from fx_onnx.ops.creation import filled
 from fx_onnx.symbols import Size
 from fx_onnx.table import translates
 
@@ -193,7 +193,7 @@ def _places(op: Emitter, read: Indices) -> Value:
     if all(op.sizes(column) == (-1,) for column in columns) or _all_same(op, columns):
         return op.Concat(*(op.Unsqueeze(op.cast(column, DataType.INT64), [-1]) for column in columns), axis=-1)
     known = [op.sizes(column) for column in columns if op.sizes(column) != (-1,)]
-    sizes = torch.broadcast_shapes(*known) if len(known) == len(columns) and _static(known) else None
+    sizes = torch.broadcast_shapes(*known) if len(known) == len(columns) and _static(known) else None  # type: ignore[no-untyped-call]
     if sizes is not None:
         return coordinates(op, read, sizes)
     shape = _broadcast_shape(op, columns)
@@ -244,7 +244,7 @@ def _known_places(op: Emitter, read: Indices) -> tuple[Size, ...] | None:
         return None
     if _all_same(op, columns):
         return shapes[0]
-    return tuple(torch.broadcast_shapes(*shapes)) if _static(shapes) else None
+    return tuple(torch.broadcast_shapes(*shapes)) if _static(shapes) else None  # type: ignore[no-untyped-call]
 
 
 def _equal(a: Sequence[Size], b: Sequence[Size]) -> bool:

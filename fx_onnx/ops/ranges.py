@@ -9,8 +9,8 @@ from onnx_ir import DataType, Value
 
 from fx_onnx import dtypes, symbols
 from fx_onnx.emitter import Emitter, Scalar
+from fx_onnx.ops._constants import computed, filled
 from fx_onnx.ops._movement import SMALL, linear_range
-from fx_onnx.ops.creation import computed, filled
 from fx_onnx.symbols import Size
 from fx_onnx.table import translates
 

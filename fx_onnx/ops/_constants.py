@@ -1,0 +1,47 @@
+"""Tensors of known content: constants of the graph where they are small."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from onnx_ir import DataType, Value
+
+from fx_onnx import dtypes, symbols
+from fx_onnx.emitter import Emitter, Scalar
+from fx_onnx.ops._movement import SMALL, wrapped
+from fx_onnx.symbols import Size
+
+
+def filled(op: Emitter, sizes: Sequence[Size], number: Scalar, dtype: DataType, like: Value | None = None) -> Value:
+    """One number everywhere: a constant where it is small, else ConstantOfShape; ``like`` has these sizes."""
+    number = symbols.static(number)
+    count = int(np.prod([float(size) for size in sizes])) if all(isinstance(size, int) for size in sizes) else None
+    if isinstance(number, symbols.SymbolicNumber):
+        return op.Expand(op.scalar(number, dtype), _shape(op, sizes, like)) if sizes else op.scalar(number, dtype)
+    if dtype == DataType.BOOL or dtypes.is_integer(dtype):
+        number = bool(number) if dtype == DataType.BOOL else wrapped(int(number), dtype)
+    if count is not None and count <= SMALL:
+        return op.constant(np.full(tuple(sizes), number, dtype=dtype.numpy()), dtype)
+    content = ir.Tensor(np.full((1,), number, dtype=dtype.numpy()), dtype=dtype)
+    return op.ConstantOfShape(_shape(op, sizes, like), value=content)
+
+
+def _shape(op: Emitter, sizes: Sequence[Size], like: Value | None) -> Value:
+    """The sizes as a value: one Shape node of ``like`` where several of them are symbolic."""
+    if like is not None and sum(not isinstance(size, int) for size in sizes) > 1:
+        return op.Shape(like)
+    return op.shape(sizes)
+
+
+def computed(op: Emitter, tensor: torch.Tensor) -> Value:
+    """What torch computed, as a constant in the dtype of the result."""
+    dtype = op.out_dtype
+    plain = tensor if tensor.dtype in _NUMPY else tensor.double()
+    return op.constant(plain.numpy().astype(dtype.numpy()), dtype)
+
+
+_NUMPY = frozenset({torch.float64, torch.float32, torch.float16, torch.int64, torch.int32, torch.int16, torch.int8,
+                    torch.uint8, torch.bool})  # fmt: skip
