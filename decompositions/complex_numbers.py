@@ -167,8 +167,6 @@ def conj(self: Complex) -> Complex:
     return conjugate(self)
 
 
-
-
 # ---------------------------------------------------------------- parts
 
 
@@ -334,7 +332,13 @@ def pow_scalar(self: Operand, exponent: complex) -> Complex:
         return simple[exponent](z)  # type: ignore[no-any-return,index]
     if exponent in (2, 3, 4, -2):
         squared = mul(z, z)
-        return inverse(squared) if exponent == -2 else squared if exponent == 2 else mul(squared, z if exponent == 3 else squared)
+        return (
+            inverse(squared)
+            if exponent == -2
+            else squared
+            if exponent == 2
+            else mul(squared, z if exponent == 3 else squared)
+        )
     return power(z, exponent, like)
 
 

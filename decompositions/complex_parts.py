@@ -24,7 +24,7 @@ _MOVING = """
     index_fill index_copy index_put _unsafe_index_put put scatter slice_scatter select_scatter diagonal_scatter
     as_strided_scatter masked_scatter fill zero tril triu constant_pad_nd pad pixel_shuffle pixel_unshuffle
     channel_shuffle im2col col2im reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d
-    replication_pad2d replication_pad3d upsample_nearest1d upsample_nearest2d vec nan_to_num _reshape_alias
+    replication_pad2d replication_pad3d upsample_nearest1d upsample_nearest2d nan_to_num _reshape_alias
     fft_fftshift fft_ifftshift sum_to_size repeat_interleave
 """
 _LINEAR = "neg negative sum mean cumsum diff scatter_add index_add nansum avg_pool1d avg_pool2d avg_pool3d"
@@ -32,12 +32,11 @@ BY_PARTS = frozenset((_MOVING + _LINEAR).split())
 
 # Tensors and numbers that say where or how much, not what: both parts get them as they are.
 _SELECTORS = frozenset(
-    "index indices mask condition repeats tensor_indices_or_sections diagonal alpha p start end step prepend_n".split()
+    ["index", "indices", "mask", "condition", "repeats", "tensor_indices_or_sections", "diagonal", "alpha", "p", "start", "end", "step", "prepend_n"]
 )
 # Operators on no complex tensor that make one: where there is an imaginary part, it is that of the number given.
 CREATING = frozenset(
-    """zeros ones full empty zeros_like ones_like full_like empty_like new_zeros new_ones new_full new_empty eye
-    scalar_tensor""".split()
+    ["zeros", "ones", "full", "empty", "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty", "eye", "scalar_tensor"]
 )
 _NUMBERS = frozenset(("value", "fill_value", "fill", "s"))
 

@@ -56,9 +56,7 @@ def isreal(self: Complex) -> Tensor:
 
 
 @complex_decomposes(aten.isclose)
-def isclose(
-    self: Operand, other: Operand, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
-) -> Tensor:
+def isclose(self: Operand, other: Operand, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
     """|self - other| <= atol + rtol |other|, or equal."""
     like = self.real if isinstance(self, Complex) else other.real  # type: ignore[union-attr]
     x, y = as_complex(self, like), as_complex(other, like)
@@ -74,7 +72,7 @@ def truth(self: Operand) -> Any:
 
 # Operators that only ask whether numbers are 0.
 OF_TRUTH = frozenset(
-    "logical_not logical_and logical_or logical_xor all any count_nonzero nonzero nonzero_numpy nonzero_static argwhere".split()
+    ["logical_not", "logical_and", "logical_or", "logical_xor", "all", "any", "count_nonzero", "nonzero", "nonzero_numpy", "nonzero_static", "argwhere"]
 )
 
 
@@ -244,17 +242,16 @@ def _shifted(self: Complex, dim: int | list[int]) -> tuple[Complex, Tensor]:
     return exp(Complex(self.real - largest, self.imag)), largest
 
 
-def _is_real(dtype: object) -> bool:
-    return isinstance(dtype, torch.dtype) and not dtype.is_complex
+@complex_decomposes(aten.softmax.int)
+def softmax(self: Complex, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Of the real part, into a real dtype: torch has no other one."""
+    return torch.softmax(self.real, dim, dtype=dtype)
 
 
-@complex_decomposes(aten.softmax.int, aten._softmax)
-def softmax(self: Complex, dim: int, dtype: object = None) -> Complex | Tensor:
-    """e^z / Σ e^z; into a real dtype of the real part only."""
-    if _is_real(dtype):
-        return torch.softmax(self.real, dim, dtype=dtype)  # type: ignore[call-overload,no-any-return]
-    powers, _ = _shifted(self, dim)
-    return div(powers, Complex(powers.real.sum(dim, True), powers.imag.sum(dim, True)))
+@complex_decomposes(aten.log_softmax.int)
+def log_softmax(self: Complex, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Of the real part, into a real dtype: torch has no other one."""
+    return torch.log_softmax(self.real, dim, dtype=dtype)
 
 
 @complex_decomposes(aten.logsumexp)
@@ -264,15 +261,6 @@ def logsumexp(self: Complex, dim: list[int], keepdim: bool = False) -> Complex:
     found = log(Complex(powers.real.sum(dim, True), powers.imag.sum(dim, True)))
     found = Complex(found.real + largest, found.imag)
     return found if keepdim or not dim else Complex(found.real.squeeze(dim), found.imag.squeeze(dim))
-
-
-@complex_decomposes(aten.log_softmax.int, aten._log_softmax)
-def log_softmax(self: Complex, dim: int, dtype: object = None) -> Complex | Tensor:
-    """z - log Σ e^z; into a real dtype of the real part only."""
-    if _is_real(dtype):
-        return torch.log_softmax(self.real, dim, dtype=dtype)  # type: ignore[call-overload,no-any-return]
-    total = logsumexp(self, [dim], True)
-    return Complex(self.real - total.real, self.imag - total.imag)
 
 
 def log_add_exp(x: Complex, y: Complex) -> Complex:

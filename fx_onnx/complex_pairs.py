@@ -37,7 +37,7 @@ from fx_onnx.functionalize import AtenProgram
 aten = torch.ops.aten
 
 # Operators from real to real tensors that pass through complex ones.
-_COMPLEX_INSIDE = frozenset("stft istft fft_irfft fft_irfft2 fft_irfftn fft_hfft fft_hfft2 fft_hfftn".split())
+_COMPLEX_INSIDE = frozenset(["stft", "istft", "fft_irfft", "fft_irfft2", "fft_irfftn", "fft_hfft", "fft_hfft2", "fft_hfftn"])
 _PARTS = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 # FX node metadata of ours: made here, and superfluous where nothing uses it.
 _MADE = "fx_onnx.part"
@@ -111,7 +111,7 @@ def _of_truth(target: Any) -> Callable[..., Any]:
 
 
 # Operators that make another dtype of a tensor.
-_CASTS = frozenset("to _to_copy type_as cdouble cfloat chalf double float half int long short byte char bool".split())
+_CASTS = frozenset(["to", "_to_copy", "type_as", "cdouble", "cfloat", "chalf", "double", "float", "half", "int", "long", "short", "byte", "char", "bool"])
 
 
 def _cast(self: Any, *args: Any, **kwargs: Any) -> Any:

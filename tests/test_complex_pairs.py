@@ -200,8 +200,18 @@ def test_rotary_embedding() -> None:
         assert_close(program(example)[0], model(example))
 
 
-@pytest.mark.parametrize("model", [Spectrogram(400, 160), Spectrogram(64, 16, normalized=True), Spectrogram(64, 16, center=False),
-                                   Spectrogram(32, 8, onesided=False), RoundTrip(400, 100), RoundTrip(64, 16), RealStft(64, 16)])
+@pytest.mark.parametrize(
+    "model",
+    [
+        Spectrogram(400, 160),
+        Spectrogram(64, 16, normalized=True),
+        Spectrogram(64, 16, center=False),
+        Spectrogram(32, 8, onesided=False),
+        RoundTrip(400, 100),
+        RoundTrip(64, 16),
+        RealStft(64, 16),
+    ],
+)
 def test_short_time_transforms(model: nn.Module) -> None:
     x = torch.randn(2, 1600)
     program = _export(model, x, dynamic=({0: "batch", 1: "time"},))

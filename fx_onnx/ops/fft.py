@@ -79,10 +79,7 @@ def _transform(op: Emitter, input: Value, axis: int, inverse: bool, onesided: bo
     # of a length that may be no power of two, the runtime's float32 is good for three digits at 1000 numbers
     wide = op.cast(input, DataType.DOUBLE) if not _is_power_of_two(length) else input
     flags = {"inverse": 1 if inverse else None, "onesided": 1 if onesided else None}
-    if node_axis:
-        result = op.DFT(wide, None, axis, **flags)
-    else:
-        result = op.DFT(wide, axis=axis, **flags)
+    result = op.DFT(wide, None, axis, **flags) if node_axis else op.DFT(wide, axis=axis, **flags)
     return op.cast(result, op.out_dtype)
 
 

@@ -138,9 +138,9 @@ def _layers(
     count = 2 + 2 * has_biases + projected
     each = []
     for start in range(0, len(params), count):
-        own = params[start : start + count]
-        biases = own[2:4] if has_biases else (None, None)
-        each.append(_Weights(*own[:2], *biases, own[-1] if projected else None))
+        w_ih, w_hh, *rest = params[start : start + count]
+        b_ih, b_hh = rest[:2] if has_biases else (None, None)
+        each.append(_Weights(w_ih, w_hh, b_ih, b_hh, rest[-1] if projected else None))
     directions = 2 if bidirectional else 1
     return [tuple(each[start : start + directions]) for start in range(0, len(each), directions)]
 

@@ -28,7 +28,9 @@ def test_variants() -> None:
     assert_close(stft(SIGNAL, 16, return_complex=False), want)
 
 
-@pytest.mark.parametrize("options", [{}, {"normalized": True}, {"length": 90}, {"length": 120}, {"win_length": 12}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"normalized": True}, {"length": 90}, {"length": 120}, {"win_length": 12}], ids=str
+)
 def test_istft(options: dict[str, Any]) -> None:
     window = torch.hann_window(options.get("win_length", 16), dtype=torch.float64)
     shared = {k: v for k, v in options.items() if k != "length"}

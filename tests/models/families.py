@@ -238,8 +238,8 @@ _PLAIN = {
         "vaultgemma xglm diffllama bert-generation flex_olmo nanochat"
     ),
     "seq2seq": (
-        "bart bigbird_pegasus blenderbot blenderbot-small fsmt led longt5 m2m_100 marian mbart mt5 mvp nllb- "
-        "moe pegasus pegasus_x plbart prophetnet switch_transformers t5 umt5"
+        "bart bigbird_pegasus blenderbot blenderbot-small fsmt led longt5 m2m_100 marian mbart mt5 mvp "
+        "nllb-moe pegasus pegasus_x plbart prophetnet switch_transformers t5 umt5"
     ),
     "vision": (
         "beit bit cvt data2vec-vision deit dinov2 dinov2_with_registers dinov3_vit dinov3_convnext focalnet "

@@ -1,0 +1,244 @@
+"""Quantisation in plain arithmetic: what has no single ONNX operator, or not in every opset."""
+
+from __future__ import annotations
+
+import torch
+import torch.ao.quantization.fx._decomposed  # registers torch.ops.quantized_decomposed
+from torch import Tensor
+
+from fx_onnx.decompositions.registry import decomposes
+
+aten, quantized = torch.ops.aten, torch.ops.quantized_decomposed
+
+Number = float | Tensor
+
+
+def _along(parameter: Tensor, axis: int, rank: int) -> Tensor:
+    """A vector as a tensor that broadcasts along one axis."""
+    return parameter.reshape([-1 if i == axis % rank else 1 for i in range(rank)])
+
+
+def _rounded(value: Tensor, scale: Number, zero_point: Number) -> Tensor:
+    return torch.round(value.float() * (1.0 / scale)) + zero_point
+
+
+@decomposes(
+    quantized.quantize_per_tensor.default, quantized.quantize_per_tensor.tensor, quantized.quantize_per_tensor.tensor2
+)
+def quantize_per_tensor(
+    input: Tensor, scale: Number, zero_point: Number, quant_min: Number, quant_max: Number, dtype: torch.dtype
+) -> Tensor:
+    """clamp(round(input / scale) + zero_point, quant_min, quant_max)."""
+    if isinstance(scale, Tensor) and isinstance(zero_point, Tensor):
+        scale, zero_point = scale.reshape(()), zero_point.reshape(())
+    rounded = _rounded(input, scale, zero_point)
+    return torch.clamp(rounded, quant_min, quant_max).to(dtype)  # type: ignore[call-overload, no-any-return]
+
+
+@decomposes(
+    quantized.dequantize_per_tensor.default,
+    quantized.dequantize_per_tensor.tensor,
+    quantized.dequantize_per_tensor.tensor2,
+)
+def dequantize_per_tensor(
+    input: Tensor,
+    scale: Number,
+    zero_point: Number,
+    quant_min: Number,
+    quant_max: Number,
+    dtype: torch.dtype,
+    *,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """(input - zero_point) * scale."""
+    if isinstance(scale, Tensor) and isinstance(zero_point, Tensor):
+        scale, zero_point = scale.reshape(()), zero_point.reshape(())
+    result = torch.float32 if out_dtype is None else out_dtype
+    return ((input.to(result) - zero_point) * scale).to(result)
+
+
+@decomposes(quantized.quantize_per_channel.default)
+def quantize_per_channel(
+    input: Tensor, scales: Tensor, zero_points: Tensor, axis: int, quant_min: int, quant_max: int, dtype: torch.dtype
+) -> Tensor:
+    """clamp(round(input / scale) + zero_point, quant_min, quant_max), with a scale for each index of the axis."""
+    scales, zero_points = _along(scales, axis, input.dim()), _along(zero_points, axis, input.dim())
+    return torch.clamp(_rounded(input, scales, zero_points), quant_min, quant_max).to(dtype)
+
+
+@decomposes(quantized.dequantize_per_channel.default)
+def dequantize_per_channel(
+    input: Tensor,
+    scales: Tensor,
+    zero_points: Tensor | None,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+    *,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """(input - zero_point) * scale, with a scale for each index of the axis."""
+    shifted = input if zero_points is None else input - _along(zero_points, axis, input.dim())
+    result = torch.float32 if out_dtype is None else out_dtype
+    return (shifted * _along(scales, axis, input.dim())).to(result)
+
+
+@decomposes(quantized.quantize_per_token.default)
+def quantize_per_token(
+    input: Tensor, scales: Tensor, zero_points: Tensor, quant_min: int, quant_max: int, dtype: torch.dtype
+) -> Tensor:
+    """clamp(round(input / scale + zero_point)): rounded after the addition, so an odd zero point moves the middle."""
+    return (input * (1.0 / scales) + zero_points).round().clamp(quant_min, quant_max).to(dtype)
+
+
+@decomposes(quantized.dequantize_per_token.default)
+def dequantize_per_token(
+    input: Tensor,
+    scales: Tensor,
+    zero_points: Tensor,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+    output_dtype: torch.dtype,
+) -> Tensor:
+    """(input - zero_point) * scale, with a scale for each row."""
+    return ((input - zero_points) * scales).to(output_dtype)
+
+
+@decomposes(quantized.quantize_per_channel_group.default)
+def quantize_per_channel_group(
+    input: Tensor,
+    scales: Tensor,
+    zero_points: Tensor,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+    group_size: int,
+) -> Tensor:
+    """clamp(round(input / scale + zero_point)), with a scale for each group of columns of each row."""
+    groups = input.reshape(-1, _group(input, scales, group_size))
+    rounded = (groups * (1.0 / scales.reshape(-1, 1)) + zero_points.reshape(-1, 1)).round()
+    return rounded.clamp(quant_min, quant_max).to(dtype).reshape(input.shape)
+
+
+@decomposes(quantized.dequantize_per_channel_group.default)
+def dequantize_per_channel_group(
+    input: Tensor,
+    scales: Tensor,
+    zero_points: Tensor | None,
+    quant_min: int,
+    quant_max: int,
+    dtype: torch.dtype,
+    group_size: int,
+    output_dtype: torch.dtype,
+) -> Tensor:
+    """(input - zero_point) * scale, with a scale for each group of columns of each row."""
+    groups = input.reshape(-1, _group(input, scales, group_size))
+    shifted = groups if zero_points is None else groups - zero_points.reshape(-1, 1)
+    return (shifted * scales.reshape(-1, 1)).reshape(input.shape).to(output_dtype)
+
+
+def _group(input: Tensor, scales: Tensor, group_size: int) -> int:
+    """The columns of a group; a matrix narrower than that has one group a row."""
+    return input.shape[-1] if scales.shape[-1] == 1 and group_size > input.shape[-1] else group_size
+
+
+# --- choosing the parameters ------------------------------------------------------------------------------------------
+
+
+def _range_with_zero(input: Tensor) -> tuple[Tensor, Tensor]:
+    low, high = torch.aminmax(input)
+    return low.clamp(max=0), high.clamp(min=0)
+
+
+def _vectors(scale: Tensor, zero_point: Tensor) -> tuple[Tensor, Tensor]:
+    return scale.reshape(1).double(), zero_point.reshape(1).long()
+
+
+@decomposes(quantized.choose_qparams.tensor)
+def choose_qparams(
+    input: Tensor, quant_min: int, quant_max: int, eps: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """scale = (max - min) / (quant_max - quant_min), zero_point = quant_min - round(min / scale); 0 is in the range."""
+    low, high = _range_with_zero(input)
+    scale = ((high - low) / float(quant_max - quant_min)).float().clamp(min=eps)
+    zero_point = quant_min - torch.round(low.float() / scale)
+    return _vectors(scale, zero_point.clamp(quant_min, quant_max))
+
+
+@decomposes(quantized.choose_qparams_symmetric.tensor)
+def choose_qparams_symmetric(
+    input: Tensor, quant_min: int, quant_max: int, eps: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """scale = max(abs) / half the range, with the zero point in its middle."""
+    low, high = _range_with_zero(input)
+    scale = (torch.maximum(-low, high) / (float(quant_max - quant_min) / 2)).float().clamp(min=eps)
+    return _vectors(scale, torch.full_like(scale, 128 if dtype == torch.uint8 else 0))
+
+
+@decomposes(quantized.choose_qparams_per_token.default)
+def choose_qparams_per_token(input: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """scale = max(abs) / 127 of each row, and a zero point of zero."""
+    scales = input.abs().amax(dim=-1, keepdim=True)
+    if scales.dtype == torch.float16:
+        scales = scales.float()
+    scales = scales.clamp(min=1e-5) / 127
+    return scales, torch.zeros_like(scales)
+
+
+@decomposes(
+    quantized.choose_qparams_per_token_asymmetric.default, quantized._choose_qparams_per_token_asymmetric_impl.default
+)
+def choose_qparams_per_token_asymmetric(input: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The int8 parameters of each row; the zero point errs at the end of the range where that costs less."""
+    low, high = input.amin(dim=-1, keepdim=True).clamp(max=0), input.amax(dim=-1, keepdim=True).clamp(min=0)
+    scale = ((high - low) / 255.0).clamp(min=torch.finfo(torch.float32).eps)
+    below, above = low / scale, high / scale
+    zero_point = torch.where((below - 128) + (above + 127) > 0, -128 - below, 127 - above)
+    return scale.double(), zero_point.clamp(-128, 127).round().long()
+
+
+# --- fake quantisation ------------------------------------------------------------------------------------------------
+
+
+def _faked(value: Tensor, scale: Number, zero_point: Number, low: int, high: int) -> tuple[Tensor, Tensor]:
+    """Quantised and dequantised again, and where nothing was cut off."""
+    integers = torch.round(value * (1.0 / scale)) + zero_point
+    inside = torch.logical_and(integers >= low, integers <= high)
+    return ((integers.clamp(low, high) - zero_point) * scale).to(value.dtype), inside
+
+
+@decomposes(aten.fake_quantize_per_tensor_affine_cachemask.default)
+def fake_quantize_per_tensor_affine_cachemask(
+    self: Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int
+) -> tuple[Tensor, Tensor]:
+    """The values quantised and dequantised again, and where nothing was cut off."""
+    return _faked(self, scale, zero_point, quant_min, quant_max)
+
+
+@decomposes(aten.fake_quantize_per_channel_affine_cachemask.default)
+def fake_quantize_per_channel_affine_cachemask(
+    self: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
+) -> tuple[Tensor, Tensor]:
+    """The values quantised and dequantised again, and where nothing was cut off."""
+    rank = self.dim()
+    return _faked(self, _along(scale, axis, rank), _along(zero_point, axis, rank), quant_min, quant_max)
+
+
+@decomposes(aten.fake_quantize_per_tensor_affine.default, aten.fake_quantize_per_tensor_affine.tensor_qparams)
+def fake_quantize_per_tensor_affine(
+    self: Tensor, scale: Number, zero_point: Number, quant_min: int, quant_max: int
+) -> Tensor:
+    """The values quantised and dequantised again."""
+    if isinstance(scale, Tensor) and isinstance(zero_point, Tensor):
+        scale, zero_point = scale.reshape(()), zero_point.reshape(())
+    return _faked(self, scale, zero_point, quant_min, quant_max)[0]
+
+
+@decomposes(aten.fake_quantize_per_channel_affine.default, quantized.fake_quant_per_channel.default)
+def fake_quantize_per_channel_affine(
+    self: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
+) -> Tensor:
+    """The values quantised and dequantised again."""
+    return fake_quantize_per_channel_affine_cachemask(self, scale, zero_point, axis, quant_min, quant_max)[0]

@@ -1,0 +1,151 @@
+"""Quantisation: values on a grid of quarters, whose scales are powers of two, so that every rounding is exact."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fx_onnx
+from tests.compare import assert_close
+from tests.harness import Case, bf16, cases, check, f16, f32, f64, i8, i32, i64, u8
+
+aten, quantized = torch.ops.aten, torch.ops.quantized_decomposed
+GRID = tuple(x / 8 for x in (-999, -400, -37, -9, -4, -3, -1, 0, 1, 3, 4, 5, 9, 36, 37, 400, 999))
+grid = f32(5, 4, values=GRID)
+scales, zeros = f32(4, values=(0.25, 0.5, 1.0, 2.0), fixed=True), i64(4, values=(0, 3, -5, 1), fixed=True)
+scale, zero = f32(1, values=(0.25,), fixed=True), i64(1, values=(3,), fixed=True)
+INT8, UINT8, INT16 = (-128, 127, torch.int8), (0, 255, torch.uint8), (-32768, 32767, torch.int16)
+
+
+@cases(
+    [
+        Case(quantized.quantize_per_tensor.default, grid, 0.25, 3, *INT8, emits=["QuantizeLinear"]),
+        Case(quantized.quantize_per_tensor.default, grid, 0.25, 130, *UINT8, emits=["QuantizeLinear"]),
+        Case(quantized.quantize_per_tensor.default, grid, 0.25, 0, -127, 127, torch.int8,
+             emits=["QuantizeLinear", "Clip"]),
+        Case(quantized.quantize_per_tensor.default, grid, 0.25, 0, -8, 7, torch.int8),
+        Case(quantized.quantize_per_tensor.default, grid, 0.25, 7, *INT16, emits=["QuantizeLinear"]),
+        Case(quantized.quantize_per_tensor.default, f16(5, 4, values=GRID), 0.25, 3, *INT8),
+        Case(quantized.quantize_per_tensor.default, f32(), 0.25, 3, *INT8),
+        Case(quantized.quantize_per_tensor.default, f32(0, 3), 0.25, 3, *INT8),
+        Case(quantized.quantize_per_tensor.tensor, grid, scale, zero, *INT8),
+        Case(quantized.quantize_per_channel.default, grid, scales, zeros, 1, *INT8, emits=["Cast", "QuantizeLinear"]),
+        Case(quantized.quantize_per_token.default, grid, f64(5, 1, values=(0.25, 0.5, 1.0)), i64(5, 1), *INT8),
+        Case(quantized.quantize_per_channel_group.default, grid, f32(5, 2, values=(0.25, 0.5, 1.0)), i32(5, 2), -8, 7,
+             torch.int8, 2, dynamic=False),
+    ]
+)  # fmt: skip
+def test_quantize(case: Case) -> None:
+    check(case)
+
+
+@cases(
+    [
+        Case(quantized.dequantize_per_tensor.default, i8(5, 4), 0.1, 3, *INT8, emits=["DequantizeLinear"]),
+        Case(quantized.dequantize_per_tensor.default, u8(5, 4), 0.1, 0, *UINT8, emits=["DequantizeLinear"]),
+        Case(quantized.dequantize_per_tensor.default, i8(5, 4), 0.25, 3, *INT8, out_dtype=torch.float16),
+        Case(quantized.dequantize_per_tensor.default, i32(5, 4), 0.1, 0, -(2**31), 2**31 - 1, torch.int32,
+             emits=["DequantizeLinear"]),
+        Case(quantized.dequantize_per_tensor.default, i32(5, 4), 0.1, 2, -(2**31), 2**31 - 1, torch.int32),
+        Case(quantized.dequantize_per_tensor.tensor, i8(5, 4), scale, zero, *INT8),
+        Case(quantized.dequantize_per_channel.default, i8(5, 4), scales, zeros, 1, *INT8,
+             emits=["Cast", "DequantizeLinear"]),
+        Case(quantized.dequantize_per_channel.default, i8(5, 4), scales, None, 1, *INT8, emits=["DequantizeLinear"]),
+        Case(quantized.dequantize_per_token.default, i8(5, 4), f64(5, 1), i64(5, 1), *INT8, torch.float32),
+        Case(quantized.dequantize_per_channel_group.default, i8(5, 4), f32(5, 2), i32(5, 2), -8, 7, torch.int8, 2,
+             torch.float32, dynamic=False, emits=["Cast", "DequantizeLinear"]),
+        Case(quantized.dequantize_per_channel_group.default, i8(5, 4), f32(5, 1), None, -8, 7, torch.int8, 32,
+             torch.float32, dynamic=False),
+    ]
+)  # fmt: skip
+def test_dequantize(case: Case) -> None:
+    check(case)
+
+
+@cases(
+    [
+        Case(quantized.choose_qparams.tensor, f32(5, 4), *INT8[:2], 1e-5, torch.int8),
+        Case(quantized.choose_qparams.tensor, f32(5, 4, low=1.0), *UINT8[:2], 1e-5, torch.uint8),
+        Case(quantized.choose_qparams_symmetric.tensor, f32(5, 4), *INT8[:2], 1e-5, torch.int8),
+        Case(quantized.choose_qparams_per_token.default, f32(5, 4), torch.int8),
+        Case(quantized.choose_qparams_per_token_asymmetric.default, f32(5, 4), torch.int8),
+    ]
+)
+def test_choose_qparams(case: Case) -> None:
+    check(case)
+
+
+@cases(
+    [
+        Case(aten.fake_quantize_per_tensor_affine.default, grid, 0.25, 3, *INT8[:2],
+             emits=["QuantizeLinear", "DequantizeLinear"]),
+        Case(aten.fake_quantize_per_tensor_affine.default, grid, 0.25, 3, 0, 15,
+             emits=["QuantizeLinear", "Clip", "DequantizeLinear"]),
+        Case(aten.fake_quantize_per_tensor_affine.default, grid, 0.25, 3, -1000, 1000),
+        Case(aten.fake_quantize_per_tensor_affine.default, f64(5, 4, values=GRID), 0.25, 3, *INT8[:2]),
+        Case(aten.fake_quantize_per_tensor_affine.default, f16(5, 4, values=GRID), 0.25, 3, *INT8[:2]),
+        Case(aten.fake_quantize_per_tensor_affine.default, bf16(5, 4, values=GRID), 0.25, 3, *INT8[:2]),
+        Case(aten.fake_quantize_per_tensor_affine.tensor_qparams, grid, scale, i32(1, values=(3,)), *INT8[:2]),
+        Case(aten.fake_quantize_per_tensor_affine_cachemask.default, grid, 0.25, 3, *INT8[:2]),
+        Case(aten.fake_quantize_per_channel_affine.default, grid, scales, i32(4, values=(0, 3, -5, 1), fixed=True), 1,
+             *INT8[:2]),
+        Case(aten.fake_quantize_per_channel_affine_cachemask.default, grid, scales,
+             i32(4, values=(0, 3, -5, 1), fixed=True), 1, *INT8[:2]),
+    ]
+)  # fmt: skip
+def test_fake_quantize(case: Case) -> None:
+    check(case)
+
+
+class Quantised(nn.Module):
+    """A linear layer as PT2E leaves it: int8 weights by channel, activations quantised and dequantised around it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.randint(-128, 127, (4, 8), dtype=torch.int8))
+        self.register_buffer("scales", torch.rand(4) / 64)
+        self.register_buffer("zeros", torch.zeros(4, dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = quantized.dequantize_per_tensor(quantized.quantize_per_tensor(x, 0.25, 3, *INT8), 0.25, 3, *INT8)
+        weight = quantized.dequantize_per_channel(self.weight, self.scales, self.zeros, 0, *INT8)
+        return nn.functional.linear(x, weight)
+
+
+def run(module: nn.Module, *examples: Tensor, **options: Any) -> fx_onnx.ONNXProgram:
+    shapes = ({0: "batch"},)
+    program = fx_onnx.export(module.eval(), (examples[0],), dynamic_shapes=shapes, verbose=False, **options)
+    for example in examples:
+        with torch.no_grad():
+            assert_close(program(example), module(example), None)
+    return program
+
+
+def test_the_optimizer_keeps_them() -> None:
+    program = run(Quantised(), torch.randn(3, 8), torch.randn(5, 8))
+    found = [node.op_type for node in program.model.graph]
+    assert (found.count("QuantizeLinear"), found.count("DequantizeLinear")) == (1, 2)
+    stored = {value.dtype.name for value in program.model.graph.initializers.values() if value.dtype is not None}
+    assert "INT8" in stored
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_float8_weights(dtype: torch.dtype) -> None:
+    class Float8(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("weight", torch.randn(4, 8).to(dtype))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.linear(x.to(dtype).to(torch.float32), self.weight.to(torch.float32))
+
+    program = run(Float8(), torch.randn(3, 8), torch.randn(5, 8))
+    assert program.model.graph.initializers["weight"].dtype.name.startswith("FLOAT8")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_low_precision_networks(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 4), nn.Softmax(-1)).to(dtype)
+    run(net, torch.randn(3, 8).to(dtype), torch.randn(5, 8).to(dtype))
