@@ -22,36 +22,33 @@ def parts(x: Operand) -> tuple[Part, Part | None]:
     return x, None
 
 
-def as_complex(x: Operand, like: Tensor) -> Complex:
-    """Any operand as two tensors."""
+def real_part(x: Operand) -> Tensor:
+    """The real part of a tensor."""
+    return x.real if isinstance(x, Complex) else x  # type: ignore[return-value]
+
+
+def as_complex(x: Operand, like: Operand | None = None) -> Complex:
+    """Any operand as two tensors; a number takes the dtype of ``like``."""
     if isinstance(x, Complex):
         return x
-    real, imag = parts(x)
-    real = real if isinstance(real, Tensor) else like.new_full((), real)
-    return Complex(real, torch.zeros_like(real) if imag is None else like.new_full((), imag))
+    if isinstance(x, Tensor):
+        return Complex(x, torch.zeros_like(x))
+    model = real_part(x if like is None else like)
+    return Complex(model.new_full((), complex(x).real), model.new_full((), complex(x).imag))
 
 
-def widened(x: Part, like: Part) -> Tensor:
-    """``x`` broadcast to the sizes of ``like``, which it may have already."""
-    if not isinstance(like, Tensor):
-        return x if isinstance(x, Tensor) else torch.full((), x)
-    if not isinstance(x, Tensor):
-        return torch.full_like(like, x)
-    same = x.dim() == like.dim() and all(
-        statically_known_true(m == n) for m, n in zip(x.shape, like.shape, strict=True)
-    )
-    return x if same else x.expand(like.shape)
+def _same_sizes(x: Tensor, y: Tensor) -> bool:
+    """Whether the sizes are known to be equal, without asking."""
+    return x.dim() == y.dim() and all(statically_known_true(m == n) for m, n in zip(x.shape, y.shape, strict=True))
 
 
 def paired(real: Part, imag: Part) -> Complex:
-    """The parts broadcast to each other's sizes."""
-    if isinstance(real, Tensor) and isinstance(imag, Tensor) and real.dim() == imag.dim():
-        if all(statically_known_true(m == n) for m, n in zip(real.shape, imag.shape, strict=True)):
-            return Complex(real, imag)
-    if isinstance(real, Tensor) and isinstance(imag, Tensor):
-        real, imag = torch.broadcast_tensors(real, imag)
-        return Complex(real, imag)
-    return Complex(widened(real, imag), widened(imag, real))
+    """The parts, a tensor at least, broadcast to each other's sizes."""
+    first = real if isinstance(real, Tensor) else torch.full_like(imag, real)  # type: ignore[arg-type]
+    second = imag if isinstance(imag, Tensor) else torch.full_like(first, imag)
+    if not _same_sizes(first, second):
+        first, second = torch.broadcast_tensors(first, second)
+    return Complex(first, second)
 
 
 # ---------------------------------------------------------------- arithmetic
@@ -72,13 +69,11 @@ def negative(z: Operand) -> Operand:
 def mul(x: Operand, y: Operand) -> Complex:
     """(ac - bd) + i(ad + bc)."""
     (a, b), (c, d) = parts(x), parts(y)
-    if b is None and d is None:
-        return paired(a * c, 0.0)
     if b is None:
-        return paired(a * c, a * d)
+        return paired(a * c, 0.0 if d is None else a * d)
     if d is None:
         return paired(a * c, b * c)
-    return Complex(*paired(a * c - b * d, a * d + b * c))
+    return paired(a * c - b * d, a * d + b * c)
 
 
 def norm_squared(z: Complex) -> Tensor:
@@ -124,8 +119,9 @@ def _add(self: Operand, other: Operand, alpha: complex = 1) -> Complex:
 def _sub(self: Operand, other: Operand, alpha: complex = 1) -> Complex:
     """self - alpha * other."""
     (a, b), (c, d) = parts(self), parts(other if alpha == 1 else mul(other, alpha))
-    imag = 0.0 if b is None and d is None else b if d is None else -d if b is None else b - d
-    return paired(a - c, imag)
+    if b is None:
+        return paired(a - c, 0.0 if d is None else -d)
+    return paired(a - c, b if d is None else b - d)
 
 
 @complex_decomposes(aten.rsub.Tensor, aten.rsub.Scalar)
@@ -306,14 +302,14 @@ def rsqrt(self: Complex) -> Complex:
     return inverse(sqrt(self))
 
 
-def power(base: Operand, exponent: Operand, like: Tensor) -> Complex:
+def power(base: Operand, exponent: Operand) -> Complex:
     """exp(exponent * log(base)); of a base of 0 it is 0, or 1 for the exponent 0."""
-    z = as_complex(base, like)
+    z = as_complex(base, exponent)
     zero = (z.real == 0) & (z.imag == 0)
     safe = Complex(torch.where(zero, 1.0, z.real), z.imag)
     result = exp(mul(log(safe), exponent))
     if isinstance(exponent, (Tensor, Complex)):
-        w = as_complex(exponent, like)
+        w = as_complex(exponent)
         none = ((w.real == 0) & (w.imag == 0)).to(result.real.dtype)
     else:
         none = torch.full_like(result.real, 1.0 if exponent == 0 else 0.0)
@@ -323,13 +319,15 @@ def power(base: Operand, exponent: Operand, like: Tensor) -> Complex:
 @complex_decomposes(aten.pow.Tensor_Scalar)
 def pow_scalar(self: Operand, exponent: complex) -> Complex:
     """self ** exponent: products and roots where the exponent is small and even half an integer."""
-    like = self.real if isinstance(self, Complex) else self
-    z = as_complex(self, like)
+    z = as_complex(self)
     if exponent == 0:
         return Complex(torch.ones_like(z.real), torch.zeros_like(z.real))
-    simple = {0.5: sqrt, -0.5: rsqrt, -1: inverse, 1: lambda z: z}
-    if exponent in simple:
-        return simple[exponent](z)  # type: ignore[no-any-return,index]
+    if exponent == 1:
+        return z
+    if exponent in (0.5, -0.5):
+        return sqrt(z) if exponent == 0.5 else inverse(sqrt(z))
+    if exponent == -1:
+        return inverse(z)
     if exponent in (2, 3, 4, -2):
         squared = mul(z, z)
         return (
@@ -339,19 +337,19 @@ def pow_scalar(self: Operand, exponent: complex) -> Complex:
             if exponent == 2
             else mul(squared, z if exponent == 3 else squared)
         )
-    return power(z, exponent, like)
+    return power(z, exponent)
 
 
 @complex_decomposes(aten.pow.Scalar)
 def pow_of_scalar(self: complex, exponent: Complex | Tensor) -> Complex:
     """self ** exponent."""
-    return power(self, exponent, exponent.real if isinstance(exponent, Complex) else exponent)
+    return power(self, exponent)
 
 
 @complex_decomposes(aten.pow.Tensor_Tensor)
 def pow_tensor(self: Complex | Tensor, exponent: Complex | Tensor) -> Complex:
     """self ** exponent."""
-    return Complex(*paired(*power(self, exponent, self.real if isinstance(self, Complex) else self)))
+    return paired(*power(self, exponent))
 
 
 @complex_decomposes(aten.sigmoid)

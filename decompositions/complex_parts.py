@@ -32,11 +32,40 @@ BY_PARTS = frozenset((_MOVING + _LINEAR).split())
 
 # Tensors and numbers that say where or how much, not what: both parts get them as they are.
 _SELECTORS = frozenset(
-    ["index", "indices", "mask", "condition", "repeats", "tensor_indices_or_sections", "diagonal", "alpha", "p", "start", "end", "step", "prepend_n"]
+    [
+        "index",
+        "indices",
+        "mask",
+        "condition",
+        "repeats",
+        "tensor_indices_or_sections",
+        "diagonal",
+        "alpha",
+        "p",
+        "start",
+        "end",
+        "step",
+        "prepend_n",
+    ]
 )
 # Operators on no complex tensor that make one: where there is an imaginary part, it is that of the number given.
 CREATING = frozenset(
-    ["zeros", "ones", "full", "empty", "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty", "eye", "scalar_tensor"]
+    [
+        "zeros",
+        "ones",
+        "full",
+        "empty",
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "empty_like",
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "new_empty",
+        "eye",
+        "scalar_tensor",
+    ]
 )
 _NUMBERS = frozenset(("value", "fill_value", "fill", "s"))
 

@@ -5,7 +5,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions.complex_numbers import as_complex, div, exp, log, magnitude, mul, norm_squared, parts, sqrt
+from fx_onnx.decompositions.complex_numbers import (
+    as_complex,
+    div,
+    exp,
+    log,
+    magnitude,
+    mul,
+    norm_squared,
+    parts,
+    real_part,
+    sqrt,
+)
 from fx_onnx.decompositions.registry import Complex, Operand, complex_decomposes
 
 aten = torch.ops.aten
@@ -58,8 +69,7 @@ def isreal(self: Complex) -> Tensor:
 @complex_decomposes(aten.isclose)
 def isclose(self: Operand, other: Operand, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
     """|self - other| <= atol + rtol |other|, or equal."""
-    like = self.real if isinstance(self, Complex) else other.real  # type: ignore[union-attr]
-    x, y = as_complex(self, like), as_complex(other, like)
+    x, y = as_complex(self, other), as_complex(other, self)
     difference = magnitude(Complex(x.real - y.real, x.imag - y.imag))
     close = eq(x, y) | (torch.isfinite(difference) & (difference <= atol + rtol * magnitude(y)))
     return close | (isnan(x) & isnan(y)) if equal_nan else close
@@ -72,7 +82,19 @@ def truth(self: Operand) -> Any:
 
 # Operators that only ask whether numbers are 0.
 OF_TRUTH = frozenset(
-    ["logical_not", "logical_and", "logical_or", "logical_xor", "all", "any", "count_nonzero", "nonzero", "nonzero_numpy", "nonzero_static", "argwhere"]
+    [
+        "logical_not",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+        "all",
+        "any",
+        "count_nonzero",
+        "nonzero",
+        "nonzero_numpy",
+        "nonzero_static",
+        "argwhere",
+    ]
 )
 
 
@@ -86,25 +108,30 @@ def _turned(size: Tensor, angle: Tensor) -> Complex:
 @complex_decomposes(aten.prod.default)
 def prod(self: Operand, *, dtype: torch.dtype | None = None) -> Complex:
     """The product of the magnitudes, at the sum of the angles."""
-    z = as_complex(self, self.real)  # type: ignore[union-attr]
+    z = as_complex(self)
     return _turned(magnitude(z).prod(), torch.atan2(z.imag, z.real).sum())
 
 
 @complex_decomposes(aten.prod.dim_int)
 def prod_dim(self: Operand, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Complex:
     """The product of the magnitudes, at the sum of the angles."""
-    z = as_complex(self, self.real)  # type: ignore[union-attr]
+    z = as_complex(self)
     return _turned(magnitude(z).prod(dim, keepdim), torch.atan2(z.imag, z.real).sum(dim, keepdim))
 
 
 @complex_decomposes(aten.cumprod)
 def cumprod(self: Operand, dim: int, *, dtype: torch.dtype | None = None) -> Complex:
     """The products of the magnitudes so far, at the sums of the angles."""
-    z = as_complex(self, self.real)  # type: ignore[union-attr]
+    z = as_complex(self)
     return _turned(torch.cumprod(magnitude(z), dim), torch.cumsum(torch.atan2(z.imag, z.real), dim))
 
 
 # ---------------------------------------------------------------- norms and variances
+
+
+def _norm(z: Complex, ord: float, dim: list[int] | None, keepdim: bool) -> Tensor:
+    result: Tensor = torch.linalg.vector_norm(magnitude(z), ord, dim, keepdim)
+    return result
 
 
 @complex_decomposes(aten.linalg_vector_norm)
@@ -121,13 +148,13 @@ def linalg_vector_norm(
         squared = norm_squared(self)
         axes = list(range(squared.dim())) if dim is None else dim
         return torch.sqrt(squared.sum(axes, keepdim) if axes else squared)
-    return torch.linalg.vector_norm(magnitude(self), ord, dim, keepdim)
+    return _norm(self, ord, dim, keepdim)
 
 
 @complex_decomposes(aten.norm.Scalar)
 def norm(self: Complex, p: float = 2) -> Tensor:
     """The norm of the magnitudes."""
-    return torch.linalg.vector_norm(magnitude(self), p)
+    return _norm(self, p, None, False)
 
 
 @complex_decomposes(aten.norm.ScalarOpt_dim, aten.norm.ScalarOpt_dim_dtype, aten.norm.ScalarOpt_dtype)
@@ -140,7 +167,7 @@ def norm_dim(
     dtype: torch.dtype | None = None,
 ) -> Tensor:
     """The norm of the magnitudes."""
-    return torch.linalg.vector_norm(magnitude(self), 2 if p is None else p, dim or None, keepdim)
+    return _norm(self, 2 if p is None else p, dim or None, keepdim)
 
 
 @complex_decomposes(aten.var.default)
@@ -160,7 +187,7 @@ def var_correction(
     self: Complex, dim: list[int] | None = None, *, correction: float | None = None, keepdim: bool = False
 ) -> Tensor:
     """The sum of the variances of the parts."""
-    real, imag = (torch.var(x, dim, correction=correction, keepdim=keepdim) for x in self)  # type: ignore[arg-type]
+    real, imag = (torch.var(x, dim, correction=correction, keepdim=keepdim) for x in self)
     return real + imag
 
 
@@ -310,8 +337,9 @@ def masked_select(self: Complex, mask: Tensor) -> Complex:
 @complex_decomposes(aten.copy.default)
 def copy(self: Operand, src: Operand, non_blocking: bool = False) -> Complex:
     """src in the sizes of self."""
-    z = as_complex(src, self.real)  # type: ignore[union-attr]
-    return Complex(z.real.expand_as(self.real), z.imag.expand_as(self.real))  # type: ignore[union-attr]
+    z = as_complex(src, self)
+    sizes = real_part(self).shape
+    return Complex(z.real.expand(sizes), z.imag.expand(sizes))
 
 
 @complex_decomposes(aten.as_strided, aten.as_strided_copy)
@@ -326,7 +354,7 @@ def rms_norm(
     input: Operand, normalized_shape: list[int], weight: Operand | None = None, eps: float | None = None
 ) -> Complex:
     """input / √(mean(input²) + eps) * weight over the last axes; the square is that of the complex number."""
-    z = as_complex(input, input.real)  # type: ignore[union-attr]
+    z = as_complex(input)
     axes = list(range(-len(normalized_shape), 0))
     squared = mul(z, z)
     eps = torch.finfo(z.real.dtype).eps if eps is None else eps

@@ -32,7 +32,7 @@ def quantize_per_tensor(
     if isinstance(scale, Tensor) and isinstance(zero_point, Tensor):
         scale, zero_point = scale.reshape(()), zero_point.reshape(())
     rounded = _rounded(input, scale, zero_point)
-    return torch.clamp(rounded, quant_min, quant_max).to(dtype)  # type: ignore[call-overload, no-any-return]
+    return torch.clamp(rounded, quant_min, quant_max).to(dtype)  # type: ignore[arg-type]
 
 
 @decomposes(
@@ -241,4 +241,5 @@ def fake_quantize_per_channel_affine(
     self: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
 ) -> Tensor:
     """The values quantised and dequantised again."""
-    return fake_quantize_per_channel_affine_cachemask(self, scale, zero_point, axis, quant_min, quant_max)[0]
+    rank = self.dim()
+    return _faked(self, _along(scale, axis, rank), _along(zero_point, axis, rank), quant_min, quant_max)[0]

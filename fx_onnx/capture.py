@@ -147,7 +147,7 @@ def _attempt(request: Request, model: torch.nn.Module, example: _Example, strict
             with (
                 exporting(),
                 _sizes_as_symbols(example.oblivious),
-                _whole_recurrences(),
+                _shapes_of_operators(),
                 _as_traced(model, example, request.inputs),
             ):
                 return torch.export.export(
@@ -292,31 +292,48 @@ def _are_dynamic(small: Mapping[tuple[int, int], str | None], tensors: list[_Ten
     return not any(isinstance(dim, int) for dim in dims) and all(r is None or r.upper > 2 for r in ranges)
 
 
-# --- recurrences ------------------------------------------------------------------------------------------------------
+# --- shapes that torch does not know ----------------------------------------------------------------------------------
 
 
 @contextmanager
-def _whole_recurrences() -> Iterator[None]:
-    """Lets torch know the shapes that an RNN, LSTM or GRU gives without running it, for as long as this lasts.
+def _shapes_of_operators() -> Iterator[None]:
+    """Lets torch know the shapes of a few operators without running them, for as long as this lasts.
 
-    torch.export keeps them whole, but finds their shapes by unrolling them, which fixes the sequence length. There is
-    no public way to replace a kernel that torch has in Python: ``py_kernels`` is where its fake tensors look it up.
+    torch.export keeps an RNN, LSTM or GRU whole, but finds its shapes by unrolling it, which fixes the sequence length;
+    of fake quantisation it knows static shapes only. There is no public way to replace a kernel that torch has in
+    Python: ``py_kernels`` is where its fake tensors look it up.
     """
-    key, aten = torch._C.DispatchKey.CompositeImplicitAutograd, torch.ops.aten
-    operators = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
-    before = [operator.py_kernels[key] for operator in operators]
+    aten, key = torch.ops.aten, torch._C.DispatchKey
+    recurrences = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
+    fakes = (
+        aten.fake_quantize_per_tensor_affine_cachemask.default,
+        aten.fake_quantize_per_channel_affine_cachemask.default,
+        aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default,
+    )
+    composite = key.CompositeImplicitAutograd
+    kernels: dict[Any, Any] = {
+        (o, composite): partial(_recurrence_shapes, o.py_kernels[composite]) for o in recurrences
+    }
+    kernels |= {(o, composite): partial(_recurrence_shapes, o.py_kernels[composite]) for o in recurrences}
+    before = {operator: dict(operator.py_kernels) for operator, _ in kernels}
     try:
-        for operator, kernel in zip(operators, before, strict=True):
-            operator.py_kernels[key] = partial(_recurrence_shapes, kernel)
+        for (operator, place), kernel in kernels.items():
+            operator.py_kernels[place] = kernel
             operator._dispatch_cache.clear()
         with warnings.catch_warnings():  # the list of its weights that such a module keeps is taken for a mutation
             flat = r"The tensor attributes? (self\.[\w.]*_flat_weights\[\d+\](, )?)+ (was|were) assigned during export"
             warnings.filterwarnings("ignore", flat)
             yield
     finally:
-        for operator, kernel in zip(operators, before, strict=True):
-            operator.py_kernels[key] = kernel
+        for operator, own in before.items():
+            operator.py_kernels.clear()
+            operator.py_kernels.update(own)
             operator._dispatch_cache.clear()
+
+
+def _fake_quantize_shapes(self: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Empty results: the values, and where nothing was cut off."""
+    return torch.empty_like(self), torch.empty_like(self, dtype=torch.bool)
 
 
 def _recurrence_shapes(

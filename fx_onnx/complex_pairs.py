@@ -37,7 +37,9 @@ from fx_onnx.functionalize import AtenProgram
 aten = torch.ops.aten
 
 # Operators from real to real tensors that pass through complex ones.
-_COMPLEX_INSIDE = frozenset(["stft", "istft", "fft_irfft", "fft_irfft2", "fft_irfftn", "fft_hfft", "fft_hfft2", "fft_hfftn"])
+_COMPLEX_INSIDE = frozenset(
+    ["stft", "istft", "fft_irfft", "fft_irfft2", "fft_irfftn", "fft_hfft", "fft_hfft2", "fft_hfftn"]
+)
 _PARTS = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 # FX node metadata of ours: made here, and superfluous where nothing uses it.
 _MADE = "fx_onnx.part"
@@ -111,7 +113,12 @@ def _of_truth(target: Any) -> Callable[..., Any]:
 
 
 # Operators that make another dtype of a tensor.
-_CASTS = frozenset(["to", "_to_copy", "type_as", "cdouble", "cfloat", "chalf", "double", "float", "half", "int", "long", "short", "byte", "char", "bool"])
+_CASTS = frozenset(
+    {
+        "to", "_to_copy", "type_as", "cdouble", "cfloat", "chalf", "double", "float", "half", "int", "long", "short",
+        "byte", "char", "bool",
+    }
+)  # fmt: skip
 
 
 def _cast(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -187,7 +194,7 @@ class _Splitter:
         return names
 
     def _made(self, part: Node, node: Node, value: Any) -> Any:
-        kept = {key: node.meta[key] for key in ("nn_module_stack", "stack_trace") if key in node.meta}
+        kept: dict[str, Any] = {key: node.meta[key] for key in ("nn_module_stack", "stack_trace") if key in node.meta}
         part.meta = {**kept, "val": value, metadata.SOURCE_NAME: node.name, _MADE: True}
         return part
 
@@ -249,7 +256,7 @@ class _Splitter:
             self._stand_for(node, grouped[0], made)
         else:
             for user in list(node.users):
-                self._stand_for(user, grouped[user.args[1]], made)  # type: ignore[index,call-overload]
+                self._stand_for(user, grouped[user.args[1]], made)  # type: ignore[index]
 
     def _on_pairs(self, node: Node, leaves: Sequence[Any], spec: Any, inputs: Sequence[Node]) -> Callable[..., Any]:
         """The function of flat real tensors that gives the call's flat results in the operator's dtypes."""
@@ -303,9 +310,9 @@ def _use_whole_views(graph: Graph) -> None:
     for node in graph.find_nodes(op="call_function", target=aten.stack.default):
         parts, axis = node.args[0], node.args[1] if len(node.args) > 1 else 0
         rank = node.meta["val"].dim()
-        if axis % rank != rank - 1 or len(parts) != 2:  # type: ignore[arg-type,operator]
+        if axis % rank != rank - 1 or len(parts) != 2:
             continue
-        sources = [_is_part(part, index) for index, part in enumerate(parts)]  # type: ignore[arg-type]
+        sources = [_is_part(part, index) for index, part in enumerate(parts)]
         if sources[0] is None or sources[0] is not sources[1]:
             continue
         whole = sources[0]

@@ -26,15 +26,15 @@ def _dft(input: Tensor, axis: int, inverse: bool = False, onesided: bool = False
         inverse: whether it is the inverse.
         onesided: gives k ≤ N/2 only, of real numbers.
     """
-    signal = _complex(input)
-    if onesided:
-        return torch.view_as_real(torch.fft.rfft(signal, dim=axis)).contiguous()
-    return torch.view_as_real((torch.fft.ifft if inverse else torch.fft.fft)(signal, dim=axis)).contiguous()
+    transform = torch.fft.rfft if onesided else torch.fft.ifft if inverse else torch.fft.fft
+    result: Tensor = torch.view_as_real(transform(_complex(input), dim=axis)).contiguous()
+    return result
 
 
 def _irdft(input: Tensor, axis: int, length: int) -> Tensor:
     """The ``length`` real numbers whose one-sided transform along ``axis`` is ``input``, without the last axis."""
-    return torch.fft.irfft(_complex(input), n=length, dim=axis).contiguous()
+    result: Tensor = torch.fft.irfft(_complex(input), n=length, dim=axis).contiguous()
+    return result
 
 
 def _dft_sizes(input: Tensor, axis: int, inverse: bool = False, onesided: bool = False) -> Tensor:

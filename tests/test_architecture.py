@@ -51,11 +51,11 @@ PRIVATE_TORCH: dict[str, str] = {
     "torch._subclasses.fake_tensor": "FakeTensorMode: make_fx traces under the mode of its arguments",
     "torch._decomp.global_decomposition_table": "PyTorch's full table; the public one holds the core operators only",
     "torch._C._dispatch_has_kernel_for_dispatch_key": "whether torch composes an operator; nothing public says",
+    "torch.ao.quantization.fx._decomposed": "the module that registers torch.ops.quantized_decomposed",
     "torch._C.DispatchKey": "where an operator is kept whole while it is captured",
     "torch.fx.experimental._config": "the switch that keeps sizes 0 and 1 symbolic",
     "torch._check": "public by documentation, in spite of its name",
     "torch._check_is_size": "likewise",
-    "torch._C.DispatchKey": "which kernel of a recurrence to replace; torch.library, which is public, names no Python kernels",
 }
 
 

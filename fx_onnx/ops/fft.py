@@ -31,7 +31,8 @@ def _as_product(length: Size) -> bool:
 
 def _angles(rows: int, columns: int, length: int) -> npt.NDArray[np.float64]:
     """2π·n·k / length, of n * k modulo length, where it is exact."""
-    return np.outer(np.arange(rows), np.arange(columns)) % max(length, 1) * (2 * np.pi / max(length, 1))
+    steps = np.outer(np.arange(rows), np.arange(columns)) % max(length, 1)
+    return steps.astype(np.float64) * (2 * np.pi / max(length, 1))
 
 
 def _matrix(length: int, parts: int, inverse: bool, onesided: bool) -> npt.NDArray[np.float64]:

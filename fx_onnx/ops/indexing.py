@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from onnx_ir import DataType, Value
 
@@ -193,7 +194,7 @@ def _places(op: Emitter, read: Indices) -> Value:
     if all(op.sizes(column) == (-1,) for column in columns) or _all_same(op, columns):
         return op.Concat(*(op.Unsqueeze(op.cast(column, DataType.INT64), [-1]) for column in columns), axis=-1)
     known = [op.sizes(column) for column in columns if op.sizes(column) != (-1,)]
-    sizes = torch.broadcast_shapes(*known) if len(known) == len(columns) and _static(known) else None  # type: ignore[no-untyped-call]
+    sizes = np.broadcast_shapes(*known) if len(known) == len(columns) and _static(known) else None
     if sizes is not None:
         return coordinates(op, read, sizes)
     shape = _broadcast_shape(op, columns)
@@ -244,7 +245,7 @@ def _known_places(op: Emitter, read: Indices) -> tuple[Size, ...] | None:
         return None
     if _all_same(op, columns):
         return shapes[0]
-    return tuple(torch.broadcast_shapes(*shapes)) if _static(shapes) else None  # type: ignore[no-untyped-call]
+    return tuple(np.broadcast_shapes(*shapes)) if _static(shapes) else None
 
 
 def _equal(a: Sequence[Size], b: Sequence[Size]) -> bool:

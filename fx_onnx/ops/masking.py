@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from onnx_ir import DataType, Value
 
@@ -48,7 +49,7 @@ def _broadcast_sizes(op: Emitter, self: Value, mask: Value) -> Value:
     """The sizes of self and mask broadcast to each other, worked out by the runtime where they are not known."""
     shapes = (op.sizes(self), op.sizes(mask))
     if all(isinstance(size, int) for sizes in shapes for size in sizes):
-        return op.shape(torch.broadcast_shapes(*shapes))  # type: ignore[no-untyped-call]
+        return op.shape(np.broadcast_shapes(*shapes))
     rank = max(map(len, shapes))
     padded = [
         shape if len(sizes) == rank else op.Concat([1] * (rank - len(sizes)), shape, axis=0)

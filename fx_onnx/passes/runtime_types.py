@@ -176,7 +176,7 @@ def _admitted(schema: OperatorSchema, opset: int) -> list[dict[str, frozenset[Da
     found = kernels(schema.name, version) if version is not None else ()
     if found:
         return [{variables.get(name, name): dtypes for name, dtypes in each.admitted.items()} for each in found]
-    definition = onnx.defs.get_schema(schema.name, opset)
+    definition: Any = onnx.defs.get_schema(schema.name, opset)
     if not definition.has_function and not definition.has_context_dependent_function:
         return []
     computed = frozenset({*_FLOATS, DataType.INT32, DataType.INT64, DataType.BOOL})

@@ -42,7 +42,44 @@ def numbers(*shape: int, scale: float = 2.0, dtype: torch.dtype = torch.complex1
     return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(0)) * scale
 
 
-UNARY = ["abs", "angle", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "square", "conj", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "sigmoid", "silu", "sgn", "sinc", "real", "imag", "isnan", "isinf", "isfinite", "isreal"]
+UNARY = [
+    "abs",
+    "angle",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+    "square",
+    "conj",
+    "sin",
+    "cos",
+    "tan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asin",
+    "acos",
+    "atan",
+    "asinh",
+    "acosh",
+    "atanh",
+    "sigmoid",
+    "silu",
+    "sgn",
+    "sinc",
+    "real",
+    "imag",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "isreal",
+]
 
 
 @pytest.mark.parametrize("name", UNARY)

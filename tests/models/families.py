@@ -245,7 +245,7 @@ _PLAIN = {
         "beit bit cvt data2vec-vision deit dinov2 dinov2_with_registers dinov3_vit dinov3_convnext focalnet "
         "glpn hgnet_v2 hiera ijepa mobilenet_v1 mobilenet_v2 mobilevit poolformer pvt pvt_v2 regnet resnet "
         "segformer swiftformer textnet vit vit_msn vitdet siglip_vision_model clip_vision_model "
-        "aimv2_vision_model dpt yolos vit_mae pixio sam_vision_model mlcd_vision_model"
+        "aimv2_vision_model dpt yolos pixio sam_vision_model mlcd_vision_model"
     ),
     "video": "timesformer videomae vivit vjepa2",
     "speech": "data2vec-audio hubert sew sew-d unispeech unispeech-sat wav2vec2 wav2vec2-conformer wavlm",

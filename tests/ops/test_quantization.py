@@ -13,7 +13,7 @@ from tests.harness import Case, bf16, cases, check, f16, f32, f64, i8, i32, i64,
 aten, quantized = torch.ops.aten, torch.ops.quantized_decomposed
 GRID = tuple(x / 8 for x in (-999, -400, -37, -9, -4, -3, -1, 0, 1, 3, 4, 5, 9, 36, 37, 400, 999))
 grid = f32(5, 4, values=GRID)
-scales, zeros = f32(4, values=(0.25, 0.5, 1.0, 2.0), fixed=True), i64(4, values=(0, 3, -5, 1), fixed=True)
+scales, zeros = f32(4, values=(0.25, 0.5, 1.0, 2.0)), i64(4, values=(0, 3, -5, 1))
 scale, zero = f32(1, values=(0.25,), fixed=True), i64(1, values=(3,), fixed=True)
 INT8, UINT8, INT16 = (-128, 127, torch.int8), (0, 255, torch.uint8), (-32768, 32767, torch.int16)
 
@@ -88,10 +88,10 @@ def test_choose_qparams(case: Case) -> None:
         Case(aten.fake_quantize_per_tensor_affine.default, bf16(5, 4, values=GRID), 0.25, 3, *INT8[:2]),
         Case(aten.fake_quantize_per_tensor_affine.tensor_qparams, grid, scale, i32(1, values=(3,)), *INT8[:2]),
         Case(aten.fake_quantize_per_tensor_affine_cachemask.default, grid, 0.25, 3, *INT8[:2]),
-        Case(aten.fake_quantize_per_channel_affine.default, grid, scales, i32(4, values=(0, 3, -5, 1), fixed=True), 1,
+        Case(aten.fake_quantize_per_channel_affine.default, grid, scales, i32(4, values=(0, 3, -5, 1)), 1,
              *INT8[:2]),
         Case(aten.fake_quantize_per_channel_affine_cachemask.default, grid, scales,
-             i32(4, values=(0, 3, -5, 1), fixed=True), 1, *INT8[:2]),
+             i32(4, values=(0, 3, -5, 1)), 1, *INT8[:2]),
     ]
 )  # fmt: skip
 def test_fake_quantize(case: Case) -> None:

@@ -64,6 +64,9 @@ def test_of_one_number(node: str, want: Callable[[torch.Tensor], torch.Tensor], 
         torch.nn.AvgPool3d(2),
         torch.nn.AdaptiveAvgPool2d(1),
         torch.nn.PReLU(4),
+        torch.nn.InstanceNorm2d(4, affine=True),
+        torch.nn.GroupNorm(2, 4),
+        torch.nn.PixelShuffle(2),
     ],
     ids=lambda module: type(module).__name__,
 )
@@ -92,3 +95,37 @@ def test_float32_stays() -> None:
     for op_type in set(FORMS) & {"Erf", "Gelu", "Softplus", "Relu"}:
         program = model(f"g (float[N] x) => (float[N] y) {{ y = {op_type}(x) }}")
         assert not RuntimeForms()(program).modified
+
+
+@pytest.mark.parametrize("block", ["blocksize=2", 'blocksize=2, mode="CRD"'])
+def test_blocks_of_integers(block: str) -> None:
+    """DepthToSpace and SpaceToDepth of int64, against those of float64, which have kernels."""
+    text = """g ({0}[N,8,2,3] x) => ({0}[N,2,4,6] y, {0}[N,8,2,3] z) {{
+      y = DepthToSpace<{1}>(x)\n z = SpaceToDepth<blocksize=2>(y) }}"""
+    x = torch.arange(96).reshape(2, 8, 2, 3)
+    want = run(model(text.format("double", block)), [x.double()])
+    program = model(text.format("int64", block))
+    RuntimeForms()(program)
+    for got, expected in zip(run(program, [x]), want, strict=True):
+        assert got.equal(expected.long())
+
+
+def test_nonzero() -> None:
+    """By way of booleans."""
+    program = model("g (double[N] x) => (int64[1,M] y) { y = NonZero(x) }")
+    RuntimeForms()(program)
+    assert [node.op_type for node in program.graph] == ["Cast", "NonZero"]
+    x = torch.tensor([0.0, -0.0, 1e-300, float("nan")], dtype=F64)
+    assert run(program, [x])[0].tolist() == [[2, 3]]
+
+
+def test_convolution_of_integers() -> None:
+    """torch convolves int64, ONNX does not: the emitter casts to float64, which the pass must see through."""
+
+    class Convolved(torch.nn.Module):
+        def forward(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            return F.conv2d(x, weight, padding=1)
+
+    x, weight = torch.arange(48).reshape(1, 3, 4, 4), torch.arange(54).reshape(2, 3, 3, 3)
+    program = fx_onnx.export(Convolved().eval(), (x, weight), verbose=False)
+    assert program(x, weight)[0].equal(Convolved()(x, weight))

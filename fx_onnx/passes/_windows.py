@@ -1,0 +1,142 @@
+"""Convolution and pooling by gathering windows, for dtypes that ONNX Runtime has no kernels for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from onnx_ir import DataType, Value
+
+from fx_onnx.passes._writer import Writer
+from fx_onnx.passes.rewrite import dims
+
+__all__ = ["average_pool", "conv", "conv_transpose", "global_average_pool", "global_max_pool"]
+
+_INT64 = DataType.INT64
+
+
+def global_average_pool(f: Writer, x: Value) -> Value | None:
+    """The mean over all spatial axes."""
+    return None if x.shape is None else f.ReduceMean(x, list(range(2, len(x.shape))), keepdims=1)
+
+
+def global_max_pool(f: Writer, x: Value) -> Value | None:
+    """The maximum over all spatial axes."""
+    return None if x.shape is None else f.ReduceMax(x, list(range(2, len(x.shape))), keepdims=1)
+
+
+def _windows(
+    f: Writer, x: Value, kernel: Sequence[int], pads: Sequence[int], strides: Sequence[int] | None = None
+) -> Value:
+    """x with each spatial axis as two: the place of the window, and the place in it."""
+    count = len(kernel)
+    strides = strides or f.attribute("strides", [1] * count)
+    steps = f.attribute("dilations", [1] * count)
+    if any(pads):
+        x = f.Pad(x, list(pads), 0.0, list(range(2, count + 2)))
+    for place in reversed(range(count)):
+        axis, size = place + 2, kernel[place]
+        span = (size - 1) * steps[place] + 1
+        length = f.Shape(x, start=axis, end=axis + 1, dtype=_INT64)
+        last = f.Squeeze(f.Sub(length, [span - 1], dtype=_INT64), [0], dtype=_INT64)
+        starts = f.Range(np.array(0), last, np.array(strides[place]), dtype=_INT64)
+        inside = np.arange(size, dtype=np.int64).reshape(1, size) * steps[place]
+        x = f.Gather(x, f.Add(f.Unsqueeze(starts, [1], dtype=_INT64), inside, dtype=_INT64), axis=axis)
+    return x
+
+
+def _contracted(f: Writer, windows: Value, weight: Value, sizes: Sequence[int], order: str, count: int) -> Value:
+    """The windows times the weights, group by group, summed by one Einsum; and the bias.
+
+    Args:
+        f: writes.
+        windows: batch, channels, then for each spatial axis the place of the window and the place in it.
+        weight: of the shape (group, ...).
+        sizes: channels of a group that come in, channels of all groups that go out.
+        order: the letters of the weight's axes after the group: c in, m out.
+        count: of spatial axes.
+    """
+    group = f.attribute("group", 1)
+    places, inside = "uvw"[:count], "xyz"[:count]
+    pairs = "".join(f"{a}{b}" for a, b in zip(places, inside, strict=True))
+    batch = f.Shape(windows, start=0, end=1, dtype=_INT64)
+    grouped = f.Concat(batch, [group, sizes[0]], f.Shape(windows, start=2, dtype=_INT64), axis=0, dtype=_INT64)
+    equation = f"ngc{pairs},g{order}{inside}->ngm{places}"
+    result = f.Einsum(f.Reshape(windows, grouped), weight, equation=equation)
+    spatial = f.Shape(result, start=3, dtype=_INT64)
+    result = f.Reshape(result, f.Concat(batch, [sizes[1]], spatial, axis=0, dtype=_INT64))
+    if len(f.node.inputs) > 2 and f.node.inputs[2] is not None:
+        result = f.Add(result, f.Reshape(f.node.inputs[2], [1, sizes[1], *[1] * count]))
+    return result
+
+
+def _weight_sizes(f: Writer) -> list[int] | None:
+    """The sizes of a convolution's weight; None where one is not known, or the padding is not given by numbers."""
+    weight = f.node.inputs[1]
+    producer = None if weight is None else weight.producer()
+    if weight is not None and weight.shape is None and producer is not None and producer.op_type == "Cast":
+        weight = producer.inputs[0]
+    found = dims(weight) or ()
+    sizes = [size for size in found if isinstance(size, int)]
+    return sizes if len(sizes) == len(found) > 2 and not _pads_itself(f) else None
+
+
+def _pads_itself(f: Writer) -> bool:
+    return f.attribute("auto_pad", "NOTSET") not in ("NOTSET", b"NOTSET")
+
+
+def conv(f: Writer, x: Value) -> Value | None:
+    """The windows of x times the weights, summed."""
+    sizes = _weight_sizes(f)
+    if sizes is None:
+        return None
+    out, each, *kernel = sizes
+    group = f.attribute("group", 1)
+    windows = _windows(f, x, kernel, f.attribute("pads", [0] * 2 * len(kernel)))
+    weight = f.Reshape(f.node.inputs[1], [group, out // group, each, *kernel])
+    return _contracted(f, windows, weight, [each, out], "mc", len(kernel))
+
+
+def conv_transpose(f: Writer, x: Value) -> Value | None:
+    """The convolution, by the mirrored weights, of x with zeros between its elements."""
+    sizes = _weight_sizes(f)
+    if sizes is None or "output_shape" in f.node.attributes:
+        return None
+    into, each, *kernel = sizes
+    group, count = f.attribute("group", 1), len(kernel)
+    strides, pads = f.attribute("strides", [1] * count), f.attribute("pads", [0] * 2 * count)
+    steps, more = f.attribute("dilations", [1] * count), f.attribute("output_padding", [0] * count)
+    for place, stride in enumerate(strides):
+        if stride > 1:
+            x = _spread(f, x, place + 2, stride)
+    reach = [(size - 1) * step for size, step in zip(kernel, steps, strict=True)]
+    begins = [reach[i] - pads[i] for i in range(count)]
+    ends = [reach[i] - pads[count + i] + more[i] - (strides[i] - 1) for i in range(count)]
+    weight = f.Reshape(f.node.inputs[1], [group, into // group, each, *kernel])
+    mirror = list(range(3, 3 + count))
+    weight = f.Slice(weight, [-1] * count, [-(2**62)] * count, mirror, [-1] * count)
+    windows = _windows(f, x, kernel, [*begins, *ends], [1] * count)
+    return _contracted(f, windows, weight, [into // group, each * group], "cm", count)
+
+
+def _spread(f: Writer, x: Value, axis: int, stride: int) -> Value:
+    """x with stride - 1 zeros after each element along an axis."""
+    apart = f.Pad(f.Unsqueeze(x, [axis + 1]), [0, stride - 1], 0.0, [axis + 1])
+    before, after = f.Shape(x, end=axis, dtype=_INT64), f.Shape(x, start=axis + 1, dtype=_INT64)
+    return f.Reshape(apart, f.Concat(before, [-1], after, axis=0, dtype=_INT64))
+
+
+def average_pool(f: Writer, x: Value) -> Value | None:
+    """The sum over each window by what counts in it: all of it, or what is not padding."""
+    kernel = f.attribute("kernel_shape")
+    pads = f.attribute("pads", [0] * 2 * len(kernel))
+    if f.attribute("ceil_mode", 0) or _pads_itself(f):
+        return None
+    inside = list(range(3, 2 * len(kernel) + 2, 2))
+    total = f.ReduceSum(_windows(f, x, kernel, pads), inside, keepdims=0)
+    if f.attribute("count_include_pad", 0) or not any(pads):
+        return f.Div(total, float(math.prod(kernel)))
+    sizes = f.Concat([1, 1], f.Shape(x, start=2, dtype=_INT64), axis=0, dtype=_INT64)
+    ones = f.Expand(1.0, sizes)
+    return f.Div(total, f.ReduceSum(_windows(f, ones, kernel, pads), inside, keepdims=0))

@@ -1,0 +1,66 @@
+"""Quantisation, against torch."""
+
+import torch
+import torch.ao.quantization.fx._decomposed  # registers torch.ops.quantized_decomposed
+
+from tests.decompositions.harness import check, random
+
+aten, quantized = torch.ops.aten, torch.ops.quantized_decomposed
+INT8 = (-128, 127, torch.int8)
+x = random(5, 4) * 20
+integers = torch.arange(-10, 10, dtype=torch.int8).reshape(5, 4)
+scales, zeros = torch.tensor([0.1, 0.2, 0.5, 1.0]), torch.tensor([0, 3, -5, 1])
+of_rows, zeros_of_rows = random(5, 1).abs() + 0.1, torch.tensor([[0], [3], [-5], [1], [2]])
+of_groups, zeros_of_groups = random(5, 2).abs() + 0.1, torch.tensor([[0, 3], [-5, 1], [2, 1], [0, 0], [1, 4]])
+
+
+def test_per_tensor() -> None:
+    one, zero = torch.tensor([0.1]), torch.tensor([3])
+    low, high = torch.tensor(-128), torch.tensor(127)
+    for values in (x, x.half(), x.bfloat16()):
+        check(quantized.quantize_per_tensor.default, values, 0.1, 3, *INT8)
+    check(quantized.quantize_per_tensor.tensor, x, one, zero, *INT8)
+    check(quantized.quantize_per_tensor.tensor2, x, one, zero, low, high, torch.int8)
+    check(quantized.dequantize_per_tensor.default, integers, 0.1, 3, *INT8)
+    check(quantized.dequantize_per_tensor.default, integers, 0.1, 3, *INT8, out_dtype=torch.float16)
+    check(quantized.dequantize_per_tensor.tensor, integers, one, zero, *INT8)
+    check(quantized.dequantize_per_tensor.tensor2, integers, one, zero, low, high, torch.int8)
+
+
+def test_per_channel() -> None:
+    check(quantized.quantize_per_channel.default, x, scales, zeros, 1, *INT8)
+    check(quantized.dequantize_per_channel.default, integers, scales, zeros, 1, *INT8)
+    check(quantized.dequantize_per_channel.default, integers, scales, None, 1, *INT8)
+
+
+def test_per_token() -> None:
+    check(quantized.quantize_per_token.default, x, of_rows, zeros_of_rows, *INT8)
+    check(quantized.dequantize_per_token.default, integers, of_rows.double(), zeros_of_rows, *INT8, torch.float32)
+
+
+def test_per_group() -> None:
+    check(quantized.quantize_per_channel_group.default, x, of_groups, zeros_of_groups, -8, 7, torch.int8, 2)
+    for rows, zero, group in ((of_groups, zeros_of_groups, 2), (of_groups, None, 2), (of_rows, zeros_of_rows, 32)):
+        check(
+            quantized.dequantize_per_channel_group.default,
+            integers, rows, zero, -8, 7, torch.int8, group, torch.float32,
+        )  # fmt: skip
+
+
+def test_choose_qparams() -> None:
+    for values in (x, x.abs() + 1, torch.zeros(3)):
+        check(quantized.choose_qparams.tensor, values, *INT8[:2], 1e-5, torch.int8)
+        check(quantized.choose_qparams_symmetric.tensor, values, *INT8[:2], 1e-5, torch.int8)
+        check(quantized.choose_qparams_symmetric.tensor, values, 0, 255, 1e-5, torch.uint8)
+        check(quantized.choose_qparams_per_token.default, values, torch.int8)
+        check(quantized.choose_qparams_per_token_asymmetric.default, values, torch.int8)
+    check(quantized.choose_qparams_per_token.default, x.half(), torch.int8)
+
+
+def test_fake_quantize() -> None:
+    for target in (aten.fake_quantize_per_tensor_affine, aten.fake_quantize_per_tensor_affine_cachemask):
+        check(target.default, x, 0.1, 3, *INT8[:2])
+    check(aten.fake_quantize_per_tensor_affine.tensor_qparams, x, torch.tensor([0.1]), torch.tensor([3]), -8, 7)
+    for target in (aten.fake_quantize_per_channel_affine, aten.fake_quantize_per_channel_affine_cachemask):
+        check(target.default, x, scales, zeros.int(), 1, *INT8[:2])
+    check(quantized.fake_quant_per_channel.default, x, scales, zeros, 1, *INT8[:2])

@@ -1,0 +1,35 @@
+"""The operators of our own against torch.fft, with fake tensors and with real ones."""
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import fx_onnx.operators  # noqa: F401
+from tests.compare import assert_close
+
+dft, irdft = torch.ops.fx_onnx.dft, torch.ops.fx_onnx.irdft
+
+PAIRS = torch.randn(2, 5, 3, 2, generator=torch.Generator().manual_seed(0))
+Z = torch.view_as_complex(PAIRS)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_transforms_of_pairs(axis: int) -> None:
+    assert_close(dft(PAIRS, axis), torch.view_as_real(torch.fft.fft(Z, dim=axis)))
+    assert_close(dft(PAIRS, axis, inverse=True), torch.view_as_real(torch.fft.ifft(Z, dim=axis)))
+
+
+def test_transforms_of_real_numbers() -> None:
+    real = PAIRS[..., :1]
+    assert_close(dft(real, 1, onesided=True), torch.view_as_real(torch.fft.rfft(real[..., 0], dim=1)))
+    assert_close(dft(real, 1), torch.view_as_real(torch.fft.fft(real[..., 0], dim=1)))
+    assert_close(irdft(PAIRS, 1, 9), torch.fft.irfft(Z, n=9, dim=1))
+
+
+def test_fake_results_have_the_sizes_of_real_ones() -> None:
+    calls = [(dft, PAIRS, 1), (dft, PAIRS[..., :1], 1, False, True), (irdft, PAIRS, 1, 8)]
+    for operator, tensor, *rest in calls:
+        want = operator(tensor, *rest)
+        with FakeTensorMode() as mode:
+            fake = operator(mode.from_tensor(tensor), *rest)
+        assert fake.shape == want.shape and fake.dtype == want.dtype and fake.stride() == want.stride()

@@ -1,0 +1,136 @@
+"""Dataclasses, named tuples and transformers' caches as inputs, outputs and state, under readable names."""
+
+from __future__ import annotations
+
+import copy
+from collections import namedtuple
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.utils._pytree as pytree
+import transformers
+from torch import Tensor, nn
+from transformers import DynamicCache, EncoderDecoderCache, StaticCache
+
+import fx_onnx
+from fx_onnx import pytrees
+from tests.compare import assert_close
+
+SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 8}
+CONFIG = transformers.LlamaConfig(**SIZES, num_attention_heads=4, num_key_value_heads=2)
+Pair = namedtuple("Pair", ["left", "right"])
+
+
+@dataclass
+class Given:
+    a: Tensor
+    b: Tensor | None = None
+
+
+@dataclass
+class Returned:
+    a: Tensor
+    rest: list[object]
+
+
+class Structures(nn.Module):
+    def forward(self, given: Given, optional: Tensor | None = None) -> Returned:
+        return Returned(given.a + 1, [Pair(given.a * 2, optional), None])
+
+
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count.add_(1)
+        return x * self.count
+
+
+def llama() -> nn.Module:
+    torch.manual_seed(0)
+    return transformers.LlamaForCausalLM(CONFIG).eval()
+
+
+def step(batch: int, past: int, new: int) -> dict[str, object]:
+    cache = DynamicCache(config=CONFIG)
+    for layer in range(2):
+        cache.update(torch.randn(batch, 2, past, 8), torch.randn(batch, 2, past, 8), layer)
+    mask = torch.ones(batch, past + new, dtype=torch.int64)
+    return {"input_ids": torch.randint(0, 64, (batch, new)), "attention_mask": mask, "past_key_values": cache}
+
+
+def test_dataclasses_and_named_tuples() -> None:
+    module = Structures().eval()
+    program = fx_onnx.export(module, (Given(torch.ones(2, 3)),), dynamic_shapes=({0: "batch"},))
+    assert [value.name for value in program.model.graph.outputs] == ["a", "rest.0.left"]
+    found = program.call_structured(Given(torch.randn(4, 3)))
+    assert isinstance(found, Returned)
+    assert isinstance(found.rest[0], Pair)
+    assert found.rest[0].right is None
+
+
+def test_prefill_and_decode_from_one_program() -> None:
+    module = llama()
+    shapes = {
+        "input_ids": {0: "batch", 1: "new"},
+        "attention_mask": {0: "batch", 1: "total"},
+        "past_key_values": {0: "batch", 2: "past"},
+    }
+    program = fx_onnx.export(module, (), kwargs=step(2, 5, 3), dynamic_shapes=shapes)
+    assert program.model.graph.inputs[2].name == "past_key_values.0.key"
+    assert program.model.graph.inputs[2].shape == ("batch", 2, "past", 8)
+    assert [value.name for value in program.model.graph.outputs][:2] == ["logits", "past_key_values.0.key_out"]
+    for sizes in ((2, 5, 3), (3, 7, 1), (1, 0, 4)):
+        inputs = step(*sizes)
+        got = program.call_structured(**copy.deepcopy(inputs))
+        with torch.no_grad():
+            want = module(**inputs)
+        assert_close(got.logits, want.logits)
+        assert got.past_key_values.get_seq_length() == want.past_key_values.get_seq_length()
+
+
+def test_static_cache() -> None:
+    module = llama()
+
+    def cache() -> StaticCache:
+        made = StaticCache(config=CONFIG, max_cache_len=16)
+        made.early_initialization(2, 2, 8, torch.float32, "cpu")
+        return made
+
+    example = {"input_ids": torch.randint(0, 64, (2, 3)), "past_key_values": cache()}
+    program = fx_onnx.export(module, (), kwargs=example, dynamic_shapes={"input_ids": {1: "new"}})
+    mine, theirs = cache(), cache()
+    for new in (4, 2, 1):
+        ids = torch.randint(0, 64, (2, new))
+        got = program.call_structured(input_ids=ids, past_key_values=mine)
+        mine = got.past_key_values
+        with torch.no_grad():
+            assert_close(got.logits, module(input_ids=ids, past_key_values=theirs).logits)
+
+
+def test_state_is_carried_where_asked() -> None:
+    program = fx_onnx.export(Counter().eval(), (torch.ones(2),))
+    one = torch.ones(2)
+    assert [program(one)[0][0].item() for _ in range(2)] == [1, 1]
+    program.state = {}
+    assert [program(one)[0][0].item() for _ in range(3)] == [1, 2, 3]
+    assert program.state["count"].item() == 3
+    program.state = {"count": torch.tensor(9.0)}
+    assert program(one)[0][0].item() == 10
+    program.state = {"other": torch.ones(())}
+    with pytest.raises(fx_onnx.ArgumentError, match="'other'"):
+        program(one)
+
+
+def test_caches_come_back_as_they_were() -> None:
+    pytrees.register(())
+    filled = step(2, 5, 1)["past_key_values"]
+    for cache in (filled, EncoderDecoderCache(filled, DynamicCache()), StaticCache(CONFIG, max_cache_len=4)):
+        leaves, spec = pytree.tree_flatten(cache)
+        again = pytree.tree_unflatten(leaves, spec)
+        assert pytree.tree_structure(again) == spec
+        assert type(again) is type(cache)
+    assert pytrees.names(pytree.tree_structure(filled))[:2] == [(0, "key"), (0, "value")]
