@@ -15,4 +15,5 @@ def product_along(self: Tensor, axis: int, weights: Tensor) -> Tensor:
 
 def at_least(size: int | float, least: int | float) -> int | float:
     """The larger of a size, which may be symbolic, and a number."""
-    return torch.sym_max(size, least)  # type: ignore[no-any-return, no-untyped-call]
+    larger: int | float = torch.sym_max(size, least)
+    return larger

@@ -31,7 +31,7 @@ _LINEAR = "neg negative sum mean cumsum diff scatter_add index_add nansum avg_po
 BY_PARTS = frozenset((_MOVING + _LINEAR).split())
 
 # Tensors and numbers that say where or how much, not what: both parts get them as they are.
-_SELECTORS = frozenset(
+SELECTORS = frozenset(
     [
         "index",
         "indices",
@@ -67,7 +67,7 @@ CREATING = frozenset(
         "scalar_tensor",
     ]
 )
-_NUMBERS = frozenset(("value", "fill_value", "fill", "s"))
+NUMBERS = frozenset(("value", "fill_value", "fill", "s"))
 
 
 def name_of(target: Any) -> str:
@@ -90,11 +90,11 @@ def _part(value: Any, name: str, imaginary: bool, dtype: torch.dtype) -> Any:
         return dtype if value.is_complex else value
     if isinstance(value, (list, tuple)):
         return type(value)(_part(item, name, imaginary, dtype) for item in value)
-    if name in _SELECTORS:
+    if name in SELECTORS:
         return value
     if isinstance(value, Tensor):
         return torch.zeros_like(value, dtype=dtype) if imaginary else in_dtype(value, dtype)
-    if name in _NUMBERS and isinstance(value, (int, float, complex)):
+    if name in NUMBERS and isinstance(value, (int, float, complex)):
         return complex(value).imag if imaginary else complex(value).real
     return value
 
@@ -115,7 +115,7 @@ def by_parts(target: OpOverload, dtype: torch.dtype) -> Callable[..., Any]:
 
         real = part(False)
         if name_of(target) in CREATING and target._schema.name != "aten::full_like":
-            number = next((v for n, v in [*zip(names, args, strict=False), *kwargs.items()] if n in _NUMBERS), 0)
+            number = next((v for n, v in [*zip(names, args, strict=False), *kwargs.items()] if n in NUMBERS), 0)
             imag = complex(number).imag if isinstance(number, (int, float, complex)) else 0.0
             return Complex(real, torch.full_like(real, imag))
         imag = part(True)

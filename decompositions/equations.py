@@ -12,7 +12,7 @@ aten = torch.ops.aten
 def substitute(A: Tensor, B: Tensor, upper: bool, unit: bool = False) -> Tensor:
     """X with A @ X = B, A being triangular."""
     n = known_size(A.size(-1))
-    batch = torch.broadcast_shapes(A.shape[:-2], B.shape[:-2])  # type: ignore[no-untyped-call]
+    batch = torch.broadcast_shapes(A.shape[:-2], B.shape[:-2])
     B = B.expand((*batch, *B.shape[-2:]))
     solved: list[Tensor] = []
     for i in reversed(range(n)) if upper else range(n):
@@ -47,7 +47,7 @@ def triangular_solve(
 
 def _solve_lu(factors: LU, B: Tensor) -> Tensor:
     """X with A @ X = B out of A's factorization."""
-    batch = torch.broadcast_shapes(factors.packed.shape[:-2], B.shape[:-2])  # type: ignore[no-untyped-call]
+    batch = torch.broadcast_shapes(factors.packed.shape[:-2], B.shape[:-2])
     B = B.expand((*batch, *B.shape[-2:]))
     index = factors.permutation.expand((*batch, factors.permutation.size(-1))).unsqueeze(-1)
     lower = substitute(factors.packed, B.gather(-2, index.expand(B.shape)), upper=False, unit=True)
@@ -90,7 +90,7 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
     """X with A @ X = B, or X @ A = B, A or its adjoint being factorized."""
     if not left:
         return linalg_lu_solve(LU, pivots, B.mH, adjoint=not adjoint).mH
-    batch = torch.broadcast_shapes(LU.shape[:-2], B.shape[:-2])  # type: ignore[no-untyped-call]
+    batch = torch.broadcast_shapes(LU.shape[:-2], B.shape[:-2])
     B = B.expand((*batch, *B.shape[-2:]))
     permutation = permutation_of(pivots, known_size(LU.size(-1))).expand((*batch, LU.size(-1)))
     if adjoint:

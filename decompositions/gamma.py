@@ -48,7 +48,7 @@ def _upper(a: Tensor, x: Tensor) -> Tensor:
 def _both(self: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Any]:
     """P and Q with their limits at zero and infinity, and the dtype of the result."""
     a, x, dtype = doubled(*promoted(self, other))
-    a, x = torch.broadcast_tensors(a, x)  # type: ignore[no-untyped-call]
+    a, x = torch.broadcast_tensors(a, x)
     valid = (a > 0) & (x > 0) & (a < torch.inf) & (x < torch.inf)
     b, y = torch.where(valid, a, 1.0), torch.where(valid, x, 1.0)
     low = y <= b + 1

@@ -69,7 +69,8 @@ def normal_float_float(
 def normal_tensor(mean: Tensor, std: Any = 1.0, *, generator: Any = None) -> Tensor:
     """mean + std * randn."""
     size: torch.Size = (mean + std).shape
-    return torch.randn(size, dtype=mean.dtype, device=mean.device) * std + mean
+    result: Tensor = torch.randn(size, dtype=mean.dtype, device=mean.device) * std + mean
+    return result
 
 
 @decomposes(aten.normal.float_Tensor)

@@ -35,7 +35,7 @@ def var_mean_correction(
         var = square.mean(axes, keepdim=keepdim)
     else:
         count = math.prod(self.size(axis) for axis in axes)
-        var = square.sum(axes, keepdim=keepdim) / torch.sym_max(count - correction, 0)  # type: ignore[no-untyped-call]
+        var = square.sum(axes, keepdim=keepdim) / torch.sym_max(count - correction, 0)
     return var, mean if keepdim or not axes else mean.squeeze(axes)
 
 

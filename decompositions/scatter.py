@@ -52,7 +52,8 @@ def index_reduce(
 def unsafe_masked_index(self: Tensor, mask: Tensor, indices: list[Tensor | None], fill: float) -> Tensor:
     """self[indices] where the mask is true, else fill; the indices may be out of range where it is false."""
     limits = [None if index is None else torch.where(mask, index, torch.zeros_like(index)) for index in indices]
-    return torch.ops.aten.index.Tensor(self, limits).masked_fill(~mask, fill)
+    found: Tensor = torch.ops.aten.index.Tensor(self, limits)
+    return found.masked_fill(~mask, fill)
 
 
 @decomposes(aten._unsafe_masked_index_put_accumulate.default)
@@ -61,4 +62,5 @@ def unsafe_masked_index_put_accumulate(
 ) -> Tensor:
     """self[indices] += values where the mask is true."""
     limits = [None if index is None else torch.where(mask, index, torch.zeros_like(index)) for index in indices]
-    return torch.ops.aten.index_put.default(self, limits, values.masked_fill(~mask, 0), True)
+    result: Tensor = torch.ops.aten.index_put.default(self, limits, values.masked_fill(~mask, 0), True)
+    return result

@@ -82,8 +82,8 @@ def parse_request(
         input_names: names for the graph's inputs in order; fewer are allowed.
         output_names: names for the graph's outputs in order; fewer are allowed.
         dynamic_shapes: every form torch.export takes, strings as dims, `input_names` as keys; what a dict leaves out
-            is static. Axes given for a container (a whole cache) are those of every tensor in it that has them. Negative
-            axes count from the last. Of an ExportedProgram it only names the dims.
+            is static. Axes given for a container (a whole cache) are those of every tensor in it that has them.
+            Negative axes count from the last. Of an ExportedProgram it only names the dims.
         dynamic_axes: `{name: {axis: dim name}}` or `{name: [axis, ...]}`; the name is one of `input_names`, a parameter
             of the forward or one of `output_names`. Unnamed axes are called `name_dynamic_axes_1` and so on.
 

@@ -117,7 +117,7 @@ def _capture_module(request: Request, model: torch.nn.Module) -> tuple[ExportedP
     strict = isinstance(first, Exception) and _strict_may_mend(first)
     if strict:
         # Strict mode cannot trace into a ContextVar. The mark is set here, not at import, where it loads all of dynamo.
-        torch.compiler.assume_constant_result(is_in_onnx_export)  # type: ignore[no-untyped-call]
+        torch.compiler.assume_constant_result(is_in_onnx_export)
         captured = _capture_from_examples(request, model, strict=True)
     if isinstance(captured, ExportedProgram):
         captured.example_inputs = (request.args, request.kwargs)
@@ -311,9 +311,7 @@ def _shapes_of_operators() -> Iterator[None]:
         aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default,
     )
     composite = key.CompositeImplicitAutograd
-    kernels: dict[Any, Any] = {
-        (o, composite): partial(_recurrence_shapes, o.py_kernels[composite]) for o in recurrences
-    }
+    kernels: dict[Any, Any] = {(o, key.Meta): _fake_quantize_shapes for o in fakes if key.Meta not in o.py_kernels}
     kernels |= {(o, composite): partial(_recurrence_shapes, o.py_kernels[composite]) for o in recurrences}
     before = {operator: dict(operator.py_kernels) for operator, _ in kernels}
     try:

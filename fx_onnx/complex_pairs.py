@@ -28,7 +28,7 @@ from fx_onnx.decompose import (
     makes_symbols,
     splice,
 )
-from fx_onnx.decompositions.complex_parts import BY_PARTS, CREATING, by_parts, in_dtype, name_of
+from fx_onnx.decompositions.complex_parts import BY_PARTS, CREATING, NUMBERS, SELECTORS, by_parts, in_dtype, name_of
 from fx_onnx.decompositions.complex_reductions import OF_TRUTH, truth
 from fx_onnx.decompositions.registry import COMPLEX, Complex
 from fx_onnx.errors import TranslationError
@@ -83,12 +83,16 @@ def _is_concerned(node: Node) -> bool:
     return _makes_complex(node) or any(map(_has_complex, node.all_input_nodes))
 
 
+def _is_known(target: Any) -> bool:
+    """Whether the operator, or all of that name, have a function of pairs."""
+    return target in COMPLEX or getattr(target, "overloadpacket", None) in COMPLEX
+
+
 def _pair_function(node: Node) -> Callable[..., Any] | None:
     """What computes the call from the parts of its arguments, or None: then it is decomposed."""
     target, name = node.target, name_of(node.target)
-    for known in (target, getattr(target, "overloadpacket", None)):
-        if known in COMPLEX:
-            return COMPLEX[known]
+    if _is_known(target):
+        return COMPLEX.get(target) or COMPLEX[target.overloadpacket]  # type: ignore[union-attr]
     if name in OF_TRUTH:
         return _of_truth(target)
     if (name in BY_PARTS or name in CREATING) and _has_complex(node):
@@ -231,6 +235,9 @@ class _Splitter:
     def _call(self, node: Node) -> None:
         if _has_complex(node):
             _part_dtype(node)  # refuses what is not exported
+        if self._is_same_call(node):
+            self._call_twice(node)
+            return
         leaves, spec = pytree.tree_flatten((node.args, dict(node.kwargs)))
         inputs = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node)))
         flat: list[Any] = [part for n in inputs for part in self.pairs.get(n, (n,))]
@@ -257,6 +264,44 @@ class _Splitter:
         else:
             for user in list(node.users):
                 self._stand_for(user, grouped[user.args[1]], made)  # type: ignore[index]
+
+    def _is_same_call(self, node: Node) -> bool:
+        """Whether the call is just made for each part: it only moves or adds the elements of complex tensors."""
+        if name_of(node.target) not in BY_PARTS or not _has_complex(node) or _is_known(node.target):
+            return False
+        names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
+        for name, value in [*zip(names, node.args, strict=False), *node.kwargs.items()]:
+            for leaf in pytree.tree_leaves(value):
+                real = isinstance(leaf, Node) and leaf not in self.pairs and isinstance(leaf.meta["val"], torch.Tensor)
+                if isinstance(leaf, torch.dtype) or (real and name not in SELECTORS) or name in NUMBERS:
+                    return False
+        return True
+
+    def _call_twice(self, node: Node) -> None:
+        """The call for each part, without a trace: it would ask again what the capture has asked about the sizes."""
+        dtype = _part_dtype(node)
+        source = {metadata.SOURCE_NAME: node.name, metadata.SOURCE_TEXT: str(node.format_node())}
+        with self.tracer.fake_mode, self.graph.inserting_before(node):
+            calls = []
+            for index in (0, 1):
+                args, kwargs = map_aggregate(
+                    (node.args, dict(node.kwargs)),
+                    lambda a, index=index: self.pairs[a][index] if a in self.pairs else a,  # type: ignore[misc]
+                )
+                call = self.graph.call_function(node.target, args, kwargs)  # type: ignore[arg-type]
+                values = [torch.empty(fake.shape, dtype=dtype, device=fake.device) for fake in _tensors(node)]
+                single = isinstance(node.meta["val"], torch.Tensor)
+                call.meta = {**node.meta, **source, "val": values[0] if single else values, _MADE: True}
+                calls.append(call)
+            self.replaced[node] = None
+            if isinstance(node.meta["val"], torch.Tensor):
+                self._stand_for(node, Complex(*calls), dict.fromkeys(calls))  # type: ignore[arg-type]
+                return
+            for user in list(node.users):
+                items = [self.graph.call_function(operator.getitem, (call, user.args[1])) for call in calls]
+                for item, call in zip(items, calls, strict=True):
+                    item.meta = {**call.meta, "val": call.meta["val"][user.args[1]]}
+                self._stand_for(user, Complex(*items), dict.fromkeys(items))  # type: ignore[arg-type]
 
     def _on_pairs(self, node: Node, leaves: Sequence[Any], spec: Any, inputs: Sequence[Node]) -> Callable[..., Any]:
         """The function of flat real tensors that gives the call's flat results in the operator's dtypes."""

@@ -40,7 +40,7 @@ def translations(custom: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable
 def _targets(target: Any) -> Sequence[Any]:
     """The FX targets a key names: an operator without an overload names all its overloads."""
     if isinstance(target, torch._ops.OpOverloadPacket):
-        return [getattr(target, overload) for overload in target.overloads()]  # type: ignore[no-untyped-call]
+        return [getattr(target, overload) for overload in target.overloads()]
     if not callable(target):
         raise ArgumentError(
             f"A key of custom_translation_table must be what an FX node calls, such as torch.ops.aten.add.Tensor, "

@@ -114,7 +114,8 @@ class Tracer:
         known_guards = len(self._guards())
         try:
             # size-oblivious: that a size is neither 0 nor 1 is not a question that a decomposition asked
-            with size_hints.patch(backed_size_oblivious=True), self.fake_mode, torch.no_grad():
+            oblivious = size_hints.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
+            with oblivious, self.fake_mode, torch.no_grad():
                 module = make_fx(function, tracing_mode="real", pre_dispatch=keeps_composites)(*_distinct(values))
         except Exception as error:
             raise TranslationError(

@@ -48,9 +48,9 @@ def name_by_structure(model: ir.Model, program: ExportedProgram) -> None:
         if fx_name in inputs and name not in taken:
             wanted[inputs[fx_name]] = name
             taken.add(name)
-    for value, name in zip(graph.outputs, _output_names(program), strict=False):
-        if name is not None:
-            wanted[value] = _free(name, taken)
+    for value, output in zip(graph.outputs, _output_names(program), strict=False):
+        if output is not None:
+            wanted[value] = _free(output, taken)
     kind = OutputKind.USER_INPUT_MUTATION.name
     for value in graph.outputs:
         fx_name = str(value.name).removesuffix("_out")

@@ -27,7 +27,7 @@ def _dft(input: Tensor, axis: int, inverse: bool = False, onesided: bool = False
         onesided: gives k ≤ N/2 only, of real numbers.
     """
     transform = torch.fft.rfft if onesided else torch.fft.ifft if inverse else torch.fft.fft
-    result: Tensor = torch.view_as_real(transform(_complex(input), dim=axis)).contiguous()
+    result: Tensor = torch.view_as_real(transform(_complex(input), dim=axis).resolve_conj()).contiguous()
     return result
 
 

@@ -83,8 +83,8 @@ def _keys(spec: pytree.TreeSpec) -> list[Any]:
     count, context = spec.num_children, spec.context
     if spec.type in _registered:
         return list(context["children"])
-    if pytree.is_namedtuple_class(spec.type):
-        return list(spec.type._fields)
+    if isinstance(context, type) and pytree.is_namedtuple_class(context):
+        return list(context._fields)  # type: ignore[attr-defined]
     if dataclasses.is_dataclass(spec.type) and isinstance(context, (list, tuple)):
         context = context[0] if context and isinstance(context[0], list) else context  # register_dataclass: with None's
     elif spec.type.__name__ == "defaultdict":
@@ -99,7 +99,8 @@ def _keys(spec: pytree.TreeSpec) -> list[Any]:
 
 def _with_subclasses(cls: type) -> Iterator[type]:
     yield cls
-    for subclass in cls.__subclasses__():
+    subclasses: list[type] = cls.__subclasses__()
+    for subclass in subclasses:
         yield from _with_subclasses(subclass)
 
 
@@ -144,12 +145,14 @@ def _flatten(state: Any) -> tuple[list[Any], dict[str, Any]]:
 
 def _flatten_with_keys(state: Any) -> tuple[list[tuple[Any, Any]], dict[str, Any]]:
     children, context = _flatten(state)
-    keys = [pytree.SequenceKey(key) if isinstance(key, int) else pytree.GetAttrKey(key) for key in context["children"]]
+    keys: list[Any] = [
+        pytree.SequenceKey(key) if isinstance(key, int) else pytree.GetAttrKey(key) for key in context["children"]
+    ]
     return list(zip(keys, children, strict=True)), context
 
 
 def _unflatten(cls: type, children: Iterable[Any], context: dict[str, Any]) -> Any:
-    state = cls.__new__(cls)
+    state: Any = object.__new__(cls)
     attributes = vars(state)
     parts = dict(zip(context["children"], children, strict=True))
     attributes.update({name: _decode(value) for name, value in context["context"].items()})

@@ -19,10 +19,10 @@ def admitted(op: Emitter, op_type: str, value: Value) -> Value:
         return value
     if dtypes.is_float(dtype):
         wider: tuple[DataType, ...] = (DataType.FLOAT, DataType.DOUBLE)
+    elif dtype.bitwidth >= 32:  # FLOAT does not hold all of them
+        wider = (DataType.INT64, DataType.DOUBLE)
     else:
         wider = (DataType.INT32, DataType.INT64, DataType.FLOAT, DataType.DOUBLE)
-        if dtype in (DataType.UINT32, DataType.UINT64, DataType.INT64):
-            wider = wider[1:]
     for candidate in wider:
         if candidate in types:
             return op.cast(value, candidate)

@@ -112,7 +112,7 @@ def _expand(node: ir.Node, value: _Array, shape: _Array) -> Function | None:
 
 
 def _expanded(sizes: list[int], value: _Tensor, _: _Tensor) -> _Tensor:
-    return value.expand(torch.broadcast_shapes(value.shape, sizes))  # type: ignore[no-untyped-call]
+    return value.expand(torch.broadcast_shapes(value.shape, sizes))
 
 
 def _transpose(node: ir.Node, value: _Array) -> Function | None:

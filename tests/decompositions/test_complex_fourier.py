@@ -23,3 +23,26 @@ def test_back_to_real_numbers(length: int, normalization: int) -> None:
     half = torch.fft.rfft(numbers(3, length).real)
     same(aten._fft_c2r.default, half, [1], normalization, length)
     same(aten._fft_c2r.default, torch.fft.fft(half, dim=0), [0, 1], normalization, length)
+
+
+NORMS = [None, "backward", "ortho", "forward"]
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("name", ["fft", "ifft", "irfft", "hfft"])
+def test_functions_of_complex_numbers(name: str, norm: str | None) -> None:
+    z = numbers(4, 5)
+    for n, dim in ((None, -1), (3, 1), (8, 0)):
+        same(getattr(aten, f"fft_{name}").default, z, n, dim, norm)
+    for s in (None, [3, 6], [4, -1]):
+        same(getattr(aten, f"fft_{name}2").default, z, s, [-2, -1], norm)
+        same(getattr(aten, f"fft_{name}n").default, z, s, None, norm)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "ihfft", "irfft"])
+def test_functions_of_real_numbers(name: str, norm: str | None) -> None:
+    for x in (numbers(4, 5).real.clone(), torch.arange(12).reshape(3, 4)):
+        for n, dim in ((None, -1), (3, 1), (8, 0)):
+            same(getattr(aten, f"fft_{name}").default, x, n, dim, norm)
+        same(getattr(aten, f"fft_{name}n").default, x, None, [0, 1], norm)
