@@ -232,7 +232,7 @@ def fake_mode(graph: Graph) -> FakeTensorMode:
 def argument_key(leaf: Any, inputs: list[Node]) -> Any:
     """What of an argument decides the trace: of a tensor its dtype, sizes and strides."""
     if not isinstance(leaf, Node):
-        return (type(leaf), leaf if leaf.__hash__ is not None else repr(leaf))
+        return type(leaf), repr(leaf)  # by its text: 0.0 equals -0.0, and 1 equals True
     value = leaf.meta.get("val")
     if isinstance(value, torch.Tensor):
         sizes = tuple(s if isinstance(s, int) else symbols.expression(s) for s in (*value.shape, *value.stride()))

@@ -30,6 +30,7 @@ from fx_onnx.passes.runtime_types import RuntimeTypes
 from fx_onnx.program import ONNXProgram
 from fx_onnx.table import table
 from fx_onnx.translate import translate
+from fx_onnx.verify import check_model
 from fx_onnx.verify import verify as verify_program
 
 
@@ -69,6 +70,7 @@ def run(
     program.timings = dict(journal.seconds)
     if verify:
         with journal.stage("verify"):
+            check_model(program)
             args, kwargs = captured.exported_program.example_inputs or ((), {})
             journal.verification = verify_program(program, args, kwargs)
             journal.verification.check()

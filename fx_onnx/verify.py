@@ -9,17 +9,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import onnx
 import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
-from fx_onnx.errors import ArgumentError, VerificationError
+from fx_onnx.errors import ArgumentError, CheckerError, VerificationError
 from fx_onnx.metadata import NAME_SCOPES, ORIGINAL_NODE_NAME, of_fx_node
 from fx_onnx.runtime import flat_outputs
 
-__all__ = ["Difference", "Verification", "by_module", "compare", "compare_values", "first_difference", "verify"]
+__all__ = [
+    "Difference",
+    "Verification",
+    "by_module",
+    "check_model",
+    "compare",
+    "compare_values",
+    "first_difference",
+    "verify",
+]
 
 RELATIVE_TOLERANCE: dict[torch.dtype, float] = {
     torch.float64: 1e-6,
@@ -101,6 +111,30 @@ class Verification:
         bad = [f"{output.name!r}: {output.problem}" for output in self.outputs if not output.ok]
         if bad:
             raise VerificationError(f"The ONNX program differs from the PyTorch module in {'; '.join(bad)}.")
+
+
+def check_model(program: Program) -> None:
+    """Holds the model against ONNX's own checker and shape inference; weights are not looked at.
+
+    Raises:
+        CheckerError: the model is not valid ONNX; the message is the checker's first line.
+    """
+    proto = ir.serde.serialize_model(_without_weights(program.model))
+    try:
+        onnx.checker.check_model(proto, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise CheckerError(f"The model is not valid ONNX: {str(error).strip().splitlines()[0]}") from error
+
+
+def _without_weights(model: ir.Model) -> ir.Model:
+    """A copy whose weights are inputs: the checker wants types and shapes, and a message cannot hold large weights."""
+    model = model.clone()
+    for value in list(model.graph.initializers.values()):
+        if value.const_value is not None and value.const_value.nbytes > 1024:
+            del model.graph.initializers[str(value.name)]
+            if not value.is_graph_input():
+                model.graph.inputs.append(value)
+    return model
 
 
 def verify(

@@ -251,6 +251,16 @@ def test_the_module_says_what_a_decomposition_keeps() -> None:
     assert module.decomposition(len) is None
 
 
+def test_calls_that_differ_in_the_sign_of_zero_are_traced_apart() -> None:
+    class Zeros(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return 1 / (nn.functional.threshold(x, 5.0, 0.0)), 1 / (nn.functional.threshold(x, 5.0, -0.0))
+
+    program = fx_onnx.export(Zeros().eval(), (torch.zeros(2),))
+    found = program.call_reference(torch.zeros(2))  # ONNX Runtime itself takes the two zeros for one
+    assert_close(found, (torch.full((2,), torch.inf), torch.full((2,), -torch.inf)))
+
+
 def test_sizes_that_the_operator_needs_equal_may_differ_in_name() -> None:
     class Attention(nn.Module):
         def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:

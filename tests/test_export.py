@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx import ArgumentError, CaptureError, UnsupportedOperatorError, VerificationError
+from fx_onnx import ArgumentError, CaptureError, CheckerError, UnsupportedOperatorError, VerificationError
 from tests.compare import assert_close
 
 X = torch.randn(3, 4)
@@ -132,6 +132,17 @@ def test_verify_raises_where_results_differ(tmp_path: Path) -> None:
     with pytest.raises(VerificationError, match="differs from the PyTorch module"):
         fx_onnx.export(net(), (X,), tmp_path / "net.onnx", verify=True, custom_translation_table=table)
     assert not list(tmp_path.iterdir()), "a program that is wrong is not saved"
+
+
+def test_verify_raises_where_the_model_is_not_onnx(tmp_path: Path) -> None:
+    def half_a_node(op, input, weight, bias=None):  # type: ignore[no-untyped-def]
+        return op.emit("NoSuchOperator", input, domain="ai.onnx.ml")
+
+    table = {torch.ops.aten.linear.default: half_a_node}
+    with pytest.raises(CheckerError, match=r"The model is not valid ONNX: .*NoSuchOperator") as caught:
+        fx_onnx.export(net(), (X,), tmp_path / "net.onnx", verify=True, custom_translation_table=table)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_optimization() -> None:
