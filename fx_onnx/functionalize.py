@@ -207,9 +207,11 @@ class _Rewriter:
                 self._track(node, storage)
 
     def _track(self, node: Node, storage: int) -> None:
+        if isinstance(node.meta["val"], (list, tuple)) and not _shares(node, storage):
+            return  # several new tensors, as topk gives: each belongs to the node that takes it out
         self.seen[node] = self.version.get(storage, 0)
         if self.owner.setdefault(storage, node) is not node:
-            base = next((n for n in node.all_input_nodes if storage in _storages(n)), None)
+            base = _shares(node, storage)
             if base is None:
                 raise MutationError(f"{node.name} shares memory that is written in place, but is not a view of it.")
             self.parent[node] = base
@@ -406,6 +408,11 @@ _REGIONS = {
     "tag_activation_checkpoint": 0,
     "invoke_subgraph": 0,
 }
+
+
+def _shares(node: Node, storage: int) -> Node | None:
+    """The argument that has its memory in ``storage``."""
+    return next((n for n in node.all_input_nodes if storage in _storages(n)), None)
 
 
 def _written_arguments(node: Node) -> list[Node]:

@@ -7,7 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-Target = Any  # an ATen OpOverload, a higher-order operator, or a plain Python function such as operator.add
+from torch._ops import OpOverload
+
+# An ATen OpOverload, a higher-order operator, a plain Python function such as operator.add, or the qualified name of an
+# operator that some other library defines when it is imported, such as "transformers::grouped_mm_fallback".
+Target = Any
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 MINIMUM_OPSET, MAXIMUM_OPSET = 18, 26
@@ -68,7 +72,10 @@ class Table(Mapping[Target, Translation]):
         self._entries = dict(entries)
 
     def __getitem__(self, target: Target) -> Translation:
-        return self._entries[target]
+        found = self._entries.get(target)
+        if found is None and isinstance(target, OpOverload):
+            return self._entries[target._schema.name]
+        return self._entries[target] if found is None else found
 
     def __iter__(self) -> Any:
         return iter(self._entries)
@@ -78,7 +85,7 @@ class Table(Mapping[Target, Translation]):
 
     def find(self, target: Target, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Translation | None:
         """The translation that says this call, or None: then the call must be decomposed."""
-        entry = self._entries.get(target)
+        entry = self.get(target)
         return entry if entry is not None and entry.accepts(args, kwargs) else None
 
     def extended(self, custom: Mapping[Target, Callable[..., Any]]) -> Table:

@@ -1,0 +1,61 @@
+"""Products of groups of rows with a matrix each, as mixture-of-experts layers compute them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from onnx_ir import DataType, Value
+
+from fx_onnx.emitter import Emitter
+from fx_onnx.ops._common import loop
+from fx_onnx.table import translates
+
+
+def _is_sorted_rows(
+    self: torch.Tensor,
+    mat2: torch.Tensor,
+    offs: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> bool:
+    return self.dim() == 2 and mat2.dim() == 3 and offs is not None and bias is None and out_dtype in (None, self.dtype)
+
+
+@translates(torch.ops.aten._grouped_mm.default, when=_is_sorted_rows)
+def aten_grouped_mm(
+    op: Emitter,
+    self: Value,
+    mat2: Value,
+    offs: Value | None = None,
+    bias: Value | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Value:
+    """self[offs[e - 1]:offs[e]] @ mat2[e] for each group e, rows that no group has being zero."""
+    if offs is None:
+        raise NotImplementedError("a grouped product without the ends of its groups has no ONNX form here")
+    return grouped(op, self, mat2, offs)
+
+
+@translates("transformers::grouped_mm_fallback")
+def transformers_grouped_mm_fallback(op: Emitter, input: Value, weight: Value, offs: Value) -> Value:
+    """The same, as the operator that transformers defines where torch's does not take the dtype."""
+    return grouped(op, input, weight, offs)
+
+
+def grouped(op: Emitter, rows: Value, matrices: Value, offs: Value) -> Value:
+    """A Loop over the groups that appends each group's product; the sizes of groups are known at run time only."""
+    groups, _, columns = op.sizes(matrices)
+    ends = op.cast(offs, DataType.INT64)
+    starts = op.Concat([0], op.Slice(ends, [0], [-1], [0]), axis=0)
+
+    def step(inner: Emitter, iteration: Value, done: Value) -> Sequence[Value]:
+        group = inner.Unsqueeze(iteration, [0])
+        part = inner.Slice(rows, inner.Gather(starts, group), inner.Gather(ends, group), [0])
+        return [inner.Concat(done, inner.MatMul(part, inner.Gather(matrices, iteration, axis=0)), axis=0)]
+
+    empty = op.cast(op.Expand(0.0, op.shape((0, columns))), rows.dtype or DataType.FLOAT)
+    (products,) = loop(op, step, empty, rounds=op.scalar(groups, DataType.INT64))
+    left = op.Sub(op.Shape(rows, start=0, end=1), op.Shape(products, start=0, end=1))
+    result: Value = op.Pad(products, op.Concat([0, 0], left, [0], axis=0))
+    return result
