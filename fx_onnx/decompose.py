@@ -319,19 +319,19 @@ def splice(graph: Graph, node: Node, inputs: Sequence[Node], traced: Graph) -> t
 
 def _use_instead(graph: Graph, node: Node, results: Any, made: dict[Node, None]) -> None:
     """Lets the users of ``node`` use ``results``; each result takes over the name of what it stands for."""
-    if isinstance(node.meta.get("val"), torch.Tensor):
-        pairs = [(node, results[0] if isinstance(results, (list, tuple)) else results)]
-    else:
-        pairs = [(user, results[user.args[1]]) for user in list(node.users)]
-    for old, new in pairs:
-        old.replace_all_uses_with(new)
-        if old is not node:
-            graph.erase_node(old)
-        if isinstance(new, Node) and new in made:
-            del made[new]
-            new.name = old.name
-            new.meta = {**new.meta, metadata.SOURCE_NAME: old.name}
+    if isinstance(results, (list, tuple)):
+        if not isinstance(node.meta.get("val"), torch.Tensor):
+            for user in list(node.users):  # each takes one result out, which may be a list itself
+                _use_instead(graph, user, results[user.args[1]], made)
+            graph.erase_node(node)
+            return
+        results = results[0]
+    node.replace_all_uses_with(results)
     graph.erase_node(node)
+    if results in made:
+        del made[results]
+        results.name = node.name
+        results.meta = {**results.meta, metadata.SOURCE_NAME: node.name}
 
 
 def _describe(unsupported: dict[str, list[Node]]) -> str:
