@@ -251,16 +251,6 @@ def test_the_module_says_what_a_decomposition_keeps() -> None:
     assert module.decomposition(len) is None
 
 
-def test_results_in_nested_lists() -> None:
-    class Histogram(nn.Module):
-        def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            counts, edges = torch.histogramdd(x, [3, 4])
-            return counts, edges[0], edges[1]
-
-    x = torch.randn(10, 2)
-    assert_close(fx_onnx.export(Histogram().eval(), (x,))(x), Histogram()(x))
-
-
 def test_calls_that_differ_in_the_sign_of_zero_are_traced_apart() -> None:
     class Zeros(nn.Module):
         def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
