@@ -10,7 +10,7 @@ import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import sympy
 import torch
@@ -322,7 +322,7 @@ def _use_instead(graph: Graph, node: Node, results: Any, made: dict[Node, None])
     if isinstance(results, (list, tuple)):
         if not isinstance(node.meta.get("val"), torch.Tensor):
             for user in list(node.users):  # each takes one result out, which may be a list itself
-                _use_instead(graph, user, results[user.args[1]], made)
+                _use_instead(graph, user, results[cast(int, user.args[1])], made)
             graph.erase_node(node)
             return
         results = results[0]
