@@ -17,14 +17,7 @@ def decomposes(*targets: Any) -> Callable[[Function], Function]:
         ValueError: a target has one already.
     """
 
-    def register(function: Function) -> Function:
-        for target in targets:
-            if target in DECOMPOSITIONS:
-                raise ValueError(f"{target} has two decompositions")
-            DECOMPOSITIONS[target] = function
-        return function
-
-    return register
+    return _registers(DECOMPOSITIONS, "decompositions", targets)
 
 
 class Complex(NamedTuple):
@@ -50,11 +43,17 @@ def complex_decomposes(*targets: Any) -> Callable[[Function], Function]:
         ValueError: a target has one already.
     """
 
+    return _registers(COMPLEX, "complex decompositions", targets)
+
+
+def _registers(
+    table: dict[Any, Callable[..., Any]], kind: str, targets: tuple[Any, ...]
+) -> Callable[[Function], Function]:
     def register(function: Function) -> Function:
         for target in targets:
-            if target in COMPLEX:
-                raise ValueError(f"{target} has two complex decompositions")
-            COMPLEX[target] = function
+            if target in table:
+                raise ValueError(f"{target} has two {kind}")
+            table[target] = function
         return function
 
     return register
