@@ -26,6 +26,7 @@ from fx_onnx.functionalize import functionalize
 from fx_onnx.journal import Journal, count_operators
 from fx_onnx.optimize import optimize as optimize_model
 from fx_onnx.passes.runtime_forms import RuntimeForms
+from fx_onnx.passes.runtime_pads import KeepPads
 from fx_onnx.passes.runtime_types import RuntimeTypes
 from fx_onnx.program import ONNXProgram
 from fx_onnx.table import table
@@ -63,7 +64,7 @@ def run(
         if optimize:
             with journal.stage("optimize"):
                 model = optimize_model(model)
-        for each in (RuntimeForms(), RuntimeTypes()):  # what ONNX Runtime lacks is made good, optimized or not
+        for each in (RuntimeForms(), KeepPads(), RuntimeTypes()):  # what ONNX Runtime lacks, optimized or not
             model = each(model).model
         model = opsets.convert(model, opset)
     program = journal.program = ONNXProgram(model, captured.exported_program)
