@@ -26,11 +26,16 @@ aten = torch.ops.aten
 def aten_cat(op: Emitter, tensors: Sequence[Value], dim: int = 0) -> Value:
     """One tensor after another along dim, without those of sizes (0,), which torch lets through for old times' sake."""
     rank = len(op.out_sizes)
-    joined = [x for x in tensors if op.rank(x) == rank and not (op.sizes(x) == (0,) and len(tensors) > 1)]
+    joined = [x for x in tensors if op.rank(x) == rank and not (_is_nothing(op.sizes(x)) and len(tensors) > 1)]
     if not joined:
         return op.cast(tensors[0], op.out_dtype)
     parts = op.promote(*joined, dtype=op.out[0].dtype)
     return parts[0] if len(parts) == 1 else op.Concat(*parts, axis=dim)
+
+
+def _is_nothing(sizes: Sequence[Size]) -> bool:
+    """Whether the sizes are (0,), without asking torch about a symbolic one."""
+    return len(sizes) == 1 and isinstance(sizes[0], int) and sizes[0] == 0
 
 
 @translates(aten.stack.default)

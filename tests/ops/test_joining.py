@@ -22,8 +22,14 @@ def qkv(x: torch.Tensor) -> torch.Tensor:
     return q * k + v
 
 
+def rows_and_rows(x: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+    """Data-dependent sizes, of which torch must not be asked."""
+    return torch.cat([x[chosen], x, x[~chosen]])
+
+
 @cases(
     [
+        Case(rows_and_rows, f32(4, 3), b8(4)),
         Case(aten.cat.default, [f32(2, 3), f32(4, 3)], emits=["Concat"]),
         Case(aten.cat.default, [f32(2, 3), f32(2, 1)], -1, emits=["Concat"]),
         Case(aten.cat.default, [f32(2, 3), i64(2, 3)], 1, emits=["Cast", "Concat"]),
