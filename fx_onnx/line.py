@@ -25,6 +25,7 @@ from fx_onnx.fold import fold_constants
 from fx_onnx.functionalize import functionalize
 from fx_onnx.journal import Journal, count_operators
 from fx_onnx.optimize import optimize as optimize_model
+from fx_onnx.passes.runtime_draws import RuntimeDraws
 from fx_onnx.passes.runtime_forms import RuntimeForms
 from fx_onnx.passes.runtime_pads import KeepPads
 from fx_onnx.passes.runtime_types import RuntimeTypes
@@ -33,6 +34,9 @@ from fx_onnx.table import table
 from fx_onnx.translate import translate
 from fx_onnx.verify import check_model
 from fx_onnx.verify import verify as verify_program
+
+RUNTIME_PASSES = (RuntimeForms(), RuntimeDraws(), KeepPads(), RuntimeTypes())
+"""What ONNX Runtime lacks, made good in models that were not optimized too."""
 
 
 def run(
@@ -64,7 +68,7 @@ def run(
         if optimize:
             with journal.stage("optimize"):
                 model = optimize_model(model)
-        for each in (RuntimeForms(), KeepPads(), RuntimeTypes()):  # what ONNX Runtime lacks, optimized or not
+        for each in RUNTIME_PASSES:
             model = each(model).model
         model = opsets.convert(model, opset)
     program = journal.program = ONNXProgram(model, captured.exported_program)

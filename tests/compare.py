@@ -27,7 +27,7 @@ def assert_close(got: Any, want: Any, tolerance: float | None = None) -> None:
 
 
 def _tensors(values: Any) -> list[Tensor]:
-    return [leaf.detach() for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor)]
+    return [leaf.detach().resolve_conj() for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor)]
 
 
 def _assert_one_close(name: str, got: Tensor, want: Tensor, tolerance: float | None) -> None:

@@ -17,9 +17,12 @@ def _draw(op: Emitter, op_type: str, sizes: Sequence[Size]) -> Value:
     dtype = op.out_dtype
     admitted = dtype if dtype in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16) else DataType.FLOAT
     if all(isinstance(size, int) for size in sizes):
-        return op.cast(op.emit(op_type, shape=list(sizes), dtype=admitted), dtype)
-    like = op.expand(op.constant(0, admitted), sizes)
-    return op.cast(op.emit(f"{op_type}Like", like, dtype=admitted), dtype)
+        drawn = op.emit(op_type, shape=list(sizes), dtype=admitted)
+    else:
+        drawn = op.emit(f"{op_type}Like", op.expand(op.constant(0, admitted), sizes), dtype=admitted)
+    if dtype == DataType.BFLOAT16 and op_type == "RandomUniform":  # its eight digits, so that none is rounded to 1
+        drawn = op.Mul(op.Floor(op.Mul(drawn, 256.0)), 1 / 256)
+    return op.cast(drawn, dtype)
 
 
 @translates(aten.rand.default)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,15 +29,32 @@ class Writer:
 
         def write(*inputs: Any, dtype: DataType | None = None, **attributes: Any) -> Value:
             values = [each if isinstance(each, Value) else self._constant(each) for each in inputs]
-            node = ir.node(op_type, values, attributes, metadata_props=dict(self.node.metadata_props))
-            node.outputs[0].name = node.name = self.editor.unique(f"{self.node.name}.{op_type}_{self._count}")
-            self._count += 1
-            found = DataType.BOOL if op_type in _BOOLEAN else dtype or self.dtype
-            node.outputs[0].type = ir.TensorType(found)
-            self.editor.insert(node, self.node)
-            return node.outputs[0]
+            return self.emit(op_type, values, attributes, dtype)
 
         return write
+
+    def emit(
+        self, op_type: str, inputs: Sequence[Value | None], attributes: Mapping[str, Any], dtype: DataType | None = None
+    ) -> Value:
+        """Writes a node; its result has ``dtype``, or that of the tensor."""
+        node = ir.node(op_type, inputs, attributes, metadata_props=dict(self.node.metadata_props))
+        return self._written(node, DataType.BOOL if op_type in _BOOLEAN else dtype or self.dtype)
+
+    def mask(self, x: Value) -> Value:
+        """Which elements of ``x`` a Dropout keeps: each with probability 1/2, drawn anew at every run."""
+        node = ir.node("Dropout", [x, self._constant(0.5), self._constant(np.array(True))], num_outputs=2)
+        node.metadata_props.update(self.node.metadata_props)
+        self._written(node, self.dtype)
+        node.outputs[1].name, node.outputs[1].type = f"{node.name}.mask", ir.TensorType(DataType.BOOL)
+        return node.outputs[1]
+
+    def _written(self, node: ir.Node, dtype: DataType) -> Value:
+        """Names the node, places it, and gives its first result."""
+        node.outputs[0].name = node.name = self.editor.unique(f"{self.node.name}.{node.op_type}_{self._count}")
+        self._count += 1
+        node.outputs[0].type = ir.TensorType(dtype)
+        self.editor.insert(node, self.node)
+        return node.outputs[0]
 
     def _constant(self, number: Any) -> Value:
         """A number in the dtype of the tensor, a list of integers or an array as they are."""

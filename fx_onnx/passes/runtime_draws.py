@@ -1,0 +1,96 @@
+"""Random numbers from the one random operator that ONNX Runtime's CPU provider has at every opset.
+
+From opset 22 on it has no kernel for RandomUniform, RandomNormal and their Like forms, but it has Dropout's, whose mask
+is a row of coin tosses.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir import DataType, Value
+
+from fx_onnx.passes._writer import Writer
+from fx_onnx.passes.cpu_kernels import kernels, since_version
+from fx_onnx.passes.rewrite import Editor, Rewrite
+
+__all__ = ["RuntimeDraws"]
+
+_INT64 = DataType.INT64
+_DIGITS = {DataType.FLOAT16: 11, DataType.BFLOAT16: 8, DataType.FLOAT: 24, DataType.DOUBLE: 53}
+
+
+class RuntimeDraws(Rewrite):
+    """RandomUniform, RandomNormal → what the CPU provider has a kernel for.
+
+    float16 is drawn as float32. Where there is no kernel at all, a uniform number is its binary digits, a coin toss
+    each (as many as the dtype's significand has, so that it is below 1 after rounding too), and a normal one is made
+    of two of them by Box and Muller's transform (Annals of Mathematical Statistics 29, 1958). Memory: one float and
+    one boolean a digit while they are drawn.
+    """
+
+    name = "runtime_draws"
+    op_types: ClassVar[tuple[str, ...]] = ("RandomUniform", "RandomUniformLike", "RandomNormal", "RandomNormalLike")
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Says one node otherwise; a node with a seed of its own is left as it is."""
+        version = since_version(node.op_type, editor.model.graph.opset_imports.get("", 0))
+        dtype = node.outputs[0].dtype
+        if version is None or dtype not in _DIGITS or "seed" in node.attributes:
+            return False
+        found = kernels(node.op_type, version)
+        if any(dtype in list(kernel.admitted.values())[-1] for kernel in found):
+            return False
+        f = Writer(node, editor, node.outputs[0])
+        f.dtype = DataType.DOUBLE if dtype is DataType.DOUBLE else DataType.FLOAT
+        if "Uniform" in node.op_type:
+            unit = _drawn(f) if found else _uniform(f, _sizes(f), _DIGITS[dtype])
+            if found:  # the digits that the dtype has, so that none is rounded to 1
+                unit = f.Mul(f.Floor(f.Mul(unit, 2.0 ** _DIGITS[dtype])), 2.0 ** -_DIGITS[dtype])
+            low, high = f.attribute("low", 0.0), f.attribute("high", 1.0)
+            result = _scaled(f, unit, high - low, low)
+        else:
+            normal = _drawn(f) if found else _normal(f, _sizes(f))
+            result = _scaled(f, normal, f.attribute("scale", 1.0), f.attribute("mean", 0.0))
+        editor.change(node, "Cast", [result], {"to": int(dtype)})
+        return True
+
+
+def _drawn(f: Writer) -> Value:
+    """What the node draws, from [0, 1) or the standard normal distribution, in a dtype that has a kernel."""
+    attributes = {"dtype": int(f.dtype)} | ({} if f.node.inputs else {"shape": f.attribute("shape")})
+    return f.emit(f.node.op_type, list(f.node.inputs), attributes)
+
+
+def _sizes(f: Writer) -> Value:
+    """The sizes of what the node draws."""
+    if f.node.inputs:
+        return f.Shape(f.node.inputs[0], dtype=_INT64)
+    return f.editor.constant(list(f.attribute("shape")), f.node)
+
+
+def _scaled(f: Writer, x: Value, scale: float, shift: float) -> Value:
+    """scale x + shift."""
+    x = x if scale == 1.0 else f.Mul(x, scale)
+    return x if shift == 0.0 else f.Add(x, shift)
+
+
+def _uniform(f: Writer, sizes: Value, digits: int) -> Value:
+    """Numbers of [0, 1) as sums of those of 1/2, 1/4, ... that fall to them."""
+    dtype = f.dtype.numpy()
+    each = f.Concat(sizes, [digits], axis=0, dtype=_INT64)
+    tosses = f.mask(f.ConstantOfShape(each, value=ir.Tensor(np.ones(1, dtype=dtype))))
+    places = np.array([2.0**-place for place in range(1, digits + 1)], dtype=dtype)
+    found = f.Mul(f.Cast(tosses, to=int(f.dtype)), f.editor.constant(places, f.node))
+    # the shape once more: ONNX Runtime's ReduceSum leaves that of an empty tensor as it is
+    return f.Reshape(f.ReduceSum(found, [-1], keepdims=0), sizes, allowzero=1)
+
+
+def _normal(f: Writer, sizes: Value) -> Value:
+    """sqrt(-2 log(1 - u)) cos(2 pi v) of two uniform numbers."""
+    digits = _DIGITS[f.dtype]
+    radius = f.Sqrt(f.Mul(f.Log(f.Sub(1.0, _uniform(f, sizes, digits))), -2.0))
+    return f.Mul(radius, f.Cos(f.Mul(_uniform(f, sizes, digits), 2 * math.pi)))
