@@ -10,19 +10,25 @@ from fx_onnx.errors import ArgumentError
 
 __all__ = [
     "DataType",
+    "carrier",
     "is_complex",
     "is_float",
     "is_float8",
     "is_integer",
     "is_signed",
     "is_unsigned",
+    "is_sub_byte",
     "onnx_dtype",
+    "overflows",
+    "since_opset",
     "torch_dtype",
 ]
 
 
 def _pairs() -> Iterator[tuple[torch.dtype, DataType]]:
     for element_type in DataType:
+        if element_type in (DataType.INT2, DataType.UINT2):  # torch only names these: it computes nothing in them
+            continue
         try:
             yield tensor_adapters.to_torch_dtype(element_type), element_type
         except (TypeError, ValueError):  # torch has no such dtype: strings, 4 and 6 bits
@@ -37,13 +43,24 @@ _FLOATS = frozenset(kind for kind in DataType if "FLOAT" in kind.name or kind is
 _SIGNED_INTEGERS = frozenset(kind for kind in DataType if kind.name.startswith("INT"))
 _UNSIGNED_INTEGERS = frozenset(kind for kind in DataType if kind.name.startswith("UINT"))
 _COMPLEX = frozenset({DataType.COMPLEX64, DataType.COMPLEX128})
+_SUB_BYTE = frozenset({DataType.INT4, DataType.UINT4, DataType.INT2, DataType.UINT2})
+_SINCE: dict[DataType, int] = {
+    **dict.fromkeys(_FLOAT8, 19),
+    DataType.INT4: 21,
+    DataType.UINT4: 21,
+    DataType.FLOAT4E2M1: 23,
+    DataType.FLOAT8E8M0: 24,
+    DataType.INT2: 25,
+    DataType.UINT2: 25,
+}
 
 
 def onnx_dtype(dtype: torch.dtype) -> DataType:
     """The ONNX element type of a torch dtype.
 
     Raises:
-        ArgumentError: ONNX has no such element type (quantised dtypes, complex32, packed 4-bit floats).
+        ArgumentError: ONNX has no such element type (quantised dtypes, complex32, packed 4-bit floats), or it has one
+            (int4), but torch can make no tensors of the dtype.
     """
     found = _TO_ONNX.get(dtype)
     if found is None:
@@ -86,6 +103,35 @@ def is_signed(dtype: DataType) -> bool:
 def is_unsigned(dtype: DataType) -> bool:
     """Whether it is an unsigned integer type."""
     return dtype in _UNSIGNED_INTEGERS
+
+
+def is_sub_byte(dtype: DataType) -> bool:
+    """Whether it is an integer of 2 or 4 bits, several of which ONNX packs into a byte."""
+    return dtype in _SUB_BYTE
+
+
+def carrier(dtype: DataType) -> torch.dtype:
+    """The torch dtype of tensors that hold such numbers: int8 or uint8 for integers of 2 or 4 bits, else its own.
+
+    Raises:
+        ArgumentError: torch has none (strings, 4-bit and 6-bit floats).
+    """
+    if dtype in _SUB_BYTE:
+        return torch.int8 if dtype in _SIGNED_INTEGERS else torch.uint8
+    return torch_dtype(dtype)
+
+
+def overflows(dtype: DataType) -> bool:
+    """Whether torch casts what is too large for an 8-bit float to infinity or NaN, and not to the largest number.
+
+    ONNX's Cast does the latter unless its attribute ``saturate`` is 0.
+    """
+    return dtype in _FLOAT8 and dtype is not DataType.FLOAT8E4M3FN
+
+
+def since_opset(dtype: DataType) -> int:
+    """The first opset whose operators know the element type."""
+    return _SINCE.get(dtype, 1)
 
 
 def is_complex(dtype: DataType) -> bool:

@@ -311,7 +311,9 @@ class Emitter(BuilderBase):
             return self.constant(value, target)
         if value.dtype == target:
             return value
-        result: Value = self.Cast(value, to=target)
+        if target == DataType.FLOAT8E8M0:
+            raise NotImplementedError("torch's cast to float8_e8m0fnu drops the sign, which ONNX's does not")
+        result: Value = self.Cast(value, to=target, saturate=0 if dtypes.overflows(target) else None)
         return self._same_sizes(result, value)
 
     def promote(self, *operands: Operand, dtype: torch.dtype | None = None) -> tuple[Value, ...]:

@@ -160,7 +160,7 @@ class Walker:
                 value.name = self.op.unique(name if len(results) == 1 else f"{name}.{index}")
 
     def _stamp_tensor(self, node: Node, value: Value, fake: torch.Tensor) -> None:
-        dtype = dtypes.onnx_dtype(fake.dtype)
+        dtype = self._known(dtypes.onnx_dtype(fake.dtype), node.name)
         if value.dtype is not None and value.dtype != dtype:
             raise TypeError(f"the translation gives {value.dtype.name} where {node.target} gives {dtype.name}")
         sizes = tuple(map(symbols.static, fake.shape))
@@ -178,10 +178,21 @@ class Walker:
             return self.initializer(target, self.program.constants[target])
         return target  # the name of a body
 
+    def _known(self, dtype: DataType, name: str) -> DataType:
+        """The dtype, which the operators of the opset must know."""
+        since = dtypes.since_opset(dtype)
+        if since > self.table.opset:
+            raise TranslationError(
+                f"{name} is {dtype.name.lower()}, which ONNX has from opset {since} on: "
+                f"export with opset_version={since} or above, not {self.table.opset}."
+            )
+        return dtype
+
     def initializer(self, name: str, tensor: torch.Tensor) -> Value:
         """A weight of the root graph over the tensor's own storage."""
         name = self.op.unique(name)
         data = weight(real_view(tensor), name)
+        self._known(data.dtype, name)
         sizes = data.shape.numpy()
         value = Value(name=name, shape=ir.Shape(sizes), type=ir.TensorType(data.dtype), const_value=data)
         self.op.with_sizes(value, sizes)

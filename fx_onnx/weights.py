@@ -13,7 +13,7 @@ import torch
 from onnx_ir import tensor_adapters
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
-from fx_onnx.dtypes import onnx_dtype, torch_dtype
+from fx_onnx.dtypes import carrier, is_sub_byte, is_unsigned, onnx_dtype, torch_dtype
 from fx_onnx.errors import ArgumentError, OnnxExporterError
 
 __all__ = [
@@ -94,7 +94,8 @@ class LazyWeight(ir.LazyTensor):
     """A tensor of known shape and dtype that a function computes from other tensors each time it is read.
 
     It is not cached: a saved model streams it and forgets it, so folding costs no memory. ``sources`` stay named, so
-    that new weights (``rebind``) flow through what was folded.
+    that new weights (``rebind``) flow through what was folded. Integers of 2 and 4 bits, which torch has no tensors of,
+    are packed from the int8 or uint8 tensor that the function gives.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class LazyWeight(ir.LazyTensor):
         """(source, order) if the values are those of the source with its axes in that order; no data is read."""
         if len(self.sources) != 1 or self.sources[0].dtype != self.dtype or self.sources[0].nbytes != self.nbytes:
             return None
-        shape, dtype = self.sources[0].shape.numpy(), torch_dtype(self.dtype)
+        shape, dtype = self.sources[0].shape.numpy(), carrier(self.dtype)
         with torch.no_grad(), unset_fake_temporarily():
             before = torch.empty(shape, dtype=dtype, device="meta")
             after: torch.Tensor = self.function(before)
@@ -139,16 +140,38 @@ class LazyWeight(ir.LazyTensor):
         same = not axes and memory_key(after) == memory_key(before.permute(order))
         return (self.sources[0], tuple(order)) if same else None
 
-    def _compute(self) -> Weight:
+    def values(self) -> torch.Tensor:
+        """The values, computed now.
+
+        Raises:
+            OnnxExporterError: they have another dtype or shape than this tensor, or do not fit in its bits.
+        """
         with torch.no_grad(), unset_fake_temporarily():
             result = self.function(*(as_torch(source) for source in self.sources))
-        found = Weight(result, self.name)
-        if found.dtype != self.dtype or found.shape != self.shape:
+        if result.dtype != carrier(self.dtype) or tuple(result.shape) != self.shape.numpy():
             raise OnnxExporterError(
-                f"The computed weight {self.name!r} came out as {found.dtype.name}{list(found.shape)}, "
+                f"The computed weight {self.name!r} came out as {onnx_dtype(result.dtype).name}{list(result.shape)}, "
                 f"not as {self.dtype.name}{list(self.shape)}; this is an error of the pass that made it."
             )
-        return found
+        return result
+
+    def _compute(self) -> ir.TensorProtocol:
+        values = self.values()
+        return _packed(values, self.dtype, self.name) if is_sub_byte(self.dtype) else Weight(values, self.name)
+
+
+def _packed(values: torch.Tensor, dtype: ir.DataType, name: str | None) -> ir.PackedTensor[npt.NDArray[np.uint8]]:
+    """Integers of 2 or 4 bits, the first in the lowest bits of a byte (Source: ONNX's IR document)."""
+    low, high = int(dtype.min), int(dtype.max)
+    if values.numel() and (values.min() < low or values.max() > high):
+        raise OnnxExporterError(f"The weight {name!r} has values outside [{low}, {high}], which {dtype.name} holds.")
+    each = 8 // dtype.bitwidth
+    flat = values.cpu().reshape(-1).view(torch.uint8) & (2**dtype.bitwidth - 1)
+    columns = torch.nn.functional.pad(flat, (0, -len(flat) % each)).reshape(-1, each)
+    packed = torch.zeros(len(columns), dtype=torch.uint8)
+    for place in range(each):
+        packed |= columns[:, place] << (place * dtype.bitwidth)
+    return ir.PackedTensor(packed.numpy(), dtype, shape=tuple(values.shape), name=name)
 
 
 def weight(tensor: torch.Tensor, name: str) -> ir.TensorProtocol:
@@ -187,12 +210,16 @@ def computed(
         dtype: the element type of the result.
         shape: the sizes of the result.
         name: the initializer's name, if it is known already.
+
+    For a ``dtype`` of 2 or 4 bits the function gives int8 or uint8, and takes them for such sources.
     """
     return LazyWeight(function, sources, dtype=dtype, shape=shape, name=name)
 
 
 def as_torch(tensor: ir.TensorProtocol) -> torch.Tensor:
     """The values of any ONNX tensor as a torch tensor, of the same memory where that is possible; do not write to it.
+
+    Integers of 2 and 4 bits come as int8 or uint8.
 
     Raises:
         ArgumentError: torch has no dtype for its element type.
@@ -203,7 +230,9 @@ def as_torch(tensor: ir.TensorProtocol) -> torch.Tensor:
             tensor.numpy()  # says so
         return tensor.raw.detach()
     if isinstance(tensor, LazyWeight):
-        return tensor._compute().raw
+        return tensor.values()
+    if is_sub_byte(tensor.dtype):
+        return torch.from_numpy(tensor.numpy().astype("u1" if is_unsigned(tensor.dtype) else "i1"))
     dtype = torch_dtype(tensor.dtype)
     values = np.ascontiguousarray(tensor.numpy())
     if not values.flags.writeable:  # torch warns of undefined behaviour then, and a file mapping may go away

@@ -55,6 +55,36 @@ def test_kinds_torch_lacks_still_have_predicates():
     assert not dtypes.is_float(DataType.STRING)
 
 
+def test_integers_of_two_and_four_bits_are_carried_by_bytes():
+    assert dtypes.carrier(DataType.INT4) is dtypes.carrier(DataType.INT2) is torch.int8
+    assert dtypes.carrier(DataType.UINT4) is torch.uint8
+    assert dtypes.carrier(DataType.FLOAT) is torch.float32
+    assert dtypes.is_sub_byte(DataType.UINT2) and not dtypes.is_sub_byte(DataType.UINT8)
+
+
+def test_the_opset_of_a_dtype():
+    assert dtypes.since_opset(DataType.FLOAT) == 1
+    assert dtypes.since_opset(DataType.FLOAT8E5M2) == 19
+    assert dtypes.since_opset(DataType.INT4) == 21
+    assert dtypes.since_opset(DataType.FLOAT8E8M0) == 24
+
+
+FLOAT8 = [torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz]
+
+
+@pytest.mark.parametrize("dtype", FLOAT8)
+def test_what_is_too_large_for_an_8_bit_float(dtype):
+    is_finite = torch.tensor([1e6]).to(dtype).float().isfinite().item()
+    assert dtypes.overflows(dtypes.onnx_dtype(dtype)) == (not is_finite)
+
+
+@pytest.mark.parametrize("bits", range(1, 8))
+def test_dtypes_that_torch_only_names_are_refused(bits):
+    for name in (f"int{bits}", f"uint{bits}"):
+        with pytest.raises(ArgumentError, match=rf"no element type for torch\.{name}"):
+            dtypes.onnx_dtype(getattr(torch, name))
+
+
 def test_unknown_dtypes_are_refused_in_one_sentence():
     with pytest.raises(ArgumentError, match=r"no element type for torch\.qint8"):
         dtypes.onnx_dtype(torch.qint8)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from fx_onnx.dtypes import carrier
 from fx_onnx.errors import ArgumentError, OnnxExporterError
 from fx_onnx.weights import as_torch, computed, has_data, memory_key, rebind, same_memory, weight
 
@@ -114,6 +115,37 @@ def test_computed_with_the_wrong_shape_is_caught():
     tensor = computed(torch.t, weight(torch.zeros(2, 3), "w"), dtype=ir.DataType.FLOAT, shape=(2, 3), name="w_t")
     with pytest.raises(OnnxExporterError, match=r"'w_t' came out as FLOAT\[3, 2\]"):
         tensor.tobytes()
+
+
+@pytest.mark.parametrize("dtype", [ir.DataType.INT4, ir.DataType.UINT4, ir.DataType.INT2, ir.DataType.UINT2])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 4), (3, 5), (0, 2)])
+def test_integers_of_two_and_four_bits_are_packed(dtype, shape):
+    low, high = int(dtype.min), int(dtype.max)
+    count = int(np.prod(shape))
+    source = (torch.arange(count) % (high - low + 1) + low).reshape(shape).to(carrier(dtype))
+    tensor = computed(lambda t: t, weight(source, "w"), dtype=dtype, shape=shape, name="w_packed")
+    expected = ir.Tensor(source.numpy().astype(dtype.numpy()), dtype=dtype)
+    assert written(tensor) == tensor.tobytes() == expected.tobytes()
+    assert tensor.nbytes == len(expected.tobytes())
+    np.testing.assert_array_equal(tensor.numpy(), expected.numpy())
+    assert torch.equal(as_torch(tensor), source)
+    assert torch.equal(as_torch(expected), source)
+
+
+def test_values_that_do_not_fit_in_four_bits_are_caught():
+    source = weight(torch.tensor([7, 8], dtype=torch.int8), "w")
+    tensor = computed(lambda t: t, source, dtype=ir.DataType.INT4, shape=(2,), name="w_packed")
+    with pytest.raises(OnnxExporterError, match=r"'w_packed' has values outside \[-8, 7\], which INT4 holds"):
+        tensor.tobytes()
+
+
+def test_a_transposed_packed_weight_is_known_as_one():
+    packed = computed(
+        lambda t: t, weight(torch.ones(2, 4, dtype=torch.int8), "w"), dtype=ir.DataType.INT4, shape=(2, 4)
+    )
+    turned = computed(torch.t, packed, dtype=ir.DataType.INT4, shape=(4, 2))
+    assert turned.transposition() == (packed, (1, 0))
+    np.testing.assert_array_equal(turned.numpy(), packed.numpy().T)
 
 
 def test_rebind_reaches_the_sources_of_computed_weights():

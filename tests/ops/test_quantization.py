@@ -1,5 +1,6 @@
 """Quantisation: values on a grid of quarters, whose scales are powers of two, so that every rounding is exact."""
 
+import math
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
+from fx_onnx.errors import TranslationError
 from tests.compare import assert_close
 from tests.harness import Case, bf16, cases, check, f16, f32, f64, i8, i32, i64, u8
 
@@ -142,6 +144,52 @@ def test_float8_weights(dtype: torch.dtype) -> None:
 
     program = run(Float8(), torch.randn(3, 8), torch.randn(5, 8))
     assert program.model.graph.initializers["weight"].dtype.name.startswith("FLOAT8")
+
+
+FLOAT8 = [torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz]
+
+
+class Rounds(nn.Module):
+    """To a float8 dtype and back."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.to(self.dtype).float()
+
+
+@pytest.mark.parametrize("dtype", FLOAT8)
+@pytest.mark.parametrize("source", [torch.float32, torch.float16])
+def test_what_is_too_large_for_float8_is_as_in_torch(dtype: torch.dtype, source: torch.dtype) -> None:
+    values = [0.0, 1.0, 240.0, 250.0, 448.0, 464.0, 465.0, 500.0, 57344.0, 1e6, math.inf, -math.inf, math.nan, -500.0]
+    run(Rounds(dtype), torch.tensor(values).to(source), torch.tensor([0.3, -0.001, 1e-6, 449.0]).to(source))
+
+
+def test_float8_needs_opset_19() -> None:
+    with pytest.raises(TranslationError, match="float8e4m3fn, which ONNX has from opset 19 on"):
+        fx_onnx.export(Rounds(torch.float8_e4m3fn).eval(), (torch.ones(3),), opset_version=18)
+
+
+class E8M0(nn.Module):
+    """Powers of two as scales, and what is cast to them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.tensor([0.5, 1.0, 4.0, 2.0**-127, 2.0**127]).to(torch.float8_e8m0fnu))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale.float()
+
+
+def test_float8_e8m0_scales() -> None:
+    program = run(E8M0(), torch.ones(2, 5), torch.ones(3, 5), opset_version=24)
+    assert program.model.graph.initializers["scale"].dtype.name == "FLOAT8E8M0"
+    with pytest.raises(TranslationError, match="from opset 24 on"):
+        fx_onnx.export(E8M0().eval(), (torch.ones(2, 5),), opset_version=20)
+    with pytest.raises(TranslationError, match="drops the sign"):
+        fx_onnx.export(Rounds(torch.float8_e8m0fnu).eval(), (torch.ones(3),), opset_version=24)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
