@@ -10,18 +10,15 @@ import inspect
 import itertools
 import sysconfig
 import traceback
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.fx.experimental._config as symbolic_config
 import torch.utils._pytree as pytree  # torch.export's own pytree; torch has no public name for it
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 
@@ -29,6 +26,7 @@ from fx_onnx import pytrees
 from fx_onnx.arguments import Request, TensorInput
 from fx_onnx.errors import CaptureError, warn
 from fx_onnx.exporting import exporting, is_in_onnx_export
+from fx_onnx.tracing import dynamic_sizes
 
 
 @dataclass(frozen=True)
@@ -147,7 +145,7 @@ def _attempt(request: Request, model: torch.nn.Module, example: _Example, strict
             with (
                 exporting(),
                 _sizes_as_symbols(example.oblivious),
-                _shapes_of_operators(),
+                dynamic_sizes(strict),
                 _as_traced(model, example, request.inputs),
             ):
                 return torch.export.export(
@@ -292,60 +290,6 @@ def _are_dynamic(small: Mapping[tuple[int, int], str | None], tensors: list[_Ten
     return not any(isinstance(dim, int) for dim in dims) and all(r is None or r.upper > 2 for r in ranges)
 
 
-# --- shapes that torch does not know ----------------------------------------------------------------------------------
-
-
-@contextmanager
-def _shapes_of_operators() -> Iterator[None]:
-    """Lets torch know the shapes of a few operators without running them, for as long as this lasts.
-
-    torch.export keeps an RNN, LSTM or GRU whole, but finds its shapes by unrolling it, which fixes the sequence length;
-    of fake quantisation it knows static shapes only. There is no public way to replace a kernel that torch has in
-    Python: ``py_kernels`` is where its fake tensors look it up.
-    """
-    aten, key = torch.ops.aten, torch._C.DispatchKey
-    recurrences = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
-    fakes = (
-        aten.fake_quantize_per_tensor_affine_cachemask.default,
-        aten.fake_quantize_per_channel_affine_cachemask.default,
-        aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default,
-    )
-    composite = key.CompositeImplicitAutograd
-    kernels: dict[Any, Any] = {(o, key.Meta): _fake_quantize_shapes for o in fakes if key.Meta not in o.py_kernels}
-    kernels |= {(o, composite): partial(_recurrence_shapes, o.py_kernels[composite]) for o in recurrences}
-    before = {operator: dict(operator.py_kernels) for operator, _ in kernels}
-    try:
-        for (operator, place), kernel in kernels.items():
-            operator.py_kernels[place] = kernel
-            operator._dispatch_cache.clear()
-        with warnings.catch_warnings():  # the list of its weights that such a module keeps is taken for a mutation
-            flat = r"The tensor attributes? (self\.[\w.]*_flat_weights\[\d+\](, )?)+ (was|were) assigned during export"
-            warnings.filterwarnings("ignore", flat)
-            yield
-    finally:
-        for operator, own in before.items():
-            operator.py_kernels.clear()
-            operator.py_kernels.update(own)
-            operator._dispatch_cache.clear()
-
-
-def _fake_quantize_shapes(self: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Empty results: the values, and where nothing was cut off."""
-    return torch.empty_like(self), torch.empty_like(self, dtype=torch.bool)
-
-
-def _recurrence_shapes(
-    kernel: Callable[..., Any], input: torch.Tensor, hx: Any, params: Any, has_biases: bool, num_layers: int,
-    dropout: float, train: bool, bidirectional: bool, batch_first: bool,
-) -> Any:  # fmt: skip
-    """Empty results of a recurrence: the outputs of all steps, then the last states, shaped like the first ones."""
-    if not isinstance(input, FakeTensor):
-        return kernel(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
-    states = [hx] if isinstance(hx, torch.Tensor) else hx
-    output = input.new_empty([*input.shape[:-1], states[0].shape[-1] * (2 if bidirectional else 1)])
-    return (output, *(torch.empty_like(state) for state in states))
-
-
 # --- what became of the dims ------------------------------------------------------------------------------------------
 
 
@@ -399,15 +343,21 @@ def _specialised(tensors: list[_Tensor]) -> Iterator[Specialised]:
 
 
 def _reason(tensor: _Tensor, axis: int, size: int) -> str:
-    """What fixed a dim, from the guard that torch's shape environment keeps of it."""
+    """What fixed a dim, or one that must be equal to it, from the guard that torch's shape environment keeps."""
     shape_env = getattr(getattr(tensor.value, "fake_mode", None), "shape_env", None)
     parameter, bracket, rest = tensor.asked.path.partition("[")
     source = f"L[{parameter!r}]{bracket}{rest}.size()[{axis}]"
-    symbol = getattr(shape_env, "source_to_var", {}).get(source)
-    for guard in getattr(shape_env, "guards", ()):
-        if symbol is not None and symbol in guard.expr.free_symbols and guard.expr.func.__name__ == "Equality":
-            left, right = guard.expr.args
-            condition = f"{left} == {right}".replace(str(symbol), f"shape[{axis}]")
+    guards = [g for g in getattr(shape_env, "guards", ()) if g.expr.func.__name__ == "Equality"]
+    equal = {getattr(shape_env, "source_to_var", {}).get(source)}
+    for guard in guards:
+        if all(side.is_Symbol for side in guard.expr.args) and equal.intersection(guard.expr.args):
+            equal.update(guard.expr.args)
+    for guard in guards:
+        symbols = guard.expr.free_symbols
+        if symbols & equal and not all(side.is_Symbol for side in guard.expr.args):
+            condition = " == ".join(map(str, guard.expr.args))
+            for symbol in symbols & equal:
+                condition = condition.replace(str(symbol), f"shape[{axis}]")
             return f"the model needs {condition} {guard.sloc}"
     if size in (0, 1):
         return f"torch.export fixes a dim whose example size is {size}, and the model does not run with another"

@@ -1,0 +1,176 @@
+"""What torch is told while it captures a module, so that dims which are dynamic stay dynamic.
+
+Some of torch's operators find their shapes by computing, or take sizes as plain numbers only; a symbolic size then
+becomes the example's, without a word. In here torch knows the shapes of the former, and others say the latter.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.overrides import TorchFunctionMode
+
+from fx_onnx.decompositions.vision import affine_grid_generator
+
+__all__ = ["dynamic_sizes"]
+
+
+@contextmanager
+def dynamic_sizes(strict: bool = False) -> Iterator[None]:
+    """Keeps symbolic sizes symbolic where torch itself would fix them, for as long as this lasts.
+
+    Args:
+        strict: whether torch.export traces in strict mode, which sees Python's own arithmetic for itself.
+    """
+    if strict:
+        with _shapes_of_operators():
+            yield
+        return
+    sqrt = math.sqrt
+    vars(math)["sqrt"] = partial(_sqrt, sqrt)
+    try:
+        with _shapes_of_operators(), _SizesAsNumbers():
+            yield
+    finally:
+        vars(math)["sqrt"] = sqrt
+
+
+# --- operators whose shapes torch finds by computing ------------------------------------------------------------------
+
+
+@contextmanager
+def _shapes_of_operators() -> Iterator[None]:
+    """Lets torch know the shapes of a few operators without running them.
+
+    torch.export keeps an RNN, LSTM or GRU whole, but finds its shapes by unrolling it, which fixes the sequence length;
+    likewise 1-D pooling. Of fake quantisation it knows static shapes only. There is no public way to replace a kernel
+    that torch has in Python: ``py_kernels`` is where its fake tensors look it up.
+    """
+    aten, key = torch.ops.aten, torch._C.DispatchKey
+    recurrences = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
+    fakes = (
+        aten.fake_quantize_per_tensor_affine_cachemask.default,
+        aten.fake_quantize_per_channel_affine_cachemask.default,
+        aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default,
+    )
+    composite = key.CompositeImplicitAutograd
+    kernels: dict[Any, Any] = {(o, key.Meta): _fake_quantize_shapes for o in fakes if key.Meta not in o.py_kernels}
+    kernels |= {(o, composite): partial(_recurrence_shapes, o.py_kernels[composite]) for o in recurrences}
+    kernels[aten.max_pool1d.default, composite] = _max_pool1d_shapes
+    before = {operator: dict(operator.py_kernels) for operator, _ in kernels}
+    try:
+        for (operator, place), kernel in kernels.items():
+            operator.py_kernels[place] = kernel
+            operator._dispatch_cache.clear()
+        with warnings.catch_warnings():  # the list of its weights that such a module keeps is taken for a mutation
+            flat = r"The tensor attributes? (self\.[\w.]*_flat_weights\[\d+\](, )?)+ (was|were) assigned during export"
+            warnings.filterwarnings("ignore", flat)
+            yield
+    finally:
+        for operator, own in before.items():
+            operator.py_kernels.clear()
+            operator.py_kernels.update(own)
+            operator._dispatch_cache.clear()
+
+
+def _fake_quantize_shapes(self: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Empty results: the values, and where nothing was cut off."""
+    return torch.empty_like(self), torch.empty_like(self, dtype=torch.bool)
+
+
+def _recurrence_shapes(
+    kernel: Callable[..., Any], input: torch.Tensor, hx: Any, params: Any, has_biases: bool, num_layers: int,
+    dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+) -> Any:  # fmt: skip
+    """Empty results of a recurrence: the outputs of all steps, then the last states, shaped like the first ones."""
+    if not isinstance(input, FakeTensor):
+        return kernel(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
+    states = [hx] if isinstance(hx, torch.Tensor) else hx
+    output = input.new_empty([*input.shape[:-1], states[0].shape[-1] * (2 if bidirectional else 1)])
+    return (output, *(torch.empty_like(state) for state in states))
+
+
+def _max_pool1d_shapes(
+    self: torch.Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> torch.Tensor:  # fmt: skip
+    """An empty result of pooling: no window begins beyond the input and the padding before it."""
+    window = kernel_size[0]
+    step = stride[0] if len(stride) else window
+    before, spread = (each if isinstance(each, int) else each[0] for each in (padding, dilation))
+    room = self.shape[-1] + 2 * before - spread * (window - 1) - 1
+    count = room // step + 1
+    if ceil_mode:
+        count = torch.sym_min((room + step - 1) // step, (self.shape[-1] + before - 1) // step) + 1
+    return self.new_empty([*self.shape[:-1], count])
+
+
+# --- functions that take sizes as plain numbers -----------------------------------------------------------------------
+
+
+class _SizesAsNumbers(TorchFunctionMode):
+    """Says calls with symbolic sizes, where torch's operator takes plain numbers, by functions that take symbols."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """The function itself, or the one of ours that stands for it."""
+        kwargs = kwargs or {}
+        instead = _INSTEAD.get(func)
+        if instead is not None and any(map(_has_symbol, (*args, *kwargs.values()))):
+            return instead(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
+def _has_symbol(argument: Any) -> bool:
+    parts = argument if isinstance(argument, (list, tuple)) else (argument,)
+    return any(isinstance(part, torch.SymInt) for part in parts)
+
+
+def _linspace(start: Any, end: Any, steps: Any, *, dtype: torch.dtype | None = None, **options: Any) -> torch.Tensor:
+    """From both ends to the middle, as torch computes it, so that the last one is the end. Integers are torch's own."""
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    if not dtype.is_floating_point:
+        return torch.linspace(start, end, steps, dtype=dtype, **options)
+    place = torch.arange(steps, dtype=dtype, **options)
+    step = (end - start) / torch.sym_max(steps - 1, 1)
+    return torch.where(place < (steps + 1) // 2, start + step * place, end - step * (steps - 1 - place))
+
+
+def _as_tensor(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
+    """A number, or a list of them, each filled in."""
+    numbers = data if isinstance(data, (list, tuple)) else [data]
+    if dtype is None and any(isinstance(number, (float, torch.SymFloat)) for number in numbers):
+        dtype = torch.get_default_dtype()
+    filled = [torch.full((), number, dtype=dtype, device=device) for number in numbers]
+    return torch.stack(filled) if isinstance(data, (list, tuple)) else filled[0]
+
+
+def _new_tensor(self: torch.Tensor, data: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
+    """Of the dtype and on the device of ``self``."""
+    return _as_tensor(data, dtype or self.dtype, device or self.device)
+
+
+def _affine_grid(theta: torch.Tensor, size: Sequence[Any], align_corners: bool | None = None) -> torch.Tensor:
+    """torch composes it of ``linspace``."""
+    return affine_grid_generator(theta, size, bool(align_corners))
+
+
+_INSTEAD: dict[Any, Callable[..., torch.Tensor]] = {
+    torch.nn.functional.affine_grid: _affine_grid,
+    torch.linspace: _linspace,
+    torch.as_tensor: _as_tensor,
+    torch.Tensor.new_tensor: _new_tensor,
+}
+
+
+def _sqrt(sqrt: Callable[[Any], float], number: Any) -> Any:
+    """``math.sqrt``, which makes a plain number of a symbolic one."""
+    return torch.sym_float(number) ** 0.5 if isinstance(number, (torch.SymInt, torch.SymFloat)) else sqrt(number)

@@ -1,0 +1,92 @@
+"""Dims that torch would fix while it captures stay dynamic: right at other sizes, and nothing of it stays behind."""
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import fx_onnx
+from fx_onnx.tracing import dynamic_sizes
+from tests.compare import assert_close
+
+aten, key = torch.ops.aten, torch._C.DispatchKey
+
+
+class Call(nn.Module):
+    """A function of one tensor."""
+
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        """What it gives."""
+        return self.function(x)
+
+
+def grid(x: Tensor) -> Tensor:
+    """Coordinates of the pixels, as detectors compute them."""
+    rows, columns = torch.linspace(0, 1, x.shape[1]), torch.linspace(1.5, -0.5, x.shape[2], dtype=torch.float64)
+    return rows[:, None] * columns
+
+
+FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
+    "max_pool1d": lambda x: F.max_pool1d(x, 3),
+    "max_pool1d_options": lambda x: F.max_pool1d(x, 3, 2, padding=1, dilation=2),
+    "max_pool1d_ceil": lambda x: F.max_pool1d(x, 3, 2, 1, ceil_mode=True),
+    "max_pool1d_ceil_beyond": lambda x: F.max_pool1d(x, 2, 5, 1, ceil_mode=True),
+    "linspace": grid,
+    "as_tensor": lambda x: x / torch.as_tensor(x.shape[2]),
+    "as_tensor_list": lambda x: torch.as_tensor([x.shape[1], 3], dtype=torch.float32),
+    "new_tensor": lambda x: x * x.new_tensor([x.shape[1], x.shape[2]]).sum(),
+    "sqrt": lambda x: x / math.sqrt(x.shape[2]),
+    "affine_grid": lambda x: F.grid_sample(
+        x[:, None], F.affine_grid(x[:, :2, :3], [x.shape[0], 1, x.shape[1], x.shape[2]], align_corners=False),
+        align_corners=False,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_stays_dynamic(name: str) -> None:
+    """Without a warning that a dim is static, and right at several sizes."""
+    module = Call(FUNCTIONS[name]).eval()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", category=fx_onnx.errors.OnnxExporterWarning)
+        program = fx_onnx.export(
+            module, (torch.randn(2, 4, 11),), dynamic_shapes=({0: "batch", 1: "rows", 2: "columns"},), verbose=False
+        )
+    for shape in ((2, 4, 11), (3, 5, 12), (2, 3, 13), (4, 6, 7)):
+        x = torch.randn(shape)
+        assert_close(program(x), module(x))
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 10])
+@pytest.mark.parametrize("ends", [(0.0, 1.0), (-3, 11), (5, 5)])
+@pytest.mark.parametrize("dtype", [None, torch.float64, torch.int64])
+def test_linspace(steps: int, ends: tuple[float, float], dtype: torch.dtype | None) -> None:
+    """The same numbers as torch's, to the last one."""
+    from fx_onnx.tracing import _linspace
+
+    got, want = _linspace(*ends, steps, dtype=dtype), torch.linspace(*ends, steps, dtype=dtype)
+    assert got.dtype == want.dtype
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
+
+
+def test_nothing_stays_behind() -> None:
+    """Kernels and functions are those of before, also after an error; strict mode leaves ``math`` alone."""
+    sqrt, kernel = math.sqrt, aten.lstm.input.py_kernels[key.CompositeImplicitAutograd]
+    with pytest.raises(ZeroDivisionError), dynamic_sizes():
+        assert math.sqrt(4) == 2.0
+        assert key.CompositeImplicitAutograd in aten.max_pool1d.default.py_kernels
+        raise ZeroDivisionError
+    assert math.sqrt is sqrt
+    assert aten.lstm.input.py_kernels[key.CompositeImplicitAutograd] is kernel
+    assert key.CompositeImplicitAutograd not in aten.max_pool1d.default.py_kernels
+    with dynamic_sizes(strict=True):
+        assert math.sqrt is sqrt
