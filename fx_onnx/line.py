@@ -30,6 +30,7 @@ from fx_onnx.passes.runtime_forms import RuntimeForms
 from fx_onnx.passes.runtime_pads import KeepPads
 from fx_onnx.passes.runtime_types import RuntimeTypes
 from fx_onnx.program import ONNXProgram
+from fx_onnx.subclasses import open_subclasses
 from fx_onnx.table import table
 from fx_onnx.translate import translate
 from fx_onnx.verify import check_model
@@ -58,7 +59,7 @@ def run(
     journal.operators_before = count_operators(captured.exported_program.graph)
     with _real_tensors(), _no_collection():
         with journal.stage("functionalize"):
-            functional = functionalize(captured.exported_program)
+            functional = open_subclasses(functionalize(captured.exported_program))
         with journal.stage("decompose"):
             decomposed = journal.decomposed = decompose(split_complex(fold_constants(functional)), translations)
         with journal.stage("translate"):

@@ -20,7 +20,7 @@ from fx_onnx import metadata, saving
 from fx_onnx.errors import ArgumentError, warn
 from fx_onnx.report import ModelSummary
 from fx_onnx.runtime import bind, bound, new_session, run, structured
-from fx_onnx.weights import Weight, as_torch, memory_key, rebind
+from fx_onnx.weights import Weight, as_torch, memory_key, plain, rebind
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -247,11 +247,12 @@ class ONNXProgram:
 
         Args:
             state_dict: tensors of the shapes and dtypes that the model holds; they are used in place, not copied.
+                Of a quantised tensor of torchao those inside it are (``fc.weight.qdata``, ``fc.weight.scale``).
 
         Raises:
             ArgumentError: a tensor has another shape or dtype; no weight has changed then.
         """
-        used: set[str] = set()
+        state_dict, used = plain(state_dict), set[str]()
         replacements = {
             value: rebind(value.const_value, state_dict, used)
             for value in saving.initializers(self._model)
@@ -290,7 +291,7 @@ class ONNXProgram:
 def _tied(program: torch.export.ExportedProgram) -> list[list[str]]:
     """The names of each weight that has several."""
     names: dict[Any, list[str]] = {}
-    for name, tensor in program.state_dict.items():
+    for name, tensor in plain(program.state_dict).items():
         names.setdefault(memory_key(tensor), []).append(name)
     return [group for group in names.values() if len(group) > 1]
 

@@ -22,7 +22,9 @@ __all__ = [
     "as_torch",
     "computed",
     "has_data",
+    "is_subclass",
     "memory_key",
+    "plain",
     "rebind",
     "same_memory",
     "stream",
@@ -186,6 +188,23 @@ def weight(tensor: torch.Tensor, name: str) -> ir.TensorProtocol:
     """
     onnx_dtype(tensor.dtype)  # our own sentence for a dtype that ONNX lacks
     return Weight(tensor, name)
+
+
+def is_subclass(value: object) -> bool:
+    """Whether it is a tensor made of others, as torchao's quantised ones are (PyTorch's protocol for subclasses)."""
+    return isinstance(value, torch.Tensor) and hasattr(value, "__tensor_flatten__")
+
+
+def plain(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors, by name; in the place of a subclass those inside it: ``fc.weight.qdata``, ``fc.weight.scale``."""
+    found: dict[str, torch.Tensor] = {}
+    for name, tensor in tensors.items():
+        if is_subclass(tensor):
+            parts, _ = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
+            found.update(plain({f"{name}.{part}": getattr(tensor, part) for part in parts}))
+        else:
+            found[name] = tensor
+    return found
 
 
 def real_view(tensor: torch.Tensor) -> torch.Tensor:
