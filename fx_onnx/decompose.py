@@ -204,7 +204,8 @@ class Decomposition(NamedTuple):
 @functools.cache
 def decomposition(target: Any) -> Decomposition | None:
     """How ``target`` is said in simpler operators: our way, or else PyTorch's own; None where there is none."""
-    if (ours := DECOMPOSITIONS.get(target)) is not None:
+    name = target._schema.name if isinstance(target, OpOverload) else None
+    if (ours := DECOMPOSITIONS.get(target) or DECOMPOSITIONS.get(name)) is not None:
         return Decomposition(ours, True)
     if not isinstance(target, OpOverload):
         return None

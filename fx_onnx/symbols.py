@@ -42,6 +42,11 @@ def static(size: Any) -> Any:
     return size
 
 
+def is_count(size: Size) -> bool:
+    """Whether a size depends on values, as the number of boxes found does: then it may be 0."""
+    return any(symbol.name.startswith("u") for symbol in expression(size).free_symbols)  # torch's prefix of such
+
+
 def same_size(a: Size, b: Size) -> bool:
     """Whether two sizes are known to be equal, without asking torch (which would record a guard)."""
     if isinstance(a, int) and isinstance(b, int):
@@ -53,7 +58,7 @@ def constant_shape(old: Sequence[Size] | None, sizes: Sequence[Size]) -> list[in
     """The shape input of a Reshape as constants, with -1 and 0 for what the runtime can work out; None if it cannot.
 
     Only the sizes that stay in their place are 0 (copied), and one other symbolic size may be -1. A literal 0 excludes
-    both: -1 cannot be worked out of an empty tensor.
+    both: -1 cannot be worked out of an empty tensor, nor beside the count of something that there may be none of.
     """
     if all(isinstance(size, int) for size in sizes):
         return list(sizes)  # type: ignore[arg-type]
@@ -65,7 +70,7 @@ def constant_shape(old: Sequence[Size] | None, sizes: Sequence[Size]) -> list[in
     if old is None:
         return None
     copied = {i for i in unknown if i < len(old) and same_size(old[i], sizes[i])}
-    if len(unknown) - len(copied) > 1:
+    if len(unknown) - len(copied) > 1 or (len(unknown) > len(copied) and any(is_count(sizes[i]) for i in copied)):
         return None
     return [0 if i in copied else -1 if i in unknown else size for i, size in enumerate(sizes)]  # type: ignore[misc]
 

@@ -108,9 +108,7 @@ class Walker:
 
     def _call(self, node: Node) -> None:
         if node.target is operator.getitem and not is_symbolic(node):
-            sequence, index = self._value(node.args[0]), node.args[1]
-            self.env[node] = sequence[index]
-            self._stamp(node, (sequence[index],))
+            self._take(node)
             return
         entry = self.table.find(node.target, *meta_arguments(node)) if node.target in self.table else None
         if entry is None:
@@ -133,6 +131,16 @@ class Walker:
             raise TranslationError(
                 f"The translation of {described(node)} failed: {type(error).__name__}: {error}"
             ) from error
+
+    def _take(self, node: Node) -> None:
+        """One of several results; a translation may leave out the last ones, which ONNX may have no form for."""
+        (source, index), results = node.args, self._value(node.args[0])
+        if isinstance(source, Node) and isinstance(index, int) and index >= len(results):
+            if node.users:
+                raise TranslationError(f"The result {index} of {described(source)} has no ONNX form.")
+            return
+        self.env[node] = results[index]
+        self._stamp(node, (results[index],))
 
     def _bind(self, node: Node, result: Any) -> None:
         if isinstance(result, Value):

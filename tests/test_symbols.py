@@ -14,6 +14,7 @@ import sympy
 import torch
 from torch.export import Dim
 
+import fx_onnx
 from fx_onnx import symbols
 from fx_onnx.emitter import Emitter
 from fx_onnx.symbols import SymbolTable
@@ -191,3 +192,15 @@ def test_static_and_same_size_ask_torch_nothing() -> None:
 def test_expressions_of_plain_numbers() -> None:
     assert symbols.expression(3) == sympy.Integer(3)
     assert float(symbols.expression(0.5)) == 0.5
+
+
+def test_a_count_is_not_copied_beside_a_size_that_is_worked_out() -> None:
+    """Where nothing was found, the -1 of a Reshape could not be worked out."""
+
+    class Found(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[x[:, 0, 0] > 0].flatten(1)
+
+    program = fx_onnx.export(Found().eval(), (torch.ones(4, 3, 5),), dynamic_shapes=({1: "height", 2: "width"},))
+    assert program(torch.ones(4, 2, 7))[0].shape == (4, 14)
+    assert program(-torch.ones(4, 2, 7))[0].shape == (0, 14)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import onnx_ir as ir
 
 from fx_onnx.passes.rewrite import Editor, Rewrite, dims, same_shape, single_use
@@ -15,7 +17,8 @@ class MergeReshapes(Rewrite):
     """A view of a view → one Reshape, a Squeeze or Unsqueeze where the two differ by nothing else, or nothing.
 
     All four keep the elements in order, so only the sizes of the last result count. Legal where a constant shape can
-    say them: at most one size that is neither known nor the size at the same place of the input, and no 0 beside it.
+    say them: at most one size that is neither known nor the size at the same place of the input, and no 0 beside it,
+    nor a count that may be 0.
     """
 
     name = "merge_reshapes"
@@ -53,6 +56,12 @@ def _constant_sizes(old: tuple[int | str, ...] | None, new: tuple[int | str, ...
     if 0 in new:
         return None
     copied = {i for i in names if old is not None and i < len(old) and old[i] == new[i]} if len(names) > 1 else set()
-    if len(names) - len(copied) > 1:
+    worked_out = len(names) - len(copied)
+    if worked_out > 1 or (worked_out and any(_is_count(str(new[i])) for i in copied)):
         return None
     return [size if isinstance(size, int) else 0 if i in copied else -1 for i, size in enumerate(new)]
+
+
+def _is_count(size: str) -> bool:
+    """Whether a size is, or comes from, a number of things found in the data (torch calls it u0): there may be none."""
+    return re.search(r"\bu\d+\b", size) is not None

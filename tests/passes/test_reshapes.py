@@ -59,6 +59,14 @@ def test_empty_and_unknown_sizes_are_left_alone() -> None:
     check(program, MergeReshapes(), inputs, ["Transpose", "Unsqueeze", "Reshape"])
 
 
+def test_counts_are_not_copied_beside_a_size_that_is_worked_out() -> None:
+    """Where none was found, -1 could not be worked out."""
+    program = model("""g (float[u0,3,W] x) => (float[u0,1,3,1,W] y) <int64[1] i = {1}, int64[1] j = {3}> {
+      a = Unsqueeze(x, i)\n y = Unsqueeze(a, j)
+    }""")
+    check(program, MergeReshapes(), [torch.randn(0, 3, 5)], ["Unsqueeze", "Unsqueeze"])
+
+
 def test_inside_a_function() -> None:
     """A function has no initializers: the new shape is a Constant node in it."""
     program = model("""g (float[2,6] x) => (float[3,4] y) { y = local.f(x) }

@@ -1,0 +1,70 @@
+"""Regions of interest and the deformable convolution in plain torch, against torchvision's operators."""
+
+import pytest
+import torch
+
+import tests.torchvision_cpu  # noqa: F401  first of all, as it imports torchvision
+from fx_onnx.decompositions import DECOMPOSITIONS
+from tests.compare import assert_close
+from tests.decompositions.harness import random
+
+torchvision = torch.ops.torchvision
+
+# image, x1, y1, x2, y2: inside, of one point, over all edges, with swapped corners, tiny, outside
+REGIONS = torch.tensor(
+    [
+        [0, 0, 0, 10, 10], [1, 2.3, 1.7, 9.1, 12.9], [0, 5, 5, 5, 5], [1, -3, -2, 4, 30],
+        [0, 10.5, 2.5, 3.5, 8.5], [1, 4, 4, 4.4, 4.2], [0, 20, 20, 30, 30],
+    ]
+)  # fmt: skip
+
+
+def against(name: str, *args: object, tolerance: float | None = None) -> None:
+    """Raises AssertionError where the decomposition of torchvision's operator gives other results."""
+    assert_close(DECOMPOSITIONS[f"torchvision::{name}"](*args), getattr(torchvision, name)(*args), tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [1.0, 0.5, 0.3])
+def test_regions(dtype: torch.dtype, scale: float) -> None:
+    maps, rois = random(2, 12, 13, 11, dtype=dtype), REGIONS.to(dtype)
+    against("roi_pool", maps, rois, scale, 3, 2)
+    against("ps_roi_pool", maps, rois, scale, 3, 2)
+    against("ps_roi_align", maps, rois, scale, 3, 2, 2)
+    against("ps_roi_align", maps, rois[[0, 1, 2, 3, 5, 6]], scale, 3, 2, 0)
+
+
+def test_the_first_of_equal_values_is_the_largest() -> None:
+    against("roi_pool", torch.ones(1, 2, 6, 7), REGIONS[:1], 0.5, 2, 3)
+
+
+def test_no_regions() -> None:
+    for name, *ratio in (("roi_pool",), ("ps_roi_pool",), ("ps_roi_align", 2)):
+        against(name, random(2, 12, 5, 5), torch.zeros(0, 5), 1.0, 3, 2, *ratio)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("channels", "outputs", "kernel", "stride", "padding", "dilation", "groups", "offset_groups", "use_mask"),
+    [
+        (6, 4, (3, 3), (1, 1), (0, 0), (1, 1), 1, 1, True),
+        (6, 4, (3, 2), (2, 1), (1, 2), (1, 2), 2, 3, False),
+        (6, 6, (1, 3), (1, 1), (1, 0), (2, 1), 3, 2, True),
+    ],
+)
+def test_deformable_convolution(
+    dtype: torch.dtype, channels: int, outputs: int, kernel: tuple[int, int], stride: tuple[int, int],
+    padding: tuple[int, int], dilation: tuple[int, int], groups: int, offset_groups: int, use_mask: bool,
+) -> None:  # fmt: skip
+    image = random(2, channels, 9, 8, dtype=dtype)
+    weight = random(outputs, channels // groups, *kernel, dtype=dtype, seed=1)
+    rows, columns = (
+        (size + 2 * pad - step * (taps - 1) - 1) // skip + 1
+        for size, pad, step, taps, skip in zip((9, 8), padding, dilation, kernel, stride, strict=True)
+    )
+    taps = offset_groups * kernel[0] * kernel[1]
+    offset = 2 * random(2, 2 * taps, rows, columns, dtype=dtype, seed=2)
+    mask = random(2, taps, rows, columns, dtype=dtype, seed=3)
+    bias = random(outputs, dtype=dtype, seed=4)
+    options = (*stride, *padding, *dilation, groups, offset_groups, use_mask)
+    against("deform_conv2d", image, weight, offset, mask, bias, *options)

@@ -1,0 +1,236 @@
+"""torchvision's operators: regions at and beyond the edges, empty ones; boxes without area, ties, thresholds, NaN."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fx_onnx
+import tests.torchvision_cpu  # noqa: F401  first of all, as it imports torchvision
+from fx_onnx.errors import TranslationError
+from tests.compare import assert_close
+from tests.harness import Arg, Case, cases, check, f32, f64
+
+torchvision = torch.ops.torchvision
+
+# image, x1, y1, x2, y2: inside, of one point, over all edges, at half pixels, tiny, outside, just beyond the corner
+REGIONS = (
+    *(0, 0, 0, 10, 10), *(1, 2.3, 1.7, 9.1, 12.9), *(0, 5, 5, 5, 5), *(1, -3, -2, 4, 30),
+    *(0, 2.5, 3.5, 6.5, 8.5), *(1, 4, 4, 4.4, 4.2), *(0, 20, 20, 30, 30), *(0, -1.2, -0.6, 0.2, 0.7),
+)  # fmt: skip
+MAPS = f32(2, 12, 13, 11)
+
+
+def regions(dtype: torch.dtype = torch.float32) -> Arg:
+    return Arg(dtype, (8, 5), values=REGIONS)
+
+
+class OfTwoResults(nn.Module):
+    """One result of an operator that gives two."""
+
+    def __init__(self, target: object, index: int, *options: object) -> None:
+        super().__init__()
+        self.target, self.index, self.options = target, index, options
+
+    def forward(self, input: Tensor, rois: Tensor) -> Tensor:
+        return self.target(input, rois, *self.options)[self.index]
+
+
+@cases(
+    [
+        *(
+            Case(torchvision.roi_align.default, MAPS, regions(), scale, 3, 2, ratio, aligned)
+            for aligned in (False, True)
+            for ratio in (0, -1, 1, 2)
+            for scale in (1.0, 0.3)
+        ),
+        Case(
+            torchvision.roi_align.default, MAPS, regions(), 0.5, 2, 2, 2, True,
+            emits=["Split", "Squeeze", "Cast", "RoiAlign"],
+        ),
+        Case(torchvision.roi_align.default, f64(2, 3, 9, 9), regions(torch.float64), 0.3, 2, 2, 2, True),
+        Case(torchvision.roi_align.default, f32(2, 3, 9, 9), f32(0, 5), 0.5, 2, 2, 2, True),
+    ]
+)  # fmt: skip
+def test_roi_align(case: Case) -> None:
+    check(case)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5, 0.3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_roi_pool(scale: float, dtype: torch.dtype) -> None:
+    module = OfTwoResults(torchvision.roi_pool.default, 0, scale, 3, 2).eval()
+    maps, rois = Arg(dtype, (2, 12, 13, 11)).make(), regions(dtype).make()
+    program = fx_onnx.export(module, (maps, rois), dynamic_shapes=({2: "height"}, {0: "regions"}))
+    operators = {node.op_type for node in program.model.graph}
+    assert ("MaxRoiPool" in operators) == (dtype == torch.float32)
+    for inputs in ((maps, rois), (maps.flip(0)[:, :, :9], rois[:3])):
+        assert_close(program(*inputs), module(*inputs))
+
+
+def test_where_the_largest_value_is_has_no_form() -> None:
+    module = OfTwoResults(torchvision.roi_pool.default, 1, 1.0, 3, 2).eval()
+    with pytest.raises(TranslationError, match="result 1 of roi_pool"):
+        fx_onnx.export(module, (MAPS.make(), regions().make()))
+
+
+POSITION_SENSITIVE = [
+    (torchvision.ps_roi_align.default, 0), (torchvision.ps_roi_align.default, 2), (torchvision.ps_roi_pool.default,),
+]  # fmt: skip
+
+
+@cases(
+    [
+        Case(target, Arg(dtype, (2, 12, 13, 11)), regions(dtype), scale, 3, 2, *ratio, dynamic=False)
+        for dtype in (torch.float32, torch.float64)
+        for scale in (1.0, 0.3)
+        for target, *ratio in POSITION_SENSITIVE
+    ]
+)
+def test_position_sensitive(case: Case) -> None:
+    check(case)
+
+
+@pytest.mark.parametrize(("target", "ratio"), [(target, ratio) for target, *ratio in POSITION_SENSITIVE])
+def test_position_sensitive_of_any_size(target: object, ratio: list[int]) -> None:
+    module = OfTwoResults(target, 0, 0.5, 3, 2, *ratio).eval()
+    maps, rois = MAPS.make(), regions().make()
+    dynamic = ({0: "batch", 2: "height", 3: "width"}, {0: "regions"})
+    program = fx_onnx.export(module, (maps, rois), dynamic_shapes=dynamic)
+    for inputs in ((maps, rois), (maps.flip(0)[:, :, :9, :10], rois[:3])):
+        assert_close(program(*inputs), module(*inputs))
+
+
+OPSETS = [18, 19, 22]  # decomposed, DeformConv-19, DeformConv-22
+
+
+def offsets(dtype: torch.dtype, *sizes: int) -> Arg:
+    return Arg(dtype, sizes, -3.0, 3.0)
+
+
+@cases(
+    [
+        Case(
+            torchvision.deform_conv2d.default, f32(2, 6, 9, 8), f32(4, 6, 3, 3), offsets(torch.float32, 2, 18, 7, 6),
+            f32(2, 9, 7, 6), f32(4), 1, 1, 0, 0, 1, 1, 1, 1, True, opsets=OPSETS, emits=["DeformConv"], dynamic=False,
+        ),
+        Case(
+            torchvision.deform_conv2d.default, f32(2, 6, 9, 8), f32(4, 3, 3, 2), offsets(torch.float32, 2, 36, 5, 10),
+            f32(2, 1), f32(4), 2, 1, 1, 2, 1, 2, 2, 3, False, opsets=OPSETS, emits=["DeformConv"], dynamic=False,
+        ),
+        Case(
+            torchvision.deform_conv2d.default, f64(1, 6, 9, 8), f64(6, 2, 1, 3), offsets(torch.float64, 1, 12, 9, 6),
+            f64(1, 6, 9, 6), f64(6), 1, 1, 0, 0, 2, 1, 3, 2, True, opsets=OPSETS, dynamic=False,
+        ),
+    ]
+)  # fmt: skip
+def test_deformable_convolution(case: Case) -> None:
+    check(case)
+
+
+class Deformed(nn.Module):
+    """As torchvision's layer: the offsets and masks come from a convolution of the image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from torchvision.ops import DeformConv2d
+
+        self.plan = nn.Conv2d(4, 27, 3, padding=1)
+        self.convolution = DeformConv2d(4, 6, 3, padding=1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        plan = self.plan(image)
+        return self.convolution(image, plan[:, :18], plan[:, 18:].sigmoid())
+
+
+@pytest.mark.parametrize("opset", [18, 20])
+def test_deformable_convolution_of_any_size(opset: int) -> None:
+    torch.manual_seed(0)
+    module = Deformed().eval()
+    dynamic = ({0: "batch", 2: "height", 3: "width"},)
+    program = fx_onnx.export(module, (torch.randn(2, 4, 7, 9),), dynamic_shapes=dynamic, opset_version=opset)
+    for sizes in ((2, 4, 7, 9), (1, 4, 12, 5)):
+        image = torch.randn(sizes)
+        with torch.no_grad():
+            assert_close(program(image), module(image))
+
+
+# ---------------------------------------------------------------- nms
+
+
+class Suppress(nn.Module):
+    def __init__(self, iou_threshold: float) -> None:
+        super().__init__()
+        self.iou_threshold = iou_threshold
+
+    def forward(self, boxes: Tensor, scores: Tensor) -> Tensor:
+        return torchvision.nms(boxes, scores, self.iou_threshold)
+
+
+NAN = math.nan
+ODD = torch.tensor(
+    [
+        [0, 0, 10, 10], [0, 0, 10, 5], [0, 0, 10, 5], [5, 5, 5, 5], [5, 5, 5, 5], [10, 10, 0, 0], [10, 10, 0, 0],
+        [NAN, 0, 5, 5], [NAN, 0, 5, 5], [0, 0, NAN, 10], [3, 9, 8, 2], [3, 9, 8, 2],
+    ]
+)  # fmt: skip
+
+
+def boxes(count: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    corners = torch.rand(count, 4, generator=generator) * 20
+    return torch.cat([corners[:, :2], corners[:, :2] + corners[:, 2:]], 1)
+
+
+def suppresses_as_torchvision(program: fx_onnx.ONNXProgram, module: nn.Module, *inputs: Tensor) -> None:
+    assert_close(program(*inputs), module(*inputs))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_nms(dtype: torch.dtype) -> None:
+    """Any number of boxes, none among them; scores with ties, which keep their order."""
+    module, single = Suppress(0.3).eval(), Suppress(0.3).eval()
+    example = (boxes(7, 0).to(dtype), torch.rand(7).to(dtype))
+    program = fx_onnx.export(module, example, dynamic_shapes=({0: "boxes"}, {0: "boxes"}))
+    for count in (0, 1, 7, 60):
+        inputs = boxes(count, count).to(dtype), (torch.arange(count) * 7 % 9).to(dtype)
+        wide = [each.float() for each in inputs]  # torchvision's own kernel takes float32 only on a CPU
+        assert_close(program(*inputs), single(*wide))
+
+
+@pytest.mark.parametrize("iou_threshold", [0.0, 0.4999, 0.5, 1.0, 1.5])
+def test_nms_of_odd_boxes(iou_threshold: float) -> None:
+    """Boxes without area, with swapped corners, with NaN, twice; the threshold at the very overlap, beyond all."""
+    module = Suppress(iou_threshold).eval()
+    scores = torch.arange(12.0) % 5
+    program = fx_onnx.export(module, (ODD, scores), dynamic_shapes=({0: "boxes"}, {0: "boxes"}))
+    suppresses_as_torchvision(program, module, ODD, scores)
+    suppresses_as_torchvision(program, module, ODD.flip(0), scores)
+
+
+@pytest.mark.parametrize("tenths", range(1, 10))
+def test_nms_at_the_threshold(tenths: int) -> None:
+    """torchvision compares an overlap of float32 with a threshold of float64."""
+    module = Suppress(tenths / 10).eval()
+    inputs = torch.tensor([[0.0, 0, 10, 1], [0, 0, tenths, 1], [0, 0, 10, 2]]), torch.tensor([0.9, 0.8, 0.7])
+    suppresses_as_torchvision(fx_onnx.export(module, inputs), module, *inputs)
+
+
+def test_nms_of_odd_scores() -> None:
+    module = Suppress(0.01).eval()
+    inputs = boxes(6, 0), torch.tensor([0.1, NAN, 0.5, -math.inf, NAN, -0.5])
+    suppresses_as_torchvision(fx_onnx.export(module, inputs), module, *inputs)
+
+
+def test_nms_is_one_node_and_its_borders() -> None:
+    program = fx_onnx.export(Suppress(0.5).eval(), (boxes(5, 0), torch.rand(5)))
+    operators = [node.op_type for node in program.model.graph]
+    assert operators.count("NonMaxSuppression") == 1
+    assert len(operators) <= 10, operators
+
+
+@pytest.mark.parametrize(("dtype", "threshold"), [(torch.float64, 0.5), (torch.float32, -0.5)])
+def test_nms_that_onnx_cannot_say(dtype: torch.dtype, threshold: float) -> None:
+    with pytest.raises(TranslationError, match="NonMaxSuppression takes no"):
+        fx_onnx.export(Suppress(threshold).eval(), (boxes(5, 0).to(dtype), torch.rand(5, dtype=dtype)))
