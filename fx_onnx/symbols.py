@@ -47,6 +47,11 @@ def is_count(size: Size) -> bool:
     return any(symbol.name.startswith("u") for symbol in expression(size).free_symbols)  # torch's prefix of such
 
 
+def onnx_dtype(number: Any) -> ir.DataType:
+    """The dtype in which a symbolic number is computed."""
+    return _BOOL if isinstance(number, torch.SymBool) else _FLOAT if isinstance(number, torch.SymFloat) else _INT
+
+
 def same_size(a: Size, b: Size) -> bool:
     """Whether two sizes are known to be equal, without asking torch (which would record a guard)."""
     if isinstance(a, int) and isinstance(b, int):
@@ -89,6 +94,13 @@ class SymbolTable:
         self._derived: list[tuple[sympy.Expr, Callable[[Emitter], ir.Value]]] = []
         self._values: dict[tuple[sympy.Basic, int], ir.Value] = {}
         self._dims: dict[sympy.Expr, int | str] = parent._dims if parent is not None else {}
+        self._own: set[sympy.Basic] = set()
+
+    def bind(self, size: Any, read: Callable[[Emitter], ir.Value]) -> None:
+        """Say what the symbol of a body's parameter is in here, whatever it is outside."""
+        symbol = expression(size)
+        self._definitions[symbol] = read
+        self._own.add(symbol)
 
     def define(self, size: Any, read: Callable[[Emitter], ir.Value]) -> None:
         """Say that ``read`` emits the value of ``size``; the first definition of a symbol stays."""
@@ -96,6 +108,10 @@ class SymbolTable:
         if isinstance(expr, sympy.Symbol):
             if not self._is_defined(expr):
                 self._definitions[expr] = read
+        elif isinstance(expr, sympy.Eq) and isinstance(expr.lhs, sympy.Symbol) and expr.rhs == 1:
+            # torch's name of a boolean that was a tensor: its symbol is 1 where that is true, and 0 elsewhere
+            if not self._is_defined(expr.lhs):
+                self._definitions[expr.lhs] = lambda op: op.Cast(read(op), to=_INT)
         elif expr.free_symbols and not all(map(self._is_defined, expr.free_symbols)):
             self._derived.append((expr, read))
 
@@ -146,7 +162,9 @@ class SymbolTable:
 
     def _find(self, key: tuple[sympy.Basic, int]) -> ir.Value | None:
         known = self._values.get(key)
-        return self._parent._find(key) if known is None and self._parent is not None else known
+        if known is not None or self._parent is None or self._own.intersection(key[0].free_symbols):
+            return known
+        return self._parent._find(key)
 
     def _symbol(self, op: Emitter, symbol: sympy.Symbol) -> ir.Value:
         table: SymbolTable | None = self

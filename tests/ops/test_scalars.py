@@ -2,6 +2,7 @@
 
 import torch
 
+import fx_onnx
 from tests.harness import Case, cases, check, f32, i64
 
 
@@ -32,3 +33,15 @@ def scaled(x: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
 )
 def test_item(case: Case) -> None:
     check(case)
+
+
+def test_boolean_as_an_output() -> None:
+    """torch knows it as an equation of a symbol; the program gives a 0-d boolean."""
+
+    class Read(torch.nn.Module):
+        def forward(self, flag: torch.Tensor) -> bool:
+            return flag.item()
+
+    program = fx_onnx.export(Read().eval(), (torch.tensor(True),), verbose=False)
+    for flag in (True, False):
+        assert torch.equal(program(torch.tensor(flag))[0], torch.tensor(flag))
