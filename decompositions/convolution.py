@@ -40,6 +40,68 @@ def conv_padding(
     return conv(input, weight, bias, stride, 0, steps, groups)
 
 
+@decomposes(aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)
+def conv_transpose(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,),
+    output_padding: Sequence[int] = (0,),
+    groups: int = 1,
+    dilation: Sequence[int] = (1,),
+) -> Tensor:
+    """All that the windows reach, cut by the padding and lengthened by the output_padding, plus bias."""
+    axes = weight.dim() - 2
+    transposed = (torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)[axes - 1]
+    result = transposed(input, weight, None, stride, 0, 0, groups, dilation)
+    cuts, extras = (list(each) * axes if len(each) == 1 else list(each) for each in (padding, output_padding))
+    pads = []
+    for cut, extra in zip(reversed(cuts), reversed(extras), strict=True):
+        pads += [-cut, extra - cut]
+    result = torch.nn.functional.pad(result, pads)
+    return result if bias is None else result + bias.reshape([-1] + [1] * axes)
+
+
+@decomposes(aten.convolution.default)
+def convolution(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """The convolution of the weight's rank, plain or transposed."""
+    if transposed:
+        return conv_transpose(input, weight, bias, stride, padding, output_padding, groups, dilation)
+    conv = (torch.conv1d, torch.conv2d, torch.conv3d)[weight.dim() - 3]
+    return conv(input, weight, bias, stride, padding, dilation, groups)
+
+
+@decomposes(aten._convolution.default, aten._convolution.deprecated)
+def _convolution(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    benchmark: bool,
+    deterministic: bool,
+    cudnn_enabled: bool,
+    allow_tf32: bool = True,
+) -> Tensor:
+    """convolution; the flags choose an algorithm, not a result."""
+    return convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+
+
 @decomposes(aten._slow_conv2d_forward.default)
 def slow_conv2d(
     self: Tensor,

@@ -1,6 +1,7 @@
 """Counts per bin: histogram, histogramdd and histc."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -43,6 +44,36 @@ def histogram(
     return _density(_count(self, bins, weight), bins, density), bins.clone()
 
 
+@decomposes(aten.histogram.bin_ct)
+def histogram_of_count(
+    self: Tensor,
+    bins: int = 100,
+    *,
+    range: list[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """The weight in each of so many bins of one width, over a given range or that of the data."""
+    edges = _edges(self.reshape(-1), bins, range)
+    return _density(_count(self, edges, weight), edges, density), edges
+
+
+def _edges(values: Tensor, bins: int, limits: Sequence[float] | None) -> Tensor:
+    """The edges of bins of one width: over the limits, or else over the range of the data; of no data, over [0, 1]."""
+    if limits is not None:
+        first, last = values.new_full((), limits[0]), values.new_full((), limits[1])
+    elif values.numel() == 0:
+        first, last = values.new_zeros(()), values.new_ones(())
+    else:
+        first, last = values.min(), values.max()
+    same = first == last
+    first, last = torch.where(same, first - 0.5, first), torch.where(same, last + 0.5, last)
+    steps = torch.arange(bins + 1, dtype=values.dtype, device=values.device)
+    half = steps <= bins // 2  # from the nearer end, as torch does
+    step = (last - first) / bins
+    return torch.where(half, first + steps * step, last - (bins - steps) * step)
+
+
 @decomposes(aten.histc.default)
 def histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """How many elements are in each of so many bins of one width; NaN is in none."""
@@ -50,7 +81,7 @@ def histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tens
     values = self.reshape(-1)
     place = ((values - first) * bins / (last - first)).floor().to(torch.int64).clamp(0, bins - 1)
     inside = (values >= first) & (values <= last)
-    return torch.zeros_like(values[:1]).expand(bins).scatter_add(0, place, inside.to(self.dtype))
+    return self.new_zeros(bins).scatter_add(0, place, inside.to(self.dtype))
 
 
 @decomposes(aten._histogramdd_bin_edges.default)
@@ -64,18 +95,8 @@ def histogramdd_bin_edges(
 ) -> list[Tensor]:
     """The edges of bins of one width along each coordinate, over a given range or that of the data."""
     points = self.reshape(-1, self.shape[-1])
-    edges = []
-    for axis, count in enumerate(bins):
-        first, last = points[:, axis].min(), points[:, axis].max()
-        if range is not None:
-            first, last = self.new_full((), range[2 * axis]), self.new_full((), range[2 * axis + 1])
-        same = first == last
-        first, last = torch.where(same, first - 0.5, first), torch.where(same, last + 0.5, last)
-        steps = torch.arange(count + 1, dtype=self.dtype, device=self.device)
-        half = steps <= count // 2  # from the nearer end, as torch does
-        step = (last - first) / count
-        edges.append(torch.where(half, first + steps * step, last - (count - steps) * step))
-    return edges
+    limits = [None] * len(bins) if range is None else list(zip(range[::2], range[1::2], strict=True))
+    return [_edges(points[:, axis], count, limits[axis]) for axis, count in enumerate(bins)]
 
 
 @decomposes(aten._histogramdd_from_bin_tensors.default)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from fx_onnx.decompositions._empty import decomposes_unless_empty
 from fx_onnx.decompositions._lines import product_along
 from fx_onnx.decompositions.registry import decomposes
 
@@ -27,7 +28,7 @@ def _bounds(size: int, out: int, like: Tensor) -> tuple[Tensor, Tensor]:
 # ---------------------------------------------------------------- adaptive means
 
 
-@decomposes(
+@decomposes_unless_empty(
     aten.adaptive_avg_pool1d.default,
     aten.adaptive_avg_pool2d.default,
     aten.adaptive_avg_pool3d.default,

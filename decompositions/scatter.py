@@ -1,5 +1,7 @@
 """Scatters that reduce, said in plainer scatters."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -48,11 +50,16 @@ def index_reduce(
     return torch.div(total, counts, rounding_mode=None if self.dtype.is_floating_point else "floor")
 
 
+def _clamped(self: Tensor, indices: list[Tensor | None]) -> list[Tensor | None]:
+    """The indices within the sizes of self."""
+    pairs = zip(indices, self.shape, strict=False)  # of the last dims, none may be given
+    return [None if index is None else index.clamp(-size, size - 1) for index, size in pairs]
+
+
 @decomposes(aten._unsafe_masked_index.default)
 def unsafe_masked_index(self: Tensor, mask: Tensor, indices: list[Tensor | None], fill: float) -> Tensor:
-    """self[indices] where the mask is true, else fill; the indices may be out of range where it is false."""
-    limits = [None if index is None else torch.where(mask, index, torch.zeros_like(index)) for index in indices]
-    found: Tensor = torch.ops.aten.index.Tensor(self, limits)
+    """self[indices] where the mask is true, else fill; indices beyond the range stand for its ends."""
+    found: Tensor = torch.ops.aten.index.Tensor(self, _clamped(self, indices))
     return found.masked_fill(~mask, fill)
 
 
@@ -60,7 +67,48 @@ def unsafe_masked_index(self: Tensor, mask: Tensor, indices: list[Tensor | None]
 def unsafe_masked_index_put_accumulate(
     self: Tensor, mask: Tensor, indices: list[Tensor | None], values: Tensor
 ) -> Tensor:
-    """self[indices] += values where the mask is true."""
-    limits = [None if index is None else torch.where(mask, index, torch.zeros_like(index)) for index in indices]
-    result: Tensor = torch.ops.aten.index_put.default(self, limits, values.masked_fill(~mask, 0), True)
+    """self[indices] += values where the mask is true; indices beyond the range stand for its ends."""
+    result: Tensor = torch.ops.aten.index_put.default(self, _clamped(self, indices), values.masked_fill(~mask, 0), True)
     return result
+
+
+_INITIAL = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf}
+
+
+@decomposes(aten.segment_reduce.default)
+def segment_reduce(
+    data: Tensor,
+    reduce: str,
+    *,
+    lengths: Tensor | None = None,
+    indices: Tensor | None = None,
+    offsets: Tensor | None = None,
+    axis: int = 0,
+    unsafe: bool = False,
+    initial: float | None = None,
+) -> Tensor:
+    """The reduction of each segment along ``axis``, as a scatter; what is in no segment goes to one that is cut off.
+
+    The segments follow one another: they have ``lengths`` (..., S), or lie between ``offsets`` (..., S + 1).
+    """
+    if offsets is not None:
+        ends, lengths = offsets[..., 1:], offsets.diff()
+    elif lengths is not None:
+        ends = lengths.cumsum(-1)
+    else:
+        raise NotImplementedError("segment_reduce by indices is not there in PyTorch either: give lengths or offsets.")
+    count, place = lengths.shape[-1], torch.arange(data.shape[axis], device=data.device)
+    segment = (place.unsqueeze(-1) >= ends.unsqueeze(-2)).sum(-1)
+    if offsets is not None:
+        segment = torch.where(place >= offsets[..., :1], segment, count)
+    rest = data.shape[axis + 1 :]
+    for _ in rest:
+        segment, lengths = segment.unsqueeze(-1), lengths.unsqueeze(-1)
+    segment = segment.expand([*[-1] * (axis + 1), *rest])
+    shape = [*data.shape[:axis], count + 1, *rest]
+    start = data.new_full(shape, _INITIAL[reduce] if initial is None else initial)
+    kind = {"mean": "sum", "max": "amax", "min": "amin"}.get(reduce, reduce)
+    result = torch.scatter_reduce(start, axis, segment, data, kind).narrow(axis, 0, count)
+    if reduce != "mean":
+        return result
+    return result / (lengths if initial is None else lengths.clamp(min=1))  # of no elements, NaN or the initial value

@@ -1,5 +1,6 @@
 """ATen convolutions → ONNX Conv and ConvTranspose, whose weights have torch's own layouts."""
 
+import operator
 from collections.abc import Sequence
 
 import torch
@@ -98,7 +99,24 @@ def _operands(op: Emitter, op_type: str, *values: Value | None) -> list[Value | 
     return [None if value is None else computable(op, op_type, value) for value in values]
 
 
-@translates(aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)
+def _is_within_stride(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,),
+    output_padding: Sequence[int] = (0,),
+    groups: int = 1,
+    dilation: Sequence[int] = (1,),
+) -> bool:
+    """ONNX wants an output_padding below the stride; torch is content where it is below the dilation."""
+    axes = weight.dim() - 2
+    return all(map(operator.lt, per_axis(output_padding, axes), per_axis(stride, axes)))
+
+
+@translates(
+    aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input, when=_is_within_stride
+)
 def aten_conv_transpose(
     op: Emitter,
     input: Value,
@@ -129,7 +147,22 @@ def aten_conv_transpose(
     return op.cast(result, op.out_dtype)
 
 
-@translates(aten.convolution.default)
+def _is_conv(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    *flags: bool,
+) -> bool:
+    return not transposed or _is_within_stride(input, weight, bias, stride, padding, output_padding)
+
+
+@translates(aten.convolution.default, when=_is_conv)
 def aten_convolution(
     op: Emitter,
     input: Value,
@@ -148,7 +181,7 @@ def aten_convolution(
     return aten_conv(op, input, weight, bias, stride, padding, dilation, groups)
 
 
-@translates(aten._convolution.default, aten._convolution.deprecated)
+@translates(aten._convolution.default, aten._convolution.deprecated, when=_is_conv)
 def aten__convolution(
     op: Emitter,
     input: Value,

@@ -22,3 +22,21 @@ def test_padding_by_name(padding: str, dilation: list[int]) -> None:
 def test_slow_conv2d() -> None:
     x, weight = torch.randn(2, 4, 9, 8), torch.randn(6, 4, 3, 4)
     assert_same(aten._slow_conv2d_forward.default, x, weight, [3, 4], torch.randn(6), [2, 1], [1, 0])
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_conv_transpose(axes: int) -> None:
+    target = (aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)[axes - 1]
+    x, weight = torch.randn([2, 4, 7, 6, 5][: 2 + axes]), torch.randn([4, 3, 3, 2, 2][: 2 + axes])
+    assert_same(target, x, weight, torch.randn(6), [2], [1], [3], 2, [4])
+    assert_same(target, x, weight, None, [2, 3, 1][:axes], [2, 0, 3][:axes], [1, 1, 2][:axes], 1, [3])
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_convolution(axes: int, transposed: bool) -> None:
+    x, weight = torch.randn([2, 4, 7, 6, 5][: 2 + axes]), torch.randn([4, 4, 3, 2, 2][: 2 + axes])
+    spread = [[n] * axes for n in (1, 1, 3)]
+    extra = [2 * transposed] * axes
+    assert_same(aten.convolution.default, x, weight, torch.randn(4), *spread, transposed, extra, 1)
+    assert_same(aten._convolution.default, x, weight, None, *spread, transposed, extra, 1, *[False] * 4)

@@ -3,7 +3,10 @@
 import pytest
 import torch
 
-from fx_onnx.decompositions.scatter import index_reduce, scatter_reduce, unsafe_masked_index
+from fx_onnx.decompositions.scatter import index_reduce, scatter_reduce, segment_reduce, unsafe_masked_index
+from tests.decompositions.same import assert_same
+
+aten = torch.ops.aten
 
 REDUCTIONS = ["prod", "mean", "amax", "amin"]
 
@@ -35,3 +38,27 @@ def test_unsafe_masked_index() -> None:
     x, mask, index = tensor(torch.float32, 3, 4), torch.tensor([True, False, True]), torch.tensor([2, 99, 0])
     torch.testing.assert_close(unsafe_masked_index(x, mask, [None, index], 7.0)[:, mask], x[:, index[mask]])
     assert (unsafe_masked_index(x, mask, [None, index], 7.0)[:, 1] == 7.0).all()
+
+
+def test_unsafe_masked_index_put_accumulate() -> None:
+    x, mask, index = tensor(torch.float32, 3, 4), torch.tensor([True, False, True]), torch.tensor([2, 99, 0])
+    assert_same(aten._unsafe_masked_index_put_accumulate.default, x, mask, [None, index], tensor(torch.float32, 3, 3))
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min", "prod"])
+@pytest.mark.parametrize("initial", [None, 2.0])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_segment_reduce(reduce: str, initial: float | None, axis: int) -> None:
+    x = torch.randn(5, 5, 2)
+    lengths = torch.tensor([2, 0, 3] if axis == 0 else [[2, 0, 3], [0, 1, 4], [5, 0, 0], [1, 1, 3], [2, 3, 0]])
+    options = {"axis": axis, "initial": initial}
+    want = torch.segment_reduce(x, reduce, lengths=lengths, **options)
+    torch.testing.assert_close(segment_reduce(x, reduce, lengths=lengths, **options), want, equal_nan=True)
+    offsets = torch.nn.functional.pad(lengths.cumsum(-1), [1, 0])
+    torch.testing.assert_close(segment_reduce(x, reduce, offsets=offsets, **options), want, equal_nan=True)
+
+
+def test_segment_reduce_leaves_out_what_lies_between_no_offsets() -> None:
+    x, offsets = torch.randn(6), torch.tensor([1, 3, 5])
+    want = torch.segment_reduce(x, "sum", offsets=offsets)
+    torch.testing.assert_close(segment_reduce(x, "sum", offsets=offsets), want)

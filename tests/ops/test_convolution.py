@@ -69,6 +69,11 @@ def test_padding_by_name(case: Case) -> None:
             emits=["ConvTranspose"],
         ),
         Case(aten.conv_transpose2d.input, f32(4, 5, 6), f32(4, 3, 3, 2)),
+        Case(
+            aten.conv_transpose2d.input, f32(2, 4, 5, 6), f32(4, 3, 3, 2), f32(3), [2], [1], [2], 1, [3],
+            emits=["ConvTranspose", "Pad", "Reshape", "Add"],
+        ),
+        Case(aten.convolution.default, f32(2, 4, 5), f32(4, 3, 3), f32(3), [1], [2], [3], True, [1], 1),
         Case(aten.conv_transpose3d.input, f32(2, 4, 3, 4, 5), f32(4, 3, 3, 2, 1), None, [2, 1, 1], [1, 0, 0]),
     ]
 )  # fmt: skip

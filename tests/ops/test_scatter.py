@@ -71,6 +71,10 @@ def test_scatter_reduce(reduce: str, include_self: bool) -> None:
         Case(aten.index_fill.int_Tensor, i64(4, 5), -1, PLACES, i64()),
         Case(aten.put.default, f32(4, 5), PLACES, f32(3), dynamic=False),
         Case(aten.put.default, f32(4, 5), i64(2, 2, low=-20, high=19), f32(4), True, dynamic=False),
+        Case(
+            aten.segment_reduce.default, f32(6, 3), "sum", lengths=i64(3, values=(2, 0, 4), fixed=True), dynamic=False
+        ),
+        Case(aten.segment_reduce.default, f32(6, 3), "mean", offsets=i64(4, values=(1, 2, 2, 6)), dynamic=False),
     ]
 )
 def test_slices(case: Case) -> None:
