@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from inspect import Parameter
 from typing import Any
 
 import onnx_ir as ir
 import onnxscript
 import torch
 from onnxscript import evaluator
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from fx_onnx.emitter import Emitter
 from fx_onnx.errors import ArgumentError
+from fx_onnx.schemas import operator_schema
+
+_BY_PLACE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
 def translations(custom: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
@@ -21,41 +28,152 @@ def translations(custom: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable
 
     Three kinds of functions are taken. One whose first parameter is named ``op`` or annotated ``Emitter`` is used as it
     is. An ``@onnxscript.script`` function becomes a model-local function that the model calls. Any other is taken for
-    one written for torch.onnx, whose body calls ``onnxscript.opsetNN``: those calls are emitted.
+    one written for torch.onnx, whose body calls ``onnxscript.opsetNN``: those calls are emitted. In the first and the
+    last, Python's arithmetic on values is emitted too.
+
+    A function gets every argument of the operator that it has a parameter for, defaults of the schema included. It
+    returns the operator's results, then the new value of each argument that the operator writes to.
 
     Raises:
-        ArgumentError: a key is not something an FX node can call, or a value is not callable.
+        ArgumentError: a key is nothing that an FX node calls, a value is not a function, or its parameters do not fit
+            the operator's schema.
     """
     result: dict[Any, Callable[..., Any]] = {}
-    for target, function in custom.items():
+    for key, function in custom.items():
         if not callable(function):
             raise ArgumentError(
-                f"The translation of {target} in custom_translation_table must be a function, not {function!r}."
+                f"The translation of {key} in custom_translation_table must be one function, not {function!r}; it can "
+                f"read the opset from op.opset."
             )
-        for overload in _targets(target):
-            result[overload] = _adapted(function)
+        for target in _targets(key):
+            result[target] = adapted(function, target)
     return result
 
 
-def _targets(target: Any) -> Sequence[Any]:
+def _targets(key: Any) -> Sequence[Any]:
     """The FX targets a key names: an operator without an overload names all its overloads."""
-    if isinstance(target, torch._ops.OpOverloadPacket):
-        return [getattr(target, overload) for overload in target.overloads()]
-    if not callable(target):
-        raise ArgumentError(
-            f"A key of custom_translation_table must be what an FX node calls, such as torch.ops.aten.add.Tensor, "
-            f"not {target!r}."
-        )
-    return [target]
+    if isinstance(key, OpOverloadPacket):
+        return [getattr(key, overload) for overload in key.overloads()]
+    if isinstance(key, torch.library.CustomOpDef):
+        return [key._opoverload]
+    is_function = isinstance(key, type) and issubclass(key, torch.autograd.Function)
+    if isinstance(key, (OpOverload, HigherOrderOperator)) or is_function or _is_of_numbers(key):
+        return [key]
+    raise ArgumentError(
+        f"A key of custom_translation_table must be an operator such as torch.ops.aten.add.Tensor, or a "
+        f"torch.autograd.Function, not {key!r}, which a captured program never calls."
+    )
 
 
-def _adapted(function: Callable[..., Any]) -> Callable[..., Any]:
+def _is_of_numbers(key: Any) -> bool:
+    """Whether it is a Python function that a captured program may call on symbolic numbers."""
+    name = getattr(key, "__name__", "")
+    return callable(key) and (getattr(key, "__module__", None) in ("_operator", "math") or name.startswith("sym_"))
+
+
+# ---------------------------------------------------------------- how a function is called
+
+
+def adapted(function: Callable[..., Any], target: Any) -> Callable[..., Any]:
+    """``function`` as a translation of ``target``, its arguments fitted to the schema and its results counted."""
+    name = getattr(function, "__name__", None) or getattr(function, "name", repr(function))
+    call, parameters = _caller(function)
+    schema = target._schema if isinstance(target, OpOverload) else None
+    places = None if schema is None else _places(schema, parameters, f"The translation {name} of {target}")
+
+    @functools.wraps(function, updated=())
+    def translation(op: Emitter, *args: Any, **kwargs: Any) -> Any:
+        if places is not None:
+            args, kwargs = _placed(schema, places, args, kwargs, name)
+        with _arithmetic(op):
+            result = call(op, *args, **kwargs)
+        return _counted(result, op.out, name)
+
+    return translation
+
+
+def _caller(function: Callable[..., Any]) -> tuple[Callable[..., Any], list[Parameter]]:
+    """What calls the function with an emitter, and the parameters that are for the operator's arguments."""
     if isinstance(function, onnxscript.OnnxFunction):
-        return functools.partial(_call_script, function)
+        return functools.partial(_call_script, function), list(map(_parameter, function.op_signature.params))
     parameters = list(inspect.signature(function).parameters.values())
     if parameters and (parameters[0].name == "op" or parameters[0].annotation in (Emitter, "Emitter")):
-        return function
-    return functools.partial(_trace, function)
+        return function, parameters[1:]
+    return functools.partial(_trace, function), parameters
+
+
+def _parameter(formal: ir.schemas.Parameter | ir.schemas.AttributeParameter) -> Parameter:
+    """A parameter of an onnxscript function as Python knows parameters."""
+    if getattr(formal, "variadic", False):
+        return Parameter(formal.name, Parameter.VAR_POSITIONAL)
+    default = Parameter.empty if formal.required else None
+    return Parameter(formal.name, Parameter.POSITIONAL_OR_KEYWORD, default=default)
+
+
+def _places(schema: Any, parameters: Sequence[Parameter], what: str) -> dict[str, bool]:
+    """How each argument is given: True by its place, False by its name; one with a default may have no parameter.
+
+    Raises:
+        ArgumentError: a call of the operator cannot be a call of the function.
+    """
+    by_place = [p for p in parameters if p.kind in _BY_PLACE]
+    names = {p.name for p in parameters if p.kind in _BY_NAME}
+    kinds = {p.kind for p in parameters}
+    places: dict[str, bool] = {}
+    filled: set[str] = set()
+    for argument in schema.arguments:
+        if not argument.kwarg_only and (len(filled) < len(by_place) or Parameter.VAR_POSITIONAL in kinds):
+            places[argument.name] = True
+            filled |= {p.name for p in by_place[len(filled) : len(filled) + 1]}
+        elif argument.name in names - filled or Parameter.VAR_KEYWORD in kinds:
+            places[argument.name] = False
+            filled.add(argument.name)
+        elif not argument.has_default_value():
+            raise ArgumentError(f"{what} has no parameter for {argument.name!r} of {schema}.")
+    for parameter in parameters:
+        needed = parameter.default is Parameter.empty and parameter.kind in (*_BY_PLACE, Parameter.KEYWORD_ONLY)
+        if needed and parameter.name not in filled:
+            raise ArgumentError(f"{what} needs {parameter.name!r}, which is no argument of {schema}.")
+    return places
+
+
+def _placed(
+    schema: Any, places: Mapping[str, bool], args: Sequence[Any], kwargs: Mapping[str, Any], name: str
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """All arguments of a call, by place and by name as the function takes them."""
+    given = {**dict(zip((a.name for a in schema.arguments), args, strict=False)), **kwargs}
+    for argument in schema.arguments:
+        if argument.has_default_value():
+            given.setdefault(argument.name, argument.default_value)
+            if argument.name not in places and given[argument.name] != argument.default_value:
+                raise TypeError(f"{name} has no parameter for {argument.name}={given[argument.name]!r}")
+    positional = tuple(given[key] for key, by_place in places.items() if by_place)
+    return positional, {key: given[key] for key, by_place in places.items() if not by_place}
+
+
+def _counted(result: Any, out: Sequence[Any], name: str) -> Any:
+    """The results, one for each of the operator's, all of them values."""
+    results = tuple(result) if isinstance(result, (list, tuple)) else (result,)
+    expected = [each for each in out if each is not None]
+    if len(results) != len(expected) and (expected or results != (None,)):
+        raise TypeError(f"{name} returned {len(results)} results, but the operator has {len(expected)}")
+    for value, fake in zip(results, expected, strict=False):
+        if isinstance(fake, torch.Tensor) and not isinstance(value, ir.Value):
+            raise TypeError(f"{name} returned {value!r} in the place of an ONNX value")
+    return results[0] if len(results) == 1 else results
+
+
+@contextmanager
+def _arithmetic(op: Emitter) -> Iterator[None]:
+    """Within it, ``x + y`` of values is ``op.Add(x, y)``."""
+    before = ir.set_value_magic_handler(op)
+    try:
+        yield
+    finally:
+        ir.set_value_magic_handler(before)
+
+
+# ---------------------------------------------------------------- onnxscript
 
 
 def _trace(function: Callable[..., Any], op: Emitter, *args: Any, **kwargs: Any) -> Any:
@@ -65,15 +183,50 @@ def _trace(function: Callable[..., Any], op: Emitter, *args: Any, **kwargs: Any)
 
 
 def _call_script(function: onnxscript.OnnxFunction[..., Any], op: Emitter, *args: Any, **kwargs: Any) -> Any:
-    """Emits a call of an onnxscript function, which becomes a local function of the model."""
+    """Emits a call of an onnxscript function, which becomes a local function of the model, as do those it calls."""
     inputs, attributes = _separated(function.op_signature, args, kwargs)
-    return op.call(_function_ir(function), *inputs, **attributes)
+    for inner in function.function_ir.get_called_functions().values():
+        op.define(_function_ir(inner, op))
+    return op.call(_function_ir(function, op), *inputs, version=function.opset.version, **attributes)
 
 
-@functools.cache
-def _function_ir(function: onnxscript.OnnxFunction[..., Any]) -> ir.Function:
-    found: ir.Function = ir.serde.deserialize_function(function.to_function_proto())
+def _function_ir(function: onnxscript.OnnxFunction[..., Any], op: Emitter) -> ir.Function:
+    """The local function, its body in the opset of the model, as ONNX wants it."""
+    proto = function.to_function_proto()
+    known = op.functions.get((proto.domain, proto.name, proto.overload))
+    if known is not None:
+        if known.meta[_SOURCE] is not function:
+            raise TypeError(f"two functions are called {proto.domain}::{proto.name}")
+        return known
+    found = ir.serde.deserialize_function(proto)
+    found.meta[_SOURCE] = function
+    written_in = found.opset_imports.get("")
+    if written_in is not None:
+        for node in ir.traversal.RecursiveGraphIterator(found.graph):
+            if not node.domain:
+                _check_meaning(node.op_type, written_in, op.opset)
+        found.opset_imports[""] = op.opset
     return found
+
+
+# Of a local function: the onnxscript function that it is.
+_SOURCE = "fx_onnx.onnxscript"
+
+# Operators that an opset gave another meaning; all other changes since opset 18 only add types, attributes or inputs.
+_CHANGED_MEANING = {"DFT": 20, "GridSample": 20, "GroupNormalization": 21}
+
+
+def _check_meaning(op_type: str, written_in: int, opset: int) -> None:
+    """Refuses an operator that the function's author and the model's opset understand differently.
+
+    Raises:
+        TypeError: the operator does not exist in the opset, or means something else there.
+    """
+    if operator_schema(op_type, opset) is None:
+        raise TypeError(f"ONNX opset {opset} has no operator {op_type}, which was written for opset {written_in}")
+    changed = _CHANGED_MEANING.get(op_type, 0)
+    if min(written_in, opset) < changed <= max(written_in, opset):
+        raise TypeError(f"ONNX {op_type} of opset {written_in} means something else in opset {opset}")
 
 
 def _separated(
@@ -106,7 +259,10 @@ class _EmittingEvaluator(evaluator.Evaluator):
 
     def eval_op(self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         inputs, attributes = _separated(op.op_signature, args, kwargs)
-        return self._op.emit(op.name, *inputs, domain=op.opset.domain, **attributes)
+        domain, version = op.opset.domain, op.opset.version
+        if not domain:
+            _check_meaning(op.name, version, self._op.opset)
+        return self._op.emit(op.name, *inputs, domain=domain, version=version, **attributes)
 
     def eval_function(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return _call_script(function, self._op, *args, **kwargs)

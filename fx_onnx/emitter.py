@@ -130,21 +130,35 @@ class Emitter(BuilderBase):
             raise AttributeError(f"the emitter has no helper {op_type!r}")
         return functools.partial(self.emit, op_type)
 
-    def emit(self, op_type: str, *inputs: Any, domain: str = "", outputs: int | None = None, **attributes: Any) -> Any:
-        """Emits one node of any domain; ``op.CamelCase`` is this for the default domain."""
-        version = self.opset if not domain else None
+    def emit(
+        self,
+        op_type: str,
+        *inputs: Any,
+        domain: str = "",
+        version: int | None = None,
+        outputs: int | None = None,
+        **attributes: Any,
+    ) -> Any:
+        """Emits one node of any domain; ``op.CamelCase`` is this for the default domain.
+
+        ``version`` is the opset of another domain that the model imports, 1 where none is given.
+        """
+        version = version if domain else self.opset
         if outputs is None:
             schema = self._get_schema(op_type, domain, version)
             outputs = max(1, schema.required_outputs) if schema is not None else 1
         return self.call_op(op_type, inputs, attributes, domain=domain, version=version, outputs=outputs)
 
-    def call(self, function: ir.Function, *inputs: Any, outputs: int | None = None, **attributes: Any) -> Any:
-        """Emits a call of a model-local function, which becomes part of the model."""
+    def define(self, function: ir.Function) -> None:
+        """Makes a model-local function part of the model."""
         self.functions[function.identifier()] = function
         for domain, version in function.opset_imports.items():
             self._record_opset(domain, version)
+
+    def call(self, function: ir.Function, *inputs: Any, outputs: int | None = None, **attributes: Any) -> Any:
+        """Emits a call of a model-local function, which becomes part of the model; ``version`` is its domain's."""
+        self.define(function)
         count = len(function.outputs) if outputs is None else outputs
-        self._record_opset(function.domain, 1)
         return self.emit(function.name, *inputs, domain=function.domain, outputs=count, **attributes)
 
     # ---------------------------------------------------------------- hooks of BuilderBase
@@ -231,8 +245,11 @@ class Emitter(BuilderBase):
         self.root.graph.register_initializer(value)
 
     def _record_opset(self, domain: str, version: int | None) -> None:
-        if domain:
-            self.root.graph.opset_imports.setdefault(domain, version or 1)
+        if not domain:
+            return
+        known = self.root.graph.opset_imports.setdefault(domain, version or 1)
+        if version is not None and known != version:
+            raise ValueError(f"a model imports one opset of {domain}, but {known} and {version} are asked for")
 
     def _infer_shapes(self, node: ir.Node) -> None:
         """The dtypes of the outputs, from the operator's type variables or its ``to``/``dtype`` attribute."""

@@ -8,6 +8,7 @@ readers of any alias are derived from the owner anew.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -235,13 +236,13 @@ class _Rewriter:
     def _write(self, node: Node, writes: Sequence[Node]) -> None:
         for argument, value in zip(writes, self._pure(node, writes), strict=True):
             self._store(argument, value)
+        if node in self.env:
+            return  # it has results of its own
         if is_write(node.target) and isinstance(node.meta.get("val"), torch.Tensor):
             (storage,) = _storages(writes[0])  # the node's own fake tensor is not always that of what it wrote
             self.parent[node], self.seen[node] = writes[0], self.version[storage]
             self.env[node] = self.env[writes[0]]
-        elif (
-            isinstance(node.meta.get("val"), (list, tuple)) and node.target not in _BATCH_NORMS
-        ):  # torch.sort(x, out=(values, indices))
+        elif isinstance(node.meta.get("val"), (list, tuple)):  # torch.sort(x, out=(values, indices))
             self.env[node] = tuple(self.env[argument] for argument in writes)
 
     def _store(self, node: Node, value: Node) -> None:
@@ -264,6 +265,8 @@ class _Rewriter:
         args, kwargs = map_aggregate(node.args, self._argument), map_aggregate(dict(node.kwargs), self._argument)
         if node.target in _BATCH_NORMS:
             return self._batch_norm(node, args)
+        if cast(OpOverload, node.target).namespace != "aten" and _variant(cast(OpOverload, node.target)) is None:
+            return self._foreign(node, writes, args, kwargs)
         target = functional_variant(cast(OpOverload, node.target))
         names = {a.name for a in target._schema.arguments}
         call = self.new.call_function(target, args, {k: v for k, v in kwargs.items() if k in names})
@@ -288,6 +291,24 @@ class _Rewriter:
         items = [self._item(call, index, value) for index, value in enumerate(call.meta["val"])]
         self.env[node] = items[0] if only else tuple(items[: len(results)])
         return items[len(results) :]
+
+    def _foreign(self, node: Node, writes: Sequence[Node], args: Any, kwargs: Any) -> list[Node]:
+        """A custom operator that writes stands for one that returns its own results, then what it would have written.
+
+        Nothing but a user's translation can say it, and is told to return these.
+        """
+        own = [value for value in _results_of_its_own(node) if value is not None]
+        call = self.new.call_function(node.target, args, kwargs)  # type: ignore[arg-type]
+        call.name = node.name
+        stored = [argument.meta["val"] for argument in writes]
+        single = len(own) + len(stored) == 1
+        call.meta = {**node.meta, "val": stored[0] if single else (*own, *stored)}
+        items = [call] if single else [self._item(call, i, value) for i, value in enumerate(call.meta["val"])]
+        if own:
+            self.env[node] = items[0] if isinstance(node.meta["val"], torch.Tensor) else tuple(items[: len(own)])
+            for storage in self.written.intersection(_storages(node)):
+                self._track(node, storage)
+        return items[len(own) :]
 
     def _item(self, call: Node, index: int, value: torch.Tensor) -> Node:
         item = self.new.call_function(operator.getitem, (call, index))
@@ -318,6 +339,14 @@ def functional_variant(target: OpOverload) -> OpOverload:
     Raises:
         MutationError: ATen has none.
     """
+    variant = _variant(target)
+    if variant is None:
+        raise MutationError(f"{target} writes in place and ATen has no variant of it that returns the result instead.")
+    return variant
+
+
+@functools.cache
+def _variant(target: OpOverload) -> OpOverload | None:
     name = target._schema.name.split("::")[1]
     name = _AUGMENTED.get(name, name.removesuffix("_"))
     wanted = _parameters(target)
@@ -328,7 +357,17 @@ def functional_variant(target: OpOverload) -> OpOverload:
             schema = candidate._schema
             if _parameters(candidate) == wanted and not schema.is_mutable and schema.returns:
                 return candidate
-    raise MutationError(f"{target} writes in place and ATen has no variant of it that returns the result instead.")
+    return None
+
+
+def _results_of_its_own(node: Node) -> list[Any]:
+    """The results of a call that are not what it writes to."""
+    value = node.meta.get("val")
+    values = list(value) if isinstance(value, (list, tuple)) else [value]
+    returns = cast(OpOverload, node.target)._schema.returns
+    if len(returns) != len(values):  # one list of tensors
+        return values
+    return [each for each, formal in zip(values, returns, strict=True) if formal.alias_info is None]
 
 
 # Python's augmented assignments that ATen names after their methods.

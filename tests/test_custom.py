@@ -6,7 +6,7 @@ from typing import Any
 import onnxscript
 import pytest
 import torch
-from onnxscript import opset18
+from onnxscript import opset18, opset20
 from torch import Tensor, nn
 
 import fx_onnx
@@ -66,6 +66,61 @@ def test_a_script_becomes_a_local_function() -> None:
     assert program.model.graph.opset_imports["tests.domain"] == 1
 
 
+@onnxscript.script(onnxscript.values.Opset("tests.domain", 2))
+def inner(x, factor: float = 3.0):  # type: ignore[no-untyped-def]
+    return opset18.Mul(x, opset18.Constant(value_float=factor))
+
+
+@onnxscript.script(onnxscript.values.Opset("tests.domain", 2))
+def outer(x, factor: float):  # type: ignore[no-untyped-def]
+    return opset18.Identity(inner(x, factor=factor))
+
+
+@onnxscript.script(onnxscript.values.Opset("tests.domain", 1), default_opset=opset20)
+def newer(x, factor: float):  # type: ignore[no-untyped-def]
+    return opset20.Gelu(x)
+
+
+@onnxscript.script(onnxscript.values.Opset("tests.domain", 1), default_opset=opset18)
+def older(x, factor: float):  # type: ignore[no-untyped-def]
+    return opset18.GridSample(x, x)
+
+
+@pytest.mark.parametrize("opset", [18, 20, 26])
+def test_one_script_serves_every_opset(opset: int) -> None:
+    """ONNX wants one opset in a model and its functions, so the function takes the model's."""
+    program = fx_onnx.export(
+        Net().eval(), (X,), custom_translation_table={SCALED: outer}, opset_version=opset, verify=True
+    )
+    functions = program.model.functions.values()
+    assert {f.name: f.opset_imports[""] for f in functions} == {"inner": opset, "outer": opset}
+    assert program.model.graph.opset_imports["tests.domain"] == 2
+    assert_close(program(X), Net()(X))
+
+
+@pytest.mark.parametrize(
+    ("function", "opset", "message"),
+    [
+        (newer, 18, r"opset 18 has no operator Gelu, which was written for opset 20"),
+        (older, 20, r"GridSample of opset 18 means something else in opset 20"),
+        (lambda x, factor: opset18.GridSample(x, x), 20, r"GridSample of opset 18 means something else in opset 20"),
+    ],
+)
+def test_an_operator_of_another_meaning_is_refused(function: Any, opset: int, message: str) -> None:
+    with pytest.raises(fx_onnx.TranslationError, match=message):
+        fx_onnx.export(Net().eval(), (X,), custom_translation_table={SCALED: function}, opset_version=opset)
+
+
+def test_two_functions_of_one_name() -> None:
+    @onnxscript.script(onnxscript.values.Opset("tests.domain", 1))
+    def script(x):  # type: ignore[no-untyped-def]
+        return opset18.Relu(x)
+
+    table = {SCALED: globals()["script"], torch.ops.aten.relu.default: script}
+    with pytest.raises(fx_onnx.TranslationError, match=r"two functions are called tests.domain::script"):
+        fx_onnx.export(Net().eval(), (X,), custom_translation_table=table)
+
+
 def test_any_domain() -> None:
     def elsewhere(op: Emitter, x: Any, factor: float) -> Any:
         return op.emit("Scaled", x, domain="com.example", factor=factor)
@@ -94,3 +149,248 @@ def test_without_a_translation_the_operator_is_named() -> None:
 def test_bad_tables(table: Any) -> None:
     with pytest.raises(ArgumentError, match="custom_translation_table"):
         fx_onnx.export(Net().eval(), (X,), custom_translation_table=table)
+
+
+# ---------------------------------------------------------------- shapes of operators
+
+
+LIBRARY = torch.library.Library("fx_onnx_tests_cpp", "DEF")  # as TORCH_LIBRARY does from C++
+LIBRARY.define("weigh(Tensor x, float[] weights, Tensor? bias=None, *, int axis=-1, str mode='sum') -> Tensor")
+LIBRARY.define("halves(Tensor x) -> (Tensor, Tensor)")
+LIBRARY.define("pieces(Tensor[] xs, int n) -> Tensor[]")
+LIBRARY.define("grow(Tensor x, SymInt n) -> Tensor")
+LIBRARY.define("count_(Tensor(a!) x) -> Tensor(a!)")
+CPP = torch.ops.fx_onnx_tests_cpp
+
+
+@torch.library.impl(LIBRARY, "weigh", "CompositeExplicitAutograd")
+def _(x: Tensor, weights: list[float], bias: Tensor | None = None, *, axis: int = -1, mode: str = "sum") -> Tensor:
+    weighted = torch.stack([x.select(-1, i) * weight for i, weight in enumerate(weights)], -1)
+    result = weighted.sum(axis) if mode == "sum" else weighted.mean(axis)
+    return result if bias is None else result + bias
+
+
+@torch.library.impl(LIBRARY, "halves", "CompositeExplicitAutograd")
+def _(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x / 2, -x / 2
+
+
+@torch.library.impl(LIBRARY, "pieces", "CompositeExplicitAutograd")
+def _(xs: list[Tensor], n: int) -> list[Tensor]:
+    return [x[:n].clone() for x in xs]
+
+
+@torch.library.impl(LIBRARY, "grow", "CompositeExplicitAutograd")
+def _(x: Tensor, n: int) -> Tensor:
+    return x.expand(n, *x.shape).clone()
+
+
+@torch.library.impl(LIBRARY, "count_", "CompositeExplicitAutograd")
+def _(x: Tensor) -> Tensor:
+    return x.add_(1)
+
+
+def weigh(op: Emitter, x: Any, weights: Any, bias: Any, *, axis: int, mode: str) -> Any:
+    reduce = op.ReduceSum if mode == "sum" else op.ReduceMean if op.opset >= 18 else None
+    result = reduce(x * op.constant(weights), [axis], keepdims=0)
+    return result if bias is None else result + bias
+
+
+def weigh_for_torch_onnx(x, weights, bias=None, axis=-1, mode="sum"):  # type: ignore[no-untyped-def]
+    summed = opset18.ReduceSum(x * opset18.Constant(value_floats=weights), [axis], keepdims=0)
+    result = summed if mode == "sum" else summed / float(len(weights))
+    return result if bias is None else result + bias
+
+
+class Weigh(nn.Module):
+    def forward(self, x: Tensor, bias: Tensor) -> list[Tensor]:
+        w = [1.0, 2.0, 3.0]
+        return [CPP.weigh(x, w), CPP.weigh(x, w, bias), CPP.weigh(x.T, [1.0, 2.0, 3.0], axis=1, mode="mean").abs()]
+
+
+@pytest.mark.parametrize("function", [weigh, weigh_for_torch_onnx])
+@pytest.mark.parametrize("opset", [18, 23])
+def test_lists_optionals_and_keywords(function: Callable[..., Any], opset: int) -> None:
+    """Defaults of the schema arrive too, so that one function serves every call and opset."""
+    args = (torch.randn(3, 3), torch.randn(3))
+    table = {CPP.weigh: function}
+    program = fx_onnx.export(Weigh().eval(), args, custom_translation_table=table, opset_version=opset)
+    assert_close(program(*args), tuple(Weigh()(*args)))
+
+
+def test_several_results_and_lists_of_tensors() -> None:
+    class Several(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            first, second = CPP.halves(x)
+            one, two = CPP.pieces([x, first], 1)
+            return first * 2 + second + one + two
+
+    def halves(op: Emitter, x: Any) -> Any:
+        return x / 2.0, op.Neg(x / 2.0)
+
+    def pieces(op: Emitter, xs: Any, n: int) -> Any:
+        return [op.Slice(x, [0], [n], [0]) for x in xs]
+
+    table = {CPP.halves: halves, CPP.pieces: pieces}
+    program = fx_onnx.export(
+        Several().eval(), (X,), custom_translation_table=table, dynamic_shapes=({0: "n"},), verify=True
+    )
+    larger = torch.randn(5, 3)
+    assert_close(program(larger), Several()(larger))
+
+
+def test_symbolic_sizes_reach_the_function() -> None:
+    class Grow(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return CPP.grow(x, x.shape[0] + 1) * 2
+
+    def grow(op: Emitter, x: Any, n: Any) -> Any:
+        return op.expand(op.unsqueeze(x, 0), [n, *op.sizes(x)])
+
+    program = fx_onnx.export(Grow().eval(), (X,), custom_translation_table={CPP.grow: grow}, dynamic_shapes=({0: "n"},))
+    larger = torch.randn(5, 3)
+    assert_close(program(larger), Grow()(larger))
+
+
+@torch.library.custom_op("fx_onnx_tests::accumulate", mutates_args={"total"})
+def accumulate(total: Tensor, x: Tensor) -> Tensor:
+    total.add_(x)
+    return total.sum() + x
+
+
+@accumulate.register_fake
+def _(total: Tensor, x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+def test_arguments_that_are_written() -> None:
+    """The new value of a written argument follows the results, and reaches views, buffers and inputs."""
+
+    class Accumulate(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(2, 2))
+
+        def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+            y = x.clone()
+            first = accumulate(y[:, :2], x[:, 1:])
+            CPP.count_(y)
+            return first, accumulate(y, x), y, CPP.count_(self.seen) * 2
+
+    def translation(op: Emitter, total: Any, x: Any) -> Any:
+        new = total + x
+        return op.ReduceSum(new, keepdims=0) + x, new
+
+    table = {accumulate: translation, CPP.count_: lambda op, x: x + 1.0}
+    program = fx_onnx.export(Accumulate().eval(), (X,), custom_translation_table=table)
+    module = Accumulate()
+    assert_close(program(X), (*module(X), module.seen))
+
+
+def test_operators_of_the_runtime() -> None:
+    """ONNX Runtime's own domain, in both shapes, with the opset of that domain imported."""
+    microsoft = onnxscript.values.Opset("com.microsoft", 1)
+
+    class Net(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return SCALED(x @ y, 1.0) + torch.nn.functional.gelu(x)
+
+    def matmul(op: Emitter, self: Any, other: Any) -> Any:
+        return op.emit("FusedMatMul", self, other, domain="com.microsoft", alpha=2.0, transB=1)
+
+    def gelu(self, approximate="none"):  # type: ignore[no-untyped-def]
+        return onnxscript.values.Op(microsoft, "Gelu")(self)
+
+    table = {
+        torch.ops.aten.matmul.default: matmul,
+        torch.ops.aten.gelu.default: gelu,
+        SCALED: lambda op, x, factor: op.Mul(x, factor),
+    }
+    args = (torch.randn(3, 3), torch.randn(3, 3))
+    program = fx_onnx.export(Net().eval(), args, custom_translation_table=table)
+    assert program.model.graph.opset_imports["com.microsoft"] == 1
+    assert sorted(n.op_type for n in program.model.graph if n.domain) == ["FusedMatMul", "Gelu"]
+    assert_close(program(*args)[0], 2 * args[0] @ args[1].T + torch.nn.functional.gelu(args[0]))
+
+
+def test_attributes_of_every_kind() -> None:
+    def elsewhere(op: Emitter, x: Any, factor: float) -> Any:
+        kinds = {"i": 2, "f": factor, "s": "text", "ints": [1, 2], "floats": [1.5], "strings": ["a", "b"], "yes": True}
+        return op.emit("Scaled", x, domain="com.example", version=3, tensor=onnxscript.ir.tensor([1]), **kinds)
+
+    program = fx_onnx.export(Net().eval(), (X,), custom_translation_table={SCALED: elsewhere})
+    (node,) = [node for node in program.model.graph if node.domain]
+    kinds = {name: attribute.type.name for name, attribute in node.attributes.items()}
+    assert kinds == {
+        "i": "INT", "f": "FLOAT", "s": "STRING", "ints": "INTS", "floats": "FLOATS", "strings": "STRINGS",
+        "yes": "INT", "tensor": "TENSOR",
+    }  # fmt: skip
+    assert program.model.graph.opset_imports["com.example"] == 3
+
+
+# ---------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("key", "function", "message"),
+    [
+        (SCALED, lambda op, x: x, r"has no parameter for 'factor' of fx_onnx_tests::scaled"),
+        (SCALED, lambda op, x, factor, more: x, r"needs 'more', which is no argument of"),
+        (SCALED, lambda x: x, r"has no parameter for 'factor'"),
+        (CPP.weigh, lambda op, x, weights, bias, *, mode: x, None),
+        (CPP.weigh, lambda op, x, weights, *, missing: x, r"needs 'missing'"),
+        (SCALED, [lambda op, x, factor: x], r"must be one function"),
+        (torch.relu, lambda op, x: x, r"which a captured program never calls"),
+        (nn.ReLU, lambda op, x: x, r"which a captured program never calls"),
+    ],
+)
+def test_a_signature_that_does_not_fit_is_refused_first(key: Any, function: Any, message: str | None) -> None:
+    class Never(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise AssertionError("the forward ran")
+
+    expected = fx_onnx.CaptureError if message is None else ArgumentError
+    with pytest.raises(expected, match=message or "the forward ran"):
+        fx_onnx.export(Never().eval(), (X,), custom_translation_table={key: function})
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda op, x, factor: (x, x), r"returned 2 results, but the operator has 1"),
+        (lambda op, x, factor: None, r"returned None in the place of an ONNX value"),
+        (lambda op, x, factor: factor, r"returned 3.0 in the place of an ONNX value"),
+        (lambda op, x, factor: op.Cast(x, to=7), r"gives INT64 where fx_onnx_tests.scaled.default gives FLOAT"),
+        (lambda op, x, factor: op.Mull(x, factor), r"has no operator Mull"),
+    ],
+)
+def test_results_that_do_not_fit(function: Any, message: str) -> None:
+    with pytest.raises(fx_onnx.TranslationError, match=rf"scaled.*test_custom.*{message}"):
+        fx_onnx.export(Net().eval(), (X,), custom_translation_table={SCALED: function})
+
+
+def test_an_argument_without_a_parameter_must_be_its_default() -> None:
+    class Sum(nn.Module):
+        def __init__(self, **options: Any) -> None:
+            super().__init__()
+            self.options = options
+
+        def forward(self, x: Tensor) -> Tensor:
+            return CPP.weigh(x, [1.0, 2.0, 3.0], **self.options)
+
+    def translation(op: Emitter, x: Any, weights: Any, bias: Any, mode: str) -> Any:
+        return op.ReduceSum(x * op.constant(weights), [1], keepdims=0)
+
+    table = {CPP.weigh: translation}
+    assert_close(fx_onnx.export(Sum().eval(), (X,), custom_translation_table=table)(X), Sum()(X))
+    with pytest.raises(fx_onnx.TranslationError, match=r"translation has no parameter for axis=1"):
+        fx_onnx.export(Sum(axis=1).eval(), (X,), custom_translation_table=table)
+
+
+def test_two_opsets_of_one_domain() -> None:
+    def one(op: Emitter, x: Any, factor: float) -> Any:
+        first = op.emit("First", x, domain="com.example", version=1)
+        return op.emit("Second", first, domain="com.example", version=2)
+
+    with pytest.raises(fx_onnx.TranslationError, match=r"imports one opset of com.example, but 1 and 2"):
+        fx_onnx.export(Net().eval(), (X,), custom_translation_table={SCALED: one})
