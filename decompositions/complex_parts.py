@@ -31,43 +31,20 @@ _LINEAR = "neg negative sum mean cumsum diff scatter_add index_add nansum avg_po
 BY_PARTS = frozenset((_MOVING + _LINEAR).split())
 
 # Tensors and numbers that say where or how much, not what: both parts get them as they are.
-SELECTORS = frozenset(
-    [
-        "index",
-        "indices",
-        "mask",
-        "condition",
-        "repeats",
-        "tensor_indices_or_sections",
-        "diagonal",
-        "alpha",
-        "p",
-        "start",
-        "end",
-        "step",
-        "prepend_n",
-    ]
+SELECTORS = frozenset([
+    "index", "indices", "mask", "condition", "repeats", "tensor_indices_or_sections", "diagonal", "alpha", "p",
+    "start", "end", "step", "prepend_n",
+])  # fmt: skip
 )
 # Operators on no complex tensor that make one: where there is an imaginary part, it is that of the number given.
-CREATING = frozenset(
-    [
-        "zeros",
-        "ones",
-        "full",
-        "empty",
-        "zeros_like",
-        "ones_like",
-        "full_like",
-        "empty_like",
-        "new_zeros",
-        "new_ones",
-        "new_full",
-        "new_empty",
-        "eye",
-        "scalar_tensor",
-    ]
+CREATING = frozenset([
+    "zeros", "ones", "full", "empty", "empty_strided", "zeros_like", "ones_like", "full_like", "empty_like",
+    "new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided", "eye", "scalar_tensor",
+])  # fmt: skip
 )
 NUMBERS = frozenset(("value", "fill_value", "fill", "s"))
+# Where the operator takes a number in the place of a tensor, as ``where`` does.
+OPERANDS = NUMBERS | {"self", "other"}
 
 
 def name_of(target: Any) -> str:
@@ -94,7 +71,7 @@ def _part(value: Any, name: str, imaginary: bool, dtype: torch.dtype) -> Any:
         return value
     if isinstance(value, Tensor):
         return torch.zeros_like(value, dtype=dtype) if imaginary else in_dtype(value, dtype)
-    if name in NUMBERS and isinstance(value, (int, float, complex)):
+    if name in OPERANDS and isinstance(value, (int, float, complex)):
         return complex(value).imag if imaginary else complex(value).real
     return value
 

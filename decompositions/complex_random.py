@@ -1,0 +1,47 @@
+"""Random complex numbers: both parts are drawn."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fx_onnx.decompositions.registry import Complex, complex_decomposes
+
+aten = torch.ops.aten
+
+
+@complex_decomposes(aten.rand.default)
+def rand(size: Sequence[int], *, dtype: torch.dtype, **options: Any) -> Complex:
+    """Parts of [0, 1)."""
+    return Complex(*(torch.rand(size, dtype=dtype.to_real()) for _ in range(2)))
+
+
+@complex_decomposes(aten.randn.default)
+def randn(size: Sequence[int], *, dtype: torch.dtype, **options: Any) -> Complex:
+    """Normal parts, each of variance 1/2, so that the variance of the number is 1."""
+    return Complex(*(torch.randn(size, dtype=dtype.to_real()) * math.sqrt(0.5) for _ in range(2)))
+
+
+def _sizes(self: Complex | Tensor) -> Sequence[int]:
+    return self.real.shape if isinstance(self, Complex) else self.shape
+
+
+def _dtype(self: Complex | Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    """The dtype asked for, or that of the tensor; that of the parts will do."""
+    if dtype is not None:
+        return dtype
+    return self.real.dtype if isinstance(self, Complex) else self.dtype
+
+
+@complex_decomposes(aten.rand_like.default)
+def rand_like(self: Complex | Tensor, *, dtype: torch.dtype | None = None, **options: Any) -> Complex:
+    """``rand`` in the sizes of a tensor."""
+    return rand(_sizes(self), dtype=_dtype(self, dtype))
+
+
+@complex_decomposes(aten.randn_like.default)
+def randn_like(self: Complex | Tensor, *, dtype: torch.dtype | None = None, **options: Any) -> Complex:
+    """``randn`` in the sizes of a tensor."""
+    return randn(_sizes(self), dtype=_dtype(self, dtype))
