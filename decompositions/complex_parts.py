@@ -35,13 +35,11 @@ SELECTORS = frozenset([
     "index", "indices", "mask", "condition", "repeats", "tensor_indices_or_sections", "diagonal", "alpha", "p",
     "start", "end", "step", "prepend_n",
 ])  # fmt: skip
-)
 # Operators on no complex tensor that make one: where there is an imaginary part, it is that of the number given.
 CREATING = frozenset([
     "zeros", "ones", "full", "empty", "empty_strided", "zeros_like", "ones_like", "full_like", "empty_like",
     "new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided", "eye", "scalar_tensor",
 ])  # fmt: skip
-)
 NUMBERS = frozenset(("value", "fill_value", "fill", "s"))
 # Where the operator takes a number in the place of a tensor, as ``where`` does.
 OPERANDS = NUMBERS | {"self", "other"}
