@@ -40,7 +40,7 @@ aten = torch.ops.aten
 _COMPLEX_INSIDE = frozenset(
     ["stft", "istft", "fft_irfft", "fft_irfft2", "fft_irfftn", "fft_hfft", "fft_hfft2", "fft_hfftn"]
 )
-_PARTS = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+_PARTS = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
 # FX node metadata of ours: made here, and superfluous where nothing uses it.
 _MADE = "fx_onnx.part"
 
@@ -50,7 +50,7 @@ def split_complex(program: AtenProgram) -> AtenProgram:
 
     Raises:
         UnsupportedOperatorError: operators are not known on complex numbers; all are listed.
-        TranslationError: a complex dtype has no real counterpart in ONNX, or a decomposition failed.
+        TranslationError: a decomposition failed.
     """
     if not any(_makes_complex(node) for graph in program.graphs for node in graph.nodes):
         return program
@@ -103,10 +103,7 @@ def _pair_function(node: Node) -> Callable[..., Any] | None:
 def _part_dtype(node: Node) -> torch.dtype:
     """The dtype of the parts of a node's complex value."""
     value = node.meta["val"]
-    found = next(v.dtype for v in pytree.tree_leaves(value) if _is_complex(v))
-    if found not in _PARTS:
-        raise TranslationError(f"{described(node)} is {found}, which fx_onnx does not export; use torch.complex64.")
-    return _PARTS[found]
+    return _PARTS[next(v.dtype for v in pytree.tree_leaves(value) if _is_complex(v))]
 
 
 def _of_truth(target: Any) -> Callable[..., Any]:
@@ -233,8 +230,6 @@ class _Splitter:
     # ---------------------------------------------------------------- calls
 
     def _call(self, node: Node) -> None:
-        if _has_complex(node):
-            _part_dtype(node)  # refuses what is not exported
         if self._is_same_call(node):
             self._call_twice(node)
             return

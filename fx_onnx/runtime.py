@@ -16,7 +16,7 @@ from torch.utils.dlpack import from_dlpack
 
 from fx_onnx.dtypes import is_complex, is_float8, onnx_dtype, torch_dtype
 from fx_onnx.errors import ArgumentError, OnnxExporterError
-from fx_onnx.weights import Weight, has_data
+from fx_onnx.weights import Weight, has_data, real_view
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -130,7 +130,7 @@ def _tensor(value: ir.Value, leaf: Any) -> torch.Tensor:
         raise ArgumentError(
             f"The input {value.name!r} must be {_expected(value)}, but a {type(leaf).__name__} was given."
         )
-    if not has_data(Weight(leaf)):
+    if not has_data(Weight(real_view(leaf))):
         raise ArgumentError(f"The input {value.name!r} is a tensor without data (a FakeTensor or on the meta device).")
     tensor = leaf.detach()
     if tensor.is_complex() and not (value.dtype is not None and is_complex(value.dtype)):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx.complex_pairs import split_complex
-from fx_onnx.errors import TranslationError, UnsupportedOperatorError
+from fx_onnx.errors import UnsupportedOperatorError
 from fx_onnx.functionalize import functionalize
 from tests.compare import assert_close
 from tests.harness import Case, b8, c64, c128, cases, check, f32, f64, i64
@@ -107,9 +107,11 @@ def test_equal_calls_of_equal_results_stay_apart() -> None:
     assert_close(_export(check_function, z).call_structured(z), check_function(z))
 
 
-def test_half_complex_is_refused() -> None:
-    with pytest.raises(TranslationError, match="complex32"):
-        _export(_Call(lambda x: x.to(torch.complex32)), torch.randn(2))
+def test_half_complex_is_a_pair_of_float16() -> None:
+    scale = torch.randn(2).chalf()
+    call, z = _Call(lambda z: (z + scale).real), torch.randn(2).chalf()
+    assert_close(_export(call, z).call_structured(z), call(z))
+    assert _export(_Call(lambda x: x.chalf()), torch.randn(2))(torch.ones(2))[0].dtype == torch.float16
 
 
 def test_all_unknown_operators_are_listed() -> None:
