@@ -15,6 +15,9 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from fx_onnx.decompositions.vision import affine_grid_generator
@@ -116,17 +119,27 @@ def _max_pool1d_shapes(
 
 
 class _SizesAsNumbers(TorchFunctionMode):
-    """Says calls with symbolic sizes, where torch's operator takes plain numbers, by functions that take symbols."""
+    """Says calls with symbolic sizes, where torch's operator takes plain numbers, by functions that take symbols.
+
+    Attention of tensors with data-dependent sizes is computed by its formula, which has no question about them.
+    """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """The function itself, or the one of ours that stands for it."""
         kwargs = kwargs or {}
+        if func is scaled_dot_product_attention and any(map(_has_unknown_size, (*args, *kwargs.values()))):
+            with sdpa_kernel(SDPBackend.MATH):  # torch's fused kernels ask whether the batch is 1
+                return func(*args, **kwargs)
         instead = _INSTEAD.get(func)
         if instead is not None and any(map(_has_symbol, (*args, *kwargs.values()))):
             return instead(*args, **kwargs)
         return func(*args, **kwargs)
+
+
+def _has_unknown_size(argument: Any) -> bool:
+    return isinstance(argument, torch.Tensor) and bool(free_unbacked_symbols(argument))
 
 
 def _has_symbol(argument: Any) -> bool:

@@ -66,6 +66,29 @@ def test_stays_dynamic(name: str) -> None:
         assert_close(program(x), module(x))
 
 
+def attend_within(x: Tensor, lengths: Tensor) -> Tensor:
+    """Rows of several sequences, each attending to itself, as vision models with images of any size do."""
+    parts = x.split(lengths.tolist())
+    return torch.cat([F.scaled_dot_product_attention(part[None], part[None], part[None])[0] for part in parts])
+
+
+class Pair(nn.Module):
+    """A function of two tensors."""
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """What it gives."""
+        return attend_within(x, lengths)
+
+
+def test_attention_of_data_dependent_length() -> None:
+    """Torch's fused kernels would ask whether the length is 0 or 1."""
+    inputs = (torch.randn(6, 8), torch.tensor([2, 4]))
+    program = fx_onnx.export(Pair().eval(), inputs, dynamic_shapes=({0: "rows"}, None), verbose=False)
+    for rows, lengths in ((6, [2, 4]), (6, [5, 1]), (9, [3, 6])):
+        x = torch.randn(rows, 8)
+        assert_close(program(x, torch.tensor(lengths)), attend_within(x, torch.tensor(lengths)))
+
+
 @pytest.mark.parametrize("steps", [1, 2, 7, 10])
 @pytest.mark.parametrize("ends", [(0.0, 1.0), (-3, 11), (5, 5)])
 @pytest.mark.parametrize("dtype", [None, torch.float64, torch.int64])
