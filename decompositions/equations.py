@@ -1,28 +1,29 @@
-"""Linear equations: substitution in triangles, one step for each row, and what is built on it."""
+"""Linear equations: substitution in triangles, one step of whole rows for each row, and what is built on it."""
 
 import torch
 from torch import Tensor
 
 from fx_onnx.decompositions._empty import decomposes_unless_empty
-from fx_onnx.decompositions.factorization import LU, known_size, lu, permutation_of
+from fx_onnx.decompositions._loops import Tensors, each, indices, pick
+from fx_onnx.decompositions.factorization import LU, lu, permutation_of, unit_matrix
 
 aten = torch.ops.aten
 
 
 def substitute(A: Tensor, B: Tensor, upper: bool, unit: bool = False) -> Tensor:
     """X with A @ X = B, A being triangular."""
-    n = known_size(A.size(-1))
+
+    def step(k: Tensor, X: Tensor, B: Tensor, strict: Tensor, diagonal: Tensor) -> Tensors:
+        i = X.size(-2) - 1 - k if upper else k
+        row = pick(B, -2, i) - torch.matmul(pick(strict, -2, i), X)
+        row = row if unit else row / pick(diagonal, -2, i)
+        return (torch.where(indices(X, -2) == i, row, X),)
+
     batch = torch.broadcast_shapes(A.shape[:-2], B.shape[:-2])
     B = B.expand((*batch, *B.shape[-2:]))
-    solved: list[Tensor] = []
-    for i in reversed(range(n)) if upper else range(n):
-        row = B[..., i : i + 1, :]
-        if solved:
-            factors = A[..., i : i + 1, i + 1 :] if upper else A[..., i : i + 1, :i]
-            row = row - torch.matmul(factors, torch.cat(solved, -2))
-        row = row if unit else row / A[..., i : i + 1, i : i + 1]
-        solved = [row, *solved] if upper else [*solved, row]
-    return torch.cat(solved, -2) if solved else B
+    strict = A.triu(1) if upper else A.tril(-1)
+    diagonal = A.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)
+    return each(A.size(-1), step, (torch.zeros_like(B),), (B, strict, diagonal))[0]
 
 
 @decomposes_unless_empty(aten.linalg_solve_triangular.default)
@@ -58,8 +59,7 @@ def _solve_lu(factors: LU, B: Tensor) -> Tensor:
 def linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
     """The inverse, by LU factorization, and LAPACK's info; a singular matrix gives infinities and NaN."""
     factors = lu(A)
-    eye = torch.eye(known_size(A.size(-1)), dtype=A.dtype, device=A.device).expand(A.shape)
-    return _solve_lu(factors, eye), factors.info
+    return _solve_lu(factors, unit_matrix(A, A.size(-1), A.size(-1))), factors.info
 
 
 @decomposes_unless_empty(aten.linalg_inv.default, aten.inverse.default)
@@ -92,7 +92,7 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
         return linalg_lu_solve(LU, pivots, B.mH, adjoint=not adjoint).mH
     batch = torch.broadcast_shapes(LU.shape[:-2], B.shape[:-2])
     B = B.expand((*batch, *B.shape[-2:]))
-    permutation = permutation_of(pivots, known_size(LU.size(-1))).expand((*batch, LU.size(-1)))
+    permutation = permutation_of(pivots, LU.size(-1)).expand((*batch, LU.size(-1)))
     if adjoint:
         X = substitute(LU.mH, substitute(LU.mH, B, upper=False), upper=True, unit=True)
         return X.gather(-2, permutation.argsort(-1).unsqueeze(-1).expand(X.shape))
@@ -110,5 +110,4 @@ def cholesky_solve(self: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
 @decomposes_unless_empty(aten.cholesky_inverse.default)
 def cholesky_inverse(self: Tensor, upper: bool = False) -> Tensor:
     """The inverse of A out of its Cholesky factor."""
-    eye = torch.eye(known_size(self.size(-1)), dtype=self.dtype, device=self.device)
-    return cholesky_solve(eye, self, upper)
+    return cholesky_solve(unit_matrix(self, self.size(-1), self.size(-1)), self, upper)

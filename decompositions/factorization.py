@@ -1,7 +1,8 @@
-"""LU, Cholesky and QR factorizations, one step of whole-tensor arithmetic for each row: n steps for a size of n.
+"""LU, Cholesky and QR factorizations, one step of whole-tensor arithmetic for each column.
 
-The size of the matrix must be known; batches may have any size. The accuracy is that of LAPACK's unblocked algorithms,
-which these are: partial pivoting, right-looking Cholesky, Householder reflections.
+All sizes may be symbolic. The accuracy is that of LAPACK's unblocked algorithms, which these are: partial pivoting,
+left-looking Cholesky, Householder reflections. A step computes on whole matrices under masks, where LAPACK's touch ever
+less of them: up to three times the arithmetic, O(n³) all the same.
 """
 
 from typing import NamedTuple
@@ -10,19 +11,19 @@ import torch
 from torch import Tensor
 
 from fx_onnx.decompositions._empty import decomposes_unless_empty
+from fx_onnx.decompositions._loops import Tensors, each, indices, pick
 
 aten = torch.ops.aten
 
 
-def known_size(size: int) -> int:
-    """The size of a matrix, which decides how many steps there are.
+def shorter(A: Tensor) -> int:
+    """The size of a matrix's diagonal."""
+    return torch.sym_min(A.size(-2), A.size(-1))
 
-    Raises:
-        NotImplementedError: it is symbolic.
-    """
-    if not isinstance(size, int):
-        raise NotImplementedError(f"a matrix of the dynamic size {size} cannot be factorized: make that dim static")
-    return size
+
+def unit_matrix(A: Tensor, m: int, n: int) -> Tensor:
+    """Ones on the diagonal of m rows and n columns, for each matrix of a batch ``A``."""
+    return torch.eye(m, n, dtype=A.dtype, device=A.device).expand((*A.shape[:-2], m, n))
 
 
 class LU(NamedTuple):
@@ -39,35 +40,57 @@ def _pivot_size(x: Tensor) -> Tensor:
     return x.real.abs() + x.imag.abs() if x.is_complex() else x.abs()
 
 
+def _swapped(x: Tensor, k: Tensor, place: Tensor) -> Tensor:
+    """The rows k and ``place``, [..., 1, 1], of each matrix in each other's places."""
+    rows = indices(x, -2)
+    there = x.gather(-2, place.expand((*x.shape[:-2], 1, x.size(-1))))
+    return torch.where(rows == k, there, torch.where(rows == place, pick(x, -2, k), x))
+
+
+def _eliminated(A: Tensor, k: Tensor) -> Tensor:
+    """Row k out of the rows below it; their factors in column k."""
+    column, row = pick(A, -1, k), pick(A, -2, k)
+    diagonal = pick(column, -2, k)
+    factors = column / torch.where(diagonal == 0, 1.0, diagonal)
+    columns = indices(A, -1)
+    rest = torch.where(columns > k, A - factors * row, torch.where(columns == k, factors, A))
+    return torch.where(indices(A, -2) > k, rest, A)
+
+
 def lu(A: Tensor, pivot: bool = True) -> LU:
     """A[permutation] = L @ U, with the largest element of each column as pivot."""
-    m, n = known_size(A.size(-2)), known_size(A.size(-1))
-    rows = torch.arange(m, device=A.device)
-    permutation = rows.expand(A.shape[:-1])
-    pivots = torch.arange(1, 1 + min(m, n), device=A.device).expand((*A.shape[:-2], min(m, n)))
-    places = []
-    info = torch.zeros(A.shape[:-2], dtype=torch.int64, device=A.device)
-    for k in range(min(m, n)):
-        if pivot:
-            place = _pivot_size(A[..., k:, k]).argmax(-1, keepdim=True) + k
-            swap = torch.where(rows == k, place, torch.where(rows == place, k, rows))
-            A = A.gather(-2, swap.unsqueeze(-1).expand(A.shape))
-            permutation = permutation.gather(-1, swap)
-            places.append(place + 1)
-        diagonal = A[..., k, k]
-        info = torch.where((info == 0) & (diagonal == 0), k + 1, info)
-        divisor = torch.where(diagonal == 0, 1.0, diagonal)[..., None, None]
-        factors = A[..., k + 1 :, k : k + 1] / divisor
-        rest = A[..., k + 1 :, k + 1 :] - factors * A[..., k : k + 1, k + 1 :]
-        A = torch.cat([A[..., : k + 1, :], torch.cat([A[..., k + 1 :, :k], factors, rest], -1)], -2)
-    pivots = torch.cat(places, -1) if places else pivots
-    return LU(A, permutation, pivots.to(torch.int32), info.to(torch.int32))
+
+    def step(k: Tensor, A: Tensor, *swaps: Tensor) -> Tensors:
+        if swaps:
+            permutation, pivots = swaps
+            sizes = torch.where(indices(A, -2) < k, -1.0, _pivot_size(pick(A, -1, k)))
+            place = sizes.argmax(-2, keepdim=True)
+            A = _swapped(A, k, place)
+            swaps = (
+                _swapped(permutation.unsqueeze(-1), k, place).squeeze(-1),
+                torch.where(indices(pivots, -1) == k, place.squeeze(-1) + 1, pivots),
+            )
+        return _eliminated(A, k), *swaps
+
+    batch, count = A.shape[:-2], shorter(A)
+    permutation = torch.arange(A.size(-2), device=A.device).expand(A.shape[:-1])
+    pivots = torch.arange(1, 1 + count, device=A.device).expand((*batch, count))
+    packed, *swaps = each(count, step, (A, permutation, pivots) if pivot else (A,))
+    if pivot:
+        permutation, pivots = swaps
+    return LU(packed, permutation, pivots.to(torch.int32), _first(packed.diagonal(dim1=-2, dim2=-1) == 0))
+
+
+def _first(wrong: Tensor) -> Tensor:
+    """LAPACK's info: the number of the first column that is, 0 for none."""
+    places = torch.arange(wrong.size(-1), 0, -1, device=wrong.device)
+    last = torch.nn.functional.pad(places * wrong, (1, 0)).amax(-1)
+    return torch.where(last == 0, 0, wrong.size(-1) + 1 - last).to(torch.int32)
 
 
 def determinant_sign(factors: LU) -> Tensor:
     """The sign of the permutation: -1 for an odd number of swaps."""
-    straight = torch.arange(1, 1 + factors.pivots.size(-1), device=factors.pivots.device)
-    swaps = (factors.pivots != straight).sum(-1)
+    swaps = (factors.pivots != indices(factors.pivots, -1) + 1).sum(-1)
     return (1 - 2 * (swaps % 2)).to(factors.packed.dtype)
 
 
@@ -80,10 +103,9 @@ def linalg_lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = F
 
 def lower_upper(packed: Tensor) -> tuple[Tensor, Tensor]:
     """L with ones on its diagonal, and U."""
-    m, n = known_size(packed.size(-2)), known_size(packed.size(-1))
-    k = min(m, n)
-    eye = torch.eye(m, k, dtype=packed.dtype, device=packed.device)
-    return packed[..., :, :k].tril(-1) + eye, packed[..., :k, :].triu()
+    k = shorter(packed)
+    eye = torch.eye(packed.size(-2), k, dtype=packed.dtype, device=packed.device)
+    return packed[..., :k].tril(-1) + eye, packed[..., :k, :].triu()
 
 
 def permutation_matrix(permutation: Tensor, dtype: torch.dtype) -> Tensor:
@@ -103,13 +125,12 @@ def linalg_lu(A: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]
 
 def permutation_of(pivots: Tensor, m: int) -> Tensor:
     """The permutation that LAPACK's swaps, done in order, make of 0..m-1."""
-    rows = torch.arange(m, device=pivots.device)
-    permutation = rows.expand((*pivots.shape[:-1], m))
-    for k in range(known_size(pivots.size(-1))):
-        place = pivots[..., k : k + 1].to(torch.int64) - 1
-        swap = torch.where(rows == k, place, torch.where(rows == place, k, rows))
-        permutation = permutation.gather(-1, swap)
-    return permutation
+
+    def step(k: Tensor, permutation: Tensor, pivots: Tensor) -> Tensors:
+        return (_swapped(permutation, k, pick(pivots, -1, k).unsqueeze(-1) - 1),)
+
+    rows = torch.arange(m, device=pivots.device).unsqueeze(-1).expand((*pivots.shape[:-1], m, 1))
+    return each(pivots.size(-1), step, (rows,), (pivots.to(torch.int64),))[0].squeeze(-1)
 
 
 @decomposes_unless_empty(aten.lu_unpack.default)
@@ -121,7 +142,7 @@ def lu_unpack(
     lower, upper = lower_upper(LU_data) if unpack_data else (empty, empty)
     if not unpack_pivots:
         return empty, lower, upper
-    permutation = permutation_of(LU_pivots, known_size(LU_data.size(-2)))
+    permutation = permutation_of(LU_pivots, LU_data.size(-2))
     return permutation_matrix(permutation, LU_data.dtype), lower, upper
 
 
@@ -149,18 +170,23 @@ def _linalg_slogdet(A: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def cholesky(A: Tensor) -> tuple[Tensor, Tensor]:
-    """L with A = L @ Lᴴ, from A's lower triangle, and LAPACK's info."""
-    n = known_size(A.size(-1))
-    columns = []
-    info = torch.zeros(A.shape[:-2], dtype=torch.int64, device=A.device)
-    for k in range(n):
-        pivot = A[..., :1, :1]
-        info = torch.where((info == 0) & ~(pivot[..., 0, 0].real > 0), k + 1, info)
-        column = A[..., :, :1] / pivot.sqrt()
-        columns.append(torch.nn.functional.pad(column, (0, 0, k, 0)))
-        tail = column[..., 1:, :]
-        A = A[..., 1:, 1:] - torch.matmul(tail, tail.mH)
-    return (torch.cat(columns, -1) if columns else A), info.to(torch.int32)
+    """L with A = L @ Lᴴ, from A's lower triangle, and LAPACK's info; from a pivot that is not positive on, A stays."""
+
+    def step(k: Tensor, L: Tensor, info: Tensor) -> Tensors:
+        rows, columns = indices(L, -2), indices(L, -1)
+        old = pick(L, -1, k)
+        column = old - torch.matmul(L, torch.where(columns < k, pick(L, -2, k), 0.0).mH)
+        pivot = pick(column, -2, k).real if L.is_complex() else pick(column, -2, k)
+        fails = ~(pivot > 0)
+        root = torch.where(fails, pivot, pivot.sqrt())
+        rest = torch.where(fails, old, column / root)
+        column = torch.where(rows < k, old, torch.where(rows == k, root, rest))
+        L = torch.where((columns == k) & (info == 0), column, L)
+        return L, torch.where((info == 0) & fails, k + 1, info)
+
+    info = torch.zeros((*A.shape[:-2], 1, 1), dtype=torch.int64, device=A.device)
+    factor, info = each(A.size(-1), step, (A.tril(), info))
+    return factor, info[..., 0, 0].to(torch.int32)
 
 
 @decomposes_unless_empty(aten.linalg_cholesky_ex.default)
@@ -170,95 +196,79 @@ def linalg_cholesky_ex(self: Tensor, *, upper: bool = False, check_errors: bool 
     return (factor.mH if upper else factor), info
 
 
-@decomposes_unless_empty(aten.cholesky.default)
-def cholesky_default(self: Tensor, upper: bool = False) -> Tensor:
-    """L with A = L @ Lᴴ, or its Lᴴ."""
-    return linalg_cholesky_ex(self, upper=upper)[0]
+@decomposes_unless_empty(aten.linalg_cholesky.default, aten.cholesky.default)
+def linalg_cholesky(self: Tensor, upper: bool = False) -> Tensor:
+    """L with A = L @ Lᴴ, or its Lᴴ; NaN where torch raises, of a matrix that is not positive definite."""
+    factor, info = linalg_cholesky_ex(self, upper=upper)
+    return torch.where(info[..., None, None] == 0, factor, torch.nan)
 
 
-class Reflections(NamedTuple):
-    """Householder's H_k = 1 - tau_k v_k v_kᴴ, v_k from row k on; and R = H_kᴴ … H_1ᴴ A."""
-
-    vectors: list[Tensor]
-    taus: list[Tensor]
-    R: Tensor
-
-
-def _squared(x: Tensor) -> Tensor:
+def squared(x: Tensor) -> Tensor:
+    """|x|²."""
     return x.real * x.real + x.imag * x.imag if x.is_complex() else x * x
 
 
-def householder(A: Tensor) -> Reflections:
-    """The reflections that make A upper triangular, with LAPACK's signs."""
-    m, n = known_size(A.size(-2)), known_size(A.size(-1))
-    vectors, taus = [], []
-    for k in range(min(m, n)):
-        alpha, tail = A[..., k : k + 1, k : k + 1], A[..., k + 1 :, k : k + 1]
-        rest = _squared(tail).sum(-2, keepdim=True)
-        length = torch.sqrt(_squared(alpha) + rest)
-        beta = torch.where((alpha.real if alpha.is_complex() else alpha) >= 0, -length, length)
-        nothing = (rest == 0) & (alpha.imag == 0) if alpha.is_complex() else rest == 0
-        tau = torch.where(nothing, 0.0, (beta - alpha) / torch.where(nothing, 1.0, beta))
-        vector = torch.cat([torch.ones_like(alpha), tail / torch.where(nothing, 1.0, alpha - beta)], -2)
-        rows = A[..., k:, :]
-        factor = tau.conj() if tau.is_complex() else tau
-        A = torch.cat([A[..., :k, :], rows - factor * vector * torch.matmul(vector.mH, rows)], -2)
-        vectors.append(vector)
-        taus.append(tau)
-    return Reflections(vectors, taus, A.triu())
+def _reflection(column: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """v, tau and beta of the H = 1 - tau v vᴴ for which Hᴴ makes zero what is below row k, and beta what is there."""
+    rows = indices(column, -2)
+    alpha, tail = pick(column, -2, k), torch.where(rows > k, column, 0.0)
+    rest = squared(tail).sum(-2, keepdim=True)
+    length = torch.sqrt(squared(alpha) + rest)
+    beta = torch.where((alpha.real if alpha.is_complex() else alpha) >= 0, -length, length)
+    nothing = (rest == 0) & (alpha.imag == 0) if alpha.is_complex() else rest == 0
+    tau = torch.where(nothing, 0.0, (beta - alpha) / torch.where(nothing, 1.0, beta))
+    vector = torch.where(rows == k, 1.0, tail / torch.where(nothing, 1.0, alpha - beta))
+    return vector, tau, torch.where(nothing, alpha, beta)
 
 
-def reflect(vectors: list[Tensor], taus: list[Tensor], columns: int, like: Tensor) -> Tensor:
-    """The first columns of H_1 … H_k."""
-    m = known_size(like.size(-2))
-    eye = torch.eye(m, columns, dtype=like.dtype, device=like.device)
-    Q = eye.expand((*like.shape[:-2], m, columns))
-    for k in reversed(range(len(vectors))):
-        rows = Q[..., k:, :]
-        Q = torch.cat([Q[..., :k, :], rows - taus[k] * vectors[k] * torch.matmul(vectors[k].mH, rows)], -2)
-    return Q
+@decomposes_unless_empty(aten.geqrf.default)
+def geqrf(self: Tensor) -> tuple[Tensor, Tensor]:
+    """R with the vectors of Householder's reflections below its diagonal, and their factors, with LAPACK's signs."""
+
+    def step(k: Tensor, A: Tensor, taus: Tensor) -> Tensors:
+        column, rows, columns = pick(A, -1, k), indices(A, -2), indices(A, -1)
+        vector, tau, beta = _reflection(column, k)
+        rest = A - tau.conj() * vector * torch.matmul(vector.mH, A)
+        column = torch.where(rows < k, column, torch.where(rows == k, beta, vector))
+        A = torch.where(columns > k, rest, torch.where(columns == k, column, A))
+        return A, torch.where(indices(taus, -1) == k, tau.squeeze(-1), taus)
+
+    packed, taus = each(shorter(self), step, (self, self.new_zeros((*self.shape[:-2], shorter(self)))))
+    return packed, taus
+
+
+def reflected(packed: Tensor, taus: Tensor, C: Tensor, adjoint: bool = False) -> Tensor:
+    """H_1 … H_k @ C of the reflections that ``geqrf`` packs, or H_kᴴ … H_1ᴴ @ C."""
+
+    def step(k: Tensor, C: Tensor, packed: Tensor, taus: Tensor) -> Tensors:
+        k = k if adjoint else taus.size(-1) - 1 - k
+        rows = indices(packed, -2)
+        vector = torch.where(rows == k, 1.0, torch.where(rows > k, pick(packed, -1, k), 0.0))
+        tau = pick(taus, -1, k).unsqueeze(-1)
+        return (C - (tau.conj() if adjoint else tau) * vector * torch.matmul(vector.mH, C),)
+
+    return each(taus.size(-1), step, (C,), (packed, taus))[0]
 
 
 @decomposes_unless_empty(aten.linalg_qr.default)
 def linalg_qr(A: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
     """Q and R with A = Q @ R; mode r leaves Q empty."""
-    m = known_size(A.size(-2))
-    found = householder(A)
-    k = m if mode == "complete" else min(m, known_size(A.size(-1)))
-    if mode == "r":
-        return A.new_zeros((0,)), found.R[..., :k, :]
-    return reflect(found.vectors, found.taus, k, A), found.R[..., :k, :]
-
-
-@decomposes_unless_empty(aten.geqrf.default)
-def geqrf(self: Tensor) -> tuple[Tensor, Tensor]:
-    """R with the reflections' vectors below its diagonal, and their factors."""
-    found = householder(self)
-    m, n = self.shape[-2:]
-    if not found.vectors:
-        return self, self.new_zeros((*self.shape[:-2], 0))
-    tails = [torch.nn.functional.pad(v[..., 1:, :], (0, 0, k + 1, 0)) for k, v in enumerate(found.vectors)]
-    below = torch.nn.functional.pad(torch.cat(tails, -1), (0, n - min(m, n)))
-    return found.R + below, torch.cat([tau[..., 0] for tau in found.taus], -1)
-
-
-def _unpacked(input: Tensor, tau: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """The vectors and factors that ``geqrf`` packs."""
-    count = known_size(tau.size(-1))
-    ones = torch.ones_like(input[..., :1, :1])
-    vectors = [torch.cat([ones, input[..., k + 1 :, k : k + 1]], -2) for k in range(count)]
-    return vectors, [tau[..., k : k + 1].unsqueeze(-1) for k in range(count)]
+    m = A.size(-2)
+    packed, taus = geqrf(A)
+    k = m if mode == "complete" else shorter(A)
+    R = packed[..., :k, :].triu()
+    return A.new_zeros((0,)) if mode == "r" else reflected(packed, taus, unit_matrix(A, m, k)), R
 
 
 @decomposes_unless_empty(aten.linalg_householder_product.default)
 def linalg_householder_product(input: Tensor, tau: Tensor) -> Tensor:
     """The first columns of the product of the reflections that ``geqrf`` packs."""
-    return reflect(*_unpacked(input, tau), known_size(input.size(-1)), input)
+    return reflected(input, tau, unit_matrix(input, input.size(-2), input.size(-1)))
 
 
 @decomposes_unless_empty(aten.ormqr.default)
 def ormqr(self: Tensor, input2: Tensor, input3: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     """Q @ input3 or input3 @ Q, Q or its adjoint being the product of the reflections."""
-    Q = reflect(*_unpacked(self, input2), known_size(self.size(-2)), self)
-    Q = Q.mH if transpose else Q
-    return torch.matmul(Q, input3) if left else torch.matmul(input3, Q)
+    if left:
+        return reflected(self, input2, input3, transpose)
+    return reflected(self, input2, input3.mH, not transpose).mH

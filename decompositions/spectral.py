@@ -1,73 +1,77 @@
 """Eigenvalues, singular values and what is built on them, by Jacobi's rotations in float64.
 
-A sweep is n - 1 rounds of n / 2 rotations at once, each round some thirty operators; 2 + log2 n sweeps converge
-quadratically, to float64's rounding or near it. So the graph grows with n, which must be known and at most ``LARGEST``.
+A sweep is n rounds of n / 2 rotations at once, O(n³) operations; some log2 n + 4 sweeps converge, the last of them
+quadratically, to float64's rounding. The rounds are a loop until a whole sweep has nothing left to do.
 """
-
-import math
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from fx_onnx.decompositions._empty import decomposes_unless_empty
-from fx_onnx.decompositions.factorization import householder, known_size, reflect
+from fx_onnx.decompositions._lines import at_least
+from fx_onnx.decompositions._loops import Tensors, indices, until
+from fx_onnx.decompositions.factorization import geqrf, reflected, shorter, squared, unit_matrix
 
 aten = torch.ops.aten
-LARGEST = 32
+
+NOTHING = 2.0**-47
+"""What a rotation would remove and may stay, relative to what it is beside: some rounding errors of float64."""
+MOST_SWEEPS = 40
 
 
-def _round(A: Tensor, V: Tensor, own: Tensor, partner: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
-    """Rotations that make A zero between each axis and its partner, on both sides of A and on the columns of V.
+def _partners(A: Tensor, turn: Tensor) -> Tensor:
+    """Which column each is rotated with: i with j where i + j = turn modulo n, so that n turns are all pairs once."""
+    return (turn - indices(A, -1)) % A.size(-1)
 
-    Column j of ``own`` and ``partner`` is the unit vector of the axis that becomes axis j, and of its partner.
+
+def _rotations(diagonal: Tensor, off: Tensor, partners: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosine c and sine s of the rotations that make ``off`` zero between each axis i and its partner p.
+
+    Column i becomes c_i * column i - s_i * column p; the angles are those of at most 45°. A column that is its own
+    partner stays.
     """
-    columns = torch.matmul(A, own)
-    diagonal = (columns * own).sum(-2, keepdim=True)
-    off = (columns * partner).sum(-2, keepdim=True) * 2
-    difference = torch.matmul(diagonal, torch.matmul(own.mT, partner)) - diagonal
-    sign = difference.sgn()
-    sign = torch.where(sign == 0, side, sign)
-    length = torch.sqrt(difference * difference + off * off) + difference.abs()
-    tangent = sign * off / length.clamp(min=1e-200)
-    cosine = torch.rsqrt(tangent * tangent + 1)
-    rotation = (own - partner * tangent) * cosine
-    return torch.matmul(torch.matmul(rotation.mT, A), rotation), torch.matmul(V, rotation)
+    own = indices(partners, -1)
+    difference = diagonal.index_select(-1, partners) - diagonal
+    twice = torch.where(own == partners, 0.0, off * 2)
+    length = difference.abs() + torch.sqrt(difference * difference + squared(twice))
+    first = (difference > 0) | ((difference == 0) & (own < partners))
+    tangent = twice.conj() / torch.where(first, 1.0, -1.0) / length.clamp(min=1e-200)
+    cosine = torch.rsqrt(squared(tangent) + 1)
+    return cosine, tangent * cosine
 
 
-def _turned(M: Tensor) -> Tensor:
-    """The columns in the order of the next round of a tournament, where each in the left half meets one in the right.
+def _turned(x: Tensor, partners: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """The columns after the rotations."""
+    return x * cosine.unsqueeze(-2) - x.index_select(-1, partners) * sine.unsqueeze(-2)
 
-    The first stays, the others go round: along the left half and back along the right one.
-    """
-    h = M.size(-1) // 2
-    if h == 1:
-        return M
-    return torch.cat([M[:, :1], M[:, h : h + 1], M[:, 1 : h - 1], M[:, h + 1 :], M[:, h - 1 : h]], -1)
+
+def _more(turn: Tensor, quiet: Tensor, A: Tensor, V: Tensor) -> Tensor:
+    """Whether some pair was rotated in the last n rounds."""
+    n = A.size(-1)
+    return (quiet < n) & (turn < n * MOST_SWEEPS)
 
 
 def jacobi(A: Tensor) -> tuple[Tensor, Tensor]:
-    """Ascending eigenvalues and eigenvectors of a symmetric matrix; an odd size gets a last eigenvalue above all."""
-    n = known_size(A.size(-1))
-    if n > LARGEST:
-        raise NotImplementedError(f"eigenvalues of a matrix of size {n}: more than {LARGEST} would be a huge graph")
-    if n < 2:
-        return A.flatten(-2), torch.ones_like(A)
-    size = n + n % 2
-    if size > n:
-        above = 1 + torch.sqrt((A * A).sum((-2, -1), keepdim=True))
-        A = F.pad(A, (0, 1, 0, 1)) + F.pad(above, (n, 0, n, 0))
-    h = size // 2
-    eye = torch.eye(size, dtype=A.dtype, device=A.device)
-    ones = torch.ones((1, h), dtype=A.dtype, device=A.device)
-    own, partner = _turned(eye), _turned(torch.cat([eye[:, h:], eye[:, :h]], -1))
-    side = _turned(torch.cat([ones, -ones], -1))
-    V = eye.expand(A.shape)
-    for _ in range((size - 1) * (2 + math.ceil(math.log2(size)))):
-        A, V = _round(A, V, own, partner, side)
-    values, places = A.diagonal(dim1=-2, dim2=-1).sort(-1)
-    V = V.gather(-1, places.unsqueeze(-2).expand(V.shape))
-    return values[..., :n], V[..., :n, :n]
+    """Ascending eigenvalues and eigenvectors of a Hermitian matrix, to float64's rounding of the largest one."""
+
+    def turn(turn: Tensor, quiet: Tensor, A: Tensor, V: Tensor) -> Tensors:
+        partners = _partners(A, turn)
+        diagonal = A.diagonal(dim1=-2, dim2=-1)
+        diagonal = diagonal.real if A.is_complex() else diagonal
+        off = A.index_select(-1, partners).diagonal(dim1=-2, dim2=-1)
+        mirrored = off.index_select(-1, partners).conj()  # the same but for rounding, which would skew the rotations
+        off = torch.where(indices(A, -1) < partners, off, mirrored)
+        cosine, sine = _rotations(diagonal, off, partners)
+        active = (off.abs() > diagonal.abs().amax(-1, keepdim=True) * NOTHING) & (partners != indices(A, -1))
+        A = _turned(_turned(A, partners, cosine, sine).mT, partners, cosine, sine.conj()).mT
+        return turn + 1, torch.where(active.any(), 0, quiet + 1), A, _turned(V, partners, cosine, sine)
+
+    zero, n = torch.full((), 0), A.size(-1)
+    _, _, A, V = until(_more, turn, (zero, zero, A, unit_matrix(A, n, n)))
+    diagonal = A.diagonal(dim1=-2, dim2=-1)
+    values, places = (diagonal.real if A.is_complex() else diagonal).sort(-1)
+    return values, V.gather(-1, places.unsqueeze(-2).expand(V.shape))
 
 
 def _wide(A: Tensor) -> Tensor:
@@ -83,49 +87,53 @@ def _hermitian(half: Tensor) -> Tensor:
     return torch.complex(whole.real, imag.tril(-1) + imag.triu(1))
 
 
-def _squares(A: Tensor) -> Tensor:
-    squared = A.real * A.real + A.imag * A.imag if A.is_complex() else A * A
-    return squared.sum(-2)
-
-
-def eigen(A: Tensor) -> tuple[Tensor, Tensor]:
-    """``jacobi``, also of a Hermitian matrix X + iY: the symmetric [[X, -Y], [Y, X]] has each of its eigenvalues twice.
-
-    Of the two eigenvectors one is taken, which is right unless the eigenvalue is a multiple one of A too.
-    """
-    if not A.is_complex():
-        return jacobi(A)
-    n = known_size(A.size(-1))
-    values, vectors = jacobi(torch.cat([torch.cat([A.real, -A.imag], -1), torch.cat([A.imag, A.real], -1)], -2))
-    return values[..., ::2], torch.complex(vectors[..., :n, ::2], vectors[..., n:, ::2])
-
-
 @decomposes_unless_empty(aten._linalg_eigh.default)
 def _linalg_eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
     """Ascending eigenvalues and eigenvectors of the symmetric matrix of which A holds a triangle."""
-    values, vectors = eigen(_hermitian(_wide(A).tril() if UPLO.upper() == "L" else _wide(A).triu().mH))
+    values, vectors = jacobi(_hermitian(_wide(A).tril() if UPLO.upper() == "L" else _wide(A).triu().mH))
     vectors = vectors.to(A.dtype) if compute_v else A.new_zeros((0,))
     return values.to(A.dtype.to_real()), vectors
 
 
+def _orthogonal(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A @ V with orthogonal columns, the lengths of these, descending, and V."""
+
+    def turn(turn: Tensor, quiet: Tensor, A: Tensor, V: Tensor) -> Tensors:
+        partners = _partners(A, turn)
+        others = A.index_select(-1, partners)
+        squares, off = squared(A).sum(-2), (A.conj() * others).sum(-2)
+        cosine, sine = _rotations(squares, off, partners)
+        smaller = torch.minimum(squares, squares.index_select(-1, partners))
+        counts = smaller > squares.amax(-1, keepdim=True) * NOTHING**2
+        beside = torch.sqrt(squares * squares.index_select(-1, partners)) * NOTHING
+        active = counts & (off.abs() > beside) & (partners != indices(A, -1))
+        A = A * cosine.unsqueeze(-2) - others * sine.unsqueeze(-2)
+        return turn + 1, torch.where(active.any(), 0, quiet + 1), A, _turned(V, partners, cosine, sine)
+
+    zero, n = torch.full((), 0), A.size(-1)
+    _, _, A, V = until(_more, turn, (zero, zero, A, unit_matrix(A, n, n)))
+    lengths, places = torch.sqrt(squared(A).sum(-2)).sort(-1, descending=True)
+    places = places.unsqueeze(-2)
+    return A.gather(-1, places.expand(A.shape)), lengths, V.gather(-1, places.expand(V.shape))
+
+
 def svd(A: Tensor, full: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """U, S and Vᴴ in float64: V diagonalizes Aᴴ @ A, and A @ V = Q @ R with a diagonal R."""
-    m, n = known_size(A.size(-2)), known_size(A.size(-1))
-    if m < n:
+    """U, S and Vᴴ in float64, by rotations of A's columns; the columns that are zero then, U's own complete.
+
+    S is right to float64's rounding of the largest, U and V orthogonal to it.
+    """
+    m, n = A.shape[-2:]
+    if isinstance(m, int) and isinstance(n, int) and m < n:
         U, S, Vh = svd(A.mH, full)
         return Vh.mH, S, U.mH
-    A = _wide(A)
-    V = eigen(torch.matmul(A.mH, A))[1].flip(-1)
-    found = householder(torch.matmul(A, V))
-    diagonal = found.R.diagonal(dim1=-2, dim2=-1)
-    U = reflect(found.vectors, found.taus, m if full else n, A)
-    size = diagonal.abs()
-    if A.is_complex():
-        signs = torch.where(size == 0, 1.0, diagonal / torch.where(size == 0, 1.0, size))
-    else:
-        signs = torch.where(diagonal < 0, -1.0, 1.0).to(A.dtype)
-    U = torch.cat([U[..., :n] * signs.unsqueeze(-2), U[..., n:]], -1)
-    return U, size, V.mH
+    k = shorter(A)
+    W, lengths, V = _orthogonal(_wide(A))
+    packed, taus = geqrf(W)
+    diagonal = packed.diagonal(dim1=-2, dim2=-1)
+    phases = torch.where(diagonal == 0, 1.0, diagonal / torch.where(diagonal == 0, 1.0, diagonal.abs()))
+    columns = m if full else k
+    U = reflected(packed, taus, unit_matrix(W, m, columns)) * F.pad(phases, (0, columns - k), value=1.0).unsqueeze(-2)
+    return U, lengths[..., :k], (V if full else V[..., :k]).mH
 
 
 @decomposes_unless_empty(aten._linalg_svd.default)
@@ -158,12 +166,12 @@ def linalg_pinv(
     self: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False
 ) -> Tensor:
     """V @ diag(1 / S) @ Uᵀ over the singular values above max(atol, rtol * the largest)."""
-    m, n = known_size(self.size(-2)), known_size(self.size(-1))
-    if m == 0 or n == 0:
+    m, n = self.shape[-2:]
+    if any(isinstance(size, int) and size == 0 for size in (m, n)):
         return self.mH
     if hermitian:
         self = _hermitian(self.tril())
-    smallest = torch.finfo(self.dtype).eps * max(m, n)
+    smallest = torch.finfo(self.dtype).eps * at_least(m, n)
     relative: Tensor | float = smallest if rtol is None else rtol
     if rtol is None and atol is not None:
         relative = torch.where(atol > 0, 0.0, smallest)
@@ -175,15 +183,15 @@ def linalg_lstsq(
     self: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The X of least norm that makes A @ X - b smallest; the squares left over; rank; singular values."""
-    m, n = known_size(self.size(-2)), known_size(self.size(-1))
+    m, n = self.shape[-2:]
     vector = b.dim() == self.dim() - 1
     B = _wide(b.unsqueeze(-1) if vector else b)
-    rcond = torch.finfo(self.dtype).eps * max(m, n) if rcond is None else rcond
+    rcond = torch.finfo(self.dtype).eps * at_least(m, n) if rcond is None else rcond
     inverse, above, S = _pseudo_inverse(self, 0.0, rcond)
     X = torch.matmul(inverse, B)
     left = torch.matmul(_wide(self), X) - B
     empty = self.new_zeros((0,))
-    residuals = _squares(left).to(self.dtype.to_real()) if m > n and driver != "gelsy" else empty
+    residuals = squared(left).sum(-2).to(self.dtype.to_real()) if m > n and driver != "gelsy" else empty
     rank = empty.to(torch.int64) if driver == "gels" else above.sum(-1)
     singular = S.to(self.dtype.to_real()) if driver in ("gelsd", "gelss") else empty
     return (X.squeeze(-1) if vector else X).to(self.dtype), residuals, rank, singular

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.fx import Graph, Node
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
@@ -28,7 +29,7 @@ from fx_onnx.decompose import (
     makes_symbols,
     splice,
 )
-from fx_onnx.decompositions.complex_parts import BY_PARTS, CREATING, NUMBERS, SELECTORS, by_parts, in_dtype, name_of
+from fx_onnx.decompositions.complex_parts import BY_PARTS, CREATING, OPERANDS, SELECTORS, by_parts, in_dtype, name_of
 from fx_onnx.decompositions.complex_reductions import OF_TRUTH, truth
 from fx_onnx.decompositions.registry import COMPLEX, Complex
 from fx_onnx.errors import TranslationError
@@ -54,8 +55,8 @@ def split_complex(program: AtenProgram) -> AtenProgram:
     """
     if not any(_makes_complex(node) for graph in program.graphs for node in graph.nodes):
         return program
-    decompose_where(program, lambda node: _is_concerned(node) and _pair_function(node) is None)
-    tracer = Tracer(program.constants, fake_mode(program.graph))
+    decompose_where(program, lambda n: _is_concerned(n) and not _is_control_flow(n) and _pair_function(n) is None)
+    tracer = Tracer(program.constants, program.bodies, fake_mode(program.graph))
     memo: dict[Any, Graph] = {}
     for graph in program.graphs:
         _Splitter(program, graph, tracer, memo).run()
@@ -81,6 +82,10 @@ def _is_concerned(node: Node) -> bool:
     if node.op != "call_function" or node.target is operator.getitem or is_symbolic(node) or is_effect(node):
         return False
     return _makes_complex(node) or any(map(_has_complex, node.all_input_nodes))
+
+
+def _is_control_flow(node: Node) -> bool:
+    return isinstance(node.target, HigherOrderOperator)
 
 
 def _is_known(target: Any) -> bool:
@@ -132,7 +137,8 @@ class _Splitter:
 
     Attributes:
         pairs: the parts of each complex node; the node itself stays until the end.
-        views: the real view of each complex placeholder.
+        views: the real view of each complex value that the graph is given, which its node becomes in the end.
+        joined: the real view of complex nodes that are handed over as such.
         memo: call → its graph, of all graphs of the program.
     """
 
@@ -140,6 +146,7 @@ class _Splitter:
         self.program, self.graph, self.tracer, self.memo = program, graph, tracer, memo
         self.pairs: dict[Node, Complex] = {}
         self.views: dict[Node, torch.Tensor] = {}
+        self.joined: dict[Node, Node] = {}
         self.replaced: dict[Node, None] = {}
 
     def run(self) -> None:
@@ -152,13 +159,13 @@ class _Splitter:
                 self._output(node)
             elif node.op == "call_function" and node not in self.replaced:
                 if _is_concerned(node):
-                    self._call(node)
+                    self._control_flow(node) if _is_control_flow(node) else self._call(node)
                 elif any(argument in self.pairs for argument in node.all_input_nodes):
                     self._ask(node)
         for node in reversed(self.replaced):
             self.graph.erase_node(node)
-        for placeholder, view in self.views.items():
-            placeholder.meta["val"] = view
+        for node, view in self.views.items():
+            node.meta["val"] = view
         _use_whole_views(self.graph)
         for node in reversed(list(self.graph.nodes)):
             if not node.users and _MADE in node.meta:
@@ -167,23 +174,23 @@ class _Splitter:
     # ---------------------------------------------------------------- what is there
 
     def _given(self, node: Node) -> None:
-        """A placeholder or constant: its parts are taken from its real view."""
+        """A placeholder, a constant or a result of control flow: its parts are taken from its real view."""
         _part_dtype(node)
         with self.tracer.fake_mode, torch.no_grad():
-            view = torch.view_as_real(node.meta["val"].resolve_conj()).contiguous()
+            view = _real_view(node.meta["val"])
             values = [view.select(-1, index).clone() for index in (0, 1)]
         following = node.next
         while following.op == "placeholder":
             following = following.next
-        if node.op == "placeholder":
-            self.views[node] = view
-            with self.graph.inserting_before(following):
-                parts = [self.graph.call_function(aten.select.int, (node, -1, index)) for index in (0, 1)]
-        else:
+        if node.op == "get_attr":
             self.replaced[node] = None
             names = self._constant_parts(str(node.target))
             with self.graph.inserting_before(node):
                 parts = [self.graph.create_node("get_attr", name) for name in names]
+        else:
+            self.views[node] = view
+            with self.graph.inserting_before(following):
+                parts = [self.graph.call_function(aten.select.int, (node, -1, index)) for index in (0, 1)]
         self.pairs[node] = Complex(*(self._made(part, node, val) for part, val in zip(parts, values, strict=True)))
 
     def _constant_parts(self, name: str) -> list[str]:
@@ -210,22 +217,31 @@ class _Splitter:
 
     def _output(self, node: Node) -> None:
         """A complex result is its real view, under its own name."""
-        joined: dict[Node, Node] = {}
+        node.args = (map_aggregate(node.args[0], lambda a: self._join(a, node)),)
+        for argument, stack in self.joined.items():
+            stack.name = argument.name
 
-        def result(argument: Any) -> Any:
-            if argument not in self.pairs:
-                return argument
-            if argument not in joined:
-                pair: Any = self.pairs[argument]
-                with self.graph.inserting_before(node):
-                    stack = self.graph.call_function(aten.stack.default, ([*pair], -1))
-                with self.tracer.fake_mode, torch.no_grad():
-                    value = torch.stack([part.meta["val"] for part in pair], -1)
-                joined[argument] = self._made(stack, argument, value)
-                stack.name = argument.name
-            return joined[argument]
+    def _control_flow(self, node: Node) -> None:
+        """Complex operands and results of a body are real views, as those of the program are."""
+        node.args = map_aggregate(node.args, lambda a: self._join(a, node))
+        for user in list(node.users):
+            if _has_complex(user):
+                self._given(user)
+        with self.tracer.fake_mode, torch.no_grad():
+            node.meta["val"] = tuple(_real_view(v) if _is_complex(v) else v for v in node.meta["val"])
 
-        node.args = (map_aggregate(node.args[0], lambda a: result(a) if isinstance(a, Node) else a),)
+    def _join(self, argument: Any, before: Node) -> Any:
+        """The real view of a complex node; any other argument as it is."""
+        if not isinstance(argument, Node) or argument not in self.pairs:
+            return argument
+        if argument not in self.joined:
+            pair: Any = self.pairs[argument]
+            with self.graph.inserting_before(before):
+                stack = self.graph.call_function(aten.stack.default, ([*pair], -1))
+            with self.tracer.fake_mode, torch.no_grad():
+                value = torch.stack([part.meta["val"] for part in pair], -1)
+            self.joined[argument] = self._made(stack, argument, value)
+        return self.joined[argument]
 
     # ---------------------------------------------------------------- calls
 
@@ -268,7 +284,8 @@ class _Splitter:
         for name, value in [*zip(names, node.args, strict=False), *node.kwargs.items()]:
             for leaf in pytree.tree_leaves(value):
                 real = isinstance(leaf, Node) and leaf not in self.pairs and isinstance(leaf.meta["val"], torch.Tensor)
-                if isinstance(leaf, torch.dtype) or (real and name not in SELECTORS) or name in NUMBERS:
+                number = name in OPERANDS and not isinstance(leaf, Node)
+                if isinstance(leaf, torch.dtype) or (real and name not in SELECTORS) or number:
                     return False
         return True
 
@@ -325,6 +342,10 @@ class _Splitter:
             self.pairs[node] = result
         else:
             node.replace_all_uses_with(result)
+
+
+def _real_view(value: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(value.resolve_conj()).contiguous()
 
 
 def _tensors(node: Node) -> list[torch.Tensor]:

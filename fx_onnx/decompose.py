@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
@@ -17,7 +17,7 @@ import torch
 import torch.fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental import _config as size_hints
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_aggregate
@@ -75,7 +75,7 @@ def decompose_where(program: AtenProgram, needed: Callable[[Node], bool]) -> Ate
     Raises:
         UnsupportedOperatorError: some of them have no decomposition; all are listed.
     """
-    tracer = _Tracer(program.constants, fake_mode(program.graph), needed)
+    tracer = _Tracer(program.constants, program.bodies, fake_mode(program.graph), needed)
     unsupported: dict[str, list[Node]] = {}
     for graph in program.graphs:
         for node in list(graph.nodes):
@@ -101,10 +101,12 @@ class Tracer:
 
     Attributes:
         constants: receives the tensors that the functions make, under names of ours.
+        bodies: receives the bodies of the control flow in them, likewise.
         fake_mode: the mode of the inputs' fake tensors.
     """
 
     constants: dict[str, torch.Tensor]
+    bodies: dict[str, Graph]
     fake_mode: FakeTensorMode
 
     def function_graph(
@@ -122,6 +124,10 @@ class Tracer:
                 f"{described(node)} cannot be decomposed: {type(error).__name__}: {error}"
             ) from error
         self._check_guards(known_guards, node)
+        return self._own(module, node)
+
+    def _own(self, module: GraphModule, node: Node) -> Graph | None:
+        """The graph of a traced module, functional, with what its ``get_attr`` nodes name among our names."""
         graph: Graph = module.graph
         if any(getattr(inner.target, "namespace", "") == "prims" for inner in graph.nodes):
             return None  # PyTorch's way out of ATen is not ours
@@ -129,9 +135,16 @@ class Tracer:
             graph = functional_graph(graph)
         graph.eliminate_dead_code()
         for inner in graph.find_nodes(op="get_attr"):
-            name = f"constant_tensor_{len(self.constants)}"
-            self.constants[name] = getattr(module, inner.target)
-            inner.target = name
+            named = getattr(module, str(inner.target))
+            if isinstance(named, GraphModule):
+                body = self._own(named, node)
+                if body is None:
+                    return None
+                inner.target = f"body_{len(self.bodies)}"
+                self.bodies[inner.target] = body
+            else:
+                inner.target = f"constant_tensor_{len(self.constants)}"
+                self.constants[inner.target] = named
         mark(graph, node)
         return graph
 
@@ -166,12 +179,20 @@ class _Tracer(Tracer):
         if graph is None:
             unsupported.setdefault(str(node.target), []).append(node)
             return None
-        for inner in list(graph.nodes):
-            if self.needed(inner):
-                _replace(inner, self, unsupported, (*ancestors, node.target), graph)
+        for each in list(self._with_bodies(graph)):
+            for inner in list(each.nodes):
+                if self.needed(inner):
+                    _replace(inner, self, unsupported, (*ancestors, node.target), each)
         if not any(makes_symbols(inner) for inner in graph.nodes):
             self.memo[key] = graph
         return graph
+
+    def _with_bodies(self, graph: Graph) -> Iterator[Graph]:
+        """The graph, and the bodies of the control flow in it."""
+        yield graph
+        for inner in graph.find_nodes(op="get_attr"):
+            if (body := self.bodies.get(str(inner.target))) is not None:
+                yield from self._with_bodies(body)
 
     def _trace(
         self, found: Decomposition, node: Node, leaves: list[Any], spec: Any, inputs: list[Node]

@@ -119,6 +119,30 @@ def test_all_unknown_operators_are_listed() -> None:
         _export(_Call(lambda z: torch.linalg.eig(z)[0]), torch.randn(3, 3, dtype=torch.complex64))
 
 
+class Loop(nn.Module):
+    """Complex numbers carried, read and given by a loop, and only seen inside."""
+
+    def forward(self, z: Tensor, factor: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        def more(k: Tensor, z: Tensor, x: Tensor) -> Tensor:
+            return (k < 3) & (z.abs().max() < 1e3)
+
+        def body(k: Tensor, z: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            return k + 1, z * factor + 1j, (x + 1j).abs()
+
+        _, z, x = torch.while_loop(more, body, (torch.tensor(0), z, x))
+        return z * z, x
+
+
+def test_control_flow() -> None:
+    def example(n: int) -> tuple[Tensor, ...]:
+        return torch.randn(n, 2, dtype=torch.complex64), torch.randn(2, dtype=torch.complex64), torch.randn(n)
+
+    program = _export(Loop(), *example(3), dynamic=({0: "n"}, None, {0: "n"}))
+    for n in (3, 4):
+        inputs = example(n)
+        assert_close(program.call_structured(*inputs), Loop()(*inputs))
+
+
 # ---------------------------------------------------------------- structure
 
 
@@ -133,6 +157,8 @@ def test_all_unknown_operators_are_listed() -> None:
         Case(torch.unbind, c64(2, 3), 0, dynamic=False),
         Case(torch.index_select, c64(4, 3), 0, i64(2, low=0, high=3)),
         Case(torch.where, b8(2, 3), c64(2, 3), f32(2, 3)),
+        Case(torch.where, b8(2, 3), c64(2, 3), 1.5),
+        Case(torch.where, b8(2, 3), 1.5, c64(2, 3)),
         Case(torch.masked_fill, c64(2, 3), b8(2, 3), 1 + 2j),
         Case(torch.nn.functional.pad, c64(2, 3), (1, 2)),
         Case(torch.flip, c64(2, 3), (1,)),

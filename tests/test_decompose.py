@@ -199,6 +199,43 @@ def test_a_constant_made_by_a_decomposition(monkeypatch: pytest.MonkeyPatch) -> 
     assert_close(_run(program, torch.zeros(3)), [torch.tensor([1.0, 2.0, 3.0])])
 
 
+def test_a_decomposition_may_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bodies become bodies of the program, decomposed too, and equal calls share them."""
+    calls = []
+
+    def ours(self: Tensor) -> Tensor:
+        calls.append(self.shape)
+
+        def more(k: Tensor, x: Tensor) -> Tensor:
+            return k < x.size(0)
+
+        def body(k: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+            return k + 1, torch.nn.functional.hardswish(x) + torch.tensor([1.0])
+
+        found: Tensor = torch.ops.higher_order.while_loop(more, body, (torch.full((), 0), self), ())[1]
+        return found
+
+    monkeypatch.setitem(module.DECOMPOSITIONS, aten.silu.default, ours)
+    silu = torch.nn.functional.silu
+    program = _program(lambda x, y: (silu(x), silu(y)), torch.randn(3), torch.randn(3), dynamic=True)
+    extra = (aten.lt.Scalar, aten.full.default, aten.lift_fresh_copy.default, aten.detach.default, aten.clamp.default)
+    table = _table(*CORE, *extra, torch.ops.higher_order.while_loop, aten.minimum.default, aten.maximum.default)
+    decompose(program, table)
+    assert not [node for graph in program.graphs for node in graph.nodes if needs_decomposition(node, table)]
+    assert _targets(program).count(torch.ops.higher_order.while_loop) == len(calls)
+    assert len(program.bodies) == 2 * len(calls) and program.constants
+
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return silu(x)
+
+    decomposition.cache_clear()
+    exported = fx_onnx.export(Model().eval(), (torch.randn(3),), dynamic_shapes=({0: "n"},))
+    for n in (1, 3, 5):
+        x = torch.randn(n)
+        assert_close(exported(x), [ours(x)])
+
+
 def test_all_unsupported_operators_are_listed_at_once() -> None:
     def function(x: Tensor) -> Tensor:
         return torch.linalg.eigvals(x).real + torch.geqrf(x)[1] + torch.geqrf(x + 1)[1]

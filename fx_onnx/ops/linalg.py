@@ -26,6 +26,9 @@ def aten_linear(op: Emitter, input: Value, weight: Value, bias: Value | None = N
 @translates(aten.matmul.default, aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default)
 def aten_matmul(op: Emitter, self: Value, other: Value) -> Value:
     """self @ other, with one-dimensional operands as row and column, as in NumPy."""
+    inner = op.sizes(self)[-1]
+    if isinstance(inner, int) and inner == 0:  # sums of nothing, which ONNX Runtime takes from memory as it finds it
+        return op.expand(op.constant(0, op.out_dtype), op.out_sizes)
     product: Value = op.MatMul(admitted(op, "MatMul", self), admitted(op, "MatMul", other))
     return op.cast(product, op.out_dtype)
 

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from fx_onnx.decompositions import DECOMPOSITIONS
-from fx_onnx.decompositions.factorization import known_size
+from fx_onnx.decompositions._loops import UNROLLED, each
 from tests.compare import assert_close
 from tests.decompositions.harness import check, random
 
 aten = torch.ops.aten
-SHAPES = [(1, 1), (4, 4), (2, 3, 5, 3), (3, 5), (2, 7, 7), (0, 3, 3), (0, 0), (2, 3, 0)]
+SHAPES = [(1, 1), (4, 4), (2, 3, 5, 3), (3, 5), (2, 7, 7), (11, 9), (10, 10), (0, 3, 3), (0, 0), (2, 3, 0)]
 SQUARE = [shape for shape in SHAPES if shape[-1] == shape[-2]]
 
 
@@ -31,6 +31,34 @@ def test_a_singular_matrix_is_told() -> None:
     check(aten.linalg_lu_factor_ex.default, A)
     check(aten.linalg_det.default, A)
     check(aten.linalg_cholesky_ex.default, torch.eye(3))
+
+
+@pytest.mark.parametrize("n", [4, 10])
+def test_a_matrix_that_is_not_positive_definite(n: int) -> None:
+    A = positive(2, n, n)
+    A[1, 2, 2] = -1.0
+    check(aten.linalg_cholesky_ex.default, A)
+    factor = DECOMPOSITIONS[aten.linalg_cholesky.default](A)
+    assert factor[0].isfinite().all() and factor[1].isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize("shape", [(3, 3), (2, 10, 4)])
+def test_complex(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    A = torch.complex(random(*shape), random(*shape, seed=1)).to(dtype)
+    check(aten.linalg_lu.default, A)
+    check(aten.linalg_qr.default, A)
+    check(aten.geqrf.default, A)
+    check(aten.linalg_cholesky_ex.default, A @ A.mH + torch.eye(shape[-2]))
+
+
+def test_a_loop_does_the_steps_that_are_not_written_out() -> None:
+    def step(k: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor]:
+        return (x + k * y,)
+
+    for count in (0, 1, UNROLLED, UNROLLED + 1, 20):
+        (found,) = each(count, step, (torch.zeros(2),), (torch.tensor([1.0, 2.0]),))
+        assert_close(found, torch.tensor([1.0, 2.0]) * sum(range(count)))
 
 
 @pytest.mark.parametrize("shape", SQUARE)
@@ -63,11 +91,3 @@ def test_packed_reflections(shape: tuple[int, ...]) -> None:
         other = random(*shape[:-2], shape[-2], shape[-2], seed=1)
         check(aten.ormqr.default, packed, tau, other, True, transpose)
         check(aten.ormqr.default, packed, tau, other, False, transpose)
-
-
-def test_a_size_must_be_known() -> None:
-    class Symbol:
-        pass
-
-    with pytest.raises(NotImplementedError, match="make that dim static"):
-        known_size(Symbol())  # type: ignore[arg-type]

@@ -1,18 +1,20 @@
 """Eigenvalues, singular values and what is built on them, against LAPACK."""
 
+import math
+
 import pytest
 import torch
 
 from fx_onnx.decompositions import DECOMPOSITIONS
-from fx_onnx.decompositions.spectral import LARGEST, jacobi, svd
+from fx_onnx.decompositions.spectral import jacobi, svd
 from tests.compare import assert_close
 from tests.decompositions.harness import check, random
 
 aten = torch.ops.aten
-SHAPES = [(1, 1), (2, 2), (3, 3), (2, 5, 5), (4, 3), (3, 6), (8, 8), (2, 3, 0)]
+SHAPES = [(1, 1), (2, 2), (3, 3), (2, 5, 5), (4, 3), (3, 6), (8, 8), (20, 12), (2, 3, 0)]
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 13])
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 4, 5, 8, 13, 33])
 @pytest.mark.parametrize("triangle", ["L", "U"])
 def test_eigenvalues(n: int, triangle: str) -> None:
     A = random(2, n, n, dtype=torch.float64)
@@ -41,9 +43,31 @@ def test_singular_values(shape: tuple[int, ...], full: bool) -> None:
     assert (U.shape, Vh.shape) == (want.U.shape, want.Vh.shape)
 
 
-def test_a_large_matrix_is_refused() -> None:
-    with pytest.raises(NotImplementedError, match="huge graph"):
-        jacobi(torch.eye(LARGEST + 1, dtype=torch.float64))
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex(dtype: torch.dtype) -> None:
+    A = torch.complex(random(2, 5, 5), random(2, 5, 5, seed=1)).to(dtype)
+    values, vectors = DECOMPOSITIONS[aten._linalg_eigh.default](A)
+    assert_close(values, torch.linalg.eigvalsh(A))
+    hermitian = A.tril(-1) + A.tril(-1).mH + torch.diag_embed(A.diagonal(dim1=-2, dim2=-1).real)
+    assert_close((vectors * values.unsqueeze(-2)) @ vectors.mH, hermitian)
+    U, S, Vh = DECOMPOSITIONS[aten._linalg_svd.default](A)
+    assert_close(S, torch.linalg.svdvals(A))
+    assert_close((U * S.unsqueeze(-2)) @ Vh, A)
+
+
+def test_small_singular_values() -> None:
+    A = torch.diag(torch.tensor([1.0, 1e-9, 1e-18, 0.0], dtype=torch.float64)) @ random(4, 4, dtype=torch.float64)
+    U, S, Vh = svd(A, True)
+    assert_close(S, torch.linalg.svdvals(A), 1e-15)
+    for factor in (U, Vh):
+        assert_close(factor @ factor.mT, torch.eye(4, dtype=torch.float64), 1e-14)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_has_no_eigenvalues_ends(value: float) -> None:
+    A = torch.full((3, 3), value)
+    assert DECOMPOSITIONS[aten._linalg_eigh.default](A)[0].isnan().all()
+    assert DECOMPOSITIONS[aten._linalg_svd.default](A)[1].isnan().all()
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.harness import Case, cases, check, f16, f32, f64, i32, i64, u8
+from tests.harness import Case, c64, cases, check, f16, f32, f64, i32, i64, u8
 
 aten = torch.ops.aten
 
@@ -40,6 +40,7 @@ def test_linear(case: Case) -> None:
         Case(aten.matmul.default, f16(2, 3), f16(3, 4)),
         Case(aten.matmul.default, f32(0, 3), f32(3, 4)),
         Case(aten.matmul.default, f32(2, 0), f32(0, 4)),
+        Case(aten.matmul.default, f32(2, 3, 0), f32(2, 0, 4), emits=["Expand"]),
         Case(aten.mm.default, f32(2, 3), f32(3, 4), emits=["MatMul"]),
         Case(aten.bmm.default, f32(5, 2, 3), f32(5, 3, 4), emits=["MatMul"]),
         Case(aten.mv.default, f32(2, 3), f32(3), emits=["MatMul"]),
@@ -95,4 +96,55 @@ def test_added_products(case: Case) -> None:
     ]
 )
 def test_einsum(case: Case) -> None:
+    check(case)
+
+
+def _positive(A: torch.Tensor) -> torch.Tensor:
+    return A @ A.mH + torch.eye(A.size(-1), dtype=A.dtype)
+
+
+def _solved(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.solve(_positive(A), B)
+
+
+def _inverted(A: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.inv(_positive(A))
+
+
+def _cholesky(A: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.cholesky(_positive(A))
+
+
+def _eigen(A: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    values, vectors = torch.linalg.eigh(A)
+    return values, (vectors * values.unsqueeze(-2)) @ vectors.mH
+
+
+def _singular(A: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    U, S, Vh = torch.linalg.svd(A, full_matrices=False)
+    return S, (U * S.unsqueeze(-2)) @ Vh
+
+
+@cases(
+    [  # steps written out, steps in a loop, and sizes that are not known
+        Case(_inverted, f32(3, 3)),
+        Case(_inverted, f32(2, 11, 11)),
+        Case(_inverted, c64(3, 3)),
+        Case(_solved, f32(2, 4, 4), f32(2, 4, 2)),
+        Case(torch.linalg.det, f64(5, 3, 3)),
+        Case(torch.linalg.lu, f32(4, 3)),
+        Case(torch.linalg.lu, c64(3, 4)),
+        Case(torch.linalg.qr, f32(2, 4, 3)),
+        Case(torch.linalg.qr, c64(3, 3), "complete"),
+        Case(_cholesky, f32(9, 9)),
+        Case(_cholesky, c64(3, 3)),
+        Case(_eigen, f32(2, 5, 5)),
+        Case(_eigen, c64(4, 4)),
+        Case(_singular, f32(5, 3)),
+        Case(_singular, c64(2, 4)),
+        Case(torch.linalg.pinv, f32(3, 5)),
+        Case(torch.linalg.matrix_exp, f32(3, 3)),
+    ]
+)
+def test_algorithms(case: Case) -> None:
     check(case)
