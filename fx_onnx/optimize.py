@@ -12,10 +12,13 @@ from fx_onnx.passes.batch_norm import FoldBatchNorm
 from fx_onnx.passes.casts import MergeCasts
 from fx_onnx.passes.common_results import ShareResults
 from fx_onnx.passes.constants import FoldConstants
+from fx_onnx.passes.dequantized_weights import DequantizeWeights
 from fx_onnx.passes.expands import DropExpands
 from fx_onnx.passes.gemm import FuseGemm
 from fx_onnx.passes.neutral import DropNeutral
+from fx_onnx.passes.packed_weights import PackWeights
 from fx_onnx.passes.pads import FoldPads
+from fx_onnx.passes.quantized_transposes import TransposeQuantized
 from fx_onnx.passes.reciprocals import DivideByReciprocals
 from fx_onnx.passes.reshapes import MergeReshapes
 from fx_onnx.passes.rewrite import Pass, Rewrite, walk
@@ -38,6 +41,9 @@ PASSES: tuple[Pass, ...] = (
     UnfoldGemm(),
     FuseGemm(),
     DivideByReciprocals(),
+    PackWeights(),
+    DequantizeWeights(),
+    TransposeQuantized(),
     TransposeWeights(),
     ShareResults(),
     DropUnused(),

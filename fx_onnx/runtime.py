@@ -25,11 +25,16 @@ __all__ = ["bind", "bound", "flat_outputs", "new_session", "run", "structured"]
 
 
 def new_session(model: str | bytes) -> onnxruntime.InferenceSession:
-    """An ONNX Runtime session of a path or bytes, with CUDA if this build has it; logs errors only."""
+    """An ONNX Runtime session of a path or bytes, with CUDA if this build has it; logs errors only.
+
+    Products with dequantised weights are computed in float32, as the model says: left to itself ONNX Runtime rounds the
+    other factor to 8 bits too (its session option ``session.qdq_matmulnbits_accuracy_level``).
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     available = onnxruntime.get_available_providers()
     wanted = [name for name in ("CUDAExecutionProvider", "CPUExecutionProvider") if name in available]
     return onnxruntime.InferenceSession(model, sess_options=options, providers=wanted)

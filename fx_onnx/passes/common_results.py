@@ -12,9 +12,12 @@ from fx_onnx.passes.rewrite import MAX_CONSTANT_BYTES, Pass, bodies
 
 __all__ = ["ShareResults"]
 
-_RANDOM = frozenset(
-    {"RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli", "Dropout"}
-)
+_LEFT_ALONE = frozenset(
+    {
+        "RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli", "Dropout",
+        "DequantizeLinear",  # each user of a quantised value has one of its own, as PT2E writes it; runtimes merge both
+    }
+)  # fmt: skip
 # A node that stands for hundreds (every layer's mask) names this many of them.
 _MAX_ORIGINS = 8
 
@@ -22,9 +25,9 @@ _MAX_ORIGINS = 8
 class ShareResults(Pass):
     """Two nodes of one operator with the same inputs and attributes → one; in the graph, in bodies and in functions.
 
-    Legal for all operators of ONNX's own domains but the random ones; other domains may have effects. A node whose
-    result is an output of the graph stays, with its name. onnx_ir's pass of this kind leaves out bodies and takes
-    more per node.
+    Legal for all operators of ONNX's own domains but the random ones; other domains may have effects. DequantizeLinear
+    stays with each user. A node whose result is an output of the graph stays, with its name. onnx_ir's pass of this
+    kind leaves out bodies and takes more per node.
     """
 
     name = "share_results"
@@ -42,7 +45,7 @@ def _share(graph: ir.Graph | ir.Function) -> bool:
         held = bodies(node)
         for body in held:
             modified |= _share(body)
-        if held or node.domain not in ("", "ai.onnx.ml") or node.op_type in _RANDOM:
+        if held or node.domain not in ("", "ai.onnx.ml") or node.op_type in _LEFT_ALONE:
             continue
         similar = known.setdefault((node.op_type, node.domain, len(node.outputs), node.inputs), [])
         twin = next((each for each in similar if _same_attributes(each, node)), None)

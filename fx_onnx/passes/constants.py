@@ -29,7 +29,7 @@ class FoldConstants(Rewrite):
     The result has at most 64 KiB. Constants of the exporter are computed at once. What depends on weights or buffers
     becomes a weight that is computed when it is first read: a buffer (a table of positions, a mask) may keep other
     users, a parameter may not, so that no tied parameter is stored twice; then the result may be as large as the
-    parameters that go.
+    parameters that go. No Cast makes a parameter or a weight of 8 bits wider: what was made small stays so.
     """
 
     name = "fold_constants"
@@ -122,6 +122,8 @@ def _later(node: ir.Node, tensors: Sequence[ir.TensorProtocol | None], editor: E
     values = [value for value in node.inputs if value is not None]
     known = [tensor for tensor in tensors if tensor is not None]
     from_parameters = any(map(_is_of_parameters, values))
+    if _widens(node, known[0].dtype, from_parameters):
+        return False
     if from_parameters and any(_is_of_parameters(value) and len(value.uses()) > 1 for value in values):
         return False
     function = OPERATORS[node.op_type](node, *map(constant, node.inputs))
@@ -136,6 +138,13 @@ def _later(node: ir.Node, tensors: Sequence[ir.TensorProtocol | None], editor: E
     made = editor.weight(new, name if name.endswith("_folded") else f"{name}_folded")
     made.meta[_OF_PARAMETERS] = from_parameters
     return editor.forward(node, made)
+
+
+def _widens(node: ir.Node, dtype: ir.DataType, from_parameters: bool) -> bool:
+    """Whether it is a Cast that makes more of a parameter's bytes, or of integers of 8 bits."""
+    if node.op_type != "Cast" or not (from_parameters or dtype in (ir.DataType.INT8, ir.DataType.UINT8)):
+        return False
+    return bool(ir.DataType(attribute(node, "to")).bitwidth > dtype.bitwidth)
 
 
 def _is_of_parameters(value: ir.Value) -> bool:

@@ -53,3 +53,12 @@ def test_tensors_in_attributes() -> None:
       c = Constant<value = float[1] {-0.0}>()\n d = Add(x, a)\n e = Add(x, b)\n y = Add(d, e)\n z = Add(x, c)
     }""")
     check(program, ShareResults(), [torch.randn(2)], ["Constant", "Constant", "Add", "Add", "Add"])
+
+
+def test_each_user_of_a_quantised_value_keeps_its_own() -> None:
+    """PT2E writes a DequantizeLinear for each user, which runtimes look for."""
+    program = model("""g (float[N] x) => (float[N] y) <float s = {0.5}> {
+      q = QuantizeLinear(x, s)\n a = DequantizeLinear(q, s)\n b = DequantizeLinear(q, s)\n c = Relu(a)\n y = Add(b, c)
+    }""")
+    kept = ["QuantizeLinear", "DequantizeLinear", "DequantizeLinear", "Relu", "Add"]
+    check(program, ShareResults(), [torch.randn(3)], kept)

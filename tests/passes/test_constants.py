@@ -99,3 +99,14 @@ def test_quantised_weights_stay() -> None:
     program = model("g (float[2] x) => (float[2] y) <float s = {0.1}> { a = DequantizeLinear(w, s)\n y = Add(x, a) }",
                     {"w": torch.ones(2, dtype=torch.int8)})  # fmt: skip
     check(program, FoldConstants(), [torch.randn(2)], ["DequantizeLinear", "Add"])
+
+
+def test_no_cast_makes_a_weight_wider() -> None:
+    """Half precision and quantised weights are stored as they are; a mask, which is no parameter, is folded."""
+    text = "g (float[4] x) => (float[4] y) { c = Cast<to=1>(w)\n y = Add(x, c) }"
+    for dtype in (torch.float16, torch.bfloat16, torch.int8):
+        check(model(text, {"w": torch.ones(4).to(dtype)}), FoldConstants(), [torch.randn(4)], ["Cast", "Add"])
+    for dtype, nodes in ((torch.int8, ["Cast", "Add"]), (torch.bool, ["Add"]), (torch.int32, ["Add"])):
+        program = model(text, {"w": torch.ones(4).to(dtype)})
+        program.graph.initializers["w"].metadata_props[metadata.INPUT_KIND] = "BUFFER"
+        check(program, FoldConstants(), [torch.randn(4)], nodes)

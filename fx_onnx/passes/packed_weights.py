@@ -1,0 +1,38 @@
+"""Weights whose numbers fit in 4 bits."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+import torch
+from onnx_ir import DataType
+
+from fx_onnx.dtypes import is_sub_byte
+from fx_onnx.passes.rewrite import Editor, Rewrite, attribute, constant, weight_of
+from fx_onnx.weights import computed
+
+__all__ = ["PackWeights"]
+
+
+class PackWeights(Rewrite):
+    """Cast(w) to 4 bits, where w is a weight of 8 → a weight of 4 bits, which is packed when it is written.
+
+    torch has no tensors of 4 bits. A weight that other nodes read is in the model twice then, at half its size.
+    """
+
+    name = "pack_weights"
+    op_types = ("Cast",)
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Folds one Cast."""
+        source, target, output = node.inputs[0], DataType(attribute(node, "to")), node.outputs[0]
+        data = weight_of(source)
+        if source is None or data is None or not is_sub_byte(target) or constant(source) is not None:
+            return False
+        if data.dtype not in (DataType.INT8, DataType.UINT8) or output.is_graph_output() or editor.function is not None:
+            return False
+        new = computed(_same, data, dtype=target, shape=data.shape.numpy())
+        return editor.forward(node, editor.weight(new, f"{source.name}_packed"))
+
+
+def _same(weight: torch.Tensor) -> torch.Tensor:
+    return weight

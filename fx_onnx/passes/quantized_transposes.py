@@ -1,0 +1,63 @@
+"""Transposes of quantised weights, moved to where the weight can be stored transposed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from fx_onnx.passes.rewrite import Editor, Rewrite, attribute, dims, single_use, weight_of
+from fx_onnx.passes.transposes import order_of
+
+__all__ = ["TransposeQuantized"]
+
+
+class TransposeQuantized(Rewrite):
+    """Transpose(DequantizeLinear(w)) → DequantizeLinear(Transpose(w)), and likewise Transpose(Cast(w)).
+
+    Runtimes look for a product of which one factor is dequantised. Legal where w is a weight that nothing else reads,
+    and nothing else what is made of it; ``transpose_weights`` then stores w transposed.
+    """
+
+    name = "transpose_quantized"
+    op_types = ("Transpose",)
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Moves one Transpose."""
+        order, value = order_of(node), node.inputs[0]
+        before = value.producer() if value is not None else None
+        if order is None or value is None or before is None or before.op_type not in ("DequantizeLinear", "Cast"):
+            return False
+        source = before.inputs[0]
+        if before.domain or source is None or weight_of(source) is None or editor.function is not None:
+            return False
+        if not single_use(value) or not single_use(source):
+            return False
+        inputs = list(before.inputs)
+        attributes = dict(before.attributes)
+        if before.op_type == "Cast":
+            inputs[0] = _transposed(source, order, node, editor)
+        else:
+            scales = dims(inputs[1])
+            if scales is None:
+                return False
+            whole = len(scales) == len(order)  # a scale for each block
+            moved = inputs if whole else inputs[:1]
+            inputs[: len(moved)] = [None if x is None else _transposed(x, order, node, editor) for x in moved]
+            if scales:
+                axis = attribute(before, "axis", 1) % len(order)
+                attributes["axis"] = ir.AttrInt64("axis", order.index(axis))
+        editor.change(node, before.op_type, inputs, attributes, absorbed=[before])
+        return True
+
+
+def _transposed(value: ir.Value, order: Sequence[int], node: ir.Node, editor: Editor) -> ir.Value:
+    """A Transpose of ``value`` before ``node``."""
+    name = editor.unique(f"{value.name}.Transpose")
+    made = ir.Node("", "Transpose", [value], [ir.AttrInt64s("perm", order)], outputs=[ir.Value(name=name)], name=name)
+    made.outputs[0].type = value.type
+    sizes = dims(value)
+    made.outputs[0].shape = None if sizes is None else ir.Shape([sizes[axis] for axis in order])
+    made.metadata_props.update(node.metadata_props)
+    editor.insert(made, node)
+    return made.outputs[0]
