@@ -6,17 +6,11 @@ import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.emitter import Emitter
+from fx_onnx.ops._constants import filled
 from fx_onnx.symbols import Size
 from fx_onnx.table import translates
 
 aten = torch.ops.aten
-
-
-def _filled(op: Emitter, number: float, sizes: Sequence[Size], dtype: DataType) -> Value:
-    """A tensor of one number: a constant where the sizes are known."""
-    if all(isinstance(size, int) for size in sizes):
-        return op.constant(torch.full(tuple(sizes), number).numpy(), dtype)
-    return op.expand(op.constant(number, dtype), sizes)
 
 
 def _dtype(value: Value) -> DataType:
@@ -35,7 +29,7 @@ def aten_layer_norm(
 ) -> Value:
     """(input - mean) / √(var + eps) * weight + bias over the last axes."""
     if weight is None:
-        weight = _filled(op, 1.0, op.sizes(input)[-len(normalized_shape) :], _dtype(input))
+        weight = filled(op, op.sizes(input)[-len(normalized_shape) :], 1.0, _dtype(input))
     return op.LayerNormalization(input, weight, bias, axis=-len(normalized_shape), epsilon=eps)
 
 
@@ -69,9 +63,9 @@ def aten_batch_norm(
     """(input - running_mean) / √(running_var + eps) * weight + bias for each channel."""
     channels = op.sizes(running_mean)
     if weight is None:
-        weight = _filled(op, 1.0, channels, _dtype(bias or running_mean))
+        weight = filled(op, channels, 1.0, _dtype(bias or running_mean))
     if bias is None:
-        bias = _filled(op, 0.0, channels, _dtype(weight))
+        bias = filled(op, channels, 0.0, _dtype(weight))
     return op.BatchNormalization(input, weight, bias, running_mean, running_var, epsilon=eps)
 
 
@@ -88,7 +82,7 @@ def aten__native_batch_norm_legit_no_training(
 ) -> tuple[Value, Value, Value]:
     """As ``batch_norm`` in inference, and two empty tensors."""
     result = aten_batch_norm(op, input, weight, bias, running_mean, running_var, False, momentum, eps, False)
-    empty = _filled(op, 0.0, (0,), _dtype(input))
+    empty = filled(op, (0,), 0.0, _dtype(input))
     return result, empty, empty
 
 
@@ -118,9 +112,9 @@ def aten_group_norm(
     """(input - mean) / √(var + eps) over each group of channels, then * weight + bias for each channel."""
     channels = op.sizes(input)[1:2]
     if weight is None:
-        weight = _filled(op, 1.0, channels, _dtype(input))
+        weight = filled(op, channels, 1.0, _dtype(input))
     if bias is None:
-        bias = _filled(op, 0.0, channels, _dtype(input))
+        bias = filled(op, channels, 0.0, _dtype(input))
     return op.GroupNormalization(input, weight, bias, num_groups=num_groups, epsilon=eps)
 
 
@@ -154,9 +148,9 @@ def aten_instance_norm(
     """(input - mean) / √(var + eps) over the spatial axes of each channel, then * weight + bias."""
     channels = op.sizes(input)[1:2]
     if weight is None:
-        weight = _filled(op, 1.0, channels, _dtype(input))
+        weight = filled(op, channels, 1.0, _dtype(input))
     if bias is None:
-        bias = _filled(op, 0.0, channels, _dtype(input))
+        bias = filled(op, channels, 0.0, _dtype(input))
     return op.InstanceNormalization(input, op.cast(weight, _dtype(input)), op.cast(bias, _dtype(input)), epsilon=eps)
 
 
@@ -172,7 +166,7 @@ def aten_rms_norm(
 ) -> Value:
     """input / √(mean(input²) + eps) * weight over the last axes; eps is the dtype's own where it is not given."""
     if weight is None:
-        weight = _filled(op, 1.0, op.sizes(input)[-len(normalized_shape) :], _dtype(input))
+        weight = filled(op, op.sizes(input)[-len(normalized_shape) :], 1.0, _dtype(input))
     if eps is None:
         eps = torch.finfo(op.out[0].dtype).eps
     return op.RMSNormalization(input, weight, axis=-len(normalized_shape), epsilon=eps)

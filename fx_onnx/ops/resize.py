@@ -90,15 +90,21 @@ def _same_places(size: int, out: int, factor: float | None, scale: float | None,
     return bool(np.array_equal(np.clip(np.floor(theirs), 0, last), np.clip(np.floor(ours), 0, last)))
 
 
+# Where a factor reads right up to here it does beyond: its float32 is not too small, and rounding is far from a place.
+_FAR = 2**14
+
+
 def _nearest_says(sizes: Sequence[Size], outs: Sequence[Size], factors: Factors, exact: bool) -> bool:
     plan = _plan(sizes, outs, factors)
     if isinstance(plan, bool) and not plan:
         return False
     scales = [None] * len(outs) if isinstance(plan, bool) else plan
-    return all(
-        not isinstance(size, int) or not isinstance(out, int) or _same_places(size, out, factor, scale, exact)
-        for size, out, factor, scale in zip(sizes, outs, factors, scales, strict=True)
-    )
+    for size, out, factor, scale in zip(sizes, outs, factors, scales, strict=True):
+        if factor and not (isinstance(size, int) and isinstance(out, int)):
+            size, out = _FAR, math.floor(_FAR * factor)  # of any size: all of them begin with the same places
+        if isinstance(size, int) and isinstance(out, int) and not _same_places(size, out, factor, scale, exact):
+            return False
+    return True
 
 
 # ---------------------------------------------------------------- the predicates

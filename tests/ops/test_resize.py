@@ -18,6 +18,7 @@ aten = torch.ops.aten
         Case(aten.upsample_nearest1d.default, f32(2, 3, 5), [7]),
         Case(aten.upsample_nearest2d.default, f32(2, 3, 5, 6), [8, 10], 1.7, 1.7),
         Case(aten.upsample_nearest2d.default, f32(2, 3, 41, 6), [41 * 41, 6], dynamic=False),
+        Case(aten.upsample_nearest1d.vec, f32(2, 3, 82), None, [10.25]),
         Case(aten.upsample_nearest3d.default, f32(2, 3, 5, 6, 4), [3, 4, 5]),
         Case(aten.upsample_nearest2d.vec, u8(2, 3, 5, 6), None, [2.0, 3.0], emits=["Resize"]),
         Case(aten._upsample_nearest_exact1d.vec, f32(2, 3, 5), None, [2.0], emits=["Resize"]),
