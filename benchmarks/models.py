@@ -8,7 +8,7 @@ import torch
 import transformers
 from torch import nn
 
-from tests.models.registry import BATCH, TEXT, Inputs, images, text_inputs
+from tests.models.registry import BATCH, TEXT, Inputs, images, t5_inputs, text_inputs
 from tests.models.resnet import ResNet
 from tests.models.swin import Swin
 from tests.models.vit import ViT
@@ -38,14 +38,19 @@ def gpt2() -> nn.Module:
     return transformers.GPT2LMHeadModel(transformers.GPT2Config(use_cache=False))
 
 
-def llama() -> nn.Module:
-    """A Llama of 16 layers, as deep as the 1B one and a quarter as wide; two query heads to each key head."""
+def t5() -> nn.Module:
+    """T5, the smallest published size, 60 million parameters."""
+    return transformers.T5ForConditionalGeneration(transformers.T5Config(use_cache=False, decoder_start_token_id=0))
+
+
+def llama(layers: int) -> nn.Module:
+    """A Llama a quarter as wide as the one of 1B, whose layers are 16; two query heads to each key head."""
     return transformers.LlamaForCausalLM(
         transformers.LlamaConfig(
             vocab_size=8000,
             hidden_size=512,
             intermediate_size=2048,
-            num_hidden_layers=16,
+            num_hidden_layers=layers,
             num_attention_heads=8,
             num_key_value_heads=4,
             use_cache=False,
@@ -61,11 +66,18 @@ def _text() -> Inputs:
     return text_inputs(2, 64)
 
 
+def _text_pair() -> Inputs:
+    return t5_inputs(2, 64, 48)
+
+
 BENCHMARKS = {
     "resnet50": Benchmark(ResNet, _pictures, BATCH),
     "bert_base": Benchmark(bert_base, _text, TEXT),
-    "llama16": Benchmark(llama, _text, TEXT),
+    "llama16": Benchmark(lambda: llama(16), _text, TEXT),
     "swin_t": Benchmark(Swin, _pictures, BATCH),
     "gpt2": Benchmark(gpt2, _text, TEXT),
     "vit_b": Benchmark(ViT, _pictures, BATCH),
+    "t5_small": Benchmark(t5, _text_pair, {**TEXT, "decoder_input_ids": {0: "batch", 1: "target"}}),
 }
+DEEP = {"llama64": Benchmark(lambda: llama(64), _text, TEXT)}
+"""Networks for the time of an export only; the others are run as well."""

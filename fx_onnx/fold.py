@@ -7,6 +7,7 @@ every run. Weights (parameters and persistent buffers) are never folded: they st
 from __future__ import annotations
 
 import operator
+from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch.export.graph_signature import InputKind, InputSpec
 from torch.fx import Node
 from torch.fx.node import map_aggregate
 
+from fx_onnx import metadata
 from fx_onnx.functionalize import AtenProgram
 
 MAXIMUM_BYTES = 64 * 1024
@@ -36,6 +38,7 @@ class _Values:
 
     def __init__(self, program: AtenProgram) -> None:
         self._values: dict[Node, Any] = _given(program)
+        self._constants: dict[Hashable, Node] = {}
         self._foldable: set[Node] = set(self._values)
         for node in program.graph.nodes:
             if node.op == "call_function" and _may_fold(node) and self._foldable.issuperset(node.all_input_nodes):
@@ -56,22 +59,37 @@ class _Values:
         return self._values[node]
 
     def replace(self, program: AtenProgram, node: Node) -> None:
-        """Puts a constant with the node's value and name in its place."""
+        """Puts a constant with the node's value and name in its place, or the constant that has that value already.
+
+        So what each layer computes anew from the same numbers is one constant.
+        """
         value, name = self[node].contiguous(), node.name
+        key = _key(value)
+        if key in self._constants:
+            node.replace_all_uses_with(self._constants[key])
+            program.graph.erase_node(node)
+            return
         program.constants[name] = value
         with program.graph.inserting_before(node):
             constant = program.graph.create_node("get_attr", name)
-        constant.meta = dict(node.meta)
+        constant.meta = {**node.meta, metadata.FOLDED: True}
         node.replace_all_uses_with(constant)
         program.graph.erase_node(node)
         constant.name = name
         self._values[constant] = value
         self._foldable.add(constant)
+        self._constants[key] = constant
 
     def _argument(self, argument: Any) -> Any:
         if isinstance(argument, torch.device) and argument.type == "meta":  # of a model captured without data
             return torch.device("cpu")
         return self[argument] if isinstance(argument, Node) else argument
+
+
+def _key(value: torch.Tensor) -> Hashable:
+    """What makes two constants one: dtype, shape and bytes (0.0 and -0.0 are two)."""
+    real = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+    return value.dtype, value.shape, real.cpu().flatten().view(torch.uint8).numpy().tobytes()
 
 
 def _given(program: AtenProgram) -> dict[Node, Any]:

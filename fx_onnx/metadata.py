@@ -28,6 +28,9 @@ SOURCE_TEXT = "fx_onnx.source_text"
 SOURCE_NAME = "fx_onnx.source_name"
 SOURCE_TARGET = "fx_onnx.source_target"
 
+# In the ``meta`` of an FX node or ONNX value: it is a constant that the exporter computed, not a weight of the model.
+FOLDED = "fx_onnx.folded"
+
 
 def qualified_name(cls: Any) -> str:
     """The dotted name of a module class, which torch records as a class or as its name."""

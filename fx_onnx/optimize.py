@@ -8,6 +8,8 @@ from collections.abc import Collection
 import onnx_ir as ir
 
 from fx_onnx.errors import ArgumentError
+from fx_onnx.passes.activations import FuseGelu, FuseSwish
+from fx_onnx.passes.attention import AttendRows, ShareKeyHeads
 from fx_onnx.passes.batch_norm import FoldBatchNorm
 from fx_onnx.passes.casts import MergeCasts
 from fx_onnx.passes.common_results import ShareResults
@@ -22,6 +24,8 @@ from fx_onnx.passes.quantized_transposes import TransposeQuantized
 from fx_onnx.passes.reciprocals import DivideByReciprocals
 from fx_onnx.passes.reshapes import MergeReshapes
 from fx_onnx.passes.rewrite import Pass, Rewrite, walk
+from fx_onnx.passes.rms_norm import FuseRMSNorm
+from fx_onnx.passes.rotary import FuseRotaryEmbedding
 from fx_onnx.passes.row_products import UnfoldGemm
 from fx_onnx.passes.transposed_weights import TransposeWeights
 from fx_onnx.passes.transposes import MergeTransposes
@@ -41,6 +45,12 @@ PASSES: tuple[Pass, ...] = (
     UnfoldGemm(),
     FuseGemm(),
     DivideByReciprocals(),
+    FuseRMSNorm(),
+    FuseGelu(),
+    FuseSwish(),
+    FuseRotaryEmbedding(),
+    ShareKeyHeads(),
+    AttendRows(),
     PackWeights(),
     DequantizeWeights(),
     TransposeQuantized(),

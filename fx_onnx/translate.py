@@ -183,7 +183,10 @@ class Walker:
         """A ``get_attr`` node: a tensor that a decomposition made, or the module of a higher-order operator."""
         target = str(node.target)
         if target in self.program.constants:
-            return self.initializer(target, self.program.constants[target])
+            value = self.initializer(target, self.program.constants[target])
+            if metadata.FOLDED in node.meta:
+                value.meta[metadata.FOLDED] = True
+            return value
         return target  # the name of a body
 
     def _known(self, dtype: DataType, name: str) -> DataType:

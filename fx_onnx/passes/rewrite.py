@@ -24,6 +24,7 @@ __all__ = [
     "constant",
     "dims",
     "integers",
+    "made_by",
     "nodes_of",
     "same_shape",
     "single_use",
@@ -52,6 +53,8 @@ class Rewrite(Pass):
     """A pass that looks at each node by itself; neighbouring ones share one walk (see ``walk``)."""
 
     op_types: ClassVar[tuple[str, ...]]
+    since: ClassVar[int] = 0
+    """The first opset that has what the pass writes; below it the pass does nothing."""
 
     @abstractmethod
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
@@ -62,19 +65,17 @@ class Rewrite(Pass):
         return ir.passes.PassResult(model, walk(model, (self,)))
 
 
-def walk(model: ir.Model, rewrites: Iterable[Rewrite]) -> bool:
+def walk(model: ir.Model, rewrites: Sequence[Rewrite]) -> bool:
     """Offers every node of the graph, of all bodies and of all functions to the rewrites for its op_type.
 
     A node that was rewritten, and the nodes around it, are offered again. Says whether anything changed.
     """
-    by_type: dict[str, list[Rewrite]] = {}
-    for each in rewrites:
-        for op_type in each.op_types:
-            by_type.setdefault(op_type, []).append(each)
     modified = False
     for function in (None, *model.functions.values()):
         editor = Editor(model, function)
-        editor.offer(nodes_of(model.graph if function is None else function))
+        graph = model.graph if function is None else function
+        by_type = _by_type(rewrites, graph.opset_imports.get("", 0))
+        editor.offer(nodes_of(graph))
         for node in editor.offered():
             found = by_type.get(node.op_type)
             if found is None or node.domain or node.graph is None or (function and _refers(node)):
@@ -85,6 +86,15 @@ def walk(model: ir.Model, rewrites: Iterable[Rewrite]) -> bool:
                     editor.offer(_around(node))
                     break
     return modified
+
+
+def _by_type(rewrites: Sequence[Rewrite], opset: int) -> dict[str, list[Rewrite]]:
+    found: dict[str, list[Rewrite]] = {}
+    for each in rewrites:
+        if each.since <= opset:
+            for op_type in each.op_types:
+                found.setdefault(op_type, []).append(each)
+    return found
 
 
 def _around(node: ir.Node) -> list[ir.Node]:
@@ -137,6 +147,12 @@ def weight_of(value: ir.Value | None) -> ir.TensorProtocol | None:
     return value.const_value
 
 
+def made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
+    """The node whose result the value is, if it is of one of these operators of ONNX's own domain."""
+    node = value.producer() if value is not None else None
+    return node if node is not None and node.op_type in op_types and not node.domain else None
+
+
 def constant(value: ir.Value | None) -> npt.NDArray[Any] | None:
     """The elements of a small constant that the exporter made; None for weights, whose data is never read."""
     tensor = weight_of(value)
@@ -144,7 +160,9 @@ def constant(value: ir.Value | None) -> npt.NDArray[Any] | None:
         node = value.producer()
         if node is not None and node.op_type == "Constant" and not node.domain and "value" in node.attributes:
             tensor = node.attributes["value"].as_tensor()
-    if tensor is None or isinstance(tensor, (Weight, LazyWeight, ir.ExternalTensor, ir.StringTensor)):
+    if tensor is None or isinstance(tensor, (LazyWeight, ir.ExternalTensor, ir.StringTensor)):
+        return None
+    if isinstance(tensor, Weight) and value is not None and metadata.FOLDED not in value.meta:
         return None
     return tensor.numpy() if tensor.nbytes <= MAX_CONSTANT_BYTES else None
 
@@ -247,6 +265,15 @@ class Editor:
         """Puts a new node before ``node``."""
         if node.graph is not None:
             node.graph.insert_before(node, new)
+        self.offer([new])
+
+    def insert_after(self, new: ir.Node, node: ir.Node | None) -> None:
+        """Puts a new node right after ``node``, or at the start of the model's graph, where every body sees it."""
+        graph = node.graph if node is not None else self.model.graph
+        if node is not None and graph is not None:
+            graph.insert_after(node, new)
+        elif graph is not None:
+            graph.insert_before(graph[0], new)
         self.offer([new])
 
     def change(

@@ -1,0 +1,119 @@
+"""Activations that the model's code spells out, as one node."""
+
+from __future__ import annotations
+
+import math
+
+import onnx_ir as ir
+
+from fx_onnx.passes.rewrite import Editor, Rewrite, constant, made_by, same_shape, single_use
+
+__all__ = ["FuseGelu", "FuseSwish"]
+
+
+class FuseGelu(Rewrite):
+    """0.5 * x * (1 + Tanh(√(2/π) * (x + 0.044715 * x³))) → Gelu(x, tanh); x * 0.5 * (1 + Erf(x / √2)) → Gelu(x).
+
+    The factors may come in any order, as constants within float32's precision of these numbers. Legal where no other
+    node reads what is between.
+    """
+
+    name = "fuse_gelu"
+    op_types = ("Mul",)
+    since = 20
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Fuses at the last product."""
+        number, factors = _factors(node)
+        plus = next((found for each in factors if (found := _one_plus(each)) is not None), None)
+        if plus is None or not _is(number, 0.5) or len(factors) != 2:
+            return False
+        total, inner = plus
+        x = next(each for each in factors if each is not total)
+        if inner.op_type == "Erf":
+            scale, scaled = _factors(inner.inputs[0])
+            if scaled != [x] or not _is(scale, math.sqrt(0.5)):
+                return False
+        elif not _is_cubic(inner.inputs[0], x):
+            return False
+        if not same_shape(x, node.outputs[0]) or x.dtype != node.outputs[0].dtype:
+            return False
+        approximate = "tanh" if inner.op_type == "Tanh" else None
+        editor.change(node, "Gelu", [x], {"approximate": approximate}, absorbed=[inner])
+        return True
+
+
+class FuseSwish(Rewrite):
+    """x * Sigmoid(alpha * x) → Swish(x, alpha), alpha a constant or 1. Legal where no other node reads the Sigmoid."""
+
+    name = "fuse_swish"
+    op_types = ("Mul",)
+    since = 24
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Fuses at the product."""
+        for x, other in (tuple(node.inputs), tuple(node.inputs)[::-1]):
+            sigmoid = made_by(other, "Sigmoid")
+            if sigmoid is None or other is None or x is None or not single_use(other):
+                continue
+            alpha, scaled = (1.0, [x]) if sigmoid.inputs[0] is x else _factors(sigmoid.inputs[0])
+            if scaled == [x] and same_shape(x, node.outputs[0]):
+                editor.change(node, "Swish", [x], {"alpha": alpha}, absorbed=[sigmoid])
+                return True
+        return False
+
+
+def _is(number: float, expected: float) -> bool:
+    return math.isclose(number, expected, rel_tol=2e-7)
+
+
+def _factors(start: ir.Node | ir.Value | None) -> tuple[float, list[ir.Value]]:
+    """The product of all numbers, and the other factors, of nested Muls, and Divs by numbers, with one reader each."""
+    if isinstance(start, ir.Value) and not single_use(start):
+        return 1.0, [start]
+    node = start if isinstance(start, ir.Node) else made_by(start, "Mul", "Div")
+    if node is None or len(node.inputs) != 2 or (node.op_type == "Div" and _number(node.inputs[1]) in (None, 0.0)):
+        return 1.0, [start] if isinstance(start, ir.Value) else []
+    number, factors = 1.0, []
+    for place, value in enumerate(node.inputs):
+        found = _number(value)
+        if found is not None:
+            number = number / found if node.op_type == "Div" and place else number * found
+        else:
+            inner, others = _factors(value)
+            number, factors = number * inner, factors + others
+    return number, factors
+
+
+def _number(value: ir.Value | None) -> float | None:
+    """A constant of one element."""
+    found = constant(value)
+    return float(found.reshape(())) if found is not None and found.size == 1 and found.dtype.kind == "f" else None
+
+
+def _one_plus(value: ir.Value) -> tuple[ir.Value, ir.Node] | None:
+    """1 + f(...), f being Erf or Tanh: the value, and the node of f."""
+    node = made_by(value, "Add")
+    if node is None or not single_use(value):
+        return None
+    for one, other in (tuple(node.inputs), tuple(node.inputs)[::-1]):
+        inner = made_by(other, "Erf", "Tanh")
+        if inner is not None and other is not None and _number(one) == 1.0 and single_use(other):
+            return value, inner
+    return None
+
+
+def _is_cubic(value: ir.Value | None, x: ir.Value) -> bool:
+    """Whether it is √(2/π) * (x + 0.044715 * x³)."""
+    scale, inner = _factors(value)
+    total = made_by(inner[0], "Add") if len(inner) == 1 else None
+    if total is None or not _is(scale, math.sqrt(2 / math.pi)) or not single_use(inner[0]) or x not in total.inputs:
+        return False
+    cubic = total.inputs[1 - total.inputs.index(x)]
+    factor, powers = _factors(cubic)
+    if not _is(factor, 0.044715):
+        return False
+    if powers == [x, x, x]:
+        return True
+    power = made_by(powers[0], "Pow") if len(powers) == 1 else None
+    return power is not None and single_use(powers[0]) and power.inputs[0] is x and _number(power.inputs[1]) == 3.0

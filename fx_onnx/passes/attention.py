@@ -1,0 +1,170 @@
+"""What Attention does by itself: sharing key heads, parting rows into heads and joining them again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import prod
+from typing import Any, NamedTuple
+
+import onnx_ir as ir
+
+from fx_onnx.passes.rewrite import Editor, Rewrite, attribute, constant, dims, integers, made_by, single_use
+from fx_onnx.passes.transposes import order_of
+
+__all__ = ["AttendRows", "ShareKeyHeads"]
+
+_SWAP = [0, 2, 1, 3]
+
+
+class ShareKeyHeads(Rewrite):
+    """Attention whose keys and values are repeated for each of several query heads → Attention of what is repeated.
+
+    Legal where both are Reshape(Expand(Unsqueeze(x))) that repeats each head of x (batch, heads, length, size) in
+    place: Attention lets query heads share key heads in that order.
+    """
+
+    name = "share_key_heads"
+    op_types = ("Attention",)
+    since = 23
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Takes the repetition away from one Attention."""
+        query, *repeated = node.inputs[:3]
+        key, value = map(_unrepeated, repeated)
+        if key is None or value is None or len(dims(query) or ()) != 4 or key.shape[1] != value.shape[1]:
+            return False
+        editor.change(node, "Attention", [query, key, value, *node.inputs[3:]])
+        return True
+
+
+def _unrepeated(value: ir.Value | None) -> Any:
+    """x of Reshape(Expand(Unsqueeze(x))), where that repeats each entry of the second axis in place."""
+    joined = made_by(value, "Reshape")
+    expanded = made_by(joined.inputs[0], "Expand") if joined is not None else None
+    parted = made_by(expanded.inputs[0], "Unsqueeze", "Reshape") if expanded is not None else None
+    if parted is None or expanded is None:
+        return None
+    before, single, repeated, after = map(dims, (parted.inputs[0], *parted.outputs, *expanded.outputs, value))
+    if before is None or repeated is None or len(before) != 4 or len(repeated) != 5:
+        return None
+    batch, heads, *rest = before
+    copies = repeated[2]
+    if not isinstance(heads, int) or not isinstance(copies, int) or single != (batch, heads, 1, *rest):
+        return None
+    fits = repeated == (batch, heads, copies, *rest) and after == (batch, heads * copies, *rest)
+    return parted.inputs[0] if fits else None
+
+
+class AttendRows(Rewrite):
+    """Reshape(Transpose(Attention(q, k, v))) → Attention of rows, (batch, length, heads * size), in and out.
+
+    Legal where q, k and v are rows that a Reshape and a Transpose part into heads, or parts of one row that holds all
+    three, and no other node reads the result before it is rows again. A RotaryEmbedding on the way takes rows as well.
+    """
+
+    name = "attend_rows"
+    op_types = ("Attention",)
+    since = 23
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Rewrites one Attention, with what is before and after it."""
+        join, sizes = _joined_again(node), dims(node.outputs[0])
+        query, key, value = map(_rows, node.inputs[:3])
+        if join is None or sizes is None or query is None or key is None or value is None:
+            return False
+        batch, heads, length, size = sizes
+        if not isinstance(heads, int) or not isinstance(size, int) or (query.heads, key.heads) != (heads, value.heads):
+            return False
+        whole = (batch, length, heads * size)
+        fits = dims(join.outputs[0]) == whole
+        if not fits and 0 in (integers(join.inputs[1]) or [0])[2:]:  # where 0 stands for a size of the heads
+            return False
+        inputs = [*(each.write(editor, node) for each in (query, key, value)), *node.inputs[3:4]]
+        attributes = {**node.attributes, "q_num_heads": heads, "kv_num_heads": key.heads}
+        swap = join.inputs[0].producer() if join.inputs[0] is not None else None
+        absorbed = [each for each in (node, swap) if each is not None]
+        if fits:
+            editor.change(join, "Attention", inputs, attributes, absorbed)
+            return True
+        made = _write("Attention", inputs, attributes, editor, join, node.outputs[0])[0]
+        made.shape = ir.Shape(whole)
+        editor.change(join, "Reshape", [made, join.inputs[1]])
+        return True
+
+
+def _joined_again(node: ir.Node) -> ir.Node | None:
+    """The Reshape that alone reads the Transpose that alone reads the result (batch, heads, length, size)."""
+    result = node.outputs[0]
+    if len(node.outputs) > 1 or any(value is not None for value in node.inputs[4:]) or not single_use(result):
+        return None
+    swap = result.uses()[0].node
+    if order_of(swap) != _SWAP or not single_use(swap.outputs[0]):
+        return None
+    join = swap.outputs[0].uses()[0].node
+    return join if join.op_type == "Reshape" and not join.domain and join.inputs[0] is swap.outputs[0] else None
+
+
+class _Rows(NamedTuple):
+    """What stands for a value (batch, heads, length, size) as rows (batch, length, heads * size)."""
+
+    heads: int
+    write: Callable[[Editor, ir.Node], ir.Value]
+
+
+def _rows(value: ir.Value | None) -> _Rows | None:
+    """The rows that a value (batch, heads, length, size) was parted from; None if it was not."""
+    rotary = made_by(value, "RotaryEmbedding")
+    if rotary is not None and value is not None:
+        before = _rows(rotary.inputs[0]) if single_use(value) else None
+        return None if before is None else _Rows(before.heads, partial(_rotary, rotary, before))
+    gather = made_by(value, "Gather")
+    swap = made_by(gather.inputs[0] if gather is not None else value, "Transpose")
+    part = made_by(swap.inputs[0], "Reshape") if swap is not None else None
+    if swap is None or part is None or part.inputs[0] is None:
+        return None
+    source, whole, parted = part.inputs[0], dims(part.inputs[0]), dims(part.outputs[0])
+    sizes = [size for size in (parted or ())[2:] if isinstance(size, int)]
+    if whole is None or parted is None or len(parted) != 2 + len(sizes) or whole != (*parted[:2], prod(sizes)):
+        return None
+    if gather is None:
+        return _Rows(sizes[0], partial(_itself, source)) if order_of(swap) == _SWAP else None
+    index = constant(gather.inputs[1])
+    if order_of(swap) != [2, 0, 3, 1, 4] or index is None or index.shape or attribute(gather, "axis", 0) != 0:
+        return None
+    return _Rows(sizes[1], partial(_piece, source, sizes[0], int(index) % sizes[0]))
+
+
+def _itself(source: ir.Value, editor: Editor, node: ir.Node) -> ir.Value:
+    return source
+
+
+def _piece(source: ir.Value, count: int, index: int, editor: Editor, node: ir.Node) -> ir.Value:
+    """One of equal pieces of the rows; the Splits that this makes of one value are one node in the end."""
+    return _write("Split", [source], {"axis": -1, "num_outputs": count}, editor, node, source, count)[index]
+
+
+def _rotary(rotary: ir.Node, before: _Rows, editor: Editor, node: ir.Node) -> ir.Value:
+    """The RotaryEmbedding of the rows."""
+    inputs = [before.write(editor, node), *rotary.inputs[1:]]
+    attributes = {**rotary.attributes, "num_heads": before.heads}
+    return _write("RotaryEmbedding", inputs, attributes, editor, rotary, rotary.outputs[0])[0]
+
+
+def _write(
+    op_type: str,
+    inputs: Sequence[ir.Value | None],
+    attributes: Mapping[str, Any],
+    editor: Editor,
+    node: ir.Node,
+    named: ir.Value,
+    count: int = 1,
+) -> Sequence[ir.Value]:
+    """The results of a new node before ``node``, named after a value whose dtype they have."""
+    made = ir.node(op_type, inputs, attributes, num_outputs=count, metadata_props=dict(node.metadata_props))
+    made.name = editor.unique(f"{named.name}.{op_type}")
+    for place, result in enumerate(made.outputs):
+        result.name = editor.unique(f"{made.name}_{place}") if count > 1 else made.name
+        result.type = named.type
+    editor.insert(made, node)
+    return made.outputs

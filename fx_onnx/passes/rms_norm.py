@@ -1,0 +1,82 @@
+"""An RMS norm that the model's code spells out, as one node."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+from onnx_ir import DataType
+
+from fx_onnx.passes.rewrite import Editor, Rewrite, attribute, constant, dims, integers, made_by, single_use
+
+__all__ = ["FuseRMSNorm"]
+
+
+class FuseRMSNorm(Rewrite):
+    """x / Sqrt(ReduceMean(x * x) + epsilon) * w → RMSNormalization(x, w).
+
+    Legal where the mean is over the last axes, w has their sizes, and the arithmetic is float32, which is the
+    operator's own: x may be of a half type that is cast to float32 before and back again before the product with w.
+    """
+
+    name = "fuse_rms_norm"
+    op_types = ("Mul",)
+    since = 23
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Fuses at the product with w."""
+        for normalized, weight in (tuple(node.inputs), tuple(node.inputs)[::-1]):
+            back = made_by(normalized, "Cast")
+            division = made_by(back.inputs[0] if back is not None else normalized, "Div")
+            if division is None or normalized is None or weight is None or not _is_private(division, back):
+                continue
+            x, root = division.inputs
+            epsilon, axes = _root_mean_square(x, root)
+            if x is None or epsilon is None or axes is None or dims(weight) != axes:
+                continue
+            widened = made_by(x, "Cast") if back is not None else None
+            source = widened.inputs[0] if widened is not None else x
+            if source is None or not source.dtype == normalized.dtype == weight.dtype or x.dtype != DataType.FLOAT:
+                continue
+            absorbed = [each for each in (division, back) if each is not None]
+            attributes = {"axis": -len(axes), "epsilon": epsilon}
+            editor.change(node, "RMSNormalization", [source, weight], attributes, absorbed)
+            return True
+        return False
+
+
+def _is_private(division: ir.Node, back: ir.Node | None) -> bool:
+    """Whether the quotient, and the Cast of it, have one reader each."""
+    return all(single_use(each.outputs[0]) for each in (division, back) if each is not None)
+
+
+def _root_mean_square(x: ir.Value | None, root: ir.Value | None) -> tuple[float | None, tuple[int | str, ...] | None]:
+    """The epsilon, and the sizes of the axes, of Sqrt(ReduceMean(x * x) + epsilon); None where it is something else."""
+    nothing = None, None
+    sqrt = made_by(root, "Sqrt")
+    total = made_by(sqrt.inputs[0], "Add") if sqrt is not None else None
+    if total is None or not single_use(total.outputs[0]):
+        return nothing
+    for mean, epsilon in (tuple(total.inputs), tuple(total.inputs)[::-1]):
+        found, reduction = constant(epsilon), made_by(mean, "ReduceMean")
+        if found is None or found.size != 1 or reduction is None or not single_use(reduction.outputs[0]):
+            continue
+        sizes = dims(x)
+        axes = integers(reduction.inputs[1]) if len(reduction.inputs) > 1 else None
+        if sizes is None or axes is None or not attribute(reduction, "keepdims", 1):
+            continue
+        if _is_square(reduction.inputs[0], x) and _are_last(axes, len(sizes)):
+            return float(found.reshape(())), sizes[-len(axes) :]
+    return nothing
+
+
+def _is_square(value: ir.Value | None, x: ir.Value | None) -> bool:
+    power = made_by(value, "Pow", "Mul")
+    if power is None or power.inputs[0] is not x:
+        return False
+    if power.op_type == "Mul":
+        return power.inputs[1] is x
+    exponent = constant(power.inputs[1])
+    return exponent is not None and exponent.size == 1 and bool(exponent.reshape(()) == 2)
+
+
+def _are_last(axes: list[int], rank: int) -> bool:
+    return sorted(axis % rank for axis in axes) == list(range(rank - len(axes), rank))

@@ -1,0 +1,208 @@
+"""Rotary position embeddings that the model's code spells out, as one node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+from onnx_ir import DataType
+
+from fx_onnx.passes.rewrite import (
+    MAX_CONSTANT_BYTES,
+    Editor,
+    Rewrite,
+    attribute,
+    constant,
+    dims,
+    integers,
+    made_by,
+    single_use,
+)
+
+__all__ = ["FuseRotaryEmbedding"]
+
+_HALF = "fx_onnx.half"
+# Operators whose result has two equal halves along the last axis where their first input has, if its size stays.
+_KEEPS_HALVES = ("Cos", "Sin", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Identity")
+
+
+class FuseRotaryEmbedding(Rewrite):
+    """x * cos + Concat(-x2, x1) * sin, x1 and x2 the halves of x → RotaryEmbedding(x, half of cos, half of sin).
+
+    x is (batch, heads, length, size). Legal where the halves of cos are equal, and those of sin, which is proven from
+    their numbers or from how they are computed; where neither depends on the head; and no other node reads what is
+    between. The halves are taken once for all nodes.
+    """
+
+    name = "fuse_rotary_embedding"
+    op_types = ("Add",)
+    since = 23
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Fuses at the sum."""
+        if editor.function is not None or node.graph is not editor.model.graph:
+            return False
+        for first, second in (tuple(node.inputs), tuple(node.inputs)[::-1]):
+            straight, rotated = made_by(first, "Mul"), made_by(second, "Mul")
+            if straight is None or rotated is None or first is second:
+                continue
+            if not single_use(straight.outputs[0]) or not single_use(rotated.outputs[0]):
+                continue
+            x, sin = _rotated(rotated)
+            if x is None or sin is None or x not in straight.inputs:
+                continue
+            cos = straight.inputs[1 - straight.inputs.index(x)]
+            tables = [_Table(table, x, node, editor) for table in (cos, sin)]
+            if not all(table.is_usable() for table in tables):
+                return False
+            halves = [table.half() for table in tables]
+            editor.change(node, "RotaryEmbedding", [x, *halves], {}, absorbed=[straight, rotated])
+            return True
+        return False
+
+
+def _rotated(product: ir.Node) -> tuple[ir.Value | None, ir.Value | None]:
+    """x and the factor of a product Concat(-x2, x1) * factor; None where it is something else."""
+    for turned, factor in (tuple(product.inputs), tuple(product.inputs)[::-1]):
+        joined = made_by(turned, "Concat")
+        if joined is None or turned is None or not single_use(turned) or len(joined.inputs) != 2:
+            continue
+        negative = made_by(joined.inputs[0], "Neg")
+        if negative is None or not single_use(negative.outputs[0]):
+            continue
+        x = _whole(joined.inputs[1], negative.inputs[0])
+        rank = len(dims(x) or ())
+        if rank == 4 and attribute(joined, "axis") % rank == rank - 1:
+            return x, factor
+    return None, None
+
+
+def _whole(first: ir.Value | None, second: ir.Value | None) -> ir.Value | None:
+    """The value whose halves along the last axis these two are."""
+    split = made_by(first, "Split")
+    if split is not None and first is not None and second is not None:
+        whole, rank = split.inputs[0], len(dims(split.inputs[0]) or ())
+        halves = list(split.outputs) == [first, second] and dims(first) == dims(second)
+        return whole if rank and halves and attribute(split, "axis", 0) % rank == rank - 1 else None
+    slices = [made_by(value, "Slice") for value in (first, second)]
+    if slices[0] is None or slices[1] is None or slices[0].inputs[0] is not slices[1].inputs[0]:
+        return None
+    whole = slices[0].inputs[0]
+    size = (dims(whole) or [0])[-1]
+    if not isinstance(size, int) or size % 2:
+        return None
+    spans = [_span(each, size) for each in slices if each is not None]
+    return whole if spans == [(0, size // 2), (size // 2, size)] else None
+
+
+def _span(node: ir.Node, size: int) -> tuple[int, int] | None:
+    """From where to where a Slice takes the last axis, of this size; None where it takes another, or with a step."""
+    start, end, axes, steps = ([*map(integers, node.inputs[1:]), None, None, None])[:4]
+    rank = len(dims(node.inputs[0]) or ())
+    if start is None or end is None or axes is None or len(axes) != 1 or axes[0] % rank != rank - 1:
+        return None
+    if steps not in (None, [1]):
+        return None
+    return min(start[0] + size * (start[0] < 0), size), min(end[0] + size * (end[0] < 0), size)
+
+
+class _Table:
+    """The cos or sin of the rotary embedding of x, and its half in the form that RotaryEmbedding takes."""
+
+    def __init__(self, value: ir.Value | None, x: ir.Value, node: ir.Node, editor: Editor) -> None:
+        self.value, self.node, self.editor, self.dtype = value, node, editor, x.dtype
+        self.batch, _, self.length, self.size = dims(x) or (None, None, None, None)
+        self.sizes = dims(value) or ()
+
+    def is_usable(self) -> bool:
+        """Whether it depends on batch and position only, has equal halves, and can be expanded to the batch."""
+        if self.value is None or self.value.dtype != self.dtype or not 2 <= len(self.sizes) <= 4:
+            return False
+        padded = (1,) * (4 - len(self.sizes)) + self.sizes
+        if padded[0] not in (1, self.batch) or padded[1] != 1 or padded[2:] != (self.length, self.size):
+            return False
+        known = isinstance(self.batch, int) or padded[0] != 1 or self._input_with_batch() is not None
+        return known and _has_equal_halves(self.value)
+
+    def half(self) -> ir.Value:
+        """(batch, length, size / 2), computed where the table is, once for all who ask."""
+        if self.value is None or not isinstance(self.size, int):
+            raise ValueError("the table is not usable")
+        key = f"{_HALF} {self.batch}"
+        if key not in self.value.meta:
+            self.value.meta[key] = self._made(self.value, self.size // 2)
+        made: ir.Value = self.value.meta[key]
+        return made
+
+    def _made(self, value: ir.Value, half: int) -> ir.Value:
+        shared = self.batch != 1 and (len(self.sizes) < 4 or self.sizes[0] == 1)
+        array = constant(value)
+        writer = _After(value, self.node, self.editor)
+        if array is None:
+            ends = [writer.constant([each]) for each in (0, half, -1)]
+            result = writer.write("Slice", [value, *ends], self.dtype)
+            if len(self.sizes) != 3:
+                view, axis = ("Squeeze", 1) if len(self.sizes) == 4 else ("Unsqueeze", 0)
+                result = writer.write(view, [result, writer.constant([axis])], self.dtype)
+        else:
+            array = array[..., :half].reshape(-1, array.shape[-2], half)
+            if shared and isinstance(self.batch, int) and array.nbytes * self.batch <= MAX_CONSTANT_BYTES:
+                return writer.constant(array.repeat(self.batch, 0))
+            result = writer.constant(array)
+        if shared:
+            result = writer.write("Expand", [result, self._batch_shape(writer)], self.dtype)
+        return result
+
+    def _batch_shape(self, writer: _After) -> ir.Value:
+        """(batch, 1, 1)."""
+        if isinstance(self.batch, int):
+            return writer.constant([self.batch, 1, 1])
+        source = self._input_with_batch()
+        axis = (dims(source) or ()).index(self.batch or 0)
+        size = writer.write("Shape", [source], DataType.INT64, start=axis, end=axis + 1)
+        return writer.write("Concat", [size, writer.constant([1, 1])], DataType.INT64, axis=0)
+
+    def _input_with_batch(self) -> ir.Value | None:
+        inputs = self.editor.model.graph.inputs
+        return next((value for value in inputs if self.batch in (dims(value) or ())), None)
+
+
+class _After:
+    """Writes nodes one after another, from where a value is computed."""
+
+    def __init__(self, value: ir.Value, node: ir.Node, editor: Editor) -> None:
+        self.value, self.node, self.editor, self.last = value, node, editor, value.producer()
+        self.origin = dict((self.last or node).metadata_props)
+
+    def constant(self, elements: Any) -> ir.Value:
+        """A constant of the model."""
+        return self.editor.constant(elements, self.node)
+
+    def write(self, op_type: str, inputs: list[ir.Value | None], dtype: DataType | None, **attributes: int) -> ir.Value:
+        """The result of a new node."""
+        node = ir.node(op_type, inputs, attributes, metadata_props=self.origin)
+        node.outputs[0].name = node.name = self.editor.unique(f"{self.value.name}.{op_type}")
+        node.outputs[0].type = ir.TensorType(dtype or DataType.FLOAT)
+        self.editor.insert_after(node, self.last)
+        self.last = node
+        return node.outputs[0]
+
+
+def _has_equal_halves(value: ir.Value | None) -> bool:
+    """Whether the halves along the last axis are equal, by the numbers or by how they are computed."""
+    array = constant(value)
+    if array is not None:
+        half = array.shape[-1] // 2 if array.ndim else 0
+        return half > 0 and bool((array[..., :half] == array[..., half:]).all())
+    joined = made_by(value, "Concat")
+    sizes = dims(value)
+    if joined is not None and sizes:
+        is_last = attribute(joined, "axis") % len(sizes) == len(sizes) - 1
+        return is_last and len(joined.inputs) == 2 and joined.inputs[0] is joined.inputs[1]
+    product = made_by(value, "Mul", "Div")
+    if product is not None:
+        factor = constant(product.inputs[1])
+        return factor is not None and factor.size == 1 and _has_equal_halves(product.inputs[0])
+    node = made_by(value, *_KEEPS_HALVES)
+    before = dims(node.inputs[0]) if node is not None else None
+    return node is not None and bool(before and sizes and before[-1] == sizes[-1]) and _has_equal_halves(node.inputs[0])

@@ -1,0 +1,63 @@
+"""Activations that are spelled out."""
+
+import pytest
+import torch
+
+from fx_onnx.passes.activations import FuseGelu, FuseSwish
+from tests.passes.checking import check, model, origins
+
+X = torch.cat([torch.randn(1, 12) * 3, torch.tensor([[0.0, -0.0, 40.0, -40.0] * 3])])
+CONSTANTS = (
+    "<float half = {0.5}, float one = {1.0}, float three = {3.0}, float c = {0.044715}, float s = {0.7978845608},"
+    " float root = {1.41421356237}, float inverse = {0.70710678118}, float alpha = {1.702}>"
+)
+CUBIC = "p = Pow(x, three)\n q = Mul(p, c)\n a = Add(x, q)\n b = Mul(a, s)\n t = Tanh(b)\n u = Add(t, one)\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"h = Mul(x, half)\n {CUBIC} y = Mul(h, u)",
+        f"{CUBIC} v = Mul(x, u)\n y = Mul(half, v)",
+        CUBIC.replace("p = Pow(x, three)", "o = Mul(x, x)\n p = Mul(o, x)") + "h = Mul(half, x)\n y = Mul(u, h)",
+        "d = Div(x, root)\n e = Erf(d)\n u = Add(e, one)\n v = Mul(x, u)\n y = Mul(v, half)",
+        "h = Mul(half, x)\n d = Mul(x, inverse)\n e = Erf(d)\n u = Add(one, e)\n y = Mul(h, u)",
+    ],
+)
+def test_gelu(text: str) -> None:
+    """GPT-2's, with the constants elsewhere, the cube as products, and the exact one."""
+    program = model(f"g (float[N,12] x) => (float[N,12] y) {CONSTANTS} {{ {text} }}")
+    check(program, FuseGelu(), [X], ["Gelu"])
+    assert "%u" not in origins(program, "y") or "%y" in origins(program, "y")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"h = Mul(x, one)\n {CUBIC} y = Mul(h, u)",
+        f"h = Mul(x, half)\n {CUBIC.replace('p, c', 'p, s')} y = Mul(h, u)",
+        f"h = Mul(z, half)\n {CUBIC} y = Mul(h, u)",
+        f"h = Mul(x, half)\n {CUBIC} v = Mul(h, u)\n y = Add(v, t)",
+        "h = Mul(x, half)\n d = Mul(x, root)\n e = Erf(d)\n u = Add(e, one)\n y = Mul(h, u)",
+    ],
+)
+def test_no_gelu(text: str) -> None:
+    """Other factors, another x, a second reader."""
+    program = model(f"g (float[N,12] x, float[N,12] z) => (float[N,12] y) {CONSTANTS} {{ {text} }}")
+    assert not FuseGelu()(program).modified
+
+
+@pytest.mark.parametrize(
+    "text", ["s = Sigmoid(x)\n y = Mul(x, s)", "a = Mul(alpha, x)\n s = Sigmoid(a)\n y = Mul(s, x)"]
+)
+def test_swish(text: str) -> None:
+    """With and without a factor."""
+    body = f"g (float[N,12] x) => (float[N,12] y) <float alpha = {{1.702}}> {{ {text} }}"
+    check(model(body, opset=24), FuseSwish(), [X], ["Swish"])
+    assert not FuseSwish()(model(body, opset=23)).modified
+
+
+def test_no_swish() -> None:
+    """A gate of another value."""
+    program = model("g (float[N] x, float[N] z) => (float[N] y) { s = Sigmoid(z)\n y = Mul(x, s) }", opset=24)
+    assert not FuseSwish()(program).modified

@@ -1,0 +1,59 @@
+"""RMS norms that are spelled out."""
+
+import pytest
+import torch
+
+from fx_onnx.passes.rms_norm import FuseRMSNorm
+from tests.passes.checking import check, model, origins
+
+WEIGHTS = {"w": torch.randn(4)}
+CONSTANTS = "<float two = {2.0}, float e = {0.001}, int64[1] last = {-1}, int64[1] first = {1}>"
+NORM = "p = Pow(x, two)\n m = ReduceMean(p, last)\n a = Add(m, e)\n r = Sqrt(a)\n d = Div(x, r)\n"
+
+
+@pytest.mark.parametrize("product", ["Mul(w, d)", "Mul(d, w)"])
+def test_fused(product: str) -> None:
+    """One node, which knows where it came from."""
+    program = model(f"g (float[N,3,4] x) => (float[N,3,4] y) {CONSTANTS} {{ {NORM} y = {product} }}", WEIGHTS, 23)
+    check(program, FuseRMSNorm(), [torch.randn(2, 3, 4)], ["RMSNormalization"])
+    assert {"%d", "%y"} <= origins(program, "y")
+    node = program.graph[0]
+    assert node.attributes["epsilon"].value == pytest.approx(0.001)
+
+
+def test_square_as_product_and_two_axes() -> None:
+    """x * x, epsilon on the left, the mean over all axes of the weight."""
+    program = model("""g (float[N,3,4] x) => (float[N,3,4] y) <float e = {0.001}, int64[2] last = {2,1}> {
+      p = Mul(x, x)\n m = ReduceMean(p, last)\n a = Add(e, m)\n r = Sqrt(a)\n d = Div(x, r)\n y = Mul(d, w)
+    }""", {"w": torch.randn(3, 4)}, 23)  # fmt: skip
+    check(program, FuseRMSNorm(), [torch.randn(2, 3, 4)], ["RMSNormalization"])
+    assert program.graph[0].attributes["axis"].value == -2
+
+
+def test_half_precision() -> None:
+    """What is cast to float32 for the norm and back is what the operator does by itself."""
+    program = model(f"""g (float16[N,3,4] h) => (float16[N,3,4] y) {CONSTANTS} {{
+      x = Cast<to=1>(h)\n {NORM} c = Cast<to=10>(d)\n y = Mul(w, c)
+    }}""", {"w": torch.randn(4).half()}, 23)  # fmt: skip
+    check(program, FuseRMSNorm(), [torch.randn(2, 3, 4).half()], ["RMSNormalization"], 1e-2)
+
+
+@pytest.mark.parametrize(
+    ("text", "weights"),
+    [
+        (f"{NORM} y = Mul(w, d)", {"w": torch.randn(3, 1)}),
+        (f"{NORM.replace('last', 'first')} y = Mul(w, d)", WEIGHTS),
+        (f"{NORM.replace('two', 'e')} y = Mul(w, d)", WEIGHTS),
+        (f"{NORM} c = Mul(w, d)\n y = Add(c, d)", WEIGHTS),
+    ],
+)
+def test_left_alone(text: str, weights: dict[str, torch.Tensor]) -> None:
+    """A weight of other sizes, the mean over another axis, another power, and a quotient with a second reader."""
+    program = model(f"g (float[N,3,4] x) => (float[N,3,4] y) {CONSTANTS} {{ {text} }}", weights, 23)
+    assert not FuseRMSNorm()(program).modified
+
+
+def test_not_below_its_opset() -> None:
+    """Opset 22 has no RMSNormalization."""
+    program = model(f"g (float[N,3,4] x) => (float[N,3,4] y) {CONSTANTS} {{ {NORM} y = Mul(w, d) }}", WEIGHTS, 22)
+    assert not FuseRMSNorm()(program).modified

@@ -1,0 +1,77 @@
+"""Rotary embeddings that are spelled out."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import fx_onnx
+from fx_onnx.passes.rotary import FuseRotaryEmbedding
+from tests.compare import assert_close
+from tests.passes.checking import check, model
+
+HALVES = "b = Slice(x, four, end, last)\n a = Slice(x, zero, four, last)\n"
+TURNED = "n = Neg(b)\n t = Concat<axis=-1>(n, a)\n"
+SUM = "p = Mul(x, cos)\n q = Mul(t, sin)\n y = Add(p, q)"
+CONSTANTS = "<int64[1] zero = {0}, int64[1] four = {4}, int64[1] end = {9223372036854775807}, int64[1] last = {3}>"
+ANGLES = torch.arange(5.0).outer(torch.tensor([1.0, 0.5, 0.25, 0.1]))
+X = torch.randn(2, 3, 5, 8)
+
+
+@pytest.mark.parametrize("halves", [HALVES, "a, b = Split<axis=-1, num_outputs=2>(x)\n"])
+def test_computed_tables(halves: str) -> None:
+    """cos and sin of angles beside themselves, of all batches or of each, their halves taken once."""
+    for batch, more in ((1, ["Shape", "Concat", "Expand", "Expand"]), ("N", [])):
+        tables = "d = Concat<axis=-1>(r, r)\n cos = Cos(d)\n sin = Sin(d)\n"
+        program = model(f"""g (float[N,3,5,8] x, float[{batch},1,5,4] r) => (float[N,3,5,8] y) {CONSTANTS} {{
+          {tables} {halves} {TURNED} {SUM}
+        }}""", opset=23)  # fmt: skip
+        angles = ANGLES.expand(2 if batch == "N" else 1, 1, 5, 4)
+        operators = ["Concat", "Cos", "Sin", "Slice", "Slice", "Squeeze", "Squeeze", "RotaryEmbedding", *more]
+        operators += ["Shape", "Concat"] if more else []  # of the second table: one in the end
+        check(program, FuseRotaryEmbedding(), [X, angles], operators)
+
+
+class Rotary(torch.nn.Module):
+    """transformers' apply_rotary_pos_emb on two tensors."""
+
+    def forward(self, x: Tensor, z: Tensor) -> Tensor:
+        positions = torch.arange(x.shape[2])
+        angles = positions[:, None] * torch.tensor([1.0, 0.5, 0.25, 0.1])
+        table = torch.cat([angles, angles], -1)[None, None]
+
+        def turned(y: Tensor) -> Tensor:
+            return y * table.cos() + torch.cat([-y[..., 4:], y[..., :4]], -1) * table.sin()
+
+        return turned(x) + turned(z)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_from_torch(dtype: torch.dtype) -> None:
+    """Tables of numbers become halves for the whole batch; with dynamic sizes they are computed once."""
+    module, args = Rotary().eval(), (X, X.flip(0))
+    program = fx_onnx.export(module, args, opset_version=23)
+    assert [node.op_type for node in program.model.graph] == ["RotaryEmbedding", "RotaryEmbedding", "Add"]
+    assert_close(program(*args), module(*args))
+    dims = {0: "batch", 2: "length"}
+    dynamic = fx_onnx.export(module, args, opset_version=23, dynamic_shapes=(dims, dims))
+    operators = [node.op_type for node in dynamic.model.graph]
+    assert (operators.count("RotaryEmbedding"), operators.count("Expand"), operators.count("Neg")) == (2, 2, 0)
+    longer = tuple(torch.randn(3, 3, 7, 8) for _ in range(2))
+    assert_close(dynamic(*longer), module(*longer))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"cos = Cos(r)\n sin = Sin(r)\n {HALVES} {TURNED} {SUM}",
+        f"d = Concat<axis=-1>(k, k)\n cos = Cos(d)\n sin = Sin(d)\n {HALVES} {TURNED} {SUM}",
+        f"d = Concat<axis=-1>(h, h)\n cos = Cos(d)\n sin = Sin(d)\n {HALVES.replace('four', 'three')} {TURNED} {SUM}",
+        f"d = Concat<axis=-1>(h, h)\n cos = Cos(d)\n sin = Sin(d)\n {HALVES} {TURNED.replace('n, a', 'n, b')} {SUM}",
+    ],
+)
+def test_left_alone(text: str) -> None:
+    """Halves that may differ, angles that depend on the head, parts that are no halves, and one half twice."""
+    constants = CONSTANTS.replace(">", ", int64[1] three = {3}>")
+    program = model(f"""g (float[N,3,5,8] x, float[N,1,5,8] r, float[N,3,5,4] k, float[N,1,5,4] h) =>
+      (float[N,3,5,8] y) {constants} {{ {text} }}""", opset=23)  # fmt: skip
+    assert not FuseRotaryEmbedding()(program).modified
