@@ -352,7 +352,7 @@ def _reason(tensor: _Tensor, axis: int, size: int) -> str:
     for guard in guards:
         if all(side.is_Symbol for side in guard.expr.args) and equal.intersection(guard.expr.args):
             equal.update(guard.expr.args)
-    for guard in guards:
+    for guard in sorted(guards, key=lambda guard: not any(side.is_number for side in guard.expr.args)):
         symbols = guard.expr.free_symbols
         if symbols & equal and not all(side.is_Symbol for side in guard.expr.args):
             condition = " == ".join(map(str, guard.expr.args))
