@@ -1,0 +1,112 @@
+"""torchao's operators on quantised tensors → QuantizeLinear and DequantizeLinear; torchao itself need not be there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from onnx_ir import Value
+
+from fx_onnx.emitter import Emitter
+from fx_onnx.ops._quantization import INT8, Layout, dequantized, is_fraction, layout, packed, quantized
+from fx_onnx.symbols import Size
+from fx_onnx.table import translates
+
+
+def _quantizes(blocks: bool) -> Callable[..., bool]:
+    """Whether ONNX has the call; ``blocks`` says whether it has scales for parts of an axis."""
+
+    def says(
+        input: Any, block_size: Any, scale: Any, zero_point: Any, output_dtype: torch.dtype,
+        quant_min: Any = None, quant_max: Any = None,
+    ) -> bool:  # fmt: skip
+        exact = torch.float32 in (input.dtype, scale.dtype)  # else torch rounds before it rounds to integers
+        return (
+            exact and output_dtype in INT8 and zero_point is not None and _fits(input, block_size, zero_point, blocks)
+        )
+
+    return says
+
+
+def _dequantizes(blocks: bool) -> Callable[..., bool]:
+    def says(
+        input: Any, block_size: Any, scale: Any, zero_point: Any, input_dtype: torch.dtype,
+        quant_min: Any = None, quant_max: Any = None, output_dtype: torch.dtype = torch.float32,
+    ) -> bool:  # fmt: skip
+        return input.dtype in INT8 and _fits(input, block_size, zero_point, blocks)
+
+    return says
+
+
+def _fits(input: Any, block_size: Any, zero_point: Any, blocks: bool) -> bool:
+    found = layout(input.shape, block_size)
+    return found is not None and (blocks or found.block is None) and not is_fraction(zero_point)
+
+
+def _fitted(op: Emitter, value: Value, block_size: Sequence[Size], *parameters: Value | None) -> tuple[Layout, Any]:
+    """The layout, and the scale and zero point of each block in the sizes that it asks for."""
+    sizes = op.sizes(value)
+    where = layout(sizes, block_size) or Layout()
+    return where, [None if p is None else op.reshape(p, where.sizes(sizes)) for p in parameters]
+
+
+@translates("torchao::quantize_affine", when=_quantizes(blocks=False))
+@translates("torchao::quantize_affine", since=21, when=_quantizes(blocks=True))
+def torchao_quantize_affine(
+    op: Emitter,
+    input: Value,
+    block_size: Sequence[Size],
+    scale: Value,
+    zero_point: Value,
+    output_dtype: torch.dtype,
+    quant_min: int | None = None,
+    quant_max: int | None = None,
+) -> Value:
+    """clamp(round(input / scale) + zero_point, quant_min, quant_max), with a scale for each block."""
+    where, (scale, zero_point) = _fitted(op, input, block_size, scale, zero_point)
+    limits = _limits(output_dtype, quant_min, quant_max)
+    return quantized(op, input, scale, zero_point, limits, op.out_dtype, where)
+
+
+@translates("torchao::dequantize_affine", when=_dequantizes(blocks=False))
+def torchao_dequantize_affine(
+    op: Emitter,
+    input: Value,
+    block_size: Sequence[Size],
+    scale: Value,
+    zero_point: Value | None,
+    input_dtype: torch.dtype,
+    quant_min: int | None = None,
+    quant_max: int | None = None,
+    output_dtype: torch.dtype = torch.float32,
+) -> Value:
+    """(input - zero_point) * scale, with a scale for each block."""
+    where, (scale, zero_point) = _fitted(op, input, block_size, scale, zero_point)
+    return op.cast(dequantized(op, input, scale, zero_point, where), op.out_dtype)
+
+
+@translates("torchao::dequantize_affine", since=21, when=_dequantizes(blocks=True))
+def torchao_dequantize_affine_packed(
+    op: Emitter,
+    input: Value,
+    block_size: Sequence[Size],
+    scale: Value,
+    zero_point: Value | None,
+    input_dtype: torch.dtype,
+    quant_min: int | None = None,
+    quant_max: int | None = None,
+    output_dtype: torch.dtype = torch.float32,
+) -> Value:
+    """The same; weights whose range fits in 4 bits are stored so."""
+    where, (scale, zero_point) = _fitted(op, input, block_size, scale, zero_point)
+    input = packed(op, input, *_limits(input_dtype, quant_min, quant_max))
+    return op.cast(dequantized(op, input, scale, zero_point, where), op.out_dtype)
+
+
+def _limits(dtype: torch.dtype, low: int | None, high: int | None) -> tuple[int, int]:
+    """The range of the quantised values; that of the dtype, which may be one that torch only names, is the default."""
+    name = str(dtype).removeprefix("torch.")
+    bits = int(name.lstrip("uint"))
+    least = 0 if name.startswith("u") else -(2 ** (bits - 1))
+    return least if low is None else int(low), least + 2**bits - 1 if high is None else int(high)
