@@ -24,6 +24,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind
 
 from fx_onnx import pytrees
 from fx_onnx.arguments import Request, TensorInput
+from fx_onnx.detectors import any_number_of_boxes
 from fx_onnx.errors import CaptureError, warn
 from fx_onnx.exporting import exporting, is_in_onnx_export
 from fx_onnx.tracing import dynamic_sizes
@@ -146,6 +147,7 @@ def _attempt(request: Request, model: torch.nn.Module, example: _Example, strict
                 exporting(),
                 _sizes_as_symbols(example.oblivious),
                 dynamic_sizes(strict),
+                any_number_of_boxes(),
                 _as_traced(model, example, request.inputs),
             ):
                 return torch.export.export(

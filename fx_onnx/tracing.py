@@ -6,6 +6,7 @@ becomes the example's, without a word. In here torch knows the shapes of the for
 
 from __future__ import annotations
 
+import builtins
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -36,13 +37,15 @@ def dynamic_sizes(strict: bool = False) -> Iterator[None]:
         with _shapes_of_operators():
             yield
         return
-    sqrt = math.sqrt
+    sqrt, length = math.sqrt, len
     vars(math)["sqrt"] = partial(_sqrt, sqrt)
+    vars(builtins)["len"] = partial(_len, length)
     try:
         with _shapes_of_operators(), _SizesAsNumbers():
             yield
     finally:
         vars(math)["sqrt"] = sqrt
+        vars(builtins)["len"] = length
 
 
 # --- operators whose shapes torch finds by computing ------------------------------------------------------------------
@@ -187,3 +190,8 @@ _INSTEAD: dict[Any, Callable[..., torch.Tensor]] = {
 def _sqrt(sqrt: Callable[[Any], float], number: Any) -> Any:
     """``math.sqrt``, which makes a plain number of a symbolic one."""
     return torch.sym_float(number) ** 0.5 if isinstance(number, (torch.SymInt, torch.SymFloat)) else sqrt(number)
+
+
+def _len(length: Callable[[Any], int], container: Any) -> Any:
+    """``len``, which Python makes a plain number of the symbolic size of a tensor."""
+    return container.shape[0] if isinstance(container, torch.Tensor) and container.shape else length(container)

@@ -28,7 +28,7 @@ MAX_FUNCTION_LINES = 50
 # Each file imports only from files on its left. Those between two bars have one job together.
 LAYERS = """
     errors exporting dtypes symbols weights promotion metadata schemas constants operators | emitter | table |
-    custom opsets | ops decompositions | pytrees arguments tracing capture |
+    custom opsets | ops decompositions | pytrees arguments tracing detectors capture |
     views functionalize subclasses fold decompose complex_pairs translate naming passes optimize |
     runtime verify report | references streaming saving program | journal line artifacts export
 """

@@ -1,8 +1,8 @@
 """torchvision beside a CPU build of PyTorch, where its wheel from PyPI, built for CUDA, cannot load its library.
 
-Importing this imports torchvision. Where its library loads, nothing else happens; where it does not, torchvision finds
-the operators that this file declares, with plain kernels written after their definitions. What torchvision says of
-their shapes is torchvision's own. Where torchvision is not installed, the tests of the importing file are skipped.
+`from tests.torchvision_cpu import torchvision` imports it. Where its library loads, nothing else happens; where it does
+not, torchvision finds the operators that this file declares, with plain kernels written after their definitions. What
+it says of their shapes is its own. Where torchvision is not installed, the tests of the importing file are skipped.
 """
 
 from __future__ import annotations
@@ -248,8 +248,8 @@ def _declare() -> None:
         library.impl(name, kernel, "CompositeExplicitAutograd" if name == "_cuda_version" else "CPU")
 
 
-def _import() -> None:
-    """Imports torchvision; in the place of a library of its own that does not load, it finds the operators above."""
+def _import() -> Any:
+    """torchvision; in the place of a library of its own that does not load, it finds the operators above."""
     load = torch.ops.load_library
 
     def load_or_declare(path: str) -> None:
@@ -262,9 +262,9 @@ def _import() -> None:
 
     torch.ops.load_library = load_or_declare
     try:
-        pytest.importorskip("torchvision", reason="torchvision is not installed")
+        return pytest.importorskip("torchvision", reason="torchvision is not installed")
     finally:
         torch.ops.load_library = load
 
 
-_import()
+torchvision = _import()

@@ -11,7 +11,7 @@ from onnx_ir import DataType, Value
 from torch import Tensor
 
 from fx_onnx.emitter import Emitter
-from fx_onnx.ops._common import admitted
+from fx_onnx.ops._common import admitted, loop
 from fx_onnx.symbols import Size
 from fx_onnx.table import translates
 
@@ -64,6 +64,81 @@ def torchvision_nms(op: Emitter, dets: Value, scores: Value, iou_threshold: floa
         [_threshold(iou_threshold)],
     )
     return op.squeeze(op.with_sizes(op.Gather(selected, [2], axis=1), (*op.out_sizes, 1)), 1)
+
+
+# So many numbers in boxes are few to torchvision, which then moves the boxes of each class apart. (Its coordinates then
+# have fewer digits, and so have the overlaps: that it does so shows in which boxes it keeps.)
+_FEW = 4000
+
+
+def _moved_apart(op: Emitter, boxes: Value, idxs: Value) -> Value:
+    """Boxes as torchvision compares them: moved by their class times the largest coordinate, if they are few."""
+    largest = op.ReduceMax(op.Concat(op.Reshape(boxes, [-1]), [-math.inf], axis=0), keepdims=0)
+    offsets = op.Mul(op.cast(idxs, DataType.FLOAT), op.Add(largest, 1.0))
+    few = op.LessOrEqual(op.Size(boxes), _FEW)
+    return op.Add(boxes, op.Unsqueeze(op.Where(few, offsets, 0.0), [1]))
+
+
+def _by_class(op: Emitter, scores: Value, idxs: Value) -> Value:
+    """(1, classes, N): the scores of each class, -inf at boxes of others."""
+    _, _, place, _ = op.Unique(idxs, sorted=0, outputs=4)
+    classes = op.Range(0, op.Add(op.ReduceMax(op.Concat(place, [-1], axis=0), keepdims=0), 1), 1)
+    own = op.Equal(op.Unsqueeze(classes, [1]), op.Unsqueeze(place, [0]))
+    lowest = float(np.finfo(np.float32).min)
+    return op.Unsqueeze(op.Where(own, op.Max(scores, lowest), -math.inf), [0])
+
+
+def _by_score(op: Emitter, indices: Value, scores: Value) -> Value:
+    """Indices by falling score, equal ones in the order of the indices."""
+    count = op.Shape(indices)
+    ordered, _ = op.TopK(indices, count, largest=0, outputs=2)
+    _, order = op.TopK(op.Gather(scores, ordered), count, outputs=2)
+    return op.Gather(ordered, order)
+
+
+@translates("fx_onnx::batched_nms")
+def fx_onnx_batched_nms(op: Emitter, boxes: Value, scores: Value, idxs: Value, iou_threshold: float) -> Value:
+    """``nms`` among the boxes of each class, then all that are left by falling score."""
+    corners, numbers = _single(op, boxes, scores)
+    numbers = _numbers(op, numbers)
+    selected = op.NonMaxSuppression(
+        _corners(op, _moved_apart(op, corners, idxs)),
+        _by_class(op, numbers, idxs),
+        op.shape(op.sizes(scores)),
+        [_threshold(iou_threshold)],
+        [-math.inf],
+    )
+    return _by_score(op, op.Squeeze(op.Gather(selected, [2], axis=1), [1]), numbers)
+
+
+@translates("fx_onnx::heatmaps_to_keypoints")
+def fx_onnx_heatmaps_to_keypoints(op: Emitter, maps: Value, rois: Value) -> Sequence[Value]:
+    """Where each heatmap, resized to its region by cubic interpolation, is largest, and how large it is there."""
+    _, count, _, _ = op.sizes(maps)
+    maps, rois = op.cast(maps, DataType.FLOAT), op.cast(rois, DataType.FLOAT)
+    corners, ends = op.Split(rois, axis=1, num_outputs=2, outputs=2)
+    extents = op.Max(op.Sub(ends, corners), 1.0)
+    whole = op.cast(op.Ceil(extents), DataType.INT64)  # (K, 2), width first
+
+    def step(inner: Emitter, region: Value, places: Value, scores: Value) -> Sequence[Value]:
+        width, height = inner.Split(inner.Gather(whole, region), num_outputs=2, outputs=2)
+        sizes = inner.Concat([1], inner.shape([count]), height, width, axis=0)
+        heatmap = inner.Unsqueeze(inner.Gather(maps, region), [0])
+        resized = inner.Resize(heatmap, None, None, sizes, mode="cubic", coordinate_transformation_mode="half_pixel")
+        flat = inner.Reshape(resized, inner.Concat([1], inner.shape([count]), [-1], axis=0))
+        place = inner.ArgMax(flat, axis=2, keepdims=0)
+        x_then_y = inner.Concat(
+            *(inner.Unsqueeze(each, [2]) for each in (inner.Mod(place, width), inner.Div(place, width))), axis=2
+        )
+        best = inner.ReduceMax(flat, [2], keepdims=0)
+        return [inner.Concat(places, x_then_y, axis=0), inner.Concat(scores, best, axis=0)]
+
+    none = op.Expand(op.constant(0, DataType.INT64), op.shape([0, count, 2])), op.Expand(0.0, op.shape([0, count]))
+    places, scores = loop(op, step, *none, rounds=op.scalar(op.sizes(rois)[0], DataType.INT64))
+    scale = op.Div(extents, op.cast(whole, DataType.FLOAT))
+    middles = op.Mul(op.Add(op.cast(places, DataType.FLOAT), 0.5), op.Unsqueeze(scale, [1]))
+    points = op.Add(middles, op.Unsqueeze(corners, [1]))
+    return op.Pad(points, [0, 0, 0, 0, 0, 1], 1.0), scores
 
 
 @translates("torchvision::roi_align")

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-import tests.torchvision_cpu  # noqa: F401  first of all, as it imports torchvision
+import tests.torchvision_cpu  # noqa: F401  declares the operators
 from fx_onnx.decompositions import DECOMPOSITIONS
 from tests.compare import assert_close
 from tests.decompositions.harness import random
 
-torchvision = torch.ops.torchvision
+operators = torch.ops.torchvision
 
 # image, x1, y1, x2, y2: inside, of one point, over all edges, with swapped corners, tiny, outside
 REGIONS = torch.tensor(
@@ -21,7 +21,7 @@ REGIONS = torch.tensor(
 
 def against(name: str, *args: object, tolerance: float | None = None) -> None:
     """Raises AssertionError where the decomposition of torchvision's operator gives other results."""
-    assert_close(DECOMPOSITIONS[f"torchvision::{name}"](*args), getattr(torchvision, name)(*args), tolerance)
+    assert_close(DECOMPOSITIONS[f"torchvision::{name}"](*args), getattr(operators, name)(*args), tolerance)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-import tests.torchvision_cpu  # noqa: F401  first of all, as it imports torchvision
 from fx_onnx.errors import TranslationError
 from tests.compare import assert_close
 from tests.harness import Arg, Case, cases, check, f32, f64
+from tests.torchvision_cpu import torchvision
 
-torchvision = torch.ops.torchvision
+operators = torch.ops.torchvision
 
 # image, x1, y1, x2, y2: inside, of one point, over all edges, at half pixels, tiny, outside, just beyond the corner
 REGIONS = (
@@ -40,17 +40,17 @@ class OfTwoResults(nn.Module):
 @cases(
     [
         *(
-            Case(torchvision.roi_align.default, MAPS, regions(), scale, 3, 2, ratio, aligned)
+            Case(operators.roi_align.default, MAPS, regions(), scale, 3, 2, ratio, aligned)
             for aligned in (False, True)
             for ratio in (0, -1, 1, 2)
             for scale in (1.0, 0.3)
         ),
         Case(
-            torchvision.roi_align.default, MAPS, regions(), 0.5, 2, 2, 2, True,
+            operators.roi_align.default, MAPS, regions(), 0.5, 2, 2, 2, True,
             emits=["Split", "Squeeze", "Cast", "RoiAlign"],
         ),
-        Case(torchvision.roi_align.default, f64(2, 3, 9, 9), regions(torch.float64), 0.3, 2, 2, 2, True),
-        Case(torchvision.roi_align.default, f32(2, 3, 9, 9), f32(0, 5), 0.5, 2, 2, 2, True),
+        Case(operators.roi_align.default, f64(2, 3, 9, 9), regions(torch.float64), 0.3, 2, 2, 2, True),
+        Case(operators.roi_align.default, f32(2, 3, 9, 9), f32(0, 5), 0.5, 2, 2, 2, True),
     ]
 )  # fmt: skip
 def test_roi_align(case: Case) -> None:
@@ -60,23 +60,23 @@ def test_roi_align(case: Case) -> None:
 @pytest.mark.parametrize("scale", [1.0, 0.5, 0.3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_roi_pool(scale: float, dtype: torch.dtype) -> None:
-    module = OfTwoResults(torchvision.roi_pool.default, 0, scale, 3, 2).eval()
+    module = OfTwoResults(operators.roi_pool.default, 0, scale, 3, 2).eval()
     maps, rois = Arg(dtype, (2, 12, 13, 11)).make(), regions(dtype).make()
     program = fx_onnx.export(module, (maps, rois), dynamic_shapes=({2: "height"}, {0: "regions"}))
-    operators = {node.op_type for node in program.model.graph}
-    assert ("MaxRoiPool" in operators) == (dtype == torch.float32)
+    emitted = {node.op_type for node in program.model.graph}
+    assert ("MaxRoiPool" in emitted) == (dtype == torch.float32)
     for inputs in ((maps, rois), (maps.flip(0)[:, :, :9], rois[:3])):
         assert_close(program(*inputs), module(*inputs))
 
 
 def test_where_the_largest_value_is_has_no_form() -> None:
-    module = OfTwoResults(torchvision.roi_pool.default, 1, 1.0, 3, 2).eval()
+    module = OfTwoResults(operators.roi_pool.default, 1, 1.0, 3, 2).eval()
     with pytest.raises(TranslationError, match="result 1 of roi_pool"):
         fx_onnx.export(module, (MAPS.make(), regions().make()))
 
 
 POSITION_SENSITIVE = [
-    (torchvision.ps_roi_align.default, 0), (torchvision.ps_roi_align.default, 2), (torchvision.ps_roi_pool.default,),
+    (operators.ps_roi_align.default, 0), (operators.ps_roi_align.default, 2), (operators.ps_roi_pool.default,),
 ]  # fmt: skip
 
 
@@ -112,15 +112,15 @@ def offsets(dtype: torch.dtype, *sizes: int) -> Arg:
 @cases(
     [
         Case(
-            torchvision.deform_conv2d.default, f32(2, 6, 9, 8), f32(4, 6, 3, 3), offsets(torch.float32, 2, 18, 7, 6),
+            operators.deform_conv2d.default, f32(2, 6, 9, 8), f32(4, 6, 3, 3), offsets(torch.float32, 2, 18, 7, 6),
             f32(2, 9, 7, 6), f32(4), 1, 1, 0, 0, 1, 1, 1, 1, True, opsets=OPSETS, emits=["DeformConv"], dynamic=False,
         ),
         Case(
-            torchvision.deform_conv2d.default, f32(2, 6, 9, 8), f32(4, 3, 3, 2), offsets(torch.float32, 2, 36, 5, 10),
+            operators.deform_conv2d.default, f32(2, 6, 9, 8), f32(4, 3, 3, 2), offsets(torch.float32, 2, 36, 5, 10),
             f32(2, 1), f32(4), 2, 1, 1, 2, 1, 2, 2, 3, False, opsets=OPSETS, emits=["DeformConv"], dynamic=False,
         ),
         Case(
-            torchvision.deform_conv2d.default, f64(1, 6, 9, 8), f64(6, 2, 1, 3), offsets(torch.float64, 1, 12, 9, 6),
+            operators.deform_conv2d.default, f64(1, 6, 9, 8), f64(6, 2, 1, 3), offsets(torch.float64, 1, 12, 9, 6),
             f64(1, 6, 9, 6), f64(6), 1, 1, 0, 0, 2, 1, 3, 2, True, opsets=OPSETS, dynamic=False,
         ),
     ]
@@ -134,10 +134,8 @@ class Deformed(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        from torchvision.ops import DeformConv2d
-
         self.plan = nn.Conv2d(4, 27, 3, padding=1)
-        self.convolution = DeformConv2d(4, 6, 3, padding=1)
+        self.convolution = torchvision.ops.DeformConv2d(4, 6, 3, padding=1)
 
     def forward(self, image: Tensor) -> Tensor:
         plan = self.plan(image)
@@ -165,7 +163,7 @@ class Suppress(nn.Module):
         self.iou_threshold = iou_threshold
 
     def forward(self, boxes: Tensor, scores: Tensor) -> Tensor:
-        return torchvision.nms(boxes, scores, self.iou_threshold)
+        return operators.nms(boxes, scores, self.iou_threshold)
 
 
 NAN = math.nan
@@ -225,9 +223,9 @@ def test_nms_of_odd_scores() -> None:
 
 def test_nms_is_one_node_and_its_borders() -> None:
     program = fx_onnx.export(Suppress(0.5).eval(), (boxes(5, 0), torch.rand(5)))
-    operators = [node.op_type for node in program.model.graph]
-    assert operators.count("NonMaxSuppression") == 1
-    assert len(operators) <= 10, operators
+    emitted = [node.op_type for node in program.model.graph]
+    assert emitted.count("NonMaxSuppression") == 1
+    assert len(emitted) <= 10, emitted
 
 
 @pytest.mark.parametrize(("dtype", "threshold"), [(torch.float64, 0.5), (torch.float32, -0.5)])
