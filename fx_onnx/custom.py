@@ -13,11 +13,14 @@ import onnx_ir as ir
 import onnxscript
 import torch
 from onnxscript import evaluator
+from torch._library.custom_ops import CustomOpDef
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
+from fx_onnx import autograd, symbolic
 from fx_onnx.emitter import Emitter
 from fx_onnx.errors import ArgumentError
 from fx_onnx.schemas import operator_schema
+from fx_onnx.table import Table
 
 _BY_PLACE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
@@ -54,15 +57,34 @@ def _targets(key: Any) -> Sequence[Any]:
     """The FX targets a key names: an operator without an overload names all its overloads."""
     if isinstance(key, OpOverloadPacket):
         return [getattr(key, overload) for overload in key.overloads()]
-    if isinstance(key, torch.library.CustomOpDef):
+    if isinstance(key, CustomOpDef):
         return [key._opoverload]
-    is_function = isinstance(key, type) and issubclass(key, torch.autograd.Function)
-    if isinstance(key, (OpOverload, HigherOrderOperator)) or is_function or _is_of_numbers(key):
+    if isinstance(key, (OpOverload, HigherOrderOperator)) or _is_function(key) or _is_of_numbers(key):
         return [key]
     raise ArgumentError(
         f"A key of custom_translation_table must be an operator such as torch.ops.aten.add.Tensor, or a "
         f"torch.autograd.Function, not {key!r}, which a captured program never calls."
     )
+
+
+def _is_function(key: Any) -> bool:
+    return isinstance(key, type) and issubclass(key, torch.autograd.Function)
+
+
+def functions(custom: Mapping[Any, Any]) -> list[type[torch.autograd.Function]]:
+    """The autograd.Functions that a custom_translation_table translates."""
+    return [key for key in custom if _is_function(key)]
+
+
+def translations_of_functions(program: torch.export.ExportedProgram, table: Table) -> dict[Any, Callable[..., Any]]:
+    """FX target → translation, of the operators that stand for autograd.Functions in a captured program.
+
+    The user's entry of a function goes before its ``symbolic``.
+    """
+    return {
+        target: table[function].function if function in table else adapted(symbolic.translation_of(function), function)
+        for target, function in autograd.functions_called(program).items()
+    }
 
 
 def _is_of_numbers(key: Any) -> bool:
@@ -76,10 +98,12 @@ def _is_of_numbers(key: Any) -> bool:
 
 def adapted(function: Callable[..., Any], target: Any) -> Callable[..., Any]:
     """``function`` as a translation of ``target``, its arguments fitted to the schema and its results counted."""
-    name = getattr(function, "__name__", None) or getattr(function, "name", repr(function))
+    name = str(getattr(function, "__name__", None) or getattr(function, "name", repr(function)))
     call, parameters = _caller(function)
     schema = target._schema if isinstance(target, OpOverload) else None
     places = None if schema is None else _places(schema, parameters, f"The translation {name} of {target}")
+    if _is_function(target):
+        _check_apply(target, parameters, name)
 
     @functools.wraps(function, updated=())
     def translation(op: Emitter, *args: Any, **kwargs: Any) -> Any:
@@ -95,7 +119,8 @@ def adapted(function: Callable[..., Any], target: Any) -> Callable[..., Any]:
 def _caller(function: Callable[..., Any]) -> tuple[Callable[..., Any], list[Parameter]]:
     """What calls the function with an emitter, and the parameters that are for the operator's arguments."""
     if isinstance(function, onnxscript.OnnxFunction):
-        return functools.partial(_call_script, function), list(map(_parameter, function.op_signature.params))
+        signature = function.op_signature
+        return functools.partial(_call_script, function), list(map(_parameter, signature.params if signature else ()))
     parameters = list(inspect.signature(function).parameters.values())
     if parameters and (parameters[0].name == "op" or parameters[0].annotation in (Emitter, "Emitter")):
         return function, parameters[1:]
@@ -135,6 +160,20 @@ def _places(schema: Any, parameters: Sequence[Parameter], what: str) -> dict[str
         if needed and parameter.name not in filled:
             raise ArgumentError(f"{what} needs {parameter.name!r}, which is no argument of {schema}.")
     return places
+
+
+def _check_apply(function: type[torch.autograd.Function], parameters: Sequence[Parameter], name: str) -> None:
+    """Raises ArgumentError where the parameters cannot take what ``apply`` takes."""
+    given = autograd.parameters(function)
+    required = [p for p in given if p.default is Parameter.empty]
+    for each in (given, required):
+        try:
+            inspect.Signature(parameters).bind(*each)
+        except TypeError as error:
+            reason = error
+        else:
+            return
+    raise ArgumentError(f"The translation {name} of {function.__name__} cannot take what apply takes: {reason}.")
 
 
 def _placed(

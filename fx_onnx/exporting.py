@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
-__all__ = ["exporting", "is_in_onnx_export"]
+__all__ = ["exporting", "is_in_onnx_export", "replaced"]
 
 _exporting: ContextVar[bool] = ContextVar("fx_onnx_exporting", default=False)
 
@@ -18,9 +20,39 @@ def is_in_onnx_export() -> bool:
 
 @contextmanager
 def exporting() -> Iterator[None]:
-    """Within it, a model is being traced."""
+    """Within it, a model is being traced; ``torch.onnx.is_in_onnx_export()``, which models ask too, says so as well."""
+    from torch.onnx._internal.exporter import _flags  # a flag without a public setter; all of torch.onnx comes with it
+
     token = _exporting.set(True)
+    try:
+        with replaced(_flags, "_is_onnx_exporting", True):
+            yield
+    finally:
+        _exporting.reset(token)
+
+
+_ABSENT = object()
+_lock = threading.Lock()
+_replaced: dict[tuple[int, str], tuple[int, Any]] = {}  # how often, and what was there
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """``owner.name`` is ``value`` within it, in all threads: the first sets it, the last puts back what was."""
+    key = (id(owner), name)
+    with _lock:
+        count, before = _replaced.get(key, (0, vars(owner).get(name, _ABSENT)))
+        if not count:
+            setattr(owner, name, value)
+        _replaced[key] = (count + 1, before)
     try:
         yield
     finally:
-        _exporting.reset(token)
+        with _lock:
+            count, before = _replaced.pop(key)
+            if count > 1:
+                _replaced[key] = (count - 1, before)
+            elif before is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)

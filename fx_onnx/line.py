@@ -16,7 +16,7 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 import fx_onnx.ops  # noqa: F401  registers the translations
-from fx_onnx import custom, naming, opsets
+from fx_onnx import autograd, custom, naming, opsets
 from fx_onnx.arguments import Request
 from fx_onnx.capture import capture
 from fx_onnx.complex_pairs import split_complex
@@ -53,9 +53,12 @@ def run(
     Raises:
         OnnxExporterError: some stage failed; the journal knows which.
     """
-    translations = journal.table = table(opsets.native(opset)).extended(custom.translations(custom_table))
-    with journal.stage("capture"):
+    translations = table(opsets.native(opset)).extended(custom.translations(custom_table))
+    with journal.stage("capture"), autograd.kept_whole(custom.functions(custom_table)):
         captured = journal.captured = capture(request)
+    translations = journal.table = translations.extended(
+        custom.translations_of_functions(captured.exported_program, translations)
+    )
     journal.operators_before = count_operators(captured.exported_program.graph)
     with _real_tensors(), _no_collection():
         with journal.stage("functionalize"):

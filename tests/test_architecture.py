@@ -27,7 +27,8 @@ MAX_FUNCTION_LINES = 50
 
 # Each file imports only from files on its left. Those between two bars have one job together.
 LAYERS = """
-    errors exporting dtypes symbols weights promotion metadata schemas constants operators | emitter | table |
+    errors exporting autograd dtypes symbols weights promotion metadata schemas constants operators | emitter |
+    symbolic table |
     custom opsets | ops decompositions | pytrees arguments tracing detectors capture |
     views functionalize subclasses fold decompose complex_pairs translate naming passes optimize |
     runtime verify report | references streaming saving program | journal line artifacts export
@@ -54,6 +55,8 @@ PRIVATE_TORCH: dict[str, str] = {
     "torch.ao.quantization.fx._decomposed": "the module that registers torch.ops.quantized_decomposed",
     "torch._C.DispatchKey": "where an operator is kept whole while it is captured",
     "torch.fx.experimental._config": "the switch that keeps sizes 0 and 1 symbolic",
+    "torch._library.custom_ops.CustomOpDef": "what torch.library.custom_op gives; only the function is public",
+    "torch.onnx._internal.exporter._flags": "what torch.onnx.is_in_onnx_export() reads; only torch.onnx.export sets it",
     "torch._check": "public by documentation, in spite of its name",
     "torch._check_is_size": "likewise",
 }

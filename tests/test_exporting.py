@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fx_onnx
-from fx_onnx.exporting import exporting, is_in_onnx_export
+from fx_onnx.exporting import exporting, is_in_onnx_export, replaced
 
 
 def test_the_mark():
@@ -31,3 +31,30 @@ def test_the_garbage_collector_is_left_as_it_was(enabled: bool) -> None:
         assert gc.isenabled() == enabled
     finally:
         (gc.enable if before else gc.disable)()
+
+
+def test_torch_says_so_too() -> None:
+    """Models ask torch.onnx."""
+
+    class Net(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1 if torch.onnx.is_in_onnx_export() else x
+
+    assert fx_onnx.export(Net(), (torch.zeros(2),))(torch.zeros(2))[0].tolist() == [1, 1]
+    assert not torch.onnx.is_in_onnx_export()
+
+
+def test_the_last_to_leave_puts_back_what_was_there() -> None:
+    class Owner:
+        there = 1
+
+    first, second = replaced(Owner, "there", 2), replaced(Owner, "there", 3)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert Owner.there == 2
+    second.__exit__(None, None, None)
+    assert Owner.there == 1
+    with replaced(Owner, "absent", 1):
+        assert Owner.absent == 1
+    assert not hasattr(Owner, "absent")

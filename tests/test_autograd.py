@@ -1,0 +1,233 @@
+"""autograd.Functions as single operators of the captured program, and only while a model is traced."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+
+import fx_onnx
+from fx_onnx import autograd
+from fx_onnx.emitter import Emitter
+from tests.compare import assert_close
+
+X = torch.randn(2, 3)
+
+
+class Scale(Function):
+    """The old way of torch.onnx: a forward and what it is in ONNX."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * factor
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return gradient, None
+
+    @staticmethod
+    def symbolic(g: Any, x: Any, factor: float) -> Any:
+        return g.op("Mul", x, torch.tensor(float(factor)))
+
+
+class Plain(Function):
+    """Without ``symbolic``."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.mark_non_differentiable(x)
+        return x.relu() + 1
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return gradient
+
+
+class Net(nn.Module):
+    """Calls a function on what a layer gives."""
+
+    def __init__(self, function: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.function, self.args, self.kwargs = function, args, kwargs
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function.apply(self.layer(x), *self.args, **self.kwargs)
+
+
+def _exported(module: nn.Module, *args: Any, **options: Any) -> fx_onnx.ONNXProgram:
+    return fx_onnx.export(module.eval(), args or (X,), **options)
+
+
+def _operators(program: fx_onnx.ONNXProgram) -> list[str]:
+    return [node.op_type for node in program.model.graph]
+
+
+def test_symbolic_is_honoured() -> None:
+    module = Net(Scale, 2.5)
+    program = _exported(module, dynamic_shapes=({0: "n"},), verify=True)
+    assert _operators(program) == ["Gemm", "Mul"]
+    larger = torch.randn(5, 3)
+    assert_close(program(larger), module(larger))
+    names = [str(n.target) for n in program.exported_program.graph.nodes if n.op == "call_function"]
+    assert "autograd_function.Scale.default" in names
+
+
+def test_without_symbolic_it_is_inlined() -> None:
+    module = Net(Plain)
+    program = _exported(module)
+    assert _operators(program) == ["Gemm", "Relu", "Add"]
+    assert_close(program(X), module(X))
+
+
+@pytest.mark.parametrize("function", [Plain, Scale])
+def test_the_users_table_goes_first(function: Any) -> None:
+    def translation(op: Emitter, x: Any, *rest: Any) -> Any:
+        return op.Neg(x)
+
+    module = Net(function, *([2.0] if function is Scale else []))
+    program = _exported(module, custom_translation_table={function: translation})
+    assert _operators(program) == ["Gemm", "Neg"]
+
+
+def test_a_translation_that_does_not_fit_is_refused_first() -> None:
+    with pytest.raises(fx_onnx.ArgumentError, match=r"of Scale cannot take what apply takes: too many positional"):
+        _exported(Net(Scale, 2.0), custom_translation_table={Scale: lambda op, x: x})
+
+
+class Everything(Function):
+    """Arguments and results of every kind."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, n: int, ratio: float, flag: bool, mode: str, missing: Any, dtype: Any, sizes: Any, xs: Any
+    ) -> Any:
+        return {"sum": (x + xs[0]) * n, "same": x, "mode": mode}, (x * ratio).to(dtype), None
+
+    @staticmethod
+    def symbolic(g: Any, *args: Any) -> Any:
+        x, n, ratio, flag, mode, missing, dtype, sizes, xs = args
+        assert (n, ratio, flag, mode, missing, dtype, sizes) == (3, 0.5, True, "up", None, torch.float64, [1, 2])
+        total = g.op("Mul", g.op("Add", x, xs[0]), float(n))
+        half = g.op("Cast", g.op("Mul", x, torch.tensor(ratio)), to_i=11)
+        return total, g.op("Identity", x), half
+
+
+def test_arguments_and_results_of_every_kind() -> None:
+    class Module(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            arguments = (3, 0.5, True, "up", None, torch.float64, (1, 2), [x, None])
+            named, half, nothing = Everything.apply(x, *arguments)
+            assert (named["mode"], nothing) == ("up", None)
+            return named["sum"], named["same"] + 1, half
+
+    program = _exported(Module(), verify=True)
+    assert_close(program(X), Module()(X))
+
+
+class WithSetup(Function):
+    """The newer form: a forward without context."""
+
+    @staticmethod
+    def forward(x: Tensor, factor: float = 2.0) -> tuple[Tensor, Tensor]:
+        return x * factor, x + factor
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def symbolic(g: Any, x: Any, factor: float) -> Any:
+        return g.op("Mul", x, torch.tensor(factor)), g.op("Add", x, torch.tensor(factor))
+
+
+@pytest.mark.parametrize(("args", "kwargs"), [((), {}), ((3.0,), {}), ((), {"factor": 4.0})])
+def test_a_forward_without_context(args: Any, kwargs: Any) -> None:
+    module = Net(WithSetup, *args, **kwargs)
+    assert_close(_exported(module)(X), tuple(module(X)))
+
+
+def test_calls_of_different_types_are_different_operators() -> None:
+    class Module(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return Scale.apply(x, 2.0) + Scale.apply(x, 3)
+
+    assert_close(_exported(Module())(X), X * 5)
+
+
+class Positive(Function):
+    """A result whose size depends on the values."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x[x > 0]
+
+    @staticmethod
+    def symbolic(g: Any, x: Any) -> Any:
+        zero = torch.tensor(0.0)
+        return g.op("Compress", x, g.op("Reshape", g.op("Greater", x, zero), torch.tensor([-1])))
+
+
+def test_a_result_of_unknown_size() -> None:
+    class Module(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return Positive.apply(x) * 2
+
+    for x in (X, -X):
+        assert_close(_exported(Module(), X)(x), Module()(x))
+
+
+class InPlace(Scale):
+    """Writes to its input."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+        ctx.mark_dirty(x)
+        return x.mul_(factor)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (Net(InPlace, 2.0), r"InPlace writes to its inputs, so it cannot be one ONNX operator"),
+        (Net(Scale, object()), r"Scale.apply got <object.*which cannot be an argument of an operator"),
+    ],
+)
+def test_what_cannot_be_one_operator_is_refused(module: nn.Module, message: str) -> None:
+    with pytest.raises(fx_onnx.CaptureError, match=message):
+        _exported(module)
+
+
+def test_where_bytecode_is_read_it_is_refused() -> None:
+    """Inside torch.cond, and in strict mode, torch would take the function apart unseen."""
+
+    class Module(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cond(x.sum() > 0, lambda x: Scale.apply(x, 2.0), lambda x: x + 1, (x,))
+
+    with pytest.raises(fx_onnx.CaptureError, match=r"higher order operator.*test_autograd.py.*torch.cond"):
+        _exported(Module())
+    with autograd.kept_whole(), pytest.raises(Exception, match=r"Scale cannot be one ONNX operator"):
+        torch.export.export(Net(Scale, 2.0), (X,), strict=True)
+
+
+def test_after_an_export_everything_is_as_before() -> None:
+    before = dict(vars(Function)), dict(vars(Scale)), dict(vars(InPlace))
+    _exported(Net(Scale, 2.0))
+    with pytest.raises(fx_onnx.CaptureError):
+        _exported(Net(InPlace, 2.0))
+    assert (dict(vars(Function)), dict(vars(Scale)), dict(vars(InPlace))) == before
+    assert Scale.apply(X, 2.0).grad_fn is None
+    assert Scale.apply(X.clone().requires_grad_(), 2.0).grad_fn.name() == "ScaleBackward"
+
+
+def test_other_threads_run_as_ever() -> None:
+    with autograd.kept_whole(), ThreadPoolExecutor() as threads:
+        x = X.clone().requires_grad_()
+        result = threads.submit(lambda: Scale.apply(x, 2.0)).result()
+    assert result.grad_fn.name() == "ScaleBackward"

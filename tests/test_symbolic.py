@@ -1,0 +1,116 @@
+"""The graph that ``symbolic`` writes to: nodes of any domain, attributes by suffix, types, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+
+import fx_onnx
+from tests.compare import assert_close
+
+X = torch.randn(2, 3)
+
+
+def _module(symbolic: Callable[..., Any], forward: Callable[..., Any] = torch.relu) -> nn.Module:
+    """A module that calls a function with this ``symbolic``."""
+    members = {"forward": staticmethod(lambda ctx, x: forward(x)), "symbolic": staticmethod(symbolic)}
+    function = type("Example", (Function,), members)
+
+    class Module(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            return function.apply(x)  # type: ignore[attr-defined]
+
+    return Module().eval()
+
+
+def _exported(symbolic: Callable[..., Any], **options: Any) -> fx_onnx.ONNXProgram:
+    return fx_onnx.export(_module(symbolic), (X,), **options)
+
+
+def test_attributes_by_suffix() -> None:
+    def symbolic(g: Any, x: Any) -> Any:
+        return g.op(
+            "some.domain::Thing", x, None, x,
+            a_i=2, b_f=1, c_s="text", d_i=[1, True], e_f=(1, 2.5), f_s=["x", "y"], g_t=torch.arange(3),
+            h_i=torch.tensor([4, 5]), i_f=None,
+        )  # fmt: skip
+
+    (node,) = _exported(symbolic).model.graph
+    assert (node.domain, node.op_type, len(node.inputs), node.inputs[1]) == ("some.domain", "Thing", 3, None)
+    kinds = {name: (attribute.type.name, attribute.value) for name, attribute in node.attributes.items()}
+    assert kinds.pop("g")[1].numpy().tolist() == [0, 1, 2]
+    assert {name: (kind, list(v) if kind.endswith("S") else v) for name, (kind, v) in kinds.items()} == {
+        "a": ("INT", 2), "b": ("FLOAT", 1.0), "c": ("STRING", "text"), "d": ("INTS", [1, 1]),
+        "e": ("FLOATS", [1.0, 2.5]), "f": ("STRINGS", ["x", "y"]), "h": ("INTS", [4, 5]),
+    }  # fmt: skip
+
+
+def test_several_outputs_and_the_runtimes_domain() -> None:
+    def symbolic(g: Any, x: Any) -> Any:
+        values, indices = g.op("onnx::TopK", x, torch.tensor([2]), axis_i=-1, outputs=2)
+        return g.op("com.microsoft::Gelu", values), indices
+
+    def forward(x: Tensor) -> Any:
+        values, indices = x.topk(2)
+        return torch.nn.functional.gelu(values), indices
+
+    module = _module(symbolic, forward)
+    program = fx_onnx.export(module, (X,), verify=True)
+    assert program.model.graph.opset_imports["com.microsoft"] == 1
+    assert_close(program(X), tuple(module(X)))
+
+
+def test_types_constants_and_opset() -> None:
+    seen: dict[str, Any] = {}
+
+    def symbolic(g: Any, x: Any) -> Any:
+        type_ = x.type()
+        seen.update(opset=g.opset, scalar=type_.scalarType(), dim=type_.dim(), last=type_.sizes()[1])
+        zero = g.op("Constant", value_t=torch.tensor(0.0))
+        unknown = g.op("some::Thing", x)
+        seen["unknown"] = unknown.type().scalarType(), unknown.type().sizes()
+        unknown.setType(type_.with_dtype(torch.int64).with_sizes([1, 2]))
+        seen["stated"] = unknown.type().scalarType(), unknown.type().sizes(), unknown.type().dim()
+        return g.op("Max", x, zero).setType(type_)
+
+    module = _module(symbolic)
+    program = fx_onnx.export(module, (X,), dynamic_shapes=({0: "n"},), opset_version=21)
+    assert_close(program(torch.cat([X, X])), module(torch.cat([X, X])))
+    assert seen == {
+        "opset": 21, "scalar": "Float", "dim": 2, "last": 3, "unknown": (None, None), "stated": ("Long", [1, 2], 2),
+    }  # fmt: skip
+
+
+def test_decorated_by_torch() -> None:
+    """torch.onnx.symbolic_helper.parse_args, which most libraries put on it."""
+    from torch.onnx import symbolic_helper
+
+    @symbolic_helper.parse_args("v")
+    def symbolic(g: Any, x: Any) -> Any:
+        return g.op("Relu", x)
+
+    assert_close(_exported(symbolic)(X), X.relu())
+
+
+@pytest.mark.parametrize(
+    ("symbolic", "message"),
+    [
+        (lambda g, x: g.op("aten::relu", x), r"aten::relu, an operator of TorchScript, which ONNX does not have"),
+        (lambda g, x: g.op("Relu", x, alpha=1.0), r"'alpha' of g.op must end in _i, _f, _s or _t"),
+        (lambda g, x: g.op("Relu", x, alpha_f=1.0), r"ONNX Relu of opset 20 has no attribute 'alpha'"),
+        (lambda g, x: g.op("Rellu", x), r"has no operator Rellu"),
+        (lambda g, x: g.op("Concat", [x, x], axis_i=0), r"a list of values, which no ONNX tensor is"),
+        (lambda g, x: g.op("a::B", x, n_i=x.type().sizes()[0]), r"an ONNX attribute must be constant"),
+        (lambda g, x: g.at("relu", x), r"the graph of symbolic has op\(\) and opset, but no 'at'"),
+        (lambda g, x: (x, x), r"Example.symbolic returned 2 results, but the operator has 1"),
+        (lambda g, x: g.op("Cast", x, to_i=7), r"gives INT64 where .*Example.* gives FLOAT"),
+    ],
+)
+def test_refusals(symbolic: Callable[..., Any], message: str) -> None:
+    with pytest.raises(fx_onnx.TranslationError, match=message):
+        _exported(symbolic, dynamic_shapes=({0: "n"},))
