@@ -21,6 +21,7 @@ from torch.export.graph_signature import InputKind, OutputKind, OutputSpec, Tens
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
 
+import fx_onnx.operators  # noqa: F401  defines variants that ATen lacks
 from fx_onnx import metadata
 from fx_onnx.errors import MutationError
 from fx_onnx.views import scatter_back
@@ -350,8 +351,12 @@ def _variant(target: OpOverload) -> OpOverload | None:
     name = target._schema.name.split("::")[1]
     name = _AUGMENTED.get(name, name.removesuffix("_"))
     wanted = _parameters(target)
-    for packet_name in (name, f"{name}_functional"):
-        packet = getattr(getattr(torch.ops, target.namespace), packet_name, None)
+    for namespace, packet_name in (
+        (target.namespace, name),
+        (target.namespace, f"{name}_functional"),
+        ("fx_onnx", name),
+    ):
+        packet = getattr(getattr(torch.ops, namespace), packet_name, None)
         for overload in packet.overloads() if packet is not None else ():
             candidate: OpOverload = getattr(packet, overload)
             schema = candidate._schema

@@ -1,6 +1,6 @@
-"""Torch operators of our own, for what ATen can only say with complex tensors: Fourier transforms of real pairs.
+"""Torch operators of our own: what ATen can only say with complex tensors, or only in place.
 
-A pair is a real tensor whose last axis holds the real and the imaginary part.
+Fourier transforms are of real pairs: a pair is a real tensor whose last axis holds the real and the imaginary part.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from torch import Tensor
 _LIBRARY = torch.library.Library("fx_onnx", "DEF")  # lives as long as its operators
 _LIBRARY.define("dft(Tensor input, int axis, bool inverse=False, bool onesided=False) -> Tensor")
 _LIBRARY.define("irdft(Tensor input, int axis, int length) -> Tensor")
+_LIBRARY.define("fill_diagonal(Tensor self, Scalar fill_value, bool wrap=False) -> Tensor")
 
 
 def _complex(input: Tensor) -> Tensor:
@@ -50,6 +51,19 @@ def _irdft_sizes(input: Tensor, axis: int, length: int) -> Tensor:
     return input.new_empty(sizes)
 
 
-for _name, _function, _sizes in (("dft", _dft, _dft_sizes), ("irdft", _irdft, _irdft_sizes)):
+def _fill_diagonal(self: Tensor, fill_value: float, wrap: bool = False) -> Tensor:
+    """What ``fill_diagonal_`` writes."""
+    return self.clone().fill_diagonal_(fill_value, wrap)
+
+
+def _fill_diagonal_sizes(self: Tensor, fill_value: float, wrap: bool = False) -> Tensor:
+    return torch.empty_like(self)
+
+
+for _name, _function, _sizes in (
+    ("dft", _dft, _dft_sizes),
+    ("irdft", _irdft, _irdft_sizes),
+    ("fill_diagonal", _fill_diagonal, _fill_diagonal_sizes),
+):
     _LIBRARY.impl(_name, _function, "CompositeExplicitAutograd")
     torch.library.register_fake(f"fx_onnx::{_name}", _sizes, lib=_LIBRARY)

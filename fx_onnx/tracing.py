@@ -56,8 +56,8 @@ def _shapes_of_operators() -> Iterator[None]:
     """Lets torch know the shapes of a few operators without running them.
 
     torch.export keeps an RNN, LSTM or GRU whole, but finds its shapes by unrolling it, which fixes the sequence length;
-    likewise 1-D pooling. Of fake quantisation it knows static shapes only. There is no public way to replace a kernel
-    that torch has in Python: ``py_kernels`` is where its fake tensors look it up.
+    likewise 1-D pooling and the writing of a diagonal. Of fake quantisation it knows static shapes only. There is no
+    public way to replace a kernel that torch has in Python: ``py_kernels`` is where its fake tensors look it up.
     """
     aten, key = torch.ops.aten, torch._C.DispatchKey
     recurrences = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
@@ -70,6 +70,7 @@ def _shapes_of_operators() -> Iterator[None]:
     kernels: dict[Any, Any] = {(o, key.Meta): _fake_quantize_shapes for o in fakes if key.Meta not in o.py_kernels}
     kernels |= {(o, composite): partial(_recurrence_shapes, o.py_kernels[composite]) for o in recurrences}
     kernels[aten.max_pool1d.default, composite] = _max_pool1d_shapes
+    kernels[aten.fill_diagonal_.default, composite] = _written
     before = {operator: dict(operator.py_kernels) for operator, _ in kernels}
     try:
         for (operator, place), kernel in kernels.items():
@@ -101,6 +102,11 @@ def _recurrence_shapes(
     states = [hx] if isinstance(hx, torch.Tensor) else hx
     output = input.new_empty([*input.shape[:-1], states[0].shape[-1] * (2 if bidirectional else 1)])
     return (output, *(torch.empty_like(state) for state in states))
+
+
+def _written(self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    """What is written to, itself."""
+    return self
 
 
 def _max_pool1d_shapes(

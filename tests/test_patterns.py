@@ -141,6 +141,13 @@ def images_among_tokens(x: Tensor, mask: Tensor, images: Tensor) -> Tensor:
     return x.masked_scatter(mask[..., None].expand_as(x), images)
 
 
+@pattern(numbers(3, 4))
+def diagonal_and_triangle(x: Tensor) -> Any:
+    scores = x @ x.mT
+    scores.fill_diagonal_(0)
+    return scores, x.clone().triu_(1)
+
+
 @pattern(booleans(3, 4), booleans(3, 4))
 def masks_filled_by_masks(m: Tensor, n: Tensor) -> Any:
     return m.masked_fill(n, True), m.masked_fill(n, False), m.masked_fill(n, torch.tensor(True))

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import torch
 from onnx_ir import DataType, Value
 
+import fx_onnx.operators  # noqa: F401  defines fill_diagonal
 from fx_onnx import dtypes, symbols
 from fx_onnx.emitter import Emitter, Scalar
-from fx_onnx.ops._movement import as_index, broadcast, wrapped
+from fx_onnx.ops._movement import as_index, broadcast, linear_range, wrapped
 from fx_onnx.symbols import Size
 from fx_onnx.table import translates
 
@@ -190,3 +191,21 @@ def _count(op: Emitter, value: Value) -> Size:
     for size in op.sizes(value):
         count = symbols.static(count * size)
     return count
+
+
+@translates(torch.ops.fx_onnx.fill_diagonal.default)
+def fx_onnx_fill_diagonal(op: Emitter, self: Value, fill_value: Scalar, wrap: bool = False) -> Value:
+    """fill_value where all indices are equal; with wrap, of a tall matrix, also at every columns + 1 places after."""
+    sizes = op.sizes(self)
+    places = [
+        op.unsqueeze(linear_range(op, size), *(other for other in range(len(sizes)) if other != axis))
+        for axis, size in enumerate(sizes)
+    ]
+    if wrap and len(sizes) == 2:
+        flat = op.Add(op.Mul(places[0], op.scalar(sizes[1], DataType.INT64)), places[1])
+        chosen = op.Equal(op.Mod(flat, op.scalar(sizes[1] + 1, DataType.INT64)), 0)
+    else:
+        chosen = op.Equal(places[0], places[1])
+        for place in places[2:]:
+            chosen = op.And(chosen, op.Equal(places[0], place))
+    return op.Where(chosen, op.cast(fill_value, op.out_dtype), self)

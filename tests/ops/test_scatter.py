@@ -79,3 +79,19 @@ def test_scatter_reduce(reduce: str, include_self: bool) -> None:
 )
 def test_slices(case: Case) -> None:
     check(case)
+
+
+@cases(
+    [
+        Case(
+            torch.ops.fx_onnx.fill_diagonal.default, f32(3, 4), 1.5, emits=["Unsqueeze", "Unsqueeze", "Equal", "Where"]
+        ),
+        Case(torch.ops.fx_onnx.fill_diagonal.default, f32(4, 3), 0),
+        Case(torch.ops.fx_onnx.fill_diagonal.default, f32(9, 3), 2, True, dynamic=False),
+        Case(torch.ops.fx_onnx.fill_diagonal.default, f32(9, 3), 2, False, dynamic=False),
+        Case(torch.ops.fx_onnx.fill_diagonal.default, i64(3, 4), -2, True),
+        Case(torch.ops.fx_onnx.fill_diagonal.default, b8(3, 3, 3), True),
+    ]
+)
+def test_diagonals(case: Case) -> None:
+    check(case)
