@@ -248,3 +248,57 @@ def cross_entropy_loss(
     smooth = torch.where(target != ignore_index, smooth, 0.0)
     smooth = smooth.sum() / total if reduction == MEAN else _reduced(smooth, reduction)
     return (1 - label_smoothing) * loss + (label_smoothing / self.size(axis)) * smooth
+
+
+@decomposes("torch_nn::_linear_cross_entropy_batch_chunked_no_reduction")
+def linear_cross_entropy_of_each(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    linear_bias: Tensor | None,
+    weight: Tensor | None,
+    ignore_index: int,
+    batch_chunk_size: int,
+    acc_policy: str,
+    acc_dtype: torch.dtype,
+) -> Tensor:
+    """The cross entropy of each row of a linear layer's result, without chunks."""
+    logits = F.linear(input, linear_weight, linear_bias).to(acc_dtype)
+    weight = None if weight is None else weight.to(acc_dtype)
+    return F.cross_entropy(logits, target, weight, ignore_index=ignore_index, reduction="none").to(input.dtype)
+
+
+@decomposes("torch_nn::_linear_cross_entropy_batch_chunked")
+def linear_cross_entropy(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    linear_bias: Tensor | None,
+    weight: Tensor | None,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
+    batch_chunk_size: int,
+    acc_policy: str,
+    acc_dtype: torch.dtype,
+    allow_retain_graph: bool,
+    compute_input_grad: bool,
+    compute_linear_weight_grad: bool,
+    compute_linear_bias_grad: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The cross entropy of a linear layer's result, without chunks, and its gradients where they are asked for.
+
+    The gradient of a row's logits is softmax(logits) - 1 at the target, times the target's weight. torch takes no label
+    smoothing here.
+    """
+    logits = F.linear(input, linear_weight, linear_bias).to(acc_dtype)
+    weight = logits.new_ones(logits.size(1)) if weight is None else weight.to(acc_dtype)
+    loss = F.cross_entropy(logits, target, weight, ignore_index=ignore_index, reduction=reduction)
+    hits = target.unsqueeze(1) == torch.arange(logits.size(1), device=target.device)
+    weights = hits * torch.where(target == ignore_index, 0.0, 1.0).to(acc_dtype).unsqueeze(1) * weight
+    slope = torch.softmax(logits, 1) * weights.sum(1, keepdim=True) - weights
+    slope = (slope / weights.sum() if reduction == "mean" else slope).to(input.dtype)
+    of_input = torch.matmul(slope, linear_weight) if compute_input_grad else input.new_empty(0, 0)
+    of_weight = torch.matmul(slope.transpose(0, 1), input) if compute_linear_weight_grad else input.new_empty(0, 0)
+    of_bias = slope.sum(0) if compute_linear_bias_grad else input.new_empty(0)
+    return loss.to(input.dtype), of_input, of_weight, of_bias

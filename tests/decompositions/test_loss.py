@@ -1,9 +1,13 @@
 """Losses, against torch."""
 
+import importlib
+
 import pytest
 import torch
 from torch import Tensor
 
+from fx_onnx.decompositions.loss import linear_cross_entropy, linear_cross_entropy_of_each
+from tests.compare import assert_close
 from tests.decompositions.harness import check, random
 
 aten = torch.ops.aten
@@ -74,3 +78,17 @@ def test_classes(reduction: int, weight: Tensor | None, target: list[int]) -> No
         check(aten.cross_entropy_loss.default, x[0], classes[0], weight, reduction, -100, smoothing)
         check(aten.cross_entropy_loss.default, x, probability, weight, reduction, -100, smoothing)
         check(aten.cross_entropy_loss.default, image, torch.sigmoid(image), weight, reduction, -100, smoothing)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_linear_cross_entropy(reduction: str, weighted: bool) -> None:
+    importlib.import_module("torch.nn.modules.linear_cross_entropy")  # defines the operators
+    operators = torch.ops.torch_nn
+    weight = torch.rand(3) + 0.5 if weighted else None
+    data = (x, random(3, 5, seed=2), torch.tensor([0, 2, 1, 2]), random(3), weight)
+    options = (reduction, 1, 0.0, 2, "compact", torch.float32, False, True, True, True)
+    assert_close(linear_cross_entropy(*data, *options), operators._linear_cross_entropy_batch_chunked(*data, *options))
+    options = (1, 2, "compact", torch.float32)
+    want = operators._linear_cross_entropy_batch_chunked_no_reduction(*data, *options)
+    assert_close(linear_cross_entropy_of_each(*data, *options), want)
