@@ -27,10 +27,17 @@ def scaled_dot_product_attention(
     grouped = enable_gqa and query.size(-3) != key.size(-3)
     if grouped:
         query, key, value, attn_mask = _by_key_head(query, key, value, attn_mask)
-    weights = _weights(query, key, attn_mask, is_causal, scale)
+    scores, kept = _scores(query, key, scale), None
+    if is_causal:
+        attn_mask = _causal(query, key)
+    elif attn_mask is not None:
+        attn_mask, kept = _without_empty_rows(attn_mask)
+    weights = torch.softmax(scores if attn_mask is None else scores + attn_mask.to(scores.dtype), -1)
     if dropout_p > 0:
         weights = F.dropout(weights, dropout_p, training=True)
     out = torch.matmul(weights, value)
+    if kept is not None:
+        out = out * kept.to(out.dtype)
     return out.flatten(-4, -3) if grouped else out
 
 
@@ -44,18 +51,25 @@ def _scores(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
     )
 
 
-def _weights(query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None) -> Tensor:
-    """The softmax of the scores. Of a row without keys all are NaN, and all are zeroed after it."""
-    scores = _scores(query, key, scale)
-    if is_causal:
-        future = torch.full((query.size(-2), key.size(-2)), -math.inf, dtype=query.dtype, device=query.device)
-        return torch.softmax(scores + future.triu(1), -1)
-    if mask is None:
-        return torch.softmax(scores, -1)
-    if mask.dtype == torch.bool:
-        weights = torch.softmax(torch.where(mask, scores, -math.inf), -1)
-        return torch.where(mask, weights, 0.0)
-    return torch.where(mask == -math.inf, 0.0, torch.softmax(scores + mask, -1))
+def _causal(query: Tensor, key: Tensor) -> Tensor:
+    """What is added to the scores: -inf for keys after the query. The first key is before every query."""
+    future = torch.full((query.size(-2), key.size(-2)), -math.inf, dtype=query.dtype, device=query.device)
+    return future.triu(1)
+
+
+def _without_empty_rows(mask: Tensor) -> tuple[Tensor, Tensor | None]:
+    """What is added to the scores, and a factor of the result: 0 for a query without any key, else 1.
+
+    Of such a query the softmax would be NaN, where torch gives zeros, so its row is left unmasked. Both are computed
+    once for all layers that share a mask, and the product is with the result, smaller than the weights of long
+    sequences.
+    """
+    bias = torch.where(mask, 0.0, -math.inf) if mask.dtype == torch.bool else mask
+    keys = bias.size(-1)
+    if isinstance(keys, int) and keys == 0:
+        return bias, None
+    empty = bias.amax(-1, keepdim=True) == -math.inf
+    return torch.where(empty, 0.0, bias), torch.where(empty, 0.0, 1.0)
 
 
 def _split(tensor: Tensor, heads: int) -> Tensor:
