@@ -10,7 +10,7 @@ import inspect
 import itertools
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +24,9 @@ from torch.export.graph_signature import ConstantArgument, InputKind
 
 from fx_onnx import pytrees
 from fx_onnx.arguments import Request, TensorInput
+from fx_onnx.autocast import switched_off
 from fx_onnx.detectors import any_number_of_boxes
+from fx_onnx.eager_quantization import settled_quantizers
 from fx_onnx.errors import CaptureError, warn
 from fx_onnx.exporting import exporting, is_in_onnx_export
 from fx_onnx.tracing import dynamic_sizes
@@ -84,7 +86,8 @@ def capture(request: Request) -> Capture:
     else:
         if request.model.training:
             warn(f"{type(request.model).__name__} is in training mode; call model.eval() first unless that is meant.")
-        program, strategy = _capture_module(request, request.model)
+        with settled_quantizers(request.model):
+            program, strategy = _capture_module(request, request.model)
     tensors = _tensors(request, program)
     symbol_names, clashes = _symbol_names(tensors)
     specialised = tuple(_specialised(tensors))
@@ -148,7 +151,8 @@ def _attempt(request: Request, model: torch.nn.Module, example: _Example, strict
                 _sizes_as_symbols(example.oblivious),
                 dynamic_sizes(strict),
                 any_number_of_boxes(),
-                _as_traced(model, example, request.inputs),
+                switched_off() as as_before,
+                _as_traced(model, example, request.inputs, as_before),
             ):
                 return torch.export.export(
                     model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
@@ -178,11 +182,17 @@ def _contradicts_dims(text: str) -> bool:
 
 
 @contextmanager
-def _as_traced(model: torch.nn.Module, example: _Example, inputs: tuple[TensorInput, ...]) -> Iterator[None]:
+def _as_traced(
+    model: torch.nn.Module,
+    example: _Example,
+    inputs: tuple[TensorInput, ...],
+    as_before: Callable[[], AbstractContextManager[Any]],
+) -> Iterator[None]:
     """Wraps the forward while it is captured, where torch.export needs to be told something.
 
     `**kwargs` stand as parameters of their own names: torch.export checks dynamic shapes against `kwargs` as one
     argument and then reads them by each keyword, so that no spelling satisfies it. Dims of one name are made one dim.
+    Autocast that is on around the export is a region of the forward.
     """
     forward, signature = model.forward, inspect.signature(model.forward)
     by_kind = {parameter.kind: parameter for parameter in signature.parameters.values()}
@@ -190,14 +200,15 @@ def _as_traced(model: torch.nn.Module, example: _Example, inputs: tuple[TensorIn
     own = [parameter for parameter in signature.parameters.values() if parameter is not var_keyword]
     extra = [name for name in example.kwargs if name not in signature.parameters] if var_keyword else []
     shared = _shared_names(inputs)
-    if not extra and not shared and not example.registers:
+    if not extra and not shared and not example.registers and as_before is nullcontext:
         yield
         return
 
     def explicit(*args: Any, **kwargs: Any) -> Any:
         if shared:
             _unify(shared, (args, kwargs))
-        result = forward(*args, **kwargs)
+        with as_before():
+            result = forward(*args, **kwargs)
         if example.registers:
             pytrees.register(result)
         return result

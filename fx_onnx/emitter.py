@@ -72,12 +72,14 @@ class Emitter(BuilderBase):
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Comes back to the present FX node when the nodes of a body are done."""
-        before = self.scope_name, self._scope_metadata, self.out
+        """A body's own symbols; comes back to the present FX node when the nodes of the body are done."""
+        before, outer = (self.scope_name, self._scope_metadata, self.out), self.symbols
+        self.symbols = SymbolTable(parent=outer)
         try:
             yield
         finally:
             self.enter(*before)
+            self.symbols = outer
 
     # ---------------------------------------------------------------- graphs inside nodes
 

@@ -23,6 +23,7 @@ from torch.fx.node import map_aggregate
 
 import fx_onnx.operators  # noqa: F401  defines variants that ATen lacks
 from fx_onnx import metadata
+from fx_onnx.autocast import with_casts
 from fx_onnx.errors import MutationError
 from fx_onnx.views import scatter_back
 
@@ -59,11 +60,12 @@ def functionalize(exported_program: torch.export.ExportedProgram) -> AtenProgram
 
     Raises:
         MutationError: a write goes through a view that has no inverse.
+        TranslationError: it cannot be told what an autocast region casts.
     """
     exported_program = _without_vmap(exported_program)
     signature = exported_program.graph_signature
     bodies = _Bodies()
-    graph, written = _Rewriter(exported_program.graph, bodies).run()
+    graph, written = _Rewriter(with_casts(exported_program.graph_module).graph, bodies).run()
     kinds = {spec.arg.name: spec for spec in signature.input_specs if isinstance(spec.arg, TensorArgument)}
     mutations = []
     for placeholder, value in written.items():

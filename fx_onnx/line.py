@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 import fx_onnx.ops  # noqa: F401  registers the translations
 from fx_onnx import autograd, custom, naming, opsets
 from fx_onnx.arguments import Request
+from fx_onnx.autocast import switched_off
 from fx_onnx.capture import capture
 from fx_onnx.complex_pairs import split_complex
 from fx_onnx.decompose import decompose
@@ -88,9 +89,9 @@ def run(
 
 @contextmanager
 def _real_tensors() -> Iterator[None]:
-    """What is computed here has values, whatever the caller has switched on: a FakeTensorMode, a default device."""
+    """What is computed here has values, whatever the caller has on: a FakeTensorMode, a default device, autocast."""
     device = torch.device("cpu") if torch.get_default_device().type != "cpu" else nullcontext()
-    with unset_fake_temporarily(), device:
+    with unset_fake_temporarily(), device, switched_off():
         yield
 
 

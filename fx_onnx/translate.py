@@ -79,13 +79,23 @@ class Walker:
         walker = Walker(op, self.table, self.program)
         walker.prefix = f"{op.scope_name}.{body}."
         graph = self.program.bodies[body]
-        for placeholder, operand in zip(graph.find_nodes(op="placeholder", sort=True), operands, strict=True):
-            walker.env[placeholder] = operand
-            if isinstance(operand, Value):
-                walker._stamp(placeholder, (operand,))
         with op.scope():
+            for placeholder, operand in zip(graph.find_nodes(op="placeholder", sort=True), operands, strict=True):
+                walker.bind(placeholder, operand)
             results = walker.walk(graph)
-        return list(results) if isinstance(results, (list, tuple)) else [results]
+            results = list(results) if isinstance(results, (list, tuple)) else [results]
+            return [op.symbols.value(op, each, rank=0) if _is_symbol(each) else each for each in results]
+
+    def bind(self, placeholder: Node, operand: Any) -> None:
+        """Lets ``operand`` stand for the placeholder of a body, which may be a number that changes at every turn."""
+        number = placeholder.meta.get("val")
+        if isinstance(operand, Value) and _is_symbol(number):
+            self.op.symbols.bind(number, lambda op: op.reshape(operand, [1]))
+            self.env[placeholder] = number
+            return
+        self.env[placeholder] = operand
+        if isinstance(operand, Value):
+            self._stamp(placeholder, (operand,))
 
     def walk(self, graph: torch.fx.Graph) -> Any:
         """Emits every node; gives what the graph returns, with values in the place of nodes."""
@@ -161,11 +171,18 @@ class Walker:
             if isinstance(fake, torch.Tensor):
                 self._stamp_tensor(node, value, fake)
             elif isinstance(fake, symbols.SymbolicNumber):
+                self._stamp_number(value, fake)
                 self.op.symbols.define(fake, lambda op, value=value: op.reshape(value, [1]))  # type: ignore[misc]
             if value.producer() is not None and _scope(node) == node.name and not value.meta.get("named"):
                 value.meta["named"] = isinstance(fake, torch.Tensor) and len(results) == 1
                 name = self.prefix + node.name
                 value.name = self.op.unique(name if len(results) == 1 else f"{name}.{index}")
+
+    @staticmethod
+    def _stamp_number(value: Value, fake: Any) -> None:
+        """A number that a loop or a branch gives, whose type no operator tells."""
+        if value.type is None:
+            value.type, value.shape = ir.TensorType(symbols.onnx_dtype(fake)), ir.Shape([])
 
     def _stamp_tensor(self, node: Node, value: Value, fake: torch.Tensor) -> None:
         dtype = self._known(dtypes.onnx_dtype(fake.dtype), node.name)

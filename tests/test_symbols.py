@@ -174,6 +174,18 @@ def test_a_subgraphs_table_reads_outer_symbols_and_keeps_its_own_values() -> Non
     assert len(op.graph) > count, "a value computed in a body does not exist outside it"
 
 
+def test_the_symbol_of_a_bodys_parameter_is_its_own() -> None:
+    fake, _ = _captured(lambda a, b: a)
+    op, _ = _emitter(fake)
+    a, b = fake.shape
+    outer, other = op.symbols.value(op, a + 1), op.symbols.value(op, b + 1)
+    inner = SymbolTable(parent=op.symbols)
+    inner.bind(a, lambda op: op.constant([7]))
+    assert _run(op, inner.value(op, a + 1), (3, 4)).tolist() == [8]
+    assert op.symbols.value(op, a + 1) is outer
+    assert inner.value(op, b + 1) is other
+
+
 def test_static_and_same_size_ask_torch_nothing() -> None:
     fake, _ = _captured(lambda a, b: a)
     a, b = fake.shape

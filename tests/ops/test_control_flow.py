@@ -66,6 +66,37 @@ def loop_in_loop(net: Net, x: Tensor) -> object:
     return while_loop(lambda i, y: i < 4, inner, (torch.tensor(0), x))
 
 
+def loop_over_numbers(net: Net, x: Tensor) -> object:
+    _, y = while_loop(lambda i, y: i < x.shape[0], lambda i, y: (i + 2, net.linear(y) + i), (x.shape[0] // 2, x))
+    return y
+
+
+def loop_to_a_number_that_values_give(net: Net, x: Tensor) -> object:
+    count = (x > 1).sum().item()
+    last, y = while_loop(lambda i, y: i < count, lambda i, y: (i + 1, y + i), (0, x))
+    return y * last, x.new_zeros(last + 1)
+
+
+def loop_until_a_value(net: Net, x: Tensor) -> object:
+    return while_loop(lambda i, y: y.sum() < 100, lambda i, y: (i + 1, y.abs() + 1), (torch.tensor(0), x))
+
+
+def loop_that_swaps(net: Net, x: Tensor) -> object:
+    return while_loop(lambda i, y, z: i < 3, lambda i, y, z: (i + 1, z - 1, y * 2), (torch.tensor(0), x, x + 1))
+
+
+def if_in_loop(net: Net, x: Tensor) -> object:
+    def body(i: int, y: Tensor) -> tuple[int, Tensor]:
+        return i + 1, torch.cond(i % 2 == 0, lambda y: y + 1, net.linear, (y,))
+
+    last, y = while_loop(lambda i, y: i < 3, body, (0, x))
+    return y + last
+
+
+def loop_of_a_structure(net: Net, x: Tensor) -> object:
+    return while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, {"a": y["a"] + 1}), (torch.tensor(0), {"a": x}))
+
+
 def scan_rows(net: Net, x: Tensor) -> object:
     return scan(lambda carry, row: (carry + row, carry * row), torch.ones(4), x, dim=0)
 
@@ -88,7 +119,8 @@ def without_gradients(net: Net, x: Tensor) -> object:
     "function",
     [
         if_with_weights, if_with_several_results, if_in_if, if_on_a_size, if_that_returns_what_it_got, loop,
-        loop_that_never_runs, loop_in_loop, scan_rows, map_rows, checkpoint, without_gradients,
+        loop_that_never_runs, loop_in_loop, loop_over_numbers, loop_to_a_number_that_values_give, loop_until_a_value,
+        loop_that_swaps, if_in_loop, loop_of_a_structure, scan_rows, map_rows, checkpoint, without_gradients,
     ],
 )  # fmt: skip
 def test_control_flow(function: Callable[[Net, Tensor], object]) -> None:
