@@ -19,7 +19,7 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from fx_onnx import autograd, symbolic
 from fx_onnx.emitter import Emitter
 from fx_onnx.errors import ArgumentError
-from fx_onnx.schemas import operator_schema
+from fx_onnx.schemas import check_meaning
 from fx_onnx.table import Table
 
 _BY_PLACE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -243,29 +243,13 @@ def _function_ir(function: onnxscript.OnnxFunction[..., Any], op: Emitter) -> ir
     if written_in is not None:
         for node in ir.traversal.RecursiveGraphIterator(found.graph):
             if not node.domain:
-                _check_meaning(node.op_type, written_in, op.opset)
+                check_meaning(node.op_type, written_in, op.opset)
         found.opset_imports[""] = op.opset
     return found
 
 
 # Of a local function: the onnxscript function that it is.
 _SOURCE = "fx_onnx.onnxscript"
-
-# Operators that an opset gave another meaning; all other changes since opset 18 only add types, attributes or inputs.
-_CHANGED_MEANING = {"DFT": 20, "GridSample": 20, "GroupNormalization": 21}
-
-
-def _check_meaning(op_type: str, written_in: int, opset: int) -> None:
-    """Refuses an operator that the function's author and the model's opset understand differently.
-
-    Raises:
-        TypeError: the operator does not exist in the opset, or means something else there.
-    """
-    if operator_schema(op_type, opset) is None:
-        raise TypeError(f"ONNX opset {opset} has no operator {op_type}, which was written for opset {written_in}")
-    changed = _CHANGED_MEANING.get(op_type, 0)
-    if min(written_in, opset) < changed <= max(written_in, opset):
-        raise TypeError(f"ONNX {op_type} of opset {written_in} means something else in opset {opset}")
 
 
 def _separated(
@@ -300,7 +284,7 @@ class _EmittingEvaluator(evaluator.Evaluator):
         inputs, attributes = _separated(op.op_signature, args, kwargs)
         domain, version = op.opset.domain, op.opset.version
         if not domain:
-            _check_meaning(op.name, version, self._op.opset)
+            check_meaning(op.name, version, self._op.opset)
         return self._op.emit(op.name, *inputs, domain=domain, version=version, **attributes)
 
     def eval_function(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -238,11 +238,14 @@ def decomposition(target: Any) -> Decomposition | None:
 
 @functools.cache
 def _torch_decompositions() -> Mapping[Any, Callable[..., Any]]:
-    """PyTorch's decompositions: the public table of torch.export over the larger private one, which no name exports."""
+    """PyTorch's decompositions: the public table of torch.export over the larger private one, which no name exports.
+
+    Those of torch.onnx.ops have a table of their own.
+    """
     from torch._decomp import global_decomposition_table
 
     everything = global_decomposition_table["post_autograd"]
-    return {**everything, **dict(torch.export.default_decompositions().items())}
+    return {**everything, **dict(torch.export.default_decompositions().items()), **torch.onnx.ops.aten_decompositions()}
 
 
 def fake_mode(graph: Graph) -> FakeTensorMode:

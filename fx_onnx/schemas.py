@@ -75,3 +75,20 @@ def operator_schema(name: str, opset: int, domain: str = "") -> OperatorSchema |
         required_attributes=frozenset(a.name for a in schema.attributes.values() if a.required),
         types=constraints,
     )
+
+
+# To these an opset gave another meaning; all other changes since opset 18 only add types, attributes or inputs.
+_CHANGED_MEANING = {"DFT": 20, "GridSample": 20, "GroupNormalization": 21}
+
+
+def check_meaning(op_type: str, written_in: int, opset: int) -> None:
+    """Refuses an operator that was written down for one opset and means something else in another.
+
+    Raises:
+        TypeError: the operator does not exist in the opset, or means something else there.
+    """
+    if operator_schema(op_type, opset) is None:
+        raise TypeError(f"ONNX opset {opset} has no operator {op_type}, which was written for opset {written_in}")
+    changed = _CHANGED_MEANING.get(op_type, 0)
+    if min(written_in, opset) < changed <= max(written_in, opset):
+        raise TypeError(f"ONNX {op_type} of opset {written_in} means something else in opset {opset}")

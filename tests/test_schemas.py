@@ -4,7 +4,7 @@ import onnx
 import pytest
 from onnx_ir import AttributeType, DataType
 
-from fx_onnx.schemas import operator_schema, tensor_type
+from fx_onnx.schemas import check_meaning, operator_schema, tensor_type
 from fx_onnx.table import MAXIMUM_OPSET, MINIMUM_OPSET
 
 
@@ -72,3 +72,11 @@ def test_every_operator_of_every_native_opset_is_readable(opset: int) -> None:
     known = [schema for name in names if (schema := operator_schema(name, opset)) is not None]
     assert len(known) > 150
     assert all(parameter.name and parameter.type for schema in known for parameter in schema.inputs)
+
+
+def test_operators_of_another_meaning() -> None:
+    check_meaning("Relu", 18, 26)
+    check_meaning("GridSample", 20, 22)
+    for operator, written_for, opset in (("GridSample", 16, 20), ("DFT", 20, 18), ("Gelu", 20, 18)):
+        with pytest.raises(TypeError, match=operator):
+            check_meaning(operator, written_for, opset)

@@ -1,0 +1,159 @@
+"""torch.onnx.ops → the ONNX operators they name. Below their opset torch's own decompositions say them.
+
+torch defines these operators when ``torch.onnx`` is imported, so they are registered by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from onnx_ir import Value
+
+from fx_onnx.emitter import Emitter
+from fx_onnx.schemas import check_meaning
+from fx_onnx.table import translates
+
+
+@translates("onnx::RotaryEmbedding", since=23)
+def onnx_rotary_embedding(
+    op: Emitter,
+    x: Value,
+    cos_cache: Value,
+    sin_cache: Value,
+    position_ids: Value | None = None,
+    *,
+    interleaved: bool = False,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+) -> Value:
+    """Rotates pairs of features by angles that grow with the position."""
+    return op.RotaryEmbedding(
+        x,
+        cos_cache,
+        sin_cache,
+        position_ids,
+        interleaved=1 if interleaved else None,
+        num_heads=num_heads or None,
+        rotary_embedding_dim=rotary_embedding_dim or None,
+    )
+
+
+def _means_the_same(
+    Q: torch.Tensor,
+    K: torch.Tensor,
+    V: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    past_key: torch.Tensor | None = None,
+    past_value: torch.Tensor | None = None,
+    *,
+    is_causal: bool = False,
+    kv_num_heads: int = 0,
+    q_num_heads: int = 0,
+    qk_matmul_output_mode: int = 0,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    softmax_precision: int | None = None,
+) -> bool:
+    """torch computes what ONNX's specification says, except that it masks before it caps, where ONNX caps first, and
+    that its causal mask begins at the first key, where ONNX's begins after the past ones.
+    """
+    masked = attn_mask is not None or is_causal
+    if masked and (softcap or qk_matmul_output_mode == 1):
+        return False
+    if qk_matmul_output_mode == 1 and softcap:
+        return False
+    return not (is_causal and past_key is not None)
+
+
+@translates("onnx::Attention", since=23, when=_means_the_same)
+def onnx_attention(
+    op: Emitter,
+    Q: Value,
+    K: Value,
+    V: Value,
+    attn_mask: Value | None = None,
+    past_key: Value | None = None,
+    past_value: Value | None = None,
+    *,
+    is_causal: bool = False,
+    kv_num_heads: int = 0,
+    q_num_heads: int = 0,
+    qk_matmul_output_mode: int = 0,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    softmax_precision: int | None = None,
+) -> Sequence[Value]:
+    """softmax(softcap(scale * Q @ Kᵀ) + mask) @ V, the keys and values with the past ones, and a stage of Q @ Kᵀ."""
+    return op.Attention(
+        Q,
+        K,
+        V,
+        attn_mask,
+        past_key,
+        past_value,
+        is_causal=1 if is_causal else None,
+        kv_num_heads=kv_num_heads or None,
+        q_num_heads=q_num_heads or None,
+        qk_matmul_output_mode=qk_matmul_output_mode or None,
+        scale=scale,
+        softcap=softcap or None,
+        softmax_precision=softmax_precision,
+        outputs=4,
+    )
+
+
+@translates("onnx_symbolic::_symbolic")
+def onnx_symbolic(op: Emitter, inputs: Sequence[Value | None], op_type: str, onnx_dtype: int, **options: Any) -> Value:
+    """Any ONNX operator with one result."""
+    (result,) = onnx_symbolic_multi_out(op, inputs, op_type, [onnx_dtype], **options)
+    return result
+
+
+@translates("onnx_symbolic::_symbolic_multi_out")
+def onnx_symbolic_multi_out(
+    op: Emitter,
+    inputs: Sequence[Value | None],
+    op_type: str,
+    onnx_dtypes: Sequence[int],
+    *,
+    metadata_props_keys: Sequence[str] = (),
+    metadata_props_values: Sequence[str] = (),
+    domain: str = "",
+    version: int | None = None,
+    **attributes: Any,
+) -> Sequence[Value]:
+    """Any ONNX operator; its results have the shapes and dtypes that were stated.
+
+    Raises:
+        TypeError: it is an operator of ONNX's own domain which means something else in the model's opset.
+    """
+    if not domain and version is not None:
+        check_meaning(op_type, version, op.opset)
+    count = len(onnx_dtypes)
+    emitted = op.emit(op_type, *inputs, domain=domain, version=version, outputs=count, **_decoded(**attributes))
+    results: list[Value] = [emitted] if count == 1 else list(emitted)
+    node = results[0].producer()
+    if node is not None:
+        node.metadata_props.update(zip(metadata_props_keys, metadata_props_values, strict=True))
+    return results
+
+
+def _decoded(
+    *,
+    attr_keys: Sequence[str],
+    attr_types: Sequence[str],
+    attr_pos: Sequence[Sequence[int]],
+    attr_ints: Sequence[int],
+    attr_floats: Sequence[float],
+    attr_strs: Sequence[str],
+    **_: Any,
+) -> Mapping[str, Any]:
+    """The attributes that torch spreads over lists by kind: ``attr_pos`` says where each begins and ends."""
+    pools: dict[str, Sequence[Any]] = {"i": attr_ints, "f": attr_floats, "s": attr_strs}
+    decoded: dict[str, Any] = {}
+    for key, kind, (begin, end) in zip(attr_keys, attr_types, attr_pos, strict=True):
+        values = list(pools[kind[0]][begin:end])
+        decoded[key] = values if len(kind) > 1 else values[0]
+    return decoded

@@ -1,0 +1,183 @@
+"""torch.onnx.ops: attention and rotary embedding as one node from opset 23 on, and any operator by its name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fx_onnx
+from tests.compare import assert_close
+
+Q, K, V = torch.randn(2, 4, 5, 8), torch.randn(2, 4, 5, 8), torch.randn(2, 4, 5, 8)
+FLAT = torch.randn(2, 5, 32)
+
+
+class Call(nn.Module):
+    """One function of torch.onnx.ops on its inputs, and the first results of it."""
+
+    def __init__(self, function: Any, results: int | None = None, **options: Any) -> None:
+        super().__init__()
+        self.function, self.results, self.options = function, results, options
+
+    def forward(self, *args: Tensor) -> Any:
+        results = self.function(*args, **self.options)
+        return results if self.results is None else results[: self.results]
+
+
+def _check(module: nn.Module, args: tuple[Tensor, ...], opset: int, **options: Any) -> list[str]:
+    program = fx_onnx.export(module.eval(), args, opset_version=opset, verify=True, **options)
+    result = module(*args)
+    assert_close(program(*args), result if isinstance(result, tuple) else (result,))
+    return [node.op_type for node in program.model.graph]
+
+
+ATTENTION = [
+    pytest.param((Q, K, V), {}, True, id="plain"),
+    pytest.param((Q, K, V), {"is_causal": True}, True, id="causal"),
+    pytest.param((Q, K, V), {"scale": 0.5}, True, id="scale"),
+    pytest.param((Q, K[:, :2], V[:, :2]), {}, True, id="grouped"),
+    pytest.param((Q, K, V, torch.randn(5, 5)), {}, True, id="mask"),
+    pytest.param((Q, K, V, torch.ones(5, 5, dtype=torch.bool).tril()), {}, True, id="bool mask"),
+    pytest.param((Q, K, V), {"softcap": 2.0}, True, id="softcap"),
+    pytest.param((Q, K, V, torch.randn(5, 5)), {"softcap": 2.0}, False, id="softcap after mask"),
+    pytest.param((FLAT, FLAT + 1, FLAT - 1), {"q_num_heads": 4, "kv_num_heads": 4}, True, id="three axes"),
+]
+
+
+@pytest.mark.parametrize(("args", "options", "native"), ATTENTION)
+@pytest.mark.parametrize("opset", [20, 23])
+def test_attention(args: tuple[Tensor, ...], options: dict[str, Any], native: bool, opset: int) -> None:
+    found = _check(Call(torch.onnx.ops.attention, 1, **options), args, opset)
+    assert ("Attention" in found) == (native and opset >= 23)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("opset", [20, 23])
+def test_attention_with_a_past(causal: bool, opset: int) -> None:
+    """torch's causal mask begins at the first key, so with a past it is not ONNX's."""
+
+    class Past(nn.Module):
+        def forward(self, q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor) -> Any:
+            return torch.onnx.ops.attention(
+                q, k, v, past_key=past_k, past_value=past_v, is_causal=causal
+            )[:3]  # fmt: skip
+
+    past = torch.randn(2, 4, 3, 8), torch.randn(2, 4, 3, 8)
+    args = (Q, K, V, *past)
+    program = fx_onnx.export(Past().eval(), args, opset_version=opset)
+    assert_close(program(*args), Past()(*args))
+    with_past = [node for node in program.model.graph if node.op_type == "Attention" and len(node.inputs) == 6]
+    assert bool(with_past) == (opset >= 23 and not causal)
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2, 3])
+@pytest.mark.parametrize("opset", [20, 23])
+def test_what_attention_gives_besides(mode: int, opset: int) -> None:
+    module = Call(torch.onnx.ops.attention, None, qk_matmul_output_mode=mode)
+    _check(module, (Q, K, V), opset)
+    _check(module, (Q, K, V, torch.randn(5, 5)), opset)
+
+
+POSITIONS = torch.arange(5).repeat(2, 1)
+ROTARY = [
+    pytest.param((Q, torch.randn(2, 5, 4), torch.randn(2, 5, 4)), {}, id="plain"),
+    pytest.param((Q, torch.randn(9, 4), torch.randn(9, 4), POSITIONS), {}, id="positions"),
+    pytest.param((Q, torch.randn(9, 4), torch.randn(9, 4), POSITIONS), {"interleaved": True}, id="interleaved"),
+    pytest.param((FLAT, torch.randn(9, 4), torch.randn(9, 4), POSITIONS), {"num_heads": 4}, id="three axes"),
+    pytest.param((Q, torch.randn(9, 2), torch.randn(9, 2), POSITIONS), {"rotary_embedding_dim": 4}, id="partial"),
+]
+
+
+@pytest.mark.parametrize(("args", "options"), ROTARY)
+@pytest.mark.parametrize("opset", [20, 23])
+def test_rotary_embedding(args: tuple[Tensor, ...], options: dict[str, Any], opset: int) -> None:
+    found = _check(Call(torch.onnx.ops.rotary_embedding, **options), args, opset)
+    assert ("RotaryEmbedding" in found) == (opset >= 23)
+
+
+@pytest.mark.parametrize("opset", [20, 23])
+def test_dynamic_batch_and_sequence(opset: int) -> None:
+    class Both(nn.Module):
+        def forward(self, q: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> Tensor:
+            q = torch.onnx.ops.rotary_embedding(q, cos, sin, positions)
+            return torch.onnx.ops.attention(q, q, q)[0]
+
+    def inputs(batch: int, length: int) -> tuple[Tensor, ...]:
+        return torch.randn(batch, 4, length, 8), torch.randn(9, 4), torch.randn(9, 4), torch.ones(batch, length).long()
+
+    shapes = ({0: "batch", 2: "length"}, {}, {}, {0: "batch", 1: "length"})
+    program = fx_onnx.export(Both().eval(), inputs(2, 5), dynamic_shapes=shapes, opset_version=opset)
+    for args in (inputs(2, 5), inputs(3, 7)):
+        assert_close(program(*args), Both()(*args))
+    assert [dim if isinstance(dim, int) else dim.value for dim in program.model.graph.outputs[0].shape] == [
+        "batch", 4, "length", 8
+    ]  # fmt: skip
+
+
+# ---------------------------------------------------------------- any operator
+
+X = torch.randn(2, 3)
+
+
+def test_symbolic_in_any_domain() -> None:
+    class Symbolic(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            attributes = {
+                "i": 1, "f": 0.5, "s": "text", "ints": [1, 2, 3], "more": [4], "floats": [1.0, 2], "yes": True,
+                "strings": ["a", "b"],
+            }  # fmt: skip
+            return torch.onnx.ops.symbolic(
+                "com.example::Thing", (x, None, x), attributes, dtype=x.dtype, shape=(x.shape[0], 7), version=3,
+                metadata_props={"key": "value"},
+            ).relu()  # fmt: skip
+
+    program = fx_onnx.export(Symbolic().eval(), (X,), dynamic_shapes=({0: "n"},))
+    node, relu = program.model.graph
+    assert (node.domain, node.op_type, relu.op_type) == ("com.example", "Thing", "Relu")
+    assert program.model.graph.opset_imports["com.example"] == 3
+    assert node.metadata_props["key"] == "value"
+    assert [value is None for value in node.inputs] == [False, True, False]
+    found = {
+        name: (a.type.name, list(a.value) if "S" in a.type.name[-1] else a.value) for name, a in node.attributes.items()
+    }
+    assert found == {
+        "i": ("INT", 1), "f": ("FLOAT", 0.5), "s": ("STRING", "text"), "ints": ("INTS", [1, 2, 3]),
+        "more": ("INTS", [4]), "floats": ("FLOATS", [1.0, 2.0]), "strings": ("STRINGS", ["a", "b"]), "yes": ("INT", 1),
+    }  # fmt: skip
+    assert str(node.outputs[0].shape) == "[n,7]"
+
+
+def test_symbolic_operators_run() -> None:
+    class Symbolic(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            gelu = torch.onnx.ops.symbolic("com.microsoft::Gelu", (x,), dtype=1, shape=x.shape)
+            shape, dtypes = (x.shape[0], 2), (torch.float32, torch.int64)
+            top, where = torch.onnx.ops.symbolic_multi_out(
+                "TopK", (x, torch.tensor([2])), {"axis": -1}, dtypes=dtypes, shapes=(shape, shape)
+            )
+            return gelu + 1, top, where
+
+    program = fx_onnx.export(Symbolic().eval(), (X,), dynamic_shapes=({0: "n"},))
+    larger = torch.randn(5, 3)
+    assert_close(program(larger), (torch.nn.functional.gelu(larger) + 1, *larger.topk(2)))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("Nothing", {}, "has no operator Nothing"),
+        ("Relu", {"attrs": {"alpha": 1.0}}, "Relu of opset 20 has no attribute 'alpha'"),
+        ("GridSample", {"version": 16}, "GridSample of opset 16 means something else in opset 20"),
+        ("Relu", {"dtype": torch.int64}, "gives FLOAT where onnx_symbolic._symbolic.default gives INT64"),
+    ],
+)
+def test_refusals(name: str, options: dict[str, Any], message: str) -> None:
+    class Symbolic(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.onnx.ops.symbolic(name, (x,), **{"dtype": x.dtype, "shape": x.shape, **options})
+
+    with pytest.raises(fx_onnx.TranslationError, match=message):
+        fx_onnx.export(Symbolic().eval(), (X,))
