@@ -185,7 +185,20 @@ def _affine_grid(theta: torch.Tensor, size: Sequence[Any], align_corners: bool |
     return affine_grid_generator(theta, size, bool(align_corners))
 
 
+def _istft(
+    input: torch.Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
+    window: torch.Tensor | None = None, center: bool = True, normalized: bool = False, onesided: bool | None = None,
+    length: Any = None, return_complex: bool = False,
+) -> torch.Tensor:  # fmt: skip
+    """All of the signal, of which ``length`` samples are taken, then zeros; the centre of a frame is its first."""
+    options = (hop_length, win_length, window, False, normalized, onesided, None, return_complex)
+    signal = torch.istft(input, n_fft, *options)[..., n_fft // 2 if center else 0 :]
+    return torch.nn.functional.pad(signal, (0, length))[..., :length]
+
+
 _INSTEAD: dict[Any, Callable[..., torch.Tensor]] = {
+    torch.istft: _istft,
+    torch.Tensor.istft: _istft,
     torch.nn.functional.affine_grid: _affine_grid,
     torch.linspace: _linspace,
     torch.as_tensor: _as_tensor,
