@@ -26,6 +26,10 @@ def decomposes_unless_empty(*targets: Any) -> Callable[[Function], Function]:
     return register
 
 
+def is_empty(x: Tensor) -> bool:
+    """Whether a tensor is known to have no elements."""
+    return any(isinstance(size, int) and size == 0 for size in x.shape)
+
+
 def _without_source(result: Tensor) -> Tensor:
-    empty = any(isinstance(size, int) and size == 0 for size in result.shape)
-    return result.new_zeros(result.shape) if empty else result
+    return result.new_zeros(result.shape) if is_empty(result) else result

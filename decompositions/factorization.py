@@ -35,16 +35,16 @@ class LU(NamedTuple):
     info: Tensor
 
 
-def _pivot_size(x: Tensor) -> Tensor:
+def pivot_size(x: Tensor) -> Tensor:
     """What LAPACK chooses the pivot by: the magnitude, of complex numbers the sum of those of the parts."""
     return x.real.abs() + x.imag.abs() if x.is_complex() else x.abs()
 
 
-def _swapped(x: Tensor, k: Tensor, place: Tensor) -> Tensor:
-    """The rows k and ``place``, [..., 1, 1], of each matrix in each other's places."""
-    rows = indices(x, -2)
-    there = x.gather(-2, place.expand((*x.shape[:-2], 1, x.size(-1))))
-    return torch.where(rows == k, there, torch.where(rows == place, pick(x, -2, k), x))
+def swapped(x: Tensor, k: Tensor, place: Tensor) -> Tensor:
+    """The rows k and ``place``, 0-d or [..., 1, 1], of each matrix in each other's places."""
+    rows, sizes = indices(x, -2), (*x.shape[:-2], 1, x.size(-1))
+    here = pick(x, -2, k) if k.dim() == 0 else x.gather(-2, k.expand(sizes))
+    return torch.where(rows == k, x.gather(-2, place.expand(sizes)), torch.where(rows == place, here, x))
 
 
 def _eliminated(A: Tensor, k: Tensor) -> Tensor:
@@ -63,11 +63,11 @@ def lu(A: Tensor, pivot: bool = True) -> LU:
     def step(k: Tensor, A: Tensor, *swaps: Tensor) -> Tensors:
         if swaps:
             permutation, pivots = swaps
-            sizes = torch.where(indices(A, -2) < k, -1.0, _pivot_size(pick(A, -1, k)))
+            sizes = torch.where(indices(A, -2) < k, -1.0, pivot_size(pick(A, -1, k)))
             place = sizes.argmax(-2, keepdim=True)
-            A = _swapped(A, k, place)
+            A = swapped(A, k, place)
             swaps = (
-                _swapped(permutation.unsqueeze(-1), k, place).squeeze(-1),
+                swapped(permutation.unsqueeze(-1), k, place).squeeze(-1),
                 torch.where(indices(pivots, -1) == k, place.squeeze(-1) + 1, pivots),
             )
         return _eliminated(A, k), *swaps
@@ -78,10 +78,10 @@ def lu(A: Tensor, pivot: bool = True) -> LU:
     packed, *swaps = each(count, step, (A, permutation, pivots) if pivot else (A,))
     if pivot:
         permutation, pivots = swaps
-    return LU(packed, permutation, pivots.to(torch.int32), _first(packed.diagonal(dim1=-2, dim2=-1) == 0))
+    return LU(packed, permutation, pivots.to(torch.int32), first_of(packed.diagonal(dim1=-2, dim2=-1) == 0))
 
 
-def _first(wrong: Tensor) -> Tensor:
+def first_of(wrong: Tensor) -> Tensor:
     """LAPACK's info: the number of the first column that is, 0 for none."""
     places = torch.arange(wrong.size(-1), 0, -1, device=wrong.device)
     last = torch.nn.functional.pad(places * wrong, (1, 0)).amax(-1)
@@ -127,7 +127,7 @@ def permutation_of(pivots: Tensor, m: int) -> Tensor:
     """The permutation that LAPACK's swaps, done in order, make of 0..m-1."""
 
     def step(k: Tensor, permutation: Tensor, pivots: Tensor) -> Tensors:
-        return (_swapped(permutation, k, pick(pivots, -1, k).unsqueeze(-1) - 1),)
+        return (swapped(permutation, k, pick(pivots, -1, k).unsqueeze(-1) - 1),)
 
     rows = torch.arange(m, device=pivots.device).unsqueeze(-1).expand((*pivots.shape[:-1], m, 1))
     return each(pivots.size(-1), step, (rows,), (pivots.to(torch.int64),))[0].squeeze(-1)

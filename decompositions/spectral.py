@@ -4,11 +4,13 @@ A sweep is n rounds of n / 2 rotations at once, O(n³) operations; some log2 n +
 quadratically, to float64's rounding. The rounds are a loop until a whole sweep has nothing left to do.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fx_onnx.decompositions._empty import decomposes_unless_empty
+from fx_onnx.decompositions._empty import decomposes_unless_empty, is_empty
 from fx_onnx.decompositions._lines import at_least
 from fx_onnx.decompositions._loops import Tensors, indices, until
 from fx_onnx.decompositions.factorization import geqrf, reflected, shorter, squared, unit_matrix
@@ -52,6 +54,12 @@ def _more(turn: Tensor, quiet: Tensor, A: Tensor, V: Tensor) -> Tensor:
     return (quiet < n) & (turn < n * MOST_SWEEPS)
 
 
+def _rotated(turn: Callable[..., Tensors], A: Tensor) -> tuple[Tensor, Tensor]:
+    """A after turn upon turn, and the product of all rotations of its columns."""
+    zero, V = torch.full((), 0), unit_matrix(A, A.size(-1), A.size(-1))
+    return (A, V) if is_empty(A) else until(_more, turn, (zero, zero, A, V))[2:]  # type: ignore[return-value]
+
+
 def jacobi(A: Tensor) -> tuple[Tensor, Tensor]:
     """Ascending eigenvalues and eigenvectors of a Hermitian matrix, to float64's rounding of the largest one."""
 
@@ -67,8 +75,7 @@ def jacobi(A: Tensor) -> tuple[Tensor, Tensor]:
         A = _turned(_turned(A, partners, cosine, sine).mT, partners, cosine, sine.conj()).mT
         return turn + 1, torch.where(active.any(), 0, quiet + 1), A, _turned(V, partners, cosine, sine)
 
-    zero, n = torch.full((), 0), A.size(-1)
-    _, _, A, V = until(_more, turn, (zero, zero, A, unit_matrix(A, n, n)))
+    A, V = _rotated(turn, A)
     diagonal = A.diagonal(dim1=-2, dim2=-1)
     values, places = (diagonal.real if A.is_complex() else diagonal).sort(-1)
     return values, V.gather(-1, places.unsqueeze(-2).expand(V.shape))
@@ -110,8 +117,7 @@ def _orthogonal(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         A = A * cosine.unsqueeze(-2) - others * sine.unsqueeze(-2)
         return turn + 1, torch.where(active.any(), 0, quiet + 1), A, _turned(V, partners, cosine, sine)
 
-    zero, n = torch.full((), 0), A.size(-1)
-    _, _, A, V = until(_more, turn, (zero, zero, A, unit_matrix(A, n, n)))
+    A, V = _rotated(turn, A)
     lengths, places = torch.sqrt(squared(A).sum(-2)).sort(-1, descending=True)
     places = places.unsqueeze(-2)
     return A.gather(-1, places.expand(A.shape)), lengths, V.gather(-1, places.expand(V.shape))
@@ -166,12 +172,11 @@ def linalg_pinv(
     self: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False
 ) -> Tensor:
     """V @ diag(1 / S) @ Uᵀ over the singular values above max(atol, rtol * the largest)."""
-    m, n = self.shape[-2:]
-    if any(isinstance(size, int) and size == 0 for size in (m, n)):
+    if is_empty(self):
         return self.mH
     if hermitian:
         self = _hermitian(self.tril())
-    smallest = torch.finfo(self.dtype).eps * at_least(m, n)
+    smallest = torch.finfo(self.dtype).eps * at_least(*self.shape[-2:])
     relative: Tensor | float = smallest if rtol is None else rtol
     if rtol is None and atol is not None:
         relative = torch.where(atol > 0, 0.0, smallest)

@@ -125,6 +125,11 @@ def _singular(A: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return S, (U * S.unsqueeze(-2)) @ Vh
 
 
+def _indefinite(A: torch.Tensor, B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    LD, pivots = torch.linalg.ldl_factor(A + A.mT)
+    return LD, torch.linalg.ldl_solve(LD, pivots, B)
+
+
 @cases(
     [  # steps written out, steps in a loop, and sizes that are not known
         Case(_inverted, f32(3, 3)),
@@ -143,6 +148,8 @@ def _singular(A: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         Case(_singular, f32(5, 3)),
         Case(_singular, c64(2, 4)),
         Case(torch.linalg.pinv, f32(3, 5)),
+        Case(_indefinite, f32(2, 4, 4), f32(2, 4, 2)),
+        Case(_indefinite, c64(3, 3), c64(3, 2)),
         Case(torch.linalg.matrix_exp, f32(3, 3)),
     ]
 )
