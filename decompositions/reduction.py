@@ -167,7 +167,7 @@ def _result(truth: Tensor, self: Tensor) -> Tensor:
     return truth.to(torch.uint8) if self.dtype == torch.uint8 else truth
 
 
-@decomposes(aten.any.default)
+@decomposes(aten.any.default, aten._is_any_true.default)
 def any_default(self: Tensor) -> Tensor:
     """Whether the count of what is not zero is not 0."""
     return _result(_count(self != 0, None, False) > 0, self)
@@ -179,7 +179,7 @@ def any_dim(self: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     return _result(_count(self != 0, dim, keepdim) > 0, self)
 
 
-@decomposes(aten.all.default)
+@decomposes(aten.all.default, aten._is_all_true.default)
 def all_default(self: Tensor) -> Tensor:
     """Whether the count of zeros is 0."""
     return _result(_count(self == 0, None, False) == 0, self)

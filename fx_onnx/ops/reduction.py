@@ -132,7 +132,7 @@ def _index(op: Emitter, op_type: str, self: Value, dim: int | None, keepdim: boo
     return op.Reshape(index, [1] * rank) if keepdim and rank > 1 else index
 
 
-@translates(aten.any.default, when=_is_not_empty)
+@translates(aten.any.default, aten._is_any_true.default, when=_is_not_empty)
 def aten_any(op: Emitter, self: Value) -> Value:
     """Whether anything is not zero; uint8 stays uint8, as in torch."""
     return _logical(op, "ReduceMax", self, None)
@@ -144,7 +144,7 @@ def aten_any_dim(op: Emitter, self: Value, dim: Any = None, keepdim: bool = Fals
     return _logical(op, "ReduceMax", self, dim, keepdim)
 
 
-@translates(aten.all.default, when=_is_not_empty)
+@translates(aten.all.default, aten._is_all_true.default, when=_is_not_empty)
 def aten_all(op: Emitter, self: Value) -> Value:
     """Whether nothing is zero; uint8 stays uint8, as in torch."""
     return _logical(op, "ReduceMin", self, None)
