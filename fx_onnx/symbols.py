@@ -247,7 +247,7 @@ class _Compute:
         """Python's ``//``: ONNX Div truncates, so a quotient whose sign may be negative is corrected."""
         op, numerator, denominator = self._op, self._recurse(a), self._recurse(b)
         quotient = op.Div(numerator, denominator)
-        if a.is_nonnegative and b.is_positive:
+        if a.is_nonnegative and b.is_nonnegative:
             return quotient
         remainder = op.Sub(numerator, op.Mul(quotient, denominator))
         different_sign = op.Xor(op.Less(remainder, [0]), op.Less(denominator, [0]))

@@ -216,3 +216,10 @@ def test_a_count_is_not_copied_beside_a_size_that_is_worked_out() -> None:
     program = fx_onnx.export(Found().eval(), (torch.ones(4, 3, 5),), dynamic_shapes=({1: "height", 2: "width"},))
     assert program(torch.ones(4, 2, 7))[0].shape == (4, 14)
     assert program(-torch.ones(4, 2, 7))[0].shape == (0, 14)
+
+
+def test_a_quotient_of_quotients_of_sizes_needs_no_signs() -> None:
+    fake, quotient = _captured(lambda a, b: a // (b // 2))
+    op, _ = _emitter(fake)
+    op.symbols.value(op, quotient)
+    assert [node.op_type for node in op.graph] == ["Shape", "Shape", "Div", "Div"]
