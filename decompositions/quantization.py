@@ -247,3 +247,51 @@ def fake_quantize_per_channel_affine(
     """The values quantised and dequantised again."""
     rank = self.dim()
     return _faked(self, _along(scale, axis, rank), _along(zero_point, axis, rank), quant_min, quant_max)[0]
+
+
+@decomposes(aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default)
+def fake_quantize_per_tensor_affine_cachemask_tensor_qparams(
+    self: Tensor, scale: Tensor, zero_point: Tensor, fake_quant_enabled: Tensor, quant_min: int, quant_max: int
+) -> tuple[Tensor, Tensor]:
+    """The values quantised and dequantised again, where that is enabled, and where nothing was cut off."""
+    faked, inside = _faked(self, scale.reshape(()), zero_point.reshape(()), quant_min, quant_max)
+    enabled = fake_quant_enabled.reshape(()) != 0
+    return torch.where(enabled, faked, self), torch.logical_or(inside, torch.logical_not(enabled))
+
+
+# --- products of quantised matrices -----------------------------------------------------------------------------------
+
+
+@decomposes(aten._weight_int8pack_mm.default)
+def weight_int8pack_mm(self: Tensor, mat2: Tensor, scales: Tensor) -> Tensor:
+    """self @ mat2.T * scales, rounded once."""
+    return (torch.nn.functional.linear(self.float(), mat2.float()) * scales.float()).to(self.dtype)
+
+
+@decomposes(aten._scaled_mm.default)
+def scaled_mm(
+    self: Tensor,
+    mat2: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None = None,
+    scale_result: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+) -> Tensor:
+    """(self * scale_a) @ (mat2 * scale_b) + bias; a scale for the whole matrix, or for each row and each column."""
+    if not (_scales_rows(scale_a, 1) and _scales_rows(scale_b, 0)):
+        raise NotImplementedError("the scales of blocks of a matrix have no form here")
+    product = torch.matmul(self.float(), mat2.float()) * scale_a.float() * scale_b.float()
+    if bias is not None:
+        product = product + bias.float()
+    if scale_result is not None:
+        product = product * scale_result.float()
+    return product.to(self.dtype if out_dtype is None else out_dtype)
+
+
+def _scales_rows(scale: Tensor, axis: int) -> bool:
+    """Whether there is one scale, or one for all that lies along the axis."""
+    if scale.dim() != 2:
+        return scale.dim() == 0 or (scale.dim() == 1 and isinstance(scale.shape[0], int) and scale.shape[0] == 1)
+    return isinstance(scale.shape[axis], int) and scale.shape[axis] == 1

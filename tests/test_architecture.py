@@ -29,7 +29,7 @@ MAX_FUNCTION_LINES = 50
 LAYERS = """
     errors exporting autograd dtypes symbols weights promotion metadata schemas constants operators | emitter |
     symbolic table |
-    custom opsets | ops decompositions | pytrees autocast arguments tracing detectors capture |
+    custom opsets | ops decompositions | pytrees autocast arguments tracing detectors eager_quantization capture |
     views functionalize subclasses fold decompose complex_pairs translate naming passes optimize |
     runtime verify report | references streaming saving program | journal line artifacts export
 """

@@ -205,3 +205,12 @@ for _since, _dtypes in _BY_OPSET:
     translates(decomposed.fake_quant_per_channel.default, since=_since, when=_fakes(*_dtypes))(
         quantized_fake_quant_per_channel
     )
+
+
+# --- products of quantised matrices -----------------------------------------------------------------------------------
+
+
+@translates(aten._int_mm.default)
+def aten_int_mm(op: Emitter, self: Value, mat2: Value) -> Value:
+    """The product of two matrices of 8-bit integers, in 32 bits."""
+    return op.MatMulInteger(self, mat2)

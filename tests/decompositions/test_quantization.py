@@ -64,3 +64,26 @@ def test_fake_quantize() -> None:
     for target in (aten.fake_quantize_per_channel_affine, aten.fake_quantize_per_channel_affine_cachemask):
         check(target.default, x, scales, zeros.int(), 1, *INT8[:2])
     check(quantized.fake_quant_per_channel.default, x, scales, zeros, 1, *INT8[:2])
+
+
+def test_fake_quantize_that_can_be_switched_off() -> None:
+    one = torch.tensor([0.1])
+    for enabled in (0, 1):
+        check(
+            aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default,
+            x, one, torch.tensor([3]), torch.tensor([enabled]), -8, 7,
+        )  # fmt: skip
+
+
+def test_products() -> None:
+    weight = torch.randint(-128, 128, (8, 16), dtype=torch.int8)
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        rows = random(4, 16, dtype=dtype)
+        check(aten._weight_int8pack_mm.default, rows, weight, random(8, dtype=dtype).abs() / 64)
+    a, b = random(16, 32).to(torch.float8_e4m3fn), random(16, 32, seed=1).to(torch.float8_e4m3fn).t()
+    whole, rows, columns = torch.tensor(0.5), random(16, 1).abs(), random(1, 16, seed=1).abs()
+    for dtype in (torch.float32, torch.bfloat16):
+        check(aten._scaled_mm.default, a, b, whole, whole, out_dtype=dtype)
+        check(aten._scaled_mm.default, a, b, whole, whole, random(16, dtype=dtype), out_dtype=dtype)
+        check(aten._scaled_mm.default, a, b, rows, columns, out_dtype=dtype)
+    check(aten._scaled_mm.default, a, b, whole, whole)

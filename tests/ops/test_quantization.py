@@ -8,12 +8,13 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.errors import TranslationError
+from fx_onnx.errors import TranslationError, UnsupportedOperatorError
 from tests.compare import assert_close
-from tests.harness import Case, bf16, cases, check, f16, f32, f64, i8, i32, i64, u8
+from tests.harness import Case, arg, bf16, cases, check, f16, f32, f64, i8, i32, i64, u8
 
 aten, quantized = torch.ops.aten, torch.ops.quantized_decomposed
 GRID = tuple(x / 8 for x in (-999, -400, -37, -9, -4, -3, -1, 0, 1, 3, 4, 5, 9, 36, 37, 400, 999))
+f8 = arg(torch.float8_e4m3fn)
 grid = f32(5, 4, values=GRID)
 scales, zeros = f32(4, values=(0.25, 0.5, 1.0, 2.0)), i64(4, values=(0, 3, -5, 1))
 scale, zero = f32(1, values=(0.25,), fixed=True), i64(1, values=(3,), fixed=True)
@@ -98,6 +99,30 @@ def test_choose_qparams(case: Case) -> None:
 )  # fmt: skip
 def test_fake_quantize(case: Case) -> None:
     check(case)
+
+
+@cases(
+    [
+        Case(aten._int_mm.default, i8(18, 8), i8(8, 16), emits=["MatMulInteger"], dynamic=False),
+        Case(aten._int_mm.default, u8(18, 8, high=255), i8(8, 16, low=-128, high=127), dynamic=False),
+        Case(aten._weight_int8pack_mm.default, f32(4, 16), i8(8, 16), f32(8), dynamic=False),
+        Case(aten._weight_int8pack_mm.default, bf16(4, 16), i8(8, 16), bf16(8), dynamic=False),
+        Case(aten._scaled_mm.default, f8(16, 32), f8(32, 16), f32(values=(0.5,)), f32(values=(2.0,)),
+             out_dtype=torch.float32, dynamic=False, opsets=[20]),
+    ]
+)  # fmt: skip
+def test_products(case: Case) -> None:
+    check(case)
+
+
+def test_weights_packed_for_a_machine_are_refused() -> None:
+    class Packed(nn.Module):
+        def forward(self, x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
+            return aten._weight_int4pack_mm_for_cpu(x, weight, 32, scales)
+
+    weight = torch._convert_weight_to_int4pack_for_cpu(torch.ones(32, 64, dtype=torch.int32), 2)
+    with pytest.raises(UnsupportedOperatorError, match=r"_weight_int4pack_mm_for_cpu\.default: 1 call"):
+        fx_onnx.export(Packed().eval(), (torch.randn(4, 64), weight, torch.randn(2, 32, 2)))
 
 
 class Quantised(nn.Module):

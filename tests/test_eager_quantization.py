@@ -1,0 +1,78 @@
+"""Models with the fake quantisers of torch's eager quantisation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.ao import quantization
+from torch.ao.quantization import FakeQuantize, MovingAverageMinMaxObserver, QConfig
+
+import fx_onnx
+from fx_onnx.errors import CaptureError
+from tests.compare import assert_close
+
+PLAIN = QConfig(
+    activation=FakeQuantize.with_args(observer=MovingAverageMinMaxObserver, quant_min=0, quant_max=255),
+    weight=quantization.default_per_channel_weight_fake_quant,
+)
+
+
+class Net(nn.Module):
+    """Stubs around a convolution and a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.quant, self.dequant = quantization.QuantStub(), quantization.DeQuantStub()
+        self.conv, self.relu, self.fc = nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.relu(self.conv(self.quant(x))).mean((2, 3))
+        return self.dequant(self.fc(x))
+
+
+def trained(qconfig: Any) -> nn.Module:
+    """A network after a little quantisation-aware training, which observes no more."""
+    torch.manual_seed(0)
+    net = Net().train()
+    net.qconfig = qconfig
+    quantization.prepare_qat(net, inplace=True)
+    for _ in range(3):
+        net(torch.randn(4, 3, 8, 8))
+    return net.apply(quantization.disable_observer).eval()
+
+
+@pytest.mark.parametrize("qconfig", [PLAIN, quantization.get_default_qat_qconfig("x86")], ids=["plain", "fused"])
+def test_quantisation_aware_training(qconfig: Any) -> None:
+    """Each fake quantiser is a pair of QuantizeLinear and DequantizeLinear; the module is left as it was."""
+    net = trained(qconfig)
+    torch.manual_seed(1)  # of values that no rounding error takes over the middle between two integers
+    x, other = torch.randn(2, 3, 8, 8), torch.randn(3, 3, 8, 8)
+    program = fx_onnx.export(net, (x,), dynamic_shapes=({0: "batch"},))
+    for example in (x, other):
+        assert_close(program(example), net(example), None)
+    found = Counter(node.op_type for node in program.model.graph)
+    assert found["QuantizeLinear"] == found["DequantizeLinear"] == 5
+    assert not any("forward" in vars(module) for module in net.modules())
+
+
+def test_one_that_is_switched_off_passes_its_input_on() -> None:
+    net, x = trained(PLAIN).apply(quantization.disable_fake_quant), torch.randn(2, 3, 8, 8)
+    program = fx_onnx.export(net, (x,))
+    assert_close(program(x), net(x), None)
+    assert not any("Linear" in node.op_type for node in program.model.graph)
+
+
+def test_one_that_observes_is_refused() -> None:
+    net = trained(PLAIN).apply(quantization.enable_observer)
+    with pytest.raises(CaptureError, match=r"call model\.apply\(torch\.ao\.quantization\.disable_observer\) before"):
+        fx_onnx.export(net, (torch.randn(2, 3, 8, 8),))
+
+
+def test_converted_modules_are_refused() -> None:
+    net = quantization.quantize_dynamic(nn.Sequential(nn.Linear(8, 4)).eval(), {nn.Linear}, dtype=torch.qint8)
+    with pytest.raises(CaptureError, match=r"The module '0' is a torch\.ao\.nn\.quantized.*quantise with PT2E"):
+        fx_onnx.export(net, (torch.randn(2, 8),))
