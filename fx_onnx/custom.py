@@ -15,11 +15,13 @@ import torch
 from onnxscript import evaluator
 from torch._library.custom_ops import CustomOpDef
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch.fx.node import map_aggregate
 
 from fx_onnx import autograd, symbolic
 from fx_onnx.emitter import Emitter
 from fx_onnx.errors import ArgumentError
 from fx_onnx.schemas import check_meaning
+from fx_onnx.symbols import SymbolicNumber
 from fx_onnx.table import Table
 
 _BY_PLACE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -216,7 +218,12 @@ def _arithmetic(op: Emitter) -> Iterator[None]:
 
 
 def _trace(function: Callable[..., Any], op: Emitter, *args: Any, **kwargs: Any) -> Any:
-    """Runs a function written for torch.onnx; what it calls on onnxscript's opsets is emitted."""
+    """Runs a function written for torch.onnx, which takes symbolic numbers as values: its onnxscript calls are emitted."""
+
+    def value(argument: Any) -> Any:
+        return op.symbols.value(op, argument, rank=0) if isinstance(argument, SymbolicNumber) else argument
+
+    args, kwargs = map_aggregate(args, value), map_aggregate(kwargs, value)
     with evaluator.default_as(_EmittingEvaluator(op)):
         return function(*args, **kwargs)
 
@@ -285,7 +292,8 @@ class _EmittingEvaluator(evaluator.Evaluator):
         domain, version = op.opset.domain, op.opset.version
         if not domain:
             check_meaning(op.name, version, self._op.opset)
-        return self._op.emit(op.name, *inputs, domain=domain, version=version, **attributes)
+        outputs = attributes.get("num_outputs") if op.name == "Split" and not domain else None
+        return self._op.emit(op.name, *inputs, domain=domain, version=version, outputs=outputs, **attributes)
 
     def eval_function(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return _call_script(function, self._op, *args, **kwargs)

@@ -1,8 +1,10 @@
 """custom_translation_table: functions of our shape, onnxscript functions, functions written for torch.onnx."""
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
+import onnx_ir as ir
 import onnxscript
 import pytest
 import torch
@@ -394,3 +396,30 @@ def test_two_opsets_of_one_domain() -> None:
 
     with pytest.raises(fx_onnx.TranslationError, match=r"imports one opset of com.example, but 1 and 2"):
         fx_onnx.export(Net().eval(), (X,), custom_translation_table={SCALED: one})
+
+
+def test_functions_of_torch_onnx_get_values_for_symbolic_numbers() -> None:
+    """As torch.onnx gives them; and Split has as many results as it is asked for."""
+
+    def floordiv(a: Any, b: Any) -> Any:
+        assert isinstance(a, ir.Value)
+        return opset18.Div(a, b)
+
+    def halves(x: Any, split_size: Any, dim: int = 0) -> Any:
+        assert isinstance(split_size, ir.Value)
+        return opset18.Split(x, axis=dim, num_outputs=2)
+
+    class Halves(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            first, second = x.split(x.shape[0] // 2)
+            return first - second
+
+    table = {operator.floordiv: floordiv, torch.ops.aten.split.Tensor: halves}
+    shapes = ({0: torch.export.Dim("half", min=2, max=9) * 2},)
+    program = fx_onnx.export(
+        Halves().eval(), (torch.randn(6, 2),), dynamic_shapes=shapes, custom_translation_table=table
+    )
+    assert "Split" in [node.op_type for node in program.model.graph]
+    for rows in (6, 10):
+        x = torch.randn(rows, 2)
+        assert_close(program(x), Halves()(x))
