@@ -27,6 +27,7 @@ from fx_onnx.passes.rewrite import Pass, Rewrite, walk
 from fx_onnx.passes.rms_norm import FuseRMSNorm
 from fx_onnx.passes.rotary import FuseRotaryEmbedding
 from fx_onnx.passes.row_products import UnfoldGemm
+from fx_onnx.passes.spelled_attention import FuseAttention
 from fx_onnx.passes.transposed_weights import TransposeWeights
 from fx_onnx.passes.transposes import MergeTransposes
 from fx_onnx.passes.unused import DropUnused
@@ -49,6 +50,7 @@ PASSES: tuple[Pass, ...] = (
     FuseGelu(),
     FuseSwish(),
     FuseRotaryEmbedding(),
+    FuseAttention(),
     ShareKeyHeads(),
     AttendRows(),
     PackWeights(),

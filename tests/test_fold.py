@@ -39,6 +39,18 @@ def test_numbers_of_the_code_are_folded() -> None:
     assert operators(program) == ["Add"]
 
 
+def test_equal_numbers_are_one_constant() -> None:
+    """What every layer computes anew is stored once; a result that is such a constant keeps a name of its own."""
+    module = Net(lambda net, x: (x + torch.arange(4).sin()).cos() + torch.arange(4).sin()).eval()
+    program = fx_onnx.export(module, (torch.randn(2, 4),))
+    assert len(program.model.graph.initializers) == 1
+    both = Net(lambda net, x: (x + torch.arange(4), torch.arange(4), torch.arange(4))).eval()  # type: ignore[arg-type,return-value]
+    x = torch.randn(2, 4)
+    twice = fx_onnx.export(both, (x,))
+    assert len({value.name for value in twice.model.graph.outputs}) == 3
+    assert_close(twice(x), both(x))
+
+
 def test_non_persistent_buffers_and_lifted_tensors_are_folded() -> None:
     program = export(lambda net, x: x * (net.table + 1) + torch.tensor([1.0, 2.0, 3.0, 4.0]) * 2, torch.randn(2, 4))
     assert operators(program) == ["Mul", "Add"]

@@ -1,6 +1,7 @@
 """All passes together: on real networks, and switched off by name."""
 
 import time
+from collections import Counter
 from typing import Any
 
 import onnx
@@ -61,6 +62,35 @@ def test_networks(name: str) -> None:
     assert all(metadata.FX_NODE in node.metadata_props for node in graph)
     assert all(value.uses() or value.is_graph_output() for value in graph.initializers.values())
     assert_close(program(*inputs.args, **inputs.kwargs), want)
+
+
+@pytest.mark.parametrize(
+    ("name", "single", "gone"),
+    [
+        (
+            "llama",
+            {"RMSNormalization": 5, "RotaryEmbedding": 4, "Attention": 2, "Swish": 2},
+            {"Neg", "Transpose", "Pow"},
+        ),
+        ("mistral", {"RMSNormalization": 5, "RotaryEmbedding": 4, "Attention": 2, "Swish": 2}, {"Neg", "Transpose"}),
+        ("gpt2", {"LayerNormalization": 5, "Gelu": 2, "Attention": 2, "Split": 2}, {"Tanh", "Softmax", "Pow"}),
+        ("bert", {"LayerNormalization": 5, "Gelu": 2, "Attention": 2}, {"Transpose", "Softmax"}),
+        ("t5", {"RMSNormalization": 12, "Attention": 6}, {"Softmax", "Pow"}),
+        ("vit", {"LayerNormalization": 5, "Gelu": 2, "Attention": 2, "Split": 2}, {"Softmax"}),
+    ],
+)
+def test_single_nodes_where_the_opset_has_them(name: str, single: dict[str, int], gone: set[str]) -> None:
+    """With dynamic sizes, what ONNX has an operator for is one node, whatever the model's code spells out."""
+    case = case_named(name)
+    module, inputs, other = case.build(), case.example(), case.other()
+    program = fx_onnx.export(
+        module, inputs.args, kwargs=inputs.kwargs, dynamic_shapes=case.dynamic_shapes, opset_version=24, verbose=False
+    )
+    found = Counter(node.op_type for node in program.model.graph)
+    assert {op_type: found[op_type] for op_type in single} == single
+    assert not gone & found.keys()
+    with torch.no_grad():
+        assert_close(program(*other.args, **other.kwargs), module(*other.args, **other.kwargs))
 
 
 def test_weights_are_neither_read_nor_stored_twice(monkeypatch: pytest.MonkeyPatch) -> None:

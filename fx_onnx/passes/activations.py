@@ -74,7 +74,8 @@ def _factors(start: ir.Node | ir.Value | None) -> tuple[float, list[ir.Value]]:
     node = start if isinstance(start, ir.Node) else made_by(start, "Mul", "Div")
     if node is None or len(node.inputs) != 2 or (node.op_type == "Div" and _number(node.inputs[1]) in (None, 0.0)):
         return 1.0, [start] if isinstance(start, ir.Value) else []
-    number, factors = 1.0, []
+    number = 1.0
+    factors: list[ir.Value] = []
     for place, value in enumerate(node.inputs):
         found = _number(value)
         if found is not None:

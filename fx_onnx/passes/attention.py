@@ -98,10 +98,10 @@ def _joined_again(node: ir.Node) -> ir.Node | None:
     result = node.outputs[0]
     if len(node.outputs) > 1 or any(value is not None for value in node.inputs[4:]) or not single_use(result):
         return None
-    swap = result.uses()[0].node
+    swap = next(iter(result.uses())).node
     if order_of(swap) != _SWAP or not single_use(swap.outputs[0]):
         return None
-    join = swap.outputs[0].uses()[0].node
+    join = next(iter(swap.outputs[0].uses())).node
     return join if join.op_type == "Reshape" and not join.domain and join.inputs[0] is swap.outputs[0] else None
 
 

@@ -70,12 +70,20 @@ def _root_mean_square(x: ir.Value | None, root: ir.Value | None) -> tuple[float 
 
 def _is_square(value: ir.Value | None, x: ir.Value | None) -> bool:
     power = made_by(value, "Pow", "Mul")
-    if power is None or power.inputs[0] is not x:
+    if power is None or not _is_same(power.inputs[0], x):
         return False
     if power.op_type == "Mul":
-        return power.inputs[1] is x
+        return _is_same(power.inputs[1], x)
     exponent = constant(power.inputs[1])
     return exponent is not None and exponent.size == 1 and bool(exponent.reshape(()) == 2)
+
+
+def _is_same(value: ir.Value | None, x: ir.Value | None) -> bool:
+    """Whether both are one value, or Casts of one value to one dtype."""
+    first, second = made_by(value, "Cast"), made_by(x, "Cast")
+    if value is x or first is None or second is None:
+        return value is x
+    return first.inputs[0] is second.inputs[0] and attribute(first, "to") == attribute(second, "to")
 
 
 def _are_last(axes: list[int], rank: int) -> bool:

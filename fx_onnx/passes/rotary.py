@@ -111,7 +111,8 @@ class _Table:
 
     def __init__(self, value: ir.Value | None, x: ir.Value, node: ir.Node, editor: Editor) -> None:
         self.value, self.node, self.editor, self.dtype = value, node, editor, x.dtype
-        self.batch, _, self.length, self.size = dims(x) or (None, None, None, None)
+        unknown: tuple[int | str | None, ...] = (None, None, None, None)
+        self.batch, _, self.length, self.size = dims(x) or unknown
         self.sizes = dims(value) or ()
 
     def is_usable(self) -> bool:

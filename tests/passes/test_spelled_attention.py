@@ -1,0 +1,59 @@
+"""Attention that is spelled out."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from fx_onnx.passes.spelled_attention import FuseAttention
+from tests.passes.checking import check, model, origins
+
+CONSTANTS = "<float c = {0.3}, float r = {2.5}, float[1] f = {0.5}>"
+INPUTS = "float[N,2,L,3] q, float[N,2,M,3] k, float[N,2,M,5] v"
+ARGS = [torch.randn(2, 2, 4, 3), torch.randn(2, 2, 6, 3), torch.randn(2, 2, 6, 5)]
+SWAPPED = "t = Transpose<perm=[0,1,3,2]>(k)\n"
+REST = "w = Softmax<axis=-1>(s)\n y = MatMul(w, v)"
+
+
+@pytest.mark.parametrize(
+    ("text", "operators", "scale"),
+    [
+        (f"a = Mul(q, c)\n {SWAPPED} s = MatMul(a, t)\n {REST}", ["Attention"], 0.3),
+        (f"{SWAPPED} a = MatMul(q, t)\n s = Div(a, r)\n {REST}", ["Attention"], 0.4),
+        (f"{SWAPPED} a = MatMul(q, t)\n b = Mul(c, a)\n s = Add(b, m)\n {REST}", ["Attention"], 0.3),
+        (f"{SWAPPED} a = MatMul(q, t)\n s = Add(m, a)\n {REST}", ["Attention"], 1.0),
+        (f"n = Neg(k)\n {SWAPPED.replace('k', 'n')} s = MatMul(q, t)\n {REST}", ["Neg", "Attention"], 1.0),
+    ],
+)
+def test_fused(text: str, operators: Sequence[str], scale: float) -> None:
+    """The scale before and after the product, a mask on either side, neither."""
+    program = model(f"g ({INPUTS}, float[2,L,M] m) => (float[N,2,L,5] y) {CONSTANTS} {{ {text} }}", opset=23)
+    check(program, FuseAttention(), [*ARGS, torch.randn(2, 4, 6)], operators)
+    assert program.graph[-1].attributes["scale"].value == pytest.approx(scale)
+    assert {"%w", "%y"} <= origins(program, "y")
+
+
+def test_keys_that_come_transposed() -> None:
+    """Keys from rows (batch, length, heads, size), or given as columns, are turned into what Attention takes."""
+    program = model("""g (float[N,2,L,3] q, float[N,M,2,3] k, float[N,2,3,M] c, float[N,2,M,5] v)
+      => (float[N,2,L,5] y, float[N,2,L,5] z) {
+      t = Transpose<perm=[0,2,3,1]>(k)\n s = MatMul(q, t)\n w = Softmax<axis=-1>(s)\n y = MatMul(w, v)
+      s2 = MatMul(q, c)\n w2 = Softmax<axis=3>(s2)\n z = MatMul(w2, v)
+    }""", opset=23)  # fmt: skip
+    args = [ARGS[0], ARGS[1].transpose(1, 2), ARGS[1].mT, ARGS[2]]
+    check(program, FuseAttention(), args, ["Transpose", "Attention"] * 2)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{SWAPPED} a = MatMul(q, t)\n s = Mul(a, o)\n {REST}",
+        f"{SWAPPED} a = MatMul(q, t)\n s = Add(a, o)\n {REST}",
+        f"{SWAPPED} s = MatMul(q, t)\n w = Softmax<axis=2>(s)\n y = MatMul(w, v)",
+        f"{SWAPPED} s = MatMul(q, t)\n w = Softmax<axis=-1>(s)\n x = Neg(w)\n u = Add(x, w)\n y = MatMul(u, v)",
+    ],
+)
+def test_left_alone(text: str) -> None:
+    """A scale that varies, a mask that broadcasts over keys, another axis, weights with a second reader."""
+    program = model(f"g ({INPUTS}, float[N,2,L,1] o) => (float[N,2,L,5] y) {CONSTANTS} {{ {text} }}", opset=23)
+    assert not FuseAttention()(program).modified
