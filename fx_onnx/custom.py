@@ -218,7 +218,7 @@ def _arithmetic(op: Emitter) -> Iterator[None]:
 
 
 def _trace(function: Callable[..., Any], op: Emitter, *args: Any, **kwargs: Any) -> Any:
-    """Runs a function written for torch.onnx, which takes symbolic numbers as values: its onnxscript calls are emitted."""
+    """Runs a function written for torch.onnx, to which numbers may be values; its calls of onnxscript are emitted."""
 
     def value(argument: Any) -> Any:
         return op.symbols.value(op, argument, rank=0) if isinstance(argument, SymbolicNumber) else argument

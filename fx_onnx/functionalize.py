@@ -171,6 +171,8 @@ class _Rewriter:
         return self.new, mutated
 
     def _node(self, node: Node) -> None:
+        if "val" not in node.meta and isinstance(node.target, OpOverload) and node.target._schema.returns:
+            node.meta["val"] = _computed(node)
         if writes := _written_arguments(node):
             self._write(node, writes)
         elif (inlined := _inlined(node)) is not None:
@@ -412,6 +414,13 @@ def _result(call: Node, stored: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         result: torch.Tensor = call.target(*args, **kwargs)  # type: ignore[operator]
     return result
+
+
+def _computed(node: Node) -> Any:
+    """The fake result of a call that somebody added to a captured program without it."""
+    args, kwargs = map_aggregate((node.args, node.kwargs), lambda a: a.meta.get("val") if isinstance(a, Node) else a)
+    with torch.no_grad():
+        return node.target(*args, **kwargs)  # type: ignore[operator]
 
 
 def _storages(node: Node) -> set[int]:

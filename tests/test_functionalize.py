@@ -876,3 +876,20 @@ def test_almost_every_in_place_method_has_a_pure_variant() -> None:
             assert str(target) in str(error)
             missing.add(str(target))
     assert missing == {"aten.polygamma_.default", "aten.requires_grad_.default"}
+
+
+def test_a_node_that_was_added_without_its_value() -> None:
+    """A pass of the user's own over the captured graph need not say what its nodes give."""
+
+    class Doubled(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.relu() + 1
+
+    program = torch.export.export(Doubled(), (torch.randn(3, 4),), dynamic_shapes=({0: torch.export.Dim.AUTO},))
+    (relu,) = program.graph.find_nodes(op="call_function", target=aten.relu.default)
+    with program.graph.inserting_after(relu):
+        twice = program.graph.call_function(aten.mul.Tensor, (relu, 2))
+    relu.replace_all_uses_with(twice, delete_user_cb=lambda user: user is not twice)
+    result = functionalize(program)
+    (mul,) = result.graph.find_nodes(op="call_function", target=aten.mul.Tensor)
+    assert mul.meta["val"].shape == relu.meta["val"].shape
