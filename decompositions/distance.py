@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fx_onnx.decompositions.registry import decomposes
 
@@ -78,6 +79,8 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     """x1 · x2 / (max(|x1|, eps) max(|x2|, eps))."""
     dtype = torch.promote_types(x1.dtype, x2.dtype)
     x1, x2 = x1.to(dtype), x2.to(dtype)
+    if x1.dim() != x2.dim() or (x1.dim() and not statically_known_true(x1.size(dim) == x2.size(dim))):
+        x1, x2 = torch.broadcast_tensors(x1, x2)  # an element that is repeated along dim lengthens its vector
     lengths = [torch.linalg.vector_norm(x, 2, dim, keepdim=True).clamp(min=eps) for x in (x1, x2)]
     product: Tensor = (x1 / lengths[0]) * (x2 / lengths[1])
     return product.sum(dim)
