@@ -87,6 +87,9 @@ class ONNXProgram:
         """The model in numbers, as the report shows it; nodes of functions are not counted, only calls of them."""
         graph = self._model.graph
         sizes = [value.const_value for value in saving.initializers(self._model) if value.const_value is not None]
+        dtypes: Counter[str] = Counter()
+        for tensor in sizes:
+            dtypes[tensor.dtype.name.lower()] += tensor.size
         return ModelSummary(
             opset=dict(graph.opset_imports),
             inputs=[_described(value) for value in graph.inputs],
@@ -94,6 +97,7 @@ class ONNXProgram:
             operators=Counter(node.op_type for node in ir.traversal.RecursiveGraphIterator(graph)),
             parameters=sum(tensor.size for tensor in sizes),
             parameter_bytes=saving.parameter_bytes(self._model),
+            dtypes=dtypes,
         )
 
     # Running

@@ -76,6 +76,7 @@ class ModelSummary:
         operators: number of nodes by operator type, subgraphs included.
         parameters: number of elements of all initializers.
         parameter_bytes: their size in bytes.
+        dtypes: the number of elements by element type, which says whether and how a model is quantised.
     """
 
     opset: Mapping[str, int]
@@ -84,6 +85,7 @@ class ModelSummary:
     operators: Mapping[str, int]
     parameters: int
     parameter_bytes: int
+    dtypes: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,8 @@ def _model(model: ModelSummary) -> str:
     lines = [f"- opset: {opsets}"]
     lines += [f"- input `{text}`" for text in model.inputs]
     lines += [f"- output `{text}`" for text in model.outputs]
-    lines.append(f"- parameters: {model.parameters:,} ({model.parameter_bytes:,} bytes)")
+    dtypes = ", ".join(f"{dtype} {count:,}" for dtype, count in sorted(model.dtypes.items(), key=lambda pair: -pair[1]))
+    lines.append(f"- parameters: {model.parameters:,} ({model.parameter_bytes:,} bytes): {dtypes or 'none'}")
     lines.append(f"- nodes: {sum(model.operators.values()):,}")
     return "\n".join(lines) + "\n\n" + _table(("operator", "nodes"), _most_first(model.operators))
 

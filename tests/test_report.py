@@ -29,7 +29,15 @@ COMPLETE = Facts(
     operators_before={"aten.linear.default": 1},
     operators_after={"aten.addmm.default": 3},
     translations=(Translation("aten.addmm.default", "aten_addmm", "fx_onnx/ops/linalg.py:12", 3),),
-    model=ModelSummary({"": 18, "local": 1}, ["x: float[b, 8]"], ["y: float[b, 2]"], {"Add": 1, "Gemm": 3}, 1234, 4936),
+    model=ModelSummary(
+        {"": 18, "local": 1},
+        ["x: float[b, 8]"],
+        ["y: float[b, 2]"],
+        {"Add": 1, "Gemm": 3},
+        1234,
+        1534,
+        {"float": 100, "int8": 1134},
+    ),
     dynamic_dims=(DynamicDim("b", "x[0]", "2..inf"), DynamicDim("s", "x[1]", "", "fixed to 8: x.view(-1, 8)")),
     verification=Verification((GOOD,)),
     values=(GOOD, BAD),
@@ -55,7 +63,7 @@ def test_success():
     assert "## Error" not in text
     assert "| torch | 2.13.0 |" in text
     assert "- opset: ai.onnx 18, local 1\n- input `x: float[b, 8]`\n- output `y: float[b, 2]`" in text
-    assert "- parameters: 1,234 (4,936 bytes)\n- nodes: 4" in text
+    assert "- parameters: 1,234 (1,534 bytes): int8 1,134, float 100\n- nodes: 4" in text
     assert text.index("| `Gemm` | 3 |") < text.index("| `Add` | 1 |")
     assert "| b | x[0] | 2..inf | dynamic |\n| s | x[1] |  | fixed to 8: x.view(-1, 8) |" in text
     assert "| [x] | `y` | float32[2, 3] | 1.5e-06 | 2.5e-07 | 0 |  |  |" in text
