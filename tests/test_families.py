@@ -10,8 +10,8 @@ from tests.compare import assert_close
 from tests.models.families import FAMILIES, Family
 
 SAMPLE = {
-    *("albert", "roberta", "deberta-v2", "bloom", "phi", "qwen3", "bart", "segformer", "wav2vec2", "siglip"),
-    *("llama_cache", "gemma2_cache"),
+    *("albert", "roberta", "deberta-v2", "bloom", "phi", "qwen3", "mixtral", "bart", "segformer", "bit", "detr"),
+    *("wav2vec2", "whisper", "siglip", "vipllava", "llama_cache", "gemma2_cache"),
 }
 
 
@@ -29,7 +29,8 @@ def test_family(family: Family) -> None:
 
 
 def test_table() -> None:
-    """Names are unique, and every one of the sample is in the table."""
+    """Names are unique, every one of the sample is in the table, and a few rows only say that there is no way."""
     names = [family.name for family in FAMILIES]
+    assert sum(not family.blocked and not family.static for family in FAMILIES) > 0.9 * len(FAMILIES)
     assert len(names) == len(set(names))
     assert set(names) >= SAMPLE

@@ -1,0 +1,93 @@
+"""A config of transformers made small: every size that has a known name, in nested configs too."""
+
+from typing import Any
+
+from transformers import PreTrainedConfig
+
+VOCABULARY = 128
+IMAGE = 32
+
+# What the sizes of a config are called, and how small they become.
+_NAMES = {
+    32: "hidden_size d_model n_embd dim embed_dim emb_dim model_dim embedding_size projection_dim conv_dim_size "
+    "n_embed out_hidden_size encoder_hidden_size text_hidden_size word_embed_proj_dim vision_hidden_size "
+    "encoder_hidden_dim fpn_hidden_size projection_size audio_hidden_size",
+    64: "intermediate_size ffn_dim encoder_ffn_dim decoder_ffn_dim d_ff n_inner hidden_dim feed_forward_proj_dim "
+    "moe_intermediate_size shared_expert_intermediate_size ffn_hidden_size shared_intermediate_size "
+    "max_position_embeddings n_positions n_ctx max_source_positions max_target_positions max_sequence_length "
+    "mlp_hidden_size dim_feedforward feedforward_dim expert_ffn_hidden_size mlp_dim dim_ff encoder_intermediate_size",
+    4: "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads "
+    "attention_heads decoder_num_heads num_block_attention_heads num_decoder_attention_heads",
+    8: "head_dim d_kv patch_size qk_nope_head_dim v_head_dim qk_rope_head_dim attention_window_size",
+    16: "kv_lora_rank q_lora_rank num_mel_bins",
+    2: "num_key_value_heads num_kv_heads",
+}
+_LAYERS = [
+    "num_hidden_layers", "encoder_layers", "decoder_layers", "num_layers", "n_layer", "n_layers",
+    "num_encoder_layers", "num_decoder_layers", "decoder_num_layers", "depth", "layers", "resampler_depth",
+    "decoder_num_hidden_layers",
+]  # fmt: skip
+# What makes a model smaller without changing the width of its layers.
+_COUNTS = {
+    2: f"{' '.join(_LAYERS)} num_experts_per_tok top_k moe_topk num_experts_per_token",
+    4: "num_experts n_routed_experts num_local_experts moe_num_experts",
+    8: "sliding_window",
+    VOCABULARY: "vocab_size text_vocab_size",
+}
+
+
+def _by_name(table: dict[int, str]) -> dict[str, int]:
+    return {name: size for size, text in table.items() for name in text.split()}
+
+
+_WIDTHS, _DEPTHS = _by_name(_NAMES), _by_name(_COUNTS)
+
+
+def small_config(
+    default: PreTrainedConfig, overrides: dict[str, Any] | None = None, keep_width: bool = False
+) -> PreTrainedConfig:
+    """A config of the same class with small sizes; `overrides` win, those of a nested config under its name.
+
+    Args:
+        default: a config as the library makes it.
+        overrides: by name; a dict for a nested config.
+        keep_width: only layers, experts and vocabulary become fewer, for families whose widths depend on each other.
+    """
+    overrides = dict(overrides or {})
+    kwargs: dict[str, Any] = {}
+    marker = VOCABULARY
+    layers = next((value for name in _LAYERS if type(value := getattr(default, name, None)) is int), None)
+    for name, value in vars(default).items():
+        if isinstance(value, PreTrainedConfig):
+            nested = overrides.pop(name, None)
+            kwargs[name] = nested if isinstance(nested, PreTrainedConfig) else small_config(value, nested, keep_width)
+        elif (size := _size(name, value, keep_width)) is not None:
+            kwargs[name] = size
+        elif isinstance(value, (list, tuple)) and value and len(value) == layers and _all(value, str):
+            kinds = list(dict.fromkeys(value))
+            kwargs[name] = kinds + kinds[-1:] * (2 - len(kinds))  # each kind of layer once
+            kwargs.update({key: len(kwargs[name]) for key in _LAYERS if type(getattr(default, key, None)) is int})
+        elif name.endswith(("_token_id", "_token_index")) and type(value) is int and value >= VOCABULARY:
+            marker -= 1
+            kwargs[name] = marker
+    return type(default)(**{**kwargs, **overrides})
+
+
+def _size(name: str, value: Any, keep_width: bool) -> Any:
+    if type(value) is int and name in _DEPTHS:
+        return min(value, _DEPTHS[name]) if keep_width else _DEPTHS[name]
+    if name == "depths" and isinstance(value, (list, tuple)):
+        return [1] * len(value)
+    if name.endswith("_indexes") and isinstance(value, (list, tuple)) and _all(value, int):
+        return type(value)(dict.fromkeys(min(index, 1) for index in value))  # of the layers that are left
+    if keep_width:
+        return None
+    if type(value) is int and name in _WIDTHS:
+        return _WIDTHS[name]
+    if name == "image_size" and isinstance(value, (int, list, tuple)):
+        return IMAGE if isinstance(value, int) else type(value)([IMAGE] * len(value))
+    return None
+
+
+def _all(values: Any, kind: type) -> bool:
+    return all(type(value) is kind for value in values)
