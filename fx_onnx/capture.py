@@ -20,39 +20,16 @@ import torch
 import torch.fx.experimental._config as symbolic_config
 import torch.utils._pytree as pytree  # torch.export's own pytree; torch has no public name for it
 from torch.export import Dim, ExportedProgram
-from torch.export.graph_signature import ConstantArgument, InputKind
 
-from fx_onnx import pytrees
+from fx_onnx import dims, pytrees
 from fx_onnx.arguments import Request, TensorInput
 from fx_onnx.autocast import switched_off
 from fx_onnx.detectors import any_number_of_boxes
+from fx_onnx.dims import InputTensor, Specialised, input_tensors
 from fx_onnx.eager_quantization import settled_quantizers
 from fx_onnx.errors import CaptureError, warn
 from fx_onnx.exporting import exporting, is_in_onnx_export
 from fx_onnx.tracing import dynamic_sizes
-
-
-@dataclass(frozen=True)
-class Specialised:
-    """A dim that was asked to be dynamic and came out static.
-
-    Attributes:
-        input: the graph input's name: the user's, or torch's.
-        axis: of the input's shape.
-        name: the user's name for the dim, if it has one.
-        size: what it was fixed to.
-        reason: a clause that says what fixed it.
-    """
-
-    input: str
-    axis: int
-    name: str | None
-    size: int
-    reason: str
-
-    def __str__(self) -> str:
-        called = f" ({self.name!r})" if self.name else ""
-        return f"Axis {self.axis}{called} of input {self.input!r} is static with size {self.size}: {self.reason}."
 
 
 @dataclass(frozen=True)
@@ -75,8 +52,8 @@ class Capture:
 def capture(request: Request) -> Capture:
     """Captures the model of a request; an ExportedProgram is taken as it is.
 
-    Warns (OnnxExporterWarning) of a module in training mode, of each dim asked to be dynamic that came out static, and
-    of two dim names that turn out to be one dim.
+    Warns (OnnxExporterWarning) of a module in training mode, of each dim asked to be dynamic that came out static or
+    only within limits, and of two dim names that turn out to be one dim.
 
     Raises:
         CaptureError: torch.export could not; the cause is its first error.
@@ -88,15 +65,19 @@ def capture(request: Request) -> Capture:
             warn(f"{type(request.model).__name__} is in training mode; call model.eval() first unless that is meant.")
         with settled_quantizers(request.model):
             program, strategy = _capture_module(request, request.model)
-    tensors = _tensors(request, program)
-    symbol_names, clashes = _symbol_names(tensors)
-    specialised = tuple(_specialised(tensors))
-    for message in (*clashes, *map(str, specialised)):
+    tensors = input_tensors(request, program)
+    symbol_names, clashes = dims.symbol_names(tensors)
+    specialised = tuple(dims.specialised(tensors))
+    limits = dims.limits(request, program, tensors)
+    for message in (*clashes, *map(str, specialised), *map(str, limits)):
         warn(message)
     return Capture(program, symbol_names, specialised, strategy)
 
 
 # --- attempts ---------------------------------------------------------------------------------------------------------
+
+
+_TIMES = 4  # as large as the example are those that must have no part of size 0 or 1
 
 
 @dataclass(frozen=True)
@@ -118,14 +99,34 @@ def _capture_module(request: Request, model: torch.nn.Module) -> tuple[ExportedP
     captured = first = _capture_from_examples(request, model, strict=False)
     strict = isinstance(first, Exception) and _strict_may_mend(first)
     if strict:
-        # Strict mode cannot trace into a ContextVar. The mark is set here, not at import, where it loads all of dynamo.
-        torch.compiler.assume_constant_result(is_in_onnx_export)
         captured = _capture_from_examples(request, model, strict=True)
     if isinstance(captured, ExportedProgram):
+        captured, strict = _least_fixed(request, model, captured, strict)
         captured.example_inputs = (request.args, request.kwargs)
         return captured, f"torch.export(strict={strict})"
     error = first if isinstance(first, Exception) else captured
     raise CaptureError(_explanation(model, error)) from error
+
+
+def _least_fixed(
+    request: Request, model: torch.nn.Module, program: ExportedProgram, strict: bool
+) -> tuple[ExportedProgram, bool]:
+    """A capture that fixes less than ``program``, where it is the example or the way of tracing that fixes dims.
+
+    A part of the example may have size 1 by chance, as ``x[2:]`` of 3 rows has; all dynamic dims are then captured
+    larger. A forward that makes plain numbers of sizes, as ``int(0.7 * len(x))`` does, keeps them in strict mode.
+    """
+    fixed = dims.fixed(request, program)
+    if fixed.by_example:
+        places = {(i, axis): _TIMES for i, asked in enumerate(request.inputs) for axis in asked.axes}
+        other = _attempt(request, model, _enlarged(request, places), strict)
+        if isinstance(other, ExportedProgram) and dims.fixed(request, other).count < fixed.count:
+            program, fixed = other, dims.fixed(request, other)
+    if fixed.by_numbers and not strict:
+        other = _attempt(request, model, _Example(request.args, request.kwargs), True)
+        if isinstance(other, ExportedProgram) and dims.fixed(request, other).count < fixed.count:
+            return other, True
+    return program, strict
 
 
 def _capture_from_examples(request: Request, model: torch.nn.Module, strict: bool) -> ExportedProgram | Exception:
@@ -133,7 +134,7 @@ def _capture_from_examples(request: Request, model: torch.nn.Module, strict: boo
     small = _small_axes(request)
     for example in _examples_for(request, small) if small else ():
         program = _attempt(request, model, example, strict)
-        if isinstance(program, ExportedProgram) and _are_dynamic(small, _tensors(request, program), program):
+        if isinstance(program, ExportedProgram) and _are_dynamic(small, input_tensors(request, program), program):
             return program
     return _attempt(request, model, _Example(request.args, request.kwargs), strict)
 
@@ -143,6 +144,8 @@ def _attempt(request: Request, model: torch.nn.Module, example: _Example, strict
 
     The forward is the user's code and may raise anything.
     """
+    if strict:  # cannot trace into a ContextVar; the mark is set here, not at import, where it loads all of dynamo
+        torch.compiler.assume_constant_result(is_in_onnx_export)
     failure: Exception
     for dynamic_shapes in (request.dynamic_shapes, _relaxed(request.dynamic_shapes)):
         try:
@@ -296,85 +299,13 @@ def _sizes_as_symbols(oblivious: bool) -> AbstractContextManager[Any]:
     return symbolic_config.patch(backed_size_oblivious=True) if oblivious else nullcontext()  # type: ignore[attr-defined]
 
 
-def _are_dynamic(small: Mapping[tuple[int, int], str | None], tensors: list[_Tensor], program: ExportedProgram) -> bool:
+def _are_dynamic(
+    small: Mapping[tuple[int, int], str | None], tensors: list[InputTensor], program: ExportedProgram
+) -> bool:
     """Whether the axes are symbols with a range beyond 0 to 2: torch gives that to one which it has in fact fixed."""
-    dims = [tensors[number].dim(axis) for number, axis in small]
-    ranges = (program.range_constraints.get(dim) for dim in dims if not isinstance(dim, int))
-    return not any(isinstance(dim, int) for dim in dims) and all(r is None or r.upper > 2 for r in ranges)
-
-
-# --- what became of the dims ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Tensor:
-    """A tensor among the graph's inputs: its name, what was asked of it, and its fake value."""
-
-    name: str
-    asked: TensorInput
-    value: torch.Tensor
-
-    def dim(self, axis: int) -> Any:
-        """The size: an int, or a sympy expression. A dim that torch fixed late is a SymInt of a constant."""
-        size: Any = self.value.shape[axis]
-        if isinstance(size, int):
-            return size
-        return int(size) if size.node.expr.is_number else size.node.expr
-
-
-def _tensors(request: Request, program: ExportedProgram) -> list[_Tensor]:
-    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-    specs = [spec.arg for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
-    inputs = [nodes[arg.name] for arg in specs if not isinstance(arg, ConstantArgument)]
-    names = [*request.input_names, *(node.name for node in inputs[len(request.input_names) :])]
-    values = [(name, node.meta["val"]) for name, node in zip(names, inputs, strict=True)]
-    tensors = [(name, value) for name, value in values if isinstance(value, torch.Tensor)]
-    return [_Tensor(name, asked, value) for (name, value), asked in zip(tensors, request.inputs, strict=True)]
-
-
-def _symbol_names(tensors: list[_Tensor]) -> tuple[dict[str, str], list[str]]:
-    """The users' names by expression, the first where one has two, and a sentence for each name that lost."""
-    names: dict[str, str] = {}
-    clashes: dict[tuple[str, str], str] = {}
-    for tensor in tensors:
-        for axis, name in tensor.asked.axes.items():
-            dim = tensor.dim(axis)
-            if name is None or isinstance(dim, int):
-                continue
-            kept = names.setdefault(str(dim), name)
-            if kept != name:
-                clashes[kept, name] = f"The model makes the dims {kept!r} and {name!r} equal; both are called {kept!r}."
-    return names, list(clashes.values())
-
-
-def _specialised(tensors: list[_Tensor]) -> Iterator[Specialised]:
-    for tensor in tensors:
-        for axis, name in tensor.asked.axes.items():
-            size = tensor.dim(axis)
-            if isinstance(size, int):
-                yield Specialised(tensor.name, axis, name, size, _reason(tensor, axis, size))
-
-
-def _reason(tensor: _Tensor, axis: int, size: int) -> str:
-    """What fixed a dim, or one that must be equal to it, from the guard that torch's shape environment keeps."""
-    shape_env = getattr(getattr(tensor.value, "fake_mode", None), "shape_env", None)
-    parameter, bracket, rest = tensor.asked.path.partition("[")
-    source = f"L[{parameter!r}]{bracket}{rest}.size()[{axis}]"
-    guards = [g for g in getattr(shape_env, "guards", ()) if g.expr.func.__name__ == "Equality"]
-    equal = {getattr(shape_env, "source_to_var", {}).get(source)}
-    for guard in guards:
-        if all(side.is_Symbol for side in guard.expr.args) and equal.intersection(guard.expr.args):
-            equal.update(guard.expr.args)
-    for guard in sorted(guards, key=lambda guard: not any(side.is_number for side in guard.expr.args)):
-        symbols = guard.expr.free_symbols
-        if symbols & equal and not all(side.is_Symbol for side in guard.expr.args):
-            condition = " == ".join(map(str, guard.expr.args))
-            for symbol in symbols & equal:
-                condition = condition.replace(str(symbol), f"shape[{axis}]")
-            return f"the model needs {condition} {guard.sloc}"
-    if size in (0, 1):
-        return f"torch.export fixes a dim whose example size is {size}, and the model does not run with another"
-    return f"the model's code fixes it to {size}"
+    sizes = [tensors[number].dim(axis) for number, axis in small]
+    ranges = (program.range_constraints.get(dim) for dim in sizes if not isinstance(dim, int))
+    return not any(isinstance(dim, int) for dim in sizes) and all(r is None or r.upper > 2 for r in ranges)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch._dynamo import trace_rules
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -37,6 +38,7 @@ def dynamic_sizes(strict: bool = False) -> Iterator[None]:
         with _shapes_of_operators():
             yield
         return
+    trace_rules.is_builtin_callable(len)  # dynamo lists Python's builtins once, which must not be with ours among them
     sqrt, length = math.sqrt, len
     vars(math)["sqrt"] = partial(_sqrt, sqrt)
     vars(builtins)["len"] = partial(_len, length)

@@ -29,7 +29,7 @@ MAX_FUNCTION_LINES = 50
 LAYERS = """
     errors exporting autograd dtypes symbols weights promotion metadata schemas constants operators | emitter |
     symbolic table |
-    custom opsets | ops decompositions | pytrees autocast arguments tracing detectors eager_quantization capture |
+    custom opsets | ops decompositions | pytrees autocast arguments dims tracing detectors eager_quantization capture |
     views functionalize subclasses fold decompose complex_pairs translate naming passes optimize |
     runtime verify report | references streaming saving program | journal line artifacts export
 """
@@ -57,6 +57,8 @@ PRIVATE_TORCH: dict[str, str] = {
     "torch.fx.experimental._config": "the switch that keeps sizes 0 and 1 symbolic",
     "torch._library.custom_ops.CustomOpDef": "what torch.library.custom_op gives; only the function is public",
     "torch.onnx._internal.exporter._flags": "what torch.onnx.is_in_onnx_export() reads; only torch.onnx.export sets it",
+    "torch._dynamo.trace_rules": "its list of Python's builtins must be made before one of them is replaced",
+    "torch.utils._sympy.functions": "the functions in which torch writes conditions on sizes",
     "torch._check": "public by documentation, in spite of its name",
     "torch._check_is_size": "likewise",
 }
