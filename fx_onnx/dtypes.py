@@ -22,6 +22,7 @@ __all__ = [
     "overflows",
     "since_opset",
     "torch_dtype",
+    "wrapped",
 ]
 
 
@@ -103,6 +104,13 @@ def is_signed(dtype: DataType) -> bool:
 def is_unsigned(dtype: DataType) -> bool:
     """Whether it is an unsigned integer type."""
     return dtype in _UNSIGNED_INTEGERS
+
+
+def wrapped(number: int, dtype: DataType) -> int:
+    """An integer in the range of its dtype: torch wraps what is beyond it."""
+    bits = dtype.bitwidth
+    low = 0 if is_unsigned(dtype) else -(1 << (bits - 1))
+    return (number - low) % (1 << bits) + low
 
 
 def is_sub_byte(dtype: DataType) -> bool:

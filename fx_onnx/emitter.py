@@ -320,13 +320,13 @@ class Emitter(BuilderBase):
         return self._constants.get(np.asarray(value, dtype=dtype.numpy()), dtype)
 
     def cast(self, value: Operand, dtype: DataType | torch.dtype) -> Value:
-        """The value in another dtype: nothing where it has it already; a number becomes a constant."""
+        """The value in another dtype, itself if it has that; a number as a constant, an integer wrapped as in torch."""
         target = dtypes.onnx_dtype(dtype) if isinstance(dtype, torch.dtype) else dtype
         if isinstance(value, symbols.SymbolicNumber):
             value = self.symbols.value(self, value, rank=0)
         if not isinstance(value, Value):
             if target == DataType.BOOL or dtypes.is_integer(target):
-                value = bool(value) if target == DataType.BOOL else int(value)
+                value = bool(value) if target == DataType.BOOL else dtypes.wrapped(int(value), target)
             return self.constant(value, target)
         if value.dtype == target:
             return value

@@ -90,3 +90,9 @@ def test_unknown_dtypes_are_refused_in_one_sentence():
         dtypes.onnx_dtype(torch.qint8)
     with pytest.raises(ArgumentError, match="no dtype for the ONNX element type STRING"):
         dtypes.torch_dtype(DataType.STRING)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
+@pytest.mark.parametrize("number", [-1, 0, 127, 128, 300, -70000, 2**31])
+def test_integers_wrap_as_torchs_do(dtype: torch.dtype, number: int) -> None:
+    assert dtypes.wrapped(number, dtypes.onnx_dtype(dtype)) == torch.tensor(number).to(dtype).item()

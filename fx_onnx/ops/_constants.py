@@ -11,7 +11,7 @@ from onnx_ir import DataType, Value
 
 from fx_onnx import dtypes, symbols
 from fx_onnx.emitter import Emitter, Scalar
-from fx_onnx.ops._movement import SMALL, wrapped
+from fx_onnx.ops._movement import SMALL
 from fx_onnx.symbols import Size
 
 
@@ -22,7 +22,7 @@ def filled(op: Emitter, sizes: Sequence[Size], number: Scalar, dtype: DataType, 
     if isinstance(number, symbols.SymbolicNumber):
         return op.Expand(op.scalar(number, dtype), _shape(op, sizes, like)) if sizes else op.scalar(number, dtype)
     if dtype == DataType.BOOL or dtypes.is_integer(dtype):
-        number = bool(number) if dtype == DataType.BOOL else wrapped(int(number), dtype)
+        number = bool(number) if dtype == DataType.BOOL else dtypes.wrapped(int(number), dtype)
     if count is not None and count <= SMALL:
         return op.constant(np.full(tuple(sizes), number, dtype=dtype.numpy()), dtype)
     content = ir.Tensor(np.full((1,), number, dtype=dtype.numpy()), dtype=dtype)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 from onnx_ir import DataType, Value
 
 from fx_onnx import symbols
@@ -29,12 +28,6 @@ def broadcast(op: Emitter, value: Value, sizes: Sequence[Size]) -> Value:
     if offset == 0 and all(isinstance(size, int) and size == 1 for size in target):
         return value
     return op.with_sizes(op.Expand(value, op.shape(target)), sizes)
-
-
-def wrapped(number: int, dtype: DataType) -> int:
-    """An integer in the range of its dtype; torch wraps what is beyond it."""
-    limits = np.iinfo(dtype.numpy())
-    return (number - int(limits.min)) % (int(limits.max) - int(limits.min) + 1) + int(limits.min)
 
 
 def as_index(op: Emitter, index: Value) -> Value:

@@ -10,7 +10,7 @@ from onnx_ir import DataType, Value
 import fx_onnx.operators  # noqa: F401  defines fill_diagonal
 from fx_onnx import dtypes, symbols
 from fx_onnx.emitter import Emitter, Scalar
-from fx_onnx.ops._movement import as_index, broadcast, linear_range, wrapped
+from fx_onnx.ops._movement import as_index, broadcast, linear_range
 from fx_onnx.symbols import Size
 from fx_onnx.table import translates
 
@@ -107,7 +107,7 @@ def aten_index_add(op: Emitter, self: Value, dim: int, index: Value, source: Val
     """self[index[i]] += alpha * source[i] for dim 0."""
     if alpha != 1:
         dtype = source.dtype or op.out_dtype
-        factor = wrapped(alpha, dtype) if isinstance(alpha, int) and dtypes.is_integer(dtype) else alpha
+        factor = dtypes.wrapped(alpha, dtype) if isinstance(alpha, int) and dtypes.is_integer(dtype) else alpha
         scaled = op.And(source, bool(alpha)) if dtype == DataType.BOOL else op.Mul(source, op.cast(factor, dtype))
         source = op.with_sizes(scaled, op.sizes(source))
     return _index_write(op, self, dim, index, source, "add")

@@ -17,6 +17,8 @@ INTEGER_DIVISORS = (3, 3, -4, -3, 3, -5)
 
 @cases(
     [
+        Case(aten.add.Tensor, u8(3, high=255), 300, emits=["Add"]),
+        Case(aten.mul.Tensor, u8(3, high=255), -2),
         Case(aten.add.Tensor, f32(2, 3), f32(3), emits=["Add"]),
         Case(aten.add.Tensor, i64(2, 3), f32(2, 3), emits=["Cast", "Add"]),
         Case(aten.add.Tensor, b8(2, 3), b8(2, 3), emits=["Or"]),

@@ -13,6 +13,8 @@ SPECIAL = (0.0, -0.0, 1.5, -1.5, math.inf, -math.inf, math.nan)
 @cases(
     [
         Case(aten.eq.Tensor, i64(2, 3), i64(3), emits=["Equal"]),
+        Case(aten.eq.Scalar, u8(3, values=(0, 254, 255)), -1),
+        Case(aten.lt.Scalar, u8(3, values=(0, 254, 255)), -1),
         Case(aten.eq.Scalar, i64(2, 3), 1, emits=["Equal"]),
         Case(aten.eq.Scalar, i64(2, 3), 0.5, emits=["Cast", "Equal"]),
         Case(aten.eq.Tensor, b8(2, 3), b8(3), emits=["Equal"]),
