@@ -72,6 +72,7 @@ def _shapes_of_operators() -> Iterator[None]:
     kernels: dict[Any, Any] = {(o, key.Meta): _fake_quantize_shapes for o in fakes if key.Meta not in o.py_kernels}
     kernels |= {(o, composite): partial(_recurrence_shapes, o.py_kernels[composite]) for o in recurrences}
     kernels[aten.max_pool1d.default, composite] = _max_pool1d_shapes
+    kernels[aten.batch_norm.default, composite] = _batch_norm_shapes
     kernels[aten.fill_diagonal_.default, composite] = _written
     before = {operator: dict(operator.py_kernels) for operator, _ in kernels}
     try:
@@ -109,6 +110,18 @@ def _recurrence_shapes(
 def _written(self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
     """What is written to, itself."""
     return self
+
+
+def _batch_norm_shapes(
+    input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None, training: bool, momentum: float, eps: float, cudnn_enabled: bool,
+) -> torch.Tensor:  # fmt: skip
+    """An empty result; torch's own asks whether there is anything, which a count found in the data does not say."""
+    if isinstance(input, FakeTensor):
+        return torch.empty_like(input)
+    norm = torch.ops.aten.native_batch_norm.default
+    result: torch.Tensor = norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
+    return result
 
 
 def _max_pool1d_shapes(

@@ -41,6 +41,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
     "max_pool1d_ceil": lambda x: F.max_pool1d(x, 3, 2, 1, ceil_mode=True),
     "max_pool1d_ceil_beyond": lambda x: F.max_pool1d(x, 2, 5, 1, ceil_mode=True),
     "len": lambda x: x.new_zeros(len(x), x.shape[1]) + x.sum(2),
+    "batch_norm": lambda x: F.batch_norm(x[x[:, 0, 0] > 0.5], torch.ones(x.shape[1]), torch.ones(x.shape[1])),
     "linspace": grid,
     "as_tensor": lambda x: x / torch.as_tensor(x.shape[2]),
     "as_tensor_list": lambda x: torch.as_tensor([x.shape[1], 3], dtype=torch.float32),

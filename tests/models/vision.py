@@ -1,0 +1,163 @@
+"""All models of torchvision, with random weights and small images: how to build, feed and export each of them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests.torchvision_cpu import torchvision
+
+models = torchvision.models
+BATCH = {0: "batch"}
+ANY_SIZE = {0: "batch", 2: "height", 3: "width"}
+
+
+def picture(*sizes: int, seed: int = 0) -> Tensor:
+    """Smooth random images (N, 3, ...), so that no two places look alike to a network."""
+    coarse = torch.rand(*sizes[:2], *(8 for _ in sizes[2:]), generator=torch.Generator().manual_seed(seed))
+    return F.interpolate(coarse, sizes[2:], mode="bilinear" if len(sizes) == 4 else "trilinear")
+
+
+@dataclass(frozen=True)
+class VisionModel:
+    """One model of torchvision.
+
+    Attributes:
+        name: torchvision's.
+        kind: classification, quantization, segmentation, video, optical_flow or detection.
+        options: of its builder.
+        sizes: height and width of the images, after the frames of a video.
+        shapes: the dims of its inputs that are dynamic.
+        blocked: why it cannot be captured, where no exporter can help.
+    """
+
+    name: str
+    kind: str
+    options: dict[str, Any] = field(default_factory=dict)
+    sizes: tuple[int, ...] = (64, 64)
+    shapes: dict[int, str] = field(default_factory=lambda: BATCH)
+    blocked: str = ""
+
+    def build(self) -> nn.Module:
+        """The module in eval mode, the same at every call, with statistics of its batch norms as if trained."""
+        torch.manual_seed(0)
+        module: nn.Module = models.get_model(self.name, weights=None, **self.options)
+        with torch.no_grad():
+            if self.kind == "detection":
+                _tell_apart(module)
+            else:
+                _calibrate(module, lambda: module(**self.examples(module)[0]))
+        return module.eval()
+
+    def examples(self, module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The inputs it is exported with, and others, of other sizes where they are dynamic."""
+        grown = tuple(size + 32 for size in self.sizes) if 2 in self.shapes else self.sizes
+        if self.kind == "detection":
+            first, second = picture(1, 3, *self.sizes, seed=1)[0], picture(1, 3, *self.sizes, seed=2)[0]
+            return {"images": [first]}, {"images": [second]}
+        if self.kind == "optical_flow":
+            return self._pair(2, self.sizes, 1), self._pair(3, grown, 2)
+        name = next(iter(inspect.signature(module.forward).parameters))
+        return {name: picture(2, 3, *self.sizes, seed=1)}, {name: picture(3, 3, *grown, seed=2)}
+
+    def _pair(self, batch: int, sizes: tuple[int, ...], seed: int) -> dict[str, Any]:
+        first, second = picture(batch, 3, *sizes, seed=seed), picture(batch, 3, *sizes, seed=seed + 10)
+        return {"image1": first * 2 - 1, "image2": second * 2 - 1, "num_flow_updates": 2}
+
+    def dynamic_shapes(self, inputs: dict[str, Any]) -> dict[str, Any] | None:
+        """The dims that are asked to be dynamic, by argument; of a detector's images none."""
+        if self.kind == "detection":
+            return None
+        return {name: self.shapes if isinstance(value, Tensor) else None for name, value in inputs.items()}
+
+
+def _calibrate(module: nn.Module, run: Callable[[], Any]) -> None:
+    """Gives batch norms the statistics of a run: without, deep random networks say the same of every image."""
+    module.eval()
+    for norm in module.modules():
+        if isinstance(norm, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)):
+            norm.momentum = None  # the mean of all runs, of which there is one
+            norm.train()
+    run()
+    module.eval()
+
+
+_SCORES = re.compile(
+    r"(cls_logits|cls_score|bbox_ctrness|kps_score_lowres|mask_fcn_logits|classification_head\.module_list\.\d+(\.1)?)$"
+)
+
+
+def _tell_apart(detector: Any) -> None:
+    """Spreads a detector's scores: those of random weights are so close that round-off would decide their order."""
+    images = picture(4, 3, 224, 224, seed=9) * 4 - 2
+    _calibrate(detector, lambda: detector.backbone(images))
+
+    spread: set[nn.Module] = set()
+
+    def spreads(layer: Any, args: tuple[Tensor], output: Tensor) -> Tensor:
+        if layer not in spread:  # the finest of several levels decides
+            spread.add(layer)
+            layer.weight.mul_(1 / output.std())
+            layer.bias.zero_()
+        result: Tensor = type(layer).forward(layer, *args)
+        return result
+
+    layers = [layer for name, layer in detector.named_modules() if _SCORES.search(name) and hasattr(layer, "weight")]
+    handles = [layer.register_forward_hook(spreads) for layer in layers]
+    detector([picture(1, 3, 96, 128, seed=9)[0]])
+    for handle in handles:
+        handle.remove()
+
+
+def _detector(name: str) -> VisionModel:
+    """Few classes and few detections: of many, two would be so alike that round-off decided their order."""
+    options: dict[str, Any] = {"weights_backbone": None, "num_classes": 2 if "keypoint" in name else 5}
+    if "rcnn" in name:
+        options |= {"box_detections_per_img": 8, "box_score_thresh": 0.1}
+    else:
+        options |= {"detections_per_img": 8, "score_thresh": 0.3}
+    if not name.startswith("ssd"):  # whose images have one size
+        options |= {"min_size": 96, "max_size": 160}
+    return VisionModel(name, "detection", options, (90, 120))
+
+
+# What a model needs that differs from its kind: options of its builder, sizes of images.
+_OPTIONS: dict[str, dict[str, Any]] = {"googlenet": {"init_weights": False}, "inception_v3": {"init_weights": False}}
+_SIZES: dict[str, tuple[int, ...]] = {
+    "inception_v3": (96, 96), "quantized_inception_v3": (96, 96), "maxvit_t": (224, 224),
+    "mvit_v1_b": (16, 224, 224), "mvit_v2_s": (16, 224, 224), "s3d": (16, 64, 64),
+}  # fmt: skip
+
+
+def _classifier(name: str) -> VisionModel:
+    options = dict(_OPTIONS.get(name.removeprefix("quantized_"), {}))
+    if name.startswith("vit_"):
+        options["image_size"] = 56 if name == "vit_h_14" else 64
+    sizes = (56, 56) if name == "vit_h_14" else _SIZES.get(name, (64, 64))
+    return VisionModel(name, "quantization" if name.startswith("quantized_") else "classification", options, sizes)
+
+
+def _table() -> list[VisionModel]:
+    found = []
+    for name in models.list_models():
+        if name in models.list_models(models.detection):
+            found.append(_detector(name))
+        elif name in models.list_models(models.segmentation):
+            found.append(VisionModel(name, "segmentation", {"weights_backbone": None}, shapes=ANY_SIZE))
+        elif name in models.list_models(models.video):
+            found.append(VisionModel(name, "video", sizes=_SIZES.get(name, (8, 64, 64))))
+        elif name in models.list_models(models.optical_flow):
+            found.append(VisionModel(name, "optical_flow", sizes=(128, 128)))
+        else:
+            found.append(_classifier(name))
+    return found
+
+
+VISION = _table()

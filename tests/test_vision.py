@@ -1,0 +1,98 @@
+"""A sample of torchvision's models; `benchmarks/vision.py` runs all of them. Detectors in one piece, of tiny parts."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fx_onnx
+from tests.compare import assert_close
+from tests.models.vision import VISION, VisionModel, picture
+from tests.torchvision_cpu import torchvision
+
+detection = torchvision.models.detection
+SAMPLE = {"shufflenet_v2_x0_5", "lraspp_mobilenet_v3_large", "vit_b_32"}
+
+
+@pytest.mark.parametrize("model", [each for each in VISION if each.name in SAMPLE], ids=lambda each: each.name)
+def test_model(model: VisionModel) -> None:
+    """Exported at one size, right at two, or with two images."""
+    module = model.build()
+    examples = model.examples(module)
+    shapes = model.dynamic_shapes(examples[0])
+    program = fx_onnx.export(module, (), kwargs=copy.deepcopy(examples[0]), dynamic_shapes=shapes)
+    for inputs in examples:
+        with torch.no_grad():
+            assert_close(program.call_structured(**copy.deepcopy(inputs)), module(**copy.deepcopy(inputs)))
+
+
+def test_table() -> None:
+    """Names are unique, every one of the sample is in the table."""
+    names = [model.name for model in VISION]
+    assert len(names) == len(set(names))
+    assert set(names) >= SAMPLE
+
+
+class TinyPyramid(nn.Module):
+    """Feature maps of two sizes, of 8 channels."""
+
+    out_channels = 8
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 8, 5, stride=4, padding=2), nn.Conv2d(8, 8, 3, stride=2, padding=1)
+
+    def forward(self, images: Tensor) -> dict[str, Tensor]:
+        fine = self.first(images)
+        return OrderedDict([("0", fine), ("1", self.second(fine.relu()))])
+
+
+def tiny_detector(kind: str) -> nn.Module:
+    """A detector whose scores differ widely; it finds objects in every image."""
+    torch.manual_seed(0)
+    anchors = detection.rpn.AnchorGenerator(((12,), (24,)), ((0.5, 1.0, 2.0),) * 2)
+    pooler, fine_pooler = (torchvision.ops.MultiScaleRoIAlign(["0", "1"], size, 2) for size in (3, 5))
+    sizes = {"min_size": 64, "max_size": 96}
+    parts = {"rpn_anchor_generator": anchors, "box_roi_pool": pooler, "rpn_pre_nms_top_n_test": 40}
+    limits = {"box_detections_per_img": 6, "rpn_post_nms_top_n_test": 20, "box_score_thresh": 0.1}
+    if kind == "mask":
+        module = detection.MaskRCNN(TinyPyramid(), 3, mask_roi_pool=fine_pooler, **sizes, **parts, **limits)
+    elif kind == "keypoint":
+        module = detection.KeypointRCNN(
+            TinyPyramid(), 2, num_keypoints=4, keypoint_roi_pool=fine_pooler, **sizes, **parts, **limits
+        )
+    else:
+        module = detection.RetinaNet(
+            TinyPyramid(), 3, anchor_generator=anchors, detections_per_img=6, score_thresh=0.3, **sizes
+        )
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if parameter.dim() > 1:
+                spread = 4.0 if "cls" in name or "kps" in name or "mask_fcn" in name else 1.0
+                parameter.normal_(0, spread * parameter[0].numel() ** -0.5)
+            elif "cls" in name:
+                parameter.zero_()
+    return module.eval()
+
+
+@pytest.mark.parametrize(("kind", "count"), [("mask", 2), ("keypoint", 1), ("retina", 2)])
+def test_detector(kind: str, count: int) -> None:
+    """One image, or two of different sizes; other images find other numbers of objects."""
+    module = tiny_detector(kind)
+    sizes = [(50, 60), (64, 48)][:count]
+
+    def images(seed: int) -> list[Tensor]:
+        return [picture(1, 3, *size, seed=seed + i)[0] for i, size in enumerate(sizes)]
+
+    program = fx_onnx.export(module, (images(0),))
+    found = []
+    for seed in (0, 10, 20):
+        with torch.no_grad():
+            want = module(images(seed))
+        assert_close(program.call_structured(images(seed)), want)
+        found.append([len(each["boxes"]) for each in want])
+    assert max(map(max, found)) > 0
