@@ -27,7 +27,7 @@ from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
 import fx_onnx
-from benchmarks.models import BENCHMARKS
+from benchmarks.models import BENCHMARKS, DEEP
 from tests.models.registry import Inputs
 
 NEWEST_TORCHSCRIPT_OPSET = 20
@@ -47,7 +47,7 @@ class Job(NamedTuple):
 
 def make_job(name: str, opset: int, dynamic: bool) -> Job:
     """The named network, static unless `dynamic`."""
-    benchmark = BENCHMARKS[name]
+    benchmark = {**BENCHMARKS, **DEEP}[name]
     return Job(benchmark.build(), benchmark.inputs(), benchmark.dynamic_shapes if dynamic else None, opset)
 
 
@@ -120,15 +120,6 @@ def timed(work: Callable[..., Any], *args: Any) -> tuple[float, Any]:
     return time.perf_counter() - start, result
 
 
-def why_no_torchscript(job: Job) -> str:
-    """Empty where the tracing exporter works, else the name of its error."""
-    try:
-        torchscript(job)
-    except Exception as error:
-        return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:60]}".replace("|", "/")
-    return ""
-
-
 def peak_mib(exporter: str, name: str, opset: int, dynamic: bool) -> str:
     """Peak resident MiB of a process that builds the network and exports it once, or "-" where that fails.
 
@@ -141,35 +132,40 @@ def peak_mib(exporter: str, name: str, opset: int, dynamic: bool) -> str:
 
 
 def measure(name: str, rounds: int, opset: int, dynamic: bool) -> list[str]:
-    """The row of one network, memory aside: its times, then its node counts."""
+    """The row of one network, memory aside: its times, then its node counts. What fails is named by its error."""
     job = make_job(name, opset, dynamic)
-    failure = why_no_torchscript(job)
     seconds: dict[str, list[float]] = defaultdict(list)
-    nodes: list[str] = []
+    nodes: dict[str, str] = {}
+    failures: dict[str, str] = {}
     for number in range(rounds + 1):
-        times = {}
-        times["capture"], program = timed(capture, job)
-        times["fx_onnx after"], ours = timed(fx_onnx_after, job, program)
-        times["torch.onnx after"], theirs = timed(torch_onnx_after, job, program)
-        nodes = [str(sum(1 for _ in each.model.graph.all_nodes())) for each in (ours, theirs)]
-        del program, ours, theirs
-        times["fx_onnx whole"], _ = timed(fx_onnx_whole, job)
-        times["torch.onnx whole"], _ = timed(torch_onnx_whole, job)
-        if not failure:
-            times["TorchScript"], _ = timed(torchscript, job)
-        if number:
-            for column, value in times.items():
-                seconds[column].append(value)
+        taken, program = timed(capture, job)
+        seconds["capture"] += [taken] * bool(number)
+        afterwards = {"fx_onnx after": fx_onnx_after, "torch.onnx after": torch_onnx_after}
+        work = {column: (each, job, program) for column, each in afterwards.items()}
+        wholes = {"fx_onnx whole": fx_onnx_whole, "torch.onnx whole": torch_onnx_whole, "TorchScript": torchscript}
+        work |= {column: (each, job) for column, each in wholes.items()}
+        for column, (exporter, *args) in work.items():
+            if column in failures:
+                continue
+            try:
+                taken, made = timed(exporter, *args)
+            except Exception as error:
+                failures[column] = type(error).__name__
+                continue
+            seconds[column] += [taken] * bool(number)
+            if column in afterwards:
+                nodes[column] = str(sum(1 for _ in made.model.graph.all_nodes()))
+            del made
     medians = {column: statistics.median(values) for column, values in seconds.items()}
     unit = medians.pop("capture")
-    ratios = [f"{medians[column] / unit:.2f}" if column in medians else failure for column in TIMES]
-    return [f"{unit:.2f}", *ratios, *nodes]
+    ratios = [failures[column] if column in failures else f"{medians[column] / unit:.2f}" for column in TIMES]
+    return [f"{unit:.2f}", *ratios, *(nodes.get(column, "-") for column in afterwards)]
 
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS))
+    parser.add_argument("--models", nargs="+", choices=[*BENCHMARKS, *DEEP], default=list(BENCHMARKS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--opset", type=int, default=20)
     parser.add_argument("--dynamic", action="store_true", help="keep batch and sequence symbolic")

@@ -25,7 +25,7 @@ from fx_onnx.passes.reciprocals import DivideByReciprocals
 from fx_onnx.passes.reshapes import MergeReshapes
 from fx_onnx.passes.rewrite import Pass, Rewrite, walk
 from fx_onnx.passes.rms_norm import FuseRMSNorm
-from fx_onnx.passes.rotary import FuseRotaryEmbedding
+from fx_onnx.passes.rotary import FusePartialRotary, FuseRotaryEmbedding
 from fx_onnx.passes.row_products import UnfoldGemm
 from fx_onnx.passes.spelled_attention import FuseAttention
 from fx_onnx.passes.transposed_weights import TransposeWeights
@@ -50,6 +50,7 @@ PASSES: tuple[Pass, ...] = (
     FuseGelu(),
     FuseSwish(),
     FuseRotaryEmbedding(),
+    FusePartialRotary(),
     FuseAttention(),
     ShareKeyHeads(),
     AttendRows(),

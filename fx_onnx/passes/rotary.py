@@ -19,7 +19,7 @@ from fx_onnx.passes.rewrite import (
     single_use,
 )
 
-__all__ = ["FuseRotaryEmbedding"]
+__all__ = ["FusePartialRotary", "FuseRotaryEmbedding"]
 
 _HALF = "fx_onnx.half"
 # Operators whose result has two equal halves along the last axis where their first input has, if its size stays.
@@ -61,6 +61,31 @@ class FuseRotaryEmbedding(Rewrite):
         return False
 
 
+class FusePartialRotary(Rewrite):
+    """Concat(RotaryEmbedding(x1), x2), x1 and x2 the parts of x → RotaryEmbedding(x) of as much as x1.
+
+    Phi and GPT-NeoX turn only a part of each head. Legal where no other node reads the turned part.
+    """
+
+    name = "fuse_partial_rotary"
+    op_types = ("Concat",)
+    since = 23
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Fuses at the Concat."""
+        turned = node.inputs[0]
+        rotary = made_by(turned, "RotaryEmbedding")
+        if rotary is None or turned is None or len(node.inputs) != 2 or rotary.attributes or not single_use(turned):
+            return False
+        parts = _parted(rotary.inputs[0], node.inputs[1])
+        if parts is None or len(dims(parts[0]) or ()) != 4 or attribute(node, "axis") not in (-1, 3):
+            return False
+        x, size = parts
+        inputs = [x, *rotary.inputs[1:]]
+        editor.change(node, "RotaryEmbedding", inputs, {"rotary_embedding_dim": size}, absorbed=[rotary])
+        return True
+
+
 def _rotated(product: ir.Node) -> tuple[ir.Value | None, ir.Value | None]:
     """x and the factor of a product Concat(-x2, x1) * factor; None where it is something else."""
     for turned, factor in (tuple(product.inputs), tuple(product.inputs)[::-1]):
@@ -70,29 +95,30 @@ def _rotated(product: ir.Node) -> tuple[ir.Value | None, ir.Value | None]:
         negative = made_by(joined.inputs[0], "Neg")
         if negative is None or not single_use(negative.outputs[0]):
             continue
-        x = _whole(joined.inputs[1], negative.inputs[0])
-        rank = len(dims(x) or ())
-        if rank == 4 and attribute(joined, "axis") % rank == rank - 1:
-            return x, factor
+        parts = _parted(joined.inputs[1], negative.inputs[0])
+        sizes = dims(parts[0]) if parts is not None else None
+        if parts is None or sizes is None or len(sizes) != 4 or attribute(joined, "axis") not in (-1, 3):
+            continue
+        if 2 * parts[1] == sizes[3]:
+            return parts[0], factor
     return None, None
 
 
-def _whole(first: ir.Value | None, second: ir.Value | None) -> ir.Value | None:
-    """The value whose halves along the last axis these two are."""
+def _parted(first: ir.Value | None, second: ir.Value | None) -> tuple[ir.Value, int] | None:
+    """The value that these two are the parts of along the last axis, and the size of the first."""
     split = made_by(first, "Split")
-    if split is not None and first is not None and second is not None:
-        whole, rank = split.inputs[0], len(dims(split.inputs[0]) or ())
-        halves = list(split.outputs) == [first, second] and dims(first) == dims(second)
-        return whole if rank and halves and attribute(split, "axis", 0) % rank == rank - 1 else None
-    slices = [made_by(value, "Slice") for value in (first, second)]
-    if slices[0] is None or slices[1] is None or slices[0].inputs[0] is not slices[1].inputs[0]:
+    producers = [split] if split is not None else [made_by(value, "Slice") for value in (first, second)]
+    whole = producers[0].inputs[0] if producers[0] is not None else None
+    sizes, part = dims(whole), dims(first)
+    if whole is None or not sizes or not part or not isinstance(sizes[-1], int) or not isinstance(part[-1], int):
         return None
-    whole = slices[0].inputs[0]
-    size = (dims(whole) or [0])[-1]
-    if not isinstance(size, int) or size % 2:
+    if split is not None:
+        both = list(split.outputs) == [first, second] and attribute(split, "axis", 0) % len(sizes) == len(sizes) - 1
+        return (whole, part[-1]) if both else None
+    if producers[1] is None or producers[1].inputs[0] is not whole:
         return None
-    spans = [_span(each, size) for each in slices if each is not None]
-    return whole if spans == [(0, size // 2), (size // 2, size)] else None
+    spans = [_span(each, sizes[-1]) for each in producers if each is not None]
+    return (whole, part[-1]) if spans == [(0, part[-1]), (part[-1], sizes[-1])] else None
 
 
 def _span(node: ir.Node, size: int) -> tuple[int, int] | None:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 import fx_onnx
-from fx_onnx.passes.rotary import FuseRotaryEmbedding
+from fx_onnx.passes.rotary import FusePartialRotary, FuseRotaryEmbedding
 from tests.compare import assert_close
 from tests.passes.checking import check, model
 
@@ -58,6 +58,31 @@ def test_from_torch(dtype: torch.dtype) -> None:
     assert (operators.count("RotaryEmbedding"), operators.count("Expand"), operators.count("Neg")) == (2, 2, 0)
     longer = tuple(torch.randn(3, 3, 7, 8) for _ in range(2))
     assert_close(dynamic(*longer), module(*longer))
+
+
+PARTS = [
+    "a = Slice(x, zero, four, last)\n b = Slice(x, four, end, last)",
+    "a, b = Split<axis=3>(x, sizes)",
+]
+
+
+@pytest.mark.parametrize("parts", PARTS)
+def test_part_of_a_head(parts: str) -> None:
+    """What is not turned goes through the node as well."""
+    constants = CONSTANTS.replace(">", ", int64[2] sizes = {4,6}>")
+    program = model(f"""g (float[N,3,5,10] x, float[N,5,2] c, float[N,5,2] s) => (float[N,3,5,10] y) {constants} {{
+      {parts} r = RotaryEmbedding(a, c, s)\n y = Concat<axis=-1>(r, b)
+    }}""", opset=23)  # fmt: skip
+    args = [torch.randn(2, 3, 5, 10), torch.rand(2, 5, 2), torch.rand(2, 5, 2)]
+    check(program, FusePartialRotary(), args, ["RotaryEmbedding"])
+
+
+@pytest.mark.parametrize("join", ["Concat<axis=-1>(b, r)", "Concat<axis=-1>(r, z)", "Concat<axis=2>(r, a)"])
+def test_no_part_of_a_head(join: str) -> None:
+    """Parts in another order, of two values, along another axis."""
+    program = model(f"""g (float[N,3,5,10] x, float[N,5,2] c, float[N,5,2] s, float[N,3,5,6] z) => (float[A,B,C,D] y)
+      {CONSTANTS} {{ {PARTS[0]} r = RotaryEmbedding(a, c, s)\n y = {join} }}""", opset=23)  # fmt: skip
+    assert not FusePartialRotary()(program).modified
 
 
 @pytest.mark.parametrize(
