@@ -16,6 +16,11 @@ from fx_onnx.decompositions._loops import Tensors, each, indices, pick
 aten = torch.ops.aten
 
 
+def wide(A: Tensor, to_complex: bool = False) -> Tensor:
+    """The numbers in float64, or as complex ones of twice that."""
+    return A.to(torch.complex128) if to_complex or A.is_complex() else A.double()
+
+
 def shorter(A: Tensor) -> int:
     """The size of a matrix's diagonal."""
     return torch.sym_min(A.size(-2), A.size(-1))
@@ -208,7 +213,7 @@ def squared(x: Tensor) -> Tensor:
     return x.real * x.real + x.imag * x.imag if x.is_complex() else x * x
 
 
-def _reflection(column: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def reflection(column: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """v, tau and beta of the H = 1 - tau v vᴴ for which Hᴴ makes zero what is below row k, and beta what is there."""
     rows = indices(column, -2)
     alpha, tail = pick(column, -2, k), torch.where(rows > k, column, 0.0)
@@ -227,7 +232,7 @@ def geqrf(self: Tensor) -> tuple[Tensor, Tensor]:
 
     def step(k: Tensor, A: Tensor, taus: Tensor) -> Tensors:
         column, rows, columns = pick(A, -1, k), indices(A, -2), indices(A, -1)
-        vector, tau, beta = _reflection(column, k)
+        vector, tau, beta = reflection(column, k)
         rest = A - tau.conj() * vector * torch.matmul(vector.mH, A)
         column = torch.where(rows < k, column, torch.where(rows == k, beta, vector))
         A = torch.where(columns > k, rest, torch.where(columns == k, column, A))

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from fx_onnx.decompositions._empty import decomposes_unless_empty, is_empty
 from fx_onnx.decompositions._lines import at_least
 from fx_onnx.decompositions._loops import Tensors, indices, until
-from fx_onnx.decompositions.factorization import geqrf, reflected, shorter, squared, unit_matrix
+from fx_onnx.decompositions.factorization import geqrf, reflected, shorter, squared, unit_matrix, wide
 
 aten = torch.ops.aten
 
@@ -81,10 +81,6 @@ def jacobi(A: Tensor) -> tuple[Tensor, Tensor]:
     return values, V.gather(-1, places.unsqueeze(-2).expand(V.shape))
 
 
-def _wide(A: Tensor) -> Tensor:
-    return A.to(torch.complex128) if A.is_complex() else A.double()
-
-
 def _hermitian(half: Tensor) -> Tensor:
     """The whole matrix of a lower triangle; the imaginary part of a diagonal is not read."""
     whole = half + half.tril(-1).mH
@@ -97,7 +93,7 @@ def _hermitian(half: Tensor) -> Tensor:
 @decomposes_unless_empty(aten._linalg_eigh.default)
 def _linalg_eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
     """Ascending eigenvalues and eigenvectors of the symmetric matrix of which A holds a triangle."""
-    values, vectors = jacobi(_hermitian(_wide(A).tril() if UPLO.upper() == "L" else _wide(A).triu().mH))
+    values, vectors = jacobi(_hermitian(wide(A).tril() if UPLO.upper() == "L" else wide(A).triu().mH))
     vectors = vectors.to(A.dtype) if compute_v else A.new_zeros((0,))
     return values.to(A.dtype.to_real()), vectors
 
@@ -133,7 +129,7 @@ def svd(A: Tensor, full: bool) -> tuple[Tensor, Tensor, Tensor]:
         U, S, Vh = svd(A.mH, full)
         return Vh.mH, S, U.mH
     k = shorter(A)
-    W, lengths, V = _orthogonal(_wide(A))
+    W, lengths, V = _orthogonal(wide(A))
     packed, taus = geqrf(W)
     diagonal = packed.diagonal(dim1=-2, dim2=-1)
     phases = torch.where(diagonal == 0, 1.0, diagonal / torch.where(diagonal == 0, 1.0, diagonal.abs()))
@@ -190,11 +186,11 @@ def linalg_lstsq(
     """The X of least norm that makes A @ X - b smallest; the squares left over; rank; singular values."""
     m, n = self.shape[-2:]
     vector = b.dim() == self.dim() - 1
-    B = _wide(b.unsqueeze(-1) if vector else b)
+    B = wide(b.unsqueeze(-1) if vector else b)
     rcond = torch.finfo(self.dtype).eps * at_least(m, n) if rcond is None else rcond
     inverse, above, S = _pseudo_inverse(self, 0.0, rcond)
     X = torch.matmul(inverse, B)
-    left = torch.matmul(_wide(self), X) - B
+    left = torch.matmul(wide(self), X) - B
     empty = self.new_zeros((0,))
     residuals = squared(left).sum(-2).to(self.dtype.to_real()) if m > n and driver != "gelsy" else empty
     rank = empty.to(torch.int64) if driver == "gels" else above.sum(-1)

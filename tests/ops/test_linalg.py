@@ -125,6 +125,11 @@ def _singular(A: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return S, (U * S.unsqueeze(-2)) @ Vh
 
 
+def _eigen_of_any(A: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    values, vectors = torch.linalg.eig(A)
+    return values, A.to(vectors.dtype) @ vectors - vectors * values.unsqueeze(-2)
+
+
 def _indefinite(A: torch.Tensor, B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     LD, pivots = torch.linalg.ldl_factor(A + A.mT)
     return LD, torch.linalg.ldl_solve(LD, pivots, B)
@@ -145,6 +150,8 @@ def _indefinite(A: torch.Tensor, B: torch.Tensor) -> tuple[torch.Tensor, torch.T
         Case(_cholesky, c64(3, 3)),
         Case(_eigen, f32(2, 5, 5)),
         Case(_eigen, c64(4, 4)),
+        Case(_eigen_of_any, f32(3, 3)),
+        Case(_eigen_of_any, c64(3, 3)),
         Case(_singular, f32(5, 3)),
         Case(_singular, c64(2, 4)),
         Case(torch.linalg.pinv, f32(3, 5)),
