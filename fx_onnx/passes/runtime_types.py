@@ -34,10 +34,15 @@ _WIDER: dict[DataType, tuple[DataType, ...]] = {
     DataType.BFLOAT16: _FLOATS,
     DataType.FLOAT16: _FLOATS,
 }
-# Where results are numbers that came in, nothing can overflow: floats hold small integers as well.
+_FLOAT8 = (
+    DataType.FLOAT8E4M3FN, DataType.FLOAT8E4M3FNUZ, DataType.FLOAT8E5M2, DataType.FLOAT8E5M2FNUZ,
+)  # fmt: skip
+# Where results are numbers that came in, nothing can overflow: floats hold small integers as well. Many of ONNX's
+# operators have no 8-bit floats.
 _ALSO_HELD: dict[DataType, tuple[DataType, ...]] = {
     **dict.fromkeys((DataType.UINT8, DataType.INT8, DataType.UINT16, DataType.INT16), _FLOATS),
     **dict.fromkeys((DataType.UINT32, DataType.INT32), (DataType.DOUBLE,)),
+    **dict.fromkeys(_FLOAT8, (DataType.FLOAT,)),
 }
 # What such an operator gives needs no rounding: what computes on it in the wider dtype takes it as it is.
 _SELECTS_TEXT = """

@@ -197,6 +197,30 @@ def test_what_is_too_large_for_float8_is_as_in_torch(dtype: torch.dtype, source:
     run(Rounds(dtype), torch.tensor(values).to(source), torch.tensor([0.3, -0.001, 1e-6, 449.0]).to(source))
 
 
+class Moves(nn.Module):
+    """Weights in a float8 dtype, transposed, joined, sliced and looked up."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+        self.register_buffer("weight", torch.randn(6, 8).to(dtype))
+        self.register_buffer("table", torch.randn(10, 8).to(dtype))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        joined = torch.cat([self.weight.t(), x.to(self.dtype).t()], 1)
+        return joined[1:].float().reshape(-1), self.table[torch.arange(3)].float()
+
+
+@pytest.mark.parametrize("dtype", FLOAT8)
+@pytest.mark.parametrize("optimize", [False, True])
+def test_float8_weights_are_moved(dtype: torch.dtype, optimize: bool) -> None:
+    module, x = Moves(dtype).eval(), torch.randn(1, 8)
+    for opset in (19, 20, 23):
+        program = fx_onnx.export(module, (x,), opset_version=opset, optimize=optimize)
+        onnx.checker.check_model(program.model_proto, full_check=True)
+        assert_close(program(x), module(x), None)
+
+
 def test_float8_needs_opset_19() -> None:
     with pytest.raises(TranslationError, match="float8e4m3fn, which ONNX has from opset 19 on"):
         fx_onnx.export(Rounds(torch.float8_e4m3fn).eval(), (torch.ones(3),), opset_version=18)

@@ -149,3 +149,14 @@ def test_left_as_it_is(dtype: str, op_type: str) -> None:
     before = ir.serde.serialize_model(program).SerializeToString()
     assert not RuntimeTypes()(program).modified
     assert ir.serde.serialize_model(program).SerializeToString() == before
+
+
+def test_8_bit_floats_are_moved_in_float32() -> None:
+    """ONNX's Transpose has none of them before opset 21, its Concat none at all."""
+    text = """g (float[2,3] x, float[2,3] z) => (float[6,2] y) {
+      a = Cast<to=17>(x)\n b = Cast<to=17>(z)\n c = Concat<axis=1>(a, b)\n t = Transpose<perm=[1,0]>(c)
+      y = Cast<to=1>(t)
+    }"""
+    x, z = torch.randn(2, 3), torch.randn(2, 3)
+    (got,) = run(fitted(text, ["Cast"] * 6 + ["Concat", "Transpose"]), [x, z])
+    assert got.equal(torch.cat([x, z], 1).t().to(torch.float8_e4m3fn).float())
