@@ -1,9 +1,14 @@
 """ATen reductions."""
 
 import math
+from collections.abc import Callable
 
+import pytest
 import torch
+from onnx.reference import ReferenceEvaluator
 
+import fx_onnx
+from tests.compare import assert_close
 from tests.harness import Case, b8, cases, check, f16, f32, f64, i8, i16, i32, i64, u8
 
 aten = torch.ops.aten
@@ -163,3 +168,18 @@ def test_moments(case: Case) -> None:
 )
 def test_norms(case: Case) -> None:
     check(case)
+
+
+@pytest.mark.parametrize("function", [lambda x: x.amax(1), lambda x: x.amin(0), lambda x: x.argmax(1)])
+def test_nan_is_the_extreme_by_the_reference_of_onnx(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """ONNX Runtime passes over some of them: docs/differences.md."""
+
+    class Extreme(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return function(x)
+
+    x = torch.arange(12.0).reshape(3, 4)
+    x[0, 0] = x[1, 2] = x[2, 3] = math.nan
+    program = fx_onnx.export(Extreme().eval(), (torch.zeros(3, 4),), verbose=False)
+    (found,) = ReferenceEvaluator(program.model_proto).run(None, {"x": x.numpy()})
+    assert_close(torch.from_numpy(found), function(x))
