@@ -6,7 +6,7 @@ The first export imports them: onnx_ir, onnx, onnxscript and sympy take longer t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
@@ -40,6 +40,7 @@ def export(
     export_params: bool = True,
     keep_initializers_as_inputs: bool = False,
     dynamic_axes: Mapping[str, Mapping[int, str] | Sequence[int]] | None = None,
+    export_modules_as_functions: bool | Collection[type[torch.nn.Module]] = False,
 ) -> ONNXProgram:
     """Exports a PyTorch model to ONNX; names, order and meaning are those of ``torch.onnx.export(..., dynamo=True)``.
 
@@ -67,6 +68,8 @@ def export(
         export_params: for ``f``: False leaves the weights out of the file.
         keep_initializers_as_inputs: for ``f``: True makes the weights inputs too, which a runtime may override.
         dynamic_axes: the older form of ``dynamic_shapes``: input or output name → {axis: name} or [axis, ...].
+        export_modules_as_functions: the module classes whose calls become calls of local functions, True for all; see
+            docs/custom_operators.md. From opset 18 on.
 
     Returns:
         The program: call it, save it, inspect ``model`` or ``model_proto``.
@@ -78,8 +81,7 @@ def export(
         TranslationError: a translation failed.
         VerificationError: the program's results differ from the module's (only with ``verify``).
     """
-    if dynamo is not True:
-        raise ArgumentError("fx_onnx exports through torch.export only: leave dynamo=True, or use torch.onnx.export.")
+    _refuse_torchscript(dynamo)
     from fx_onnx import arguments, artifacts, journal, line, opsets
 
     opset = opsets.check(opset_version)
@@ -92,11 +94,11 @@ def export(
         dynamic_shapes=dynamic_shapes,
         dynamic_axes=dynamic_axes,
     )
-    notes = journal.Journal(verbose=bool(verbose))
-    with artifacts.kept(notes, artifacts_dir, report=report, profile=profile, exported_program=dump_exported_program):
-        program = line.run(request, opset, custom_translation_table or {}, optimize, verify, notes)
+    log = journal.Journal(verbose=bool(verbose))
+    with artifacts.kept(log, artifacts_dir, report=report, profile=profile, exported_program=dump_exported_program):
+        program = line.run(request, opset, custom_translation_table, optimize, verify, log, export_modules_as_functions)
         if f is not None:
-            with notes.stage("save"):
+            with log.stage("save"):
                 program.save(
                     f,
                     include_initializers=export_params,
@@ -104,3 +106,8 @@ def export(
                     external_data=external_data,
                 )
     return program
+
+
+def _refuse_torchscript(dynamo: bool) -> None:
+    if dynamo is not True:
+        raise ArgumentError("fx_onnx exports through torch.export only: leave dynamo=True, or use torch.onnx.export.")

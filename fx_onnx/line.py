@@ -8,24 +8,28 @@ Each stage is the public function of the file of its name; it takes what the sta
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
+from torch import nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 import fx_onnx.ops  # noqa: F401  registers the translations
-from fx_onnx import autograd, custom, naming, opsets
+from fx_onnx import autograd, custom, metadata, naming, opsets
 from fx_onnx.arguments import Request
 from fx_onnx.autocast import switched_off
 from fx_onnx.capture import capture
 from fx_onnx.complex_pairs import split_complex
 from fx_onnx.decompose import decompose
+from fx_onnx.errors import ArgumentError
 from fx_onnx.fold import fold_constants
 from fx_onnx.functionalize import functionalize
 from fx_onnx.journal import Journal, count_operators
 from fx_onnx.optimize import optimize as optimize_model
+from fx_onnx.passes.common_results import ShareResults
+from fx_onnx.passes.functions import ModulesToFunctions
 from fx_onnx.passes.runtime_draws import RuntimeDraws
 from fx_onnx.passes.runtime_forms import RuntimeForms
 from fx_onnx.passes.runtime_pads import KeepPads
@@ -44,16 +48,20 @@ RUNTIME_PASSES = (RuntimeForms(), RuntimeDraws(), KeepPads(), RuntimeTypes())
 def run(
     request: Request,
     opset: int,
-    custom_table: Mapping[Any, Callable[..., Any]],
+    custom_table: Mapping[Any, Callable[..., Any]] | None,
     optimize: bool,
     verify: bool,
     journal: Journal,
+    modules_as_functions: bool | Collection[type[nn.Module]] = False,
 ) -> ONNXProgram:
     """The program of a request; what each stage took and decided goes into ``journal``.
+
+    The modules of ``modules_as_functions`` become local functions once all else is done.
 
     Raises:
         OnnxExporterError: some stage failed; the journal knows which.
     """
+    functions, custom_table = _functions(modules_as_functions, opset), custom_table or {}
     translations = table(opsets.native(opset)).extended(custom.translations(custom_table))
     with journal.stage("capture"), autograd.kept_whole(custom.functions(custom_table)):
         captured = journal.captured = capture(request)
@@ -72,9 +80,14 @@ def run(
             naming.name_inputs_and_outputs(model, request)
         if optimize:
             with journal.stage("optimize"):
-                model = optimize_model(model)
+                model = optimize_model(model, without=() if functions is None else (ShareResults.name,))
         for each in RUNTIME_PASSES:
             model = each(model).model
+        if functions is not None:
+            model = functions(model).model
+            model = ShareResults()(model).model if optimize else model  # before it, a module would use another's result
+            if functions.left_inline:
+                journal.notes["optimize"] = f"modules left inline: {', '.join(functions.left_inline)}"
         model = opsets.convert(model, opset)
     program = journal.program = ONNXProgram(model, captured.exported_program)
     program.timings = dict(journal.seconds)
@@ -85,6 +98,24 @@ def run(
             journal.verification = verify_program(program, args, kwargs)
             journal.verification.check()
     return program
+
+
+def _functions(wanted: bool | Collection[type[nn.Module]], opset: int) -> ModulesToFunctions | None:
+    """The pass that makes functions of modules: of all, or of those of some classes; None where none are wanted.
+
+    Raises:
+        ArgumentError: it is neither a bool nor a set of module classes, or the opset is one that is converted to.
+    """
+    if wanted is False:
+        return None
+    classes = list(wanted) if isinstance(wanted, Collection) else []
+    if wanted is not True and not (classes and all(isinstance(c, type) and issubclass(c, nn.Module) for c in classes)):
+        raise ArgumentError(f"export_modules_as_functions must be a bool or a set of module classes, not {wanted!r}.")
+    if opsets.native(opset) != opset:
+        raise ArgumentError(
+            f"export_modules_as_functions needs an opset that is not converted to: {opsets.native(opset)} or above."
+        )
+    return ModulesToFunctions(None if wanted is True else {metadata.qualified_name(cls) for cls in classes})
 
 
 @contextmanager

@@ -39,6 +39,13 @@ def qualified_name(cls: Any) -> str:
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
+def _scope(item: tuple[str, tuple[str, Any]]) -> tuple[str, Any]:
+    """A module's path and class. The second call of one module is another scope, ``path@1``: torch's keys say so."""
+    key, (path, cls) = item
+    _, again, number = key.rpartition("@")
+    return f"{path}@{number}" if again else path, cls
+
+
 @lru_cache(maxsize=4096)
 def _scopes(stack: tuple[tuple[str, Any], ...]) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """(namespace, classes, module paths) of one module stack."""
@@ -53,7 +60,7 @@ def of_fx_node(node: torch.fx.Node) -> dict[str, str]:
     A node that a decomposition made bears the text and the name of the captured node it stands for.
     """
     meta = node.meta
-    namespace, classes, paths = _scopes(tuple((meta.get("nn_module_stack") or {}).values()))
+    namespace, classes, paths = _scopes(tuple(map(_scope, (meta.get("nn_module_stack") or {}).items())))
     name = meta.get(SOURCE_NAME, node.name)
     target = meta.get(SOURCE_TARGET) or str(node.target)
     return {

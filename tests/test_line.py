@@ -7,6 +7,7 @@ from torch import nn
 from fx_onnx import TranslationError, line
 from fx_onnx.arguments import parse_request
 from fx_onnx.journal import Journal
+from fx_onnx.passes import functions
 from tests.compare import assert_close
 
 X = torch.randn(2, 3)
@@ -41,3 +42,10 @@ def test_an_open_fake_mode_of_the_caller_does_not_matter() -> None:
     with FakeTensorMode():
         program = line.run(request, 20, {}, True, False, Journal())
     assert_close(program(X)[0], module(X))
+
+
+def test_modules_that_stay_inline_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(functions._Call, "is_convex", lambda self: False)
+    journal, module = Journal(), nn.Sequential(nn.Linear(3, 2), nn.ReLU()).eval()
+    line.run(parse_request(module, (X,)), 20, {}, True, False, journal, {nn.Linear})
+    assert journal.notes["optimize"] == "modules left inline: 0"

@@ -49,6 +49,22 @@ def test_a_node_inside_modules() -> None:
     assert "test_metadata.py" in props["pkg.torch.onnx.stack_trace"]
 
 
+def test_the_second_call_of_a_module_is_another_scope() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Inner()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(self.inner(x))
+
+    nodes = torch.export.export(Twice(), (torch.randn(2),)).graph.find_nodes(
+        op="call_function", target=torch.ops.aten.relu.default
+    )
+    scopes = [ast.literal_eval(metadata.of_fx_node(node)[metadata.NAME_SCOPES]) for node in nodes]
+    assert scopes == [["", "inner", "relu"], ["", "inner@1", "relu_1"]]
+
+
 def test_scopes_and_classes_are_of_one_length() -> None:
     for node in _nodes().values():
         if node.op == "call_function":

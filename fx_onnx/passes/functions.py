@@ -1,0 +1,312 @@
+"""Modules as local functions of the model: one for all calls whose nodes are the same but for their weights."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from fx_onnx import metadata
+from fx_onnx.passes.rewrite import Pass, bodies, constant, nodes_of
+
+__all__ = ["ModulesToFunctions"]
+
+# A constant up to this size is a part of the function; a larger one is an input, as weights are.
+_MAX_INNER_BYTES = 1024
+
+
+class ModulesToFunctions(Pass):
+    """The nodes of a module's call → one node that calls a local function, the inner modules' first.
+
+    ONNX functions hold no weights, so these are inputs of the function, after which calls of equal structure share one,
+    each with weights of its own. Sizes that others use too are computed outside and given in. The function is named
+    after the class, its domain after the class's Python module.
+
+    Which module a node comes from says its metadata. Nodes that cannot be cut out, because something outside depends on
+    some and is needed by others, stay as they are.
+
+    Attributes:
+        left_inline: the paths of the modules whose nodes stayed.
+    """
+
+    name = "modules_to_functions"
+
+    def __init__(self, classes: Collection[str] | None) -> None:
+        """``classes`` are qualified names; None is all of them."""
+        super().__init__()
+        self._classes = classes
+        self.left_inline: list[str] = []
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Goes from the innermost modules outwards; each level walks through the graph once."""
+        made: dict[Hashable, ir.Function] = {}
+        deepest = max((len(_scopes(node)) for node in model.graph), default=0)
+        for depth in reversed(range(deepest)):
+            order = {node: place for place, node in enumerate(model.graph)}
+            for scope, nodes in self._calls(order, depth).items():
+                call = _Call(scope, nodes, order)
+                if not call.nodes:
+                    continue
+                if call.is_convex():
+                    _replace(call, model, made)
+                else:
+                    self.left_inline.append(scope[-1][0])
+            model.graph.sort()
+        for name, value in list(model.graph.initializers.items()):
+            if not value.uses() and not value.is_graph_input() and not value.is_graph_output():
+                del model.graph.initializers[name]
+        return ir.passes.PassResult(model, modified=bool(made))
+
+    def _calls(self, nodes: Iterable[ir.Node], depth: int) -> dict[_Scope, list[ir.Node]]:
+        """The nodes of each call at this depth of nesting, in order."""
+        found: dict[_Scope, list[ir.Node]] = {}
+        for node in nodes:
+            scopes = _scopes(node)
+            if len(scopes) <= depth:
+                continue
+            path, cls = scopes[depth]
+            if path and (self._classes is None or cls in self._classes):
+                found.setdefault(scopes[: depth + 1], []).append(node)
+        return found
+
+
+# The modules around a node, from the outermost on: (path, class) of each.
+_Scope = tuple[tuple[str, str], ...]
+
+
+def _scopes(node: ir.Node) -> _Scope:
+    props = node.metadata_props
+    return _parsed(props.get(metadata.NAME_SCOPES, "[]"), props.get(metadata.CLASS_HIERARCHY, "[]"))
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(paths: str, classes: str) -> _Scope:
+    return tuple(zip(ast.literal_eval(paths)[:-1], ast.literal_eval(classes)[:-1], strict=False))
+
+
+class _Call:
+    """The nodes of one call of a module.
+
+    Attributes:
+        nodes: in order.
+        inner: these and the nodes of the bodies inside them.
+        inputs: the values of others that they read, but for small constants, in the order of their first use.
+        constants: the small constants that they read.
+        outputs: their values that others read.
+    """
+
+    def __init__(self, scope: _Scope, nodes: Sequence[ir.Node], order: dict[ir.Node, int]) -> None:
+        self.scope, self._order = scope, order
+        shared = _shared_sizes(nodes)
+        self.nodes = [node for node in nodes if node not in shared]
+        self.inner = dict.fromkeys(inner for node in self.nodes for inner in (node, *_inside(node)))
+        own = {value for node in self.inner for body in bodies(node) for value in body.inputs}
+        read = dict.fromkeys(x for node in self.inner for x in node.inputs if x is not None and x not in own)
+        outer = [value for value in read if value.producer() not in self.inner]
+        self.constants = [value for value in outer if _is_small(value)]
+        self.inputs = [value for value in outer if value not in set(self.constants)]
+        self.outputs = [
+            v for node in self.nodes for v in node.outputs if v.is_graph_output() or self._read_by_others(v)
+        ]
+
+    def _read_by_others(self, value: ir.Value) -> bool:
+        return any(use.node not in self.inner for use in value.uses())
+
+    def is_convex(self) -> bool:
+        """Whether nothing outside depends on some of the nodes and is needed by others."""
+        between = range(self._order[self.nodes[0]], self._order[self.nodes[-1]] + 1)
+        nodes = list(self._order)
+        after: set[ir.Node] = set()
+        for place in between:
+            node = nodes[place]
+            producers = {x.producer() for inner in (node, *_inside(node)) for x in inner.inputs if x is not None}
+            if node in self.inner:
+                if producers & after:
+                    return False
+            elif producers & after or any(producer in self.inner for producer in producers):
+                after.add(node)
+        return True
+
+    def structure(self) -> Hashable:
+        """What two calls have in common that can be calls of one function."""
+        tokens: dict[ir.Value | None, Hashable] = {None: None}
+        tokens |= {value: ("input", place, value.dtype) for place, value in enumerate(self.inputs)}
+        tokens |= {value: _tensor_key(_tensor(value)) for value in self.constants}
+        nodes = tuple(_node_key(node, tokens) for node in self.nodes)
+        return self.scope[-1][1], nodes, tuple(tokens[value] for value in self.outputs)
+
+
+def _inside(node: ir.Node) -> Iterator[ir.Node]:
+    for body in bodies(node):
+        yield from nodes_of(body)
+
+
+def _is_small(value: ir.Value) -> bool:
+    array = constant(value)
+    return array is not None and array.nbytes <= _MAX_INNER_BYTES
+
+
+def _tensor(value: ir.Value) -> ir.TensorProtocol:
+    """The data of a constant, be it an initializer or a node."""
+    node, held = value.producer(), value.const_value
+    return held if node is None and held is not None else node.attributes["value"].as_tensor()  # type: ignore[union-attr]
+
+
+def _shared_sizes(nodes: Sequence[ir.Node]) -> set[ir.Node]:
+    """The nodes that compute sizes from what is outside, for other modules too: the first to need a size has them."""
+    inside = {inner for node in nodes for inner in (node, *_inside(node))}
+    sizes: dict[ir.Node, None] = {}
+    for node in nodes:
+        producers = [x.producer() for x in node.inputs if x is not None]
+        if all(map(_is_size, node.outputs)) and all(p not in inside or p in sizes for p in producers):
+            sizes[node] = None
+    shared: set[ir.Node] = set()
+    for node in reversed(sizes):
+        users = [use.node for output in node.outputs for use in output.uses()]
+        if any(user not in inside or user in shared for user in users):
+            shared.add(node)
+    return shared
+
+
+def _is_size(value: ir.Value) -> bool:
+    rank = 0 if value.shape is None else len(value.shape)
+    return value.dtype == ir.DataType.INT64 and rank <= 1 and not value.is_graph_output()
+
+
+# ---------------------------------------------------------------- equality
+
+
+def _node_key(node: ir.Node, tokens: dict[ir.Value | None, Hashable]) -> Hashable:
+    inputs = tuple(tokens.get(value, value) for value in node.inputs)
+    for output in node.outputs:
+        tokens[output] = ("node", len(tokens))
+    attributes = tuple((name, _attribute_key(attr, tokens)) for name, attr in sorted(node.attributes.items()))
+    return node.domain, node.op_type, inputs, len(node.outputs), attributes
+
+
+def _attribute_key(attr: ir.Attr, tokens: dict[ir.Value | None, Hashable]) -> Hashable:
+    if attr.type == ir.AttributeType.TENSOR:
+        return _tensor_key(attr.as_tensor())
+    if attr.type == ir.AttributeType.GRAPH:
+        return _body_key(attr.as_graph(), tokens)
+    if attr.type == ir.AttributeType.GRAPHS:
+        return tuple(_body_key(graph, tokens) for graph in attr.as_graphs())
+    return attr.type, repr(attr.value)  # by its text: 0.0 equals -0.0
+
+
+def _body_key(graph: ir.Graph, tokens: dict[ir.Value | None, Hashable]) -> Hashable:
+    for value in graph.inputs:
+        tokens[value] = ("body", len(tokens))
+    nodes = tuple(_node_key(node, tokens) for node in graph)
+    return len(graph.inputs), nodes, tuple(tokens.get(value, value) for value in graph.outputs)
+
+
+def _tensor_key(tensor: Any) -> Hashable:
+    return str(tensor.dtype), tuple(tensor.shape), tensor.tobytes()
+
+
+# ---------------------------------------------------------------- replacement
+
+
+def _replace(call: _Call, model: ir.Model, made: dict[Hashable, ir.Function]) -> None:
+    """Puts a call of a function in the place of the nodes, which become the function's or go."""
+    graph = model.graph
+    structure = call.structure()
+    results = [_renewed(value) for value in call.outputs]
+    for old, new in zip(call.outputs, results, strict=True):
+        for use in list(old.uses()):
+            if use.node not in call.inner:
+                use.node.replace_input_with(use.idx, new)
+        for place, output in enumerate(graph.outputs):
+            if output is old:
+                graph.outputs[place] = new
+    last = call.nodes[-1]
+    function = made.get(structure)
+    domain, name = (function.domain, function.name) if function else _name(call.scope[-1][1], model)
+    node = ir.Node(domain, name, call.inputs, outputs=results, name=call.scope[-1][0], metadata_props=_origin(call))
+    graph.insert_after(last, node)
+    if function is None:
+        made[structure] = _function(call, model, domain, name)
+        return
+    for inner in call.inner:
+        if inner not in call.nodes:
+            inner.resize_inputs(0)
+    graph.remove(call.nodes, safe=True)
+
+
+def _renewed(old: ir.Value) -> ir.Value:
+    """A value that stands for another outside the function, under its name."""
+    new = ir.Value(name=old.name, type=old.type, shape=old.shape, metadata_props=dict(old.metadata_props))
+    new.meta.update(old.meta)
+    return new
+
+
+def _name(cls: str, model: ir.Model) -> tuple[str, str]:
+    """A domain and a name that no function has yet."""
+    domain, _, base = re.sub(r"\.?<locals>", "", cls).rpartition(".")
+    taken = {function.name for function in model.functions.values() if function.domain == domain}
+    name, count = base, 0
+    while name in taken:
+        count += 1
+        name = f"{base}_{count}"
+    return domain, name
+
+
+def _origin(call: _Call) -> dict[str, str]:
+    """The metadata of a call: it belongs to the modules around it."""
+    first = call.nodes[0].metadata_props
+    paths, classes = zip(*call.scope, strict=True)
+    return {
+        metadata.NAMESPACE: "/".join(f"{path}: {cls}" for path, cls in call.scope),
+        metadata.CLASS_HIERARCHY: repr(list(classes)),
+        metadata.NAME_SCOPES: repr(list(paths)),
+        metadata.FX_NODE: first.get(metadata.FX_NODE, ""),
+        metadata.STACK_TRACE: first.get(metadata.STACK_TRACE, ""),
+    }
+
+
+def _function(call: _Call, model: ir.Model, domain: str, name: str) -> ir.Function:
+    """Makes the nodes those of a function of the model."""
+    graph, nodes = model.graph, list(call.nodes)
+    inside, inputs = _arguments(call)
+    graph.remove(nodes)
+    constants = [
+        ir.Node("", "Constant", (), [ir.AttrTensor("value", _tensor(value))], outputs=[inside[value]])
+        for value in call.constants
+    ]
+    for inner in call.inner:
+        for place, argument in enumerate(inner.inputs):
+            if argument in inside:
+                inner.replace_input_with(place, inside[argument])
+        for key in (metadata.NAMESPACE, metadata.NAME_SCOPES):  # those of one call among several
+            inner.metadata_props.pop(key, None)
+    for node in nodes:
+        for output in node.outputs:
+            output.shape = output.type = None  # another call may have other sizes
+    imports = {inner.domain: graph.opset_imports[inner.domain] for inner in call.inner} | {"": graph.opset_imports[""]}
+    body = ir.Graph(inputs, call.outputs, nodes=[*constants, *nodes], opset_imports=imports, name=name)
+    function = ir.Function(domain, name, graph=body, attributes=())
+    function.metadata_props[metadata.CLASS_HIERARCHY] = repr([call.scope[-1][1]])
+    model.functions[function.identifier()] = function
+    graph.opset_imports.setdefault(domain, 1)
+    return function
+
+
+def _arguments(call: _Call) -> tuple[dict[ir.Value | None, ir.Value], list[ir.Value]]:
+    """What stands for outer values in the function, and its inputs. A weight bears its name in the module."""
+    path = call.scope[-1][0].partition("@")[0]
+    taken = {str(output.name) for node in call.inner for output in node.outputs}
+    inside: dict[ir.Value | None, ir.Value] = {}
+    for value in (*call.inputs, *call.constants):
+        base = str(value.name).removeprefix(f"{path}.")
+        name, count = base, 0
+        while name in taken:
+            count += 1
+            name = f"{base}_{count}"
+        taken.add(name)
+        inside[value] = ir.Value(name=name)
+    return inside, [inside[value] for value in call.inputs]
