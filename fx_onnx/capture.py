@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import sysconfig
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,6 +25,7 @@ from fx_onnx.detectors import any_number_of_boxes
 from fx_onnx.dims import InputTensor, Specialised, input_tensors
 from fx_onnx.eager_quantization import settled_quantizers
 from fx_onnx.errors import CaptureError, warn
+from fx_onnx.explanations import contradicts_dims, explanation
 from fx_onnx.exporting import exporting, is_in_onnx_export
 from fx_onnx.tracing import dynamic_sizes
 
@@ -105,7 +103,7 @@ def _capture_module(request: Request, model: torch.nn.Module) -> tuple[ExportedP
         captured.example_inputs = (request.args, request.kwargs)
         return captured, f"torch.export(strict={strict})"
     error = first if isinstance(first, Exception) else captured
-    raise CaptureError(_explanation(model, error)) from error
+    raise CaptureError(explanation(model, error)) from error
 
 
 def _least_fixed(
@@ -177,11 +175,7 @@ def _relaxed(dynamic_shapes: Any) -> Any:
 def _strict_may_mend(error: Exception) -> bool:
     """False for what comes out the same however the forward is traced: its own errors and contradicted dims."""
     plain = (LookupError, AttributeError, NameError, AssertionError, ImportError, ArithmeticError)
-    return not isinstance(error, plain) and not _contradicts_dims(str(error))
-
-
-def _contradicts_dims(text: str) -> bool:
-    return any(phrase in text for phrase in ("Suggested fixes", "dim hint", "as dynamic but your code specialized"))
+    return not isinstance(error, plain) and not contradicts_dims(str(error))
 
 
 @contextmanager
@@ -306,37 +300,3 @@ def _are_dynamic(
     sizes = [tensors[number].dim(axis) for number, axis in small]
     ranges = (program.range_constraints.get(dim) for dim in sizes if not isinstance(dim, int))
     return not any(isinstance(dim, int) for dim in sizes) and all(r is None or r.upper > 2 for r in ranges)
-
-
-# --- errors -----------------------------------------------------------------------------------------------------------
-
-
-def _explanation(model: torch.nn.Module, error: Exception) -> str:
-    name, kind, text = type(model).__name__, type(error).__name__, str(error)
-    return f"torch.export could not capture {name}: {kind}: {_essence(text)}{_place(error)}; {_advice(text)}."
-
-
-def _essence(text: str) -> str:
-    """The lines of torch's message that say what is wrong, each without the explanations that follow."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no message"]
-    conflicts = [line[2:] for line in lines if line.startswith("- ")]
-    return ", ".join(line.partition(". ")[0].rstrip(".") for line in conflicts or lines[:1])
-
-
-def _advice(text: str) -> str:
-    if "data-dependent" in text:
-        return "write control flow that depends on values with torch.cond, or state what always holds with torch._check"
-    if _contradicts_dims(text):
-        return "change dynamic_shapes so, or give the dim a string as its name, which may come out static"
-    return "see that the model runs on these arguments without exporting it, then change this line"
-
-
-def _place(error: Exception) -> str:
-    """The last line of the user's own in the traceback."""
-    library, torch_home, own = (Path(sysconfig.get_path("stdlib")), Path(torch.__file__).parent, Path(__file__).parent)
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        path = Path(frame.filename)
-        in_library = path.is_relative_to(library) and "site-packages" not in path.parts
-        if path.is_file() and not in_library and not path.is_relative_to(torch_home) and not path.is_relative_to(own):
-            return f" ({frame.filename}:{frame.lineno}: {frame.line})"
-    return ""

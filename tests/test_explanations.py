@@ -1,0 +1,125 @@
+"""Typical failures, as a user meets them: one sentence with torch's reason, the user's line and what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch._higher_order_ops import while_loop
+
+import fx_onnx
+from fx_onnx.errors import CaptureError
+
+
+class Of(torch.nn.Module):
+    def __init__(self, function: Callable[[Tensor], object]) -> None:
+        super().__init__()
+        self.function = function
+        self.linear = torch.nn.Linear(5, 4)
+
+    def forward(self, x: Tensor) -> object:
+        return self.function(x)
+
+
+class Unknown:
+    pass
+
+
+@torch.library.custom_op("explanations::without_fake", mutates_args=())
+def without_fake(x: Tensor) -> Tensor:
+    return x + 1
+
+
+def branch(x: Tensor) -> Tensor:
+    return x if x.sum() > 0 else -x
+
+
+def item(x: Tensor) -> Tensor:
+    return x if x.max().item() > 1 else -x
+
+
+def loop(x: Tensor) -> Tensor:
+    for _ in range(int(x.sum().abs())):
+        x = x + 1
+    return x
+
+
+def mismatch(x: Tensor) -> Tensor:
+    return torch.nn.functional.linear(x, torch.ones(4, 5))
+
+
+def failed_assertion(x: Tensor) -> Tensor:
+    assert x.shape[0] == 7, "rows must be 7"
+    return x
+
+
+def two_devices(x: Tensor) -> Tensor:
+    return x + torch.ones(3, 4, device="meta")
+
+
+def no_such_method(x: Tensor) -> Tensor:
+    return x.nothing()  # type: ignore[attr-defined]
+
+
+def of_unknown_class(x: Tensor) -> object:
+    return x, Unknown()
+
+
+def custom(x: Tensor) -> Tensor:
+    return torch.ops.explanations.without_fake(x)
+
+
+def returned_as_given(x: Tensor) -> Tensor:
+    return torch.cond(x.sum() > 0, lambda x: x, lambda x: x + 1, (x,))
+
+
+def branches_of_two_dtypes(x: Tensor) -> Tensor:
+    return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x.long(), (x,))
+
+
+def branch_in_a_branch(x: Tensor) -> Tensor:
+    return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x if x.sum() > 3 else x * 2, (x,))
+
+
+def growing(x: Tensor) -> object:
+    return while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, torch.cat([y, y])), (torch.tensor(0), x))
+
+
+def packed(x: Tensor) -> object:
+    sequence = torch.nn.utils.rnn.pack_padded_sequence(x[None], torch.tensor([3]), batch_first=True)
+    return torch.nn.GRU(4, 5, batch_first=True)(sequence)[1]
+
+
+@pytest.mark.parametrize(
+    ("function", "reason", "advice"),
+    [
+        (branch, "data-dependent expression", "torch.cond"),
+        (item, "data-dependent expression", "torch.cond"),
+        (loop, "data-dependent expression", "while_loop"),
+        (mismatch, "must have same reduction dim", "runs on these arguments without exporting"),
+        (failed_assertion, "AssertionError: rows must be 7", "runs on these arguments"),
+        (two_devices, "found at least two devices, cpu and meta", "runs on these arguments"),
+        (no_such_method, "has no attribute 'nothing'", "runs on these arguments"),
+        (of_unknown_class, "Unknown'> in output", "register_dataclass"),
+        (custom, "no fake impl registered", "torch.library.register_fake"),
+        (returned_as_given, "Encountered aliasing", "return clones"),
+        (branches_of_two_dtypes, "expected same dtype", "let both branches return"),
+        (branch_in_a_branch, "Data-dependent branching", "torch.cond"),
+        (packed, "zeros()", "a PackedSequence cannot be captured"),
+        (growing, "same metadata but found: pair", "carry tensors of one shape"),
+    ],
+)
+def test_failures(function: Callable[[Tensor], object], reason: str, advice: str) -> None:
+    with pytest.raises(CaptureError) as caught:
+        fx_onnx.export(Of(function).eval(), (torch.rand(3, 4),), verbose=False)
+    message = str(caught.value)
+    assert message.startswith("torch.export could not capture Of: ")
+    assert "\n" not in message
+    assert reason in message
+    assert advice in message.partition("; ")[2]
+    if function is not of_unknown_class:  # which torch looks at when the forward has returned
+        assert "test_explanations.py:" in message
+        assert function.__code__.co_firstlineno < int(message.split("test_explanations.py:")[1].split(":")[0])
+    assert caught.value.__cause__ is not None
