@@ -21,6 +21,7 @@ from fx_onnx.passes.rewrite import (
 
 __all__ = ["FusePartialRotary", "FuseRotaryEmbedding"]
 
+_TYPES = (DataType.FLOAT, DataType.FLOAT16, DataType.BFLOAT16)
 _HALF = "fx_onnx.half"
 # Operators whose result has two equal halves along the last axis where their first input has, if its size stays.
 _KEEPS_HALVES = ("Cos", "Sin", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Identity")
@@ -143,7 +144,9 @@ class _Table:
 
     def is_usable(self) -> bool:
         """Whether it depends on batch and position only, has equal halves, and can be expanded to the batch."""
-        if self.value is None or self.value.dtype != self.dtype or not 2 <= len(self.sizes) <= 4:
+        if self.value is None or not 2 <= len(self.sizes) <= 4:
+            return False
+        if self.dtype not in _TYPES or self.value.dtype != self.dtype:
             return False
         padded = (1,) * (4 - len(self.sizes)) + self.sizes
         if padded[0] not in (1, self.batch) or padded[1] != 1 or padded[2:] != (self.length, self.size):
@@ -156,9 +159,9 @@ class _Table:
         if self.value is None or not isinstance(self.size, int):
             raise ValueError("the table is not usable")
         key = f"{_HALF} {self.batch}"
-        if key not in self.value.meta:
-            self.value.meta[key] = self._made(self.value, self.size // 2)
-        made: ir.Value = self.value.meta[key]
+        made: ir.Value | None = self.value.meta.get(key)
+        if made is None or made.graph is None:  # or removed since, with the last node that read it
+            made = self.value.meta[key] = self._made(self.value, self.size // 2)
         return made
 
     def _made(self, value: ir.Value, half: int) -> ir.Value:

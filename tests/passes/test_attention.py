@@ -31,7 +31,7 @@ def test_rows() -> None:
 def test_rows_that_are_joined_further() -> None:
     """A Reshape that joins batch and length too stays, of the rows."""
     program = model(f"""g ({INPUTS}) => (float[K,6] y) {CONSTANTS} {{
-      {PARTED} a = Attention(q2, k2, v2)\n b = Transpose<perm=[0,2,1,3]>(a)\n y = Reshape(b, flat)
+      {PARTED} a = Attention<scale=0.7>(q2, k2, v2)\n b = Transpose<perm=[0,2,1,3]>(a)\n y = Reshape(b, flat)
     }}""", opset=23)  # fmt: skip
     check(program, AttendRows(), [Q, K, V], ["Attention", "Reshape"])
 
@@ -45,12 +45,13 @@ def test_one_row_of_all_three() -> None:
     check(program, AttendRows(), [torch.randn(2, 4, 18)], ["Split"] * 3 + ["Attention"])
 
 
-def test_rotary_rows() -> None:
-    """A RotaryEmbedding on the way takes rows."""
+@pytest.mark.parametrize("attributes", ["", "<interleaved=1>", "<rotary_embedding_dim=2>"])
+def test_rotary_rows(attributes: str) -> None:
+    """A RotaryEmbedding on the way takes rows, with its attributes."""
     inputs = INPUTS.replace("[N,M", "[N,L") + ", float[N,L,1] c, float[N,L,1] s"
     heads = CONSTANTS.replace("{0,0,2,3}", "{0,0,3,2}")
     program = model(f"""g ({inputs}) => (float[N,L,6] y) {heads} {{
-      {PARTED} r = RotaryEmbedding(q2, c, s)\n a = Attention(r, k2, v2)\n {JOINED}
+      {PARTED} r = RotaryEmbedding{attributes}(q2, c, s)\n a = Attention(r, k2, v2)\n {JOINED}
     }}""", opset=23)  # fmt: skip
     args = [Q, K[:, :4], V[:, :4], torch.rand(2, 4, 1), torch.rand(2, 4, 1)]
     check(program, AttendRows(), args, ["RotaryEmbedding", "Attention"])

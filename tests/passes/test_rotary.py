@@ -92,10 +92,11 @@ def test_no_part_of_a_head(join: str) -> None:
         f"d = Concat<axis=-1>(k, k)\n cos = Cos(d)\n sin = Sin(d)\n {HALVES} {TURNED} {SUM}",
         f"d = Concat<axis=-1>(h, h)\n cos = Cos(d)\n sin = Sin(d)\n {HALVES.replace('four', 'three')} {TURNED} {SUM}",
         f"d = Concat<axis=-1>(h, h)\n cos = Cos(d)\n sin = Sin(d)\n {HALVES} {TURNED.replace('n, a', 'n, b')} {SUM}",
+        f"d = Concat<axis=-1>(h, h)\n cos = Cos(d)\n sin = Sin(d)\n {HALVES} {TURNED} {SUM}\n z = Add(q, n)",
     ],
 )
 def test_left_alone(text: str) -> None:
-    """Halves that may differ, angles that depend on the head, parts that are no halves, and one half twice."""
+    """Halves that may differ, angles of each head, parts that are no halves, one half twice, a second reader."""
     constants = CONSTANTS.replace(">", ", int64[1] three = {3}>")
     program = model(f"""g (float[N,3,5,8] x, float[N,1,5,8] r, float[N,3,5,4] k, float[N,1,5,4] h) =>
       (float[N,3,5,8] y) {constants} {{ {text} }}""", opset=23)  # fmt: skip
