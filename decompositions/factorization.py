@@ -23,7 +23,8 @@ def wide(A: Tensor, to_complex: bool = False) -> Tensor:
 
 def shorter(A: Tensor) -> int:
     """The size of a matrix's diagonal."""
-    return torch.sym_min(A.size(-2), A.size(-1))
+    size: int = torch.sym_min(A.size(-2), A.size(-1))
+    return size
 
 
 def unit_matrix(A: Tensor, m: int, n: int) -> Tensor:
