@@ -45,7 +45,7 @@ def test_an_open_fake_mode_of_the_caller_does_not_matter() -> None:
 
 
 def test_modules_that_stay_inline_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(functions._Call, "is_convex", lambda self: False)
+    monkeypatch.setattr(functions._Call, "is_convex", lambda self, span: False)
     journal, module = Journal(), nn.Sequential(nn.Linear(3, 2), nn.ReLU()).eval()
     line.run(parse_request(module, (X,)), 20, {}, True, False, journal, {nn.Linear})
     assert journal.notes["optimize"] == "modules left inline: 0"

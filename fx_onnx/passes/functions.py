@@ -46,12 +46,13 @@ class ModulesToFunctions(Pass):
         made: dict[Hashable, ir.Function] = {}
         deepest = max((len(_scopes(node)) for node in model.graph), default=0)
         for depth in reversed(range(deepest)):
-            order = {node: place for place, node in enumerate(model.graph)}
+            order = list(model.graph)
+            places = {node: place for place, node in enumerate(order)}
             for scope, nodes in self._calls(order, depth).items():
-                call = _Call(scope, nodes, order)
+                call = _Call(scope, nodes)
                 if not call.nodes:
                     continue
-                if call.is_convex():
+                if call.is_convex(order[places[call.nodes[0]] : places[call.nodes[-1]] + 1]):
                     _replace(call, model, made)
                 else:
                     self.left_inline.append(scope[-1][0])
@@ -99,8 +100,8 @@ class _Call:
         outputs: their values that others read.
     """
 
-    def __init__(self, scope: _Scope, nodes: Sequence[ir.Node], order: dict[ir.Node, int]) -> None:
-        self.scope, self._order = scope, order
+    def __init__(self, scope: _Scope, nodes: Sequence[ir.Node]) -> None:
+        self.scope = scope
         shared = _shared_sizes(nodes)
         self.nodes = [node for node in nodes if node not in shared]
         self.inner = dict.fromkeys(inner for node in self.nodes for inner in (node, *_inside(node)))
@@ -108,7 +109,7 @@ class _Call:
         read = dict.fromkeys(x for node in self.inner for x in node.inputs if x is not None and x not in own)
         outer = [value for value in read if value.producer() not in self.inner]
         self.constants = [value for value in outer if _is_small(value)]
-        self.inputs = [value for value in outer if value not in set(self.constants)]
+        self.inputs = [value for value in outer if not _is_small(value)]
         self.outputs = [
             v for node in self.nodes for v in node.outputs if v.is_graph_output() or self._read_by_others(v)
         ]
@@ -116,13 +117,13 @@ class _Call:
     def _read_by_others(self, value: ir.Value) -> bool:
         return any(use.node not in self.inner for use in value.uses())
 
-    def is_convex(self) -> bool:
-        """Whether nothing outside depends on some of the nodes and is needed by others."""
-        between = range(self._order[self.nodes[0]], self._order[self.nodes[-1]] + 1)
-        nodes = list(self._order)
+    def is_convex(self, span: Sequence[ir.Node]) -> bool:
+        """Whether nothing outside depends on some of the nodes and is needed by others.
+
+        ``span`` are the graph's nodes from the first of these to the last.
+        """
         after: set[ir.Node] = set()
-        for place in between:
-            node = nodes[place]
+        for node in span:
             producers = {x.producer() for inner in (node, *_inside(node)) for x in inner.inputs if x is not None}
             if node in self.inner:
                 if producers & after:
