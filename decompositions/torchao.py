@@ -85,7 +85,8 @@ def quantize_affine(
     if row is not None and zero_point is not None and torch.float32 in (input.dtype, scale.dtype):
         scales, zeros = scale.reshape(-1).float(), zero_point.reshape(-1)
         rows = input.reshape(-1, row).float()
-        return quantized.quantize_per_channel(rows, scales, zeros, 0, low, high, stored).reshape(input.shape)
+        integers: Tensor = quantized.quantize_per_channel(rows, scales, zeros, 0, low, high, stored)
+        return integers.reshape(input.shape)
     blocks = _Blocks(input.shape, block_size)
     rounded = torch.round(input.reshape(blocks.parted) * (1.0 / scale.reshape(blocks.scales)))
     if zero_point is not None:
@@ -110,7 +111,7 @@ def dequantize_affine(
         low, high = _bounds(input_dtype, quant_min, quant_max)
         scales, zeros = scale.reshape(-1).float(), None if zero_point is None else zero_point.reshape(-1)
         rows = input.reshape(-1, row)
-        found = quantized.dequantize_per_channel(rows, scales, zeros, 0, low, high, input.dtype)
+        found: Tensor = quantized.dequantize_per_channel(rows, scales, zeros, 0, low, high, input.dtype)
         return found.reshape(input.shape).to(output_dtype)
     blocks = _Blocks(input.shape, block_size)
     shifted = input.reshape(blocks.parted).to(output_dtype)

@@ -157,7 +157,7 @@ class LazyWeight(ir.LazyTensor):
             )
         return result
 
-    def _compute(self) -> ir.TensorProtocol:
+    def _compute(self) -> Weight | ir.PackedTensor[npt.NDArray[np.uint8]]:
         values = self.values()
         return _packed(values, self.dtype, self.name) if is_sub_byte(self.dtype) else Weight(values, self.name)
 

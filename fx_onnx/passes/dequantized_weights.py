@@ -52,7 +52,7 @@ def _quantized(cast: ir.Node | None) -> tuple[ir.Value, tuple[int, ...]] | None:
     data = weight_of(source)
     if source is None or data is None or not (is_float8(data.dtype) or data.dtype in (DataType.INT8, DataType.UINT8)):
         return None
-    return source, data.shape.numpy()
+    return source, tuple(data.shape.numpy())
 
 
 def _cast(node: ir.Node, cast: ir.Node, scale: ir.Value, editor: Editor) -> bool:
