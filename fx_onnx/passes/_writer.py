@@ -11,7 +11,7 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.passes.rewrite import Editor, attribute
 
-__all__ = ["Writer"]
+__all__ = ["Writer", "meant"]
 
 _BOOLEAN = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"})
 
@@ -84,3 +84,9 @@ class Writer:
     def odd(self, x: Value, of_positive: Value) -> Value:
         """-f(-x) where x is negative."""
         return self.Where(self.Less(x, 0.0), self.Neg(of_positive), of_positive)
+
+
+def meant(number: float) -> float:
+    """The simple fraction or decimal that float32 rounded to ``number``."""
+    sixths = round(number * 6) / 6
+    return sixths if np.float32(sixths) == np.float32(number) else float(str(np.float32(number)))

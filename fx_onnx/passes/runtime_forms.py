@@ -9,12 +9,12 @@ import math
 from collections.abc import Callable
 from typing import ClassVar
 
-import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from fx_onnx.passes import _windows as windows
-from fx_onnx.passes._writer import Writer
+from fx_onnx.passes._resized import resize
+from fx_onnx.passes._writer import Writer, meant
 from fx_onnx.passes.cpu_kernels import kernels, since_version
 from fx_onnx.passes.rewrite import Editor, Rewrite
 
@@ -40,7 +40,7 @@ _ERFC = (
 
 
 class RuntimeForms(Rewrite):
-    """Elu, Erf, Atan, Conv, AveragePool, ... of float64 → operators that have kernels for float64; Relu of int64 → Max.
+    """Elu, Erf, Conv, Resize, ... of float64 → operators that have kernels for float64; Relu of int64 → Max.
 
     Accurate to float64 (a few units in the last place), at the cost of more nodes; float32 is not touched.
     """
@@ -134,19 +134,13 @@ def _softsign(f: Writer, x: Value) -> Value:
 
 def _hard_sigmoid(f: Writer, x: Value) -> Value:
     """alpha x + beta, between 0 and 1; an alpha of float32's 1/6 is meant to be 1/6."""
-    alpha, beta = (_meant(f.attribute(name, default)) for name, default in (("alpha", 0.2), ("beta", 0.5)))
+    alpha, beta = (meant(f.attribute(name, default)) for name, default in (("alpha", 0.2), ("beta", 0.5)))
     return f.Max(f.Min(f.Add(f.Mul(x, alpha), beta), 1.0), 0.0)
 
 
 def _hard_swish(f: Writer, x: Value) -> Value:
     """x times x / 6 + 1 / 2, between 0 and 1."""
     return f.Mul(x, f.Max(f.Min(f.Add(f.Div(x, 6.0), 0.5), 1.0), 0.0))
-
-
-def _meant(number: float) -> float:
-    """The simple fraction or decimal that float32 rounded to ``number``."""
-    sixths = round(number * 6) / 6
-    return sixths if np.float32(sixths) == np.float32(number) else float(str(np.float32(number)))
 
 
 def _thresholded_relu(f: Writer, x: Value) -> Value:
@@ -258,7 +252,7 @@ def _instance_normalization(f: Writer, x: Value) -> Value | None:
     scale, shift = (f.Unsqueeze(each, [axis - 1 for axis in axes]) for each in f.node.inputs[1:3])
     centred = f.Sub(x, f.ReduceMean(x, axes, keepdims=1))
     variance = f.ReduceMean(f.Mul(centred, centred), axes, keepdims=1)
-    deviation = f.Sqrt(f.Add(variance, _meant(f.attribute("epsilon", 1e-5))))
+    deviation = f.Sqrt(f.Add(variance, meant(f.attribute("epsilon", 1e-5))))
     return f.Add(f.Mul(f.Div(centred, deviation), scale), shift)
 
 
@@ -319,6 +313,7 @@ FORMS: dict[str, Form] = {
     "Conv": windows.conv,
     "ConvTranspose": windows.conv_transpose,
     "AveragePool": windows.average_pool,
+    "Resize": resize,
     "InstanceNormalization": _instance_normalization,
     "NonZero": _non_zero,
     "DepthToSpace": _depth_to_space,

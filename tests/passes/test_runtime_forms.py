@@ -1,6 +1,7 @@
 """What ONNX Runtime's CPU provider lacks in 64 bits, by other operators: against torch in float64."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from fx_onnx.passes.runtime_forms import FORMS, RuntimeForms
 from tests.passes.checking import model, run
 
 F64 = torch.float64
+OPTIONS = ("", "align_corners", "antialias")
 EVERYWHERE = torch.cat([torch.linspace(-40, 40, 4001, dtype=F64), torch.logspace(-12, 2, 50, dtype=F64)])
 INSIDE = torch.cat([torch.linspace(-1, 1, 1001, dtype=F64), torch.logspace(-12, -1, 30, dtype=F64)])
 ABOVE = torch.cat([1 + torch.logspace(-10, 3, 200, dtype=F64), torch.tensor([1.0, 1e200], dtype=F64)])
@@ -80,6 +82,28 @@ def test_of_windows(module: torch.nn.Module, dynamic: bool) -> None:
     program = fx_onnx.export(module, (x,), dynamic_shapes=shapes, verbose=False)
     for each in [x, torch.randn(3, 4, *[10, 11, 6][:rank], dtype=F64)][: 1 + dynamic]:
         torch.testing.assert_close(program(each)[0], module(each))
+
+
+@pytest.mark.parametrize(
+    ("mode", "more"),
+    [
+        ("nearest", {}),
+        ("nearest-exact", {}),
+        *((mode, {option: True} if option else {}) for mode in ("bilinear", "bicubic") for option in OPTIONS),
+    ],
+)
+@pytest.mark.parametrize("how", [{"size": (7, 12)}, {"scale_factor": (1.7, 0.6)}, {"size": (3, 6)}])
+def test_resize(mode: str, more: dict[str, bool], how: dict[str, Any]) -> None:
+    """Axes that grow, shrink and stay."""
+
+    class Resized(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.interpolate(x, mode=mode, **how, **more)
+
+    x = torch.randn(2, 3, 5, 6, dtype=F64)
+    program = fx_onnx.export(Resized().eval(), (x,), verbose=False)
+    assert "Resize" not in {node.op_type for node in program.model.graph}
+    torch.testing.assert_close(program(x)[0], Resized()(x), rtol=1e-12, atol=1e-13)
 
 
 def test_relu_of_integers() -> None:

@@ -1,0 +1,91 @@
+"""Resize by products with the weights of its places, for dtypes that ONNX Runtime has no kernels for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx_ir import Value
+
+from fx_onnx.passes._writer import Writer, meant
+from fx_onnx.passes.rewrite import constant, dims
+
+__all__ = ["resize"]
+
+_Array = npt.NDArray[np.floating[Any]]
+# The places in the input of the places of the result: from these, the input's and the result's size and the scale.
+_Places = Callable[[_Array, int, int, float], _Array]
+
+
+def resize(f: Writer, x: Value) -> Value | None:
+    """Each axis in turn: elements by index where the nearest is taken, else a product with a matrix (in, out).
+
+    Only for sizes that are known. Source: ONNX Resize, "coordinate_transformation_mode" and the formulas of its modes.
+    """
+    sizes, outs, scales = dims(x), dims(f.node.outputs[0]), constant(f.node.inputs[2])
+    if sizes is None or outs is None or f.attribute("coordinate_transformation_mode", "half_pixel") not in _PLACES:
+        return None
+    axes = f.attribute("axes", list(range(len(sizes))))
+    for at, axis in enumerate(axes):
+        size, out = sizes[axis], outs[axis]
+        if not isinstance(size, int) or not isinstance(out, int) or size == 0:
+            return None
+        scale = out / size if scales is None else meant(float(scales[at]))
+        if size != out or scale != 1:
+            x = _resized(f, x, axis, size, out, scale)
+    return f.Identity(x) if x is f.node.inputs[0] else x
+
+
+def _resized(f: Writer, x: Value, axis: int, size: int, out: int, scale: float) -> Value:
+    """One axis."""
+    places = _PLACES[f.attribute("coordinate_transformation_mode", "half_pixel")](
+        np.arange(float(out)), size, out, scale
+    )
+    if f.attribute("mode", "nearest") == "nearest":
+        return f.Gather(x, np.clip(_ROUNDED[f.attribute("nearest_mode")](places), 0, size - 1).astype(int), axis=axis)
+    weights = f.editor.constant(_weights(f, places, size, scale).astype(f.dtype.numpy()), f.node)
+    rank = len(dims(f.node.outputs[0]) or ())
+    if axis == rank - 1:
+        return f.MatMul(x, weights)
+    swap = [*range(axis), rank - 1, *range(axis + 1, rank - 1), axis]
+    return f.Transpose(f.MatMul(f.Transpose(x, perm=swap), weights), perm=swap)
+
+
+def _weights(f: Writer, places: _Array, size: int, scale: float) -> _Array:
+    """What of each element (in) there is in each result (out); elements beyond the ends are those at the ends."""
+    linear, a = f.attribute("mode") == "linear", f.attribute("cubic_coeff_a", -0.75)
+    stretch = min(scale, 1.0) if f.attribute("antialias", 0) else 1.0
+    reach = (1 if linear else 2) / stretch
+    taps = np.floor(places - reach)[:, None] + np.arange(1, int(np.ceil(2 * reach)) + 2)
+    distance = np.abs(taps - places[:, None]) * stretch
+    part = np.maximum(1 - distance, 0) if linear else _cubic(distance, a)
+    if f.attribute("exclude_outside", 0):
+        part = np.where((taps < 0) | (taps >= size), 0, part)
+        part = part / part.sum(1, keepdims=True)
+    weights = np.zeros((size, len(places)))
+    np.add.at(weights, (np.clip(taps, 0, size - 1).astype(int), np.arange(len(places))[:, None]), part)
+    return weights
+
+
+def _cubic(distance: _Array, a: float) -> _Array:
+    """Keys' cubic convolution."""
+    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    return np.where(distance <= 1, near, np.where(distance < 2, far, 0))
+
+
+def _aligned(place: _Array, size: int, out: int, scale: float) -> _Array:
+    return place * ((size - 1) / max(out - 1, 1))
+
+
+_PLACES: dict[str, _Places] = {
+    "half_pixel": lambda place, size, out, scale: (place + 0.5) / scale - 0.5,
+    "asymmetric": lambda place, size, out, scale: place / scale,
+    "align_corners": _aligned,
+}
+_ROUNDED: dict[str, Callable[[_Array], _Array]] = {
+    "floor": np.floor,
+    "round_prefer_ceil": lambda places: np.floor(places + 0.5),
+}
