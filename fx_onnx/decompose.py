@@ -310,7 +310,7 @@ def _replace(
     graph = node.graph if graph is None else graph
     inputs = list(dict.fromkeys(a for a in pytree.tree_leaves((node.args, dict(node.kwargs))) if isinstance(a, Node)))
     results, made = splice(graph, node, inputs, traced)
-    _use_instead(graph, node, results, made)
+    use_instead(graph, node, results, made)
 
 
 def splice(graph: Graph, node: Node, inputs: Sequence[Node], traced: Graph) -> tuple[Any, dict[Node, None]]:
@@ -342,12 +342,12 @@ def splice(graph: Graph, node: Node, inputs: Sequence[Node], traced: Graph) -> t
     return results, made
 
 
-def _use_instead(graph: Graph, node: Node, results: Any, made: dict[Node, None]) -> None:
+def use_instead(graph: Graph, node: Node, results: Any, made: dict[Node, None]) -> None:
     """Lets the users of ``node`` use ``results``; each result takes over the name of what it stands for."""
     if isinstance(results, (list, tuple)):
         if not isinstance(node.meta.get("val"), torch.Tensor):
             for user in list(node.users):  # each takes one result out, which may be a list itself
-                _use_instead(graph, user, results[cast(int, user.args[1])], made)
+                use_instead(graph, user, results[cast(int, user.args[1])], made)
             graph.erase_node(node)
             return
         results = results[0]

@@ -89,7 +89,8 @@ class _Values:
 def _key(value: torch.Tensor) -> Hashable:
     """What makes two constants one: dtype, shape and bytes (0.0 and -0.0 are two)."""
     real = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
-    return value.dtype, value.shape, real.cpu().flatten().view(torch.uint8).numpy().tobytes()
+    dense = real.cpu().clone(memory_format=torch.contiguous_format)  # a single element may have any stride
+    return value.dtype, value.shape, dense.flatten().view(torch.uint8).numpy().tobytes()
 
 
 def _given(program: AtenProgram) -> dict[Node, Any]:

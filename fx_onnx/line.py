@@ -24,6 +24,7 @@ from fx_onnx.capture import capture
 from fx_onnx.complex_pairs import split_complex
 from fx_onnx.decompose import decompose
 from fx_onnx.errors import ArgumentError
+from fx_onnx.flex_attention import write_out_attention
 from fx_onnx.fold import fold_constants
 from fx_onnx.functionalize import functionalize
 from fx_onnx.journal import Journal, count_operators
@@ -71,7 +72,7 @@ def run(
     journal.operators_before = count_operators(captured.exported_program.graph)
     with _real_tensors(), _no_collection():
         with journal.stage("functionalize"):
-            functional = open_subclasses(functionalize(captured.exported_program))
+            functional = write_out_attention(open_subclasses(functionalize(captured.exported_program)))
         with journal.stage("decompose"):
             decomposed = journal.decomposed = decompose(split_complex(fold_constants(functional)), translations)
         with journal.stage("translate"):

@@ -31,7 +31,7 @@ LAYERS = """
     symbolic table |
     custom opsets | ops decompositions | pytrees autocast arguments dims tracing detectors eager_quantization explanations
     capture |
-    views functionalize subclasses fold decompose complex_pairs translate naming passes optimize |
+    views functionalize subclasses fold decompose flex_attention complex_pairs translate naming passes optimize |
     runtime verify report | references streaming saving program | journal line artifacts export
 """
 ORDER = {name: place for place, name in enumerate(LAYERS.replace("|", " ").split())}
