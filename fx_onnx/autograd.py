@@ -32,8 +32,14 @@ _wanted: ContextVar[frozenset[type[Function]] | None] = ContextVar("fx_onnx_auto
 
 
 def has_symbolic(function: type[Function]) -> bool:
-    """Whether it says what it is in ONNX, as torch.onnx's TorchScript exporter read it."""
-    return callable(getattr(function, "symbolic", None))
+    """Whether it says what it is in ONNX, as torch.onnx's TorchScript exporter read it.
+
+    One that asks the translations of that exporter (``symbolic_opset9.softmax``) does not: they take its values only,
+    and are of ATen operators, as the forward is, which is traced instead.
+    """
+    method = getattr(function, "symbolic", None)
+    names = getattr(getattr(inspect.unwrap(method), "__code__", None), "co_names", ()) if callable(method) else ()
+    return callable(method) and not any("symbolic_opset" in name for name in names)
 
 
 @contextmanager

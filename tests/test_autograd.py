@@ -78,6 +78,30 @@ def test_symbolic_is_honoured() -> None:
     assert "autograd_function.Scale.default" in names
 
 
+class OfTheOtherExporter(Function):
+    """Its ``symbolic`` calls translations of torch.onnx's TorchScript exporter, as models of transformers do."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.softmax(-1)
+
+    @staticmethod
+    def symbolic(g: Any, x: Any) -> Any:
+        from torch.onnx.symbolic_opset9 import softmax
+
+        return softmax(g, x, -1)
+
+
+def test_symbolic_of_the_other_exporter_is_not_asked() -> None:
+    class Net(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return OfTheOtherExporter.apply(x)  # type: ignore[no-any-return]
+
+    program = fx_onnx.export(Net().eval(), (X,), verbose=False)
+    assert [node.op_type for node in program.model.graph] == ["Softmax"]
+    assert_close(program(X), X.softmax(-1))
+
+
 def test_without_symbolic_it_is_inlined() -> None:
     module = Net(Plain)
     program = _exported(module)
