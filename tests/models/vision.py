@@ -96,7 +96,7 @@ _SCORES = re.compile(
 
 def _tell_apart(detector: Any) -> None:
     """Spreads a detector's scores: those of random weights are so close that round-off would decide their order."""
-    images = picture(4, 3, 224, 224, seed=9) * 4 - 2
+    images = picture(2, 3, 320, 320, seed=9) * 4 - 2
     _calibrate(detector, lambda: detector.backbone(images))
 
     spread: set[nn.Module] = set()
@@ -131,7 +131,7 @@ def _detector(name: str) -> VisionModel:
 # What a model needs that differs from its kind: options of its builder, sizes of images.
 _OPTIONS: dict[str, dict[str, Any]] = {"googlenet": {"init_weights": False}, "inception_v3": {"init_weights": False}}
 _SIZES: dict[str, tuple[int, ...]] = {
-    "inception_v3": (96, 96), "quantized_inception_v3": (96, 96), "maxvit_t": (224, 224),
+    "inception_v3": (192, 192), "quantized_inception_v3": (192, 192), "maxvit_t": (224, 224),
     "mvit_v1_b": (16, 224, 224), "mvit_v2_s": (16, 224, 224), "s3d": (16, 64, 64),
 }  # fmt: skip
 
