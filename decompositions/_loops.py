@@ -55,10 +55,15 @@ def until(more: Callable[..., Tensor], body: Callable[..., Tensors], carry: Tens
     """The carry after ``carry = body(*carry, *given)`` as long as ``more(*carry, *given)``, which gives a 0-d bool."""
 
     def fresh(*tensors: Tensor) -> Tensors:
-        return tuple(tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors)
+        return tuple(_plain(tensor).clone(memory_format=torch.contiguous_format) for tensor in tensors)
 
     def step(*tensors: Tensor) -> Tensors:
         return fresh(*body(*tensors))  # a loop wants the strides of the step before, and no tensor twice
 
-    found: Tensors = torch.ops.higher_order.while_loop(more, step, fresh(*carry), given)
+    found: Tensors = torch.ops.higher_order.while_loop(more, step, fresh(*carry), tuple(map(_plain, given)))
     return found
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """The tensor not lazily conjugated, as which torch refuses it to a loop."""
+    return tensor.resolve_conj() if tensor.is_complex() else tensor

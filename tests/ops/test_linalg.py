@@ -115,6 +115,10 @@ def _cholesky(A: torch.Tensor) -> torch.Tensor:
     return torch.linalg.cholesky(_positive(A))
 
 
+def _solved_from_factors(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.lu_solve(*torch.linalg.lu_factor(_positive(A)), B, adjoint=True)
+
+
 def _eigen(A: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     values, vectors = torch.linalg.eigh(A)
     return values, (vectors * values.unsqueeze(-2)) @ vectors.mH
@@ -141,6 +145,7 @@ def _indefinite(A: torch.Tensor, B: torch.Tensor) -> tuple[torch.Tensor, torch.T
         Case(_inverted, f32(2, 11, 11)),
         Case(_inverted, c64(3, 3)),
         Case(_solved, f32(2, 4, 4), f32(2, 4, 2)),
+        Case(_solved_from_factors, c64(3, 3), c64(3, 2)),
         Case(torch.linalg.det, f64(5, 3, 3)),
         Case(torch.linalg.lu, f32(4, 3)),
         Case(torch.linalg.lu, c64(3, 4)),
