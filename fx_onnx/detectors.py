@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 import fx_onnx.operators  # noqa: F401  creates the library of our operators, of which this is a part
-from fx_onnx.symbols import Size
 
 __all__ = ["any_number_of_boxes"]
 
@@ -92,11 +91,11 @@ def _heatmaps_to_keypoints(maps: Tensor, rois: Tensor) -> tuple[Tensor, Tensor]:
 
 def _decode(self: Any, rel_codes: Tensor, boxes: list[Tensor]) -> Tensor:
     """``BoxCoder.decode``, whose reshapes leave out the case of no boxes: (K, classes, 4)."""
-    decoded: Tensor = self.decode_single(rel_codes.flatten(1), torch.cat(boxes))
-    return decoded.unflatten(1, (-1, 4))
+    decoded: Tensor = self.decode_single(rel_codes.flatten(1), torch.cat(boxes)).unflatten(1, (-1, 4))
+    return decoded
 
 
-def _paste_masks_in_image(masks: Tensor, boxes: Tensor, img_shape: tuple[Size, Size], padding: int = 1) -> Tensor:
+def _paste_masks_in_image(masks: Tensor, boxes: Tensor, img_shape: tuple[int, int], padding: int = 1) -> Tensor:
     """Each mask resized to its box in an empty image, (K, 1, H, W): a product with the weights of both its axes."""
     padded = torch.nn.functional.pad(masks, (padding,) * 4)
     before, after = masks.shape[-1], padded.shape[-1]
@@ -104,10 +103,11 @@ def _paste_masks_in_image(masks: Tensor, boxes: Tensor, img_shape: tuple[Size, S
     (x1, y1), (x2, y2) = ((centers + side * halves).to(torch.int64).unbind(1) for side in (-1, 1))
     rows = _resizing(y1, y2, after, img_shape[0]).to(masks.dtype)
     columns = _resizing(x1, x2, after, img_shape[1]).to(masks.dtype)
-    return (rows @ padded[:, 0] @ columns.transpose(1, 2)).unsqueeze(1)
+    pasted: Tensor = rows @ padded[:, 0] @ columns.transpose(1, 2)
+    return pasted.unsqueeze(1)
 
 
-def _resizing(first: Tensor, last: Tensor, size: int, count: Size) -> Tensor:
+def _resizing(first: Tensor, last: Tensor, size: int, count: int) -> Tensor:
     """(K, count, size): the weights of ``size`` pixels, resized to first...last, in each of ``count`` pixels."""
     extent = (last - first + 1).clamp(min=1).unsqueeze(1)
     place = torch.arange(count, device=first.device) - first.unsqueeze(1)
