@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -53,7 +53,8 @@ class VisionModel:
             if self.kind == "detection":
                 _tell_apart(module)
             else:
-                _calibrate(module, lambda: module(**self.examples(module)[0]))
+                large = replace(self, sizes=tuple(max(size, 160) if size == 64 else size for size in self.sizes))
+                _calibrate(module, lambda: [module(**inputs) for inputs in large.examples(module)])
         return module.eval()
 
     def examples(self, module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -81,11 +82,12 @@ class VisionModel:
 def _calibrate(module: nn.Module, run: Callable[[], Any]) -> None:
     """Gives batch norms the statistics of a run: without, deep random networks say the same of every image."""
     module.eval()
-    for norm in module.modules():
-        if isinstance(norm, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)):
-            norm.momentum = None  # the mean of all runs, of which there is one
-            norm.train()
-    run()
+    norms = [each for each in module.modules() if isinstance(each, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d))]
+    for norm in norms:
+        norm.momentum = None  # the mean of all runs
+        norm.train()
+    if norms:
+        run()
     module.eval()
 
 
@@ -132,7 +134,7 @@ def _detector(name: str) -> VisionModel:
 _OPTIONS: dict[str, dict[str, Any]] = {"googlenet": {"init_weights": False}, "inception_v3": {"init_weights": False}}
 _SIZES: dict[str, tuple[int, ...]] = {
     "inception_v3": (192, 192), "quantized_inception_v3": (192, 192), "maxvit_t": (224, 224),
-    "mvit_v1_b": (16, 224, 224), "mvit_v2_s": (16, 224, 224), "s3d": (16, 64, 64),
+    "mvit_v1_b": (16, 224, 224), "mvit_v2_s": (16, 224, 224), "s3d": (16, 224, 224),
 }  # fmt: skip
 
 
