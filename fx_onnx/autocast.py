@@ -169,7 +169,7 @@ class _Casting:
         """New casts of the arguments."""
         found: dict[Node, Node] = {}
         for argument in node.all_input_nodes:
-            value = argument.meta.get("val")
+            value: Any = argument.meta.get("val")
             if dtype is not None and setting.casts(value) and value.dtype != dtype:
                 found[argument] = self.graph.call_function(aten.to.dtype, (self.env[argument], dtype))
                 found[argument].meta = {**node.meta, "val": value.to(dtype)}
@@ -190,7 +190,7 @@ def _dtype(node: Node, setting: _Setting) -> torch.dtype | None:
 
 def _result(node: Node, dtype: torch.dtype | None, setting: _Setting) -> Any:
     def argument(each: Any) -> Any:
-        value = each.meta.get("val") if isinstance(each, Node) else each
+        value: Any = each.meta.get("val") if isinstance(each, Node) else each
         return value.to(dtype) if dtype is not None and setting.casts(value) else value
 
     args, kwargs = map_aggregate((node.args, dict(node.kwargs)), argument)

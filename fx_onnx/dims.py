@@ -61,7 +61,7 @@ class Limit:
     number: bool
 
     def __str__(self) -> str:
-        cause = "makes a plain number of a size" if self.number else "takes another way for other sizes"
+        cause = "makes a plain number of a size" if self.number else "fails or takes another way for other sizes"
         return f"The exported model is right only where {self.condition}, as the code {cause}{self.place}."
 
 
@@ -156,27 +156,8 @@ def _reason(tensor: InputTensor, axis: int, size: int) -> str:
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 _SIZES = [
-    *range(2, 34),
-    48,
-    63,
-    64,
-    65,
-    100,
-    127,
-    128,
-    129,
-    200,
-    255,
-    256,
-    257,
-    512,
-    513,
-    1000,
-    1024,
-    2048,
-    4096,
-    65536,
-]
+    *range(2, 34), 48, 63, 64, 65, 100, 127, 128, 129, 200, 255, 256, 257, 512, 513, 1000, 1024, 2048, 4096, 65536,
+]  # fmt: skip
 _FEW_SIZES = [2, 3, 4, 5, 7, 8, 16, 33, 100, 513, 4096]  # for conditions on two dims
 _PYTHON = {"TruncToInt": "int", "FloorToInt": "floor", "CeilToInt": "ceil", "ToFloat": "float", "RoundToInt": "round"}
 _TORCH = Path(torch.__file__).parent

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -34,9 +34,9 @@ def write_out_attention(program: AtenProgram) -> AtenProgram:
 
 
 def _write_out(program: AtenProgram, node: Node, tracer: Tracer) -> None:
-    query, key, value, score_mod, block_mask, scale, _, *buffers = node.args
-    of_score, of_mask = (list(each) for each in (*buffers, (), ())[:2])  # type: ignore[call-overload]
-    score_body, mask_body = (_body(program, each) for each in (score_mod, block_mask[-1]))  # type: ignore[index]
+    query, key, value, score_mod, block_mask, scale, _, *buffers = cast("tuple[Any, ...]", node.args)
+    of_score, of_mask = (list(each) for each in (*buffers, (), ())[:2])
+    score_body, mask_body = (_body(program, each) for each in (score_mod, block_mask[-1]))
 
     def modified(scores: Tensor, *buffers: Any) -> Tensor:
         """The scores as the user's function changes them, -inf where the mask is False."""
@@ -47,7 +47,7 @@ def _write_out(program: AtenProgram, node: Node, tracer: Tracer) -> None:
 
     # vmap is no operator: what it makes is traced on its own, down to operators that are not composed
     with tracer.fake_mode:
-        scores = _scores(query.meta["val"], key.meta["val"], 1.0)  # type: ignore[union-attr]
+        scores = _scores(query.meta["val"], key.meta["val"], 1.0)
     modification = _traced(tracer, modified, [scores, *map(_value, of_score), *map(_value, of_mask)], node, False)
     modify = GraphModule(program.constants, modification)
     inputs: list[Any] = [query, key, value, *of_score, *of_mask]
@@ -56,7 +56,7 @@ def _write_out(program: AtenProgram, node: Node, tracer: Tracer) -> None:
     def attention(*values: Any) -> Any:
         env = dict(zip(tensors, values, strict=True))
         q, k, v, *rest = (env[each] if isinstance(each, Node) else each for each in inputs)
-        return _attention(q, v, modify(_scores(q, k, float(scale)), *rest))  # type: ignore[arg-type]
+        return _attention(q, v, modify(_scores(q, k, float(scale)), *rest))
 
     traced = _traced(tracer, attention, [each.meta["val"] for each in tensors], node, True)
     results, made = splice(node.graph, node, tensors, traced)

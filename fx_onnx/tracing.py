@@ -118,6 +118,9 @@ def _batch_norm_shapes(
 ) -> torch.Tensor:  # fmt: skip
     """An empty result; torch's own asks whether there is anything, which a count found in the data does not say."""
     if isinstance(input, FakeTensor):
+        for each in (weight, bias, running_mean, running_var):
+            if each is not None:
+                torch._check(each.shape[0] == input.shape[1])  # one each for the channels
         return torch.empty_like(input)
     norm = torch.ops.aten.native_batch_norm.default
     result: torch.Tensor = norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
