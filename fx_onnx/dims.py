@@ -7,10 +7,12 @@ for the example is kept as a guard; with sizes for which the answer is another, 
 from __future__ import annotations
 
 import re
+import sysconfig
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from traceback import FrameSummary
 from typing import Any
 
 import sympy
@@ -147,10 +149,20 @@ def _reason(tensor: InputTensor, axis: int, size: int) -> str:
             condition = " == ".join(map(str, guard.expr.args))
             for symbol in symbols & equal:
                 condition = condition.replace(str(symbol), f"shape[{axis}]")
-            return f"the model needs {condition} {guard.sloc}"
+            return f"the model needs {condition} {_place(guard)}"
     if size in (0, 1):
         return f"torch.export fixes a dim whose example size is {size}, and the model does not run with another"
     return f"the model's code fixes it to {size}"
+
+
+def _place(guard: Any) -> str:
+    """``(file:line in function)``: where a guard was asked for; the file from where packages lie, or else in full."""
+    frame = guard.sloc.framework_loc
+    if guard.sloc.maybe_user_loc is not None or not isinstance(frame, FrameSummary):
+        return str(guard.sloc)
+    path, packages = Path(frame.filename), Path(sysconfig.get_path("purelib"))
+    shown = path.relative_to(packages) if path.is_relative_to(packages) else path
+    return f"({shown}:{frame.lineno} in {frame.name})"
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
@@ -235,7 +247,7 @@ def _limit(
     excluded = [sizes for sizes in product(*allowed) if _fails(condition, symbols, sizes)]
     if not excluded or (not own and not equation and (allowed[0][-1],) not in excluded):
         return None
-    place = f" {guard.sloc}" if own else ""
+    place = f" {_place(guard)}" if own else ""
     return Limit(_text(condition, symbols, names, program), place, number)
 
 
