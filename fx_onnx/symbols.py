@@ -280,8 +280,11 @@ class _Compute:
     _floattruediv = _inttruediv
 
     def _pythonmod(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
-        """Python's ``%``, whose result has the sign of the divisor, as ONNX Mod with fmod=0."""
-        return self._op.Mod(self._recurse(a), self._recurse(b))
+        """Python's ``%``, whose result has the sign of the divisor, as ONNX Mod of integers has."""
+        op, (dividend, divisor) = self._op, self._same_dtype(a, b)
+        if dividend.dtype != _FLOAT:
+            return op.Mod(dividend, divisor)
+        return op.Sub(dividend, op.Mul(divisor, op.Floor(op.Div(dividend, divisor))))
 
     _mod = _pythonmod
 

@@ -69,6 +69,7 @@ EXPRESSIONS = {
     "(b-a)//3": lambda a, b: (b - a) // 3,
     "a%3": lambda a, b: a % 3,
     "(b-a)%4": lambda a, b: (b - a) % 4,
+    "(b/2-a)%0.75": lambda a, b: (b * 0.5 - a) % 0.75,
     "(a//2)%3": lambda a, b: (a // 2) % 3,
     "(a*b)//(b+1)": lambda a, b: (a * b) // (b + 1),
     "max": lambda a, b: torch.sym_max(a, b),
