@@ -119,7 +119,7 @@ def _batch_norm_shapes(
     """An empty result; torch's own asks whether there is anything, which a count found in the data does not say."""
     if isinstance(input, FakeTensor):
         for each in (weight, bias, running_mean, running_var):
-            if each is not None:
+            if each is not None and input.dim() > 1:
                 torch._check(each.shape[0] == input.shape[1])  # one each for the channels
         return torch.empty_like(input)
     norm = torch.ops.aten.native_batch_norm.default

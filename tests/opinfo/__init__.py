@@ -1,0 +1,1 @@
+"""PyTorch's own operator tests (OpInfo), run through the exporter."""

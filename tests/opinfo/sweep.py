@@ -1,0 +1,235 @@
+"""One sample of PyTorch's OpInfo database as a model of one operator: exported, run in ONNX Runtime, against eager."""
+
+from __future__ import annotations
+
+import time
+import warnings
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import Dim
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+from torch.utils import _pytree as pytree
+
+import fx_onnx
+from fx_onnx.errors import CaptureError
+from tests.compare import assert_close
+
+OPSETS = (18, 20, 22, 23, 24, 26)
+"""The samples of an operator take turns in them."""
+
+DTYPES = (
+    *(torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool),
+    torch.complex64,
+)
+
+# Their values are drawn or are whatever was in memory: shapes and dtypes are compared.
+UNDETERMINED = {
+    *("bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal", "rand_like", "randint"),
+    *("randint_like", "randn", "randn_like", "randperm", "uniform", "nn.functional.rrelu", "nn.functional.dropout"),
+    *("nn.functional.dropout2d", "nn.functional.dropout3d", "nn.functional.alpha_dropout"),
+    *("nn.functional.feature_alpha_dropout", "nn.functional.fractional_max_pool2d"),
+    *("nn.functional.fractional_max_pool3d", "pca_lowrank", "svd_lowrank", "empty", "empty_like", "empty_strided"),
+    *("empty_permuted", "new_empty", "new_empty_strided", "resize_", "resize_as_"),
+}
+
+# Vectors that mathematics fixes only up to a sign or a phase: magnitudes are compared.
+UP_TO_SIGN = {"svd", "linalg.svd", "linalg.eigh", "linalg.eig"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An operator of the database, or a variant of it, in one dtype.
+
+    Attributes:
+        name: ``norm/nuc``: the operator, and its variant if it has a name.
+        dynamic: whether every dim of every input that is larger than 1 is dynamic.
+    """
+
+    name: str
+    dtype: torch.dtype
+    dynamic: bool = False
+
+    def __str__(self) -> str:
+        words = [self.name, str(self.dtype).removeprefix("torch."), "dynamic" if self.dynamic else ""]
+        return " ".join(filter(None, words))
+
+    def samples(self, count: int) -> list[SampleInput]:
+        """``count`` samples, spread evenly over those that the database has; the same each time."""
+        torch.manual_seed(0)
+        found = list(_INFOS[self.name].sample_inputs("cpu", self.dtype, requires_grad=False))
+        return found[:: max(1, len(found) // count)][:count]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a sample.
+
+    Attributes:
+        stage: ``right``; ``skipped``, where eager or torch.export itself fails; else ``export``, ``run`` (or load),
+            ``wrong``, or ``frozen``: wrong at another size than the exported one.
+        reason: what was said or differs.
+        capture: seconds that torch.export took, and ``own`` those of everything after it.
+    """
+
+    stage: str
+    reason: str = ""
+    capture: float = 0.0
+    own: float = 0.0
+
+
+def entries(dtype: torch.dtype, dynamic: bool = False) -> list[Entry]:
+    """All operators of the database that take ``dtype`` on the CPU."""
+    return [Entry(name, dtype, dynamic) for name, info in _INFOS.items() if dtype in info.supported_dtypes("cpu")]
+
+
+def outcomes(entry: Entry, count: int) -> Iterator[Outcome]:
+    """The outcomes of ``count`` samples, each at an opset of its own."""
+    turn = zlib.crc32(entry.name.encode())
+    for index, sample in enumerate(entry.samples(count)):
+        yield outcome(entry, sample, OPSETS[(turn + index) % len(OPSETS)])
+
+
+def outcome(entry: Entry, sample: SampleInput, opset: int) -> Outcome:
+    """Exports the sample, whose tensors are the model's inputs, and compares what ONNX Runtime gives with eager."""
+    module = _Call(_INFOS[entry.name], sample)
+    inputs = module.tensors
+    if any(each.layout != torch.strided for each in inputs):
+        return Outcome("skipped", "sparse")
+    if entry.dynamic and not any(size > 1 for each in inputs for size in each.shape):
+        return Outcome("skipped", "nothing dynamic")
+    try:
+        want = module(*_copies(inputs))
+    except Exception as error:  # a sample that eager refuses says nothing about an exporter
+        return Outcome("skipped", str(error))
+    shapes = [{d: Dim.AUTO for d, size in enumerate(each.shape) if size > 1} for each in inputs]
+    begin = time.perf_counter()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = fx_onnx.export(
+                module, _copies(inputs), dynamic_shapes=(tuple(shapes),) if entry.dynamic else None,
+                opset_version=opset, verbose=False,
+            )  # fmt: skip
+    except Exception as error:
+        captured = _captures(module, inputs, (tuple(shapes),) if entry.dynamic else None)
+        return Outcome("export" if captured else "skipped", _sentence(error))
+    capture = program.timings["capture"]
+    own = time.perf_counter() - begin - capture
+    found = _compared(entry, program, inputs, want)
+    if found.stage == "right" and entry.dynamic:
+        found = _compared_grown(entry, program, module)
+    return Outcome(found.stage, found.reason, capture, own)
+
+
+class _Call(torch.nn.Module):
+    """The sample's tensors are the model's inputs; everything else is baked in."""
+
+    def __init__(self, info: OpInfo, sample: SampleInput) -> None:
+        super().__init__()
+        self.info = info
+        call = ((sample.input, *sample.args), dict(sample.kwargs))
+        self.leaves, self.spec = pytree.tree_flatten(call)
+        self.leaves = [x.detach() if isinstance(x, torch.Tensor) else x for x in self.leaves]
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        return [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        rest = iter(tensors)
+        leaves = [next(rest) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
+        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        return self.info.op(*args, **kwargs)
+
+
+def _copies(tensors: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    return tuple(each.clone() for each in tensors)
+
+
+def _captures(module: torch.nn.Module, inputs: list[torch.Tensor], shapes: Any) -> bool:
+    """Whether torch.export takes what fx_onnx did not."""
+    try:
+        torch.export.export(module, _copies(inputs), dynamic_shapes=shapes, strict=False)
+    except Exception:
+        return False
+    return True
+
+
+def _sentence(error: BaseException) -> str:
+    """What the innermost cause of an error says first, in one line."""
+    while isinstance(error, fx_onnx.OnnxExporterError) and not isinstance(error, CaptureError) and error.__cause__:
+        error = error.__cause__
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def _compared(entry: Entry, program: fx_onnx.ONNXProgram, inputs: list[torch.Tensor], want: Any) -> Outcome:
+    try:
+        got = program.call_structured(*_real(inputs))
+    except Exception as error:
+        return Outcome("run", _sentence(error))
+    try:
+        _assert_same(entry, got, want)
+    except AssertionError as error:
+        return Outcome("wrong", str(error))
+    return Outcome("right")
+
+
+def _compared_grown(entry: Entry, program: fx_onnx.ONNXProgram, module: _Call) -> Outcome:
+    """The same with every symbolic size one larger, where eager takes such inputs."""
+    inputs = [
+        _grown(each, [size + (not isinstance(dim, int)) for size, dim in zip(each.shape, value.shape, strict=False)])
+        for each, value in zip(module.tensors, program.model.graph.inputs, strict=False)
+    ]
+    try:
+        want = module(*_copies(inputs))
+    except Exception:
+        return Outcome("right", "eager takes no larger size")
+    if len(pytree.tree_leaves(want)) != len(program.exported_program.graph_signature.user_outputs):
+        return Outcome("right", "another number of outputs")
+    found = _compared(entry, program, inputs, want)
+    return found if found.stage == "right" else Outcome("frozen", found.reason)
+
+
+def _grown(example: torch.Tensor, shape: list[int]) -> torch.Tensor:
+    """A tensor of another shape, of values like the example's: within its range, and of the same sign."""
+    if tuple(example.shape) == tuple(shape):
+        return example.clone()
+    generator = torch.Generator().manual_seed(1)
+    if not (example.dtype.is_floating_point or example.dtype.is_complex) or not example.numel():
+        positions = torch.arange(int(torch.Size(shape).numel())) % max(1, example.numel())
+        return example.reshape(-1)[positions].reshape(shape).clone()
+    drawn = torch.randn(shape, dtype=example.dtype, generator=generator)
+    if example.dtype.is_complex:
+        return drawn
+    drawn = drawn * example.abs().float().mean().to(example.dtype)
+    if float(example.min()) < 0:
+        return drawn
+    return drawn.abs().clamp(max=float(example.max())) if float(example.max()) <= 1 else drawn.abs()
+
+
+def _real(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The inputs as the program takes them: complex ones as their real views."""
+    return [torch.view_as_real(each.resolve_conj()) if each.is_complex() else each.clone() for each in inputs]
+
+
+def _assert_same(entry: Entry, got: Any, want: Any) -> None:
+    got, want = (
+        [leaf if isinstance(leaf, torch.Tensor) else torch.tensor(leaf) for leaf in pytree.tree_leaves(values)]
+        for values in (got, want)
+    )
+    operator = entry.name.split("/")[0]
+    if operator in UNDETERMINED:
+        kinds = [[(each.dtype, each.shape) for each in values] for values in (got, want)]
+        assert kinds[0] == kinds[1], f"{kinds[0]} instead of {kinds[1]}"
+        return
+    if operator in UP_TO_SIGN:
+        got, want = ([each.abs() for each in values] for values in (got, want))
+    assert_close(got, want)
+
+
+_INFOS: dict[str, OpInfo] = {"/".join(filter(None, (info.name, info.variant_test_name))): info for info in op_db}
