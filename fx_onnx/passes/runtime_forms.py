@@ -265,11 +265,11 @@ def _depth_to_space(f: Writer, x: Value) -> Value:
     """A transposition, with the block as two axes."""
     block, columns_first = f.attribute("blocksize"), f.attribute("mode", "DCR") in ("CRD", b"CRD")
     batch, spatial = f.Shape(x, start=0, end=1, dtype=_INT64), f.Shape(x, start=2, dtype=_INT64)
-    apart = [-1, block, block] if columns_first else [block, block, -1]
-    x = f.Reshape(x, f.Concat(batch, apart, spatial, axis=0, dtype=_INT64))
+    depth = f.Div(f.Shape(x, start=1, end=2, dtype=_INT64), [block * block], dtype=_INT64)
+    apart = [depth, [block], [block]] if columns_first else [[block], [block], depth]
+    x = _reshaped(f, x, batch, *apart, spatial)
     x = f.Transpose(x, perm=[0, 1, 4, 2, 5, 3] if columns_first else [0, 3, 4, 1, 5, 2])
-    larger = f.Mul(spatial, [block], dtype=_INT64)
-    return f.Reshape(x, f.Concat(batch, [-1], larger, axis=0, dtype=_INT64))
+    return _reshaped(f, x, batch, depth, f.Mul(spatial, [block], dtype=_INT64))
 
 
 def _space_to_depth(f: Writer, x: Value) -> Value:
@@ -277,9 +277,14 @@ def _space_to_depth(f: Writer, x: Value) -> Value:
     block = f.attribute("blocksize")
     sizes = [f.Shape(x, start=axis, end=axis + 1, dtype=_INT64) for axis in range(4)]
     height, width = (f.Div(size, [block], dtype=_INT64) for size in sizes[2:])
-    x = f.Reshape(x, f.Concat(*sizes[:2], height, [block], width, [block], axis=0, dtype=_INT64))
+    x = _reshaped(f, x, *sizes[:2], height, [block], width, [block])
     x = f.Transpose(x, perm=[0, 3, 5, 1, 2, 4])
-    return f.Reshape(x, f.Concat(sizes[0], [-1], height, width, axis=0, dtype=_INT64))
+    return _reshaped(f, x, sizes[0], f.Mul(sizes[1], [block * block], dtype=_INT64), height, width)
+
+
+def _reshaped(f: Writer, x: Value, *sizes: Value | list[int]) -> Value:
+    """x in these sizes, some of which may be 0."""
+    return f.Reshape(x, f.Concat(*sizes, axis=0, dtype=_INT64), allowzero=1)
 
 
 Form = Callable[[Writer, Value], Value | None]
