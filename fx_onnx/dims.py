@@ -265,7 +265,10 @@ def _allowed(
 
 
 def _fails(condition: Any, symbols: Sequence[sympy.Symbol], sizes: Sequence[sympy.Integer]) -> bool:
-    return condition.xreplace(dict(zip(symbols, sizes, strict=True))) is sympy.false
+    try:
+        return condition.xreplace(dict(zip(symbols, sizes, strict=True))) is sympy.false
+    except ZeroDivisionError:  # sizes for which the condition says nothing
+        return False
 
 
 def _text(condition: Any, symbols: list[sympy.Symbol], names: dict[sympy.Symbol, str], program: ExportedProgram) -> str:
