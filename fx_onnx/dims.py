@@ -207,6 +207,33 @@ def fixed(request: Request, program: ExportedProgram) -> Fixed:
     )
 
 
+def holds_for_example(request: Request, program: ExportedProgram) -> bool:
+    """Whether a program captured from another example takes the way that the request's own takes through the code.
+
+    So it does if every guard is true of the example's sizes, but for those by which torch assumes that a size is
+    neither 0 nor 1.
+    """
+    tensors = input_tensors(request, program)
+    own = [leaf for leaf in pytree.tree_leaves((request.args, request.kwargs)) if isinstance(leaf, torch.Tensor)]
+    sizes: dict[Any, sympy.Integer] = {}
+    for tensor, example in zip(tensors, own, strict=True):
+        for axis, size in enumerate(example.shape):
+            dim = tensor.dim(axis)
+            if isinstance(dim, sympy.Symbol):
+                sizes[dim] = sympy.Integer(size)
+            elif isinstance(dim, int) and dim != size:
+                return False
+    for shape_env in {id(env): env for tensor in tensors if (env := _shape_env(tensor.value)) is not None}.values():
+        for guard in shape_env.guards:
+            condition = shape_env.replace(guard.expr)
+            of_torch = Path(getattr(guard.sloc.framework_loc, "filename", "")).is_relative_to(_TORCH)
+            if of_torch and isinstance(condition, sympy.Ne) and condition.args[1] in (0, 1) and not condition.has(Mod):
+                continue
+            if _fails(condition, list(sizes), list(sizes.values())):
+                return False
+    return True
+
+
 def _shape_env(value: torch.Tensor) -> Any:
     return getattr(getattr(value, "fake_mode", None), "shape_env", None)
 

@@ -139,3 +139,16 @@ def test_plain_numbers_of_sizes_stay_dynamic_in_strict_mode() -> None:
 def test_of_a_program_without_guards() -> None:
     program = torch.export.export(Of(torch.relu), (torch.rand(3, 4),))
     assert limits(parse_request(program), program, []) == []
+
+
+def test_a_larger_example_must_go_the_same_way() -> None:
+    """The last piece of five rows has one row, by chance; of twenty there would be other pieces."""
+
+    def pieces(x: Tensor) -> Tensor:
+        return torch.cat([piece * number for number, piece in enumerate(x.split(2))])
+
+    x = torch.rand(5, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OnnxExporterWarning)
+        program = fx_onnx.export(Of(pieces).eval(), (x,), dynamic_shapes=({0: "rows"},), verbose=False)
+    assert_close(program(x), pieces(x))

@@ -41,8 +41,9 @@ FAILURES: tuple[Failure, ...] = (
     Failure(
         ("resize_", "resize_as_"),
         "They reinterpret the memory of a tensor, which ONNX has no notion of.",
+        dynamic=False,
     ),
-    Failure(("to_sparse",), "ONNX's operators take no sparse tensors."),
+    Failure(("to_sparse",), "ONNX's operators take no sparse tensors.", dynamic=False),
     Failure(
         ("hash_tensor",),
         "A hash of the bits of numbers, which no ONNX operator reads before opset 26.",
@@ -50,6 +51,7 @@ FAILURES: tuple[Failure, ...] = (
     Failure(
         ("broadcast_shapes",),
         "The model would have no input and only constants as outputs, which ONNX Runtime does not load.",
+        dynamic=False,
     ),
     Failure(
         ("nn.functional.scaled_dot_product_attention",),
@@ -91,6 +93,32 @@ FAILURES: tuple[Failure, ...] = (
         ("special.bessel_j0", "special.bessel_y1"),
         "Special functions are computed to the accuracy of float32: two parts in ten million here.",
         dtypes=(torch.float64,),
+    ),
+    Failure(
+        ("bucketize", "searchsorted", "linalg.ldl_solve", "linalg.pinv/hermitian", "nn.functional.embedding_bag"),
+        "The larger inputs are none that the operator is defined for: boundaries out of order, pivots and offsets that "
+        "do not fit, a matrix that is not Hermitian.",
+        dynamic=True,
+    ),
+    Failure(
+        ("cross", "multinomial", "_segment_reduce/lengths", "_segment_reduce/offsets"),
+        "The decomposition asks something of a symbolic size, such as which axis has 3 elements; the export is refused.",
+        dynamic=True,
+    ),
+    Failure(
+        ("nn.functional.conv1d", "nn.functional.conv_transpose3d"),
+        "A symbolic number of channels is not known to divide into the groups; the export is refused.",
+        dynamic=True,
+    ),
+    Failure(
+        ("max_pool2d_with_indices_backward",),
+        "An operator of training, whose decomposition asks something of a symbolic size; the export is refused.",
+        dynamic=True,
+    ),
+    Failure(
+        ("nn.functional.interpolate/area",),
+        "torch makes a plain number of the scaled size; the export warns of it.",
+        dynamic=True,
     ),
     Failure(
         ("abs",),

@@ -206,10 +206,13 @@ def _grown(example: torch.Tensor, shape: list[int]) -> torch.Tensor:
     drawn = torch.randn(shape, dtype=example.dtype, generator=generator)
     if example.dtype.is_complex:
         return drawn
-    drawn = drawn * example.abs().float().mean().to(example.dtype)
-    if float(example.min()) < 0:
+    known = example[example.isfinite()]
+    if not known.numel():
         return drawn
-    return drawn.abs().clamp(max=float(example.max())) if float(example.max()) <= 1 else drawn.abs()
+    drawn = drawn * known.abs().float().mean().to(example.dtype)
+    if float(known.min()) < 0:
+        return drawn
+    return drawn.abs().clamp(max=float(known.max())) if float(known.max()) <= 1 else drawn.abs()
 
 
 def _real(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
