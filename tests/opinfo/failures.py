@@ -38,11 +38,8 @@ _HALF = (torch.float16, torch.bfloat16)
 _ROUNDED = "torch rounds to half precision after every step and overflows or strays; the model is nearer to the truth."
 
 FAILURES: tuple[Failure, ...] = (
-    Failure(
-        ("resize_", "resize_as_"),
-        "They reinterpret the memory of a tensor, which ONNX has no notion of.",
-        dynamic=False,
-    ),
+    Failure(("resize_",), "It reinterprets the memory of a tensor, which ONNX has no notion of.", dynamic=False),
+    Failure(("resize_as_",), "It reinterprets the memory of a tensor, which ONNX has no notion of."),
     Failure(("to_sparse",), "ONNX's operators take no sparse tensors.", dynamic=False),
     Failure(
         ("hash_tensor",),
@@ -102,7 +99,7 @@ FAILURES: tuple[Failure, ...] = (
     ),
     Failure(
         ("cross", "multinomial", "_segment_reduce/lengths", "_segment_reduce/offsets"),
-        "The decomposition asks something of a symbolic size, such as which axis has 3 elements; the export is refused.",
+        "The decomposition asks something of a symbolic size, such as which axis has 3; the export is refused.",
         dynamic=True,
     ),
     Failure(
