@@ -266,7 +266,7 @@ def _depth_to_space(f: Writer, x: Value) -> Value:
     block, columns_first = f.attribute("blocksize"), f.attribute("mode", "DCR") in ("CRD", b"CRD")
     batch, spatial = f.Shape(x, start=0, end=1, dtype=_INT64), f.Shape(x, start=2, dtype=_INT64)
     depth = f.Div(f.Shape(x, start=1, end=2, dtype=_INT64), [block * block], dtype=_INT64)
-    apart = [depth, [block], [block]] if columns_first else [[block], [block], depth]
+    apart = (depth, [block], [block]) if columns_first else ([block], [block], depth)
     x = _reshaped(f, x, batch, *apart, spatial)
     x = f.Transpose(x, perm=[0, 1, 4, 2, 5, 3] if columns_first else [0, 3, 4, 1, 5, 2])
     return _reshaped(f, x, batch, depth, f.Mul(spatial, [block], dtype=_INT64))
