@@ -159,7 +159,8 @@ class _Splitter:
                 self._output(node)
             elif node.op == "call_function" and node not in self.replaced:
                 if _is_concerned(node):
-                    self._control_flow(node) if _is_control_flow(node) else self._call(node)
+                    split = self._control_flow if _is_control_flow(node) else self._call
+                    split(node)
                 elif any(argument in self.pairs for argument in node.all_input_nodes):
                     self._ask(node)
         for node in reversed(self.replaced):

@@ -20,6 +20,7 @@ from onnxscript import BuilderBase, BuilderFeature
 
 from fx_onnx import dtypes, promotion, symbols
 from fx_onnx.constants import SIZES, Constants, dtype_of_number, refuse_fractions
+from fx_onnx.names import Names
 from fx_onnx.schemas import OperatorSchema, operator_schema, tensor_type
 from fx_onnx.symbols import Size, SymbolTable
 
@@ -48,7 +49,7 @@ class Emitter(BuilderBase):
         self.symbols = symbol_table
         self.out: tuple[Any, ...] = ()
         self.root: Emitter = self if parent is None else parent.root
-        self._names: set[str] = set() if parent is None else parent._names
+        self._names: Names = Names() if parent is None else parent._names
         self._constants: Constants = Constants(graph, self.unique) if parent is None else parent._constants
         self.functions: dict[ir.OperatorIdentifier, ir.Function] = {} if parent is None else parent.functions
         # Set by translate on the root: (emitter, body, operands) -> results of the body translated in place.
@@ -63,12 +64,7 @@ class Emitter(BuilderBase):
 
     def unique(self, name: str) -> str:
         """``name``, with a number if the model has given it to another value."""
-        candidate, count = name, 0
-        while candidate in self._names:
-            count += 1
-            candidate = f"{name}_{count}"
-        self._names.add(candidate)
-        return candidate
+        return self._names.unique(name)
 
     @contextmanager
     def scope(self) -> Iterator[None]:

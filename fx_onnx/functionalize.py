@@ -25,6 +25,7 @@ import fx_onnx.operators  # noqa: F401  defines variants that ATen lacks
 from fx_onnx import metadata
 from fx_onnx.autocast import with_casts
 from fx_onnx.errors import MutationError
+from fx_onnx.names import Names
 from fx_onnx.views import scatter_back
 
 aten = torch.ops.aten
@@ -112,7 +113,8 @@ class _Bodies:
     def __init__(self) -> None:
         self.graphs: dict[str, Graph] = {}
         self.tensors: dict[str, torch.Tensor] = {}
-        self._names: dict[GraphModule, str] = {}
+        self._known: dict[GraphModule, str] = {}
+        self._names = Names()
 
     def tensor(self, target: str, tensor: torch.Tensor) -> str:
         """The name under which a tensor that a body holds is kept."""
@@ -126,16 +128,12 @@ class _Bodies:
         Raises:
             MutationError: it writes to what it is given.
         """
-        if module not in self._names:
-            name, count = target, 0
-            while name in self._names.values():
-                count += 1
-                name = f"{target}_{count}"
-            self._names[module] = name
+        if module not in self._known:
+            name = self._known[module] = self._names.unique(target)
             self.graphs[name], mutated = _Rewriter(module.graph, self).run()
             if mutated:
                 raise MutationError(f"The body {target} of a control-flow operator writes to its inputs in place.")
-        return self._names[module]
+        return self._known[module]
 
 
 class _Rewriter:

@@ -10,6 +10,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from fx_onnx import metadata, pytrees
 from fx_onnx.arguments import Request
 from fx_onnx.errors import ArgumentError
+from fx_onnx.names import Names
 
 
 def name_inputs_and_outputs(model: ir.Model, request: Request) -> None:
@@ -41,21 +42,20 @@ def name_by_structure(model: ir.Model, program: ExportedProgram) -> None:
     """
     graph = model.graph
     wanted: dict[ir.Value, str] = {}
-    taken = {str(value.name) for value in (*graph.inputs, *graph.initializers.values())}
+    names = Names(value.name for value in (*graph.inputs, *graph.initializers.values()))
     inputs = {str(value.name): value for value in graph.inputs}
     by_fx_name = dict(_input_names(program))
     for fx_name, name in by_fx_name.items():
-        if fx_name in inputs and name not in taken:
-            wanted[inputs[fx_name]] = name
-            taken.add(name)
+        if fx_name in inputs and name not in names:
+            wanted[inputs[fx_name]] = names.unique(name)
     for value, output in zip(graph.outputs, _output_names(program), strict=False):
         if output is not None:
-            wanted[value] = _free(output, taken)
+            wanted[value] = _free(output, names)
     kind = OutputKind.USER_INPUT_MUTATION.name
     for value in graph.outputs:
         fx_name = str(value.name).removesuffix("_out")
         if value.metadata_props.get(metadata.OUTPUT_KIND) == kind and fx_name in by_fx_name:
-            wanted[value] = _free(by_fx_name[fx_name], taken)
+            wanted[value] = _free(by_fx_name[fx_name], names)
     _rename(wanted, graph)
 
 
@@ -89,15 +89,9 @@ def _dotted(path: Any) -> str:
     return ".".join(str(part) for part in path)
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _free(name: str, names: Names) -> str:
     """The name, with `_out` where it is taken, and a number where that is taken too."""
-    base = f"{name}_out"
-    found, count = (name if name not in taken else base), 0
-    while found in taken:
-        count += 1
-        found = f"{base}_{count}"
-    taken.add(found)
-    return found
+    return names.unique(f"{name}_out" if name in names else name)
 
 
 def _rename(names: dict[ir.Value, str], graph: ir.Graph) -> None:
@@ -114,15 +108,11 @@ def _make_room(wanted: set[str], renamed: set[ir.Value], graph: ir.Graph) -> Non
     """Renames every other value that bears a wanted name."""
     values = [*graph.inputs, *graph.initializers.values()]
     values += [output for node in ir.traversal.RecursiveGraphIterator(graph) for output in node.outputs]
-    taken = {value.name for value in values} | wanted
+    names = Names([*(value.name for value in values), *wanted])
     for value in values:
         if value.name in wanted and value not in renamed:
             value.metadata_props.setdefault(metadata.ORIGINAL_NODE_NAME, str(value.name))
-            count = 1
-            while f"{value.name}_{count}" in taken:
-                count += 1
-            taken.add(new := f"{value.name}_{count}")
-            value.name = new
+            value.name = names.unique(str(value.name))
     for value in renamed:  # first a name that nothing has: two of them may swap names
         value.metadata_props.setdefault(metadata.ORIGINAL_NODE_NAME, str(value.name))
         value.name = f"{value.name}.renamed"

@@ -27,7 +27,7 @@ MAX_FUNCTION_LINES = 50
 
 # Each file imports only from files on its left. Those between two bars have one job together.
 LAYERS = """
-    errors exporting autograd dtypes symbols weights promotion metadata schemas constants operators | emitter |
+    errors exporting autograd dtypes symbols weights promotion metadata names schemas constants operators | emitter |
     symbolic table | custom opsets | ops decompositions |
     pytrees autocast arguments dims tracing detectors eager_quantization explanations capture |
     views functionalize subclasses fold decompose flex_attention complex_pairs translate naming passes optimize |

@@ -11,6 +11,7 @@ from typing import Any
 import onnx_ir as ir
 
 from fx_onnx import metadata
+from fx_onnx.names import Names
 from fx_onnx.passes.rewrite import Pass, bodies, constant, nodes_of
 
 __all__ = ["ModulesToFunctions"]
@@ -249,12 +250,8 @@ def _renewed(old: ir.Value) -> ir.Value:
 def _name(cls: str, model: ir.Model) -> tuple[str, str]:
     """A domain and a name that no function has yet."""
     domain, _, base = re.sub(r"\.?<locals>", "", cls).rpartition(".")
-    taken = {function.name for function in model.functions.values() if function.domain == domain}
-    name, count = base, 0
-    while name in taken:
-        count += 1
-        name = f"{base}_{count}"
-    return domain, name
+    names = Names(function.name for function in model.functions.values() if function.domain == domain)
+    return domain, names.unique(base)
 
 
 def _origin(call: _Call) -> dict[str, str]:
@@ -300,14 +297,8 @@ def _function(call: _Call, model: ir.Model, domain: str, name: str) -> ir.Functi
 def _arguments(call: _Call) -> tuple[dict[ir.Value | None, ir.Value], list[ir.Value]]:
     """What stands for outer values in the function, and its inputs. A weight bears its name in the module."""
     path = call.scope[-1][0].partition("@")[0]
-    taken = {str(output.name) for node in call.inner for output in node.outputs}
+    names = Names(output.name for node in call.inner for output in node.outputs)
     inside: dict[ir.Value | None, ir.Value] = {}
     for value in (*call.inputs, *call.constants):
-        base = str(value.name).removeprefix(f"{path}.")
-        name, count = base, 0
-        while name in taken:
-            count += 1
-            name = f"{base}_{count}"
-        taken.add(name)
-        inside[value] = ir.Value(name=name)
+        inside[value] = ir.Value(name=names.unique(str(value.name).removeprefix(f"{path}.")))
     return inside, [inside[value] for value in call.inputs]

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from fx_onnx import metadata
+from fx_onnx.names import Names
 from fx_onnx.weights import LazyWeight, Weight
 
 __all__ = [
@@ -208,7 +209,7 @@ class Editor:
         self.model, self.function = model, function
         self._queue: deque[ir.Node] = deque()
         self._queued: set[ir.Node] = set()
-        self._names: set[str | None] | None = None
+        self._names: Names | None = None
         self._constants: dict[_Key, ir.Value] | None = None
 
     def offer(self, nodes: Iterable[ir.Node]) -> None:
@@ -229,13 +230,8 @@ class Editor:
         """``name``, with a number if a value of the graph has it already."""
         if self._names is None:
             graph = self.model.graph if self.function is None else self.function
-            self._names = {value.name for value in _values(graph)}
-        candidate, count = name, 0
-        while candidate in self._names:
-            count += 1
-            candidate = f"{name}_{count}"
-        self._names.add(candidate)
-        return candidate
+            self._names = Names(value.name for value in _values(graph))
+        return self._names.unique(name)
 
     def weight(self, tensor: ir.TensorProtocol, name: str) -> ir.Value:
         """A new initializer, of the whole model's graph, so that every body sees it."""

@@ -1,0 +1,15 @@
+"""Names, each given once."""
+
+from fx_onnx.names import Names
+
+
+def test_a_taken_name_gets_a_number() -> None:
+    names = Names(["x", "x_1", None, ""])
+    assert [names.unique("x"), names.unique("x"), names.unique("y"), names.unique("y")] == ["x_2", "x_3", "y", "y_1"]
+    assert "x_3" in names
+    assert "x_4" not in names
+
+
+def test_a_number_may_be_part_of_another_name() -> None:
+    names = Names()
+    assert [names.unique(name) for name in ("x_1", "x", "x", "x_1")] == ["x_1", "x", "x_2", "x_1_1"]
