@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from onnx_ir import DataType, Value
 
+from fx_onnx.passes._facts import dims
 from fx_onnx.passes._writer import Writer
-from fx_onnx.passes.rewrite import dims
 
 __all__ = ["average_pool", "conv", "conv_transpose", "global_average_pool", "global_max_pool"]
 

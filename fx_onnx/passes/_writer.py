@@ -1,4 +1,4 @@
-"""Writes the nodes that stand for another one, as the emitter does for translations."""
+"""Writes nodes for passes, as the emitter does for translations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.passes.rewrite import Editor, attribute
+from fx_onnx.passes._facts import attribute
+from fx_onnx.passes.rewrite import Editor
 
 __all__ = ["Writer", "meant"]
 
@@ -17,46 +18,60 @@ _BOOLEAN = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal
 
 
 class Writer:
-    """Writes nodes before the one that they stand for: ``f.Add(a, 1.0)``; numbers take the dtype of its first input."""
+    """Writes the nodes that a pass needs, as the emitter does for translations: ``f.Add(a, 1.0)``.
 
-    def __init__(self, node: ir.Node, editor: Editor, x: Value) -> None:
-        self.node, self.editor, self.dtype = node, editor, x.dtype or DataType.DOUBLE
-        self._count = 0
+    They bear the name and the metadata of ``node``, and come before it in order, or behind what makes ``behind``. Their
+    results have the dtype of the writer, or of the keyword ``dtype``, and the sizes of the keyword ``sizes``; numbers
+    among the inputs are constants of the writer's dtype.
+    """
+
+    def __init__(self, node: ir.Node, editor: Editor, dtype: DataType | None, *, behind: Value | None = None) -> None:
+        self.node, self.editor, self.dtype = node, editor, dtype or DataType.DOUBLE
+        self._behind = behind
 
     def __getattr__(self, op_type: str) -> Callable[..., Value]:
         if not op_type[0].isupper():
             raise AttributeError(op_type)
 
-        def write(*inputs: Any, dtype: DataType | None = None, **attributes: Any) -> Value:
-            values = [each if isinstance(each, Value) else self._constant(each) for each in inputs]
-            return self.emit(op_type, values, attributes, dtype)
+        def write(
+            *inputs: Any, dtype: DataType | None = None, sizes: Sequence[int | str] | None = None, **attributes: Any
+        ) -> Value:
+            return self.emit(op_type, inputs, attributes, dtype=dtype, sizes=sizes)[0]
 
         return write
 
     def emit(
-        self, op_type: str, inputs: Sequence[Value | None], attributes: Mapping[str, Any], dtype: DataType | None = None
-    ) -> Value:
-        """Writes a node; its result has ``dtype``, or that of the tensor."""
-        node = ir.node(op_type, inputs, attributes, metadata_props=dict(self.node.metadata_props))
-        return self._written(node, DataType.BOOL if op_type in _BOOLEAN else dtype or self.dtype)
+        self,
+        op_type: str,
+        inputs: Sequence[Any],
+        attributes: Mapping[str, Any],
+        *,
+        dtype: DataType | None = None,
+        sizes: Sequence[int | str] | None = None,
+        outputs: int = 1,
+    ) -> Sequence[Value]:
+        """Writes a node; gives all its results, which have the same dtype and sizes."""
+        values = [x if x is None or isinstance(x, Value) else self.constant(x) for x in inputs]
+        node = ir.node(op_type, values, attributes, num_outputs=outputs, metadata_props=dict(self.node.metadata_props))
+        node.name = self.editor.unique(f"{self.node.name or self.node.outputs[0].name}.{op_type}")
+        for place, result in enumerate(node.outputs):
+            result.name = node.name if outputs == 1 else self.editor.unique(f"{node.name}_{place}")
+            result.type = ir.TensorType(DataType.BOOL if op_type in _BOOLEAN else dtype or self.dtype)
+            result.shape = None if sizes is None else ir.Shape(sizes)
+        if self._behind is None:
+            self.editor.insert(node, self.node)
+        else:
+            self.editor.insert_after(node, self._behind)
+            self._behind = node.outputs[0]
+        return node.outputs
 
     def mask(self, x: Value) -> Value:
         """Which elements of ``x`` a Dropout keeps: each with probability 1/2, drawn anew at every run."""
-        node = ir.node("Dropout", [x, self._constant(0.5), self._constant(np.array(True))], num_outputs=2)
-        node.metadata_props.update(self.node.metadata_props)
-        self._written(node, self.dtype)
-        node.outputs[1].name, node.outputs[1].type = f"{node.name}.mask", ir.TensorType(DataType.BOOL)
-        return node.outputs[1]
+        mask = self.emit("Dropout", [x, 0.5, np.array(True)], {}, outputs=2)[1]
+        mask.type = ir.TensorType(DataType.BOOL)
+        return mask
 
-    def _written(self, node: ir.Node, dtype: DataType) -> Value:
-        """Names the node, places it, and gives its first result."""
-        node.outputs[0].name = node.name = self.editor.unique(f"{self.node.name}.{node.op_type}_{self._count}")
-        self._count += 1
-        node.outputs[0].type = ir.TensorType(dtype)
-        self.editor.insert(node, self.node)
-        return node.outputs[0]
-
-    def _constant(self, number: Any) -> Value:
+    def constant(self, number: Any) -> Value:
         """A number in the dtype of the tensor, a list of integers or an array as they are."""
         if isinstance(number, (int, float)):
             number = np.array(number, dtype=self.dtype.numpy())

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import onnx_ir as ir
+from onnx_ir import DataType
 
-from fx_onnx.passes.rewrite import Editor, Rewrite, constant, made_by, same_shape, single_use
+from fx_onnx.passes._facts import absorbable, either_way, number, same_shape
+from fx_onnx.passes.rewrite import Editor, Rewrite
 
 __all__ = ["FuseGelu", "FuseSwish"]
 
@@ -24,9 +27,9 @@ class FuseGelu(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Fuses at the last product."""
-        number, factors = _factors(node)
+        factor, factors = _factors(node)
         plus = next((found for each in factors if (found := _one_plus(each)) is not None), None)
-        if plus is None or not _is(number, 0.5) or len(factors) != 2:
+        if plus is None or not _is(factor, 0.5) or len(factors) != 2:
             return False
         total, inner = plus
         x = next(each for each in factors if each is not total)
@@ -52,54 +55,49 @@ class FuseSwish(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Fuses at the product."""
-        for x, other in (tuple(node.inputs), tuple(node.inputs)[::-1]):
-            sigmoid = made_by(other, "Sigmoid")
-            if sigmoid is None or other is None or x is None or not single_use(other):
+        for x, other in either_way(node):
+            sigmoid = absorbable(other, "Sigmoid")
+            if sigmoid is None or x is None:
                 continue
             alpha, scaled = (1.0, [x]) if sigmoid.inputs[0] is x else _factors(sigmoid.inputs[0])
-            if scaled == [x] and same_shape(x, node.outputs[0]):
+            if scaled == [x] and same_shape(x, node.outputs[0]) and _is_held(alpha, x.dtype):
                 editor.change(node, "Swish", [x], {"alpha": alpha}, absorbed=[sigmoid])
                 return True
         return False
 
 
-def _is(number: float, expected: float) -> bool:
-    return math.isclose(number, expected, rel_tol=2e-7)
+def _is(factor: float, expected: float) -> bool:
+    return math.isclose(factor, expected, rel_tol=2e-7)
+
+
+def _is_held(alpha: float, dtype: DataType | None) -> bool:
+    """Whether an attribute, which is a float32, is as exact as a constant of the dtype."""
+    return dtype != DataType.DOUBLE or float(np.float32(alpha)) == alpha
 
 
 def _factors(start: ir.Node | ir.Value | None) -> tuple[float, list[ir.Value]]:
     """The product of all numbers, and the other factors, of nested Muls, and Divs by numbers, with one reader each."""
-    if isinstance(start, ir.Value) and not single_use(start):
-        return 1.0, [start]
-    node = start if isinstance(start, ir.Node) else made_by(start, "Mul", "Div")
-    if node is None or len(node.inputs) != 2 or (node.op_type == "Div" and _number(node.inputs[1]) in (None, 0.0)):
+    node = start if isinstance(start, ir.Node) else absorbable(start, "Mul", "Div")
+    if node is None or len(node.inputs) != 2 or (node.op_type == "Div" and number(node.inputs[1]) in (None, 0.0)):
         return 1.0, [start] if isinstance(start, ir.Value) else []
-    number = 1.0
+    product = 1.0
     factors: list[ir.Value] = []
     for place, value in enumerate(node.inputs):
-        found = _number(value)
+        found = number(value)
         if found is not None:
-            number = number / found if node.op_type == "Div" and place else number * found
+            product = product / found if node.op_type == "Div" and place else product * found
         else:
             inner, others = _factors(value)
-            number, factors = number * inner, factors + others
-    return number, factors
-
-
-def _number(value: ir.Value | None) -> float | None:
-    """A constant of one element."""
-    found = constant(value)
-    return float(found.reshape(())) if found is not None and found.size == 1 and found.dtype.kind == "f" else None
+            product, factors = product * inner, factors + others
+    return product, factors
 
 
 def _one_plus(value: ir.Value) -> tuple[ir.Value, ir.Node] | None:
     """1 + f(...), f being Erf or Tanh: the value, and the node of f."""
-    node = made_by(value, "Add")
-    if node is None or not single_use(value):
-        return None
-    for one, other in (tuple(node.inputs), tuple(node.inputs)[::-1]):
-        inner = made_by(other, "Erf", "Tanh")
-        if inner is not None and other is not None and _number(one) == 1.0 and single_use(other):
+    node = absorbable(value, "Add")
+    for one, other in either_way(node) if node is not None else ():
+        inner = absorbable(other, "Erf", "Tanh")
+        if inner is not None and number(one) == 1.0:
             return value, inner
     return None
 
@@ -107,8 +105,8 @@ def _one_plus(value: ir.Value) -> tuple[ir.Value, ir.Node] | None:
 def _is_cubic(value: ir.Value | None, x: ir.Value) -> bool:
     """Whether it is √(2/π) * (x + 0.044715 * x³)."""
     scale, inner = _factors(value)
-    total = made_by(inner[0], "Add") if len(inner) == 1 else None
-    if total is None or not _is(scale, math.sqrt(2 / math.pi)) or not single_use(inner[0]) or x not in total.inputs:
+    total = absorbable(inner[0], "Add") if len(inner) == 1 else None
+    if total is None or not _is(scale, math.sqrt(2 / math.pi)) or x not in total.inputs:
         return False
     cubic = total.inputs[1 - total.inputs.index(x)]
     factor, powers = _factors(cubic)
@@ -116,5 +114,5 @@ def _is_cubic(value: ir.Value | None, x: ir.Value) -> bool:
         return False
     if powers == [x, x, x]:
         return True
-    power = made_by(powers[0], "Pow") if len(powers) == 1 else None
-    return power is not None and single_use(powers[0]) and power.inputs[0] is x and _number(power.inputs[1]) == 3.0
+    power = absorbable(powers[0], "Pow") if len(powers) == 1 else None
+    return power is not None and power.inputs[0] is x and number(power.inputs[1]) == 3.0

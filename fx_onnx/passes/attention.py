@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
-from fx_onnx.passes.rewrite import Editor, Rewrite, attribute, constant, dims, integers, made_by, single_use
+from fx_onnx.passes._facts import absorbable, attribute, constant, dims, integers, made_by, single_use
+from fx_onnx.passes._writer import Writer
+from fx_onnx.passes.rewrite import Editor, Rewrite
 from fx_onnx.passes.transposes import order_of
 
 __all__ = ["AttendRows", "ShareKeyHeads"]
@@ -31,11 +33,18 @@ class ShareKeyHeads(Rewrite):
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Takes the repetition away from one Attention."""
         query, *repeated = node.inputs[:3]
+        if _has_cache(node):
+            return False
         key, value = map(_unrepeated, repeated)
         if key is None or value is None or len(dims(query) or ()) != 4 or key.shape[1] != value.shape[1]:
             return False
         editor.change(node, "Attention", [query, key, value, *node.inputs[3:]])
         return True
+
+
+def _has_cache(node: ir.Node) -> bool:
+    """Whether an Attention is given or gives more than queries, keys, values and mask make."""
+    return len(node.outputs) > 1 or any(value is not None for value in node.inputs[4:])
 
 
 def _unrepeated(value: ir.Value | None) -> Any:
@@ -87,22 +96,25 @@ class AttendRows(Rewrite):
         if fits:
             editor.change(join, "Attention", inputs, attributes, absorbed)
             return True
-        made = _write("Attention", inputs, attributes, editor, join, node.outputs[0])[0]
-        made.shape = ir.Shape(whole)
+        f = Writer(join, editor, node.outputs[0].dtype)
+        made = f.emit("Attention", inputs, attributes, sizes=whole)[0]
         editor.change(join, "Reshape", [made, join.inputs[1]])
         return True
 
 
 def _joined_again(node: ir.Node) -> ir.Node | None:
     """The Reshape that alone reads the Transpose that alone reads the result (batch, heads, length, size)."""
-    result = node.outputs[0]
-    if len(node.outputs) > 1 or any(value is not None for value in node.inputs[4:]) or not single_use(result):
+    if _has_cache(node):
         return None
-    swap = next(iter(result.uses())).node
-    if order_of(swap) != _SWAP or not single_use(swap.outputs[0]):
-        return None
-    join = next(iter(swap.outputs[0].uses())).node
-    return join if join.op_type == "Reshape" and not join.domain and join.inputs[0] is swap.outputs[0] else None
+    swap = _reader(node.outputs[0], "Transpose")
+    join = _reader(swap.outputs[0], "Reshape") if swap is not None and order_of(swap) == _SWAP else None
+    return join if join is not None and swap is not None and join.inputs[0] is swap.outputs[0] else None
+
+
+def _reader(value: ir.Value, op_type: str) -> ir.Node | None:
+    """The node of this operator that alone reads the value."""
+    reader = next(iter(value.uses())).node if single_use(value) else None
+    return reader if reader is not None and reader.op_type == op_type and not reader.domain else None
 
 
 class _Rows(NamedTuple):
@@ -114,9 +126,9 @@ class _Rows(NamedTuple):
 
 def _rows(value: ir.Value | None) -> _Rows | None:
     """The rows that a value (batch, heads, length, size) was parted from; None if it was not."""
-    rotary = made_by(value, "RotaryEmbedding")
-    if rotary is not None and value is not None:
-        before = _rows(rotary.inputs[0]) if single_use(value) else None
+    rotary = absorbable(value, "RotaryEmbedding")
+    if rotary is not None:
+        before = _rows(rotary.inputs[0])
         return None if before is None else _Rows(before.heads, partial(_rotary, rotary, before))
     gather = made_by(value, "Gather")
     swap = made_by(gather.inputs[0] if gather is not None else value, "Transpose")
@@ -141,30 +153,12 @@ def _itself(source: ir.Value, editor: Editor, node: ir.Node) -> ir.Value:
 
 def _piece(source: ir.Value, count: int, index: int, editor: Editor, node: ir.Node) -> ir.Value:
     """One of equal pieces of the rows; the Splits that this makes of one value are one node in the end."""
-    return _write("Split", [source], {"axis": -1, "num_outputs": count}, editor, node, source, count)[index]
+    attributes = {"axis": -1, "num_outputs": count}
+    return Writer(node, editor, source.dtype).emit("Split", [source], attributes, outputs=count)[index]
 
 
 def _rotary(rotary: ir.Node, before: _Rows, editor: Editor, node: ir.Node) -> ir.Value:
     """The RotaryEmbedding of the rows."""
     inputs = [before.write(editor, node), *rotary.inputs[1:]]
     attributes = {**rotary.attributes, "num_heads": before.heads}
-    return _write("RotaryEmbedding", inputs, attributes, editor, rotary, rotary.outputs[0])[0]
-
-
-def _write(
-    op_type: str,
-    inputs: Sequence[ir.Value | None],
-    attributes: Mapping[str, Any],
-    editor: Editor,
-    node: ir.Node,
-    named: ir.Value,
-    count: int = 1,
-) -> Sequence[ir.Value]:
-    """The results of a new node before ``node``, named after a value whose dtype they have."""
-    made = ir.node(op_type, inputs, attributes, num_outputs=count, metadata_props=dict(node.metadata_props))
-    made.name = editor.unique(f"{named.name}.{op_type}")
-    for place, result in enumerate(made.outputs):
-        result.name = editor.unique(f"{made.name}_{place}") if count > 1 else made.name
-        result.type = named.type
-    editor.insert(made, node)
-    return made.outputs
+    return Writer(rotary, editor, rotary.outputs[0].dtype).emit("RotaryEmbedding", inputs, attributes)[0]

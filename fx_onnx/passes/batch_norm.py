@@ -9,7 +9,8 @@ from collections.abc import Callable
 import onnx_ir as ir
 import torch
 
-from fx_onnx.passes.rewrite import Editor, Rewrite, attribute, single_use, weight_of
+from fx_onnx.passes._facts import absorbable, attribute, single_use, weight_of
+from fx_onnx.passes.rewrite import Editor, Rewrite
 from fx_onnx.weights import computed
 
 __all__ = ["FoldBatchNorm"]
@@ -32,11 +33,8 @@ class FoldBatchNorm(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Folds one BatchNormalization, if legal."""
-        source = node.inputs[0]
-        before = source.producer() if source is not None else None
-        if source is None or before is None or before.domain or attribute(node, "training_mode", 0):
-            return False
-        if before.op_type not in ("Conv", "ConvTranspose", "Gemm") or not single_use(source):
+        before = absorbable(node.inputs[0], "Conv", "ConvTranspose", "Gemm")
+        if before is None or attribute(node, "training_mode", 0):
             return False
         x, w, *rest = before.inputs
         bias = rest[0] if rest else None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from fx_onnx.passes.rewrite import Editor, Rewrite, attribute
+from fx_onnx.passes._facts import attribute, made_by
+from fx_onnx.passes.rewrite import Editor, Rewrite
 
 __all__ = ["MergeCasts"]
 
@@ -40,11 +41,9 @@ class MergeCasts(Rewrite):
             return False
         if source.dtype == target:
             return editor.forward(node, source)
-        before = source.producer()
-        if before is None or before.op_type != "Cast" or before.domain or before.inputs[0] is None:
-            return False
-        origin = before.inputs[0]
-        if origin.dtype is None or not _lossless(origin.dtype, source.dtype):
+        before = made_by(source, "Cast")
+        origin = before.inputs[0] if before is not None else None
+        if before is None or origin is None or origin.dtype is None or not _lossless(origin.dtype, source.dtype):
             return False
         if origin.dtype == target and editor.forward(node, origin):
             return True

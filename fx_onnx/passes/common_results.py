@@ -8,7 +8,8 @@ from typing import Any
 import onnx_ir as ir
 
 from fx_onnx import metadata
-from fx_onnx.passes.rewrite import MAX_CONSTANT_BYTES, Pass, bodies
+from fx_onnx.passes._facts import MAX_CONSTANT_BYTES
+from fx_onnx.passes.rewrite import Pass, bodies
 
 __all__ = ["ShareResults"]
 
@@ -47,7 +48,8 @@ def _share(graph: ir.Graph | ir.Function) -> bool:
             modified |= _share(body)
         if held or node.domain not in ("", "ai.onnx.ml") or node.op_type in _LEFT_ALONE:
             continue
-        similar = known.setdefault((node.op_type, node.domain, len(node.outputs), node.inputs), [])
+        given = tuple(bool(output.name) for output in node.outputs)
+        similar = known.setdefault((node.op_type, node.domain, given, node.inputs), [])
         twin = next((each for each in similar if _same_attributes(each, node)), None)
         if twin is None:
             similar.append(node)

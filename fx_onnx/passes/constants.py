@@ -12,8 +12,9 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from fx_onnx import metadata
 from fx_onnx.dtypes import onnx_dtype, torch_dtype
+from fx_onnx.passes._facts import MAX_CONSTANT_BYTES, attribute, constant, dims, weight_of
 from fx_onnx.passes.evaluate import OPERATORS, TYPES, Function
-from fx_onnx.passes.rewrite import MAX_CONSTANT_BYTES, Editor, Rewrite, attribute, constant, dims, weight_of
+from fx_onnx.passes.rewrite import Editor, Rewrite
 from fx_onnx.weights import LazyWeight, Weight, as_torch, computed
 
 __all__ = ["FoldConstants"]

@@ -10,7 +10,9 @@ import torch
 from onnx_ir import DataType
 
 from fx_onnx.dtypes import is_float8
-from fx_onnx.passes.rewrite import Editor, Rewrite, attribute, dims, single_use, weight_of
+from fx_onnx.passes._facts import absorbable, attribute, dims, either_way, weight_of
+from fx_onnx.passes._writer import Writer
+from fx_onnx.passes.rewrite import Editor, Rewrite
 from fx_onnx.weights import computed
 
 __all__ = ["DequantizeWeights"]
@@ -31,22 +33,20 @@ class DequantizeWeights(Rewrite):
         """Rewrites at one Mul."""
         if node.outputs[0].dtype != DataType.FLOAT or editor.function is not None:
             return False
-        for value, scale in (tuple(node.inputs), tuple(node.inputs)[::-1]):
-            before = value.producer() if value is not None else None
-            if value is None or scale is None or before is None or before.domain or not single_use(value):
+        for value, scale in either_way(node):
+            before = absorbable(value, "Cast", "MatMul", "Gemm")
+            if before is None or scale is None or weight_of(scale) is None:
                 continue
-            if weight_of(scale) is None or scale.dtype != DataType.FLOAT or dims(scale) is None:
+            if scale.dtype != DataType.FLOAT or dims(scale) is None:
                 continue
-            if before.op_type == "Cast" and _cast(node, before, scale, editor):
-                return True
-            if before.op_type in ("MatMul", "Gemm") and _product(node, before, scale, editor):
+            if (_cast if before.op_type == "Cast" else _product)(node, before, scale, editor):
                 return True
         return False
 
 
 def _quantized(cast: ir.Node | None) -> tuple[ir.Value, tuple[int, ...]] | None:
     """The weight of 8 bits that a Cast widens to float32, and its sizes."""
-    if cast is None or cast.op_type != "Cast" or cast.domain or cast.outputs[0].dtype != DataType.FLOAT:
+    if cast is None or cast.outputs[0].dtype != DataType.FLOAT:
         return None
     source = cast.inputs[0]
     data = weight_of(source)
@@ -71,10 +71,9 @@ def _cast(node: ir.Node, cast: ir.Node, scale: ir.Value, editor: Editor) -> bool
 
 def _product(node: ir.Node, product: ir.Node, scale: ir.Value, editor: Editor) -> bool:
     """The second factor is the weight; a Gemm adds nothing and has no factors."""
-    factor = product.inputs[1]
-    cast = factor.producer() if factor is not None else None
+    cast = absorbable(product.inputs[1], "Cast")
     found = _quantized(cast)
-    if factor is None or cast is None or found is None or len(found[1]) != 2 or not single_use(factor):
+    if cast is None or found is None or len(found[1]) != 2:
         return False
     if len(product.inputs) > 2 or attribute(product, "alpha", 1.0) != 1.0 or attribute(product, "transA", 0):
         return False
@@ -85,14 +84,9 @@ def _product(node: ir.Node, product: ir.Node, scale: ir.Value, editor: Editor) -
     if scales and scales[-1] not in (1, found[1][axis]):
         return False
     vector = _vector(scale, axis if scales and scales[-1] != 1 else None, editor)
-    name = editor.unique(f"{factor.name}.DequantizeLinear")
-    attributes = [] if dims(vector) == () else [ir.AttrInt64("axis", axis)]
-    made = ir.Node("", "DequantizeLinear", [found[0], vector], attributes, outputs=[ir.Value(name=name)], name=name)
-    made.outputs[0].type, made.outputs[0].shape = ir.TensorType(DataType.FLOAT), ir.Shape(found[1])
-    made.metadata_props.update(cast.metadata_props)
-    editor.insert(made, node)
-    inputs = [product.inputs[0], made.outputs[0]]
-    editor.change(node, product.op_type, inputs, dict(product.attributes), absorbed=[product])
+    attributes = {} if dims(vector) == () else {"axis": axis}
+    made = Writer(cast, editor, DataType.FLOAT).DequantizeLinear(found[0], vector, **attributes, sizes=found[1])
+    editor.change(node, product.op_type, [product.inputs[0], made], product.attributes, absorbed=[product])
     return True
 
 

@@ -12,7 +12,7 @@ import torch
 from onnx_ir import DataType
 
 from fx_onnx.dtypes import torch_dtype
-from fx_onnx.passes.rewrite import MAX_CONSTANT_BYTES, attribute
+from fx_onnx.passes._facts import MAX_CONSTANT_BYTES, attribute
 
 __all__ = ["OPERATORS", "TYPES", "Function"]
 

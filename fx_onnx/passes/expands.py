@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fx_onnx.passes.rewrite import Editor, Rewrite, dims
+from fx_onnx.passes._facts import dims, made_by
+from fx_onnx.passes.rewrite import Editor, Rewrite
 
 __all__ = ["DropExpands"]
 
@@ -27,8 +28,8 @@ class DropExpands(Rewrite):
         inputs = list(node.inputs)
         absorbed: list[ir.Node] = []
         for index, value in enumerate(inputs):
-            before = value.producer() if value is not None else None
-            if before is None or before.op_type != "Expand" or before.domain:
+            before = made_by(value, "Expand")
+            if before is None:
                 continue
             shorter = [*inputs[:index], before.inputs[0], *inputs[index + 1 :]]
             if _same_result(node, inputs, shorter):

@@ -12,7 +12,8 @@ import onnx_ir as ir
 
 from fx_onnx import metadata
 from fx_onnx.names import Names
-from fx_onnx.passes.rewrite import Pass, bodies, constant, nodes_of
+from fx_onnx.passes._facts import constant
+from fx_onnx.passes.rewrite import Pass, bodies, nodes_of
 
 __all__ = ["ModulesToFunctions"]
 

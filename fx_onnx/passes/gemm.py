@@ -5,7 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from fx_onnx.passes.rewrite import Editor, Rewrite, attribute, dims, single_use
+from fx_onnx.passes._facts import absorbable, attribute, dims, either_way
+from fx_onnx.passes.rewrite import Editor, Rewrite
 from fx_onnx.passes.transposes import order_of
 
 __all__ = ["FuseGemm"]
@@ -40,19 +41,16 @@ def _is_matrix(value: ir.Value | None) -> bool:
 
 
 def _add(node: ir.Node, editor: Editor) -> bool:
-    for product, addend in (tuple(node.inputs), tuple(node.inputs)[::-1]):
-        before = product.producer() if product is not None else None
-        if before is None or before.op_type not in ("MatMul", "Gemm") or before.domain:
-            continue
-        if product is None or addend is None or not single_use(product):
+    for product, addend in either_way(node):
+        before = absorbable(product, "MatMul", "Gemm")
+        if before is None or addend is None:
             continue
         if before.op_type == "Gemm":
             fits = len(before.inputs) == 2 and attribute(before, "beta", 1.0) == 1.0
         else:
             fits = _is_matrix(before.inputs[0]) and _is_matrix(before.inputs[1])
         if fits and _broadcasts(addend, before, node.outputs[0]):
-            attributes = dict(before.attributes)
-            editor.change(node, "Gemm", [*before.inputs[:2], addend], attributes, absorbed=[before])
+            editor.change(node, "Gemm", [*before.inputs[:2], addend], before.attributes, absorbed=[before])
             return True
     return False
 

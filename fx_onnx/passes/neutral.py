@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from fx_onnx.passes.rewrite import Editor, Rewrite, constant, integers, same_shape
+from fx_onnx.passes._facts import constant, integers, same_shape
+from fx_onnx.passes.rewrite import Editor, Rewrite
 
 __all__ = ["DropNeutral"]
 

@@ -7,7 +7,8 @@ import torch
 from onnx_ir import DataType
 
 from fx_onnx.dtypes import is_sub_byte
-from fx_onnx.passes.rewrite import Editor, Rewrite, attribute, constant, weight_of
+from fx_onnx.passes._facts import attribute, constant, weight_of
+from fx_onnx.passes.rewrite import Editor, Rewrite
 from fx_onnx.weights import computed
 
 __all__ = ["PackWeights"]

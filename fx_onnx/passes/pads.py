@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fx_onnx.passes.rewrite import Editor, Rewrite, attribute, constant, dims, integers, single_use
+from fx_onnx.passes._facts import absorbable, attribute, constant, dims, integers
+from fx_onnx.passes.rewrite import Editor, Rewrite
 
 __all__ = ["FoldPads"]
 
@@ -20,9 +21,8 @@ class FoldPads(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Folds one Pad."""
-        source = node.inputs[0]
-        before = source.producer() if source is not None else None
-        if source is None or before is None or before.op_type != "Pad" or before.domain or not single_use(source):
+        before = absorbable(node.inputs[0], "Pad")
+        if before is None:
             return False
         counted = node.op_type == "Conv" or (
             attribute(node, "count_include_pad", 0) == 1 and attribute(node, "ceil_mode", 0) == 0

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from fx_onnx.passes.rewrite import Editor, Rewrite, attribute, dims, single_use, weight_of
+from fx_onnx.passes._facts import absorbable, attribute, dims, single_use, weight_of
+from fx_onnx.passes._writer import Writer
+from fx_onnx.passes.rewrite import Editor, Rewrite
 from fx_onnx.passes.transposes import order_of
 
 __all__ = ["TransposeQuantized"]
@@ -24,14 +26,12 @@ class TransposeQuantized(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Moves one Transpose."""
-        order, value = order_of(node), node.inputs[0]
-        before = value.producer() if value is not None else None
-        if order is None or value is None or before is None or before.op_type not in ("DequantizeLinear", "Cast"):
+        order = order_of(node)
+        before = absorbable(node.inputs[0], "DequantizeLinear", "Cast")
+        if order is None or before is None or editor.function is not None:
             return False
         source = before.inputs[0]
-        if before.domain or source is None or weight_of(source) is None or editor.function is not None:
-            return False
-        if not single_use(value) or not single_use(source):
+        if source is None or weight_of(source) is None or not single_use(source):
             return False
         inputs = list(before.inputs)
         attributes = dict(before.attributes)
@@ -53,11 +53,6 @@ class TransposeQuantized(Rewrite):
 
 def _transposed(value: ir.Value, order: Sequence[int], node: ir.Node, editor: Editor) -> ir.Value:
     """A Transpose of ``value`` before ``node``."""
-    name = editor.unique(f"{value.name}.Transpose")
-    made = ir.Node("", "Transpose", [value], [ir.AttrInt64s("perm", order)], outputs=[ir.Value(name=name)], name=name)
-    made.outputs[0].type = value.type
     sizes = dims(value)
-    made.outputs[0].shape = None if sizes is None else ir.Shape([sizes[axis] for axis in order])
-    made.metadata_props.update(node.metadata_props)
-    editor.insert(made, node)
-    return made.outputs[0]
+    found = None if sizes is None else [sizes[axis] for axis in order]
+    return Writer(node, editor, value.dtype).Transpose(value, perm=order, sizes=found)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fx_onnx.passes.rewrite import Editor, Rewrite, single_use
+from fx_onnx.passes._facts import absorbable, either_way
+from fx_onnx.passes.rewrite import Editor, Rewrite
 
 __all__ = ["DivideByReciprocals"]
 
@@ -21,11 +22,9 @@ class DivideByReciprocals(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Rewrites one product."""
-        for x, other in (tuple(node.inputs), tuple(node.inputs)[::-1]):
-            before = other.producer() if other is not None else None
-            if before is None or before.op_type != "Reciprocal" or before.domain or other is None:
-                continue
-            if single_use(other):
+        for x, other in either_way(node):
+            before = absorbable(other, "Reciprocal")
+            if before is not None:
                 editor.change(node, "Div", [x, before.inputs[0]], absorbed=[before])
                 return True
         return False

@@ -6,7 +6,8 @@ import re
 
 import onnx_ir as ir
 
-from fx_onnx.passes.rewrite import Editor, Rewrite, dims, same_shape, single_use
+from fx_onnx.passes._facts import dims, made_by, same_shape, single_use
+from fx_onnx.passes.rewrite import Editor, Rewrite
 
 __all__ = ["MergeReshapes"]
 
@@ -31,11 +32,9 @@ class MergeReshapes(Rewrite):
             return False
         if same_shape(source, output):
             return editor.forward(node, source)
-        before = source.producer()
-        if before is None or before.op_type not in _VIEWS or before.domain or not before.inputs:
-            return False
-        origin = before.inputs[0]
-        if origin is None:
+        before = made_by(source, *_VIEWS)
+        origin = before.inputs[0] if before is not None else None
+        if before is None or origin is None:
             return False
         if same_shape(origin, output) and editor.forward(node, origin):
             return True

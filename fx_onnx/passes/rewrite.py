@@ -1,4 +1,4 @@
-"""What the passes share: a pass that looks at one node at a time, one walk for any number of them, facts and edits."""
+"""What the passes share: a pass that looks at one node at a time, one walk for any number of them, and edits."""
 
 from __future__ import annotations
 
@@ -13,28 +13,9 @@ import onnx_ir as ir
 
 from fx_onnx import metadata
 from fx_onnx.names import Names
-from fx_onnx.weights import LazyWeight, Weight
+from fx_onnx.passes._facts import weight_of
 
-__all__ = [
-    "MAX_CONSTANT_BYTES",
-    "Editor",
-    "Pass",
-    "Rewrite",
-    "attribute",
-    "bodies",
-    "constant",
-    "dims",
-    "integers",
-    "made_by",
-    "nodes_of",
-    "same_shape",
-    "single_use",
-    "walk",
-    "weight_of",
-]
-
-MAX_CONSTANT_BYTES = 64 * 1024
-"""A constant that a pass makes, as opposed to a weight that it changes, is at most this large."""
+__all__ = ["Editor", "Pass", "Rewrite", "bodies", "nodes_of", "walk"]
 
 # A constant that is made anew and equals one that is there, of at most this size, is that one.
 _MAX_SHARED_BYTES = 1024
@@ -132,68 +113,6 @@ def nodes_of(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
             yield from nodes_of(body)
 
 
-# ---------------------------------------------------------------- facts
-
-
-def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
-    """The value of an attribute, or ``default`` where the node has none of this name."""
-    found = node.attributes.get(name)
-    return default if found is None else found.value
-
-
-def weight_of(value: ir.Value | None) -> ir.TensorProtocol | None:
-    """The tensor of an initializer that no caller can override."""
-    if value is None or not value.is_initializer() or value.is_graph_input():
-        return None
-    return value.const_value
-
-
-def made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
-    """The node whose result the value is, if it is of one of these operators of ONNX's own domain."""
-    node = value.producer() if value is not None else None
-    return node if node is not None and node.op_type in op_types and not node.domain else None
-
-
-def constant(value: ir.Value | None) -> npt.NDArray[Any] | None:
-    """The elements of a small constant that the exporter made; None for weights, whose data is never read."""
-    tensor = weight_of(value)
-    if tensor is None and value is not None:
-        node = value.producer()
-        if node is not None and node.op_type == "Constant" and not node.domain and "value" in node.attributes:
-            tensor = node.attributes["value"].as_tensor()
-    if tensor is None or isinstance(tensor, (LazyWeight, ir.ExternalTensor, ir.StringTensor)):
-        return None
-    if isinstance(tensor, Weight) and value is not None and metadata.FOLDED not in value.meta:
-        return None
-    return tensor.numpy() if tensor.nbytes <= MAX_CONSTANT_BYTES else None
-
-
-def integers(value: ir.Value | None) -> list[int] | None:
-    """A small constant of integers as a list."""
-    found = constant(value)
-    return None if found is None or found.dtype.kind not in "iu" else [int(x) for x in found.reshape(-1)]
-
-
-def dims(value: ir.Value | None) -> tuple[int | str, ...] | None:
-    """The sizes of a value, each a number or the name of a dim; None if the rank or any size has neither."""
-    shape = value.shape if value is not None else None
-    if shape is None:
-        return None
-    found = tuple([dim if isinstance(dim, int) else dim.value for dim in shape.dims])
-    return None if None in found else found  # type: ignore[return-value]
-
-
-def same_shape(first: ir.Value | None, second: ir.Value | None) -> bool:
-    """Whether both shapes are known, and equal whatever the dims turn out to be."""
-    found = dims(first)
-    return found is not None and found == dims(second)
-
-
-def single_use(value: ir.Value) -> bool:
-    """Whether exactly one input of one node reads the value, and no graph returns it."""
-    return len(value.uses()) == 1 and not value.is_graph_output()
-
-
 # ---------------------------------------------------------------- edits
 
 
@@ -263,12 +182,13 @@ class Editor:
             node.graph.insert_before(node, new)
         self.offer([new])
 
-    def insert_after(self, new: ir.Node, node: ir.Node | None) -> None:
-        """Puts a new node right after ``node``, or at the start of the model's graph, where every body sees it."""
-        graph = node.graph if node is not None else self.model.graph
-        if node is not None and graph is not None:
-            graph.insert_after(node, new)
-        elif graph is not None:
+    def insert_after(self, new: ir.Node, value: ir.Value) -> None:
+        """Puts a new node right after what makes ``value``: at the start of its graph, if it is given there."""
+        producer = value.producer()
+        if producer is not None and producer.graph is not None:
+            producer.graph.insert_after(producer, new)
+        else:
+            graph = value.graph or self.model.graph
             graph.insert_before(graph[0], new)
         self.offer([new])
 
@@ -307,7 +227,10 @@ class Editor:
             self.drop(producer)
 
     def forward(self, node: ir.Node, value: ir.Value) -> bool:
-        """Removes ``node``, whose first result is ``value``: its users read that. False where a name forbids it."""
+        """Removes ``node``, whose first result is ``value``: its users read that. False where a name forbids it.
+
+        In the place of an output of the graph the value takes its name, its metadata and the names of its dims.
+        """
         output = node.outputs[0]
         if output.is_graph_output():
             producer = value.producer()
@@ -318,6 +241,7 @@ class Editor:
             if len(producer.outputs) == 1:
                 producer.name = name
             value.metadata_props.update(output.metadata_props)
+            value.shape = value.shape if output.shape is None else output.shape
         if value.shape is None:
             value.shape = output.shape
         if value.type is None:

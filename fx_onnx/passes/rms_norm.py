@@ -5,7 +5,17 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from fx_onnx.passes.rewrite import Editor, Rewrite, attribute, constant, dims, integers, made_by, single_use
+from fx_onnx.passes._facts import (
+    absorbable,
+    attribute,
+    dims,
+    either_way,
+    integers,
+    made_by,
+    number,
+    same_shape,
+)
+from fx_onnx.passes.rewrite import Editor, Rewrite
 
 __all__ = ["FuseRMSNorm"]
 
@@ -23,10 +33,10 @@ class FuseRMSNorm(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Fuses at the product with w."""
-        for normalized, weight in (tuple(node.inputs), tuple(node.inputs)[::-1]):
-            back = made_by(normalized, "Cast")
-            division = made_by(back.inputs[0] if back is not None else normalized, "Div")
-            if division is None or normalized is None or weight is None or not _is_private(division, back):
+        for normalized, weight in either_way(node):
+            back = absorbable(normalized, "Cast")
+            division = absorbable(back.inputs[0] if back is not None else normalized, "Div")
+            if division is None or normalized is None or weight is None:
                 continue
             x, root = division.inputs
             epsilon, axes = _root_mean_square(x, root)
@@ -36,6 +46,8 @@ class FuseRMSNorm(Rewrite):
             source = widened.inputs[0] if widened is not None else x
             if source is None or not source.dtype == normalized.dtype == weight.dtype or x.dtype != DataType.FLOAT:
                 continue
+            if not same_shape(source, node.outputs[0]):
+                continue
             absorbed = [each for each in (division, back) if each is not None]
             attributes = {"axis": -len(axes), "epsilon": epsilon}
             editor.change(node, "RMSNormalization", [source, weight], attributes, absorbed)
@@ -43,28 +55,21 @@ class FuseRMSNorm(Rewrite):
         return False
 
 
-def _is_private(division: ir.Node, back: ir.Node | None) -> bool:
-    """Whether the quotient, and the Cast of it, have one reader each."""
-    return all(single_use(each.outputs[0]) for each in (division, back) if each is not None)
-
-
 def _root_mean_square(x: ir.Value | None, root: ir.Value | None) -> tuple[float | None, tuple[int | str, ...] | None]:
     """The epsilon, and the sizes of the axes, of Sqrt(ReduceMean(x * x) + epsilon); None where it is something else."""
     nothing = None, None
     sqrt = made_by(root, "Sqrt")
-    total = made_by(sqrt.inputs[0], "Add") if sqrt is not None else None
-    if total is None or not single_use(total.outputs[0]):
-        return nothing
-    for mean, epsilon in (tuple(total.inputs), tuple(total.inputs)[::-1]):
-        found, reduction = constant(epsilon), made_by(mean, "ReduceMean")
-        if found is None or found.size != 1 or reduction is None or not single_use(reduction.outputs[0]):
+    total = absorbable(sqrt.inputs[0], "Add") if sqrt is not None else None
+    for mean, epsilon in either_way(total) if total is not None else ():
+        added, reduction = number(epsilon), absorbable(mean, "ReduceMean")
+        if added is None or reduction is None:
             continue
         sizes = dims(x)
         axes = integers(reduction.inputs[1]) if len(reduction.inputs) > 1 else None
-        if sizes is None or axes is None or not attribute(reduction, "keepdims", 1):
+        if sizes is None or not axes or not attribute(reduction, "keepdims", 1):
             continue
         if _is_square(reduction.inputs[0], x) and _are_last(axes, len(sizes)):
-            return float(found.reshape(())), sizes[-len(axes) :]
+            return added, sizes[-len(axes) :]
     return nothing
 
 
@@ -74,8 +79,7 @@ def _is_square(value: ir.Value | None, x: ir.Value | None) -> bool:
         return False
     if power.op_type == "Mul":
         return _is_same(power.inputs[1], x)
-    exponent = constant(power.inputs[1])
-    return exponent is not None and exponent.size == 1 and bool(exponent.reshape(()) == 2)
+    return number(power.inputs[1]) == 2.0
 
 
 def _is_same(value: ir.Value | None, x: ir.Value | None) -> bool:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from fx_onnx.passes.rewrite import (
+from fx_onnx.passes._facts import (
     MAX_CONSTANT_BYTES,
-    Editor,
-    Rewrite,
+    absorbable,
     attribute,
     constant,
     dims,
+    either_way,
     integers,
     made_by,
-    single_use,
+    number,
 )
+from fx_onnx.passes._writer import Writer
+from fx_onnx.passes.rewrite import Editor, Rewrite
 
 __all__ = ["FusePartialRotary", "FuseRotaryEmbedding"]
 
@@ -43,11 +43,9 @@ class FuseRotaryEmbedding(Rewrite):
         """Fuses at the sum."""
         if editor.function is not None or node.graph is not editor.model.graph:
             return False
-        for first, second in (tuple(node.inputs), tuple(node.inputs)[::-1]):
-            straight, rotated = made_by(first, "Mul"), made_by(second, "Mul")
-            if straight is None or rotated is None or first is second:
-                continue
-            if not single_use(straight.outputs[0]) or not single_use(rotated.outputs[0]):
+        for first, second in either_way(node):
+            straight, rotated = absorbable(first, "Mul"), absorbable(second, "Mul")
+            if straight is None or rotated is None:
                 continue
             x, sin = _rotated(rotated)
             if x is None or sin is None or x not in straight.inputs:
@@ -74,9 +72,8 @@ class FusePartialRotary(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Fuses at the Concat."""
-        turned = node.inputs[0]
-        rotary = made_by(turned, "RotaryEmbedding")
-        if rotary is None or turned is None or len(node.inputs) != 2 or rotary.attributes or not single_use(turned):
+        rotary = absorbable(node.inputs[0], "RotaryEmbedding")
+        if rotary is None or len(node.inputs) != 2 or rotary.attributes:
             return False
         parts = _parted(rotary.inputs[0], node.inputs[1])
         if parts is None or len(dims(parts[0]) or ()) != 4 or attribute(node, "axis") not in (-1, 3):
@@ -89,12 +86,10 @@ class FusePartialRotary(Rewrite):
 
 def _rotated(product: ir.Node) -> tuple[ir.Value | None, ir.Value | None]:
     """x and the factor of a product Concat(-x2, x1) * factor; None where it is something else."""
-    for turned, factor in (tuple(product.inputs), tuple(product.inputs)[::-1]):
-        joined = made_by(turned, "Concat")
-        if joined is None or turned is None or not single_use(turned) or len(joined.inputs) != 2:
-            continue
-        negative = made_by(joined.inputs[0], "Neg")
-        if negative is None or not single_use(negative.outputs[0]):
+    for turned, factor in either_way(product):
+        joined = absorbable(turned, "Concat")
+        negative = absorbable(joined.inputs[0], "Neg") if joined is not None and len(joined.inputs) == 2 else None
+        if joined is None or negative is None:
             continue
         parts = _parted(joined.inputs[1], negative.inputs[0])
         sizes = dims(parts[0]) if parts is not None else None
@@ -167,55 +162,30 @@ class _Table:
     def _made(self, value: ir.Value, half: int) -> ir.Value:
         shared = self.batch != 1 and (len(self.sizes) < 4 or self.sizes[0] == 1)
         array = constant(value)
-        writer = _After(value, self.node, self.editor)
+        f = Writer(value.producer() or self.node, self.editor, self.dtype, behind=value)
         if array is None:
-            ends = [writer.constant([each]) for each in (0, half, -1)]
-            result = writer.write("Slice", [value, *ends], self.dtype)
+            result = f.Slice(value, [0], [half], [-1])
             if len(self.sizes) != 3:
-                view, axis = ("Squeeze", 1) if len(self.sizes) == 4 else ("Unsqueeze", 0)
-                result = writer.write(view, [result, writer.constant([axis])], self.dtype)
+                result = f.Squeeze(result, [1]) if len(self.sizes) == 4 else f.Unsqueeze(result, [0])
         else:
             array = array[..., :half].reshape(-1, array.shape[-2], half)
             if shared and isinstance(self.batch, int) and array.nbytes * self.batch <= MAX_CONSTANT_BYTES:
-                return writer.constant(array.repeat(self.batch, 0))
-            result = writer.constant(array)
-        if shared:
-            result = writer.write("Expand", [result, self._batch_shape(writer)], self.dtype)
-        return result
+                return f.constant(array.repeat(self.batch, 0))
+            result = f.constant(array)
+        return f.Expand(result, self._batch_shape(f)) if shared else result
 
-    def _batch_shape(self, writer: _After) -> ir.Value:
+    def _batch_shape(self, f: Writer) -> ir.Value:
         """(batch, 1, 1)."""
         if isinstance(self.batch, int):
-            return writer.constant([self.batch, 1, 1])
+            return f.constant([self.batch, 1, 1])
         source = self._input_with_batch()
         axis = (dims(source) or ()).index(self.batch or 0)
-        size = writer.write("Shape", [source], DataType.INT64, start=axis, end=axis + 1)
-        return writer.write("Concat", [size, writer.constant([1, 1])], DataType.INT64, axis=0)
+        size = f.Shape(source, start=axis, end=axis + 1, dtype=DataType.INT64)
+        return f.Concat(size, [1, 1], axis=0, dtype=DataType.INT64)
 
     def _input_with_batch(self) -> ir.Value | None:
         inputs = self.editor.model.graph.inputs
         return next((value for value in inputs if self.batch in (dims(value) or ())), None)
-
-
-class _After:
-    """Writes nodes one after another, from where a value is computed."""
-
-    def __init__(self, value: ir.Value, node: ir.Node, editor: Editor) -> None:
-        self.value, self.node, self.editor, self.last = value, node, editor, value.producer()
-        self.origin = dict((self.last or node).metadata_props)
-
-    def constant(self, elements: Any) -> ir.Value:
-        """A constant of the model."""
-        return self.editor.constant(elements, self.node)
-
-    def write(self, op_type: str, inputs: list[ir.Value | None], dtype: DataType | None, **attributes: int) -> ir.Value:
-        """The result of a new node."""
-        node = ir.node(op_type, inputs, attributes, metadata_props=self.origin)
-        node.outputs[0].name = node.name = self.editor.unique(f"{self.value.name}.{op_type}")
-        node.outputs[0].type = ir.TensorType(dtype or DataType.FLOAT)
-        self.editor.insert_after(node, self.last)
-        self.last = node
-        return node.outputs[0]
 
 
 def _has_equal_halves(value: ir.Value | None) -> bool:
@@ -231,8 +201,7 @@ def _has_equal_halves(value: ir.Value | None) -> bool:
         return is_last and len(joined.inputs) == 2 and joined.inputs[0] is joined.inputs[1]
     product = made_by(value, "Mul", "Div")
     if product is not None:
-        factor = constant(product.inputs[1])
-        return factor is not None and factor.size == 1 and _has_equal_halves(product.inputs[0])
+        return number(product.inputs[1]) is not None and _has_equal_halves(product.inputs[0])
     node = made_by(value, *_KEEPS_HALVES)
     before = dims(node.inputs[0]) if node is not None else None
     return node is not None and bool(before and sizes and before[-1] == sizes[-1]) and _has_equal_halves(node.inputs[0])

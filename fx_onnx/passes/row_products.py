@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fx_onnx.passes.rewrite import Editor, Rewrite, attribute, dims, single_use
+from fx_onnx.passes._facts import absorbable, attribute, dims, made_by
+from fx_onnx.passes._writer import Writer
+from fx_onnx.passes.rewrite import Editor, Rewrite
 
 __all__ = ["UnfoldGemm"]
 
@@ -21,13 +23,10 @@ class UnfoldGemm(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Rewrites from the second Reshape backwards."""
-        product = node.inputs[0]
-        gemm = product.producer() if product is not None else None
-        if product is None or gemm is None or not _is_plain(gemm) or not single_use(product):
-            return False
-        rows = gemm.inputs[0]
-        before = rows.producer() if rows is not None else None
-        if rows is None or before is None or before.op_type != "Reshape" or before.domain:
+        gemm = absorbable(node.inputs[0], "Gemm")
+        rows = gemm.inputs[0] if gemm is not None else None
+        before = made_by(rows, "Reshape")
+        if gemm is None or before is None or not _is_plain(gemm):
             return False
         x, w = before.inputs[0], gemm.inputs[1]
         c = gemm.inputs[2] if len(gemm.inputs) > 2 else None
@@ -40,17 +39,13 @@ class UnfoldGemm(Rewrite):
         if c is None:
             editor.change(node, "MatMul", [x, w], {}, absorbed=[before, gemm])
             return True
-        name = editor.unique(f"{node.outputs[0].name}.MatMul")
-        made = ir.Node("", "MatMul", [x, w], outputs=[ir.Value(name=name)], name=name)
-        made.outputs[0].shape, made.outputs[0].type = node.outputs[0].shape, node.outputs[0].type
-        made.metadata_props.update(gemm.metadata_props)
-        editor.insert(made, node)
-        editor.change(node, "Add", [made.outputs[0], c], {}, absorbed=[before, gemm])
+        product = Writer(gemm, editor, node.outputs[0].dtype).MatMul(x, w, sizes=result)
+        editor.change(node, "Add", [product, c], {}, absorbed=[before, gemm])
         return True
 
 
 def _is_plain(node: ir.Node) -> bool:
-    """Whether it is a Gemm with neither factors nor transposes."""
-    if node.op_type != "Gemm" or node.domain or attribute(node, "transA", 0) or attribute(node, "transB", 0):
+    """Whether a Gemm has neither factors nor transposes."""
+    if attribute(node, "transA", 0) or attribute(node, "transB", 0):
         return False
     return bool(attribute(node, "alpha", 1.0) == 1.0 and attribute(node, "beta", 1.0) == 1.0)

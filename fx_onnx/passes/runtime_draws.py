@@ -44,8 +44,7 @@ class RuntimeDraws(Rewrite):
         found = kernels(node.op_type, version)
         if any(dtype in list(kernel.admitted.values())[-1] for kernel in found):
             return False
-        f = Writer(node, editor, node.outputs[0])
-        f.dtype = DataType.DOUBLE if dtype is DataType.DOUBLE else DataType.FLOAT
+        f = Writer(node, editor, DataType.DOUBLE if dtype is DataType.DOUBLE else DataType.FLOAT)
         if "Uniform" in node.op_type:
             unit = _drawn(f) if found else _uniform(f, _sizes(f), _DIGITS[dtype])
             if found:  # the digits that the dtype has, so that none is rounded to 1
@@ -62,7 +61,7 @@ class RuntimeDraws(Rewrite):
 def _drawn(f: Writer) -> Value:
     """What the node draws, from [0, 1) or the standard normal distribution, in a dtype that has a kernel."""
     attributes = {"dtype": int(f.dtype)} | ({} if f.node.inputs else {"shape": f.attribute("shape")})
-    return f.emit(f.node.op_type, list(f.node.inputs), attributes)
+    return f.emit(f.node.op_type, f.node.inputs, attributes)[0]
 
 
 def _sizes(f: Writer) -> Value:

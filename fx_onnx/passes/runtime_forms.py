@@ -58,25 +58,13 @@ class RuntimeForms(Rewrite):
             return False
         if x.dtype is DataType.INT64 and node.op_type not in _OF_INTEGERS:
             return False
-        result = FORMS[node.op_type](Writer(node, editor, x), x)
-        if result is None:
+        result = FORMS[node.op_type](Writer(node, editor, x.dtype), x)
+        last = result.producer() if result is not None else None
+        if last is None:
             return False
-        _replace(node, result)
+        editor.change(node, last.op_type, last.inputs, last.attributes)
+        editor.drop(last)
         return True
-
-
-def _replace(node: ir.Node, result: Value) -> None:
-    """Gives the result the node's name and users, and removes the node."""
-    output, producer = node.outputs[0], result.producer()
-    name, output.name, result.shape = output.name, None, output.shape
-    result.name = name
-    if producer is not None:
-        producer.name = name
-    result.metadata_props.update(output.metadata_props)
-    result.meta.update(output.meta)
-    output.replace_all_uses_with(result, replace_graph_outputs=True)
-    if node.graph is not None:
-        node.graph.remove(node, safe=True)
 
 
 # ---------------------------------------------------------------- activations

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fx_onnx.passes.rewrite import Editor, Rewrite, dims
+from fx_onnx.passes._facts import dims
+from fx_onnx.passes.rewrite import Editor, Rewrite
 
 __all__ = ["KeepPads"]
 

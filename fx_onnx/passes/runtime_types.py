@@ -15,8 +15,9 @@ import onnx_ir as ir
 from onnx_ir import DataType
 
 from fx_onnx.dtypes import is_float
+from fx_onnx.passes._facts import attribute, constant, weight_of
 from fx_onnx.passes.cpu_kernels import kernels, since_version
-from fx_onnx.passes.rewrite import Editor, Pass, attribute, constant, nodes_of, weight_of
+from fx_onnx.passes.rewrite import Editor, Pass, nodes_of
 from fx_onnx.schemas import OperatorSchema, Parameter, operator_schema, tensor_type
 
 __all__ = ["RuntimeTypes"]
@@ -231,12 +232,7 @@ class _Casts:
             else:
                 cast = self._cast(value, dtype, node)
                 cast.outputs[0].name = cast.name = self.editor.unique(f"{value.name}.{_suffix(dtype)}")
-                producer = value.producer()
-                if producer is not None and producer.graph is not None:
-                    producer.graph.insert_after(producer, cast)
-                else:
-                    graph = value.graph or self.editor.model.graph
-                    graph.insert_before(graph[0], cast)
+                self.editor.insert_after(cast, value)
                 self._made[key] = cast.outputs[0]
         return self._made[key]
 

@@ -7,7 +7,9 @@ from typing import NamedTuple
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from fx_onnx.passes.rewrite import Editor, Rewrite, attribute, constant, dims, made_by, single_use
+from fx_onnx.passes._facts import absorbable, attribute, dims, either_way, number
+from fx_onnx.passes._writer import Writer
+from fx_onnx.passes.rewrite import Editor, Rewrite
 from fx_onnx.passes.transposes import order_of
 
 __all__ = ["FuseAttention"]
@@ -27,7 +29,7 @@ class FuseAttention(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Fuses at the second product."""
-        softmax = _only(node.inputs[0], "Softmax")
+        softmax = absorbable(node.inputs[0], "Softmax")
         sizes, value = dims(node.outputs[0]), node.inputs[1]
         if softmax is None or sizes is None or len(sizes) != 4 or attribute(softmax, "axis", -1) not in (-1, 3):
             return False
@@ -57,15 +59,15 @@ class _Scores(NamedTuple):
 
 def _scores(value: ir.Value | None) -> _Scores | None:
     absorbed: list[ir.Node] = []
-    mask, plus = None, _only(value, "Add")
+    mask, plus = None, absorbable(value, "Add")
     if plus is not None:
         absorbed.append(plus)
-        sides = [side for side in plus.inputs if _only(side, "MatMul", "Mul", "Div") is not None]
+        sides = [side for side in plus.inputs if absorbable(side, "MatMul", "Mul", "Div") is not None]
         if len(sides) != 1:
             return None
         value, mask = sides[0], plus.inputs[1 - plus.inputs.index(sides[0])]
     value, outer = _unscaled(value, absorbed)
-    product = _only(value, "MatMul")
+    product = absorbable(value, "MatMul")
     if product is None:
         return None
     query, inner = _unscaled(product.inputs[0], absorbed)
@@ -75,21 +77,15 @@ def _scores(value: ir.Value | None) -> _Scores | None:
     return _Scores(query, transposed, outer * inner, mask, [*absorbed, product])
 
 
-def _only(value: ir.Value | None, *op_types: str) -> ir.Node | None:
-    """The node that makes the value, of one of these operators, where one input alone reads it."""
-    return made_by(value, *op_types) if value is not None and single_use(value) else None
-
-
 def _unscaled(value: ir.Value | None, absorbed: list[ir.Node]) -> tuple[ir.Value | None, float]:
     """The value and the constant it is multiplied with; the node of the product goes to ``absorbed``."""
-    node = _only(value, "Mul", "Div")
-    for place, other in enumerate(node.inputs if node is not None else ()):
-        found = constant(other)
-        if node is None or found is None or found.size != 1 or (node.op_type == "Div" and (place == 0 or not found)):
+    node = absorbable(value, "Mul", "Div")
+    for x, factor in either_way(node) if node is not None else ():
+        scale = number(factor)
+        if node is None or scale is None or (node.op_type == "Div" and (factor is node.inputs[0] or not scale)):
             continue
         absorbed.append(node)
-        number = float(found.reshape(()))
-        return node.inputs[1 - place], number if node.op_type == "Mul" else 1 / number
+        return x, scale if node.op_type == "Mul" else 1 / scale
     return value, 1.0
 
 
@@ -113,9 +109,6 @@ def _transposed_back(value: ir.Value, node: ir.Node, editor: Editor) -> ir.Value
     swapped = [first, second, fourth, third]
     if swapped == [0, 1, 2, 3] and source is not None:
         return source
-    made = ir.node("Transpose", [source], {"perm": swapped}, metadata_props=dict((before or node).metadata_props))
-    made.name = made.outputs[0].name = editor.unique(f"{value.name}.Transpose")
-    sizes = dims(value) or ()
-    made.outputs[0].type, made.outputs[0].shape = value.type, ir.Shape([*sizes[:2], sizes[3], sizes[2]])
-    editor.insert(made, node)
-    return made.outputs[0]
+    batch, heads, size, length = dims(value) or ()
+    f = Writer(before or node, editor, value.dtype, behind=value)
+    return f.Transpose(source, perm=swapped, sizes=[batch, heads, length, size])

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 import onnx_ir as ir
 import torch
 
-from fx_onnx.passes.rewrite import Editor, Rewrite, attribute, weight_of
+from fx_onnx.passes._facts import weight_of
+from fx_onnx.passes.rewrite import Editor, Rewrite
+from fx_onnx.passes.transposes import order_of
 from fx_onnx.weights import computed
 
 __all__ = ["TransposeWeights", "restore_transpose"]
@@ -30,14 +32,10 @@ class TransposeWeights(Rewrite):
         data = weight_of(source)
         if source is None or data is None or editor.function is not None or source.is_graph_output():
             return False
-        rank = len(data.shape)
-        order = attribute(node, "perm", range(rank - 1, -1, -1))
+        order = order_of(node)
         twins = [use.node for use in source.uses()]
-        for twin in twins:
-            if twin.op_type != "Transpose" or twin.domain or twin.outputs[0].is_graph_output():
-                return False
-            if tuple(attribute(twin, "perm", range(rank - 1, -1, -1))) != tuple(order):
-                return False
+        if order is None or any(order_of(twin) != order or twin.outputs[0].is_graph_output() for twin in twins):
+            return False
         sizes = data.shape.numpy()
         view = functools.partial(_permuted, tuple(order))
         new = computed(view, data, dtype=data.dtype, shape=[sizes[axis] for axis in order])

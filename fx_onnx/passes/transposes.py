@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fx_onnx.passes.rewrite import Editor, Rewrite, attribute, dims
+from fx_onnx.passes._facts import attribute, dims
+from fx_onnx.passes.rewrite import Editor, Rewrite
 
 __all__ = ["MergeTransposes", "order_of"]
 

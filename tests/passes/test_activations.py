@@ -61,3 +61,11 @@ def test_no_swish() -> None:
     """A gate of another value."""
     program = model("g (float[N] x, float[N] z) => (float[N] y) { s = Sigmoid(z)\n y = Mul(x, s) }", opset=24)
     assert not FuseSwish()(program).modified
+
+
+def test_no_swish_of_a_factor_that_an_attribute_rounds() -> None:
+    """An attribute is a float32: 1.702 of a float64 model would be another number."""
+    for number, modified in (("1.702", False), ("1.5", True)):
+        text = f"g (double[N] x) => (double[N] y) <double alpha = {{{number}}}> {{ a = Mul(alpha, x)\n"
+        program = model(f"{text} s = Sigmoid(a)\n y = Mul(s, x) }}", opset=24)
+        assert FuseSwish()(program).modified is modified

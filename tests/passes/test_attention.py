@@ -97,6 +97,16 @@ def test_key_heads_in_turns_left_alone() -> None:
     assert not ShareKeyHeads()(program).modified
 
 
+def test_keys_that_are_returned_keep_their_heads() -> None:
+    """The present keys of a cache have as many heads as the keys."""
+    known = ", float[N,2,3,M,3] k4, float[N,2,3,M,3] v4, float[N,6,M,3] k5, float[N,6,M,3] v5>"
+    repeating = CONSTANTS.replace(">", known)
+    program = model(f"""g (float[N,6,L,3] q, float[N,2,M,3] k, float[N,2,M,3] v) =>
+      (float[N,6,L,3] y, float[N,6,M,3] z, float[N,6,M,3] u) {repeating} {{ {REPEATED} y, z, u = Attention(q, k5, v5)
+    }}""", opset=23)  # fmt: skip
+    assert not ShareKeyHeads()(program).modified
+
+
 def test_from_torch() -> None:
     """Grouped attention of a transformer's layer, written by hand, with dynamic sizes: one node."""
 

@@ -62,3 +62,13 @@ def test_each_user_of_a_quantised_value_keeps_its_own() -> None:
     }""")
     kept = ["QuantizeLinear", "DequantizeLinear", "DequantizeLinear", "Relu", "Add"]
     check(program, ShareResults(), [torch.randn(3)], kept)
+
+
+def test_a_result_that_the_first_node_leaves_out() -> None:
+    """A node without the optional result that the second one gives cannot stand for it."""
+    program = model("""g (float[2,4] x) => (float[2,4] y, float[2,1] z) {
+      a, , b = LayerNormalization(x, w)\n c, d, e = LayerNormalization(x, w)\n f = Add(a, c)\n y = Add(f, b)
+      z = Add(d, e)
+    }""", {"w": torch.randn(4)})  # fmt: skip
+    operators = ["LayerNormalization", "LayerNormalization", "Add", "Add", "Add"]
+    check(program, ShareResults(), [torch.randn(2, 4)], operators)

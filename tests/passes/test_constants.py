@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fx_onnx import metadata
+from fx_onnx.passes._facts import MAX_CONSTANT_BYTES
 from fx_onnx.passes.constants import FoldConstants
-from fx_onnx.passes.rewrite import MAX_CONSTANT_BYTES
 from fx_onnx.weights import LazyWeight, weight
 from tests.passes.checking import check, model
 

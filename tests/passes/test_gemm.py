@@ -63,3 +63,14 @@ def test_three_dims_are_left_alone() -> None:
     """Gemm takes matrices only."""
     program = model("g (float[N,2,3] x) => (float[N,2,5] y) { m = MatMul(x, w)\n y = Add(m, b) }", WEIGHTS)
     check(program, FuseGemm(), [torch.randn(4, 2, 3)], ["MatMul", "Add"])
+
+
+def test_a_product_outside_a_loop_stays_there() -> None:
+    """In the body it would be computed at every step."""
+    program = model("""g (float[N,3] x, int64 count) => (float[N,5] y) {
+      m = MatMul(x, w)
+      y = Loop(count, , b)<body = step (int64 i, bool c, float[N,5] s) => (bool d, float[N,5] t) {
+        d = Identity(c)\n t = Add(m, s)
+      }>
+    }""", WEIGHTS | {"b": torch.zeros(1, 5)})  # fmt: skip
+    assert not FuseGemm()(program).modified

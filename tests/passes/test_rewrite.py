@@ -4,9 +4,10 @@ import numpy as np
 import onnx_ir as ir
 import torch
 
+from fx_onnx.passes._facts import constant, dims, integers, same_shape, single_use, weight_of
 from fx_onnx.passes.casts import MergeCasts
 from fx_onnx.passes.neutral import DropNeutral
-from fx_onnx.passes.rewrite import Editor, constant, dims, integers, same_shape, single_use, walk, weight_of
+from fx_onnx.passes.rewrite import Editor, walk
 from fx_onnx.weights import weight
 from tests.passes.checking import check, model
 
@@ -72,3 +73,11 @@ def test_names_and_constants_of_an_editor() -> None:
     assert editor.constant(np.array(0.0, dtype=np.float32), node) is program.graph.initializers["zero"]
     assert editor.constant(np.array(-0.0, dtype=np.float32), node) is not program.graph.initializers["zero"]
     assert editor.constant([1, 2], node) is editor.constant([1, 2], node)
+
+
+def test_an_output_keeps_its_shape() -> None:
+    """What is returned in the place of another value has the dims that were promised of that."""
+    program = model("g (float[N] x) => (float[N] y) { a = Relu(x)\n y = Identity(a) }")
+    program.graph.outputs[0].shape = ir.Shape(["rows"])
+    check(program, lambda each: walk(each, [DropNeutral()]), [torch.randn(2)], ["Relu"])
+    assert dims(program.graph.outputs[0]) == ("rows",)

@@ -7,7 +7,7 @@ from fx_onnx.passes.rms_norm import FuseRMSNorm
 from tests.passes.checking import check, model, origins
 
 WEIGHTS = {"w": torch.randn(4)}
-CONSTANTS = "<float two = {2.0}, float e = {0.001}, int64[1] last = {-1}, int64[1] first = {1}>"
+CONSTANTS = "<float two = {2.0}, float e = {0.001}, int64[1] last = {-1}, int64[1] first = {1}, int64[0] none = {}>"
 NORM = "p = Pow(x, two)\n m = ReduceMean(p, last)\n a = Add(m, e)\n r = Sqrt(a)\n d = Div(x, r)\n"
 
 
@@ -53,6 +53,20 @@ def test_left_alone(text: str, weights: dict[str, torch.Tensor]) -> None:
     """A weight of other sizes, the mean over another axis, another power, and a quotient with a second reader."""
     program = model(f"g (float[N,3,4] x) => (float[N,3,4] y) {CONSTANTS} {{ {text} }}", weights, 23)
     assert not FuseRMSNorm()(program).modified
+
+
+def test_an_epsilon_that_adds_an_axis() -> None:
+    """The result has an axis more than x."""
+    constants = CONSTANTS.replace("float e = {0.001}", "float[1,1,1,1] e = {0.001}")
+    program = model(f"g (float[2,3,4] x) => (float[1,2,3,4] y) {constants} {{ {NORM} y = Mul(w, d) }}", WEIGHTS, 23)
+    assert not FuseRMSNorm()(program).modified
+
+
+def test_a_mean_over_no_axis() -> None:
+    """ReduceMean may be told that no axes are none, not all."""
+    norm = NORM.replace("ReduceMean(p, last)", "ReduceMean<noop_with_empty_axes=1>(p, none)")
+    text = f"g (float[2,3,4] x) => (float[2,3,4] y) {CONSTANTS} {{ {norm} y = Mul(w, d) }}"
+    assert not FuseRMSNorm()(model(text, {"w": torch.randn(2, 3, 4)}, 23)).modified
 
 
 def test_not_below_its_opset() -> None:
