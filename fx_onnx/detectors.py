@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 import fx_onnx.operators  # noqa: F401  creates the library of our operators, of which this is a part
+from fx_onnx.exporting import replaced
 
 __all__ = ["any_number_of_boxes"]
 
@@ -52,29 +53,24 @@ def any_number_of_boxes() -> Iterator[None]:
 
     Where torchvision was not imported there is nothing to replace.
     """
-    before: list[tuple[Any, str, Any]] = []
-    try:
+    with ExitStack() as stack:
         for (module, path), stand_in in _STAND_INS.items():
             if module in sys.modules:
-                for owner, name, original in _places(sys.modules[module], path):
-                    before.append((owner, name, original))
-                    setattr(owner, name, stand_in)
+                for owner, name in _places(sys.modules[module], path):
+                    stack.enter_context(replaced(owner, name, stand_in))
         yield
-    finally:
-        for owner, name, original in before:
-            setattr(owner, name, original)
 
 
-def _places(module: ModuleType, path: str) -> Iterator[tuple[Any, str, Any]]:
-    """Where a method is, or a function is by its name: (what has it, its name there, the function)."""
+def _places(module: ModuleType, path: str) -> Iterator[tuple[Any, str]]:
+    """Where a method is, or a function is by its name: (what has it, its name there)."""
     owner, _, name = path.rpartition(".")
     if owner:
-        yield getattr(module, owner), name, getattr(getattr(module, owner), name)
+        yield getattr(module, owner), name
         return
     function = getattr(module, name)
     for each in list(sys.modules.values()):
         if getattr(each, "__dict__", {}).get(name) is function:
-            yield each, name, function
+            yield each, name
 
 
 def _batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor:

@@ -7,14 +7,16 @@ about data. While a model is captured, the answers are those of its buffers now.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.ao.nn.quantized import FloatFunctional
 from torch.ao.quantization.fake_quantize import FakeQuantize, disable_observer
 
 from fx_onnx.errors import CaptureError
+from fx_onnx.exporting import replaced
 
 __all__ = ["settled_quantizers"]
 
@@ -30,7 +32,7 @@ def settled_quantizers(model: nn.Module) -> Iterator[None]:
     """
     found: list[FakeQuantize] = []
     for name, module in model.named_modules():
-        if f"{type(module).__module__}.".startswith(_CONVERTED):
+        if f"{type(module).__module__}.".startswith(_CONVERTED) and not isinstance(module, FloatFunctional):
             raise CaptureError(
                 f"The module {name!r} is a {type(module).__module__}.{type(module).__name__}, which computes in "
                 "kernels of this machine on quantised tensors, of which torch.export knows nothing: quantise with PT2E "
@@ -44,13 +46,11 @@ def settled_quantizers(model: nn.Module) -> Iterator[None]:
                     "before the export."
                 )
             found.append(module)
-    for module in found:
-        vars(module)["forward"] = partial(_quantized, module, _is_on(module.fake_quant_enabled))
-    try:
-        yield
-    finally:
+    with ExitStack() as stack:
         for module in found:
-            del vars(module)["forward"]
+            quantizes = _is_on(module.fake_quant_enabled)
+            stack.enter_context(replaced(module, "forward", partial(_quantized, module, quantizes)))
+        yield
 
 
 def _is_on(flag: Tensor) -> bool:

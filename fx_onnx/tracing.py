@@ -23,6 +23,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from fx_onnx.decompositions.vision import affine_grid_generator
+from fx_onnx.exporting import replaced
 
 __all__ = ["dynamic_sizes"]
 
@@ -39,15 +40,10 @@ def dynamic_sizes(strict: bool = False) -> Iterator[None]:
             yield
         return
     trace_rules.is_builtin_callable(len)  # dynamo lists Python's builtins once, which must not be with ours among them
-    sqrt, length = math.sqrt, len
-    vars(math)["sqrt"] = partial(_sqrt, sqrt)
-    vars(builtins)["len"] = partial(_len, length)
-    try:
-        with _shapes_of_operators(), _SizesAsNumbers():
-            yield
-    finally:
-        vars(math)["sqrt"] = sqrt
-        vars(builtins)["len"] = length
+    sqrt = replaced(math, "sqrt", partial(_sqrt, math.sqrt))
+    length = replaced(builtins, "len", partial(_len, len))
+    with sqrt, length, _shapes_of_operators(), _SizesAsNumbers():
+        yield
 
 
 # --- operators whose shapes torch finds by computing ------------------------------------------------------------------

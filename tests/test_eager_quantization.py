@@ -22,15 +22,17 @@ PLAIN = QConfig(
 
 
 class Net(nn.Module):
-    """Stubs around a convolution and a linear layer."""
+    """Stubs around a convolution, a sum of torch's class for those, and a linear layer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.quant, self.dequant = quantization.QuantStub(), quantization.DeQuantStub()
         self.conv, self.relu, self.fc = nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Linear(8, 4)
+        self.residual = torch.ao.nn.quantized.FloatFunctional()
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.relu(self.conv(self.quant(x))).mean((2, 3))
+        x = self.relu(self.conv(self.quant(x)))
+        x = self.residual.add_relu(x, x.flip(3)).mean((2, 3))
         return self.dequant(self.fc(x))
 
 
@@ -55,8 +57,13 @@ def test_quantisation_aware_training(qconfig: Any) -> None:
     for example in (x, other):
         assert_close(program(example), net(example), None)
     found = Counter(node.op_type for node in program.model.graph)
-    assert found["QuantizeLinear"] == found["DequantizeLinear"] == 5
+    assert found["QuantizeLinear"] == found["DequantizeLinear"] == 6
     assert not any("forward" in vars(module) for module in net.modules())
+
+
+def test_what_is_yet_to_be_quantised_computes_in_floats() -> None:
+    net, x = Net().eval(), torch.randn(2, 3, 8, 8)
+    assert_close(fx_onnx.export(net, (x,))(x), net(x))
 
 
 def test_one_that_is_switched_off_passes_its_input_on() -> None:
