@@ -54,3 +54,20 @@ def _assert_one_close(name: str, got: Tensor, want: Tensor, tolerance: float | N
 
 def _largest(values: Tensor, floor: float = 0.0) -> float:
     return max(floor, float(values.abs().max())) if values.numel() else floor
+
+
+def assert_as_near(got: Any, near: Any, truth: Any) -> None:
+    """Compare what was computed in few digits with the truth in float64, and with eager, which has as few digits.
+
+    A float may err by a rounding of the largest value and twice what eager's worst value errs by.
+
+    Raises:
+        AssertionError: naming the output, and its shape, dtype or largest error.
+    """
+    outputs = zip(_tensors(got), _tensors(near), _tensors(truth), strict=True)
+    for index, (one, eager, exact) in enumerate(outputs):
+        assert one.shape == eager.shape, f"output {index}: shape {tuple(one.shape)} instead of {tuple(eager.shape)}"
+        assert one.dtype == eager.dtype, f"output {index}: dtype {one.dtype} instead of {eager.dtype}"
+        error, allowed = (_largest(each.double() - exact.double()) for each in (one, eager))
+        rounding = torch.finfo(one.dtype).eps * _largest(exact) if one.is_floating_point() else 0.0
+        assert error <= 2 * allowed + rounding, f"output {index}: errs by {error:.3g}, eager by {allowed:.3g}"

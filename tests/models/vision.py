@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -53,8 +53,7 @@ class VisionModel:
             if self.kind == "detection":
                 _tell_apart(module)
             else:
-                large = replace(self, sizes=tuple(max(size, 160) if size == 64 else size for size in self.sizes))
-                _calibrate(module, lambda: [module(**inputs) for inputs in large.examples(module)])
+                _calibrate(module, lambda: module(**self._inputs(module, 8, self.sizes, 3)))
         return module.eval()
 
     def examples(self, module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -63,13 +62,13 @@ class VisionModel:
         if self.kind == "detection":
             first, second = picture(1, 3, *self.sizes, seed=1)[0], picture(1, 3, *self.sizes, seed=2)[0]
             return {"images": [first]}, {"images": [second]}
-        if self.kind == "optical_flow":
-            return self._pair(2, self.sizes, 1), self._pair(3, grown, 2)
-        name = next(iter(inspect.signature(module.forward).parameters))
-        return {name: picture(2, 3, *self.sizes, seed=1)}, {name: picture(3, 3, *grown, seed=2)}
+        return self._inputs(module, 2, self.sizes, 1), self._inputs(module, 3, grown, 2)
 
-    def _pair(self, batch: int, sizes: tuple[int, ...], seed: int) -> dict[str, Any]:
-        first, second = picture(batch, 3, *sizes, seed=seed), picture(batch, 3, *sizes, seed=seed + 10)
+    def _inputs(self, module: nn.Module, batch: int, sizes: tuple[int, ...], seed: int) -> dict[str, Any]:
+        first = picture(batch, 3, *sizes, seed=seed)
+        if self.kind != "optical_flow":
+            return {next(iter(inspect.signature(module.forward).parameters)): first}
+        second = picture(batch, 3, *sizes, seed=seed + 10)
         return {"image1": first * 2 - 1, "image2": second * 2 - 1, "num_flow_updates": 2}
 
     def dynamic_shapes(self, inputs: dict[str, Any]) -> dict[str, Any] | None:
@@ -80,11 +79,15 @@ class VisionModel:
 
 
 def _calibrate(module: nn.Module, run: Callable[[], Any]) -> None:
-    """Gives batch norms the statistics of a run: without, deep random networks say the same of every image."""
+    """Gives batch norms the statistics of a run: without, deep random networks say the same of every image.
+
+    Their results are halved, so that what is unlike the images of that run does not grow from layer to layer.
+    """
     module.eval()
     norms = [each for each in module.modules() if isinstance(each, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d))]
     for norm in norms:
         norm.momentum = None  # the mean of all runs
+        nn.init.constant_(norm.weight, 0.5)
         norm.train()
     if norms:
         run()
