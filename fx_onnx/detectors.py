@@ -8,16 +8,15 @@ operator of our own where each box needs a size of its own.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from types import ModuleType
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
 
 import fx_onnx.operators  # noqa: F401  creates the library of our operators, of which this is a part
-from fx_onnx.exporting import replaced
+from fx_onnx.stand_ins import standing_in
 
 __all__ = ["any_number_of_boxes"]
 
@@ -47,30 +46,9 @@ for _module, _name, _sizes in ((_BOXES, "batched_nms", _kept), (_HEADS, "heatmap
     torch.library.register_fake(f"fx_onnx::{_name}", _sizes, lib=_LIBRARY)
 
 
-@contextmanager
-def any_number_of_boxes() -> Iterator[None]:
-    """Replaces the functions wherever a module has them by their names, for as long as this lasts.
-
-    Where torchvision was not imported there is nothing to replace.
-    """
-    with ExitStack() as stack:
-        for (module, path), stand_in in _STAND_INS.items():
-            if module in sys.modules:
-                for owner, name in _places(sys.modules[module], path):
-                    stack.enter_context(replaced(owner, name, stand_in))
-        yield
-
-
-def _places(module: ModuleType, path: str) -> Iterator[tuple[Any, str]]:
-    """Where a method is, or a function is by its name: (what has it, its name there)."""
-    owner, _, name = path.rpartition(".")
-    if owner:
-        yield getattr(module, owner), name
-        return
-    function = getattr(module, name)
-    for each in list(sys.modules.values()):
-        if getattr(each, "__dict__", {}).get(name) is function:
-            yield each, name
+def any_number_of_boxes() -> AbstractContextManager[None]:
+    """Replaces the functions for as long as this lasts; there are none where torchvision was not imported."""
+    return standing_in(_STAND_INS)
 
 
 def _batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor:

@@ -173,6 +173,7 @@ _SIZES = [
 _FEW_SIZES = [2, 3, 4, 5, 7, 8, 16, 33, 100, 513, 4096]  # for conditions on two dims
 _PYTHON = {"TruncToInt": "int", "FloorToInt": "floor", "CeilToInt": "ceil", "ToFloat": "float", "RoundToInt": "round"}
 _TORCH = Path(torch.__file__).parent
+_OF_SLICES = "_compute_slice_index"  # torch's function that asks where a slice ends; beyond the size it is cut off
 
 
 def limits(request: Request, program: ExportedProgram, tensors: list[InputTensor]) -> list[Limit]:
@@ -182,7 +183,7 @@ def limits(request: Request, program: ExportedProgram, tensors: list[InputTensor
     equality of two sizes that are added.
     """
     shape_env = next((env for tensor in tensors if (env := _shape_env(tensor.value)) is not None), None)
-    names = _dim_names(tensors)
+    names = {**_number_names(program), **_dim_names(tensors)}
     found: dict[str, Limit] = {}
     for guard in getattr(shape_env, "guards", ()):
         condition = shape_env.replace(guard.expr)  # type: ignore[union-attr]
@@ -249,6 +250,13 @@ def _dim_names(tensors: list[InputTensor]) -> dict[sympy.Symbol, str]:
     return names
 
 
+def _number_names(program: ExportedProgram) -> dict[sympy.Symbol, str]:
+    """The names of whole numbers among the graph's inputs, such as the counts of tokens that a cache keeps."""
+    numbers = [node for node in program.graph.nodes if node.op == "placeholder"]
+    values = [(node.meta.get("val"), node.name) for node in numbers]
+    return {value.node.expr: name for value, name in values if isinstance(value, torch.SymInt)}
+
+
 def _asked_ranges(request: Request) -> dict[str, tuple[int, Any]]:
     """The ranges of Dim objects, by name."""
     given = pytree.tree_leaves(request.dynamic_shapes, is_leaf=lambda leaf: isinstance(leaf, Dim))
@@ -268,11 +276,13 @@ def _limit(
     equation = isinstance(condition, sympy.Eq) and any(side.is_number for side in condition.args)
     number = equation and (own or _is_of_python(condition))
     one = equation and condition.args[1] in (0, 1) and not condition.has(Mod)  # of a part of the example
-    if not own and not number and not one and (len(symbols) > 1 or isinstance(condition, (sympy.Eq, sympy.Ne))):
+    cut = guard.sloc.framework_loc.name == _OF_SLICES
+    bound = len(symbols) == 1 and not isinstance(condition, (sympy.Eq, sympy.Ne))
+    if not (own or number or one or cut or bound):
         return None
     allowed = [_allowed(symbol, names, ranges, len(symbols)) for symbol in symbols]
     excluded = [sizes for sizes in product(*allowed) if _fails(condition, symbols, sizes)]
-    if not excluded or (not own and not equation and (allowed[0][-1],) not in excluded):
+    if not excluded or (not own and not equation and tuple(sizes[-1] for sizes in allowed) not in excluded):
         return None
     place = f" {_place(guard)}" if own else ""
     return Limit(_text(condition, symbols, names, program), place, number)
@@ -306,6 +316,7 @@ def _text(condition: Any, symbols: list[sympy.Symbol], names: dict[sympy.Symbol,
             return f"{names[symbols[0]]} >= {span.lower}"
         if span.upper.is_Integer:
             return f"{names[symbols[0]]} <= {span.upper}"
+    condition = _without_minus(condition)
     left, right = (sympy.sstr(side, full_prec=False) for side in condition.args)
     text = re.sub(r"Mod\((\w+), (\w+)\)", r"\1 % \2", f"{left} {condition.rel_op} {right}")
     for name, python in _PYTHON.items():
@@ -313,3 +324,14 @@ def _text(condition: Any, symbols: list[sympy.Symbol], names: dict[sympy.Symbol,
     for symbol in symbols:
         text = text.replace(str(symbol), names[symbol])
     return text
+
+
+def _without_minus(condition: Any) -> Any:
+    """The comparison with what an inequality subtracts on one side added on the other, and a number on the right."""
+    if isinstance(condition, (sympy.Eq, sympy.Ne)):
+        return condition
+    terms = sympy.Add.make_args(condition.args[0] - condition.args[1])
+    subtracted = [term for term in terms if term.could_extract_minus_sign()]
+    left, right = sympy.Add(*(t for t in terms if t not in subtracted)), sympy.Add(*(-t for t in subtracted))
+    found = condition.func(left, right, evaluate=False)
+    return found.reversed if left.is_number else found

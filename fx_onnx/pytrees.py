@@ -32,7 +32,6 @@ _DERIVED = {
     "num_heads": lambda keys, values: keys.shape[1],
     "k_head_dim": lambda keys, values: keys.shape[-1],
     "v_head_dim": lambda keys, values: values.shape[-1],
-    "cumulative_length": lambda keys, values: keys.shape[-2],
 }
 _COUNTS = ("cumulative_length", "cumulative_length_int")  # of tokens, more than the layer holds
 _WINDOW = "_sliding_window_tensor"  # a tensor of the number `sliding_window`
@@ -57,6 +56,11 @@ def register(tree: Any) -> None:
 def is_state(value: Any) -> bool:
     """Whether this module made a container of the value's class: a cache or one of its layers."""
     return type(value) in _registered
+
+
+def length_axes(value: Any) -> tuple[int, ...]:
+    """The axes along which a cache's layer with a sliding window holds tokens, fewer than layers without; else none."""
+    return (2, -2) if is_state(value) and getattr(value, "is_sliding", False) is True else ()
 
 
 def names(spec: pytree.TreeSpec) -> list[tuple[Any, ...]]:

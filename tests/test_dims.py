@@ -82,6 +82,20 @@ def test_a_table_that_is_too_short() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("function", "condition"),
+    [
+        (lambda x, y: x[-9:], "rows <= 8"),
+        (lambda x, y: torch.cat([x, y])[-12:], "rows + rows1 < 12"),
+        (lambda x, y: torch.cat([x, y])[:12], "rows + rows1 < 12"),
+    ],
+)
+def test_slices_beyond_the_size_are_cut_off(function: Callable[..., object], condition: str) -> None:
+    """What is shorter than a slice in the example is taken whole, which is right only where it stays shorter."""
+    (message,) = warned(function, 1, 2)
+    assert f"right only where {condition}," in message.replace("rows1 + rows", "rows + rows1")
+
+
 def test_a_relation_between_two_dims() -> None:
     def longer(x: Tensor, y: Tensor) -> Tensor:
         return x.sum() if x.shape[0] < 2 * y.shape[0] else y.sum()

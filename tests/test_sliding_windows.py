@@ -1,0 +1,83 @@
+"""Caches with a sliding window: what stands for their methods, and one program within and beyond the window."""
+
+import copy
+
+import pytest
+import torch
+import transformers
+from torch import nn
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicSlidingWindowLayer
+
+import fx_onnx
+from fx_onnx.sliding_windows import any_length_of_past
+from tests.compare import assert_close
+
+SIZES = {
+    "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 8, "sliding_window": 6,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("record_past", [False, True])
+def test_layers_hold_and_see_the_same(record_past: bool) -> None:
+    own, stand_in = DynamicSlidingWindowLayer(5), DynamicSlidingWindowLayer(5)
+    own.record_past = stand_in.record_past = record_past
+    for new in (2, 1, 3, 1, 7, 1):
+        keys, values = torch.randn(2, 3, new, 4), torch.randn(2, 3, new, 4)
+        want = own.get_mask_sizes(new), own.update(keys, values), own.keys, own.values, own.get_seq_length()
+        with any_length_of_past():
+            sizes = stand_in.get_mask_sizes(new)
+            found = sizes, stand_in.update(keys, values), stand_in.keys, stand_in.values, stand_in.get_seq_length()
+        assert found[0] == want[0]
+        assert found[4] == want[4]
+        assert_close(found[1:4], want[1:4], tolerance=0)
+
+
+def mistral() -> nn.Module:
+    """All layers have a window."""
+    return transformers.MistralForCausalLM(transformers.MistralConfig(**SIZES))
+
+
+def gemma2() -> nn.Module:
+    """Every other layer has one."""
+    return transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**SIZES, query_pre_attn_scalar=8))
+
+
+@pytest.mark.parametrize("make", [mistral, gemma2])
+def test_one_program_within_and_beyond_the_window(make: object) -> None:
+    """Exported within the window; a prefill, a few steps until the window is full, and more beyond it."""
+    torch.manual_seed(0)
+    module = make().eval()
+
+    def inputs(past: int, new: int, cache: DynamicCache) -> dict[str, object]:
+        mask = torch.ones(2, past + new, dtype=torch.int64)
+        return {"input_ids": torch.randint(0, 64, (2, new)), "attention_mask": mask, "past_key_values": cache}
+
+    def filled(past: int) -> DynamicCache:
+        cache = DynamicCache(config=module.config)
+        for layer in range(2):
+            cache.update(torch.randn(2, 2, past, 8), torch.randn(2, 2, past, 8), layer)
+        return cache
+
+    shapes = {
+        "input_ids": {0: "batch", 1: "new"},
+        "attention_mask": {0: "batch", 1: "total"},
+        "past_key_values": {0: "batch", 2: "past"},
+    }
+    program = fx_onnx.export(module, (), kwargs=inputs(3, 2, filled(3)), dynamic_shapes=shapes)
+    values = {value.name: value for value in program.model.graph.inputs}
+    assert values["past_key_values.0.key"].shape == ("batch", 2, "past_window", 8)
+    assert values["past_key_values.0.cumulative_length"].shape == ()
+    mine, past = filled(0), 0
+    theirs = copy.deepcopy(mine)
+    for new in (4, 1, 1, 3, 1, 1):
+        given = inputs(past, new, mine)
+        got = program.call_structured(**given)
+        with torch.no_grad():
+            want = module(**{**given, "past_key_values": theirs})
+        assert_close(got.logits, want.logits)
+        mine, theirs, past = got.past_key_values, want.past_key_values, past + new
+        assert mine.get_seq_length() == theirs.get_seq_length() == past
+        for one, other in zip(mine.layers, theirs.layers, strict=True):
+            assert_close((one.keys, one.values), (other.keys, other.values))

@@ -1,0 +1,33 @@
+"""Stand-ins are everywhere in the place of what they stand for, and go again, also after an error."""
+
+import sys
+from types import ModuleType
+
+import pytest
+
+from fx_onnx.stand_ins import standing_in
+
+
+class Layer:
+    def size(self) -> int:
+        return 1
+
+
+def count() -> int:
+    return 1
+
+
+def test_functions_and_methods_are_replaced_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = ModuleType("other")
+    other.__dict__["count"] = count
+    monkeypatch.setitem(sys.modules, "other", other)
+    stand_ins = {
+        (__name__, "count"): lambda: 2,
+        (__name__, "Layer.size"): lambda self: 2,
+        ("never_imported", "count"): lambda: 2,
+    }
+    here = sys.modules[__name__]
+    with pytest.raises(ZeroDivisionError), standing_in(stand_ins):
+        assert (here.count(), other.count(), Layer().size()) == (2, 2, 2)
+        raise ZeroDivisionError
+    assert (here.count(), other.count(), Layer().size()) == (1, 1, 1)
