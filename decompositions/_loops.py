@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-UNROLLED = 8
+UNROLLED = 4
 """Up to so many steps are written out: each is a dozen operators, and the constants among them fold."""
 
 Tensors = tuple[Tensor, ...]

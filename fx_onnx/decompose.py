@@ -17,9 +17,8 @@ import torch
 import torch.fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 from torch.fx.experimental import _config as size_hints
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
@@ -27,6 +26,7 @@ from fx_onnx import metadata, symbols
 from fx_onnx.decompositions import DECOMPOSITIONS
 from fx_onnx.errors import TranslationError, UnsupportedOperatorError
 from fx_onnx.functionalize import AtenProgram, functional_graph
+from fx_onnx.recorder import Recording, record
 from fx_onnx.table import Table
 
 aten = torch.ops.aten
@@ -117,26 +117,26 @@ class Tracer:
         try:
             # size-oblivious: that a size is neither 0 nor 1 is not a question that a decomposition asked
             oblivious = size_hints.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
-            with oblivious, self.fake_mode, torch.no_grad():
-                module = make_fx(function, tracing_mode="real", pre_dispatch=keeps_composites)(*_distinct(values))
+            with oblivious:
+                recording = record(function, _distinct(values), self.fake_mode, keeps_composites)
         except Exception as error:
             raise TranslationError(
                 f"{described(node)} cannot be decomposed: {type(error).__name__}: {error}"
             ) from error
         self._check_guards(known_guards, node)
-        return self._own(module, node)
+        return self._own(recording, node)
 
-    def _own(self, module: GraphModule, node: Node) -> Graph | None:
-        """The graph of a traced module, functional, with what its ``get_attr`` nodes name among our names."""
-        graph: Graph = module.graph
+    def _own(self, recording: Recording, node: Node) -> Graph | None:
+        """A recorded graph, functional, with what its ``get_attr`` nodes name among our names."""
+        graph = recording.graph
         if any(getattr(inner.target, "namespace", "") == "prims" for inner in graph.nodes):
             return None  # PyTorch's way out of ATen is not ours
         if any(isinstance(n.target, OpOverload) and n.target._schema.is_mutable for n in graph.nodes):
             graph = functional_graph(graph)
         graph.eliminate_dead_code()
         for inner in graph.find_nodes(op="get_attr"):
-            named = getattr(module, str(inner.target))
-            if isinstance(named, GraphModule):
+            named = recording.named[str(inner.target)]
+            if isinstance(named, Recording):
                 body = self._own(named, node)
                 if body is None:
                     return None

@@ -31,8 +31,8 @@ LAYERS = """
     symbolic table | custom opsets | ops decompositions |
     pytrees autocast arguments dims tracing stand_ins detectors sliding_windows eager_quantization explanations
     capture |
-    views functionalize subclasses fold decompose flex_attention complex_pairs translate naming passes optimize |
-    runtime verify report | references streaming saving program | journal line artifacts export
+    views functionalize subclasses fold recorder decompose flex_attention complex_pairs translate naming passes
+    optimize | runtime verify report | references streaming saving program | journal line artifacts export
 """
 ORDER = {name: place for place, name in enumerate(LAYERS.replace("|", " ").split())}
 NO_ROOM_OF_THEIR_OWN = {"__init__"}
@@ -50,7 +50,8 @@ PRIVATE_TORCH: dict[str, str] = {
     "torch._ops.OpOverloadPacket": "what torch.ops.aten.add is, which users give for all its overloads",
     "torch._ops.HigherOrderOperator": "the class of cond, scan and while_loop",
     "torch.utils._pytree": "the only pytree that torch.export's call_spec speaks",
-    "torch._subclasses.fake_tensor": "FakeTensorMode: make_fx traces under the mode of its arguments",
+    "torch._subclasses.fake_tensor": "FakeTensorMode: decompositions are recorded under the mode of their arguments",
+    "torch._dispatch.python": "what hands operators over before torch takes them apart",
     "torch._decomp.global_decomposition_table": "PyTorch's full table; the public one holds the core operators only",
     "torch._C._dispatch_has_kernel_for_dispatch_key": "whether torch composes an operator; nothing public says",
     "torch.ao.quantization.fx._decomposed": "the module that registers torch.ops.quantized_decomposed",

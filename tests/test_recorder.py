@@ -1,0 +1,140 @@
+"""What a function calls, recorded as make_fx records it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import Graph, GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from fx_onnx.recorder import Recording, record
+
+aten = torch.ops.aten
+
+
+def _fake(mode: FakeTensorMode, *tensors: Tensor) -> list[Any]:
+    return [mode.from_tensor(tensor) for tensor in tensors]
+
+
+def _targets(graph: Graph) -> list[Any]:
+    return [node.target for node in graph.nodes if node.op == "call_function"]
+
+
+def _recorded(function: Callable[..., Any], *inputs: Tensor, keeps_composites: bool = True) -> Recording:
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    return record(function, _fake(mode, *inputs), mode, keeps_composites)
+
+
+def _run(recording: Recording, *inputs: Tensor) -> Any:
+    holder = torch.nn.Module()
+    for name, value in recording.named.items():
+        setattr(holder, name, value if isinstance(value, Tensor) else GraphModule(torch.nn.Module(), value.graph))
+    return torch.fx.Interpreter(GraphModule(holder, recording.graph)).run(*inputs)
+
+
+def _halved(x: Tensor) -> Tensor:
+    return torch.ops.higher_order.while_loop(
+        lambda x, least: x.sum() > least, lambda x, least: ((x * 0.5).clone(),), (x.clone(),), (torch.ones(()),)
+    )[0]
+
+
+FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
+    "scalars": lambda x: torch.where(x > 0, x + 1, 2.0),
+    "composites": lambda x: torch.nn.functional.linear(x, x.reshape(4, 3).t()) @ x,
+    "factories": lambda x: torch.zeros(3) + x.new_ones(3, 3) @ torch.zeros_like(x[:, :3]) + torch.eye(3),
+    "constants": lambda x: (x * torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([1.0, 2.0]) * 3),
+    "several results": lambda x: (x.max(0), [*x.unbind(1)], {"least": x.amin()}),
+    "in place": lambda x: (x * 2).add_(1).unsqueeze_(0).mul_(x),
+    "views written to": lambda x: _written(x.clone()),
+    "no operator": lambda x: x,
+}
+
+
+def _written(x: Tensor) -> Tensor:
+    x[0].fill_(7.0)
+    return x
+
+
+@pytest.mark.parametrize("keeps_composites", [True, False])
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_computes_the_same(function: Callable[[Tensor], Any], keeps_composites: bool) -> None:
+    x = torch.randn(3, 4)
+    recording = _recorded(function, x, keeps_composites=keeps_composites)
+    recording.graph.lint()
+    torch.testing.assert_close(_run(recording, x.clone()), function(x.clone()))
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_is_what_make_fx_records(function: Callable[[Tensor], Any]) -> None:
+    x = torch.randn(3, 4)
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    (fake,) = _fake(mode, x)
+    with mode, torch.no_grad():
+        theirs = make_fx(function, pre_dispatch=True)(fake)
+    assert _targets(_recorded(function, x).graph) == _targets(theirs.graph)
+
+
+@pytest.mark.parametrize("keeps_composites", [True, False])
+def test_loop_bodies_are_graphs_of_their_own(keeps_composites: bool) -> None:
+    x = torch.rand(3, 4) + 1
+    recording = _recorded(_halved, x, keeps_composites=keeps_composites)
+    assert [type(value) for value in recording.named.values()] == [Recording, Recording]
+    torch.testing.assert_close(_run(recording, x), _halved(x))
+
+
+def test_a_loop_keeps_its_sizes() -> None:
+    def grown(x: Tensor) -> Tensor:
+        longer = lambda x: (torch.cat([x, x]),)  # noqa: E731
+        return torch.ops.higher_order.while_loop(lambda x: x.sum() < 9, longer, (x.clone(),), ())[0]
+
+    with pytest.raises(NotImplementedError, match="must keep the sizes"):
+        _recorded(grown, torch.ones(2))
+
+
+def test_tensors_from_elsewhere_are_refused() -> None:
+    mode = FakeTensorMode()
+    x, other = _fake(mode, torch.ones(2), torch.ones(2))
+    with pytest.raises(NotImplementedError, match="was not given"):
+        record(lambda x: x + other, [x], mode, True)
+
+
+def test_symbolic_sizes_are_nodes() -> None:
+    """Arithmetic that no operator uses leaves none."""
+
+    def function(x: Tensor, n: Any) -> Tensor:
+        _ = x.size(0) * 5
+        return x.new_zeros(x.size(0) * 2 + n).sum() + x.nonzero().size(0)
+
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    (x,) = _fake(mode, torch.ones(6))
+    graph = record(function, [x, 3], mode, True).graph
+    names = [str(getattr(target, "__name__", target)) for target in _targets(graph)]
+    assert names == [
+        *("sym_size.int", "mul", "add", "new_zeros.default", "sum.default", "nonzero.default"),
+        *("sym_size.int", "add.Tensor"),
+    ]
+
+
+def test_the_sizes_of_constants_are_known() -> None:
+    graph = _recorded(lambda x: x.sum() + torch.tensor([1.0, 2.0, 3.0]), torch.randn(5)).graph
+    assert tuple(graph.output_node().all_input_nodes[0].meta["val"].shape) == (3,)
+
+
+def test_a_number_of_elements_is_bound_where_it_is_made() -> None:
+    recording = _recorded(lambda x: x[x > 0] * 2, torch.randn(5))
+    (bound,) = [node for node in recording.graph.nodes if node.meta.get("unbacked_bindings")]
+    assert bound.target is aten.index.Tensor
+    x = torch.tensor([1.0, -1.0, 2.0])
+    torch.testing.assert_close(_run(recording, x), torch.tensor([2.0, 4.0]))
+
+
+def test_what_is_changed_in_place_keeps_what_was_said_of_it() -> None:
+    graph = _recorded(lambda x: (x * 2).unsqueeze_(0), torch.ones(3)).graph
+    shapes = [tuple(node.meta["val"].shape) for node in graph.nodes if "val" in node.meta]
+    assert shapes == [(3,), (3,), (1, 3)]
