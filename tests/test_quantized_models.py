@@ -19,7 +19,9 @@ pytest.importorskip("torchao", reason="torchao is in the extra 'test'")
 from torchao import quantization as ao
 from torchao.quantization import pt2e
 from torchao.quantization.pt2e import quantize_pt2e
+from torchao.quantization.pt2e.quantizer import Quantizer
 from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
+from torchao.testing.pt2e import _xnnpack_quantizer as xnnpack  # as ExecuTorch has it, which few have installed
 
 BATCH = ({0: "batch"},)
 
@@ -50,6 +52,21 @@ class Attention(nn.Module):
         return x + self.out(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
 
+class Mobile(nn.Module):
+    """What networks for phones are made of: a depthwise convolution, a gate, a transposed one, a pooling."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.depthwise = nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.larger, self.fc = nn.ConvTranspose2d(16, 4, 2, stride=2), nn.Linear(4, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = nn.functional.hardtanh(self.stem(x))
+        x = torch.cat([x * self.depthwise(x), x.relu()], 1)
+        x = nn.functional.hardswish(nn.functional.max_pool2d(self.larger(x), 2))
+        return self.fc(x.mean((2, 3)))
+
+
 def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64, bias=False))
 
@@ -67,11 +84,17 @@ def rows(batch: int) -> Tensor:
 
 
 def converted(make: Callable[[], nn.Module], inputs: Callable[[int], Tensor], **kind: bool) -> nn.Module:
-    """The network after PT2E: captured, prepared, calibrated and converted."""
-    torch.manual_seed(0)
-    trains = kind.get("is_qat", False)
+    """The network after PT2E with the quantiser for this machine."""
     quantizer = x86.X86InductorQuantizer()
     quantizer.set_global(x86.get_default_x86_inductor_quantization_config(**kind))
+    return after_pt2e(make, inputs, quantizer, trains=kind.get("is_qat", False))
+
+
+def after_pt2e(
+    make: Callable[[], nn.Module], inputs: Callable[[int], Tensor], quantizer: Quantizer, trains: bool
+) -> nn.Module:
+    """The network captured, prepared, calibrated and converted."""
+    torch.manual_seed(0)
     program = torch.export.export(make().train(trains), (inputs(2),), dynamic_shapes=({0: Dim("batch")},))
     captured = program.module(check_guards=False)
     prepare = quantize_pt2e.prepare_qat_pt2e if trains else quantize_pt2e.prepare_pt2e
@@ -141,6 +164,16 @@ def test_pt2e_after_training() -> None:
     program = exported(converted(ResidualBlock, images, is_qat=True), images)
     assert set(stored(program).values()) == {"INT8"}
     assert operators(program)["QuantizeLinear"] == 4
+
+
+@pytest.mark.parametrize("kind", ["is_per_channel", "is_qat", "is_dynamic"])
+def test_pt2e_for_xnnpack(kind: str) -> None:
+    """It quantises what X86InductorQuantizer leaves: sums, products, concatenations, transposed convolutions."""
+    quantizer = xnnpack.XNNPACKQuantizer()
+    quantizer.set_global(xnnpack.get_symmetric_quantization_config(**{kind: True}))
+    program = exported(after_pt2e(Mobile, images, quantizer, trains=kind == "is_qat"), images)
+    count = Counter(stored(program).values())["INT8"]
+    assert (count, operators(program)["QuantizeLinear"]) == ((1, 1) if kind == "is_dynamic" else (3, 8))
 
 
 CONFIGS: dict[str, Callable[[], Any]] = {
