@@ -27,6 +27,7 @@ from fx_onnx.eager_quantization import settled_quantizers
 from fx_onnx.errors import CaptureError, warn
 from fx_onnx.explanations import contradicts_dims, explanation
 from fx_onnx.exporting import exporting, is_in_onnx_export
+from fx_onnx.higher_order import as_in_eager
 from fx_onnx.sliding_windows import any_length_of_past
 from fx_onnx.tracing import dynamic_sizes
 
@@ -155,6 +156,7 @@ def _attempt(request: Request, model: torch.nn.Module, example: _Example, strict
                 dynamic_sizes(strict),
                 any_number_of_boxes(),
                 any_length_of_past(),
+                nullcontext() if strict else as_in_eager(),
                 switched_off() as as_before,
                 _as_traced(model, example, request.inputs, as_before),
             ):

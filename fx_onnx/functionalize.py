@@ -446,6 +446,8 @@ def _inlined(node: Node) -> tuple[Graph, Sequence[Any]] | None:
     if position is None or (name == "wrap_with_autocast" and node.args[2] is not False):
         return None
     body, operands = node.args[position], node.args[position + (2 if name == "invoke_subgraph" else 1) :]
+    if name == "hints_wrapper":
+        operands = operands[0]  # type: ignore[assignment]
     return _attribute(body).graph, operands  # type: ignore[arg-type]
 
 
@@ -460,6 +462,7 @@ _REGIONS = {
     "wrap_with_autocast": 4,
     "tag_activation_checkpoint": 0,
     "invoke_subgraph": 0,
+    "hints_wrapper": 0,
 }
 
 

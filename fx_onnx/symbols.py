@@ -331,6 +331,12 @@ class _Compute:
     def _not(self, arg: sympy.Basic) -> ir.Value:
         return self._op.Not(self._recurse(arg))
 
+    def _bitwisefn_bitwise_and(self, *args: sympy.Basic) -> ir.Value:
+        return self._fold("BitwiseAnd", args)
+
+    def _bitwisefn_bitwise_or(self, *args: sympy.Basic) -> ir.Value:
+        return self._fold("BitwiseOr", args)
+
     def _sqrt(self, arg: sympy.Basic) -> ir.Value:
         return self._op.Sqrt(self._double(arg))
 

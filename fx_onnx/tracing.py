@@ -42,7 +42,8 @@ def dynamic_sizes(strict: bool = False) -> Iterator[None]:
     trace_rules.is_builtin_callable(len)  # dynamo lists Python's builtins once, which must not be with ours among them
     sqrt = replaced(math, "sqrt", partial(_sqrt, math.sqrt))
     length = replaced(builtins, "len", partial(_len, len))
-    with sqrt, length, _shapes_of_operators(), _SizesAsNumbers():
+    both = replaced(torch.SymInt, "__divmod__", _divmod)
+    with sqrt, length, both, _shapes_of_operators(), _SizesAsNumbers():
         yield
 
 
@@ -210,19 +211,30 @@ def _istft(
     return torch.nn.functional.pad(signal, (0, length))[..., :length]
 
 
-_INSTEAD: dict[Any, Callable[..., torch.Tensor]] = {
+def _sym_ite(b: Any, t: Any, f: Any) -> Any:
+    """Of a symbolic number and a plain one, which torch takes for two types."""
+    return torch.sym_ite(b, t + 0 * f, f + 0 * t)
+
+
+_INSTEAD: dict[Any, Callable[..., Any]] = {
     torch.istft: _istft,
     torch.Tensor.istft: _istft,
     torch.nn.functional.affine_grid: _affine_grid,
     torch.linspace: _linspace,
     torch.as_tensor: _as_tensor,
     torch.Tensor.new_tensor: _new_tensor,
+    torch.sym_ite: _sym_ite,
 }
 
 
 def _sqrt(sqrt: Callable[[Any], float], number: Any) -> Any:
     """``math.sqrt``, which makes a plain number of a symbolic one."""
     return torch.sym_float(number) ** 0.5 if isinstance(number, (torch.SymInt, torch.SymFloat)) else sqrt(number)
+
+
+def _divmod(number: torch.SymInt, divisor: Any) -> tuple[Any, Any]:
+    """``divmod``, which torch's symbolic numbers lack."""
+    return number // divisor, number % divisor
 
 
 def _len(length: Callable[[Any], int], container: Any) -> Any:

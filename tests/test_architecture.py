@@ -29,8 +29,8 @@ MAX_FUNCTION_LINES = 50
 LAYERS = """
     errors exporting autograd dtypes symbols weights promotion metadata names schemas constants operators | emitter |
     symbolic table | custom opsets | ops decompositions |
-    pytrees autocast arguments dims tracing stand_ins detectors sliding_windows eager_quantization explanations
-    capture |
+    pytrees autocast arguments dims tracing stand_ins detectors higher_order sliding_windows eager_quantization
+    explanations capture |
     views functionalize subclasses fold recorder decompose flex_attention complex_pairs translate naming passes
     optimize | runtime verify report | references streaming saving program | journal line artifacts export
 """
@@ -49,6 +49,7 @@ PRIVATE_TORCH: dict[str, str] = {
     "torch._ops.OpOverload": "the class of every ATen target; torch.ops gives instances only",
     "torch._ops.OpOverloadPacket": "what torch.ops.aten.add is, which users give for all its overloads",
     "torch._ops.HigherOrderOperator": "the class of cond, scan and while_loop",
+    "torch._higher_order_ops": "where scan and associative_scan are; torch itself exports cond and while_loop only",
     "torch.utils._pytree": "the only pytree that torch.export's call_spec speaks",
     "torch._subclasses.fake_tensor": "FakeTensorMode: decompositions are recorded under the mode of their arguments",
     "torch._dispatch.python": "what hands operators over before torch takes them apart",

@@ -90,6 +90,8 @@ EXPRESSIONS = {
     "ite": lambda a, b: torch.sym_ite(a > b, a, b),
     "a<b": lambda a, b: torch.sym_not(a < b),
     "sum of three": lambda a, b: torch.sym_sum([a, b, 1]),
+    "a&3|4": lambda a, b: a & 3 | 4,
+    "-a>>1": lambda a, b: (-a >> 1) + (b << 2),
     "abs": lambda a, b: abs(a - 2 * b),
 }
 

@@ -46,6 +46,8 @@ FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
     "as_tensor": lambda x: x / torch.as_tensor(x.shape[2]),
     "as_tensor_list": lambda x: torch.as_tensor([x.shape[1], 3], dtype=torch.float32),
     "new_tensor": lambda x: x * x.new_tensor([x.shape[1], x.shape[2]]).sum(),
+    "sym_ite": lambda x: x.new_zeros(torch.sym_ite(x.shape[1] > 4, x.shape[1], 2)),
+    "divmod": lambda x: x.sum() * divmod(x.shape[1], 3)[0] + divmod(x.shape[1], 3)[1],
     "sqrt": lambda x: x / math.sqrt(x.shape[2]),
     "affine_grid": lambda x: F.grid_sample(
         x[:, None], F.affine_grid(x[:, :2, :3], [x.shape[0], 1, x.shape[1], x.shape[2]], align_corners=False),

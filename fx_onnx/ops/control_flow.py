@@ -65,6 +65,25 @@ def map_impl(op: Emitter, f: str, xs: Sequence[Any], pos_args: Sequence[Any] = (
     return scan(op, f, (), xs, pos_args)
 
 
+@translates(higher_order.associative_scan)
+def associative_scan(
+    op: Emitter, combine_fn: str, xs: Sequence[Any], additional_inputs: Sequence[Any] = ()
+) -> Sequence[Value]:
+    """Loop over the slices along axis 0 after the first one, of which there may be none; ONNX Scan needs one."""
+    first = [op.with_sizes(op.Gather(x, 0, axis=0), op.sizes(x)[1:]) for x in xs]
+    count = op.Sub(op.Shape(xs[0], start=0, end=1), [1])
+    carried = [op.graph_input("carried", _dtype(x), op.sizes(x)[1:]) for x in xs]
+    iteration, again = op.graph_input("iteration", DataType.INT64, ()), op.graph_input("again", DataType.BOOL, ())
+    inner = op.nested([iteration, again, *carried])
+    place = inner.Add(iteration, 1)
+    slices = [inner.with_sizes(inner.Gather(x, place, axis=0), op.sizes(x)[1:]) for x in xs]
+    results = inner.inline(combine_fn, [*carried, *slices, *additional_inputs])
+    body = inner.finish([again, *results, *results])
+    found = op.Loop(op.Reshape(count, []), None, *first, body=body, outputs=2 * len(xs))
+    rows = found[len(xs) :]
+    return [op.Concat(op.unsqueeze(row, 0), rest, axis=0) for row, rest in zip(first, rows, strict=True)]
+
+
 def _tensor(op: Emitter, value: Any) -> Value:
     """A carried number as a 0-d tensor."""
     if isinstance(value, Value):

@@ -1,11 +1,11 @@
-"""cond, while_loop, scan and map as If, Loop and Scan, at two sizes."""
+"""Control flow as If, Loop and Scan, and regions that only say how to run, at two sizes."""
 
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._higher_order_ops import map, scan, while_loop
+from torch._higher_order_ops import hints_wrapper, map, scan, while_loop
 
 import fx_onnx
 from tests.compare import assert_close
@@ -105,6 +105,45 @@ def map_rows(net: Net, x: Tensor) -> object:
     return map(lambda row, bias: row.cos() + bias, x, net.linear.bias)
 
 
+def scan_backwards_over_a_structure(net: Net, x: Tensor) -> object:
+    def step(carry: dict[str, Tensor], row: tuple[Tensor, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
+        total = carry["total"] * 0.5 + net.linear(row[0])
+        return {"total": total, "count": carry["count"] + 1}, total * row[1]
+
+    return scan(step, {"total": x[0] * 0, "count": torch.tensor(0)}, (x, x + 1), dim=0, reverse=True)
+
+
+def scan_columns_in_rows(net: Net, x: Tensor) -> object:
+    def outer(carry: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+        total, columns = scan(lambda a, b: (a + b, a * b), carry.sum(), row, dim=0)
+        return carry + total, columns + 1
+
+    return scan(outer, torch.ones(4), x, dim=0)
+
+
+def map_with_a_branch(net: Net, x: Tensor) -> object:
+    return map(lambda row: torch.cond(row.sum() > 0, net.linear, lambda row: row - 1, (row,)), x)
+
+
+def products_of_prefixes(net: Net, x: Tensor) -> object:
+    """torch takes it on a GPU only; captured there, it is this operator."""
+
+    def run(xs: list[Tensor]) -> object:
+        return torch.ops.higher_order.associative_scan(lambda a, b: [a * b], xs, ())
+
+    return torch.compile(run, backend="eager", fullgraph=True)([x])
+
+
+def regions_for_a_compiler(net: Net, x: Tensor) -> object:
+    twice = torch.compiler.nested_compile_region(lambda x, y: (net.linear(x).relu(), y + 1))
+    first, second = twice(*twice(x, x))
+    return hints_wrapper(lambda x, y: x * y, (first, second), {}, hints={"outer": True})
+
+
+def vectorized(net: Net, x: Tensor) -> object:
+    return torch.vmap(lambda row, weight: row @ weight + row.sum(), (0, None))(x, net.linear.weight)
+
+
 def checkpoint(net: Net, x: Tensor) -> object:
     return torch.utils.checkpoint.checkpoint(lambda x: net.linear(x).relu(), x, use_reentrant=False)
 
@@ -120,7 +159,9 @@ def without_gradients(net: Net, x: Tensor) -> object:
     [
         if_with_weights, if_with_several_results, if_in_if, if_on_a_size, if_that_returns_what_it_got, loop,
         loop_that_never_runs, loop_in_loop, loop_over_numbers, loop_to_a_number_that_values_give, loop_until_a_value,
-        loop_that_swaps, if_in_loop, loop_of_a_structure, scan_rows, map_rows, checkpoint, without_gradients,
+        loop_that_swaps, if_in_loop, loop_of_a_structure, scan_rows, scan_backwards_over_a_structure,
+        scan_columns_in_rows, map_rows, map_with_a_branch, products_of_prefixes, regions_for_a_compiler, vectorized,
+        checkpoint, without_gradients,
     ],
 )  # fmt: skip
 def test_control_flow(function: Callable[[Net, Tensor], object]) -> None:

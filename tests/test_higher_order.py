@@ -1,0 +1,97 @@
+"""Control flow that torch runs is captured, at any size, and torch's own functions are back when capture is over."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch._higher_order_ops as control_flow
+from torch import Tensor, nn
+
+import fx_onnx
+from fx_onnx.higher_order import as_in_eager
+from tests.compare import assert_close
+
+
+class Net(nn.Module):
+    def __init__(self, function: Callable[["Net", Tensor], Any]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.function = function
+        self.linear = nn.Linear(4, 4).requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(self, x)
+
+
+def check(function: Callable[[Net, Tensor], Any], *rows: int) -> None:
+    """At several sizes, none of them fixed."""
+    module = Net(function).eval()
+    program = fx_onnx.export(module, (torch.randn(3, 4),), dynamic_shapes=({0: "rows"},))
+    assert program.model.graph.inputs[0].shape == ("rows", 4)
+    for count in (3, *rows):
+        for sign in (1, -1):
+            x = (torch.rand(count, 4) + 0.1) * sign
+            with torch.no_grad():  # in which torch runs branches that give back what they were given
+                assert_close(program(x), module(x))
+
+
+def same(net: Net, x: Tensor) -> Any:
+    return torch.cond(x.sum() > 0, lambda x: x, lambda x: x * 2, (x,))
+
+
+def view(net: Net, x: Tensor) -> Any:
+    return torch.cond(x.sum() > 0, lambda x: x.view(-1), lambda x: x.flip(0).view(-1), (x,))
+
+
+def swapped(net: Net, x: Tensor) -> Any:
+    return torch.cond(x.sum() > 0, lambda x, y: {"a": x, "b": y}, lambda x, y: {"a": y, "b": x}, (x, net.linear(x)))
+
+
+def one_twice(net: Net, x: Tensor) -> Any:
+    def twice(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x + 1
+        return y, y
+
+    return control_flow.cond(x.sum() > 0, twice, lambda x: (x, x), (x,))
+
+
+@pytest.mark.parametrize("function", [same, view, swapped, one_twice])
+def test_branches_that_give_back_what_they_were_given(function: Callable[[Net, Tensor], Any]) -> None:
+    check(function, 6)
+
+
+def prefixes(combine: Callable[[Any, Any], Any], xs: Any, dim: int = 0, reverse: bool = False) -> Any:
+    return control_flow.associative_scan(combine, xs, dim, reverse, combine_mode="generic")
+
+
+def recurrence(net: Net, x: Tensor) -> Any:
+    """h = a * h + b, as state space models compute it."""
+
+    def combine(first: dict[str, Tensor], second: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"a": first["a"] * second["a"], "b": second["a"] * first["b"] + second["b"]}
+
+    return prefixes(combine, {"a": x.sigmoid(), "b": x})
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        recurrence,
+        lambda net, x: prefixes(lambda a, b: a + b, x, reverse=True),
+        lambda net, x: prefixes(lambda a, b: a @ b, x[:, :, None] * x[:, None] * 0.3),
+        lambda net, x: prefixes(lambda a, b: (b[0], a[1] | b[1]), (x, x > 0.5)),
+        lambda net, x: prefixes(lambda a, b: a * b, x, dim=-1),
+    ],
+    ids=["recurrence", "reverse", "matrices", "last and any", "of static length"],
+)
+def test_associative_scans_of_any_length(function: Callable[[Net, Tensor], Any]) -> None:
+    check(function, 1, 2, 8)
+
+
+def test_nothing_stays_behind() -> None:
+    before = torch.cond, control_flow.associative_scan
+    with pytest.raises(ZeroDivisionError), as_in_eager():
+        assert torch.cond is control_flow.cond is not before[0]
+        raise ZeroDivisionError
+    assert (torch.cond, control_flow.associative_scan) == before
