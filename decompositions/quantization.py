@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.ao.quantization.fx._decomposed  # registers torch.ops.quantized_decomposed
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fx_onnx.decompositions.registry import decomposes
 
@@ -280,10 +283,8 @@ def scaled_mm(
     out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
 ) -> Tensor:
-    """(self * scale_a) @ (mat2 * scale_b) + bias; a scale for the whole matrix, or for each row and each column."""
-    if not (_scales_rows(scale_a, 1) and _scales_rows(scale_b, 0)):
-        raise NotImplementedError("the scales of blocks of a matrix have no form here")
-    product = torch.matmul(self.float(), mat2.float()) * scale_a.float() * scale_b.float()
+    """(self * scale_a) @ (mat2 * scale_b) + bias; scales of the whole matrix, of each row or column, or of blocks."""
+    product = _scaled_product(self, mat2, scale_a, scale_b)
     if bias is not None:
         product = product + bias.float()
     if scale_result is not None:
@@ -291,8 +292,47 @@ def scaled_mm(
     return product.to(self.dtype if out_dtype is None else out_dtype)
 
 
-def _scales_rows(scale: Tensor, axis: int) -> bool:
+_WHOLE, _ROWS = 0, 1  # of torch.nn.functional.ScalingType
+
+
+@decomposes(aten._scaled_mm_v2.default)
+def scaled_mm_v2(
+    self: Tensor, mat2: Tensor,
+    scale_a: Sequence[Tensor], recipe_a: Sequence[int], swizzle_a: Sequence[int],
+    scale_b: Sequence[Tensor], recipe_b: Sequence[int], swizzle_b: Sequence[int],
+    bias: Tensor | None, out_dtype: torch.dtype | None, contraction_dim: Sequence[int] = (),
+    use_fast_accum: bool = False,
+) -> Tensor:  # fmt: skip
+    """``torch.nn.functional.scaled_mm``, of which torch says on every machine what whole matrices and rows mean."""
+    recipes = {*recipe_a, *recipe_b}
+    if not recipes <= {_WHOLE, _ROWS} or any((*swizzle_a, *swizzle_b)) or len(scale_a) + len(scale_b) > 2:
+        raise NotImplementedError("scaled_mm has a form here for the scaling types TensorWise and RowWise only")
+    product: Tensor = aten._scaled_mm.default(self, mat2, scale_a[0], scale_b[0], bias, None, out_dtype)
+    return product
+
+
+_BLOCK = 128  # the only size of blocks whose scales are numbers in the order of the blocks
+
+
+def _scaled_product(self: Tensor, mat2: Tensor, scale_a: Tensor, scale_b: Tensor) -> Tensor:
+    if _is_along(scale_a, 1) and _is_along(scale_b, 0):
+        return torch.matmul(self.float(), mat2.float()) * scale_a.float() * scale_b.float()
+    if torch.float8_e8m0fnu in (scale_a.dtype, scale_b.dtype):
+        raise NotImplementedError("scales of float8_e8m0fnu lie in an order of the machine's, which has no form here")
+    return torch.matmul(self.float() * _spread(scale_a, self), mat2.float() * _spread(scale_b, mat2))
+
+
+def _is_along(scale: Tensor, axis: int) -> bool:
     """Whether there is one scale, or one for all that lies along the axis."""
     if scale.dim() != 2:
         return scale.dim() == 0 or (scale.dim() == 1 and isinstance(scale.shape[0], int) and scale.shape[0] == 1)
     return isinstance(scale.shape[axis], int) and scale.shape[axis] == 1
+
+
+def _spread(scale: Tensor, matrix: Tensor) -> Tensor:
+    """The scale of each element: along an axis each has its own, or 128 share one, the last block being any smaller."""
+    scale = scale.float()
+    for axis, size in enumerate(matrix.shape if scale.dim() else ()):
+        if not statically_known_true(scale.shape[axis] == size):
+            scale = scale.repeat_interleave(_BLOCK, axis).narrow(axis, 0, size)
+    return scale

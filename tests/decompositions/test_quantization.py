@@ -1,8 +1,11 @@
 """Quantisation, against torch."""
 
+import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # registers torch.ops.quantized_decomposed
 
+from fx_onnx.decompositions.quantization import scaled_mm, scaled_mm_v2
+from tests.compare import assert_close
 from tests.decompositions.harness import check, random
 
 aten, quantized = torch.ops.aten, torch.ops.quantized_decomposed
@@ -87,3 +90,29 @@ def test_products() -> None:
         check(aten._scaled_mm.default, a, b, whole, whole, random(16, dtype=dtype), out_dtype=dtype)
         check(aten._scaled_mm.default, a, b, rows, columns, out_dtype=dtype)
     check(aten._scaled_mm.default, a, b, whole, whole)
+    for kind, left, right in ((0, whole, whole), (1, rows, columns)):
+        scaled = ([left], [kind], [], [right], [kind], [])
+        check(aten._scaled_mm_v2.default, a, b, *scaled, None, torch.bfloat16)
+        check(aten._scaled_mm_v2.default, a, b, *scaled, random(16, dtype=torch.bfloat16), torch.bfloat16)
+
+
+def test_products_of_scaled_blocks() -> None:
+    """torch's own kernels run on GPUs only; the last blocks are smaller than 128."""
+    a, b = random(130, 256).to(torch.float8_e4m3fn), random(144, 256, seed=1).to(torch.float8_e4m3fn).t()
+    large, small, tokens, columns = (random(*sizes).abs() for sizes in ((2, 2), (2, 2), (130, 2), (2, 144)))
+    for left, right in ((tokens, small), (tokens, columns), (large, small)):
+        of_rows = left if len(left) == 130 else left[[0] * 128 + [1] * 2]
+        of_columns = right if right.shape[1] == 144 else right[:, [0] * 128 + [1] * 16]
+        want = torch.zeros(130, 144)
+        for i, k in enumerate((slice(0, 128), slice(128, 256))):
+            want += (a[:, k].float() * of_rows[:, i, None]) @ (b[k].float() * of_columns[i])
+        assert_close(scaled_mm(a, b, left, right, out_dtype=torch.float32), want)
+
+
+def test_scales_in_an_order_of_the_machine_are_refused() -> None:
+    a, b = torch.ones(128, 128).to(torch.float8_e4m3fn), torch.ones(128, 128).to(torch.float8_e4m3fn)
+    scales = torch.ones(128, 4).to(torch.float8_e8m0fnu)
+    with pytest.raises(NotImplementedError, match="float8_e8m0fnu"):
+        scaled_mm(a, b, scales, scales)
+    with pytest.raises(NotImplementedError, match="TensorWise and RowWise only"):
+        scaled_mm_v2(a, b, [scales], [3], [1], [scales], [3], [1], None, torch.bfloat16)

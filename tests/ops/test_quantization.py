@@ -114,6 +114,8 @@ def test_fake_quantize(case: Case) -> None:
         Case(aten._weight_int8pack_mm.default, bf16(4, 16), i8(8, 16), bf16(8), dynamic=False),
         Case(aten._scaled_mm.default, f8(16, 32), f8(32, 16), f32(values=(0.5,)), f32(values=(2.0,)),
              out_dtype=torch.float32, dynamic=False, opsets=[20]),
+        Case(aten._scaled_mm_v2.default, f8(16, 32), f8(32, 16), [f32(values=(0.5,))], [0], [], [f32(values=(2.0,))],
+             [0], [], None, torch.float32, dynamic=False, opsets=[20]),
     ]
 )  # fmt: skip
 def test_products(case: Case) -> None:
