@@ -31,6 +31,7 @@ from fx_onnx.journal import Journal, count_operators
 from fx_onnx.optimize import optimize as optimize_model
 from fx_onnx.passes.common_results import ShareResults
 from fx_onnx.passes.functions import ModulesToFunctions
+from fx_onnx.passes.rewrite import Pass, apply
 from fx_onnx.passes.runtime_draws import RuntimeDraws
 from fx_onnx.passes.runtime_forms import RuntimeForms
 from fx_onnx.passes.runtime_pads import KeepPads
@@ -42,7 +43,7 @@ from fx_onnx.translate import translate
 from fx_onnx.verify import check_model
 from fx_onnx.verify import verify as verify_program
 
-RUNTIME_PASSES = (RuntimeForms(), RuntimeDraws(), KeepPads(), RuntimeTypes())
+RUNTIME_PASSES: tuple[Pass, ...] = (RuntimeForms(), RuntimeDraws(), KeepPads(), RuntimeTypes())
 """What ONNX Runtime lacks, made good in models that were not optimized too."""
 
 
@@ -82,8 +83,7 @@ def run(
         if optimize:
             with journal.stage("optimize"):
                 model = optimize_model(model, without=() if functions is None else (ShareResults.name,))
-        for each in RUNTIME_PASSES:
-            model = each(model).model
+        model = apply(model, RUNTIME_PASSES)
         if functions is not None:
             model = functions(model).model
             model = ShareResults()(model).model if optimize else model  # before it, a module would use another's result

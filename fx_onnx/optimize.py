@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection
 
 import onnx_ir as ir
@@ -23,7 +22,7 @@ from fx_onnx.passes.pads import FoldPads
 from fx_onnx.passes.quantized_transposes import TransposeQuantized
 from fx_onnx.passes.reciprocals import DivideByReciprocals
 from fx_onnx.passes.reshapes import MergeReshapes
-from fx_onnx.passes.rewrite import Pass, Rewrite, walk
+from fx_onnx.passes.rewrite import Pass, apply
 from fx_onnx.passes.rms_norm import FuseRMSNorm
 from fx_onnx.passes.rotary import FusePartialRotary, FuseRotaryEmbedding
 from fx_onnx.passes.row_products import UnfoldGemm
@@ -80,11 +79,4 @@ def optimize(model: ir.Model, *, without: Collection[str] = ()) -> ir.Model:
     left_out = {without} if isinstance(without, str) else set(without)
     if unknown := sorted(left_out - set(names)):
         raise ArgumentError(f"There is no optimization pass {unknown[0]!r}; the passes are {', '.join(names)}.")
-    chosen = [each for each in PASSES if each.name not in left_out]
-    for together, group in itertools.groupby(chosen, lambda each: isinstance(each, Rewrite)):
-        if together:
-            walk(model, [each for each in group if isinstance(each, Rewrite)])
-        else:
-            for each in group:
-                model = each(model).model
-    return model
+    return apply(model, [each for each in PASSES if each.name not in left_out])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from fx_onnx import metadata
 from fx_onnx.names import Names
 from fx_onnx.passes._facts import weight_of
 
-__all__ = ["Editor", "Pass", "Rewrite", "bodies", "nodes_of", "walk"]
+__all__ = ["Editor", "Pass", "Rewrite", "apply", "bodies", "nodes_of", "walk"]
 
 # A constant that is made anew and equals one that is there, of at most this size, is that one.
 _MAX_SHARED_BYTES = 1024
@@ -47,6 +48,17 @@ class Rewrite(Pass):
         return ir.passes.PassResult(model, walk(model, (self,)))
 
 
+def apply(model: ir.Model, passes: Iterable[Pass]) -> ir.Model:
+    """The model after the passes in order, changed in place; neighbouring rewrites share one walk."""
+    for together, group in itertools.groupby(passes, lambda each: isinstance(each, Rewrite)):
+        if together:
+            walk(model, [each for each in group if isinstance(each, Rewrite)])
+        else:
+            for each in group:
+                model = each(model).model
+    return model
+
+
 def walk(model: ir.Model, rewrites: Sequence[Rewrite]) -> bool:
     """Offers every node of the graph, of all bodies and of all functions to the rewrites for its op_type.
 
@@ -57,7 +69,7 @@ def walk(model: ir.Model, rewrites: Sequence[Rewrite]) -> bool:
         editor = Editor(model, function)
         graph = model.graph if function is None else function
         by_type = _by_type(rewrites, graph.opset_imports.get("", 0))
-        editor.offer(nodes_of(graph))
+        editor.offer(node for node in nodes_of(graph) if node.op_type in by_type)
         for node in editor.offered():
             found = by_type.get(node.op_type)
             if found is None or node.domain or node.graph is None or (function and _refers(node)):

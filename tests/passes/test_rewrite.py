@@ -7,7 +7,8 @@ import torch
 from fx_onnx.passes._facts import constant, dims, integers, same_shape, single_use, weight_of
 from fx_onnx.passes.casts import MergeCasts
 from fx_onnx.passes.neutral import DropNeutral
-from fx_onnx.passes.rewrite import Editor, walk
+from fx_onnx.passes.rewrite import Editor, apply, walk
+from fx_onnx.passes.unused import DropUnused
 from fx_onnx.weights import weight
 from tests.passes.checking import check, model
 
@@ -81,3 +82,13 @@ def test_an_output_keeps_its_shape() -> None:
     program.graph.outputs[0].shape = ir.Shape(["rows"])
     check(program, lambda each: walk(each, [DropNeutral()]), [torch.randn(2)], ["Relu"])
     assert dims(program.graph.outputs[0]) == ("rows",)
+
+
+def test_neighbours_share_a_walk() -> None:
+    """Rewrites on both sides of a pass of another kind do not wait for each other; those beside each other do."""
+    text = """g (float[N] x) => (float[N] y) <double one = {1.0}> {
+      a = Cast<to=11>(x)\n b = Identity(a)\n c = Cast<to=1>(b)\n y = Neg(c)
+    }"""
+    check(model(text), lambda each: apply(each, [MergeCasts(), DropNeutral()]), [torch.randn(2)], ["Neg"])
+    parted = [MergeCasts(), DropUnused(), DropNeutral()]
+    check(model(text), lambda each: apply(each, parted), [torch.randn(2)], ["Cast", "Cast", "Neg"])
