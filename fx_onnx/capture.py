@@ -21,6 +21,7 @@ from torch.export import Dim, ExportedProgram
 from fx_onnx import dims, pytrees
 from fx_onnx.arguments import Request, TensorInput
 from fx_onnx.autocast import switched_off
+from fx_onnx.decoders import any_number_of_tokens
 from fx_onnx.detectors import any_number_of_boxes
 from fx_onnx.dims import InputTensor, Specialised, input_tensors
 from fx_onnx.eager_quantization import settled_quantizers
@@ -28,7 +29,6 @@ from fx_onnx.errors import CaptureError, warn
 from fx_onnx.explanations import contradicts_dims, explanation
 from fx_onnx.exporting import exporting, is_in_onnx_export
 from fx_onnx.higher_order import as_in_eager
-from fx_onnx.sliding_windows import any_length_of_past
 from fx_onnx.tracing import dynamic_sizes
 
 
@@ -155,7 +155,7 @@ def _attempt(request: Request, model: torch.nn.Module, example: _Example, strict
                 _sizes_as_symbols(example.oblivious),
                 dynamic_sizes(strict),
                 any_number_of_boxes(),
-                any_length_of_past(),
+                any_number_of_tokens(),
                 nullcontext() if strict else as_in_eager(),
                 switched_off() as as_before,
                 _as_traced(model, example, request.inputs, as_before),

@@ -47,7 +47,8 @@ def _associative_scan(
 
     begin = pytree.tree_map(lambda leaf: torch.zeros_like(leaf.select(dim, 0)), xs)
     first = torch.ones((), dtype=torch.bool, device=leaves[0].device)
-    return scan(step, (first, begin), xs, dim=dim, reverse=reverse)[1]
+    with torch.no_grad():  # torch's scan has no gradient with a boolean among what is carried
+        return scan(step, (first, begin), xs, dim=dim, reverse=reverse)[1]
 
 
 def _cloning(function: Callable[..., Any]) -> Callable[..., Any]:

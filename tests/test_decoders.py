@@ -1,4 +1,4 @@
-"""Caches with a sliding window: what stands for their methods, and one program within and beyond the window."""
+"""Caches with a sliding window: what stands for their methods, and one program within and beyond it; scans."""
 
 import copy
 
@@ -10,7 +10,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicSlidingWindowLayer
 
 import fx_onnx
-from fx_onnx.sliding_windows import any_length_of_past
+from fx_onnx.decoders import any_number_of_tokens
 from tests.compare import assert_close
 
 SIZES = {
@@ -26,7 +26,7 @@ def test_layers_hold_and_see_the_same(record_past: bool) -> None:
     for new in (2, 1, 3, 1, 7, 1):
         keys, values = torch.randn(2, 3, new, 4), torch.randn(2, 3, new, 4)
         want = own.get_mask_sizes(new), own.update(keys, values), own.keys, own.values, own.get_seq_length()
-        with any_length_of_past():
+        with any_number_of_tokens():
             sizes = stand_in.get_mask_sizes(new)
             found = sizes, stand_in.update(keys, values), stand_in.keys, stand_in.values, stand_in.get_seq_length()
         assert found[0] == want[0]
@@ -81,3 +81,15 @@ def test_one_program_within_and_beyond_the_window(make: object) -> None:
         assert mine.get_seq_length() == theirs.get_seq_length() == past
         for one, other in zip(mine.layers, theirs.layers, strict=True):
             assert_close((one.keys, one.values), (other.keys, other.values))
+
+
+def test_a_state_space_model_of_any_length() -> None:
+    torch.manual_seed(0)
+    config = transformers.MambaConfig(vocab_size=64, hidden_size=16, state_size=4, num_hidden_layers=1, use_cache=False)
+    module = transformers.MambaForCausalLM(config).eval()
+    shapes = {"input_ids": {0: "batch", 1: "sequence"}}
+    program = fx_onnx.export(module, (), kwargs={"input_ids": torch.randint(0, 64, (2, 5))}, dynamic_shapes=shapes)
+    for batch, length in ((2, 5), (3, 11), (1, 1)):
+        ids = torch.randint(0, 64, (batch, length))
+        with torch.no_grad():
+            assert_close(program(input_ids=ids), module(input_ids=ids).logits)
