@@ -218,6 +218,12 @@ def test_torchao(config: str, opset: int) -> None:
         assert operators(program)["MatMulInteger"] == 2
 
 
+def test_two_bits() -> None:
+    """Opset 25 has integers of 2 bits."""
+    program = exported(quantized("int2_in_groups"), rows, opset_version=25)
+    assert set(stored(program).values()) == {"INT2", "FLOAT"}
+
+
 def test_unwrapped_subclasses() -> None:
     """torchao's own way to export: the tensors inside become parameters of a parametrization."""
     from torchao.utils import unwrap_tensor_subclass

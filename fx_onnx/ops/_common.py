@@ -10,11 +10,15 @@ from fx_onnx.emitter import Emitter
 from fx_onnx.schemas import operator_schema
 
 
+def first_types(op: Emitter, op_type: str) -> frozenset[DataType] | None:
+    """The dtypes that the first input of an ONNX operator admits; None where that is no type variable."""
+    schema = operator_schema(op_type, op.opset)
+    return schema.types.get(schema.inputs[0].type) if schema is not None else None
+
+
 def admitted(op: Emitter, op_type: str, value: Value) -> Value:
     """The value in the nearest wider dtype that the first input of an ONNX operator admits; often its own."""
-    schema = operator_schema(op_type, op.opset)
-    types = schema.types.get(schema.inputs[0].type) if schema is not None else None
-    dtype = value.dtype
+    types, dtype = first_types(op, op_type), value.dtype
     if types is None or dtype is None or dtype in types:
         return value
     if dtypes.is_float(dtype):

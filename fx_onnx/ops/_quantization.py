@@ -15,6 +15,7 @@ from onnx_ir import DataType, Value
 
 from fx_onnx import dtypes
 from fx_onnx.emitter import Emitter
+from fx_onnx.ops._common import first_types
 from fx_onnx.symbols import Size, same_size, static
 
 INT8 = (torch.uint8, torch.int8)
@@ -87,9 +88,12 @@ def dequantized(op: Emitter, value: Value, scale: Any, zero_point: Any, where: L
 
 
 def packed(op: Emitter, value: Value, low: int, high: int) -> Value:
-    """A weight whose values are in [low, high] in 4 bits, if they fit; anything else as it is."""
-    dtype = DataType.INT4 if value.dtype == DataType.INT8 else DataType.UINT4
-    return op.cast(value, dtype) if value.is_initializer() and dtype.min <= low and high <= dtype.max else value
+    """A weight with values in [low, high] in the fewest bits that DequantizeLinear takes; anything else as it is."""
+    small = (DataType.UINT2, DataType.UINT4) if value.dtype == DataType.UINT8 else (DataType.INT2, DataType.INT4)
+    types = first_types(op, "DequantizeLinear") or ()
+    fitting = (dtype for dtype in small if dtype in types and dtype.min <= low and high <= dtype.max)
+    dtype = next(fitting, None) if value.is_initializer() else None
+    return value if dtype is None else op.cast(value, dtype)
 
 
 def _parameter(op: Emitter, parameter: Any, dtype: DataType, where: Layout) -> Value:

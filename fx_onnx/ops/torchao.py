@@ -70,6 +70,7 @@ def torchao_quantize_affine(
 
 
 @translates("torchao::dequantize_affine", when=_dequantizes(blocks=False))
+@translates("torchao::dequantize_affine", since=21, when=_dequantizes(blocks=True))
 def torchao_dequantize_affine(
     op: Emitter,
     input: Value,
@@ -81,24 +82,7 @@ def torchao_dequantize_affine(
     quant_max: int | None = None,
     output_dtype: torch.dtype = torch.float32,
 ) -> Value:
-    """(input - zero_point) * scale, with a scale for each block."""
-    where, (scale, zero_point) = _fitted(op, input, block_size, scale, zero_point)
-    return op.cast(dequantized(op, input, scale, zero_point, where), op.out_dtype)
-
-
-@translates("torchao::dequantize_affine", since=21, when=_dequantizes(blocks=True))
-def torchao_dequantize_affine_packed(
-    op: Emitter,
-    input: Value,
-    block_size: Sequence[Size],
-    scale: Value,
-    zero_point: Value | None,
-    input_dtype: torch.dtype,
-    quant_min: int | None = None,
-    quant_max: int | None = None,
-    output_dtype: torch.dtype = torch.float32,
-) -> Value:
-    """The same; weights whose range fits in 4 bits are stored so."""
+    """(input - zero_point) * scale, with a scale for each block; a weight is stored in the fewest bits of its range."""
     where, (scale, zero_point) = _fitted(op, input, block_size, scale, zero_point)
     input = packed(op, input, *_limits(input_dtype, quant_min, quant_max))
     return op.cast(dequantized(op, input, scale, zero_point, where), op.out_dtype)

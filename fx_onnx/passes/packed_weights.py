@@ -1,4 +1,4 @@
-"""Weights whose numbers fit in 4 bits."""
+"""Weights whose numbers fit in 4 bits, or in 2."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["PackWeights"]
 
 
 class PackWeights(Rewrite):
-    """Cast(w) to 4 bits, where w is a weight of 8 → a weight of 4 bits, which is packed when it is written.
+    """Cast(w) to 4 or 2 bits, where w is a weight of 8 → a weight of so many, which is packed when it is written.
 
-    torch has no tensors of 4 bits. A weight that other nodes read is in the model twice then, at half its size.
+    torch has no such tensors. A weight that other nodes read is in the model twice then.
     """
 
     name = "pack_weights"
