@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import IO, Any
@@ -17,13 +19,17 @@ from fx_onnx.dtypes import carrier, is_sub_byte, is_unsigned, onnx_dtype, torch_
 from fx_onnx.errors import ArgumentError, OnnxExporterError
 
 __all__ = [
+    "Along",
+    "Cuts",
     "LazyWeight",
     "Weight",
     "as_torch",
     "computed",
+    "elementwise",
     "has_data",
     "is_subclass",
     "memory_key",
+    "permuted",
     "plain",
     "rebind",
     "same_memory",
@@ -33,7 +39,13 @@ __all__ = [
 
 
 PIECE_BYTES = 16 * 1024**2
-"""What is not contiguous, or not on the CPU, is copied in pieces of this size to be written."""
+"""What is computed, not contiguous, or not on the CPU, is made in pieces of this size to be written."""
+
+Along = Callable[[int], Sequence[int | None] | None]
+"""Which axis of each source to cut for a piece of the result cut along an axis; None for a source that is needed whole,
+and None for all where a piece cannot be computed by itself."""
+Cuts = Mapping[int, tuple[int, int]]
+"""Where a piece starts and stops along each axis that is cut."""
 
 
 class Weight(tensor_adapters.TorchTensor):
@@ -97,7 +109,7 @@ class LazyWeight(ir.LazyTensor):
 
     It is not cached: a saved model streams it and forgets it, so folding costs no memory. ``sources`` stay named, so
     that new weights (``rebind``) flow through what was folded. Integers of 2 and 4 bits, which torch has no tensors of,
-    are packed from the int8 or uint8 tensor that the function gives.
+    are packed from the int8 or uint8 tensor that the function gives. With ``along`` it is written piece by piece.
     """
 
     def __init__(
@@ -108,20 +120,46 @@ class LazyWeight(ir.LazyTensor):
         dtype: ir.DataType,
         shape: Sequence[int],
         name: str | None,
+        along: Along | None = None,
     ) -> None:
         super().__init__(self._compute, dtype=dtype, shape=ir.Shape(shape, frozen=True), name=name)
         self.function = function
         self.sources = tuple(sources)
+        self.along = along
 
     def tofile(self, file: IO[bytes]) -> None:
-        """Computes the values and writes them to a binary file."""
-        self._compute().tofile(file)
+        """Computes the values and writes them to a binary file, in pieces where they can be computed so."""
+        for cuts in _cuts(self.shape.numpy(), self.dtype.bitwidth) if self.along is not None else [{}]:
+            self._stored(self.part(cuts)).tofile(file)
+
+    def part(self, cuts: Cuts) -> torch.Tensor:
+        """The values from start to stop along some axes; as few others are computed as can be.
+
+        Raises:
+            OnnxExporterError: they have another dtype or shape than this tensor has there, or do not fit in its bits.
+        """
+        plans = {axis: self.along(axis) if self.along is not None else None for axis in cuts}
+        wanted: list[dict[int, tuple[int, int]]] = [{} for _ in self.sources]
+        sizes = list(self.shape.numpy())
+        for axis, plan in plans.items():
+            for own, place in zip(wanted, plan or (), strict=False):
+                own.update({} if place is None else {place: cuts[axis]})
+            sizes[axis] = sizes[axis] if plan is None else cuts[axis][1] - cuts[axis][0]
+        with torch.no_grad(), unset_fake_temporarily():
+            result = self.function(*map(_part, self.sources, wanted))
+        if result.dtype != carrier(self.dtype) or list(result.shape) != sizes:
+            raise OnnxExporterError(
+                f"The computed weight {self.name!r} came out as {onnx_dtype(result.dtype).name}{list(result.shape)}, "
+                f"not as {self.dtype.name}{sizes}; this is an error of the pass that made it."
+            )
+        return _cut(result, {axis: cuts[axis] for axis, plan in plans.items() if plan is None})
 
     def over(self, sources: Sequence[ir.TensorProtocol]) -> LazyWeight:
         """The same function of other sources; itself where they are its own."""
         if all(new is old for new, old in zip(sources, self.sources, strict=True)):
             return self
-        return LazyWeight(self.function, sources, dtype=self.dtype, shape=self.shape.numpy(), name=self.name)
+        shape = self.shape.numpy()
+        return LazyWeight(self.function, sources, dtype=self.dtype, shape=shape, name=self.name, along=self.along)
 
     def transposition(self) -> tuple[ir.TensorProtocol, tuple[int, ...]] | None:
         """(source, order) if the values are those of the source with its axes in that order; no data is read."""
@@ -148,18 +186,54 @@ class LazyWeight(ir.LazyTensor):
         Raises:
             OnnxExporterError: they have another dtype or shape than this tensor, or do not fit in its bits.
         """
-        with torch.no_grad(), unset_fake_temporarily():
-            result = self.function(*(as_torch(source) for source in self.sources))
-        if result.dtype != carrier(self.dtype) or tuple(result.shape) != self.shape.numpy():
-            raise OnnxExporterError(
-                f"The computed weight {self.name!r} came out as {onnx_dtype(result.dtype).name}{list(result.shape)}, "
-                f"not as {self.dtype.name}{list(self.shape)}; this is an error of the pass that made it."
-            )
-        return result
+        return self.part({})
 
     def _compute(self) -> Weight | ir.PackedTensor[npt.NDArray[np.uint8]]:
-        values = self.values()
+        return self._stored(self.values())
+
+    def _stored(self, values: torch.Tensor) -> Weight | ir.PackedTensor[npt.NDArray[np.uint8]]:
         return _packed(values, self.dtype, self.name) if is_sub_byte(self.dtype) else Weight(values, self.name)
+
+
+def _cuts(sizes: Sequence[int], bits: int) -> Iterator[Cuts]:
+    """Pieces of about PIECE_BYTES, in the order of the elements; of whole bytes, if an element takes less than one."""
+    inner = [math.prod(sizes[axis:]) * bits for axis in range(len(sizes) + 1)]  # bits of one index of the axis before
+    last = next(axis for axis, size in enumerate(inner[1:] or inner) if size <= PIECE_BYTES * 8)
+    if inner[0] <= PIECE_BYTES * 8 or (last and inner[last] % 8):
+        yield {}
+        return
+    each = 1 if bits >= 8 else 4  # four elements of two bits are a byte
+    step = max(1, PIECE_BYTES * 8 // inner[last + 1] // each) * each
+    for place in itertools.product(*map(range, sizes[:last])):
+        for start in range(0, sizes[last], step):
+            here = {axis: (index, index + 1) for axis, index in enumerate(place)}
+            yield here | {last: (start, min(start + step, sizes[last]))}
+
+
+def _part(tensor: ir.TensorProtocol, cuts: Cuts) -> torch.Tensor:
+    """The values of any tensor from start to stop along some axes."""
+    return tensor.part(cuts) if isinstance(tensor, LazyWeight) else _cut(as_torch(tensor), cuts)
+
+
+def _cut(values: torch.Tensor, cuts: Cuts) -> torch.Tensor:
+    for axis, (start, stop) in cuts.items():
+        values = values.narrow(axis, start, stop - start)
+    return values
+
+
+def elementwise(shapes: Sequence[Sequence[int]], rank: int) -> Along:
+    """``along`` of a function that computes each element from those at its place, of sources that broadcast."""
+
+    def along(axis: int) -> list[int | None]:
+        own = [axis - rank + len(shape) for shape in shapes]
+        return [a if a >= 0 and shape[a] != 1 else None for a, shape in zip(own, shapes, strict=True)]
+
+    return along
+
+
+def permuted(order: Sequence[int]) -> Along:
+    """``along`` of a permutation of the axes."""
+    return lambda axis: [order[axis]]
 
 
 def _packed(values: torch.Tensor, dtype: ir.DataType, name: str | None) -> ir.PackedTensor[npt.NDArray[np.uint8]]:
@@ -218,6 +292,7 @@ def computed(
     dtype: ir.DataType,
     shape: Sequence[int],
     name: str | None = None,
+    along: Along | None = None,
 ) -> ir.TensorProtocol:
     """The tensor ``function(*sources)``, computed whenever its values are read and not before.
 
@@ -229,10 +304,11 @@ def computed(
         dtype: the element type of the result.
         shape: the sizes of the result.
         name: the initializer's name, if it is known already.
+        along: how to compute a piece of it, so that a large one is never in memory whole.
 
     For a ``dtype`` of 2 or 4 bits the function gives int8 or uint8, and takes them for such sources.
     """
-    return LazyWeight(function, sources, dtype=dtype, shape=shape, name=name)
+    return LazyWeight(function, sources, dtype=dtype, shape=shape, name=name, along=along)
 
 
 def as_torch(tensor: ir.TensorProtocol) -> torch.Tensor:

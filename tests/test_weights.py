@@ -8,9 +8,20 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from fx_onnx import weights
 from fx_onnx.dtypes import carrier
 from fx_onnx.errors import ArgumentError, OnnxExporterError
-from fx_onnx.weights import as_torch, computed, has_data, memory_key, rebind, same_memory, weight
+from fx_onnx.weights import (
+    as_torch,
+    computed,
+    elementwise,
+    has_data,
+    memory_key,
+    permuted,
+    rebind,
+    same_memory,
+    weight,
+)
 
 DTYPES = [
     torch.bool,
@@ -109,6 +120,49 @@ def test_computed_is_read_late_and_not_kept():
     assert len(calls) == 2
     doubled = computed(lambda t: t * 2, tensor, dtype=ir.DataType.FLOAT, shape=(3, 2))
     assert torch.equal(as_torch(doubled), source.t() * 2)
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (1, 9, 6), (3, 2, 40), (2, 2, 2, 30)])
+def test_computed_in_pieces(shape, monkeypatch):
+    """A weight with `along` is written in pieces of at most PIECE_BYTES, and so are those that are computed from it."""
+    monkeypatch.setattr(weights, "PIECE_BYTES", 64)
+    largest = []
+
+    def scaled(tensor, factor):
+        largest.append(tensor.nbytes)
+        return tensor * factor
+
+    source, factor = torch.randn(shape), torch.randn(shape[-1])
+    along = elementwise([shape, factor.shape], len(shape))
+    sources = weight(source, "w"), weight(factor, "f")
+    tensor = computed(scaled, *sources, dtype=ir.DataType.FLOAT, shape=shape, along=along)
+    assert written(tensor) == (source * factor).numpy().tobytes()
+    assert max(largest) <= 64 and len(largest) > 1
+    largest.clear()
+    order = list(range(len(shape)))[::-1]
+    turned = computed(lambda t: t.permute(order), tensor, dtype=tensor.dtype, shape=shape[::-1], along=permuted(order))
+    assert written(turned) == (source * factor).permute(order).contiguous().numpy().tobytes()
+    assert max(largest) <= 64
+    whole = computed(scaled, *sources, dtype=ir.DataType.FLOAT, shape=shape)
+    assert written(whole) == written(tensor)
+
+
+@pytest.mark.parametrize("shape", [(50, 3), (3, 50), (5, 7, 9)])
+def test_packed_in_pieces(shape, monkeypatch):
+    """Pieces of integers of 4 bits end with a byte; where they cannot, the weight is packed whole."""
+    source = torch.randint(-8, 8, shape, dtype=torch.int8)
+    along = elementwise([shape], len(shape))
+    tensor = computed(lambda t: t, weight(source, "w"), dtype=ir.DataType.INT4, shape=shape, name="w_4", along=along)
+    whole = written(tensor)
+    monkeypatch.setattr(weights, "PIECE_BYTES", 8)
+    assert written(tensor) == whole == tensor.tobytes()
+
+
+def test_computed_in_pieces_of_another_shape_is_caught():
+    along = elementwise([(4, 3)], 2)
+    tensor = computed(torch.t, weight(torch.zeros(4, 4), "w"), dtype=ir.DataType.FLOAT, shape=(4, 4), along=along)
+    with pytest.raises(OnnxExporterError, match="came out as"):
+        tensor.part({0: (0, 2)})
 
 
 def test_computed_with_the_wrong_shape_is_caught():

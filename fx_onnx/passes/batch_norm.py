@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import onnx_ir as ir
 import torch
@@ -16,8 +17,19 @@ from fx_onnx.weights import computed
 __all__ = ["FoldBatchNorm"]
 
 _Tensor = torch.Tensor
-# How a weight is scaled per channel: from the weight and the factor of each channel.
-_Scaling = Callable[[_Tensor, _Tensor], _Tensor]
+
+
+class _Scaling(NamedTuple):
+    """How a weight is scaled per output channel: from it and the factor of each channel; and the axis of the channels,
+    None where these are parts of two axes.
+    """
+
+    function: Callable[[_Tensor, _Tensor], _Tensor]
+    axis: int | None
+
+    def along(self, axis: int) -> list[int | None] | None:
+        """Which axes of the weight and of two vectors to cut for a piece of the scaled weight."""
+        return None if self.axis is None else [axis, *[0 if axis == self.axis else None] * 2]
 
 
 class FoldBatchNorm(Rewrite):
@@ -48,8 +60,8 @@ class FoldBatchNorm(Rewrite):
         if scaling is None or (shift is not None and tuple(shift.shape) != (known[0].size,)):
             return False
         epsilon = attribute(node, "epsilon", 1e-5)
-        weight = functools.partial(_scaled_weight, scaling, epsilon)
-        new = computed(weight, data, known[0], known[3], dtype=data.dtype, shape=data.shape.numpy())
+        weight, sizes = functools.partial(_scaled_weight, scaling.function, epsilon), data.shape.numpy()
+        new = computed(weight, data, known[0], known[3], dtype=data.dtype, shape=sizes, along=scaling.along)
         made = functools.partial(_shifted_bias, epsilon, beta, ir.tensor_adapters.to_torch_dtype(data.dtype))
         sources = known if shift is None else [*known, shift]
         offset = computed(made, *sources, dtype=data.dtype, shape=(known[0].size,))
@@ -67,13 +79,14 @@ def _scaling(node: ir.Node, weight: ir.TensorProtocol, channels: int) -> _Scalin
     """How the node's weight is scaled per output channel; None if the channels do not fit."""
     shape = weight.shape.numpy()
     if node.op_type == "Conv":
-        return functools.partial(_scale_rows) if shape[0] == channels else None
+        return _Scaling(_scale_rows, 0) if shape[0] == channels else None
     if node.op_type == "ConvTranspose":
         groups = attribute(node, "group", 1)
-        return functools.partial(_scale_groups, groups) if shape[1] * groups == channels else None
+        fits = shape[1] * groups == channels
+        return _Scaling(functools.partial(_scale_groups, groups), 1 if groups == 1 else None) if fits else None
     if attribute(node, "transB", 0):
-        return _scale_rows if shape[0] == channels else None
-    return torch.mul if shape[1] == channels else None
+        return _Scaling(_scale_rows, 0) if shape[0] == channels else None
+    return _Scaling(torch.mul, 1) if shape[1] == channels else None
 
 
 def _scale_rows(weight: _Tensor, factor: _Tensor) -> _Tensor:
@@ -91,9 +104,11 @@ def _factor(epsilon: float, scale: _Tensor, var: _Tensor) -> _Tensor:
     return scale.double() / torch.sqrt(var.double() + epsilon)
 
 
-def _scaled_weight(scaling: _Scaling, epsilon: float, weight: _Tensor, scale: _Tensor, var: _Tensor) -> _Tensor:
+def _scaled_weight(
+    scaled: Callable[[_Tensor, _Tensor], _Tensor], epsilon: float, weight: _Tensor, scale: _Tensor, var: _Tensor
+) -> _Tensor:
     wide = torch.promote_types(weight.dtype, torch.float32)
-    return scaling(weight.to(wide), _factor(epsilon, scale, var).to(wide)).to(weight.dtype)
+    return scaled(weight.to(wide), _factor(epsilon, scale, var).to(wide)).to(weight.dtype)
 
 
 def _shifted_bias(

@@ -13,9 +13,9 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from fx_onnx import metadata
 from fx_onnx.dtypes import onnx_dtype, torch_dtype
 from fx_onnx.passes._facts import MAX_CONSTANT_BYTES, attribute, constant, dims, weight_of
-from fx_onnx.passes.evaluate import OPERATORS, TYPES, Function
+from fx_onnx.passes.evaluate import ELEMENTWISE, OPERATORS, TYPES, Function
 from fx_onnx.passes.rewrite import Editor, Rewrite
-from fx_onnx.weights import LazyWeight, Weight, as_torch, computed
+from fx_onnx.weights import LazyWeight, Weight, as_torch, computed, elementwise
 
 __all__ = ["FoldConstants"]
 
@@ -134,7 +134,9 @@ def _later(node: ir.Node, tensors: Sequence[ir.TensorProtocol | None], editor: E
     freed = sum(tensor.nbytes for value, tensor in zip(values, known, strict=True) if len(value.uses()) == 1)
     if result.nbytes > max(MAX_CONSTANT_BYTES, freed) or not _agrees(node.outputs[0], result):
         return False
-    new = computed(function, *known, dtype=onnx_dtype(result.dtype), shape=tuple(result.shape))
+    shapes = [tensor.shape.numpy() for tensor in known]
+    along = elementwise(shapes, result.dim()) if node.op_type in ELEMENTWISE else None
+    new = computed(function, *known, dtype=onnx_dtype(result.dtype), shape=tuple(result.shape), along=along)
     name = next(str(value.name) for value in values if constant(value) is None)
     made = editor.weight(new, name if name.endswith("_folded") else f"{name}_folded")
     made.meta[_OF_PARAMETERS] = from_parameters

@@ -14,7 +14,7 @@ from onnx_ir import DataType
 from fx_onnx.dtypes import torch_dtype
 from fx_onnx.passes._facts import MAX_CONSTANT_BYTES, attribute
 
-__all__ = ["OPERATORS", "TYPES", "Function"]
+__all__ = ["ELEMENTWISE", "OPERATORS", "TYPES", "Function"]
 
 TYPES = frozenset(
     {DataType.BOOL, DataType.UINT8, DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT64, DataType.FLOAT16,
@@ -180,7 +180,7 @@ def _where(condition: _Tensor, then: _Tensor, otherwise: _Tensor) -> _Tensor:
     return torch.where(condition, then, otherwise)
 
 
-_ELEMENTWISE: dict[str, Function] = {
+_FUNCTIONS: dict[str, Function] = {
     "Add": torch.add,
     "Sub": torch.sub,
     "Mul": torch.mul,
@@ -208,14 +208,21 @@ _ELEMENTWISE: dict[str, Function] = {
     "GreaterOrEqual": torch.ge,
     "Where": _where,
     "IsNaN": torch.isnan,
-    "MatMul": torch.matmul,
 }
 
-OPERATORS: dict[str, Evaluator] = {
-    **{name: _plain(function) for name, function in _ELEMENTWISE.items()},
+_COMPUTED: dict[str, Evaluator] = {
+    **{name: _plain(function) for name, function in _FUNCTIONS.items()},
     "Div": _div,
     "Mod": _mod,
     "Cast": _cast,
+}
+
+ELEMENTWISE = frozenset(_COMPUTED)
+"""The operators each element of whose result is computed from those at its place."""
+
+OPERATORS: dict[str, Evaluator] = {
+    **_COMPUTED,
+    "MatMul": _plain(torch.matmul),
     "Concat": _concat,
     "Unsqueeze": _unsqueeze,
     "Squeeze": _squeeze,

@@ -9,7 +9,7 @@ from onnx_ir import DataType
 from fx_onnx.dtypes import is_sub_byte
 from fx_onnx.passes._facts import attribute, constant, weight_of
 from fx_onnx.passes.rewrite import Editor, Rewrite
-from fx_onnx.weights import computed
+from fx_onnx.weights import computed, elementwise
 
 __all__ = ["PackWeights"]
 
@@ -31,7 +31,8 @@ class PackWeights(Rewrite):
             return False
         if data.dtype not in (DataType.INT8, DataType.UINT8) or output.is_graph_output() or editor.function is not None:
             return False
-        new = computed(_same, data, dtype=target, shape=data.shape.numpy())
+        sizes = data.shape.numpy()
+        new = computed(_same, data, dtype=target, shape=sizes, along=elementwise([sizes], len(sizes)))
         return editor.forward(node, editor.weight(new, f"{source.name}_packed"))
 
 

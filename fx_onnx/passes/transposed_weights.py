@@ -11,7 +11,7 @@ import torch
 from fx_onnx.passes._facts import weight_of
 from fx_onnx.passes.rewrite import Editor, Rewrite
 from fx_onnx.passes.transposes import order_of
-from fx_onnx.weights import computed
+from fx_onnx.weights import computed, permuted
 
 __all__ = ["TransposeWeights", "restore_transpose"]
 
@@ -38,7 +38,8 @@ class TransposeWeights(Rewrite):
             return False
         sizes = data.shape.numpy()
         view = functools.partial(_permuted, tuple(order))
-        new = computed(view, data, dtype=data.dtype, shape=[sizes[axis] for axis in order])
+        shape = [sizes[axis] for axis in order]
+        new = computed(view, data, dtype=data.dtype, shape=shape, along=permuted(order))
         value = editor.weight(new, f"{source.name}_transposed")
         for twin in twins:
             editor.forward(twin, value)

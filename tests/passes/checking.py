@@ -1,8 +1,10 @@
 """How a pass is tested: ONNX text in, the pass, the same numbers from ONNX Runtime, the operators as expected."""
 
+import io
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -12,7 +14,7 @@ import torch
 from onnx import numpy_helper
 
 from fx_onnx import metadata
-from fx_onnx.weights import Weight, weight
+from fx_onnx.weights import LazyWeight, Weight, weight
 from tests.compare import assert_close
 
 
@@ -48,7 +50,10 @@ def check(
     operators: Sequence[str],
     tolerance: float | None = None,
 ) -> ir.Model:
-    """Runs the model, changes it, runs it again; the results must agree and the nodes be of these operators."""
+    """Runs the model, changes it, runs it again; the results must agree and the nodes be of these operators.
+
+    Weights that a pass computes must be the same piece by piece.
+    """
     want = run(before, inputs)
     names = [value.name for value in (*before.graph.inputs, *before.graph.outputs)]
     change(before)
@@ -58,7 +63,18 @@ def check(
     assert all(node.metadata_props.get(metadata.FX_NODE) for node in nodes), "a node lost its metadata"
     assert [value.name for value in (*before.graph.inputs, *before.graph.outputs)] == names
     assert_close(run(before, inputs), want, tolerance)
+    for value in before.graph.initializers.values():
+        if isinstance(value.const_value, LazyWeight):
+            assert in_pieces(value.const_value) == value.const_value.tobytes(), f"{value.name} differs in pieces"
     return before
+
+
+def in_pieces(tensor: LazyWeight) -> bytes:
+    """The values as they are written where they are too many for one piece."""
+    file = io.BytesIO()
+    with mock.patch("fx_onnx.weights.PIECE_BYTES", 16):
+        tensor.tofile(file)
+    return file.getvalue()
 
 
 def run(program: ir.Model, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
