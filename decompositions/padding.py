@@ -84,3 +84,21 @@ def reflection_pad(self: Tensor, padding: Sequence[int]) -> Tensor:
 def replication_pad(self: Tensor, padding: Sequence[int]) -> Tensor:
     """Padding with the edge."""
     return _pad(self, padding, "replicate")
+
+
+@decomposes(aten.pad_sequence.default)
+def pad_sequence(
+    sequences: Sequence[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
+) -> Tensor:
+    """Every sequence with padding up to the longest, one beside the other; torch's own asks which is the longest."""
+    longest = sequences[0].shape[0]
+    for sequence in sequences[1:]:
+        longest = torch.sym_max(longest, sequence.shape[0])
+    padded = []
+    for sequence in sequences:  # cut off what is too much: that the padding is not less than nothing is not seen
+        padding = sequence.new_full([longest, *sequence.shape[1:]], padding_value)
+        if padding_side == "right":
+            padded.append(torch.cat([sequence, padding]).narrow(0, 0, longest))
+        else:
+            padded.append(torch.cat([padding, sequence]).narrow(0, sequence.shape[0], longest))
+    return torch.stack(padded, 0 if batch_first else 1)

@@ -29,6 +29,7 @@ from fx_onnx.errors import CaptureError, warn
 from fx_onnx.explanations import contradicts_dims, explanation
 from fx_onnx.exporting import exporting, is_in_onnx_export
 from fx_onnx.higher_order import as_in_eager
+from fx_onnx.packed_sequences import padded_sequences
 from fx_onnx.tracing import dynamic_sizes
 
 
@@ -157,6 +158,7 @@ def _attempt(request: Request, model: torch.nn.Module, example: _Example, strict
                 any_number_of_boxes(),
                 any_number_of_tokens(),
                 nullcontext() if strict else as_in_eager(),
+                nullcontext() if strict else padded_sequences(),
                 switched_off() as as_before,
                 _as_traced(model, example, request.inputs, as_before),
             ):

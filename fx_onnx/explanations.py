@@ -23,7 +23,10 @@ _ADVICE = {
     "torch.export.register_dataclass",
 }
 _ELSE = "see that the model runs on these arguments without exporting it, then change this line"
-_UNPACKED = "a PackedSequence cannot be captured: give the padded one and take what is needed of each row by its length"
+_UNPACKED = (
+    "a PackedSequence can be captured if pack_padded_sequence makes it within the forward: let the padded sequences "
+    "and their lengths be the arguments"
+)
 
 
 def explanation(model: torch.nn.Module, error: Exception) -> str:

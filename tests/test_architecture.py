@@ -29,8 +29,8 @@ MAX_FUNCTION_LINES = 50
 LAYERS = """
     errors exporting autograd dtypes symbols weights promotion metadata names schemas constants operators | emitter |
     symbolic table | custom opsets | ops decompositions |
-    pytrees autocast arguments dims tracing stand_ins detectors higher_order decoders eager_quantization
-    explanations capture |
+    pytrees autocast arguments dims tracing stand_ins detectors higher_order packed_sequences decoders
+    eager_quantization explanations capture |
     views functionalize subclasses fold recorder decompose flex_attention complex_pairs translate naming passes
     optimize | runtime verify report | references streaming saving program | journal line artifacts export
 """

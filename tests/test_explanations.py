@@ -71,8 +71,8 @@ def custom(x: Tensor) -> Tensor:
     return torch.ops.explanations.without_fake(x)
 
 
-def returned_as_given(x: Tensor) -> Tensor:
-    return torch.cond(x.sum() > 0, lambda x: x, lambda x: x + 1, (x,))
+def returned_as_given(x: Tensor) -> object:
+    return while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x), (torch.tensor(0), x))
 
 
 def branches_of_two_dtypes(x: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ def growing(x: Tensor) -> object:
 
 
 def packed(x: Tensor) -> object:
-    sequence = torch.nn.utils.rnn.pack_padded_sequence(x[None], torch.tensor([3]), batch_first=True)
+    sequence = torch.nn.utils.rnn.PackedSequence(x, torch.tensor([1, 1, 1]))
     return torch.nn.GRU(4, 5, batch_first=True)(sequence)[1]
 
 
@@ -107,7 +107,7 @@ def packed(x: Tensor) -> object:
         (returned_as_given, "Encountered aliasing", "return clones"),
         (branches_of_two_dtypes, "expected same dtype", "let both branches return"),
         (branch_in_a_branch, "Data-dependent branching", "torch.cond"),
-        (packed, "zeros()", "a PackedSequence cannot be captured"),
+        (packed, "data-dependent expression", "a PackedSequence can be captured if pack_padded_sequence makes it"),
         (growing, "same metadata but found: pair", "carry tensors of one shape"),
     ],
 )

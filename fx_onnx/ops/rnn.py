@@ -7,7 +7,7 @@ takes them stacked by direction, with the gates in another order, which the opti
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from onnx_ir import DataType, Value
@@ -73,6 +73,48 @@ def aten_lstm(
     """One LSTM a layer; a Scan a direction where the hidden state is projected, which ONNX LSTM cannot say."""
     layers = _layers(params, has_biases, bidirectional, projected=_is_projected(op, hx))
     return _recurrence(op, _LSTM, input, hx, layers, dropout if train else 0.0, batch_first)
+
+
+@translates("fx_onnx::rnn_tanh")
+def rnn_tanh_of_lengths(
+    op: Emitter, input: Value, lengths: Value, hx: Value, params: Sequence[Value], has_biases: bool, num_layers: int,
+    dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+) -> Sequence[Value]:  # fmt: skip
+    """``rnn_tanh`` along sequences that end after ``lengths`` steps; their outputs are zero from there on."""
+    layers = _layers(params, has_biases, bidirectional, projected=False)
+    return _recurrence(op, _TANH, input, [hx], layers, dropout if train else 0.0, batch_first, lengths)
+
+
+@translates("fx_onnx::rnn_relu")
+def rnn_relu_of_lengths(
+    op: Emitter, input: Value, lengths: Value, hx: Value, params: Sequence[Value], has_biases: bool, num_layers: int,
+    dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+) -> Sequence[Value]:  # fmt: skip
+    """``rnn_relu``, likewise."""
+    layers = _layers(params, has_biases, bidirectional, projected=False)
+    return _recurrence(op, _RELU, input, [hx], layers, dropout if train else 0.0, batch_first, lengths)
+
+
+@translates("fx_onnx::gru")
+def gru_of_lengths(
+    op: Emitter, input: Value, lengths: Value, hx: Value, params: Sequence[Value], has_biases: bool, num_layers: int,
+    dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+) -> Sequence[Value]:  # fmt: skip
+    """``gru``, likewise."""
+    layers = _layers(params, has_biases, bidirectional, projected=False)
+    return _recurrence(op, _GRU, input, [hx], layers, dropout if train else 0.0, batch_first, lengths)
+
+
+@translates("fx_onnx::lstm")
+def lstm_of_lengths(
+    op: Emitter, input: Value, lengths: Value, hx: Sequence[Value], params: Sequence[Value], has_biases: bool,
+    num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+) -> Sequence[Value]:  # fmt: skip
+    """``lstm``, likewise."""
+    if _is_projected(op, hx):
+        raise NotImplementedError("ONNX has no LSTM with projections, and a Scan takes no lengths of sequences.")
+    layers = _layers(params, has_biases, bidirectional, projected=False)
+    return _recurrence(op, _LSTM, input, hx, layers, dropout if train else 0.0, batch_first, lengths)
 
 
 @translates(aten.rnn_tanh_cell.default)
@@ -170,7 +212,7 @@ def _stacked(op: Emitter, kind: _Kind, weights: Sequence[Value], directions: int
 
 def _recurrence(
     op: Emitter, kind: _Kind, input: Value, states: Sequence[Value], layers: Sequence[Sequence[_Weights]],
-    dropout: float, batch_first: bool,
+    dropout: float, batch_first: bool, lengths: Value | None = None,
 ) -> list[Value]:  # fmt: skip
     """The outputs of the last layer at every step, then each state after the last step, layers and directions first."""
     dtype = admitted(op, kind.op_type, input).dtype or DataType.FLOAT
@@ -179,12 +221,16 @@ def _recurrence(
     if batch_first:
         x = op.transpose(x, (1, 0, 2))
     initial = [_by_layer(op, state, len(layers), dtype) for state in states]
+    lengths = None if lengths is None else op.cast(lengths, DataType.INT32)
     for index, layer in enumerate(layers):
         weights = [each.cast(op, dtype) for each in layer]
         if dropout and index:
             x = op.with_sizes(op.Dropout(x, dropout, True), op.sizes(x))
-        run = _layer if weights[0].w_hr is None else _projected_layer
-        x, *finals = run(op, kind, x, weights, [each[index] for each in initial], states)
+        begin = [each[index] for each in initial]
+        if weights[0].w_hr is None:
+            x, *finals = _layer(op, kind, x, weights, begin, lengths)
+        else:
+            x, *finals = _projected_layer(op, x, weights, begin, states)
         last.append(finals)
         rows_first = batch_first and index == len(layers) - 1
         x = _joined(op, x, rows_first)
@@ -214,8 +260,9 @@ def _is_zero(value: Value) -> bool:
 
 
 def _layer(
-    op: Emitter, kind: _Kind, x: Value, weights: Sequence[_Weights], initial: Sequence[Value | None], _: Any
-) -> list[Value]:
+    op: Emitter, kind: _Kind, x: Value, weights: Sequence[_Weights], initial: Sequence[Value | None],
+    lengths: Value | None = None,
+) -> list[Value]:  # fmt: skip
     """One node: the outputs (step, direction, row, unit) and the last states (direction, row, unit)."""
     count = len(weights)
     steps, rows, _features = op.sizes(x)
@@ -227,7 +274,7 @@ def _layer(
         _stacked(op, kind, [each.w_ih for each in weights], count),
         _stacked(op, kind, [each.w_hh for each in weights], count),
         _stacked(op, kind, biases, count) if biases else None,
-        None,
+        lengths,
         *initial,
         hidden_size=units,
         direction="bidirectional" if count == 2 else None,
@@ -254,7 +301,7 @@ def _cell(op: Emitter, kind: _Kind, input: Value, states: Sequence[Value], weigh
     result_dtype = op.out_dtype
     initial = [None if _is_zero(state) else op.unsqueeze(op.cast(state, dtype), 0) for state in states]
     x = op.unsqueeze(op.cast(input, dtype), 0)
-    _, *finals = _layer(op, kind, x, [weights.cast(op, dtype)], initial, states)
+    _, *finals = _layer(op, kind, x, [weights.cast(op, dtype)], initial)
     return [op.cast(op.Squeeze(final, [0]), result_dtype) for final in finals]
 
 
@@ -262,8 +309,7 @@ def _cell(op: Emitter, kind: _Kind, input: Value, states: Sequence[Value], weigh
 
 
 def _projected_layer(
-    op: Emitter, kind: _Kind, x: Value, weights: Sequence[_Weights], initial: Sequence[Value | None],
-    states: Sequence[Value],
+    op: Emitter, x: Value, weights: Sequence[_Weights], initial: Sequence[Value | None], states: Sequence[Value]
 ) -> list[Value]:  # fmt: skip
     """A Scan a direction, whose results have the axes of ``_layer``."""
     steps, rows, _ = op.sizes(x)

@@ -29,3 +29,9 @@ def test_by_number() -> None:
     for mode in range(4):
         assert_same(aten._pad_enum.default, torch.randn(2, 3, 6), [1, 2], mode)
     assert_same(aten._pad_circular.default, torch.randn(2, 3, 6), [1, 2])
+
+
+@pytest.mark.parametrize("options", [(), (True, 2.0), (True, -1.0, "left"), (False, 0.0, "left")])
+def test_sequences(options: tuple[object, ...]) -> None:
+    assert_same(aten.pad_sequence.default, [torch.randn(3, 2), torch.randn(5, 2), torch.randn(1, 2)], *options)
+    assert_same(aten.pad_sequence.default, [torch.arange(3)], *options)
