@@ -146,7 +146,7 @@ class LazyWeight(ir.LazyTensor):
                 own.update({} if place is None else {place: cuts[axis]})
             sizes[axis] = sizes[axis] if plan is None else cuts[axis][1] - cuts[axis][0]
         with torch.no_grad(), unset_fake_temporarily():
-            result = self.function(*map(_part, self.sources, wanted))
+            result = self.function(*map(as_torch, self.sources, wanted))
         if result.dtype != carrier(self.dtype) or list(result.shape) != sizes:
             raise OnnxExporterError(
                 f"The computed weight {self.name!r} came out as {onnx_dtype(result.dtype).name}{list(result.shape)}, "
@@ -208,11 +208,6 @@ def _cuts(sizes: Sequence[int], bits: int) -> Iterator[Cuts]:
         for start in range(0, sizes[last], step):
             here = {axis: (index, index + 1) for axis, index in enumerate(place)}
             yield here | {last: (start, min(start + step, sizes[last]))}
-
-
-def _part(tensor: ir.TensorProtocol, cuts: Cuts) -> torch.Tensor:
-    """The values of any tensor from start to stop along some axes."""
-    return tensor.part(cuts) if isinstance(tensor, LazyWeight) else _cut(as_torch(tensor), cuts)
 
 
 def _cut(values: torch.Tensor, cuts: Cuts) -> torch.Tensor:
@@ -311,28 +306,43 @@ def computed(
     return LazyWeight(function, sources, dtype=dtype, shape=shape, name=name, along=along)
 
 
-def as_torch(tensor: ir.TensorProtocol) -> torch.Tensor:
+def as_torch(tensor: ir.TensorProtocol, cuts: Cuts | None = None) -> torch.Tensor:
     """The values of any ONNX tensor as a torch tensor, of the same memory where that is possible; do not write to it.
 
-    Integers of 2 and 4 bits come as int8 or uint8.
+    Integers of 2 and 4 bits come as int8 or uint8. With ``cuts`` only that piece of them is computed, or read.
 
     Raises:
         ArgumentError: torch has no dtype for its element type.
         OnnxExporterError: it has no data.
     """
+    cuts = cuts or {}
     if isinstance(tensor, Weight):
         if not has_data(tensor):
             tensor.numpy()  # says so
-        return tensor.raw.detach()
+        return _cut(tensor.raw.detach(), cuts)
     if isinstance(tensor, LazyWeight):
-        return tensor.values()
+        return tensor.part(cuts)
     if is_sub_byte(tensor.dtype):
-        return torch.from_numpy(tensor.numpy().astype("u1" if is_unsigned(tensor.dtype) else "i1"))
+        values = tensor.numpy().astype("u1" if is_unsigned(tensor.dtype) else "i1")
+        return _cut(torch.from_numpy(values), cuts)
     dtype = torch_dtype(tensor.dtype)
-    values = np.ascontiguousarray(tensor.numpy())
+    found = _mapped(tensor) if cuts and isinstance(tensor, ir.ExternalTensor) else tensor.numpy()
+    if cuts:
+        found = found[_slices(cuts)]
+    values = np.ascontiguousarray(found)
     if not values.flags.writeable:  # torch warns of undefined behaviour then, and a file mapping may go away
         values = values.copy()
-    return torch.from_numpy(values.reshape(-1).view(np.uint8)).view(dtype).reshape(tuple(tensor.shape.numpy()))
+    return torch.from_numpy(values.reshape(-1).view(np.uint8)).view(dtype).reshape(found.shape)
+
+
+def _mapped(tensor: ir.ExternalTensor) -> npt.NDArray[Any]:
+    """The values in their file, of which only those that are looked at come into memory, for as long."""
+    data = np.memmap(tensor.path, np.uint8, "r", offset=tensor.offset or 0, shape=(tensor.nbytes,))
+    return data.view(tensor.dtype.numpy()).reshape(tensor.shape.numpy())
+
+
+def _slices(cuts: Cuts) -> tuple[slice, ...]:
+    return tuple(slice(*cuts.get(axis, (None, None))) for axis in range(max(cuts) + 1))
 
 
 def stream(tensor: ir.TensorProtocol, file: Any) -> None:

@@ -1,8 +1,10 @@
 """A saved model points into safetensors files for the weights that they hold, and never at other values."""
 
+import io
 import json
 import os
 import warnings
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -16,8 +18,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import fx_onnx
 from fx_onnx.errors import ArgumentError, OnnxExporterWarning
-from fx_onnx.references import by_reference, stored_weights
-from fx_onnx.weights import LazyWeight, computed, weight
+from fx_onnx.references import StoredWeight, by_reference, stored_weights
+from fx_onnx.weights import LazyWeight, computed, elementwise, weight
 
 X = torch.tensor([[1, 5, 2], [0, 3, 3]])
 
@@ -307,6 +309,13 @@ def test_a_transposed_weight_becomes_a_transpose_and_another_reads_the_file(tmp_
     found = pointing.graph.initializers["w"].const_value
     assert isinstance(found, LazyWeight)
     np.testing.assert_array_equal(found.numpy(), data.t().numpy() * 2)
+    doubled = computed(
+        lambda t: t * 2, stored["s"], dtype=ir.DataType.FLOAT, shape=(3, 2), along=elementwise([(3, 2)], 2)
+    )
+    file = io.BytesIO()
+    with mock.patch("fx_onnx.weights.PIECE_BYTES", 8), mock.patch.object(StoredWeight, "numpy"):
+        doubled.tofile(file)  # no piece reads more than itself
+    assert file.getvalue() == (data * 2).numpy().tobytes()
     with warnings.catch_warnings(), pytest.raises(ArgumentError, match=r"'s' has no data and is not in the files"):
         by_reference(graph_of(scaled), {})
 
