@@ -53,14 +53,7 @@ def each(count: int, step: Callable[..., Tensors], carry: Tensors, given: Tensor
 
 def until(more: Callable[..., Tensor], body: Callable[..., Tensors], carry: Tensors, given: Tensors = ()) -> Tensors:
     """The carry after ``carry = body(*carry, *given)`` as long as ``more(*carry, *given)``, which gives a 0-d bool."""
-
-    def fresh(*tensors: Tensor) -> Tensors:
-        return tuple(_plain(tensor).clone(memory_format=torch.contiguous_format) for tensor in tensors)
-
-    def step(*tensors: Tensor) -> Tensors:
-        return fresh(*body(*tensors))  # a loop wants the strides of the step before, and no tensor twice
-
-    found: Tensors = torch.ops.higher_order.while_loop(more, step, fresh(*carry), tuple(map(_plain, given)))
+    found: Tensors = torch.ops.higher_order.while_loop(more, body, tuple(map(_plain, carry)), tuple(map(_plain, given)))
     return found
 
 

@@ -46,11 +46,11 @@ def pivot_size(x: Tensor) -> Tensor:
     return x.real.abs() + x.imag.abs() if x.is_complex() else x.abs()
 
 
-def swapped(x: Tensor, k: Tensor, place: Tensor) -> Tensor:
-    """The rows k and ``place``, 0-d or [..., 1, 1], of each matrix in each other's places."""
-    rows, sizes = indices(x, -2), (*x.shape[:-2], 1, x.size(-1))
-    here = pick(x, -2, k) if k.dim() == 0 else x.gather(-2, k.expand(sizes))
-    return torch.where(rows == k, x.gather(-2, place.expand(sizes)), torch.where(rows == place, here, x))
+def swapped(k: Tensor, place: Tensor, *matrices: Tensor) -> Tensors:
+    """The matrices with their rows k and ``place``, each 0-d or [..., 1, 1], in each other's places."""
+    rows = indices(matrices[0], -2)
+    order = torch.where(rows == k, place, torch.where(rows == place, k, rows))
+    return tuple(x.gather(-2, order.expand(x.shape)) for x in matrices)
 
 
 def _eliminated(A: Tensor, k: Tensor) -> Tensor:
@@ -71,20 +71,17 @@ def lu(A: Tensor, pivot: bool = True) -> LU:
             permutation, pivots = swaps
             sizes = torch.where(indices(A, -2) < k, -1.0, pivot_size(pick(A, -1, k)))
             place = sizes.argmax(-2, keepdim=True)
-            A = swapped(A, k, place)
-            swaps = (
-                swapped(permutation.unsqueeze(-1), k, place).squeeze(-1),
-                torch.where(indices(pivots, -1) == k, place.squeeze(-1) + 1, pivots),
-            )
+            A, permutation = swapped(k, place, A, permutation)
+            swaps = permutation, torch.where(indices(pivots, -1) == k, place.squeeze(-1) + 1, pivots)
         return _eliminated(A, k), *swaps
 
     batch, count = A.shape[:-2], shorter(A)
-    permutation = torch.arange(A.size(-2), device=A.device).expand(A.shape[:-1])
+    permutation = indices(A, -2).expand((*A.shape[:-1], 1))
     pivots = torch.arange(1, 1 + count, device=A.device).expand((*batch, count))
     packed, *swaps = each(count, step, (A, permutation, pivots) if pivot else (A,))
     if pivot:
         permutation, pivots = swaps
-    return LU(packed, permutation, pivots.to(torch.int32), first_of(packed.diagonal(dim1=-2, dim2=-1) == 0))
+    return LU(packed, permutation.squeeze(-1), pivots.to(torch.int32), first_of(packed.diagonal(dim1=-2, dim2=-1) == 0))
 
 
 def first_of(wrong: Tensor) -> Tensor:
@@ -133,7 +130,7 @@ def permutation_of(pivots: Tensor, m: int) -> Tensor:
     """The permutation that LAPACK's swaps, done in order, make of 0..m-1."""
 
     def step(k: Tensor, permutation: Tensor, pivots: Tensor) -> Tensors:
-        return (swapped(permutation, k, pick(pivots, -1, k).unsqueeze(-1) - 1),)
+        return swapped(k, pick(pivots, -1, k).unsqueeze(-1) - 1, permutation)
 
     rows = torch.arange(m, device=pivots.device).unsqueeze(-1).expand((*pivots.shape[:-1], m, 1))
     return each(pivots.size(-1), step, (rows,), (pivots.to(torch.int64),))[0].squeeze(-1)

@@ -70,7 +70,8 @@ def ldl(A: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
         place, two, zero = _pivot(W, k)
         two = two & ~done
         last = k + two.to(torch.int64)
-        turned = swapped(swapped(W, last, place).mT, last, place).mT
+        (turned,) = swapped(last, place, swapped(last, place, W)[0].mT)
+        turned = turned.mT
         first, second = pick(turned, -1, k), pick(turned, -1, _next(W, k))
         left, right = (torch.where(rows > last, x, 0.0) for x in _quotients(first, second, k, two, hermitian))
         update = left * _transposed(first, hermitian) + right * _transposed(second, hermitian)
@@ -134,7 +135,7 @@ def linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool =
     """X with A @ X = B out of A's factorization: L's columns and swaps forwards, D, the same backwards."""
 
     def turned(X: Tensor, k: Tensor, one: Tensor, other: Tensor) -> Tensor:
-        return swapped(X, pick(one, -1, k).unsqueeze(-1), pick(other, -1, k).unsqueeze(-1))
+        return swapped(pick(one, -1, k).unsqueeze(-1), pick(other, -1, k).unsqueeze(-1), X)[0]
 
     def forwards(k: Tensor, X: Tensor, L: Tensor, one: Tensor, other: Tensor) -> Tensors:
         X = turned(X, k, one, other)

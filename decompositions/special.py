@@ -26,12 +26,25 @@ def doubled(*operands: Any) -> tuple[Any, ...]:
     return (*(x.double() if isinstance(x, Tensor) else float(x) for x in operands), dtype)
 
 
-def polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
-    """c[0] + c[1] x + c[2] x² + ... (Horner's scheme)."""
-    result: Any = coefficients[-1]
+_LIBRARY = torch.library.Library("fx_onnx", "FRAGMENT")  # lives as long as its operators
+_LIBRARY.define("polynomial(Tensor x, float[] coefficients) -> Tensor")
+
+
+def _horner(x: Tensor, coefficients: Sequence[float]) -> Tensor:
+    result = torch.full_like(x, coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
         result = result * x + coefficient
-    return torch.as_tensor(result) if isinstance(result, float) else result
+    return result
+
+
+_LIBRARY.impl("polynomial", _horner, "CompositeExplicitAutograd")
+torch.library.register_fake("fx_onnx::polynomial", lambda x, coefficients: torch.empty_like(x), lib=_LIBRARY)
+
+
+def polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
+    """c[0] + c[1] x + c[2] x² + ... (Horner's scheme), one operator whatever its degree."""
+    result: Tensor = torch.ops.fx_onnx.polynomial(x, list(coefficients))
+    return result
 
 
 # ---------------------------------------------------------------- the error function
@@ -136,6 +149,9 @@ def special_ndtri(self: Tensor) -> Tensor:
 _SHIFT = 8  # the asymptotic series below err by less than 1e-12 from 8 on
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
 _DIGAMMA = (-1 / 12, 1 / 120, -1 / 252, 1 / 240, -1 / 132)
+_RISING = (0.0, 5040.0, 13068.0, 13132.0, 6769.0, 1960.0, 322.0, 28.0, 1.0)
+"""The coefficients of x (x + 1) ... (x + 7), by which gamma(x + 8) is larger than gamma(x)."""
+_RISING_SLOPE = [k * c for k, c in enumerate(_RISING)][1:]
 
 
 def _fraction(x: Tensor) -> Tensor:
@@ -152,10 +168,7 @@ def _cotangent(fraction: Tensor) -> Tensor:
 def _positive_lgamma(x: Tensor) -> Tensor:
     """log(gamma(x)) of x >= 0.5: Stirling's series, of x + 8 where x is below 8."""
     small = x < _SHIFT
-    limited = torch.clamp(x, max=float(_SHIFT))
-    product = limited
-    for k in range(1, _SHIFT):
-        product = product * (limited + k)
+    product = polynomial(torch.clamp(x, max=float(_SHIFT)), _RISING)
     large = torch.where(small, x + _SHIFT, x)
     inverse = 1 / large
     stirling = (large - 0.5) * (torch.log(large) - 1) + (math.log(2 * math.pi) - 1) / 2
@@ -182,10 +195,8 @@ def lgamma(self: Tensor) -> Tensor:
 def mvlgamma(self: Tensor, p: int) -> Tensor:
     """The multivariate log-gamma function: p (p - 1) / 4 log(pi) + the sum of lgamma(self - j / 2) for j < p."""
     x, dtype = doubled(self)
-    result = lgamma_double(x) + p * (p - 1) / 4 * math.log(math.pi)
-    for j in range(1, p):
-        result = result + lgamma_double(x - j / 2)
-    return result.to(dtype)
+    terms = lgamma_double(x.unsqueeze(-1) - torch.arange(p, device=x.device) / 2)
+    return (terms.sum(-1) + p * (p - 1) / 4 * math.log(math.pi)).to(dtype)
 
 
 @decomposes(aten.digamma.default, aten.special_psi.default, aten.special_digamma.default)
@@ -198,9 +209,8 @@ def digamma(self: Tensor) -> Tensor:
     large = torch.where(small, y + _SHIFT, y)
     inverse = 1 / large
     result = torch.log(large) - inverse * 0.5 + inverse * inverse * polynomial(inverse * inverse, _DIGAMMA)
-    shift = 1 / y
-    for k in range(1, _SHIFT):
-        shift = shift + 1 / (y + k)
+    limited = torch.clamp(y, max=float(_SHIFT))
+    shift = polynomial(limited, _RISING_SLOPE) / polynomial(limited, _RISING)  # 1 / y + 1 / (y + 1) + ...
     result = torch.where(small, result - shift, result)
     fraction = _fraction(x)
     reflected = result - math.pi * _cotangent(fraction)
@@ -219,17 +229,14 @@ _EULER_MACLAURIN = (
 
 def _zeta(s: Tensor | float, q: Tensor, terms: int = _TERMS) -> Tensor:
     """The sum of (q + k) ** -s over k >= 0: ``terms`` of them, and the Euler-Maclaurin formula for the rest."""
-    total: Tensor = torch.pow(q, -s)
-    for k in range(1, terms):
-        total = total + torch.pow(q + k, -s)
+    exponents = -s.unsqueeze(-1) if isinstance(s, Tensor) else -s
+    first = torch.pow(q.unsqueeze(-1) + torch.arange(terms, device=q.device), exponents).sum(-1)
     edge = q + terms
-    power = torch.pow(edge, -s)
-    total = total + power * edge / (s - 1) + power * 0.5
-    factor = power * s / edge
-    for j, coefficient in enumerate(_EULER_MACLAURIN):
-        total = total + factor * coefficient
-        factor = factor * (s + 2 * j + 1) * (s + 2 * j + 2) / (edge * edge)
-    return total
+    power, inverse = torch.pow(edge, -s), 1 / (edge * edge)
+    rest: Any = _EULER_MACLAURIN[-1]
+    for j in reversed(range(len(_EULER_MACLAURIN) - 1)):
+        rest = inverse * ((s + 2 * j + 1) * (s + 2 * j + 2)) * rest + _EULER_MACLAURIN[j]
+    return first + power * (edge / (s - 1) + 0.5 + rest * s / edge)
 
 
 @decomposes(aten.special_zeta.default, aten.special_zeta.other_scalar, aten.special_zeta.self_scalar)
@@ -240,7 +247,7 @@ def special_zeta(self: Any, other: Any) -> Tensor:
     q = q if isinstance(q, Tensor) else torch.full_like(s, q)
     whole = q == torch.floor(q)
     # A negative base is only raised to integers, of which ONNX Pow makes what C's pow makes.
-    result = torch.where(q > 0, _zeta(s, q), _zeta(s, q, 30))
+    result = _zeta(s, q, 30)
     invalid = (s < 1) | ((q <= 0) & ~whole & (s != torch.floor(s))) | (q < -20)
     result = torch.where(invalid, torch.nan, result)
     return torch.where((s == 1) | ((q <= 0) & whole & (s > 1)), torch.inf, result).to(dtype)

@@ -1,6 +1,9 @@
-"""ATen's orthogonal polynomials → ONNX: one Loop over a three-term recurrence. (Other special functions decompose.)"""
+"""ATen's orthogonal polynomials → ONNX: one Loop over a three-term recurrence; polynomials of known coefficients.
 
-from collections.abc import Callable
+Other special functions decompose.
+"""
+
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -103,4 +106,17 @@ def _evaluate(op: Emitter, family: _Family, x: Operand, n: Operand) -> Value:
     degrees = op.Concat(op.Reshape(degree, [-1]), [1], axis=0)  # of an empty tensor there is no largest
     rounds = op.Sub(op.ReduceMax(degrees, keepdims=0), 1)
     result: Value = loop(op, step, ones, first, start, rounds=rounds)[-1]
+    return result
+
+
+@translates("fx_onnx::polynomial")
+def fx_onnx_polynomial(op: Emitter, x: Value, coefficients: Sequence[float]) -> Value:
+    """c[0] + c[1] x + c[2] x² + ...: a Mul and an Add for each power."""
+    if len(coefficients) == 1:
+        return op.Expand(op.cast(coefficients[0], op.out_dtype), op.shape(op.out_sizes))
+    *lower, before, highest = coefficients
+    result = op.Add(op.Mul(x, highest) if highest != 1 else x, before)
+    for coefficient in reversed(lower):
+        result = op.Mul(result, x)
+        result = op.Add(result, coefficient) if coefficient else result
     return result

@@ -2,6 +2,7 @@
 
 import torch
 
+from fx_onnx.decompositions.special import polynomial
 from fx_onnx.ops.special import _FAMILIES
 from tests.harness import Case, b8, cases, check, f32, f64, i64
 
@@ -44,4 +45,15 @@ def test_polynomials(case: Case) -> None:
     ]
 )
 def test_functions(case: Case) -> None:
+    check(case)
+
+
+@cases(
+    [
+        Case(polynomial, f32(2, 3), [0.5, 0.0, -2.0, 1.0]),
+        Case(polynomial, f64(2, 3), [3.0, 2.0], emits=("Mul", "Add")),
+        Case(polynomial, f32(2, 3), [3.0]),
+    ]
+)
+def test_polynomials_of_known_coefficients(case: Case) -> None:
     check(case)
