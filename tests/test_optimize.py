@@ -14,10 +14,10 @@ from fx_onnx import metadata
 from fx_onnx.errors import ArgumentError
 from fx_onnx.optimize import PASSES, optimize
 from fx_onnx.passes.rewrite import Pass
-from fx_onnx.weights import Weight
+from fx_onnx.weights import Weight, as_torch
 from tests.compare import assert_close
 from tests.models.registry import CASES, ModelCase
-from tests.passes.checking import check, model
+from tests.passes.checking import check, model, run
 
 
 def unoptimized(case: ModelCase) -> fx_onnx.ONNXProgram:
@@ -152,6 +152,29 @@ def test_twice_is_once() -> None:
     first = [node.op_type for node in program.graph]
     optimize(program)
     assert [node.op_type for node in program.graph] == first
+
+
+def test_what_a_caller_may_override_is_read_when_the_model_runs() -> None:
+    """Initializers that are graph inputs as well have default values, not constants: no pass may look at them."""
+    norm = {name: torch.rand(5) + 0.5 for name in ("scale", "shift", "mean", "var")}
+    given = {"w": torch.randn(5, 4, 3, 3), **norm, "m": torch.randn(6, 3), "b": torch.randn(6), "o": torch.ones(3)}
+    program = model("""g (float[N,4,6,6] x, float[N,3] u) => (float[N,5,6,6] y, float[N,6] z, float[N,3] v)
+      <int64[8] pads = {0,0,1,1,0,0,1,1}, float half = {0.5}, float one = {1.0}, float root = {1.41421356237}> {
+      p = Pad(x, pads)\n c = Conv(p, w)\n y = BatchNormalization(c, scale, shift, mean, var)
+      t = Transpose<perm=[1,0]>(m)\n r = MatMul(u, t)\n z = Add(r, b)
+      h = Mul(u, half)\n d = Div(u, root)\n e = Erf(d)\n f = Add(e, one)\n g = Mul(h, f)\n v = Mul(g, o)
+    }""", given)  # fmt: skip
+    for value in program.graph.initializers.values():
+        program.graph.inputs.append(value)
+    args = [torch.randn(2, 4, 6, 6), torch.randn(2, 3)]
+    for value in program.graph.inputs[2:]:
+        tensor = as_torch(value.const_value)
+        args.append(torch.tensor([0, 0, 2, 0, 0, 0, 0, 2]) if value.name == "pads" else tensor + 1)
+    want = run(program, args)
+    optimize(program)
+    assert [value.name for value in program.graph.inputs[2:]] == list(program.graph.initializers)
+    for got, expected in zip(run(program, args), want, strict=True):
+        torch.testing.assert_close(got, expected)
 
 
 def test_quantised_models_keep_their_nodes() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from onnx_ir import DataType, Value
 
-from fx_onnx.passes._facts import dims
+from fx_onnx.passes._facts import dims, made_by
 from fx_onnx.passes._writer import Writer
 
 __all__ = ["average_pool", "conv", "conv_transpose", "global_average_pool", "global_max_pool"]
@@ -74,9 +74,9 @@ def _contracted(f: Writer, windows: Value, weight: Value, sizes: Sequence[int], 
 def _weight_sizes(f: Writer) -> list[int] | None:
     """The sizes of a convolution's weight; None where one is not known, or the padding is not given by numbers."""
     weight = f.node.inputs[1]
-    producer = None if weight is None else weight.producer()
-    if weight is not None and weight.shape is None and producer is not None and producer.op_type == "Cast":
-        weight = producer.inputs[0]
+    cast = made_by(weight, "Cast")
+    if weight is not None and weight.shape is None and cast is not None:
+        weight = cast.inputs[0]
     found = dims(weight) or ()
     sizes = [size for size in found if isinstance(size, int)]
     return sizes if len(sizes) == len(found) > 2 and not _pads_itself(f) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from fx_onnx.passes._facts import absorbable, attribute, dims, either_way
+from fx_onnx.passes._facts import absorbable, attribute, dims, either_way, made_by
 from fx_onnx.passes.rewrite import Editor, Rewrite
 from fx_onnx.passes.transposes import order_of
 
@@ -70,8 +70,7 @@ def _transposed(node: ir.Node, editor: Editor) -> bool:
     """Transposes of the operands become attributes."""
     operands, attributes, absorbed = list(node.inputs), dict(node.attributes), []
     for index, name in enumerate(("transA", "transB")):
-        operand = operands[index]
-        before = operand.producer() if operand is not None else None
+        before = made_by(operands[index], "Transpose")
         if before is not None and order_of(before) == [1, 0]:
             operands[index] = before.inputs[0]
             attributes[name] = 1 - attribute(node, name, 0)

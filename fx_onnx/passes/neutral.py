@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from fx_onnx.passes._facts import constant, integers, same_shape
+from fx_onnx.passes._facts import constant, either_way, integers, same_shape
 from fx_onnx.passes.rewrite import Editor, Rewrite
 
 __all__ = ["DropNeutral"]
@@ -52,8 +52,7 @@ class DropNeutral(Rewrite):
 def _drop_operand(node: ir.Node, editor: Editor) -> bool:
     """Removes a binary node one of whose operands changes nothing; only Sub, Div and Pow need it on the right."""
     is_neutral = _NEUTRAL[node.op_type]
-    first, second = node.inputs
-    for kept, other in ((first, second), (second, first)):
+    for kept, other in either_way(node):
         found = constant(other)
         if found is not None and found.size and kept is not None and is_neutral(found):
             same = kept.dtype == node.outputs[0].dtype and same_shape(kept, node.outputs[0])

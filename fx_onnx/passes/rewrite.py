@@ -177,7 +177,8 @@ class Editor:
         array = np.asarray(array, dtype=None if isinstance(array, np.ndarray) else np.int64)
         tensor = ir.Tensor(array)
         if self.function is not None and node.graph is not None:
-            made = ir.node("Constant", [], {"value": tensor}, name=self.unique("constant"))
+            props = dict(node.metadata_props)
+            made = ir.node("Constant", [], {"value": tensor}, name=self.unique("constant"), metadata_props=props)
             made.outputs[0].name = made.name
             self.insert(made, node)
             return made.outputs[0]

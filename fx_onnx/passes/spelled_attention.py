@@ -7,7 +7,7 @@ from typing import NamedTuple
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from fx_onnx.passes._facts import absorbable, attribute, dims, either_way, number
+from fx_onnx.passes._facts import absorbable, attribute, dims, either_way, made_by, number
 from fx_onnx.passes._writer import Writer
 from fx_onnx.passes.rewrite import Editor, Rewrite
 from fx_onnx.passes.transposes import order_of
@@ -102,8 +102,8 @@ def _is_mask(mask: ir.Value | None, scores: tuple[int | str, ...]) -> bool:
 
 def _transposed_back(value: ir.Value, node: ir.Node, editor: Editor) -> ir.Value:
     """The value with its last two axes swapped: what a Transpose before it, if there is one, makes of its own input."""
-    before = value.producer()
-    order = order_of(before) if before is not None else None
+    before = made_by(value, "Transpose")
+    order = order_of(before)
     source = before.inputs[0] if before is not None and order is not None else value
     first, second, third, fourth = order or [0, 1, 2, 3]
     swapped = [first, second, fourth, third]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fx_onnx.passes._facts import attribute, dims
+from fx_onnx.passes._facts import attribute, dims, made_by
 from fx_onnx.passes.rewrite import Editor, Rewrite
 
 __all__ = ["MergeTransposes", "order_of"]
@@ -23,8 +23,8 @@ class MergeTransposes(Rewrite):
             return False
         if order == sorted(order):
             return editor.forward(node, source)
-        before = source.producer()
-        first = order_of(before) if before is not None else None
+        before = made_by(source, "Transpose")
+        first = order_of(before)
         if before is None or first is None or before.inputs[0] is None or len(first) != len(order):
             return False
         both = [first[axis] for axis in order]
@@ -34,9 +34,9 @@ class MergeTransposes(Rewrite):
         return True
 
 
-def order_of(node: ir.Node) -> list[int] | None:
+def order_of(node: ir.Node | None) -> list[int] | None:
     """The order of the axes that a Transpose gives; None of another node, or if the default order's rank is unknown."""
-    if node.op_type != "Transpose" or node.domain:
+    if node is None or node.op_type != "Transpose" or node.domain:
         return None
     order = attribute(node, "perm")
     if order is not None:
