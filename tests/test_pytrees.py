@@ -12,6 +12,7 @@ import torch.utils._pytree as pytree
 import transformers
 from torch import Tensor, nn
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
+from transformers.modeling_outputs import BaseModelOutput
 
 import fx_onnx
 from fx_onnx import pytrees
@@ -90,6 +91,46 @@ def test_prefill_and_decode_from_one_program() -> None:
             want = module(**inputs)
         assert_close(got.logits, want.logits)
         assert got.past_key_values.get_seq_length() == want.past_key_values.get_seq_length()
+
+
+def test_encoder_decoder_cache() -> None:
+    """The decoder of T5: what it attends to of the encoder is cached too, and has a length of its own."""
+    torch.manual_seed(0)
+    config = transformers.T5Config(
+        vocab_size=32, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, decoder_start_token_id=0
+    )
+    module = transformers.T5ForConditionalGeneration(config).eval()
+
+    def inputs(batch: int, past: int, new: int, source: int) -> dict[str, object]:
+        caches = DynamicCache(), DynamicCache()
+        for cache, length in zip(caches, (past, source), strict=True):
+            for layer in range(2):
+                cache.update(torch.randn(batch, 2, length, 8), torch.randn(batch, 2, length, 8), layer)
+        return {
+            "decoder_input_ids": torch.randint(0, 32, (batch, new)),
+            "encoder_outputs": BaseModelOutput(torch.randn(batch, source, 16)),
+            "attention_mask": torch.ones(batch, source, dtype=torch.int64),
+            "past_key_values": EncoderDecoderCache(*caches),
+        }
+
+    shapes = {
+        "decoder_input_ids": {0: "batch", 1: "new"},
+        "encoder_outputs": {0: "batch", 1: "source"},
+        "attention_mask": {0: "batch", 1: "source"},
+        "past_key_values": [{0: "batch", 2: "past"}, {0: "batch", 2: "source"}],
+    }
+    program = fx_onnx.export(module, (), kwargs=inputs(2, 3, 2, 5), dynamic_shapes=shapes, verbose=False)
+    names = {value.name: tuple(map(str, value.shape)) for value in program.model.graph.inputs}
+    assert names["past_key_values.self_attention_cache.1.key"] == ("batch", "2", "past", "8")
+    assert names["past_key_values.cross_attention_cache.1.value"] == ("batch", "2", "source", "8")
+    for sizes in ((2, 3, 2, 5), (3, 0, 4, 7), (1, 6, 1, 2)):
+        given = inputs(*sizes)
+        got = program.call_structured(**copy.deepcopy(given))
+        with torch.no_grad():
+            want = module(**given)
+        assert_close(got.logits, want.logits)
+        assert isinstance(got.past_key_values, EncoderDecoderCache)
+        assert_close(pytree.tree_leaves(got.past_key_values), pytree.tree_leaves(want.past_key_values))
 
 
 def test_static_cache() -> None:
