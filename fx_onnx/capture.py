@@ -26,7 +26,7 @@ from fx_onnx.detectors import any_number_of_boxes
 from fx_onnx.dims import InputTensor, Specialised, input_tensors
 from fx_onnx.eager_quantization import settled_quantizers
 from fx_onnx.errors import CaptureError, warn
-from fx_onnx.explanations import contradicts_dims, explanation
+from fx_onnx.explanations import contradicts_dims, explanation, not_printed
 from fx_onnx.exporting import exporting, is_in_onnx_export
 from fx_onnx.higher_order import as_in_eager
 from fx_onnx.packed_sequences import padded_sequences
@@ -153,6 +153,7 @@ def _attempt(request: Request, model: torch.nn.Module, example: _Example, strict
         try:
             with (
                 exporting(),
+                not_printed(),
                 _sizes_as_symbols(example.oblivious),
                 dynamic_sizes(strict),
                 any_number_of_boxes(),

@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 import sysconfig
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from torch.export import _trace
 from torch.nn.utils.rnn import PackedSequence
+
+from fx_onnx.exporting import replaced
 
 # What an error says, and what helps.
 _ADVICE = {
@@ -34,6 +39,13 @@ def explanation(model: torch.nn.Module, error: Exception) -> str:
     name, kind, text = type(model).__name__, type(error).__name__, str(error)
     advice = _UNPACKED if _has_packed_sequence(error) else _advice(text)
     return f"torch.export could not capture {name}: {kind}: {_essence(text)}{_place(error)}; {advice}."
+
+
+@contextmanager
+def not_printed() -> Iterator[None]:
+    """Keeps torch from printing the graph of each failed attempt; the error has it, as ``partial_fx_graph``."""
+    with replaced(_trace, "print", lambda *_, **__: None), replaced(_trace.log, "disabled", True):
+        yield
 
 
 def contradicts_dims(text: str) -> bool:

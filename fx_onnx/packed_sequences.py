@@ -113,9 +113,7 @@ class _Padded(PackedSequence):
     enforce_sorted: bool
     is_zero: bool
 
-    def __new__(  # type: ignore[misc]
-        cls, padded: Tensor, lengths: Tensor, enforce_sorted: bool, is_zero: bool = False
-    ) -> _Padded:
+    def __new__(cls, padded: Tensor, lengths: Tensor, enforce_sorted: bool, is_zero: bool = False) -> _Padded:
         made: _Padded = tuple.__new__(cls, (None,) * 4)
         made.padded, made.lengths, made.enforce_sorted, made.is_zero = padded, lengths, enforce_sorted, is_zero
         return made
@@ -133,7 +131,7 @@ class _Padded(PackedSequence):
         padded = data.new_zeros([*self._goes_on.shape, *data.shape[1:]]).masked_scatter(places, data)
         return self.with_steps(padded if self.enforce_sorted else padded[:, self.unsorted_indices], is_zero=True)
 
-    def to(self, *args: Any, **kwargs: Any) -> _Padded:  # type: ignore[override]
+    def to(self, *args: Any, **kwargs: Any) -> _Padded:
         """Of another dtype, or on another device."""
         return self.with_steps(self.padded.to(*args, **kwargs), self.is_zero)
 
@@ -144,13 +142,13 @@ class _Padded(PackedSequence):
         return torch.arange(self.padded.size(0), device=lengths.device).unsqueeze(1) < lengths
 
     @cached_property
-    def data(self) -> Tensor:  # type: ignore[override]
+    def data(self) -> Tensor:
         """The first step of all sequences, then the second one of those that go on."""
         steps = self.padded if self.enforce_sorted else self.padded[:, self.sorted_indices]
         return steps[self._goes_on]
 
     @cached_property
-    def batch_sizes(self) -> Tensor:  # type: ignore[override]
+    def batch_sizes(self) -> Tensor:
         """How many sequences have each step; it remembers whose they are, for another ``PackedSequence`` of them."""
         counts = self._goes_on.sum(1)
         sizes = counts[counts > 0]
@@ -158,12 +156,12 @@ class _Padded(PackedSequence):
         return sizes
 
     @cached_property
-    def sorted_indices(self) -> Tensor | None:  # type: ignore[override]
+    def sorted_indices(self) -> Tensor | None:
         """The sequences by length, the longest first."""
         return None if self.enforce_sorted else self.lengths.argsort(descending=True, stable=True)
 
     @cached_property
-    def unsorted_indices(self) -> Tensor | None:  # type: ignore[override]
+    def unsorted_indices(self) -> Tensor | None:
         """The place of each sequence among them."""
         return None if self.sorted_indices is None else self.sorted_indices.argsort()
 
@@ -199,7 +197,7 @@ def _pad_packed_sequence(
         has = torch.arange(steps.size(0), device=lengths.device).unsqueeze(1) < lengths
         steps = torch.where(has.reshape(*has.shape, *[1] * (steps.dim() - 2)), steps, padding_value)
     if total_length is None:
-        longest = lengths.max().item()
+        longest: Any = lengths.max().item()
         torch._check(longest >= 0)
         torch._check(longest <= steps.size(0))
         steps = steps.narrow(0, 0, longest)

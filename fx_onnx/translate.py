@@ -281,6 +281,10 @@ def _bind_outputs(walker: Walker, results: Any, specs: Sequence[OutputSpec]) -> 
         if result is None:
             continue
         name = getattr(spec.arg, "name", None) or "output"
+        if not isinstance(result, (Value, bool, int, float, *symbols.SymbolicNumber)):
+            raise TranslationError(
+                f"The model returns {result!r}, which is neither a tensor nor a number; leave it out."
+            )
         if not isinstance(result, Value):
             op.enter(name, {}, ())
             result = op.Identity(op.symbols.value(op, result, rank=0) if _is_symbol(result) else op.constant(result))

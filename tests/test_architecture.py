@@ -57,6 +57,7 @@ PRIVATE_TORCH: dict[str, str] = {
     "torch._C._dispatch_has_kernel_for_dispatch_key": "whether torch composes an operator; nothing public says",
     "torch.ao.quantization.fx._decomposed": "the module that registers torch.ops.quantized_decomposed",
     "torch._C.DispatchKey": "where an operator is kept whole while it is captured",
+    "torch.export._trace": "it prints the graph of every failed attempt; nothing public stops it",
     "torch.fx.experimental._config": "the switch that keeps sizes 0 and 1 symbolic",
     "torch._library.custom_ops.CustomOpDef": "what torch.library.custom_op gives; only the function is public",
     "torch.onnx._internal.exporter._flags": "what torch.onnx.is_in_onnx_export() reads; only torch.onnx.export sets it",

@@ -123,3 +123,12 @@ def test_failures(function: Callable[[Tensor], object], reason: str, advice: str
         assert "test_explanations.py:" in message
         assert function.__code__.co_firstlineno < int(message.split("test_explanations.py:")[1].split(":")[0])
     assert caught.value.__cause__ is not None
+
+
+def test_torch_prints_nothing_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
+    """It would print the graph of each attempt, two of them for each of the two ways of tracing."""
+    with pytest.raises(CaptureError):
+        fx_onnx.export(Of(branch).eval(), (torch.rand(3, 4),), verbose=False)
+    out, err = capfd.readouterr()
+    assert "def forward" not in out + err
+    assert "always_classified" not in err

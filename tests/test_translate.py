@@ -333,3 +333,12 @@ def test_a_translation_of_the_wrong_dtype_is_a_failure() -> None:
     program = decompose(functionalize(exported), translations)
     with pytest.raises(TranslationError, match=r"gives DOUBLE where .* gives FLOAT"):
         translate(program, translations)
+
+
+def test_a_result_that_is_no_number_is_refused() -> None:
+    class Labelled(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            return x + 1, "label"
+
+    with pytest.raises(TranslationError, match="returns 'label', which is neither a tensor nor a number"):
+        export(Labelled(), torch.ones(2))
