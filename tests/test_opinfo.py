@@ -1,10 +1,12 @@
-"""PyTorch's own operator tests through the exporter: a few samples of each operator, dtype and way of capture.
+"""PyTorch's own operator tests through the exporter: a sample or two of each operator and way of capture.
 
+All operators are tested in float32, and in half of the other dtypes that they take: neighbours in DTYPES in turn.
 What is known to fail is listed in tests/opinfo/failures.py with the reason, and must fail: an entry that begins to pass
 is to be taken out. `python -m tools.coverage` takes more samples and writes docs/coverage.md.
 """
 
 import re
+import zlib
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,12 @@ COVERAGE = Path(__file__).parents[1] / "docs" / "coverage.md"
 MANY = 4
 """As many samples as tools/coverage.py takes: a known failure is one of some of these."""
 
-STATIC = [entry for dtype in DTYPES for entry in entries(dtype)]
+STATIC = [
+    entry
+    for turn, dtype in enumerate(DTYPES)
+    for entry in entries(dtype)
+    if dtype == torch.float32 or reason(entry) is not None or (turn + zlib.crc32(entry.name.encode())) % 2
+]
 DYNAMIC = entries(torch.float32, dynamic=True)
 
 
@@ -40,7 +47,7 @@ def _first_failure(entry: Entry, count: int) -> Outcome | None:
 
 
 def test_known_failures_are_of_operators_that_exist() -> None:
-    names = {entry.name for entry in [*STATIC, *DYNAMIC]}
+    names = {entry.name for dtype in DTYPES for entry in entries(dtype)}
     assert not [name for failure in FAILURES for name in failure.names if name not in names]
 
 
