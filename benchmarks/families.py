@@ -1,60 +1,120 @@
 """Which families of transformers' models come out right: captured, exported, loaded, equal to eager at two sizes.
 
-    python -m benchmarks.families [--torch] [--limit SECONDS] [name ...]
+    python -m benchmarks.families [--beside EXPORTER ...] [--limit SECONDS] [--results FILE] [--names NAME ...]
 
-Each model runs in a process of its own with a time limit. `--torch` prints torch.onnx's column beside. What no exporter
-can capture counts as blocked, with the reason that stands in the table.
+Each model runs in a process of its own with a time limit. `--beside` adds the columns of others: torch.onnx, and
+transformers' OnnxExporter with fx_onnx in the place of torch.onnx, with the patches that it makes for torch.onnx's sake
+and without. What no exporter can capture counts as blocked, with the reason that stands in the table. A run of the
+whole table writes docs/families.md; with `--results` it continues where an earlier one ended.
 """
 
 import argparse
 import copy
+import json
 import logging
 import multiprocessing
+import statistics
 import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-import onnxruntime
 import torch
 import transformers
 from torch.utils._pytree import tree_map_only
 
 import fx_onnx
 from tests.compare import assert_as_near, assert_close
+from tests.models import onnx_exporter
 from tests.models.families import FAMILIES, Family
 
+TARGET = Path(__file__).parents[1] / "docs" / "families.md"
 RIGHT, BLOCKED = "right", "blocked"
-_MARKS = {RIGHT: "pass", BLOCKED: BLOCKED}
-Export = Callable[..., Any]
+OURS = "fx_onnx"
 
 
-def outcome(family: Family, export: Export) -> str:
-    """`right`, or the stage that failed and why."""
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one model.
+
+    Attributes:
+        text: `right`, `blocked: why`, or the stage that failed and why.
+        seconds: of the export.
+        own: of them, those after the capture; 0 where the exporter does not say.
+        nodes: of the ONNX graph.
+    """
+
+    text: str
+    seconds: float = 0.0
+    own: float = 0.0
+    nodes: int = 0
+
+    @property
+    def kind(self) -> str:
+        """The text without its reason."""
+        return self.text.partition(":")[0]
+
+
+class Exported(NamedTuple):
+    """What an exporter made: a function of the module's arguments, its graph, and the seconds of the capture or 0."""
+
+    call: Callable[..., Any]
+    graph: Iterable[Any]
+    capture: float = 0.0
+
+
+def _fx_onnx(family: Family, module: torch.nn.Module, inputs: dict[str, Any]) -> Exported:
+    shapes = family.dynamic_shapes(inputs)
+    program = fx_onnx.export(module, (), kwargs=copy.deepcopy(inputs), dynamic_shapes=shapes, verbose=False)
+    return Exported(program.call_structured, program.model.graph, program.timings["capture"])
+
+
+def _torch_onnx(family: Family, module: torch.nn.Module, inputs: dict[str, Any]) -> Exported:
+    given = {"kwargs": copy.deepcopy(inputs), "dynamic_shapes": family.dynamic_shapes(inputs)}
+    program: Any = torch.onnx.export(module, (), **given, dynamo=True, verbose=False)
+    return Exported(program, program.model.graph)
+
+
+def _onnx_exporter(way: str, family: Family, module: torch.nn.Module, inputs: dict[str, Any]) -> Exported:
+    program = onnx_exporter.exported(family, module, inputs, way)
+    return Exported(program, program.program.graph)
+
+
+EXPORTERS: dict[str, Callable[[Family, torch.nn.Module, dict[str, Any]], Exported]] = {
+    OURS: _fx_onnx,
+    "torch.onnx": _torch_onnx,
+    "OnnxExporter": partial(_onnx_exporter, onnx_exporter.PATCHED),
+    "OnnxExporter, patches off": partial(_onnx_exporter, onnx_exporter.PLAIN),
+}
+
+
+def outcome(family: Family, exporter: str) -> Outcome:
+    """Exports at the first of the family's inputs, and compares at all of them."""
     module = family.build()
     examples = family.examples(module)
-    stage = "captures"
+    stage, found = "captured", Outcome(RIGHT)
     try:
-        shapes = family.dynamic_shapes(examples[0])
-        program = export(module, (), kwargs=copy.deepcopy(examples[0]), dynamic_shapes=shapes, verbose=False)
-        stage = "loads"
-        program.initialize_inference_session(
-            lambda model: onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-        )
+        start = time.perf_counter()
+        exported = EXPORTERS[exporter](family, module, examples[0])
+        seconds = time.perf_counter() - start
+        own = seconds - exported.capture if exported.capture else 0.0
+        found = Outcome(RIGHT, seconds, own, len(list(exported.graph)))
         for inputs in examples:
             stage = "right as exported" if inputs is examples[0] else "right at other sizes"
-            call = getattr(program, "call_structured", program)  # torch.onnx's program has no structure
-            _assert_right(call(**copy.deepcopy(inputs)), module, inputs)
+            _assert_right(exported.call(**copy.deepcopy(inputs)), module, inputs)
     except Exception as error:
-        if stage == "captures" and not _is_capture(error):
-            stage = "exports"
-        if stage == "captures" and family.blocked:
-            return f"{BLOCKED}: {family.blocked}"
-        return f"not {stage}: {type(error).__name__}: {' '.join(str(error).split())}"
-    return RIGHT
+        if stage == "captured" and not _is_capture(error):
+            stage = "exported"
+        if stage == "captured" and family.blocked:
+            return Outcome(f"{BLOCKED}: {family.blocked}")
+        return replace(found, text=f"not {stage}: {type(error).__name__}: {' '.join(str(error).split())}"[:600])
+    return found
 
 
 def _assert_right(got: Any, module: torch.nn.Module, inputs: dict[str, Any]) -> None:
@@ -81,63 +141,183 @@ def _is_capture(error: Exception) -> bool:
     return isinstance(error, fx_onnx.errors.CaptureError) or type(error).__name__ == "TorchExportError"
 
 
-def torch_export(module: torch.nn.Module, args: tuple[Any, ...], **options: Any) -> Any:
-    """torch.onnx's exporter, with the same options."""
-    return torch.onnx.export(module, args, dynamo=True, **options)
-
-
-def guarded(family: Family, export: Export, limit: float) -> str:
+def guarded(family: Family, exporter: str, limit: float) -> Outcome:
     """The outcome in a process that ends with the time limit."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
 
     def work(connection: Connection) -> None:
         warnings.filterwarnings("ignore")
-        connection.send(outcome(family, export))
+        connection.send(outcome(family, exporter))
 
     process = context.Process(target=work, args=(sender,))
     process.start()
     sender.close()
     try:
-        return str(receiver.recv()) if receiver.poll(limit) else f"not done in {limit:.0f} s"
+        return receiver.recv() if receiver.poll(limit) else Outcome(f"not done in {limit:.0f} s")  # type: ignore[no-any-return]
     except EOFError:
         process.join()
-        return f"crashed with exit code {process.exitcode}"
+        return Outcome(f"crashed: exit code {process.exitcode}")
     finally:
         process.kill()
         process.join()
 
 
+class Results:
+    """Outcomes by exporter and name, kept in a file where one is given."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.known: dict[tuple[str, str], Outcome] = {}
+        for line in path.read_text().splitlines() if path is not None and path.exists() else []:
+            exporter, name, values = json.loads(line)
+            self.known[exporter, name] = Outcome(**values)
+
+    def get(self, exporter: str, family: Family, limit: float) -> Outcome:
+        """The outcome that is known, or else that of running the family now."""
+        key = exporter, family.name
+        if key not in self.known:
+            self.known[key] = guarded(family, exporter, limit)
+            if self.path is not None:
+                with self.path.open("a") as file:
+                    print(json.dumps([*key, asdict(self.known[key])]), file=file)
+        return self.known[key]
+
+
+HEAD = """\
+# Families of models
+
+Every model type of transformers {version} in tests/models/families.py: small, with random weights, exported with a
+dynamic batch and sequence (or number of samples), loaded into ONNX Runtime and compared with eager at the sizes of the
+export and at others. A type with a cache is exported for three tokens after a past of five; the same program then
+prefills thirteen tokens without a past and decodes one. Written by `python -m benchmarks.families`;
+tests/test_families.py runs a sample of it.
+
+{counts}
+
+What fx_onnx does after the capture took {share:.2f} of the time of the capture in the median, at most {largest:.2f}.
+
+## Right at all sizes
+
+| fed | types |
+|---|---|
+{right}
+
+## Right, with a static axis
+
+The model runs a loop of its own over the axis, in Python, so that torch.export repeats its body: the export warns and
+fixes the axis at the size of the example.
+
+| type | static |
+|---|---|
+{static}
+
+## Not right
+
+| type | why |
+|---|---|
+{wrong}
+
+## Beside others
+
+torch.onnx with the same arguments; and transformers' own `OnnxExporter`, which calls `torch.onnx.export`, with
+`fx_onnx.export` in its place: as it is, and without the patches that it makes for torch.onnx's sake.
+
+{beside}
+"""
+
+
+def document(known: dict[tuple[str, str], Outcome]) -> str:
+    """The text of docs/families.md, of a whole table for fx_onnx and some of it for others."""
+    ours = {family: known[OURS, family.name] for family in FAMILIES}
+    right = [family for family, found in ours.items() if found.kind == RIGHT]
+    kinds = {kind: [f.model_type for f in right if f.kind == kind and not f.static] for kind in _kinds(right)}
+    shares = [ours[family].own / (ours[family].seconds - ours[family].own) for family in right]
+    wrong = [(family.name, found.text) for family, found in ours.items() if found.kind != RIGHT]
+    return HEAD.format(
+        version=transformers.__version__,
+        counts=_counts(ours.values(), sum(bool(family.static) for family in right)),
+        share=statistics.median(shares),
+        largest=max(shares),
+        right="\n".join(f"| {kind} ({len(names)}) | {', '.join(sorted(names))} |" for kind, names in kinds.items()),
+        static="\n".join(f"| {f.name} | {', '.join(sorted(f.static))} |" for f in right if f.static),
+        wrong="\n".join(f"| {name} | {text.removeprefix(f'{BLOCKED}: ')} |" for name, text in wrong),
+        beside=_beside(known),
+    )
+
+
+def _kinds(families: Iterable[Family]) -> list[str]:
+    return list(dict.fromkeys(family.kind for family in families))
+
+
+def _counts(ours: Iterable[Outcome], static: int) -> str:
+    """How many are right, and how many of the others torch.export cannot capture."""
+    ours = list(ours)
+    right, blocked = (sum(found.kind == kind for found in ours) for kind in (RIGHT, BLOCKED))
+    rows = {
+        "rows": len(ours),
+        "model types": len({family.model_type for family in FAMILIES}),
+        "right at all sizes": right - static,
+        "right, an axis static": static,
+        "torch.export cannot capture it": blocked,
+        "wrong or failed": len(ours) - right - blocked,
+    }
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {count} |" for name, count in rows.items())])
+
+
+def _beside(known: dict[tuple[str, str], Outcome]) -> str:
+    """What the others make of some of the families, beside fx_onnx."""
+    others = [name for name in EXPORTERS if name != OURS]
+    rows = [f for f in FAMILIES if any((other, f.name) in known for other in others)]
+    lines = [f"| type | {' | '.join([OURS, *others])} |", f"|---|{'---|' * (len(others) + 1)}"]
+    for family in rows:
+        cells = (_cell(known.get((name, family.name))) for name in [OURS, *others])
+        lines.append(f"| {family.name} | {' | '.join(cells)} |")
+    for name in others:
+        found = [known[name, f.name] for f in rows if (name, f.name) in known]
+        lines.insert(0, f"- {name}: {sum(each.kind == RIGHT for each in found)} of {len(found)} types right")
+    lines.insert(len(others), "")
+    return "\n".join(lines)
+
+
+def _cell(found: Outcome | None) -> str:
+    """Nodes and seconds of what is right, or else what it is not."""
+    if found is None:
+        return ""
+    return f"{found.nodes} nodes, {found.seconds:.1f} s" if found.kind == RIGHT else found.kind
+
+
 def main() -> int:
-    """Prints a line per model, and the counts."""
+    """Prints a line per model and the counts, and writes the document of a whole table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("names", nargs="*", help="only these")
-    parser.add_argument("--torch", action="store_true", help="torch.onnx beside")
+    parser.add_argument("--names", nargs="*", help="only these, printed and not written")
+    parser.add_argument("--beside", nargs="*", default=[], choices=[*EXPORTERS][1:], help="other exporters")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for each model")
+    parser.add_argument("--results", type=Path, help="keeps what was found line by line, and what it holds is not run")
     options = parser.parse_args()
     transformers.logging.set_verbosity_error()
     logging.getLogger("torch").setLevel(logging.CRITICAL)  # of a failed capture it prints the whole graph
-    exporters: dict[str, Export] = {"fx_onnx": fx_onnx.export}
-    if options.torch:
-        exporters["torch.onnx"] = torch_export
-    counts: dict[str, Counter[str]] = {name: Counter() for name in exporters}
-    print(f"{'family':28} {'kind':12}", *(f"{name:12}" for name in exporters), "seconds")
+    results = Results(options.results)
+    counts: dict[str, Counter[str]] = {name: Counter() for name in [OURS, *options.beside]}
+    print(f"{'family':28} {'kind':12}", *(f"{name[:22]:22}" for name in counts), "seconds  own/capture  nodes")
     fx_onnx.export(torch.nn.Identity().eval(), torch.ones(1))  # what every process then has imported
     for family in FAMILIES:
         if options.names and family.name not in options.names:
             continue
-        start = time.perf_counter()
-        found = {name: guarded(family, export, options.limit) for name, export in exporters.items()}
-        passed = [f"{_MARKS.get(text.partition(':')[0], 'FAIL'):12}" for text in found.values()]
-        print(f"{family.name:28} {family.kind:12}", *passed, f"{time.perf_counter() - start:6.1f}", flush=True)
-        for name, text in found.items():
-            counts[name][text.partition(":")[0]] += 1
-            if text != RIGHT:
-                print(f"    {name}: {text[:400]}", flush=True)
+        found = {name: results.get(name, family, options.limit) for name in counts}
+        ours = found[OURS]
+        share = ours.own / (ours.seconds - ours.own) if ours.own else 0.0
+        kinds = (f"{each.kind[:22]:22}" for each in found.values())
+        print(f"{family.name:28} {family.kind:12}", *kinds, f"{ours.seconds:7.1f} {share:12.2f} {ours.nodes:6}")
+        for name, each in found.items():
+            counts[name][each.kind] += 1
+            if each.kind != RIGHT:
+                print(f"    {name}: {each.text[:400]}", flush=True)
     for name, counter in counts.items():
         print(f"{name}: " + ", ".join(f"{text} {count}" for text, count in counter.most_common()))
-    ours = counts["fx_onnx"]
-    return 0 if ours.total() == ours[RIGHT] + ours[BLOCKED] else 1
+    if not options.names:
+        TARGET.write_text(document(results.known), encoding="utf-8")
+    return 0 if counts[OURS].total() == counts[OURS][RIGHT] + counts[OURS][BLOCKED] else 1
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import torch
 import fx_onnx
 from tests.compare import assert_close
 from tests.models.families import FAMILIES, Family
+from tests.models.onnx_exporter import PATCHED, PLAIN, exported
 
 SAMPLE = {
     *("albert", "roberta", "deberta-v2", "bloom", "phi", "qwen3", "mixtral", "bart", "segformer", "bit", "detr"),
@@ -34,3 +35,15 @@ def test_table() -> None:
     assert sum(not family.blocked and not family.static for family in FAMILIES) > 0.9 * len(FAMILIES)
     assert len(names) == len(set(names))
     assert set(names) >= SAMPLE
+
+
+@pytest.mark.parametrize(("way", "name"), [(PATCHED, "qwen2_moe"), (PLAIN, "gpt2")])
+def test_the_exporter_of_transformers(way: str, name: str) -> None:
+    """Their own exporter calls fx_onnx in the place of torch.onnx, with translations and patches for it or without."""
+    family = next(family for family in FAMILIES if family.name == name)
+    module = family.build()
+    examples = family.examples(module)
+    program = exported(family, module, examples[0], way)
+    for inputs in examples:
+        with torch.no_grad():
+            assert_close(program(**copy.deepcopy(inputs)), module(**inputs))

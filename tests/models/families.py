@@ -67,11 +67,12 @@ class Family:
         torch.manual_seed(1)
         return KINDS[self.kind].inputs(self, module, batch, sequence)
 
-    def examples(self, module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The inputs it is exported with, and others of other sizes."""
+    def examples(self, module: nn.Module) -> list[dict[str, Any]]:
+        """The inputs it is exported with, and others of other sizes; with a cache a step of decoding besides."""
         batch = 2 if "batch" in self.static else 3
         sequence = self.sequences["sequence" not in self.static]
-        return self.inputs(module, 2, self.sequences[0]), self.inputs(module, batch, sequence)
+        sizes = [(2, self.sequences[0]), (batch, sequence), *([(1, 7)] if self.kind == "cache" else [])]
+        return [self.inputs(module, *each) for each in sizes]
 
     def dynamic_shapes(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """The dims that are asked to be dynamic, by argument."""
@@ -95,7 +96,8 @@ _PLAIN = {
         "seed_oss smollm3 stablelm starcoder2 vaultgemma xglm diffllama bert-generation flex_olmo nanochat afmoe "
         "aria_text cohere2_moe deepseek_v4 emu3 exaone_moe flint gpt-sw3 granite_swa granitemoe_swa "
         "granitemoeshared hy_v3 hyperclovax iquestcoder kolibri1 laguna llama4_text mellum mimo_v2_flash minimax_m2 "
-        "ministral3 nemotron_h olmo_hybrid qwen3_5_text qwen3_5_moe_text solar_open trocr zamba2"
+        "ministral3 nemotron_h olmo_hybrid qwen3_5_text qwen3_5_moe_text solar_open trocr zamba2 mamba falcon_mamba "
+        "jamba"
     ),
     "seq2seq": (
         "bart bigbird_pegasus blenderbot blenderbot-small fsmt longt5 m2m_100 marian mbart mt5 mvp nllb-moe pegasus "
@@ -141,7 +143,7 @@ _DETR = {
 _UNROLLED, _BATCH_UNROLLED = frozenset({"sequence"}), frozenset({"batch"})
 _FULL_HEADS = {"num_key_value_heads": 4}  # latent attention has as many keys as queries
 
-_LOOPS = ("mamba", "falcon_mamba", "jamba", "rwkv", "recurrent_gemma", "cpmant", "xlstm")
+_LOOPS = ("rwkv", "recurrent_gemma", "cpmant", "xlstm")
 
 # Those whose own names or constraints need a word.
 _PARTICULAR = [

@@ -132,18 +132,17 @@ def _series(family: Family, module: nn.Module, batch: int, sequence: int) -> dic
 
 
 def _cache(family: Family, module: nn.Module, batch: int, sequence: int) -> dict[str, Any]:
-    """Three tokens after a past of five, or one after a past of six."""
-    past = 5 if sequence == family.sequences[0] else 6
+    """Three tokens after a past of five, a prefill without a past, or a step of decoding: one token after its past."""
+    past = {family.sequences[0]: 5, family.sequences[1]: 0}.get(sequence, sequence - 1)
     config = module.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     cache = DynamicCache(config=config)
     for layer in range(config.num_hidden_layers):
         cache.update(torch.randn(batch, heads, past, size), torch.randn(batch, heads, past, size), layer)
-    new = 3 if past == 5 else 1
     return {
-        "input_ids": _ids(batch, new),
-        "attention_mask": torch.ones(batch, past + new, dtype=torch.int64),
+        "input_ids": _ids(batch, sequence - past),
+        "attention_mask": torch.ones(batch, sequence, dtype=torch.int64),
         "past_key_values": cache,
     }
 

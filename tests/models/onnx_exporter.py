@@ -1,0 +1,57 @@
+"""transformers' own exporter to ONNX with fx_onnx in the place of torch.onnx: as it is, and without its patches.
+
+It changes torch's functions, the captured graph, the translations and the ONNX model for torch.onnx's sake; see the
+docstring of `transformers.exporters.exporter_onnx`. What it changes for torch.export's sake stays in both ways.
+"""
+
+import copy
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+from torch.export import Dim
+from transformers.exporters import exporter_onnx, utils
+from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
+
+import fx_onnx
+from tests.models.families import Family
+
+PATCHED, PLAIN = "as it is", "patches off"
+
+
+def _export(model: Any, args: tuple[Any, ...] = (), **options: Any) -> fx_onnx.ONNXProgram:
+    given = {name: value for name, value in options.items() if value is not None}
+    return fx_onnx.export(model, args, verbose=False, **given)
+
+
+@contextmanager
+def _in_place(patched: bool) -> Iterator[None]:
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(torch.onnx, "export", _export))
+        if not patched:
+            for registry in (utils._PATCHES, utils._FX_NODE_FIXES):
+                stack.enter_context(patch.dict(registry, {"onnx": []}))
+            stack.enter_context(patch.dict(exporter_onnx._ONNX_TRANSLATION_TABLE, clear=True))
+            stack.enter_context(patch.object(exporter_onnx, "_IR_FIXES", []))
+        yield
+
+
+def exported(family: Family, module: nn.Module, inputs: dict[str, Any], way: str) -> Any:
+    """What the exporter makes of a family's module: called with the module's arguments, it runs ONNX Runtime.
+
+    Args:
+        family: says which dims are dynamic.
+        module: of the family; its config is told to keep no cache.
+        inputs: of the module; `use_cache` is left out, since the exporter takes it from the config.
+        way: `PATCHED` or `PLAIN`.
+    """
+    module.config.use_cache = False
+    inputs = {name: value for name, value in inputs.items() if name != "use_cache"}
+    asked = family.dynamic_shapes(inputs)
+    shapes = {name: axes and dict.fromkeys(axes, Dim.AUTO) for name, axes in asked.items()}
+    config = OnnxConfig(dynamic=True, dynamic_shapes=shapes)
+    with _in_place(way == PATCHED):
+        return OnnxExporter().export(module, copy.deepcopy(inputs), config=config)
