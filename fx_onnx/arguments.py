@@ -442,8 +442,7 @@ def _key(entry: Any) -> Any:
 def _for_all(parts: dict[Any, Any], spec: Any, value: Any) -> dict[Any, Any] | None:
     """The spec of each part where `spec` gives axes for all tensors in a container, such as a cache; else None.
 
-    A tensor gets the axes it has; the counts of tokens that a cache keeps beside its tensors become dynamic. Of layers
-    with a sliding window, which hold another number of tokens than those without, the dim is `NAME_window`.
+    A tensor gets the axes it has; the counts of tokens that a cache keeps beside its tensors become dynamic.
     """
     if not isinstance(spec, Mapping) or not spec or not all(isinstance(axis, int) for axis in spec):
         return None
@@ -452,16 +451,15 @@ def _for_all(parts: dict[Any, Any], spec: Any, value: Any) -> dict[Any, Any] | N
     if not of_dims or not any(-tensor.ndim <= axis < tensor.ndim for tensor in tensors for axis in spec):
         return None
     specs: dict[Any, Any] = {}
-    held = [axis for axis in pytrees.length_axes(value) if isinstance(spec.get(axis), str)]
-    spec = {**spec, **{axis: f"{spec[axis]}_window" for axis in held}}
     for key, part in parts.items():
+        axes = pytrees.axes_of_part(value, key, spec)
         if isinstance(part, torch.Tensor):
-            specs[key] = {axis: dim for axis, dim in spec.items() if -part.ndim <= axis < part.ndim}
+            specs[key] = {axis: dim for axis, dim in axes.items() if -part.ndim <= axis < part.ndim}
         elif pytree.tree_is_leaf(part):
             specs[key] = Dim.AUTO if pytrees.is_state(value) and type(part) is int else None
         else:
             has_some = any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(part))
-            specs[key] = spec if has_some else None
+            specs[key] = axes if has_some else None
     return specs
 
 

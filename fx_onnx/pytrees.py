@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ _DERIVED = {
     "v_head_dim": lambda keys, values: values.shape[-1],
 }
 _COUNTS = ("cumulative_length", "cumulative_length_int")  # of tokens, more than the layer holds
+_FIXED = ("conv_states", "recurrent_states")  # attributes of a layer of linear attention
 _WINDOW = "_sliding_window_tensor"  # a tensor of the number `sliding_window`
 
 _registered: set[type] = set()
@@ -58,9 +59,18 @@ def is_state(value: Any) -> bool:
     return type(value) in _registered
 
 
-def length_axes(value: Any) -> tuple[int, ...]:
-    """The axes along which a cache's layer with a sliding window holds tokens, fewer than layers without; else none."""
-    return (2, -2) if is_state(value) and getattr(value, "is_sliding", False) is True else ()
+def axes_of_part(value: Any, key: Any, axes: Mapping[int, Any]) -> Mapping[int, Any]:
+    """The dims that were given for a whole cache, as they are for one part of it.
+
+    Layers with a sliding window hold fewer tokens than those without: their dim is `NAME_window`. The states of linear
+    attention and of convolutions have no axis but the batch that any length of the past changes.
+    """
+    if is_state(value) and key in _FIXED:
+        return {axis: dim for axis, dim in axes.items() if axis == 0}
+    if is_state(value) and getattr(value, "is_sliding", False) is True:
+        held = [axis for axis in (2, -2) if isinstance(axes.get(axis), str)]
+        return {**axes, **{axis: f"{axes[axis]}_window" for axis in held}}
+    return axes
 
 
 def names(spec: pytree.TreeSpec) -> list[tuple[Any, ...]]:

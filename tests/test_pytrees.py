@@ -12,6 +12,7 @@ import torch.utils._pytree as pytree
 import transformers
 from torch import Tensor, nn
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionLayer
 from transformers.modeling_outputs import BaseModelOutput
 
 import fx_onnx
@@ -175,3 +176,13 @@ def test_caches_come_back_as_they_were() -> None:
         assert pytree.tree_structure(again) == spec
         assert type(again) is type(cache)
     assert pytrees.names(pytree.tree_structure(filled))[:2] == [(0, "key"), (0, "value")]
+
+
+def test_one_spec_for_a_cache_whose_layers_are_of_several_kinds() -> None:
+    axes = {0: "batch", 2: "past"}
+    pytrees.register(DynamicCache())
+    assert pytrees.axes_of_part(DynamicLayer(), "keys", axes) == axes
+    assert pytrees.axes_of_part(DynamicSlidingWindowLayer(4), "keys", axes) == {0: "batch", 2: "past_window"}
+    assert pytrees.axes_of_part(DynamicSlidingWindowLayer(4), "keys", {0: "batch"}) == {0: "batch"}
+    assert pytrees.axes_of_part(LinearAttentionLayer(), "recurrent_states", axes) == {0: "batch"}
+    assert pytrees.axes_of_part({"conv_states": ()}, "conv_states", axes) == axes
