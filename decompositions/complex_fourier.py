@@ -82,7 +82,8 @@ def _fft_c2r(self: Operand, dim: list[int], normalization: int, last_dim_size: i
 def _whole(half: Tensor, axis: int, length: int) -> Tensor:
     """The whole spectrum of real numbers: after its half the conjugates of all but the ends, backwards."""
     half = half.narrow(axis, 0, length // 2 + 1)
-    rest = half.narrow(axis, 1, length - length // 2 - 1).flip(axis)
+    count = (length - 1) // 2
+    rest = half.index_select(axis, count - torch.arange(count, device=half.device))
     return torch.cat((half, torch.stack((rest.select(-1, 0), -rest.select(-1, 1)), -1)), axis)
 
 

@@ -280,7 +280,7 @@ def _distinct(values: Sequence[Any]) -> list[Any]:
     for value in values:
         if isinstance(value, torch.Tensor):
             if id(value) in known:
-                value = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+                value = value.new_empty_strided(value.shape, value.stride())
             value = value.resolve_conj().resolve_neg()
             known.add(id(value))
         found.append(value)

@@ -253,3 +253,30 @@ def test_short_time_transforms(model: nn.Module) -> None:
     program = _export(model, x, dynamic=({0: "batch", 1: "time"},))
     for example in (x, torch.randn(3, 2003)):
         assert_close(program(example)[0], model(example), tolerance=1e-4)
+
+
+def test_filters_in_frequency_of_any_size() -> None:
+    """As Fourier neural operators do: there and back, to the size that it was."""
+
+    class Filter(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            spectrum = torch.fft.rfft2(x)
+            return torch.fft.irfft2(spectrum * torch.exp(torch.complex(x.mean(), x.mean())), s=x.shape[-2:])
+
+    module = Filter().eval()
+    program = _export(module, torch.randn(2, 8, 6), dynamic=({0: "batch", 1: "height", 2: "width"},))
+    for shape in ((2, 8, 6), (3, 10, 12), (1, 9, 7)):
+        x = torch.randn(shape)
+        assert_close(program(x), module(x), tolerance=1e-4)
+
+
+def test_an_operand_that_stands_twice() -> None:
+    """The parts of the number are one tensor, which decomposing takes for two."""
+
+    class Twice(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.view_as_real(torch.exp(torch.complex(x, x)))
+
+    program = _export(Twice().eval(), torch.randn(3, 4), dynamic=({0: "rows"},))
+    x = torch.randn(5, 4)
+    assert_close(program(x), Twice()(x))
