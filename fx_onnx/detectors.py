@@ -1,12 +1,14 @@
 """What stands for functions of torchvision's detection models while torch captures them.
 
-These functions ask torch how many boxes there are, or go through them one by one, which only values can answer. Each is
-replaced, while a model is captured, by one that computes the same for any number of boxes: in plain torch, or as an
-operator of our own where each box needs a size of its own.
+These functions ask torch how many boxes there are, or go through them one by one, which only values can answer; others
+make plain numbers of the sizes of the images. Each is replaced, while a model is captured, by one that computes the
+same for any number of boxes and images of any size: in plain torch, or as an operator of our own where each box needs a
+size of its own.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -14,13 +16,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import optimization_hint
+from torch.nn.functional import interpolate, pad
 
 import fx_onnx.operators  # noqa: F401  creates the library of our operators, of which this is a part
 from fx_onnx.stand_ins import standing_in
 
 __all__ = ["any_number_of_boxes"]
 
-_BOXES, _HEADS = "torchvision.ops.boxes", "torchvision.models.detection.roi_heads"
+_BOXES, _POOLERS = "torchvision.ops.boxes", "torchvision.ops.poolers"
+_HEADS, _UTILS, _TRANSFORM = (f"torchvision.models.detection.{name}" for name in ("roi_heads", "_utils", "transform"))
 
 _LIBRARY = torch.library.Library("fx_onnx", "FRAGMENT")  # lives as long as its operators
 _LIBRARY.define("batched_nms(Tensor boxes, Tensor scores, Tensor idxs, float iou_threshold) -> Tensor")
@@ -71,7 +76,7 @@ def _decode(self: Any, rel_codes: Tensor, boxes: list[Tensor]) -> Tensor:
 
 def _paste_masks_in_image(masks: Tensor, boxes: Tensor, img_shape: tuple[int, int], padding: int = 1) -> Tensor:
     """Each mask resized to its box in an empty image, (K, 1, H, W): a product with the weights of both its axes."""
-    padded = torch.nn.functional.pad(masks, (padding,) * 4)
+    padded = pad(masks, (padding,) * 4)
     before, after = masks.shape[-1], padded.shape[-1]
     centers, halves = (boxes[:, :2] + boxes[:, 2:]) * 0.5, (boxes[:, 2:] - boxes[:, :2]) * 0.5 * (after / before)
     (x1, y1), (x2, y2) = ((centers + side * halves).to(torch.int64).unbind(1) for side in (-1, 1))
@@ -94,9 +99,61 @@ def _resizing(first: Tensor, last: Tensor, size: int, count: int) -> Tensor:
     return torch.where(within.unsqueeze(2), here, 0.0)
 
 
+def _topk_min(input: Tensor, orig_kval: int, axis: int) -> Any:
+    """``orig_kval``, or the size of the axis where that is smaller."""
+    return torch.sym_min(orig_kval, input.shape[axis])
+
+
+# --- images of any size -----------------------------------------------------------------------------------------------
+
+
+def _resize_image_and_masks(
+    image: Tensor, self_min_size: int, self_max_size: int, target: Any = None, fixed_size: Any = None
+) -> tuple[Tensor, Any]:
+    """The image, its shorter side of ``self_min_size``, unless that made the longer one exceed ``self_max_size``."""
+    height, width = image.shape[-2:]
+    if fixed_size is not None:
+        size = [fixed_size[1], fixed_size[0]]
+    else:
+        shorter, longer = torch.sym_min(height, width), torch.sym_max(height, width)
+        scale = torch.sym_min(self_min_size / shorter, self_max_size / longer)
+        size = [torch.sym_int(side * scale) for side in (height, width)]
+    if target is not None and "masks" in target:
+        target["masks"] = interpolate(target["masks"][:, None].float(), size)[:, 0].byte()
+    return interpolate(image[None], size, mode="bilinear")[0], target
+
+
+def _batch_images(self: Any, images: list[Tensor], size_divisible: int = 32) -> Tensor:
+    """``GeneralizedRCNNTransform.batch_images``: each with zeros below and beside it, up to whole blocks of 32."""
+    largest = list(images[0].shape)
+    for image in images[1:]:
+        largest = [torch.sym_max(one, other) for one, other in zip(largest, image.shape, strict=True)]
+    largest[1:] = [-(-size // size_divisible) * size_divisible for size in largest[1:]]
+    return torch.stack([_padded(image, largest) for image in images])
+
+
+def _padded(image: Tensor, sizes: list[Any]) -> Tensor:
+    missing = [after for side in (2, 1, 0) for after in (0, sizes[side] - image.shape[side])]
+    return pad(image, missing)
+
+
+def _setup_scales(
+    features: list[Tensor], image_shapes: list[Any], canonical_scale: int, canonical_level: int
+) -> tuple[list[float], Any]:
+    """What ``MultiScaleRoIAlign`` finds from the first images it sees, here the example, and keeps for all others."""
+    height = max(optimization_hint(shape[0]) for shape in image_shapes)
+    scales = [2.0 ** round(math.log2(optimization_hint(feature.shape[-2]) / height)) for feature in features]
+    levels = [-int(math.log2(scale)) for scale in (scales[0], scales[-1])]
+    return scales, sys.modules[_POOLERS].initLevelMapper(*levels, canonical_scale, canonical_level)
+
+
 _STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
     (_BOXES, "batched_nms"): _batched_nms,
-    ("torchvision.models.detection._utils", "BoxCoder.decode"): _decode,
+    (_UTILS, "BoxCoder.decode"): _decode,
+    (_UTILS, "_topk_min"): _topk_min,
     (_HEADS, "heatmaps_to_keypoints"): _heatmaps_to_keypoints,
     (_HEADS, "paste_masks_in_image"): _paste_masks_in_image,
+    (_TRANSFORM, "_resize_image_and_masks"): _resize_image_and_masks,
+    (_TRANSFORM, "GeneralizedRCNNTransform.batch_images"): _batch_images,
+    (_POOLERS, "_setup_scales"): _setup_scales,
 }

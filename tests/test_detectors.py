@@ -1,16 +1,27 @@
 """What stands for torchvision's functions computes the same, for any number of boxes, and goes when capture is over."""
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.detectors import _decode, _paste_masks_in_image, any_number_of_boxes
+from fx_onnx.detectors import (
+    _batch_images,
+    _decode,
+    _paste_masks_in_image,
+    _resize_image_and_masks,
+    _setup_scales,
+    _topk_min,
+    any_number_of_boxes,
+)
 from tests.compare import assert_close
 from tests.torchvision_cpu import torchvision
 
 batched_nms = torchvision.ops.batched_nms
-roi_heads = torchvision.models.detection.roi_heads
+poolers = torchvision.ops.poolers
+roi_heads, transform = torchvision.models.detection.roi_heads, torchvision.models.detection.transform
 BoxCoder = torchvision.models.detection._utils.BoxCoder
 
 
@@ -101,6 +112,29 @@ def test_boxes_are_decoded() -> None:
     codes = torch.randn(6, 12, generator=torch.Generator().manual_seed(0))
     assert_close(_decode(coder, codes, [BOXES[:2], BOXES[2:]]), coder.decode(codes, [BOXES[:2], BOXES[2:]]))
     assert _decode(coder, codes[:0], [BOXES[:0]]).shape == (0, 3, 4)
+
+
+@pytest.mark.parametrize("size", [(50, 60), (64, 48), (30, 100), (120, 40)])
+def test_images_are_resized_and_batched(size: tuple[int, int]) -> None:
+    image, target = torch.rand(3, *size), {"masks": torch.ones(2, *size, dtype=torch.uint8)}
+    for options in ((64, 96, None, None), (64, 96, None, (40, 30)), (64, 96, target, None)):
+        want = transform._resize_image_and_masks(image, *(copy.copy(each) for each in options))
+        assert_close(_resize_image_and_masks(image, *(copy.copy(each) for each in options)), want)
+    images, whole = [image, torch.rand(3, 33, 64)], transform.GeneralizedRCNNTransform(64, 96, [0.5] * 3, [0.2] * 3)
+    for batch in (images, images[:1]):
+        assert_close(_batch_images(whole, batch), whole.batch_images(batch))
+
+
+def test_scales_are_those_of_the_first_images() -> None:
+    maps = [torch.rand(1, 2, size, size) for size in (24, 12, 6)]
+    for shapes in ([(90, 60)], [(64, 48), (96, 90)]):
+        (want, levels), (got, mapper) = (find(maps, shapes, 224, 4) for find in (poolers._setup_scales, _setup_scales))
+        assert (got, vars(mapper)) == (want, vars(levels))
+        assert got == [0.25, 0.125, 0.0625]
+
+
+def test_no_more_than_there_are() -> None:
+    assert [_topk_min(torch.zeros(2, 5), count, 1) for count in (3, 9)] == [3, 5]
 
 
 def test_the_functions_come_back() -> None:

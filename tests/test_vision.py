@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections import OrderedDict
 
 import pytest
@@ -79,18 +80,22 @@ def tiny_detector(kind: str) -> nn.Module:
     return module.eval()
 
 
-@pytest.mark.parametrize(("kind", "count"), [("mask", 2), ("keypoint", 1), ("retina", 2)])
-def test_detector(kind: str, count: int) -> None:
-    """One image, or two of different sizes; other images find other numbers of objects."""
+@pytest.mark.parametrize(("kind", "count", "dynamic"), [("mask", 2, False), ("keypoint", 1, True), ("retina", 2, True)])
+def test_detector(kind: str, count: int, dynamic: bool) -> None:
+    """One image, or two of different sizes, of others where they are dynamic; each finds other numbers of objects."""
     module = tiny_detector(kind)
-    sizes = [(50, 60), (64, 48)][:count]
+    sizes = [[(50, 60), (64, 48)], [(64, 90), (30, 100)], [(120, 40), (80, 80)]]
 
     def images(seed: int) -> list[Tensor]:
-        return [picture(1, 3, *size, seed=seed + i)[0] for i, size in enumerate(sizes)]
+        chosen = sizes[seed if dynamic else 0][:count]
+        return [picture(1, 3, *size, seed=10 * seed + i)[0] for i, size in enumerate(chosen)]
 
-    program = fx_onnx.export(module, (images(0),))
+    shapes = ([{1: f"height{i}", 2: f"width{i}"} for i in range(count)],)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", fx_onnx.errors.OnnxExporterWarning)  # no size comes out static
+        program = fx_onnx.export(module, (images(0),), dynamic_shapes=shapes if dynamic else None)
     found = []
-    for seed in (0, 10, 20):
+    for seed in range(len(sizes)):
         with torch.no_grad():
             want = module(images(seed))
         assert_close(program.call_structured(images(seed)), want)
