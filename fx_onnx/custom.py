@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import Parameter
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 from onnxscript import evaluator
 from torch._library.custom_ops import CustomOpDef
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch.fx import Graph
 from torch.fx.node import map_aggregate
 
 from fx_onnx import autograd, symbolic
@@ -56,9 +57,10 @@ def translations(custom: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable
 
 
 def _targets(key: Any) -> Sequence[Any]:
-    """The FX targets a key names: an operator without an overload names all its overloads."""
+    """The FX targets a key names: an operator without an overload names all of them but those with an ``out``."""
     if isinstance(key, OpOverloadPacket):
-        return [getattr(key, overload) for overload in key.overloads()]
+        overloads = [getattr(key, overload) for overload in key.overloads()]
+        return [each for each in overloads if not any(a.is_out for a in each._schema.arguments)] or overloads
     if isinstance(key, CustomOpDef):
         return [key._opoverload]
     if isinstance(key, (OpOverload, HigherOrderOperator)) or _is_function(key) or _is_of_numbers(key):
@@ -87,6 +89,13 @@ def translations_of_functions(program: torch.export.ExportedProgram, table: Tabl
         target: table[function].function if function in table else adapted(symbolic.translation_of(function), function)
         for target, function in autograd.functions_called(program).items()
     }
+
+
+def uncalled(custom: Mapping[Any, Any], program: torch.export.ExportedProgram, graphs: Iterable[Graph]) -> list[str]:
+    """The keys of a custom_translation_table that nothing calls in the decomposed graphs of a program, as text."""
+    called = {node.target for graph in graphs for node in graph.nodes if node.op == "call_function"}
+    called |= set(autograd.functions_called(program).values())
+    return [str(key) for key in custom if called.isdisjoint(_targets(key))]
 
 
 def _is_of_numbers(key: Any) -> bool:

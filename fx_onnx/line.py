@@ -76,6 +76,8 @@ def run(
             functional = write_out_attention(open_subclasses(functionalize(captured.exported_program)))
         with journal.stage("decompose"):
             decomposed = journal.decomposed = decompose(split_complex(fold_constants(functional)), translations)
+        if unused := custom.uncalled(custom_table, captured.exported_program, decomposed.graphs):
+            journal.notes["decompose"] = f"never called of custom_translation_table: {', '.join(unused)}"
         with journal.stage("translate"):
             model = translate(decomposed, translations, captured.symbol_names)
             naming.name_by_structure(model, captured.exported_program)

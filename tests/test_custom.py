@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
@@ -423,3 +424,14 @@ def test_functions_of_torch_onnx_get_values_for_symbolic_numbers() -> None:
     for rows in (6, 10):
         x = torch.randn(rows, 2)
         assert_close(program(x), Halves()(x))
+
+
+def test_what_nothing_calls_is_in_the_report(tmp_path: Path) -> None:
+    table = {
+        torch.ops.aten.silu.default: lambda op, self: op.Mul(self, op.Sigmoid(self)),
+        torch.ops.aten.add.Scalar: lambda op, self, other, alpha=1: op.Add(self, other),
+        torch.ops.aten.gelu: lambda op, self, approximate="none": op.Gelu(self),
+    }
+    fx_onnx.export(nn.SiLU().eval(), (X,), custom_translation_table=table, report=True, artifacts_dir=tmp_path)
+    (report,) = tmp_path.glob("*.md")
+    assert "never called of custom_translation_table: aten.add.Scalar, aten.gelu" in report.read_text()
