@@ -18,18 +18,15 @@ import torch.fx.experimental._config as symbolic_config
 import torch.utils._pytree as pytree  # torch.export's own pytree; torch has no public name for it
 from torch.export import Dim, ExportedProgram
 
-from fx_onnx import dims, pytrees
+from fx_onnx import decoders, detectors, dims, higher_order, packed_sequences, pytrees
 from fx_onnx.arguments import Request, TensorInput
 from fx_onnx.autocast import switched_off
-from fx_onnx.decoders import any_number_of_tokens
-from fx_onnx.detectors import any_number_of_boxes
 from fx_onnx.dims import InputTensor, Specialised, input_tensors
 from fx_onnx.eager_quantization import settled_quantizers
 from fx_onnx.errors import CaptureError, warn
 from fx_onnx.explanations import contradicts_dims, explanation, not_printed
 from fx_onnx.exporting import exporting, is_in_onnx_export
-from fx_onnx.higher_order import as_in_eager
-from fx_onnx.packed_sequences import padded_sequences
+from fx_onnx.stand_ins import StandIns, standing_in
 from fx_onnx.tracing import dynamic_sizes
 
 
@@ -156,10 +153,8 @@ def _attempt(request: Request, model: torch.nn.Module, example: _Example, strict
                 not_printed(),
                 _sizes_as_symbols(example.oblivious),
                 dynamic_sizes(strict),
-                any_number_of_boxes(),
-                any_number_of_tokens(),
-                nullcontext() if strict else as_in_eager(),
-                nullcontext() if strict else padded_sequences(),
+                standing_in(*_stand_ins(strict)),
+                decoders.scans_kept(),
                 switched_off() as as_before,
                 _as_traced(model, example, request.inputs, as_before),
             ):
@@ -173,6 +168,12 @@ def _attempt(request: Request, model: torch.nn.Module, example: _Example, strict
     if "in output, which is not a known type" in str(failure) and not example.registers:
         return _attempt(request, model, replace(example, registers=True), strict)
     return failure
+
+
+def _stand_ins(strict: bool) -> tuple[StandIns, ...]:
+    """All that stands for something; strict mode, which reads bytecode, sees through those of torch's own functions."""
+    of_torch = () if strict else (higher_order.STAND_INS, packed_sequences.STAND_INS)
+    return (detectors.STAND_INS, decoders.stand_ins(), *of_torch)
 
 
 def _relaxed(dynamic_shapes: Any) -> Any:

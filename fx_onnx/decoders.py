@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -17,21 +17,24 @@ import torch
 from torch import Tensor
 
 from fx_onnx.exporting import replaced
-from fx_onnx.stand_ins import standing_in
+from fx_onnx.stand_ins import StandIns
 
-__all__ = ["any_number_of_tokens"]
+__all__ = ["scans_kept", "stand_ins"]
 
 _CACHES, _MASKS = "transformers.cache_utils", "transformers.masking_utils"
 _SCANS = [f"transformers.models.{name}.modeling_{name}" for name in ("falcon_mamba", "jamba", "mamba", "zamba")]
 _EXPORTING = "is_torchdynamo_exporting"  # their scan is a loop of Python over the example's tokens where it says so
 
 
+def stand_ins() -> StandIns:
+    """What stands for the functions of caches and masks; nothing where transformers' caches are not those known."""
+    return _STAND_INS if _is_known(sys.modules.get(_CACHES)) else {}
+
+
 @contextmanager
-def any_number_of_tokens() -> Iterator[None]:
-    """Replaces the functions for as long as this lasts; there are none where transformers was not imported."""
+def scans_kept() -> Iterator[None]:
+    """Lets state space models use their scan for as long as this lasts."""
     with ExitStack() as stack:
-        if _is_known(sys.modules.get(_CACHES)):
-            stack.enter_context(standing_in(_STAND_INS))
         for module in (sys.modules[name] for name in _SCANS if name in sys.modules):
             if hasattr(module, _EXPORTING):
                 stack.enter_context(replaced(module, _EXPORTING, lambda: False))
@@ -70,7 +73,7 @@ def _ignore_causal_mask_sdpa(*_: Any, **__: Any) -> bool:
     return False
 
 
-_STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
+_STAND_INS: StandIns = {
     (_CACHES, "DynamicSlidingWindowLayer.update"): _update,
     (_CACHES, "DynamicSlidingWindowLayer.get_mask_sizes"): _get_mask_sizes,
     (_MASKS, "_ignore_causal_mask_sdpa"): _ignore_causal_mask_sdpa,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -20,9 +19,9 @@ from torch.fx.experimental.symbolic_shapes import optimization_hint
 from torch.nn.functional import interpolate, pad
 
 import fx_onnx.operators  # noqa: F401  creates the library of our operators, of which this is a part
-from fx_onnx.stand_ins import standing_in
+from fx_onnx.stand_ins import StandIns
 
-__all__ = ["any_number_of_boxes"]
+__all__ = ["STAND_INS"]
 
 _BOXES, _POOLERS = "torchvision.ops.boxes", "torchvision.ops.poolers"
 _HEADS, _UTILS, _TRANSFORM = (f"torchvision.models.detection.{name}" for name in ("roi_heads", "_utils", "transform"))
@@ -49,11 +48,6 @@ def _keypoints(maps: Tensor, rois: Tensor) -> tuple[Tensor, Tensor]:
 for _module, _name, _sizes in ((_BOXES, "batched_nms", _kept), (_HEADS, "heatmaps_to_keypoints", _keypoints)):
     _LIBRARY.impl(_name, _of_torchvision(_module, _name), "CompositeExplicitAutograd")
     torch.library.register_fake(f"fx_onnx::{_name}", _sizes, lib=_LIBRARY)
-
-
-def any_number_of_boxes() -> AbstractContextManager[None]:
-    """Replaces the functions for as long as this lasts; there are none where torchvision was not imported."""
-    return standing_in(_STAND_INS)
 
 
 def _batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor:
@@ -147,7 +141,7 @@ def _setup_scales(
     return scales, sys.modules[_POOLERS].initLevelMapper(*levels, canonical_scale, canonical_level)
 
 
-_STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
+STAND_INS: StandIns = {
     (_BOXES, "batched_nms"): _batched_nms,
     (_UTILS, "BoxCoder.decode"): _decode,
     (_UTILS, "_topk_min"): _topk_min,

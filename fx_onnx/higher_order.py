@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -11,16 +10,11 @@ import torch.utils._pytree as pytree  # torch.export's own pytree; torch has no 
 from torch._higher_order_ops import associative_scan as _torch_associative_scan
 from torch._higher_order_ops import scan
 
-from fx_onnx.stand_ins import standing_in
+from fx_onnx.stand_ins import StandIns
 
-__all__ = ["as_in_eager"]
+__all__ = ["STAND_INS"]
 
 _torch_cond = torch.cond
-
-
-def as_in_eager() -> AbstractContextManager[None]:
-    """Lets control flow be captured that torch runs but does not capture, or captures for one size only."""
-    return standing_in(_STAND_INS)
 
 
 def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Any = ()) -> Any:
@@ -62,7 +56,7 @@ def _copied(tree: Any) -> Any:
     return pytree.tree_map_only(torch.Tensor, torch.clone, tree)
 
 
-_STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
+STAND_INS: StandIns = {
     ("torch._higher_order_ops.cond", "cond"): _cond,
     ("torch._higher_order_ops.associative_scan", "associative_scan"): _associative_scan,
 }

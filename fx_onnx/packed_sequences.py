@@ -8,7 +8,6 @@ lengths. So what packs and pads again keeps both, and a recurrence between them 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
 
@@ -19,17 +18,12 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.overrides import TorchFunctionMode
 
 import fx_onnx.operators  # noqa: F401  creates the library of our operators, of which this is a part
-from fx_onnx.stand_ins import standing_in
+from fx_onnx.stand_ins import StandIns
 from fx_onnx.symbols import same_size
 
-__all__ = ["padded_sequences"]
+__all__ = ["STAND_INS"]
 
 _torch_pack, _torch_pad = rnn.pack_padded_sequence, rnn.pad_packed_sequence
-
-
-def padded_sequences() -> AbstractContextManager[None]:
-    """Lets sequences be packed, given to an ``nn.RNN``, ``LSTM`` or ``GRU`` and padded, for as long as this lasts."""
-    return standing_in(_STAND_INS)
 
 
 # --- operators --------------------------------------------------------------------------------------------------------
@@ -223,7 +217,7 @@ def _forward(kind: type[nn.RNNBase]) -> Callable[..., Any]:
     return forward
 
 
-_STAND_INS: dict[tuple[str, str], Callable[..., Any]] = {
+STAND_INS: StandIns = {
     ("torch.nn.utils.rnn", "pack_padded_sequence"): _pack_padded_sequence,
     ("torch.nn.utils.rnn", "pad_packed_sequence"): _pad_packed_sequence,
     ("torch.nn.modules.rnn", "RNN.forward"): _forward(nn.RNN),

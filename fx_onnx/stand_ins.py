@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
@@ -10,22 +11,25 @@ from typing import Any
 
 from fx_onnx.exporting import replaced
 
-__all__ = ["standing_in"]
+__all__ = ["StandIns", "standing_in"]
+
+StandIns = Mapping[tuple[str, str], Callable[..., Any]]
+"""By the module that defines a function and its name there, `Class.method` for a method: what stands for it."""
 
 
 @contextmanager
-def standing_in(stand_ins: Mapping[tuple[str, str], Callable[..., Any]]) -> Iterator[None]:
+def standing_in(*tables: StandIns) -> Iterator[None]:
     """Puts stand-ins in the place of functions, wherever a module has them by their names, and of methods.
 
-    Args:
-        stand_ins: by the module that defines the function and its name there, `Class.method` for a method. Of a module
-            that was not imported nothing is replaced.
+    Of a module that was not imported nothing is replaced.
     """
+    stand_ins = {key: each for table in tables for key, each in table.items() if key[0] in sys.modules}
+    functions = {name for _, name in stand_ins if "." not in name}
+    _modules.look_for(functions)
     with ExitStack() as stack:
         for (module, path), stand_in in stand_ins.items():
-            if module in sys.modules:
-                for owner, name in _places(sys.modules[module], path):
-                    stack.enter_context(replaced(owner, name, stand_in))
+            for owner, name in _places(sys.modules[module], path):
+                stack.enter_context(replaced(owner, name, stand_in))
         yield
 
 
@@ -36,6 +40,35 @@ def _places(module: ModuleType, path: str) -> Iterator[tuple[Any, str]]:
         yield getattr(module, owner), name
         return
     function = getattr(module, name)
-    for each in list(sys.modules.values()):
-        if getattr(each, "__dict__", {}).get(name) is function:
+    for each in _modules.having(name):
+        if vars(each).get(name) is function:
             yield each, name
+
+
+class _Modules:
+    """Which modules have something by a name. There are thousands, of which those that stay are read once."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._sizes: dict[str, tuple[int, int]] = {}  # by the module's name: which object it was, how many names it had
+        self._having: dict[str, set[str]] = defaultdict(set)
+
+    def look_for(self, names: set[str]) -> None:
+        """Brings up to date which modules have each of these names."""
+        if not names <= self._names:
+            self._names |= names
+            self._sizes.clear()
+        for module_name, module in list(sys.modules.items()):
+            held = getattr(module, "__dict__", {})  # anything may stand in sys.modules
+            size = (id(module), len(held))
+            if self._sizes.get(module_name) != size:
+                self._sizes[module_name] = size
+                for name in self._names & held.keys():
+                    self._having[name].add(module_name)
+
+    def having(self, name: str) -> list[ModuleType]:
+        """The modules that have something by this name, and perhaps some that had."""
+        return [sys.modules[each] for each in self._having[name] if each in sys.modules]
+
+
+_modules = _Modules()

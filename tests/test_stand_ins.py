@@ -31,3 +31,17 @@ def test_functions_and_methods_are_replaced_for_a_while(monkeypatch: pytest.Monk
         assert (here.count(), other.count(), Layer().size()) == (2, 2, 2)
         raise ZeroDivisionError
     assert (here.count(), other.count(), Layer().size()) == (1, 1, 1)
+
+
+def test_modules_that_came_to_a_function_later_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = ModuleType("late")
+    monkeypatch.setitem(sys.modules, "late", late)
+    stand_ins = {(__name__, "count"): lambda: 2}
+    with standing_in(stand_ins):
+        assert not hasattr(late, "count")
+    late.__dict__["count"] = count
+    with standing_in(stand_ins):
+        assert late.count() == 2
+    del late.__dict__["count"]
+    with standing_in(stand_ins):
+        assert not hasattr(late, "count")
