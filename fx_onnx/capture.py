@@ -152,9 +152,9 @@ def _attempt(request: Request, model: torch.nn.Module, example: _Example, strict
                 exporting(),
                 not_printed(),
                 _sizes_as_symbols(example.oblivious),
-                dynamic_sizes(strict),
                 standing_in(*_stand_ins(strict)),
                 decoders.scans_kept(),
+                dynamic_sizes(strict),
                 switched_off() as as_before,
                 _as_traced(model, example, request.inputs, as_before),
             ):
