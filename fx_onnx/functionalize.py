@@ -143,6 +143,7 @@ class _Rewriter:
         env: captured node -> new node with its value, as of when it was last computed.
         owner: storage -> the captured node that made it.
         parent: captured node -> the node whose view (or other name) it is.
+        names: node -> the node that it is in another graph: what a region is given and what it gives.
         version: storage -> how often it was written so far; ``seen`` is the version that ``env[node]`` reads.
     """
 
@@ -152,6 +153,7 @@ class _Rewriter:
         self.env: dict[Node, Any] = {}
         self.owner: dict[int, Node] = {}
         self.parent: dict[Node, Node] = {}
+        self.names: dict[Node, Node] = {}
         self.version: dict[int, int] = {}
         self.seen: dict[Node, int] = {}
 
@@ -176,7 +178,7 @@ class _Rewriter:
         elif (inlined := _inlined(node)) is not None:
             self._inline(node, *inlined)
         elif node.target is operator.getitem and isinstance(self.env[node.args[0]], tuple):  # type: ignore[index]
-            self.env[node] = self.env[node.args[0]][node.args[1]]  # type: ignore[index]
+            self._take(node, *node.args)  # type: ignore[arg-type]
         else:
             self._copy(node)
 
@@ -185,12 +187,26 @@ class _Rewriter:
         arguments = iter(operands)
         for inner in body.nodes:
             if inner.op == "placeholder":
-                self.env[inner] = self._argument(next(arguments))
+                operand = next(arguments)
+                (self.names if isinstance(operand, Node) else self.env)[inner] = operand
             elif inner.op == "output":
                 results = map_aggregate(inner.args[0], self._argument)
                 self.env[node] = tuple(results) if isinstance(results, (list, tuple)) else results
             else:
                 self._node(inner)
+
+    def _take(self, node: Node, source: Node, index: int) -> None:
+        """One of several results, or of what a region gives: that may be written later, or a part of what is."""
+        self.env[node] = self.env[source][index]
+        if (inlined := _inlined(source)) is not None:
+            result = inlined[0].output_node().args[0][index]  # type: ignore[index]
+            if isinstance(result, Node) and self._named(result) in self.seen:
+                self.names[node] = result
+
+    def _named(self, node: Node) -> Node:
+        while node in self.names:
+            node = self.names[node]
+        return node
 
     def _argument(self, argument: Any) -> Any:
         return self._read(argument) if isinstance(argument, Node) else argument
@@ -227,6 +243,7 @@ class _Rewriter:
 
     def _read(self, node: Node) -> Node:
         """The new node that holds the present value of ``node``: derived again if its storage was written since."""
+        node = self._named(node)
         if node in self.parent and self._is_stale(node):
             if is_write(node.target):  # another name of what it wrote
                 self.env[node] = self._read(self.parent[node])
@@ -237,6 +254,7 @@ class _Rewriter:
         return value
 
     def _write(self, node: Node, writes: Sequence[Node]) -> None:
+        writes = [self._named(argument) for argument in writes]
         for argument, value in zip(writes, self._pure(node, writes), strict=True):
             self._store(argument, value)
         if node in self.env:
@@ -251,7 +269,7 @@ class _Rewriter:
     def _store(self, node: Node, value: Node) -> None:
         """``node`` now holds ``value``, and so does the part of every tensor that it is a view of."""
         (storage,) = _storages(node)
-        base = self.parent.get(node)
+        base = self._named(self.parent[node]) if node in self.parent else None
         if base is None:
             self.version[storage] = self.version.get(storage, 0) + 1
         elif is_write(node.target):
@@ -259,7 +277,7 @@ class _Rewriter:
         elif isinstance(base.meta.get("val"), torch.Tensor):
             self._store(base, scatter_back(self.new, node, self._read(base), value, self._argument))
         else:  # a piece of a split or unbind: the pieces have one owner
-            source = self.parent[base]
+            source = self._named(self.parent[base])
             self._store(source, scatter_back(self.new, node, self._read(source), value, self._argument))
         self.env[node], self.seen[node] = value, self.version[storage]
 
@@ -379,12 +397,9 @@ def _results_of_its_own(node: Node) -> list[Any]:
 
 # Python's augmented assignments that ATen names after their methods.
 _AUGMENTED = {
-    "__iand__": "bitwise_and",
-    "__ior__": "bitwise_or",
-    "__ixor__": "bitwise_xor",
-    "__ilshift__": "bitwise_left_shift",
-    "__irshift__": "bitwise_right_shift",
-}
+    "__iand__": "bitwise_and", "__ior__": "bitwise_or", "__ixor__": "bitwise_xor",
+    "__ilshift__": "bitwise_left_shift", "__irshift__": "bitwise_right_shift",
+}  # fmt: skip
 
 
 def _parameters(target: OpOverload) -> list[tuple[str, str]]:
@@ -458,12 +473,9 @@ def _attribute(node: Node) -> Any:
 
 # Higher-order operators whose body is computed as it stands, with the position of the body among the arguments.
 _REGIONS = {
-    "wrap_with_set_grad_enabled": 1,
-    "wrap_with_autocast": 4,
-    "tag_activation_checkpoint": 0,
-    "invoke_subgraph": 0,
+    "wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4, "tag_activation_checkpoint": 0, "invoke_subgraph": 0,
     "hints_wrapper": 0,
-}
+}  # fmt: skip
 
 
 def _shares(node: Node, storage: int) -> Node | None:

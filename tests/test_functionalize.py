@@ -822,6 +822,52 @@ def test_regions_are_unfolded() -> None:
     assert all(isinstance(target, torch._ops.OpOverload) for target in targets)
 
 
+def test_writes_in_regions() -> None:
+    """What a region is given and what it gives are the same tensors inside and outside."""
+
+    class Regions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(4))
+            self.register_buffer("count", torch.ones(4))
+            self.norm = nn.BatchNorm1d(4)
+
+        def forward(self, x: Tensor) -> Any:
+            x = x * 1
+            with torch.no_grad():
+                self.mean.add_(x.mean(0))
+                self.count[1:].mul_(2)
+                row, flat = x[1], x.view(-1)
+            self.count.add_(1)
+            x.add_(1)
+            with torch.no_grad():
+                doubled = self.mean * 2
+                self.mean[0] = 5
+                row.mul_(2)
+            with torch.autocast("cpu", enabled=False):
+                self.count.mul_(3)
+                normal = self.norm(x)
+            return x * self.mean + self.count + doubled, row, flat, normal
+
+    program = check(Regions(), torch.randn(3, 4))
+    assert {spec.target for spec in program.mutations} == {
+        "mean", "count", "norm.running_mean", "norm.running_var", "norm.num_batches_tracked",
+    }  # fmt: skip
+
+
+def test_a_region_that_runs_twice() -> None:
+    class Twice(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            step = torch.compiler.nested_compile_region(lambda x, y: (x * y, y + 1))
+            y, z = step(x, x)
+            z.add_(y)
+            v, w = step(y, z)
+            w.mul_(v)
+            return y, z, v, w
+
+    assert check(Twice(), torch.randn(3, 4)).mutations == ()
+
+
 def test_a_write_through_a_view_without_an_inverse_is_refused() -> None:
     def function(x: Tensor) -> Tensor:
         y = x.clone()
