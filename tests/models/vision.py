@@ -53,7 +53,7 @@ class VisionModel:
             if self.kind == "detection":
                 _tell_apart(module)
             else:
-                _calibrate(module, lambda: module(**self._inputs(module, 8, self.sizes, 3)))
+                calibrate(module, lambda: module(**self._inputs(module, 8, self.sizes, 3)))
         return module.eval()
 
     def examples(self, module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -78,7 +78,7 @@ class VisionModel:
         return {name: self.shapes if isinstance(value, Tensor) else None for name, value in inputs.items()}
 
 
-def _calibrate(module: nn.Module, run: Callable[[], Any]) -> None:
+def calibrate(module: nn.Module, run: Callable[[], Any]) -> None:
     """Gives batch norms the statistics of a run: without, deep random networks say the same of every image.
 
     Their results are halved, so that what is unlike the images of that run does not grow from layer to layer.
@@ -102,7 +102,7 @@ _SCORES = re.compile(
 def _tell_apart(detector: Any) -> None:
     """Spreads a detector's scores: those of random weights are so close that round-off would decide their order."""
     images = picture(2, 3, 320, 320, seed=9) * 4 - 2
-    _calibrate(detector, lambda: detector.backbone(images))
+    calibrate(detector, lambda: detector.backbone(images))
 
     spread: set[nn.Module] = set()
 
