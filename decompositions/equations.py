@@ -5,7 +5,7 @@ from torch import Tensor
 
 from fx_onnx.decompositions._empty import decomposes_unless_empty
 from fx_onnx.decompositions._loops import Tensors, each, indices, pick
-from fx_onnx.decompositions.factorization import LU, lu, permutation_of, unit_matrix
+from fx_onnx.decompositions.factorization import LU, batched, lu, permutation_of, unit_matrix
 
 aten = torch.ops.aten
 
@@ -20,7 +20,7 @@ def substitute(A: Tensor, B: Tensor, upper: bool, unit: bool = False) -> Tensor:
         return (torch.where(indices(X, -2) == i, row, X),)
 
     batch = torch.broadcast_shapes(A.shape[:-2], B.shape[:-2])
-    B = B.expand((*batch, *B.shape[-2:]))
+    B = batched(B, batch)
     strict = A.triu(1) if upper else A.tril(-1)
     diagonal = A.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)
     return each(A.size(-1), step, (torch.zeros_like(B),), (B, strict, diagonal))[0]
@@ -49,8 +49,8 @@ def triangular_solve(
 def _solve_lu(factors: LU, B: Tensor) -> Tensor:
     """X with A @ X = B out of A's factorization."""
     batch = torch.broadcast_shapes(factors.packed.shape[:-2], B.shape[:-2])
-    B = B.expand((*batch, *B.shape[-2:]))
-    index = factors.permutation.expand((*batch, factors.permutation.size(-1))).unsqueeze(-1)
+    B = batched(B, batch)
+    index = batched(factors.permutation, batch, 1).unsqueeze(-1)
     lower = substitute(factors.packed, B.gather(-2, index.expand(B.shape)), upper=False, unit=True)
     return substitute(factors.packed, lower, upper=True)
 
@@ -91,8 +91,8 @@ def linalg_lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True,
     if not left:
         return linalg_lu_solve(LU, pivots, B.mH, adjoint=not adjoint).mH
     batch = torch.broadcast_shapes(LU.shape[:-2], B.shape[:-2])
-    B = B.expand((*batch, *B.shape[-2:]))
-    permutation = permutation_of(pivots, LU.size(-1)).expand((*batch, LU.size(-1)))
+    B = batched(B, batch)
+    permutation = batched(permutation_of(pivots, LU.size(-1)), batch, 1)
     if adjoint:
         X = substitute(LU.mH, substitute(LU.mH, B, upper=False), upper=True, unit=True)
         return X.gather(-2, permutation.argsort(-1).unsqueeze(-1).expand(X.shape))

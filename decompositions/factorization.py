@@ -5,6 +5,7 @@ left-looking Cholesky, Householder reflections. A step computes on whole matrice
 less of them: up to three times the arithmetic, O(n³) all the same.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -27,9 +28,14 @@ def shorter(A: Tensor) -> int:
     return size
 
 
+def batched(x: Tensor, batch: Sequence[int], dims: int = 2) -> Tensor:
+    """The tensor, of ``dims`` axes or more, for each of a batch."""
+    return x.expand((*batch, *x.shape[x.dim() - dims :])) if batch else x
+
+
 def unit_matrix(A: Tensor, m: int, n: int) -> Tensor:
     """Ones on the diagonal of m rows and n columns, for each matrix of a batch ``A``."""
-    return torch.eye(m, n, dtype=A.dtype, device=A.device).expand((*A.shape[:-2], m, n))
+    return batched(torch.eye(m, n, dtype=A.dtype, device=A.device), A.shape[:-2])
 
 
 class LU(NamedTuple):
@@ -76,8 +82,8 @@ def lu(A: Tensor, pivot: bool = True) -> LU:
         return _eliminated(A, k), *swaps
 
     batch, count = A.shape[:-2], shorter(A)
-    permutation = indices(A, -2).expand((*A.shape[:-1], 1))
-    pivots = torch.arange(1, 1 + count, device=A.device).expand((*batch, count))
+    permutation = batched(indices(A, -2), batch)
+    pivots = batched(torch.arange(1, 1 + count, device=A.device), batch, 1)
     packed, *swaps = each(count, step, (A, permutation, pivots) if pivot else (A,))
     if pivot:
         permutation, pivots = swaps
@@ -132,7 +138,7 @@ def permutation_of(pivots: Tensor, m: int) -> Tensor:
     def step(k: Tensor, permutation: Tensor, pivots: Tensor) -> Tensors:
         return swapped(k, pick(pivots, -1, k).unsqueeze(-1) - 1, permutation)
 
-    rows = torch.arange(m, device=pivots.device).unsqueeze(-1).expand((*pivots.shape[:-1], m, 1))
+    rows = batched(torch.arange(m, device=pivots.device).unsqueeze(-1), pivots.shape[:-1])
     return each(pivots.size(-1), step, (rows,), (pivots.to(torch.int64),))[0].squeeze(-1)
 
 

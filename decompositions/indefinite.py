@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fx_onnx.decompositions._empty import decomposes_unless_empty
 from fx_onnx.decompositions._loops import Tensors, each, indices, pick
-from fx_onnx.decompositions.factorization import first_of, pivot_size, swapped
+from fx_onnx.decompositions.factorization import batched, first_of, pivot_size, swapped
 
 aten = torch.ops.aten
 
@@ -148,8 +148,8 @@ def linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool =
 
     hermitian = hermitian and LD.is_complex()
     batch = torch.broadcast_shapes(LD.shape[:-2], B.shape[:-2])
-    LD, B = LD.expand((*batch, *LD.shape[-2:])), B.expand((*batch, *B.shape[-2:]))
-    pivots = pivots.to(torch.int64).expand((*batch, pivots.size(-1)))
+    LD, B = batched(LD, batch), batched(B, batch)
+    pivots = batched(pivots.to(torch.int64), batch, 1)
     paired = pivots < 0
     blocks = _Blocks(paired, paired & (paired.to(torch.int64).cumsum(-1) % 2 == 1))
     places = indices(pivots, -1)
