@@ -132,7 +132,7 @@ class _Bodies:
             name = self._known[module] = self._names.unique(target)
             self.graphs[name], mutated = _Rewriter(module.graph, self).run()
             if mutated:
-                raise MutationError(f"The body {target} of a control-flow operator writes to its inputs in place.")
+                raise MutationError(f"The body {target} writes in place to what is outside; return it and write there.")
         return self._known[module]
 
 
@@ -233,7 +233,8 @@ class _Rewriter:
         if self.owner.setdefault(storage, node) is not node:
             base = _shares(node, storage)
             if base is None:
-                raise MutationError(f"{node.name} shares memory that is written in place, but is not a view of it.")
+                other = "shares memory that is written in place, but is not a view of it, as `.data` is none"
+                raise MutationError(f"{node.name} {other}; write to the tensor itself.")
             self.parent[node] = base
 
     def _is_stale(self, node: Node) -> bool:

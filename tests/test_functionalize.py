@@ -868,6 +868,21 @@ def test_a_region_that_runs_twice() -> None:
     assert check(Twice(), torch.randn(3, 4)).mutations == ()
 
 
+def test_a_write_in_a_branch_is_refused() -> None:
+    class InABranch(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cond(x.sum() > 0, lambda x: x + self.mean.add_(1), lambda x: x - 1, (x,))
+
+    with torch.no_grad():  # else torch does not capture it
+        exported = torch.export.export(InABranch(), (torch.randn(3, 4),))
+    with pytest.raises(MutationError, match="writes in place to what is outside; return it and write there"):
+        functionalize(exported)
+
+
 def test_a_write_through_a_view_without_an_inverse_is_refused() -> None:
     def function(x: Tensor) -> Tensor:
         y = x.clone()
