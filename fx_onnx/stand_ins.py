@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
@@ -24,51 +23,40 @@ def standing_in(*tables: StandIns) -> Iterator[None]:
     Of a module that was not imported nothing is replaced.
     """
     stand_ins = {key: each for table in tables for key, each in table.items() if key[0] in sys.modules}
-    functions = {name for _, name in stand_ins if "." not in name}
-    _modules.look_for(functions)
+    modules = _modules_having({name for _, name in stand_ins})
     with ExitStack() as stack:
         for (module, path), stand_in in stand_ins.items():
-            for owner, name in _places(sys.modules[module], path):
+            for owner, name in _places(sys.modules[module], path, modules):
                 stack.enter_context(replaced(owner, name, stand_in))
         yield
 
 
-def _places(module: ModuleType, path: str) -> Iterator[tuple[Any, str]]:
+def _places(module: ModuleType, path: str, modules: Mapping[str, list[ModuleType]]) -> Iterator[tuple[Any, str]]:
     """Where a method is, or a function is by its name: (what has it, its name there)."""
     owner, _, name = path.rpartition(".")
     if owner:
         yield getattr(module, owner), name
         return
     function = getattr(module, name)
-    for each in _modules.having(name):
+    for each in modules[name]:
         if vars(each).get(name) is function:
             yield each, name
 
 
-class _Modules:
-    """Which modules have something by a name. There are thousands, of which those that stay are read once."""
-
-    def __init__(self) -> None:
-        self._names: set[str] = set()
-        self._sizes: dict[str, tuple[int, int]] = {}  # by the module's name: which object it was, how many names it had
-        self._having: dict[str, set[str]] = defaultdict(set)
-
-    def look_for(self, names: set[str]) -> None:
-        """Brings up to date which modules have each of these names."""
-        if not names <= self._names:
-            self._names |= names
-            self._sizes.clear()
-        for module_name, module in list(sys.modules.items()):
-            held = getattr(module, "__dict__", {})  # anything may stand in sys.modules
-            size = (id(module), len(held))
-            if self._sizes.get(module_name) != size:
-                self._sizes[module_name] = size
-                for name in self._names & held.keys():
-                    self._having[name].add(module_name)
-
-    def having(self, name: str) -> list[ModuleType]:
-        """The modules that have something by this name, and perhaps some that had."""
-        return [sys.modules[each] for each in self._having[name] if each in sys.modules]
+_found: tuple[Any, dict[str, list[ModuleType]]] = (None, {})  # of which modules, and what was found in them
 
 
-_modules = _Modules()
+def _modules_having(names: Set[str]) -> dict[str, list[ModuleType]]:
+    """The modules that have something by each of the names.
+
+    There are thousands of them, so they are looked through again only after an import, or a definition in ``__main__``.
+    """
+    global _found
+    state = (frozenset(names), len(sys.modules), next(reversed(sys.modules)), len(vars(sys.modules["__main__"])))
+    if _found[0] != state:
+        found: dict[str, list[ModuleType]] = {name: [] for name in names}
+        for module in list(sys.modules.values()):
+            for name in names & getattr(module, "__dict__", {}).keys():  # anything may stand in sys.modules
+                found[name].append(module)
+        _found = state, found
+    return _found[1]
