@@ -236,7 +236,8 @@ def _zeta(s: Tensor | float, q: Tensor, terms: int = _TERMS) -> Tensor:
     rest: Any = _EULER_MACLAURIN[-1]
     for j in reversed(range(len(_EULER_MACLAURIN) - 1)):
         rest = inverse * ((s + 2 * j + 1) * (s + 2 * j + 2)) * rest + _EULER_MACLAURIN[j]
-    return first + power * (edge / (s - 1) + 0.5 + rest * s / edge)
+    total: Tensor = first + power * (edge / (s - 1) + 0.5 + rest * s / edge)
+    return total
 
 
 @decomposes(aten.special_zeta.default, aten.special_zeta.other_scalar, aten.special_zeta.self_scalar)

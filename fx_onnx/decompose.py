@@ -10,6 +10,7 @@ import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any, NamedTuple, cast
 
 import sympy
@@ -177,7 +178,7 @@ class _Tracer(Tracer):
         if found is not None and ancestors.count(node.target) <= 2:
             graph = self._trace(found, node, leaves, spec, inputs)
         if graph is None:
-            unsupported.setdefault(str(node.target), []).append(node)
+            unsupported.setdefault(_name(node.target), []).append(node)
             return None
         for each in list(self._with_bodies(graph)):
             for inner in list(each.nodes):
@@ -357,6 +358,11 @@ def use_instead(graph: Graph, node: Node, results: Any, made: dict[Node, None]) 
         del made[results]
         results.name = node.name
         results.meta = {**results.meta, metadata.SOURCE_NAME: node.name}
+
+
+def _name(target: Any) -> str:
+    """An operator as torch prints it; a function of torch's, which stands for a transform, by its name."""
+    return f"{target.__module__}.{target.__name__}" if isinstance(target, FunctionType) else str(target)
 
 
 def _describe(unsupported: dict[str, list[Node]]) -> str:

@@ -250,6 +250,12 @@ def test_all_unsupported_operators_are_listed_at_once() -> None:
     assert "custom_translation_table" in message
 
 
+def test_a_transform_that_torch_does_not_take_apart_is_listed_by_name() -> None:
+    program = _program(lambda x: torch.func.jvp(torch.sin, (x,), (x,)), torch.randn(3))
+    with pytest.raises(UnsupportedOperatorError, match=r"  torch\._functorch\.predispatch\._make_dual: 1 call"):
+        decompose(program, _table(*CORE, aten.sin.default))
+
+
 def test_a_decomposition_into_itself_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(module.DECOMPOSITIONS, aten.silu.default, lambda self: aten.silu.default(self))
     program = _program(lambda x: torch.nn.functional.silu(x), torch.randn(3))
