@@ -33,6 +33,7 @@ import fx_onnx
 from tests.compare import assert_as_near, assert_close
 from tests.models import onnx_exporter
 from tests.models.families import FAMILIES, Family
+from tests.models.family_inputs import KINDS
 
 TARGET = Path(__file__).parents[1] / "docs" / "families.md"
 RIGHT, BLOCKED = "right", "blocked"
@@ -195,8 +196,8 @@ HEAD = """\
 Every model type of transformers {version} in tests/models/families.py: small, with random weights, exported with a
 dynamic batch and sequence (or number of samples), loaded into ONNX Runtime and compared with eager at the sizes of the
 export and at others. A type with a cache is exported for three tokens after a past of five; the same program then
-prefills thirteen tokens without a past and decodes one. Written by `python -m benchmarks.families`;
-tests/test_families.py runs a sample of it.
+prefills thirteen tokens without a past and decodes one, within a sliding window and beyond it. Written by
+`python -m benchmarks.families`; tests/test_families.py runs a sample of it.
 
 {counts}
 
@@ -218,7 +219,9 @@ fixes the axis at the size of the example.
 |---|---|
 {static}
 
-## Not right
+## Not captured
+
+The model's code branches or loops on values, which torch.export refuses.
 
 | type | why |
 |---|---|
@@ -235,29 +238,23 @@ torch.onnx with the same arguments; and transformers' own `OnnxExporter`, which 
 
 def document(known: dict[tuple[str, str], Outcome]) -> str:
     """The text of docs/families.md, of a whole table for fx_onnx and some of it for others."""
-    ours = {family: known[OURS, family.name] for family in FAMILIES}
-    right = [family for family, found in ours.items() if found.kind == RIGHT]
-    kinds = {kind: [f.model_type for f in right if f.kind == kind and not f.static] for kind in _kinds(right)}
-    shares = [ours[family].own / (ours[family].seconds - ours[family].own) for family in right]
-    wrong = [(family.name, found.text) for family, found in ours.items() if found.kind != RIGHT]
+    ours = [(family, known[OURS, family.name]) for family in FAMILIES]
+    right = [(family, found) for family, found in ours if found.kind == RIGHT]
+    kinds = {kind: [f.model_type for f, _ in right if f.kind == kind and not f.static] for kind in KINDS}
+    wrong = [(family.name, found.text) for family, found in ours if found.kind != RIGHT]
     return HEAD.format(
         version=transformers.__version__,
-        counts=_counts(ours.values(), sum(bool(family.static) for family in right)),
-        share=statistics.median(shares),
-        right="\n".join(f"| {kind} ({len(names)}) | {', '.join(sorted(names))} |" for kind, names in kinds.items()),
-        static="\n".join(f"| {f.name} | {', '.join(sorted(f.static))} |" for f in right if f.static),
+        counts=_counts([found for _, found in ours], sum(bool(family.static) for family, _ in right)),
+        share=statistics.median(found.own / (found.seconds - found.own) for _, found in right),
+        right="\n".join(f"| {kind} ({len(n)}) | {', '.join(sorted(n))} |" for kind, n in kinds.items() if n),
+        static="\n".join(f"| {f.name} | {', '.join(sorted(f.static))} |" for f, _ in right if f.static),
         wrong="\n".join(f"| {name} | {text.removeprefix(f'{BLOCKED}: ')} |" for name, text in wrong),
         beside=_beside(known),
     )
 
 
-def _kinds(families: Iterable[Family]) -> list[str]:
-    return list(dict.fromkeys(family.kind for family in families))
-
-
-def _counts(ours: Iterable[Outcome], static: int) -> str:
+def _counts(ours: list[Outcome], static: int) -> str:
     """How many are right, and how many of the others torch.export cannot capture."""
-    ours = list(ours)
     right, blocked = (sum(found.kind == kind for found in ours) for kind in (RIGHT, BLOCKED))
     rows = {
         "rows": len(ours),
@@ -278,11 +275,11 @@ def _beside(known: dict[tuple[str, str], Outcome]) -> str:
     for family in rows:
         cells = (_cell(known.get((name, family.name))) for name in [OURS, *others])
         lines.append(f"| {family.name} | {' | '.join(cells)} |")
+    counts = []
     for name in others:
         found = [known[name, f.name] for f in rows if (name, f.name) in known]
-        lines.insert(0, f"- {name}: {sum(each.kind == RIGHT for each in found)} of {len(found)} types right")
-    lines.insert(len(others), "")
-    return "\n".join(lines)
+        counts.append(f"- {name}: {sum(each.kind == RIGHT for each in found)} of {len(found)} types right")
+    return "\n".join([*counts, "", *lines])
 
 
 def _cell(found: Outcome | None) -> str:

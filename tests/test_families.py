@@ -1,6 +1,8 @@
 """A sample of the table of families; `benchmarks/families.py` runs all of it."""
 
 import copy
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from tests.compare import assert_close
 from tests.models.families import FAMILIES, Family
 from tests.models.onnx_exporter import PATCHED, PLAIN, exported
 
+DOCUMENT = Path(__file__).parents[1] / "docs" / "families.md"
 SAMPLE = {
     *("albert", "roberta", "deberta-v2", "bloom", "phi", "qwen3", "mixtral", "bart", "segformer", "bit", "detr"),
     *("wav2vec2", "whisper", "siglip", "vipllava", "llama_cache", "gemma2_cache"),
@@ -47,3 +50,9 @@ def test_the_exporter_of_transformers(way: str, name: str) -> None:
     for inputs in examples:
         with torch.no_grad():
             assert_close(program(**copy.deepcopy(inputs)), module(**inputs))
+
+
+def test_document() -> None:
+    """docs/families.md is of this table: written anew by `python -m benchmarks.families` when it changes."""
+    told = set(re.findall(r"[\w.-]+", DOCUMENT.read_text(encoding="utf-8")))
+    assert {family.model_type for family in FAMILIES} <= told

@@ -68,10 +68,10 @@ class Family:
         return KINDS[self.kind].inputs(self, module, batch, sequence)
 
     def examples(self, module: nn.Module) -> list[dict[str, Any]]:
-        """The inputs it is exported with, and others of other sizes; with a cache a step of decoding besides."""
+        """The inputs it is exported with, and others of other sizes; with a cache two steps of decoding besides."""
         batch = 2 if "batch" in self.static else 3
         sequence = self.sequences["sequence" not in self.static]
-        sizes = [(2, self.sequences[0]), (batch, sequence), *([(1, 7)] if self.kind == "cache" else [])]
+        sizes = [(2, self.sequences[0]), (batch, sequence), *([(1, 7), (2, 20)] if self.kind == "cache" else [])]
         return [self.inputs(module, *each) for each in sizes]
 
     def dynamic_shapes(self, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -123,7 +123,7 @@ _PLAIN = {
     "series": "patchtst patchtsmixer",
     "cache": (
         "llama mistral qwen2 qwen3 gemma gemma2 gpt2 gpt_neox phi opt olmo2 cohere glm granite stablelm starcoder2 "
-        "smollm3 mixtral gemma3_text"
+        "smollm3 mixtral gemma3_text gpt_oss cohere2 llama4_text exaone4 modernbert-decoder"
     ),
 }
 

@@ -44,11 +44,13 @@ def exported(family: Family, module: nn.Module, inputs: dict[str, Any], way: str
 
     Args:
         family: says which dims are dynamic.
-        module: of the family; its config is told to keep no cache.
-        inputs: of the module; `use_cache` is left out, since the exporter takes it from the config.
+        module: of the family; its configs are told to keep no cache.
+        inputs: of the module; `use_cache` is left out, since the exporter takes it from the configs.
         way: `PATCHED` or `PLAIN`.
     """
-    module.config.use_cache = False
+    for part in module.modules():
+        if hasattr(part, "config"):
+            part.config.use_cache = False
     inputs = {name: value for name, value in inputs.items() if name != "use_cache"}
     asked = family.dynamic_shapes(inputs)
     shapes = {name: axes and dict.fromkeys(axes, Dim.AUTO) for name, axes in asked.items()}
