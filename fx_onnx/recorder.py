@@ -93,7 +93,8 @@ class _Recorder(ProxyTorchDispatchMode):
         arguments = self._argument(args)
         if func._schema.is_mutable:
             self._keep_shapes((args, kwargs))
-        result = func(*args, **kwargs)
+        product = _product(*args) if func is aten.matmul.default else None
+        result = func(*args, **kwargs) if product is None else product
         named = {key: self._argument(value) for key, value in kwargs.items()}
         self._call(func, arguments, named, result, func.overloadpacket.__name__)
         return result
@@ -197,6 +198,17 @@ torch.ops.higher_order.while_loop.py_impl(_Recorder)(_Recorder.while_loop)
 def _is_factory(target: Any) -> bool:
     """Whether Python gets a new tensor out of an operator that makes one, if something else holds the one it made."""
     return isinstance(target, OpOverload) and any(a.name == "pin_memory" for a in target._schema.arguments)
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor | None:
+    """What ``matmul`` gives of matrices in equal batches; else None.
+
+    torch finds it by way of expansions and reshapes, which is slow, of symbolic sizes above all.
+    """
+    batches = [tuple(map(symbols.expression, x.shape[:-2])) for x in (left, right)]
+    if min(left.dim(), right.dim()) < 2 or batches[0] != batches[1]:
+        return None
+    return left.new_empty((*left.shape[:-1], right.size(-1)))
 
 
 def _kind(value: Any) -> Any:

@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils import _pytree as pytree
 
 from fx_onnx.recorder import Recording, record
 
@@ -50,6 +51,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
     "factories": lambda x: torch.zeros(3) + x.new_ones(3, 3) @ torch.zeros_like(x[:, :3]) + torch.eye(3),
     "constants": lambda x: (x * torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([1.0, 2.0]) * 3),
     "several results": lambda x: (x.max(0), [*x.unbind(1)], {"least": x.amin()}),
+    "products": lambda x: (x.t() @ x, x[:, None] @ x.view(3, 4, 1), x @ x[0], x.view(3, 1, 4) @ x.t().expand(3, 4, 3)),
     "in place": lambda x: (x * 2).add_(1).unsqueeze_(0).mul_(x),
     "views written to": lambda x: _written(x.clone()),
     "no operator": lambda x: x,
@@ -67,7 +69,11 @@ def test_computes_the_same(function: Callable[[Tensor], Any], keeps_composites: 
     x = torch.randn(3, 4)
     recording = _recorded(function, x, keeps_composites=keeps_composites)
     recording.graph.lint()
-    torch.testing.assert_close(_run(recording, x.clone()), function(x.clone()))
+    results = _run(recording, x.clone())
+    torch.testing.assert_close(results, function(x.clone()))
+    known = [node.meta["val"] for node in recording.graph.output_node().all_input_nodes]
+    sizes = {tuple(map(int, value.shape)) for value in known}
+    assert sizes == {tuple(result.shape) for result in pytree.tree_leaves(results)}
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
