@@ -40,6 +40,11 @@ def each(count: int, step: Callable[..., Tensors], carry: Tensors, given: Tensor
         for k in range(count):
             carry = step(torch.full((), k), *carry, *given)
         return carry
+    return looped(count, step, carry, given)
+
+
+def looped(count: int, step: Callable[..., Tensors], carry: Tensors, given: Tensors = ()) -> Tensors:
+    """``each``, never written out: for steps that are within a loop as it is."""
     end = torch.full((), count)
 
     def more(k: Tensor, *rest: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fx_onnx.decompositions._empty import decomposes_unless_empty, is_empty
-from fx_onnx.decompositions._loops import Tensors, each, indices, pick, until
+from fx_onnx.decompositions._loops import Tensors, indices, looped, pick, until
 from fx_onnx.decompositions.factorization import pivot_size, reflection, squared, unit_matrix, wide
 
 aten = torch.ops.aten
@@ -39,7 +39,7 @@ def _balanced(A: Tensor) -> Tensors:
         return A, torch.where(indices(D, -1) == k, D * factor, D), some | better.any()
 
     def turn(rounds: Tensor, A: Tensor, D: Tensor, some: Tensor) -> Tensors:
-        return rounds + 1, *each(A.size(-1), step, (A, D, some & False))
+        return rounds + 1, *looped(A.size(-1), step, (A, D, some & False))
 
     def more(rounds: Tensor, A: Tensor, D: Tensor, some: Tensor) -> Tensor:
         return some & (rounds < MOST_BALANCING)
@@ -63,7 +63,7 @@ def _hessenberg(A: Tensor, Z: Tensor) -> Tensors:
         vector, tau, _ = reflection(column, k + 1)
         return _turned(H, Z, vector, tau)
 
-    H, Z = each(A.size(-1) - 2, step, (A, Z))
+    H, Z = looped(A.size(-1) - 2, step, (A, Z))
     return H.triu(-1), Z
 
 
@@ -166,7 +166,7 @@ def _chased(H: Tensor, Z: Tensor, low: Tensor, high: Tensor, column: Tensor) -> 
         H, Z = _turned(H, Z, vector, tau)
         return torch.where(active & (columns == k - 1) & (rows > k), 0.0, H), Z
 
-    return each(H.size(-1) - 1, step, (H, Z), (low, high, column))
+    return looped(H.size(-1) - 1, step, (H, Z), (low, high, column))
 
 
 def _more(rounds: Tensor, H: Tensor, Z: Tensor, high: Tensor, idle: Tensor) -> Tensor:
@@ -207,7 +207,7 @@ def _triangular(T: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
         T, Z = _turned(T, Z, vector, tau)
         return torch.where((rows == k + 1) & (indices(T, -1) == k), 0.0, T), Z
 
-    return each(T.size(-1) - 1, step, (wide(T, True), wide(Z, True)))  # type: ignore[return-value]
+    return looped(T.size(-1) - 1, step, (wide(T, True), wide(Z, True)))  # type: ignore[return-value]
 
 
 def _vectors(T: Tensor) -> Tensor:
@@ -223,7 +223,7 @@ def _vectors(T: Tensor) -> Tensor:
         found = torch.where(indices(T, -1) > i, -torch.matmul(strict, X) / apart, pick(X, -2, i))
         return (torch.where(indices(X, -2) == i, found, X),)
 
-    return each(T.size(-1), step, (unit_matrix(T, T.size(-1), T.size(-1)),), (T,))[0]
+    return looped(T.size(-1), step, (unit_matrix(T, T.size(-1), T.size(-1)),), (T,))[0]
 
 
 def _triangle(A: Tensor) -> tuple[Tensor, Tensor]:

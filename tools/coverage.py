@@ -97,6 +97,7 @@ def _swept(chosen: list[Entry], options: argparse.Namespace) -> dict[Entry, list
 
 def _sweep(chosen: list[Entry], samples: int, processes: int) -> Iterator[tuple[Entry, list[Outcome]]]:
     """The outcomes of every entry, from processes that are renewed now and then."""
+    list(outcomes(Entry("add", torch.float32), 1))  # what is imported now need not be in each process
     context = multiprocessing.get_context("fork")
     with context.Pool(processes, initializer=_quiet, maxtasksperchild=200) as pool:
         for number, result in enumerate(pool.imap(_outcomes, [(entry, samples) for entry in chosen], chunksize=4)):
