@@ -44,7 +44,7 @@ def each(count: int, step: Callable[..., Tensors], carry: Tensors, given: Tensor
 
 
 def looped(count: int, step: Callable[..., Tensors], carry: Tensors, given: Tensors = ()) -> Tensors:
-    """``each``, never written out: for steps that are within a loop as it is."""
+    """``each``, never written out: for steps of many operators, or within a loop as it is."""
     end = torch.full((), count)
 
     def more(k: Tensor, *rest: Tensor) -> Tensor:

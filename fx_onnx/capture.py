@@ -119,8 +119,8 @@ def _least_fixed(
         places = {(i, axis): _TIMES for i, asked in enumerate(request.inputs) for axis in asked.axes}
         other = _attempt(request, model, _enlarged(request, places), strict)
         if isinstance(other, ExportedProgram) and dims.holds_for_example(request, other):
-            found = dims.fixed(request, other)
-            program, fixed = (other, found) if found.count < fixed.count else (program, fixed)
+            captures = (program, fixed), (other, dims.fixed(request, other))
+            program, fixed = min(captures, key=lambda each: each[1].count)
     if fixed.by_numbers and not strict:
         other = _attempt(request, model, _Example(request.args, request.kwargs), True)
         if isinstance(other, ExportedProgram) and dims.fixed(request, other).count < fixed.count:

@@ -162,8 +162,10 @@ class _Padded(PackedSequence):
 
 def _padded(sequence: Any) -> _Padded | None:
     """The padded form of a packed sequence; None of one that does not come from padded ones."""
-    if isinstance(sequence, _Padded) or not isinstance(sequence, PackedSequence):
-        return sequence if isinstance(sequence, _Padded) else None
+    if isinstance(sequence, _Padded):
+        return sequence
+    if not isinstance(sequence, PackedSequence):
+        return None
     source: _Padded | None = getattr(sequence.batch_sizes, "padded_sequence", None)
     return None if source is None else source.with_data(sequence.data)
 

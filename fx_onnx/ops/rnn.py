@@ -6,7 +6,7 @@ takes them stacked by direction, with the gates in another order, which the opti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -75,34 +75,20 @@ def aten_lstm(
     return _recurrence(op, _LSTM, input, hx, layers, dropout if train else 0.0, batch_first)
 
 
-@translates("fx_onnx::rnn_tanh")
-def rnn_tanh_of_lengths(
-    op: Emitter, input: Value, lengths: Value, hx: Value, params: Sequence[Value], has_biases: bool, num_layers: int,
-    dropout: float, train: bool, bidirectional: bool, batch_first: bool,
-) -> Sequence[Value]:  # fmt: skip
-    """``rnn_tanh`` along sequences that end after ``lengths`` steps; their outputs are zero from there on."""
-    layers = _layers(params, has_biases, bidirectional, projected=False)
-    return _recurrence(op, _TANH, input, [hx], layers, dropout if train else 0.0, batch_first, lengths)
+def _of_lengths(kind: _Kind) -> Callable[..., Sequence[Value]]:
+    def recurrence_of_lengths(
+        op: Emitter, input: Value, lengths: Value, hx: Value, params: Sequence[Value], has_biases: bool,
+        num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+    ) -> Sequence[Value]:  # fmt: skip
+        """A recurrence along sequences that end after ``lengths`` steps; their outputs are zero from there on."""
+        layers = _layers(params, has_biases, bidirectional, projected=False)
+        return _recurrence(op, kind, input, [hx], layers, dropout if train else 0.0, batch_first, lengths)
+
+    return recurrence_of_lengths
 
 
-@translates("fx_onnx::rnn_relu")
-def rnn_relu_of_lengths(
-    op: Emitter, input: Value, lengths: Value, hx: Value, params: Sequence[Value], has_biases: bool, num_layers: int,
-    dropout: float, train: bool, bidirectional: bool, batch_first: bool,
-) -> Sequence[Value]:  # fmt: skip
-    """``rnn_relu``, likewise."""
-    layers = _layers(params, has_biases, bidirectional, projected=False)
-    return _recurrence(op, _RELU, input, [hx], layers, dropout if train else 0.0, batch_first, lengths)
-
-
-@translates("fx_onnx::gru")
-def gru_of_lengths(
-    op: Emitter, input: Value, lengths: Value, hx: Value, params: Sequence[Value], has_biases: bool, num_layers: int,
-    dropout: float, train: bool, bidirectional: bool, batch_first: bool,
-) -> Sequence[Value]:  # fmt: skip
-    """``gru``, likewise."""
-    layers = _layers(params, has_biases, bidirectional, projected=False)
-    return _recurrence(op, _GRU, input, [hx], layers, dropout if train else 0.0, batch_first, lengths)
+for _name, _one_state in (("rnn_tanh", _TANH), ("rnn_relu", _RELU), ("gru", _GRU)):
+    translates(f"fx_onnx::{_name}")(_of_lengths(_one_state))
 
 
 @translates("fx_onnx::lstm")
@@ -110,7 +96,7 @@ def lstm_of_lengths(
     op: Emitter, input: Value, lengths: Value, hx: Sequence[Value], params: Sequence[Value], has_biases: bool,
     num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
 ) -> Sequence[Value]:  # fmt: skip
-    """``lstm``, likewise."""
+    """An LSTM, likewise."""
     if _is_projected(op, hx):
         raise NotImplementedError("ONNX has no LSTM with projections, and a Scan takes no lengths of sequences.")
     layers = _layers(params, has_biases, bidirectional, projected=False)
