@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import fx_onnx
 from tests.compare import assert_close
+from tests.modules import Of
 from tests.torchvision_cpu import torchvision
 
 operations = torchvision.ops
@@ -31,20 +32,9 @@ def masks(count: int, height: int, width: int) -> Tensor:
     return drawn
 
 
-class Function(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Callable[..., object]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Tensor) -> object:
-        return self.function(*args)
-
-
 def check(function: Callable[..., object], dims: Sequence[dict[int, str]], *examples: tuple[Tensor, ...]) -> None:
     """Exported with the first example, right with all of them."""
-    module = Function(function).eval()
+    module = Of(function).eval()
     program = fx_onnx.export(module, examples[0], dynamic_shapes=(tuple(dims),))
     for example in examples:
         assert_close(program.call_structured(*example), module(*example))

@@ -12,26 +12,18 @@ from fx_onnx.errors import UnsupportedOperatorError
 from fx_onnx.functionalize import functionalize
 from tests.compare import assert_close
 from tests.harness import Case, b8, c64, c128, cases, check, f32, f64, i64
+from tests.modules import Of
 
 
 def _export(model: nn.Module, *args: Tensor, dynamic: Any = None, **options: Any) -> fx_onnx.ONNXProgram:
     return fx_onnx.export(model.eval(), args, dynamic_shapes=dynamic, **options)
 
 
-class _Call(nn.Module):
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Any) -> Any:
-        return self.function(*args)
-
-
 # ---------------------------------------------------------------- the stage
 
 
 def test_a_real_program_is_left_alone() -> None:
-    program = functionalize(torch.export.export(_Call(torch.sin), (torch.randn(2),)))
+    program = functionalize(torch.export.export(Of(torch.sin), (torch.randn(2),)))
     before = list(program.graph.nodes)
     assert split_complex(program) is program
     assert list(program.graph.nodes) == before
@@ -39,14 +31,14 @@ def test_a_real_program_is_left_alone() -> None:
 
 def test_no_node_is_complex_after_it() -> None:
     z = torch.randn(2, 3, dtype=torch.complex64)
-    program = split_complex(functionalize(torch.export.export(_Call(lambda z: (z * z).exp().abs()), (z,))))
+    program = split_complex(functionalize(torch.export.export(Of(lambda z: (z * z).exp().abs()), (z,))))
     program.graph.lint()
     assert not any(n.meta["val"].is_complex() for n in program.graph.nodes if "val" in n.meta)
 
 
 def test_inputs_and_outputs_are_real_views_under_their_names() -> None:
     z = torch.randn(2, 3, dtype=torch.complex64)
-    program = _export(_Call(lambda z: z * 2), z, output_names=["result"])
+    program = _export(Of(lambda z: z * 2), z, output_names=["result"])
     (given,), (result,) = program.model.graph.inputs, program.model.graph.outputs
     assert list(given.shape) == [2, 3, 2] and list(result.shape) == [2, 3, 2] and result.name == "result"
     assert_close(program.call_structured(z), z * 2)
@@ -54,7 +46,7 @@ def test_inputs_and_outputs_are_real_views_under_their_names() -> None:
 
 def test_what_goes_through_the_real_view_stays_whole() -> None:
     x = torch.randn(3, 2)
-    program = _export(_Call(lambda x: torch.view_as_real(torch.view_as_complex(x)) + 1), x)
+    program = _export(Of(lambda x: torch.view_as_real(torch.view_as_complex(x)) + 1), x)
     assert [node.op_type for node in program.model.graph] == ["Add"]
 
 
@@ -80,7 +72,7 @@ def test_complex_weights_are_real_views_that_can_be_replaced() -> None:
 
 def test_an_input_that_is_an_output_too() -> None:
     z = torch.randn(2, dtype=torch.complex64)
-    program = _export(_Call(lambda z: (z, z.conj())), z)
+    program = _export(Of(lambda z: (z, z.conj())), z)
     assert_close(program.call_structured(z), (z, z.conj().resolve_conj()))
 
 
@@ -103,15 +95,15 @@ def test_a_complex_buffer_that_is_written() -> None:
 def test_equal_calls_of_equal_results_stay_apart() -> None:
     """Two calls traced once share their fake tensors; a third call must not take them for one."""
     z = torch.randn(4, dtype=torch.complex64)
-    check_function = _Call(lambda z: torch.cat([z[:2].exp(), z[2:].exp()]) * (z[:2].exp() - z[2:].exp()).sum())
+    check_function = Of(lambda z: torch.cat([z[:2].exp(), z[2:].exp()]) * (z[:2].exp() - z[2:].exp()).sum())
     assert_close(_export(check_function, z).call_structured(z), check_function(z))
 
 
 def test_half_complex_is_a_pair_of_float16() -> None:
     scale = torch.randn(2).chalf()
-    call, z = _Call(lambda z: (z + scale).real), torch.randn(2).chalf()
+    call, z = Of(lambda z: (z + scale).real), torch.randn(2).chalf()
     assert_close(_export(call, z).call_structured(z), call(z))
-    assert _export(_Call(lambda x: x.chalf()), torch.randn(2))(torch.ones(2))[0].dtype == torch.float16
+    assert _export(Of(lambda x: x.chalf()), torch.randn(2))(torch.ones(2))[0].dtype == torch.float16
 
 
 @torch.library.custom_op("tests::turned", mutates_args=())
@@ -124,7 +116,7 @@ _of_nobody.register_fake(torch.empty_like)
 
 def test_all_unknown_operators_are_listed() -> None:
     with pytest.raises(UnsupportedOperatorError, match=r"tests\.turned"):
-        _export(_Call(_of_nobody), torch.randn(3, 3, dtype=torch.complex64))
+        _export(Of(_of_nobody), torch.randn(3, 3, dtype=torch.complex64))
 
 
 class Loop(nn.Module):

@@ -30,7 +30,7 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     decomposition.cache_clear()
 
 
-class Of(nn.Module):
+class Of(nn.Module):  # not that of tests.modules: its line is the one that errors shall show
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.function = function

@@ -16,19 +16,9 @@ from torch.utils import _pytree as pytree
 from fx_onnx.errors import MutationError
 from fx_onnx.functionalize import AtenProgram, functional_variant, functionalize, is_write
 from tests.compare import assert_close
+from tests.modules import Of
 
 aten = torch.ops.aten
-
-
-class Of(nn.Module):
-    """A module whose forward is a function."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *tensors: Tensor) -> Any:
-        return self.function(*tensors)
 
 
 def check(module: nn.Module, *inputs: Tensor, dynamic: bool = False) -> AtenProgram:
