@@ -1,5 +1,6 @@
 """The incomplete gamma functions by Gauss-Legendre quadrature, in float64."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,16 @@ _POINTS = 64
 _STEPS = 8  # of the series, after which the integrand has that many derivatives at the end where it vanishes
 
 
+@functools.cache
+def _gauss_legendre() -> tuple[Any, Any]:
+    """Points in [-1, 1], and their weights."""
+    points, weights = np.polynomial.legendre.leggauss(_POINTS)
+    return points, weights
+
+
 def _quadrature(upper: Tensor) -> tuple[Tensor, Tensor]:
     """Points and weights for integrals from 0 to ``upper``, along a new last axis."""
-    points, weights = np.polynomial.legendre.leggauss(_POINTS)
+    points, weights = _gauss_legendre()
     half = upper.unsqueeze(-1) * 0.5
     return half * torch.tensor(points + 1.0), half * torch.tensor(weights)
 

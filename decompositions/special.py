@@ -27,7 +27,7 @@ def doubled(*operands: Any) -> tuple[Any, ...]:
 
 
 _LIBRARY = torch.library.Library("fx_onnx", "FRAGMENT")  # lives as long as its operators
-_LIBRARY.define("polynomial(Tensor x, float[] coefficients) -> Tensor")
+_LIBRARY.define("polynomial(Tensor x, float[] coefficients) -> Tensor", tags=torch.Tag.pointwise)
 
 
 def _horner(x: Tensor, coefficients: Sequence[float]) -> Tensor:

@@ -33,6 +33,7 @@ from fx_onnx.decompositions.complex_parts import BY_PARTS, CREATING, OPERANDS, S
 from fx_onnx.decompositions.complex_reductions import OF_TRUTH, truth
 from fx_onnx.decompositions.registry import COMPLEX, Complex
 from fx_onnx.errors import TranslationError
+from fx_onnx.fakes import Fakes
 from fx_onnx.functionalize import AtenProgram
 
 aten = torch.ops.aten
@@ -177,9 +178,7 @@ class _Splitter:
     def _given(self, node: Node) -> None:
         """A placeholder, a constant or a result of control flow: its parts are taken from its real view."""
         _part_dtype(node)
-        with self.tracer.fake_mode, torch.no_grad():
-            view = _real_view(node.meta["val"])
-            values = [view.select(-1, index).clone() for index in (0, 1)]
+        view, *values = (self._fake(node.meta["val"], *more) for more in ((2,), (), ()))
         following = node.next
         while following.op == "placeholder":
             following = following.next
@@ -193,6 +192,11 @@ class _Splitter:
             with self.graph.inserting_before(following):
                 parts = [self.graph.call_function(aten.select.int, (node, -1, index)) for index in (0, 1)]
         self.pairs[node] = Complex(*(self._made(part, node, val) for part, val in zip(parts, values, strict=True)))
+
+    def _fake(self, value: torch.Tensor, *more: int) -> torch.Tensor:
+        """A part of a complex fake tensor, or with one more axis of 2 both of them; of a real one, another."""
+        mode = self.tracer.fake_mode
+        return Fakes.of(mode).like(value, mode, _PARTS.get(value.dtype), *more)
 
     def _constant_parts(self, name: str) -> list[str]:
         """The names of the parts of a constant, which other nodes may name too."""
@@ -228,8 +232,7 @@ class _Splitter:
         for user in list(node.users):
             if _has_complex(user):
                 self._given(user)
-        with self.tracer.fake_mode, torch.no_grad():
-            node.meta["val"] = tuple(_real_view(v) if _is_complex(v) else v for v in node.meta["val"])
+        node.meta["val"] = tuple(self._fake(v, 2) if _is_complex(v) else v for v in node.meta["val"])
 
     def _join(self, argument: Any, before: Node) -> Any:
         """The real view of a complex node; any other argument as it is."""
@@ -239,9 +242,7 @@ class _Splitter:
             pair: Any = self.pairs[argument]
             with self.graph.inserting_before(before):
                 stack = self.graph.call_function(aten.stack.default, ([*pair], -1))
-            with self.tracer.fake_mode, torch.no_grad():
-                value = torch.stack([part.meta["val"] for part in pair], -1)
-            self.joined[argument] = self._made(stack, argument, value)
+            self.joined[argument] = self._made(stack, argument, self._fake(argument.meta["val"], 2))
         return self.joined[argument]
 
     # ---------------------------------------------------------------- calls
@@ -292,9 +293,8 @@ class _Splitter:
 
     def _call_twice(self, node: Node) -> None:
         """The call for each part, without a trace: it would ask again what the capture has asked about the sizes."""
-        dtype = _part_dtype(node)
         source = {metadata.SOURCE_NAME: node.name, metadata.SOURCE_TEXT: str(node.format_node())}
-        with self.tracer.fake_mode, self.graph.inserting_before(node):
+        with self.graph.inserting_before(node):
             calls = []
             for index in (0, 1):
                 args, kwargs = map_aggregate(
@@ -302,7 +302,7 @@ class _Splitter:
                     lambda a, index=index: self.pairs[a][index] if a in self.pairs else a,  # type: ignore[misc]
                 )
                 call = self.graph.call_function(node.target, args, kwargs)  # type: ignore[arg-type]
-                values = [torch.empty(fake.shape, dtype=dtype, device=fake.device) for fake in _tensors(node)]
+                values = list(map(self._fake, _tensors(node)))
                 single = isinstance(node.meta["val"], torch.Tensor)
                 call.meta = {**node.meta, **source, "val": values[0] if single else values, _MADE: True}
                 calls.append(call)
@@ -343,10 +343,6 @@ class _Splitter:
             self.pairs[node] = result
         else:
             node.replace_all_uses_with(result)
-
-
-def _real_view(value: torch.Tensor) -> torch.Tensor:
-    return torch.view_as_real(value.resolve_conj()).contiguous()
 
 
 def _tensors(node: Node) -> list[torch.Tensor]:

@@ -1,36 +1,40 @@
 """A function of fake tensors → the FX graph of the operators that it calls.
 
-As torch.fx.experimental's make_fx does under a fake mode, with the same graphs, for less than half of its time: what
-makes make_fx general (constants that it computes, hooks, metadata of calls, proxies of all numbers) has no use here.
+As torch.fx.experimental's make_fx does under a fake mode, with the same graphs, for a small part of its time: what
+makes make_fx general (constants that it computes, hooks, metadata of calls, proxies of all numbers) has no use here,
+and most shapes are found by rules of our own, not by running the operator on fake tensors.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
 import torch
 from torch import Tensor
-from torch._dispatch.python import enable_pre_dispatch, enable_python_dispatcher
+from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import Graph, Node
 from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
 from torch.utils import _pytree as pytree
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from fx_onnx import symbols
+from fx_onnx.fakes import Fakes, Form
+from fx_onnx.shape_rules import find_rule, result_form
 
 aten = torch.ops.aten
 
 _ASKED = frozenset({torch.ops.prim.device.default, aten.size.default, aten.stride.default})
 """What is asked of a tensor and is no operation."""
+
+_NODE = "_fx_onnx_node"
+"""The attribute of a tensor that an operator made: the node of that."""
 
 
 @dataclass
@@ -55,28 +59,47 @@ def record(
     Raises:
         NotImplementedError: it uses a fake tensor that is none of the values, or a loop that changes sizes.
     """
-    before_composition = enable_pre_dispatch() if keeps_composites else nullcontext()
-    with fake_mode, torch.no_grad(), enable_python_dispatcher(), before_composition:
-        return _Recorder(fake_mode, keeps_composites).record(function, values)
+    with fake_mode, torch.no_grad(), enable_python_dispatcher(), _composes(not keeps_composites):
+        try:
+            return _Recorder(fake_mode).record(function, values)
+        except _MemoryMatters:
+            fresh = [x.new_empty_strided(x.shape, x.stride()) if isinstance(x, Tensor) else x for x in values]
+            return _Recorder(fake_mode, asks_torch=True).record(function, fresh)
+
+
+def _composes(whether: bool) -> Any:
+    """Context in which torch takes apart the operators that it composes, which it does in autograd's place, or not."""
+    return torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, not whether)
+
+
+class _MemoryMatters(Exception):
+    """A function writes to a tensor, or asks where its elements lie, of which rules of sizes know nothing."""
 
 
 class _Recorder(ProxyTorchDispatchMode):
     """The mode in which torch hands over every operator that is called.
 
-    Only subclasses of torch's own mode get to see an operator before torch takes it apart, and symbolic arithmetic.
+    Only subclasses of torch's own mode get to see symbolic arithmetic.
+
+    Attributes:
+        asks_torch: whether torch runs all operators on fake tensors, which then share memory as the real ones would.
+        forms: of the tensors that nodes stand for, as far as they were needed.
+        given: tensors that are not made here, by identity, each with its node.
+        numbers: the node of each symbolic number, or what makes it when it is used.
     """
 
-    def __init__(self, fake_mode: FakeTensorMode, keeps_composites: bool) -> None:
-        super().__init__(None, "real", pre_dispatch=keeps_composites)  # type: ignore[arg-type]  # it has no tracer
-        self.fake_mode = fake_mode
+    def __init__(self, fake_mode: FakeTensorMode, asks_torch: bool = False) -> None:
+        super().__init__(None, "real", pre_dispatch=False)  # type: ignore[arg-type]  # it has no tracer
+        self.fake_mode, self.fakes, self.asks_torch = fake_mode, Fakes.of(fake_mode), asks_torch
         self.recording = Recording()
-        self.tensors: MutableMapping[Tensor, Node] = WeakTensorKeyDictionary()
-        self.numbers: dict[sympy.Expr, Node | Callable[[], Node]] = {}  # made when first used
+        self.forms: dict[Node | None, Form] = {}
+        self.given: dict[int, tuple[Tensor, Node]] = {}
+        self.numbers: dict[sympy.Expr, Node | Callable[[], Node]] = {}
 
     def record(self, function: Callable[..., Any], values: Sequence[Any]) -> Recording:
         graph = self.recording.graph
         for index, value in enumerate(values):
-            self._stands_for(graph.placeholder(f"arg{index}_1"), value)
+            self._give(graph.placeholder(f"arg{index}_1"), value)
         with self:
             results = function(*values)
         graph.output(pytree.tree_map(self._argument, results))
@@ -88,16 +111,47 @@ class _Recorder(ProxyTorchDispatchMode):
         kwargs = dict(kwargs or {})
         if func in _ASKED:
             return func(*args, **kwargs)
+        if func is aten.detach_.default:
+            return args[0]  # nothing is differentiated
         if func is aten.lift_fresh.default:
             func = aten.lift_fresh_copy.default  # what is written to it is not written to the constant
         arguments = self._argument(args)
-        if func._schema.is_mutable:
+        if _is_about_memory(func):
+            if not self.asks_torch:
+                raise _MemoryMatters
             self._keep_shapes((args, kwargs))
-        product = _product(*args) if func is aten.matmul.default else None
-        result = func(*args, **kwargs) if product is None else product
         named = {key: self._argument(value) for key, value in kwargs.items()}
+        result = None if self.asks_torch else self._by_rule(func, args, kwargs)
+        if result is None:
+            with _composes(True):
+                result = func(*args, **kwargs)
         self._call(func, arguments, named, result, func.overloadpacket.__name__)
         return result
+
+    def _by_rule(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | None:
+        """The result of a call whose dtype and sizes a rule says."""
+        if find_rule(func) is None:
+            return None
+        given = [*args, *kwargs.values()]
+        tensors = [x for x in given if isinstance(x, Tensor)]
+        if tensors and all(getattr(x, "constant", None) is not None for x in tensors):
+            return None  # torch knows the values of the result too
+        if any(isinstance(x, (torch.SymFloat, torch.SymBool)) for x in given):
+            return None
+        named = {key: self._formed(value) for key, value in kwargs.items()}
+        form = result_form(func, [*map(self._formed, args)], named, self.fake_mode)
+        return None if form is None else self.fakes.make(form, self.fake_mode, _device(tensors, kwargs))
+
+    def _formed(self, value: Any) -> Any:
+        """An argument as rules of sizes take it."""
+        if isinstance(value, Tensor):
+            node = self._node(value)
+            if node not in self.forms:
+                self.forms[node] = self.fakes.form(value)
+            return self.forms[node]
+        if isinstance(value, torch.SymInt):
+            return self.fakes.size(value)
+        return [*map(self._formed, value)] if isinstance(value, (list, tuple)) else value
 
     def __sym_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Arithmetic on symbolic numbers, of which only what an operator uses is recorded."""
@@ -112,15 +166,13 @@ class _Recorder(ProxyTorchDispatchMode):
         """``while_loop`` of tensors that keep their sizes; its functions are recorded as graphs of their own."""
         bodies = []
         for function in (more, step):
-            with self.fake_mode:
-                values = [*map(torch.empty_like, carry), *given]
-            body = _Recorder(self.fake_mode, self.pre_dispatch).record(function, values)
+            values = [*map(self._like, carry), *given]
+            body = _Recorder(self.fake_mode, self.asks_torch).record(function, values)
             bodies.append(self._named(body))
         after = [each.meta["val"] for each in body.graph.output_node().args[0]]  # type: ignore[union-attr]
         if [_kind(each) for each in after] != [_kind(each) for each in carry]:
             raise NotImplementedError("A loop in a decomposition must keep the sizes and dtypes of its tensors.")
-        with self.fake_mode:
-            results = tuple(map(torch.empty_like, carry))
+        results = tuple(map(self._like, carry))
         operands = self._argument(tuple(carry)), self._argument(tuple(given))
         self._call(torch.ops.higher_order.while_loop, (*bodies, *operands), {}, results, "while_loop")
         return results
@@ -136,11 +188,14 @@ class _Recorder(ProxyTorchDispatchMode):
 
     def _stands_for(self, node: Node, value: Any) -> None:
         """From now on ``node`` is what stands in the graph for a tensor, a number, or several."""
-        node.meta["val"] = value.detach() if _is_factory(node.target) else value
+        node.meta["val"] = self._apart(value) if _is_factory(node.target) else value
         if isinstance(value, Tensor):
-            self.tensors[value] = node
+            if id(value) in self.given:  # it was written to
+                self.given[id(value)] = value, node
+            else:
+                setattr(value, _NODE, node)
             for axis, size in enumerate(value.shape):
-                if isinstance(size, torch.SymInt):
+                if isinstance(size, torch.SymInt) and symbols.expression(size) not in self.numbers:
                     arguments = (aten.sym_size.int, (node, axis), {}, size, "sym_size")
                     self._number(size, functools.partial(self._call, *arguments))
         elif isinstance(value, symbols.SymbolicNumber):
@@ -150,13 +205,37 @@ class _Recorder(ProxyTorchDispatchMode):
                 if isinstance(each, (Tensor, *symbols.SymbolicNumber)):
                     self._stands_for(self.recording.graph.call_function(operator.getitem, (node, index)), each)
 
+    def _like(self, tensor: Tensor) -> Tensor:
+        """A new tensor of the same form."""
+        if not self.asks_torch:
+            return self.fakes.like(tensor, self.fake_mode)
+        with self.fake_mode:
+            return torch.empty_like(tensor)
+
+    def _apart(self, tensor: Tensor) -> Tensor:
+        """Another tensor for the same elements."""
+        return tensor.detach() if self.asks_torch else self._like(tensor)
+
+    def _give(self, node: Node, value: Any) -> None:
+        """``node`` stands for a value that is not made here, and is not changed therefore."""
+        if isinstance(value, Tensor):
+            self.given[id(value)] = value, node
+        self._stands_for(node, value)
+
+    def _node(self, tensor: Tensor) -> Node | None:
+        """What stands for a tensor."""
+        if id(tensor) in self.given:
+            return self.given[id(tensor)][1]
+        found: Node | None = getattr(tensor, _NODE, None)
+        return found if found is not None and found.graph is self.recording.graph else None
+
     def _number(self, number: Any, node: Node | Callable[[], Node]) -> None:
         self.numbers.setdefault(symbols.expression(number), node)
 
     def _argument(self, value: Any) -> Any:
         """A value as an argument of a node: nodes for tensors and symbolic numbers."""
         if isinstance(value, Tensor):
-            known = self.tensors.get(value)
+            known = self._node(value)
             return self._named(value) if known is None else known
         if isinstance(value, symbols.SymbolicNumber):
             return self._symbolic(value)
@@ -181,13 +260,13 @@ class _Recorder(ProxyTorchDispatchMode):
         node = self.recording.graph.create_node("get_attr", name)
         if isinstance(value, Tensor):
             node.meta["val"] = self.fake_mode.from_tensor(value, static_shapes=True)
-            self.tensors[value] = node
+            self.given[id(value)] = value, node
         return node
 
     def _keep_shapes(self, arguments: Any) -> None:
         """An operator in place may change a tensor's sizes, and what was said of it before must stay true."""
         for tensor in pytree.tree_leaves(arguments):
-            if isinstance(tensor, Tensor) and (node := self.tensors.get(tensor)) is not None:
+            if isinstance(tensor, Tensor) and (node := self._node(tensor)) is not None:
                 node.meta["val"] = tensor.detach()
 
 
@@ -200,15 +279,15 @@ def _is_factory(target: Any) -> bool:
     return isinstance(target, OpOverload) and any(a.name == "pin_memory" for a in target._schema.arguments)
 
 
-def _product(left: Tensor, right: Tensor) -> Tensor | None:
-    """What ``matmul`` gives of matrices in equal batches; else None.
+def _is_about_memory(func: OpOverload) -> bool:
+    """Whether a call writes to a tensor or reads it by strides."""
+    return func._schema.is_mutable or func._schema.name.startswith("aten::as_strided")
 
-    torch finds it by way of expansions and reshapes, which is slow, of symbolic sizes above all.
-    """
-    batches = [tuple(map(symbols.expression, x.shape[:-2])) for x in (left, right)]
-    if min(left.dim(), right.dim()) < 2 or batches[0] != batches[1]:
-        return None
-    return left.new_empty((*left.shape[:-1], right.size(-1)))
+
+def _device(tensors: Sequence[Tensor], kwargs: Mapping[str, Any]) -> torch.device:
+    """Where the result of a call is: where it is asked to be, or else where the tensors with dimensions are."""
+    first = next((x for x in tensors if x.dim()), next(iter(tensors), None))
+    return kwargs.get("device") or (torch.get_default_device() if first is None else first.device)
 
 
 def _kind(value: Any) -> Any:

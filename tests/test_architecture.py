@@ -31,8 +31,9 @@ LAYERS = """
     symbolic table | custom opsets | ops decompositions |
     pytrees autocast arguments dims tracing stand_ins detectors higher_order packed_sequences decoders
     eager_quantization explanations capture |
-    views functionalize subclasses fold recorder decompose flex_attention complex_pairs translate naming passes
-    optimize | runtime verify report | references streaming saving program | journal line artifacts export
+    views functionalize subclasses fold fakes shape_rules recorder decompose flex_attention complex_pairs
+    translate naming passes optimize | runtime verify report | references streaming saving program |
+    journal line artifacts export
 """
 ORDER = {name: place for place, name in enumerate(LAYERS.replace("|", " ").split())}
 NO_ROOM_OF_THEIR_OWN = {"__init__"}
@@ -52,7 +53,8 @@ PRIVATE_TORCH: dict[str, str] = {
     "torch._higher_order_ops": "where scan and associative_scan are; torch itself exports cond and while_loop only",
     "torch.utils._pytree": "the only pytree that torch.export's call_spec speaks",
     "torch._subclasses.fake_tensor": "FakeTensorMode: decompositions are recorded under the mode of their arguments",
-    "torch._dispatch.python": "what hands operators over before torch takes them apart",
+    "torch._dispatch.python": "what lets torch find symbolic sizes by its functions in Python",
+    "torch._C._SetExcludeDispatchKeyGuard": "what hands operators over before torch takes them apart",
     "torch._decomp.global_decomposition_table": "PyTorch's full table; the public one holds the core operators only",
     "torch._C._dispatch_has_kernel_for_dispatch_key": "whether torch composes an operator; nothing public says",
     "torch.ao.quantization.fx._decomposed": "the module that registers torch.ops.quantized_decomposed",

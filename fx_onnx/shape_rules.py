@@ -1,0 +1,422 @@
+"""The dtype and sizes of what an operator gives, by rules.
+
+torch finds them by running the operator on fake tensors, through refs and guards: a third of a millisecond for sizes
+it has not met, several for symbolic ones. For most operators they are a line of their specification. A rule asks
+nothing of symbolic sizes: it answers where their expressions do, and with None where torch must be asked.
+
+Source: the documentation of torch, operator by operator; dtypes by ``torch`` itself, once for each kind of arguments.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import sympy
+import torch
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from fx_onnx.fakes import Form, Size, Sizes
+
+aten = torch.ops.aten
+
+Rule: TypeAlias = Callable[..., Form | Sizes | None]
+"""Takes a call's arguments, forms for tensors and expressions for symbolic sizes. Sizes alone leave torch the dtype."""
+
+_Rule = TypeVar("_Rule", bound=Rule)
+
+_RULES: dict[OpOverload, Rule] = {}
+
+
+def result_form(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], mode: FakeTensorMode) -> Form | None:
+    """The form of the one tensor that a call gives; None if no rule says it.
+
+    Args:
+        target: what is called.
+        args, kwargs: forms in the place of tensors, expressions in that of symbolic integers.
+        mode: in which torch is asked for dtypes.
+    """
+    rule = find_rule(target)
+    if rule is None or (args and isinstance(args[0], (int, float, complex)) and _is_of_tensors(target)):
+        return None
+    sizes = rule(*args, **kwargs)
+    if sizes is None or isinstance(sizes, Form):
+        return sizes
+    dtype = _dtype(target, args, kwargs, mode)
+    return None if dtype is None else Form(dtype, sizes)
+
+
+@functools.cache
+def find_rule(target: Any) -> Rule | None:
+    """The rule of an operator, which those that torch calls pointwise share."""
+    if target in _RULES or not isinstance(target, OpOverload):
+        return _RULES.get(target)
+    results = target._schema.returns
+    one_tensor = len(results) == 1 and str(results[0].type) == "Tensor" and results[0].alias_info is None
+    is_pointwise = torch.Tag.pointwise in target.tags and torch.Tag.maybe_aliasing_or_mutating not in target.tags
+    return _elementwise if one_tensor and is_pointwise else None
+
+
+@functools.cache
+def _is_of_tensors(target: OpOverload) -> bool:
+    """Whether the first argument is a tensor, for which torch also takes a number."""
+    return str(target._schema.arguments[0].type) == "Tensor"
+
+
+def _rule(*targets: OpOverload) -> Callable[[_Rule], _Rule]:
+    def register(rule: _Rule) -> _Rule:
+        _RULES.update(dict.fromkeys(targets, rule))
+        return rule
+
+    return register
+
+
+# ---------------------------------------------------------------- dtypes
+
+_dtypes: dict[Any, torch.dtype | None] = {}
+
+
+def _dtype(
+    target: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], mode: FakeTensorMode
+) -> torch.dtype | None:
+    """The dtype of a result, which sizes have no say in; None if torch does not tell it of tensors of size 1."""
+    key = (target, torch.get_default_dtype(), *map(_kind, args), *((name, _kind(kwargs[name])) for name in kwargs))
+    if key not in _dtypes:
+        try:
+            with mode:
+                named = {name: _example(value) for name, value in kwargs.items()}
+                _dtypes[key] = target(*map(_example, args), **named).dtype
+        except (RuntimeError, TypeError, ValueError, IndexError):  # torch is asked about the call itself then
+            _dtypes[key] = None
+    return _dtypes[key]
+
+
+def _kind(argument: Any) -> Any:
+    """What of an argument decides dtypes."""
+    if isinstance(argument, Form):
+        return argument.dtype, len(argument.sizes)
+    if isinstance(argument, (list, tuple)):
+        return tuple(map(_kind, argument))
+    if isinstance(argument, sympy.Basic):
+        return int
+    return type(argument) if isinstance(argument, (int, float, complex)) else argument
+
+
+def _example(argument: Any) -> Any:
+    """An argument of that kind."""
+    if isinstance(argument, Form):
+        return torch.empty([1] * len(argument.sizes), dtype=argument.dtype)
+    if isinstance(argument, (list, tuple)):
+        return list(map(_example, argument))
+    return 1 if isinstance(argument, sympy.Basic) else argument
+
+
+# ---------------------------------------------------------------- what rules share
+
+
+def _axis(dim: int, rank: int) -> int:
+    return dim + rank if dim < 0 else dim
+
+
+def _replaced(sizes: Sizes, axis: int, *new: Size) -> Sizes:
+    return (*sizes[:axis], *new, *sizes[axis + 1 :])
+
+
+def _are_numbers(sizes: Sequence[Size]) -> bool:
+    return all(isinstance(size, int) for size in sizes)
+
+
+def _broadcast(*shapes: Sizes) -> Sizes | None:
+    result: list[Size] = []
+    for axis in range(-max(map(len, shapes)), 0):
+        found: Size = 1
+        for sizes in shapes:
+            if len(sizes) >= -axis and (size := sizes[axis]) != 1 and size != found:
+                if found != 1:
+                    return None
+                found = size
+        result.append(found)
+    return tuple(result)
+
+
+def _reduced(sizes: Sizes, axes: set[int], keepdim: bool) -> Sizes:
+    kept = ((1 if axis in axes else size, axis) for axis, size in enumerate(sizes))
+    return tuple(size for size, axis in kept if keepdim or axis not in axes)
+
+
+# ---------------------------------------------------------------- as the operands
+
+
+@_rule(
+    aten.where.ScalarOther, aten.where.ScalarSelf, aten.where.Scalar, aten.complex.default,
+    *(getattr(getattr(aten, name), kind) for name in ("__and__", "__or__", "__xor__") for kind in ("Tensor", "Scalar")),
+)  # fmt: skip
+def _elementwise(*args: Any, **options: Any) -> Sizes | None:
+    shapes = [each.sizes for each in (*args, *options.values()) if isinstance(each, Form)]
+    return _broadcast(*shapes) if shapes else None
+
+
+@_rule(
+    aten.tril.default, aten.triu.default, aten.roll.default, aten.flip.default, aten.cumsum.default,
+    aten.cumprod.default, aten.zeros_like.default, aten.ones_like.default, aten.full_like.default,
+    aten.empty_like.default, aten._softmax.default, aten._log_softmax.default,
+)  # fmt: skip
+def _same_sizes(self: Form, *args: Any, **options: Any) -> Sizes:
+    return self.sizes
+
+
+@_rule(aten.conj.default, aten._conj.default, aten.resolve_conj.default, aten.alias.default)
+def _same(self: Form) -> Form:
+    return self
+
+
+@_rule(aten.to.dtype)
+def _to(self: Form, dtype: torch.dtype, *args: Any, **options: Any) -> Form:
+    return Form(dtype, self.sizes)
+
+
+@_rule(aten._to_copy.default)
+def _to_copy(self: Form, *, dtype: torch.dtype | None = None, **options: Any) -> Form:
+    return Form(self.dtype if dtype is None else dtype, self.sizes)
+
+
+@_rule(aten.real.default, aten.imag.default)
+def _part(self: Form) -> Form | None:
+    return Form(self.dtype.to_real(), self.sizes) if self.dtype.is_complex else None
+
+
+# ---------------------------------------------------------------- new tensors
+
+
+@_rule(
+    aten.full.default, aten.zeros.default, aten.ones.default, aten.empty.memory_format, aten.rand.default,
+    aten.randn.default,
+)  # fmt: skip
+def _filled(size: Sequence[Size], *args: Any, **options: Any) -> Sizes:
+    return tuple(size)
+
+
+@_rule(aten.new_zeros.default, aten.new_ones.default, aten.new_full.default, aten.new_empty.default)
+def _new(self: Form, size: Sequence[Size], *args: Any, **options: Any) -> Sizes:
+    return tuple(size)
+
+
+@_rule(aten.eye.default, aten.eye.m)
+def _eye(n: Size, m: Size | None = None, **options: Any) -> Sizes:
+    return n, n if m is None else m
+
+
+@_rule(aten.arange.default)
+def _arange(end: Any, **options: Any) -> Sizes | None:
+    return _counted(0, end, 1)
+
+
+@_rule(aten.arange.start)
+def _arange_start(start: Any, end: Any, **options: Any) -> Sizes | None:
+    return _counted(start, end, 1)
+
+
+@_rule(aten.arange.start_step)
+def _arange_step(start: Any, end: Any, step: Any = 1, **options: Any) -> Sizes | None:
+    return _counted(start, end, step)
+
+
+def _counted(start: Any, end: Any, step: Any) -> Sizes | None:
+    if all(type(each) is int for each in (start, end, step)):
+        return (max(0, -((start - end) // step)),)
+    is_count = start == 0 and step == 1 and isinstance(end, sympy.Basic) and end.is_nonnegative
+    return (end,) if is_count else None
+
+
+# ---------------------------------------------------------------- parts and places
+
+
+@_rule(aten.unsqueeze.default)
+def _unsqueeze(self: Form, dim: int) -> Form:
+    axis = _axis(dim, len(self.sizes) + 1)
+    return Form(self.dtype, (*self.sizes[:axis], 1, *self.sizes[axis:]))
+
+
+@_rule(aten.squeeze.dim)
+def _squeeze(self: Form, dim: int) -> Form | None:
+    return _squeeze_dims(self, [dim])
+
+
+@_rule(aten.squeeze.dims)
+def _squeeze_dims(self: Form, dim: Sequence[int]) -> Form | None:
+    axes = {_axis(d, len(self.sizes)) for d in dim}
+    if not self.sizes or any(self.sizes[axis] != 1 for axis in axes):
+        return None
+    return Form(self.dtype, _reduced(self.sizes, axes, False))
+
+
+@_rule(aten.select.int)
+def _select(self: Form, dim: int, index: Size) -> Form | None:
+    axis = _axis(dim, len(self.sizes))
+    return Form(self.dtype, _replaced(self.sizes, axis)) if _are_numbers((self.sizes[axis], index)) else None
+
+
+@_rule(aten.index_select.default)
+def _index_select(self: Form, dim: int, index: Form) -> Form | None:
+    if not self.sizes:
+        return None
+    return Form(self.dtype, _replaced(self.sizes, _axis(dim, len(self.sizes)), *(index.sizes or (1,))))
+
+
+@_rule(aten.gather.default)
+def _gather(self: Form, dim: int, index: Form, *, sparse_grad: bool = False) -> Form | None:
+    pairs = list(zip(self.sizes, index.sizes, strict=False))
+    if len(self.sizes) != len(index.sizes) or not self.sizes:
+        return None
+    del pairs[_axis(dim, len(self.sizes))]
+    return Form(self.dtype, index.sizes) if all(own == other for own, other in pairs) else None
+
+
+@_rule(aten.slice.Tensor)
+def _slice(self: Form, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Form | None:
+    axis = _axis(dim, len(self.sizes))
+    size, start = self.sizes[axis], 0 if start is None else start
+    if all(each is None or isinstance(each, int) for each in (size, start, end, step)):
+        return Form(self.dtype, _replaced(self.sizes, axis, len(range(size)[start:end:step])))
+    if (start, step) != (0, 1):
+        return None
+    if end is None or end == size or (isinstance(end, int) and end >= torch.iinfo(torch.int64).max):
+        return self
+    is_least = isinstance(end, sympy.Basic) and end.func.__name__ == "Min" and size in end.args  # torch's own class
+    return Form(self.dtype, _replaced(self.sizes, axis, end)) if is_least else None
+
+
+@_rule(aten.narrow.default)
+def _narrow(self: Form, dim: int, start: Any, length: Any) -> Form | None:
+    if not (_are_numbers((start, length)) and start >= 0):
+        return None
+    return _slice(self, dim, start, start + length)
+
+
+@_rule(aten.diagonal.default)
+def _diagonal(self: Form, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Form | None:
+    first, second = (_axis(dim, len(self.sizes)) for dim in (dim1, dim2))
+    m, n = self.sizes[first], self.sizes[second]
+    if isinstance(m, int) and isinstance(n, int):
+        count: Size = max(0, min(m + min(offset, 0), n - max(offset, 0)))
+    elif m == n and offset == 0:
+        count = m
+    else:
+        return None
+    return Form(self.dtype, (*_reduced(self.sizes, {first, second}, False), count))
+
+
+# ---------------------------------------------------------------- the same elements in other sizes
+
+
+@_rule(aten.expand.default)
+def _expand(self: Form, size: Sequence[Size], *, implicit: bool = False) -> Form | None:
+    own = (*[1] * (len(size) - len(self.sizes)), *self.sizes)
+    sizes = tuple(mine if asked == -1 else asked for mine, asked in zip(own, size, strict=True))
+    fits = all(mine in (1, asked) for mine, asked in zip(own, sizes, strict=True))
+    return Form(self.dtype, sizes) if fits else None
+
+
+@_rule(aten.mT.default, aten.mH.default, aten.adjoint.default)
+def _adjoint(self: Form) -> Form | None:
+    return _transpose(self, -2, -1)
+
+
+@_rule(aten.transpose.int)
+def _transpose(self: Form, dim0: int, dim1: int) -> Form | None:
+    if not self.sizes:
+        return None
+    sizes = list(self.sizes)
+    sizes[dim0], sizes[dim1] = sizes[dim1], sizes[dim0]
+    return Form(self.dtype, tuple(sizes))
+
+
+@_rule(aten.permute.default)
+def _permute(self: Form, dims: Sequence[int]) -> Form:
+    return Form(self.dtype, tuple(self.sizes[dim] for dim in dims))
+
+
+@_rule(aten.reshape.default, aten.view.default, aten._unsafe_view.default)
+def _reshape(self: Form, shape: Sequence[Size]) -> Form | None:
+    total = math.prod(self.sizes)
+    known = math.prod(size for size in shape if size != -1)
+    if -1 not in shape:
+        return Form(self.dtype, tuple(shape)) if known == total else None
+    rest = sympy.sympify(total) / known
+    if not rest.is_integer:
+        return None
+    rest = int(rest) if rest.is_Integer else rest
+    return Form(self.dtype, tuple(rest if size == -1 else size for size in shape))
+
+
+@_rule(aten.flatten.using_ints)
+def _flatten(self: Form, start_dim: int = 0, end_dim: int = -1) -> Form | None:
+    first, last = (_axis(dim, len(self.sizes)) for dim in (start_dim, end_dim))
+    if first >= last:
+        return None  # the tensor itself, but for a 0-d one
+    return Form(self.dtype, (*self.sizes[:first], math.prod(self.sizes[first : last + 1]), *self.sizes[last + 1 :]))
+
+
+@_rule(aten.pad.default, aten.constant_pad_nd.default)
+def _pad(self: Form, pad: Sequence[Size], *args: Any) -> Form | None:
+    sizes = list(self.sizes)
+    for axis, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True), 1):
+        if (before, after) != (0, 0):
+            if not _are_numbers((sizes[-axis], before, after)):
+                return None
+            sizes[-axis] += before + after
+    return Form(self.dtype, tuple(sizes))
+
+
+@_rule(aten.stack.default)
+def _stack(tensors: Sequence[Form], dim: int = 0) -> Sizes | None:
+    sizes = tensors[0].sizes
+    if any(each.sizes != sizes for each in tensors):
+        return None
+    axis = _axis(dim, len(sizes) + 1)
+    return (*sizes[:axis], len(tensors), *sizes[axis:])
+
+
+@_rule(aten.cat.default)
+def _cat(tensors: Sequence[Form], dim: int = 0) -> Sizes | None:
+    axis = _axis(dim, len(tensors[0].sizes))
+    if len({_replaced(each.sizes, axis) for each in tensors}) > 1 or not tensors[0].sizes:
+        return None
+    parts = [each.sizes[axis] for each in tensors]
+    return _replaced(tensors[0].sizes, axis, sum(parts))
+
+
+# ---------------------------------------------------------------- reductions and products
+
+
+@_rule(aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.amin.default)
+def _over_axes(self: Form, dim: Sequence[int] | None = None, keepdim: bool = False, **options: Any) -> Sizes:
+    axes = {_axis(d, len(self.sizes)) for d in dim} if dim else set(range(len(self.sizes)))
+    return _reduced(self.sizes, axes, keepdim)
+
+
+@_rule(aten.prod.dim_int, aten.any.dim, aten.all.dim, aten.argmax.default, aten.argmin.default)
+def _over_axis(self: Form, dim: int | None = None, keepdim: bool = False, **options: Any) -> Sizes:
+    return _over_axes(self, None if dim is None else [dim], keepdim)
+
+
+@_rule(aten.linalg_vector_norm.default)
+def _norm(self: Form, ord: float = 2, dim: Sequence[int] | None = None, keepdim: bool = False, **options: Any) -> Sizes:
+    return _over_axes(self, dim, keepdim)
+
+
+@_rule(aten.sum.default, aten.any.default, aten.all.default, aten.max.default, aten.min.default)
+def _over_all(self: Form, **options: Any) -> Sizes:
+    return ()
+
+
+@_rule(aten.matmul.default, aten.mm.default, aten.bmm.default)
+def _product(self: Form, other: Form) -> Form | None:
+    left, right = self.sizes, other.sizes
+    if min(len(left), len(right)) < 2 or left[-1] != right[-2] or self.dtype != other.dtype:
+        return None
+    batch = _broadcast(left[:-2], right[:-2])
+    return None if batch is None else Form(self.dtype, (*batch, left[-2], right[-1]))
