@@ -47,9 +47,9 @@ def _scope(item: tuple[str, tuple[str, Any]]) -> tuple[str, Any]:
 
 
 @lru_cache(maxsize=4096)
-def _scopes(stack: tuple[tuple[str, Any], ...]) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+def _scopes(stack: tuple[tuple[str, tuple[str, Any]], ...]) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """(namespace, classes, module paths) of one module stack."""
-    scopes = tuple((name, qualified_name(cls)) for name, cls in stack if name != _NO_STACK)
+    scopes = tuple((name, qualified_name(cls)) for name, cls in map(_scope, stack) if name != _NO_STACK)
     namespace = "".join(f"{name}: {cls}/" for name, cls in scopes)
     return namespace, tuple(cls for _, cls in scopes), tuple(name for name, _ in scopes)
 
@@ -60,7 +60,7 @@ def of_fx_node(node: torch.fx.Node) -> dict[str, str]:
     A node that a decomposition made bears the text and the name of the captured node it stands for.
     """
     meta = node.meta
-    namespace, classes, paths = _scopes(tuple(map(_scope, (meta.get("nn_module_stack") or {}).items())))
+    namespace, classes, paths = _scopes(tuple((meta.get("nn_module_stack") or {}).items()))
     name = meta.get(SOURCE_NAME, node.name)
     target = meta.get(SOURCE_TARGET) or str(node.target)
     return {

@@ -24,7 +24,10 @@ class Parameter(NamedTuple):
 
 
 class OperatorSchema(NamedTuple):
-    """What an ONNX operator takes and gives, and which element types each of its type variables admits."""
+    """What an ONNX operator takes and gives, and which element types each of its type variables admits.
+
+    ``required_outputs`` is how many outputs a node has that asks for no optional one.
+    """
 
     name: str
     inputs: tuple[Parameter, ...]
@@ -32,13 +35,10 @@ class OperatorSchema(NamedTuple):
     attributes: dict[str, AttributeType]
     required_attributes: frozenset[str]
     types: dict[str, frozenset[DataType]]
-
-    @property
-    def required_outputs(self) -> int:
-        """How many outputs a node has that asks for no optional one."""
-        return sum(parameter.required for parameter in self.outputs)
+    required_outputs: int
 
 
+@functools.cache
 def tensor_type(text: str) -> DataType | None:
     """The element type of a concrete ONNX type string such as "tensor(int64)"; None of sequences and variables."""
     if not text.startswith("tensor("):
@@ -67,13 +67,15 @@ def operator_schema(name: str, opset: int, domain: str = "") -> OperatorSchema |
         c.type_param_str: frozenset(t for t in map(tensor_type, c.allowed_type_strs) if t is not None)
         for c in schema.type_constraints
     }
+    outputs = tuple(map(_parameter, schema.outputs))
     return OperatorSchema(
         name=name,
         inputs=tuple(map(_parameter, schema.inputs)),
-        outputs=tuple(map(_parameter, schema.outputs)),
+        outputs=outputs,
         attributes={a.name: AttributeType(cast(int, a.type)) for a in schema.attributes.values()},
         required_attributes=frozenset(a.name for a in schema.attributes.values() if a.required),
         types=constraints,
+        required_outputs=sum(parameter.required for parameter in outputs),
     )
 
 
