@@ -108,11 +108,6 @@ FAILURES: tuple[Failure, ...] = (
         dynamic=True,
     ),
     Failure(
-        ("max_pool2d_with_indices_backward",),
-        "An operator of training, whose decomposition asks something of a symbolic size; the export is refused.",
-        dynamic=True,
-    ),
-    Failure(
         ("nn.functional.interpolate/area",),
         "torch makes a plain number of the scaled size; the export warns of it.",
         dynamic=True,
