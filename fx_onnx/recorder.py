@@ -279,6 +279,7 @@ def _is_factory(target: Any) -> bool:
     return isinstance(target, OpOverload) and any(a.name == "pin_memory" for a in target._schema.arguments)
 
 
+@functools.cache
 def _is_about_memory(func: OpOverload) -> bool:
     """Whether a call writes to a tensor or reads it by strides."""
     return func._schema.is_mutable or func._schema.name.startswith("aten::as_strided")
