@@ -195,8 +195,7 @@ class _Splitter:
 
     def _fake(self, value: torch.Tensor, *more: int) -> torch.Tensor:
         """A part of a complex fake tensor, or with one more axis of 2 both of them; of a real one, another."""
-        mode = self.tracer.fake_mode
-        return Fakes.of(mode).like(value, mode, _PARTS.get(value.dtype), *more)
+        return Fakes.of(self.tracer.fake_mode).like(value, _PARTS.get(value.dtype), *more)
 
     def _constant_parts(self, name: str) -> list[str]:
         """The names of the parts of a constant, which other nodes may name too."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import operator
+import weakref
 from typing import Any, NamedTuple, TypeAlias, cast
-from weakref import WeakKeyDictionary
 
 import sympy
 import torch
@@ -38,7 +38,8 @@ def size_of(number: int | torch.SymInt) -> Size:
 class Fakes:
     """Makes the fake tensors of a mode. Those of one form are aliases of each other, since they hold nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, mode: FakeTensorMode) -> None:
+        self._mode = weakref.ref(mode)  # which has these, and not the other way round
         self._elements: dict[Form, Tensor] = {}
         self._numbers: dict[sympy.Expr, torch.SymInt] = {}
 
@@ -47,7 +48,7 @@ class Fakes:
         """Those of a mode, which its captures and traces share."""
         found = _FAKES.get(mode)
         if found is None:
-            found = _FAKES[mode] = cls()
+            found = _FAKES[mode] = cls(mode)
         return found
 
     def size(self, number: int | torch.SymInt) -> Size:
@@ -73,13 +74,13 @@ class Fakes:
         self._numbers[size] = functools.reduce(operator.add if size.is_Add else operator.mul, parts)
         return self._numbers[size]
 
-    def like(self, tensor: Tensor, mode: FakeTensorMode, dtype: torch.dtype | None = None, *more: int) -> Tensor:
+    def like(self, tensor: Tensor, dtype: torch.dtype | None = None, *more: int) -> Tensor:
         """A new tensor of the sizes of another, and ``more`` after them."""
         form = self.form(tensor)
-        made = self.make(Form(dtype or form.dtype, (*form.sizes, *more)), mode, tensor.device)
+        made = self.make(Form(dtype or form.dtype, (*form.sizes, *more)), tensor.device)
         return cast(Tensor, made)  # all of its sizes are known: from the other tensor
 
-    def make(self, form: Form, mode: FakeTensorMode, device: torch.device) -> Tensor | None:
+    def make(self, form: Form, device: torch.device) -> Tensor | None:
         """A new tensor; None if torch does not know all of its sizes."""
         element = self._elements.get(form)
         if element is None:
@@ -88,7 +89,7 @@ class Fakes:
                 return None
             with unset_fake_temporarily():
                 element = self._elements[form] = torch.empty(shape, dtype=form.dtype, device="meta")
-        return FakeTensor(mode, element, device)
+        return FakeTensor(self._mode(), element, device)
 
 
-_FAKES: WeakKeyDictionary[FakeTensorMode, Fakes] = WeakKeyDictionary()
+_FAKES: weakref.WeakKeyDictionary[FakeTensorMode, Fakes] = weakref.WeakKeyDictionary()

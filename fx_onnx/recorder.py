@@ -140,7 +140,7 @@ class _Recorder(ProxyTorchDispatchMode):
             return None
         named = {key: self._formed(value) for key, value in kwargs.items()}
         form = result_form(func, [*map(self._formed, args)], named, self.fake_mode)
-        return None if form is None else self.fakes.make(form, self.fake_mode, _device(tensors, kwargs))
+        return None if form is None else self.fakes.make(form, _device(tensors, kwargs))
 
     def _formed(self, value: Any) -> Any:
         """An argument as rules of sizes take it."""
@@ -208,7 +208,7 @@ class _Recorder(ProxyTorchDispatchMode):
     def _like(self, tensor: Tensor) -> Tensor:
         """A new tensor of the same form."""
         if not self.asks_torch:
-            return self.fakes.like(tensor, self.fake_mode)
+            return self.fakes.like(tensor)
         with self.fake_mode:
             return torch.empty_like(tensor)
 

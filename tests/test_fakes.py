@@ -17,7 +17,7 @@ def _mode() -> FakeTensorMode:
 
 def test_a_tensor_of_a_form() -> None:
     mode = _mode()
-    made = Fakes.of(mode).make(Form(torch.float16, (2, 3)), mode, CPU)
+    made = Fakes.of(mode).make(Form(torch.float16, (2, 3)), CPU)
     assert isinstance(made, FakeTensor) and made.fake_mode is mode
     assert (made.dtype, tuple(made.shape), made.stride(), made.device) == (torch.float16, (2, 3), (3, 1), CPU)
 
@@ -25,7 +25,7 @@ def test_a_tensor_of_a_form() -> None:
 def test_each_is_a_tensor_of_its_own() -> None:
     mode = _mode()
     fakes, form = Fakes.of(mode), Form(torch.bool, ())
-    assert fakes.make(form, mode, CPU) is not fakes.make(form, mode, CPU)
+    assert fakes.make(form, CPU) is not fakes.make(form, CPU)
 
 
 def test_a_form_knows_symbolic_sizes_by_their_expressions() -> None:
@@ -33,7 +33,7 @@ def test_a_form_knows_symbolic_sizes_by_their_expressions() -> None:
     fakes, x = Fakes.of(mode), mode.from_tensor(torch.ones(5, 7))
     form = fakes.form(x)
     assert form.sizes == (x.shape[0].node.expr, x.shape[1].node.expr)  # type: ignore[attr-defined]
-    again = fakes.make(form, mode, CPU)
+    again = fakes.make(form, CPU)
     assert again is not None and fakes.form(again) == form
 
 
@@ -41,7 +41,7 @@ def test_sums_and_products_of_sizes() -> None:
     mode = _mode()
     fakes, x = Fakes.of(mode), mode.from_tensor(torch.ones(5, 7))
     m, n = fakes.form(x).sizes
-    made = fakes.make(Form(torch.int64, (m + n + 1, 2 * m * n)), mode, CPU)
+    made = fakes.make(Form(torch.int64, (m + n + 1, 2 * m * n)), CPU)
     assert made is not None
     assert [size_of(size) for size in made.shape] == [m + n + 1, 2 * m * n]
     assert not mode.shape_env.guards  # type: ignore[union-attr]
@@ -52,15 +52,15 @@ def test_other_expressions_are_known_from_numbers() -> None:
     fakes, x = Fakes.of(mode), mode.from_tensor(torch.ones(5, 7))
     half = x.shape[0] // 2
     form = Form(torch.int64, (size_of(half),))
-    assert fakes.make(form, mode, CPU) is None
+    assert fakes.make(form, CPU) is None
     fakes.size(half)
-    assert fakes.make(form, mode, CPU) is not None
+    assert fakes.make(form, CPU) is not None
 
 
 def test_like_another_with_more_axes() -> None:
     mode = _mode()
     x = mode.from_tensor(torch.ones(5, 7, dtype=torch.complex64))
-    made = Fakes.of(mode).like(x, mode, torch.float32, 2)
+    made = Fakes.of(mode).like(x, torch.float32, 2)
     assert made.dtype == torch.float32
     assert [size_of(size) for size in made.shape] == [*map(size_of, x.shape), 2]
 
