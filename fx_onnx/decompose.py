@@ -26,6 +26,7 @@ from torch.utils import _pytree as pytree
 from fx_onnx import metadata, symbols
 from fx_onnx.decompositions import DECOMPOSITIONS
 from fx_onnx.errors import TranslationError, UnsupportedOperatorError
+from fx_onnx.fakes import size_of
 from fx_onnx.functionalize import AtenProgram, functional_graph
 from fx_onnx.recorder import Recording, record
 from fx_onnx.table import Table
@@ -261,8 +262,7 @@ def argument_key(leaf: Any, inputs: list[Node]) -> Any:
         return type(leaf), repr(leaf)  # by its text: 0.0 equals -0.0, and 1 equals True
     value = leaf.meta.get("val")
     if isinstance(value, torch.Tensor):
-        sizes = tuple(s if isinstance(s, int) else symbols.expression(s) for s in (*value.shape, *value.stride()))
-        return inputs.index(leaf), value.dtype, sizes
+        return inputs.index(leaf), value.dtype, tuple(map(size_of, (*value.shape, *value.stride())))
     return inputs.index(leaf), symbols.expression(value) if isinstance(value, symbols.SymbolicNumber) else repr(value)
 
 
@@ -272,7 +272,7 @@ def makes_symbols(node: Node) -> bool:
 
 
 def _distinct(values: Sequence[Any]) -> list[Any]:
-    """The values, each a tensor of its own: two calls traced once share fake tensors, which make_fx would take for one.
+    """The values, each a tensor of its own: two calls traced once share fake tensors, which a recording takes for one.
 
     None of them is lazily conjugated or negated: then ``view_as_real`` and such refuse it.
     """

@@ -170,7 +170,7 @@ class _Recorder(ProxyTorchDispatchMode):
             body = _Recorder(self.fake_mode, self.asks_torch).record(function, values)
             bodies.append(self._named(body))
         after = [each.meta["val"] for each in body.graph.output_node().args[0]]  # type: ignore[union-attr]
-        if [_kind(each) for each in after] != [_kind(each) for each in carry]:
+        if [*map(self.fakes.form, after)] != [*map(self.fakes.form, carry)]:
             raise NotImplementedError("A loop in a decomposition must keep the sizes and dtypes of its tensors.")
         results = tuple(map(self._like, carry))
         operands = self._argument(tuple(carry)), self._argument(tuple(given))
@@ -289,8 +289,3 @@ def _device(tensors: Sequence[Tensor], kwargs: Mapping[str, Any]) -> torch.devic
     """Where the result of a call is: where it is asked to be, or else where the tensors with dimensions are."""
     first = next((x for x in tensors if x.dim()), next(iter(tensors), None))
     return kwargs.get("device") or (torch.get_default_device() if first is None else first.device)
-
-
-def _kind(value: Any) -> Any:
-    """The dtype and sizes of a tensor."""
-    return value.dtype, tuple(map(symbols.expression, value.shape))

@@ -209,26 +209,13 @@ def _eye(n: Size, m: Size | None = None, **options: Any) -> Sizes:
     return n, n if m is None else m
 
 
-@_rule(aten.arange.default)
-def _arange(end: Any, **options: Any) -> Sizes | None:
-    return _counted(0, end, 1)
-
-
-@_rule(aten.arange.start)
-def _arange_start(start: Any, end: Any, **options: Any) -> Sizes | None:
-    return _counted(start, end, 1)
-
-
-@_rule(aten.arange.start_step)
-def _arange_step(start: Any, end: Any, step: Any = 1, **options: Any) -> Sizes | None:
-    return _counted(start, end, step)
-
-
-def _counted(start: Any, end: Any, step: Any) -> Sizes | None:
-    if all(type(each) is int for each in (start, end, step)):
-        return (max(0, -((start - end) // step)),)
-    is_count = start == 0 and step == 1 and isinstance(end, sympy.Basic) and end.is_nonnegative
-    return (end,) if is_count else None
+@_rule(aten.arange.default, aten.arange.start, aten.arange.start_step)
+def _arange(*bounds: Any, **options: Any) -> Sizes | None:
+    if all(type(each) is int for each in bounds):
+        return (len(range(*bounds)),)
+    end = bounds[min(1, len(bounds) - 1)]
+    from_zero = bounds in ((end,), (0, end), (0, end, 1))
+    return (end,) if from_zero and isinstance(end, sympy.Basic) and end.is_nonnegative else None
 
 
 # ---------------------------------------------------------------- parts and places

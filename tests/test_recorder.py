@@ -102,11 +102,8 @@ def test_equal_forms_are_not_taken_for_one_memory() -> None:
     """What rules of sizes make shares memory, and a write then must not reach the others."""
     mode = FakeTensorMode(shape_env=ShapeEnv())
     (x,) = _fake(mode, torch.ones(3))
-    first, second = (
-        node.meta["val"]
-        for node in record(lambda x: (x + 1, x + 2), [x], mode, True).graph.nodes
-        if node.op == "call_function"
-    )
+    made = record(lambda x: (x + 1, x + 2), [x], mode, True).graph.output_node().all_input_nodes
+    first, second = (node.meta["val"] for node in made)
     recording = record(lambda x, y: (x.mul_(2), y + 1), [first, second], mode, True)
     graph = functional_graph(recording.graph)
     result = torch.fx.Interpreter(GraphModule(torch.nn.Module(), graph)).run(torch.ones(3), torch.ones(3))
