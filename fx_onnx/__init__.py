@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from fx_onnx.errors import (
+from fx_onnx.capture.export_flag import is_in_onnx_export
+from fx_onnx.core.errors import (
     ArgumentError,
     CaptureError,
     CheckerError,
@@ -14,10 +15,9 @@ from fx_onnx.errors import (
     VerificationError,
 )
 from fx_onnx.export import export
-from fx_onnx.exporting import is_in_onnx_export
 
 if TYPE_CHECKING:
-    from fx_onnx.program import ONNXProgram
+    from fx_onnx.program.onnx_program import ONNXProgram
 
 __all__ = [
     "ArgumentError",
@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
     """ONNXProgram when it is first asked for: onnx_ir and onnx take longer to import than all the rest."""
     if name != "ONNXProgram":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from fx_onnx.program import ONNXProgram
+    from fx_onnx.program.onnx_program import ONNXProgram
 
     globals()[name] = ONNXProgram
     return ONNXProgram

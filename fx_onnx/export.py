@@ -1,4 +1,4 @@
-"""export(): what ``torch.onnx.export(..., dynamo=True)`` takes, and an ONNXProgram back. The stages are in line.py.
+"""export(): what ``torch.onnx.export(..., dynamo=True)`` takes, and an ONNXProgram back. The stages are in pipeline.py.
 
 The first export imports them: onnx_ir, onnx, onnxscript and sympy take longer than importing all of the rest.
 """
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
 
-from fx_onnx.errors import ArgumentError
+from fx_onnx.core.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from fx_onnx.program import ONNXProgram
+    from fx_onnx.program.onnx_program import ONNXProgram
 
 
 def export(
@@ -82,10 +82,14 @@ def export(
         VerificationError: the program's results differ from the module's (only with ``verify``).
     """
     _refuse_torchscript(dynamo)
-    from fx_onnx import arguments, artifacts, journal, line, opsets
+    from fx_onnx import pipeline
+    from fx_onnx.capture.request import parse_request
+    from fx_onnx.core import opsets
+    from fx_onnx.program import artifacts
+    from fx_onnx.program.export_log import ExportLog
 
     opset = opsets.check(opset_version)
-    request = arguments.parse_request(
+    request = parse_request(
         model,
         args,
         dict(kwargs) if kwargs is not None else None,
@@ -94,9 +98,11 @@ def export(
         dynamic_shapes=dynamic_shapes,
         dynamic_axes=dynamic_axes,
     )
-    log = journal.Journal(verbose=bool(verbose))
+    log = ExportLog(verbose=bool(verbose))
     with artifacts.kept(log, artifacts_dir, report=report, profile=profile, exported_program=dump_exported_program):
-        program = line.run(request, opset, custom_translation_table, optimize, verify, log, export_modules_as_functions)
+        program = pipeline.run(
+            request, opset, custom_translation_table, optimize, verify, log, export_modules_as_functions
+        )
         if f is not None:
             with log.stage("save"):
                 program.save(

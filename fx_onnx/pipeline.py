@@ -17,33 +17,36 @@ from torch import nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 import fx_onnx.ops  # noqa: F401  registers the translations
-from fx_onnx import autograd, custom, metadata, naming, opsets
-from fx_onnx.arguments import Request
-from fx_onnx.autocast import switched_off
-from fx_onnx.capture import capture
-from fx_onnx.complex_pairs import split_complex
-from fx_onnx.decompose import decompose
-from fx_onnx.errors import ArgumentError
-from fx_onnx.flex_attention import write_out_attention
-from fx_onnx.fold import fold_constants
-from fx_onnx.functionalize import functionalize
-from fx_onnx.journal import Journal, count_operators
-from fx_onnx.optimize import optimize as optimize_model
-from fx_onnx.passes.common_results import ShareResults
-from fx_onnx.passes.functions import ModulesToFunctions
-from fx_onnx.passes.rewrite import Pass, apply
-from fx_onnx.passes.runtime_draws import RuntimeDraws
-from fx_onnx.passes.runtime_forms import RuntimeForms
-from fx_onnx.passes.runtime_pads import KeepPads
-from fx_onnx.passes.runtime_types import RuntimeTypes
-from fx_onnx.program import ONNXProgram
-from fx_onnx.subclasses import open_subclasses
-from fx_onnx.table import table
-from fx_onnx.translate import translate
-from fx_onnx.verify import check_model
-from fx_onnx.verify import verify as verify_program
+from fx_onnx.aten.complex_to_real import lower_complex
+from fx_onnx.aten.constant_folding import fold_constants
+from fx_onnx.aten.decompose import decompose
+from fx_onnx.aten.flex_attention import lower_flex_attention
+from fx_onnx.aten.functionalize import functionalize
+from fx_onnx.aten.tensor_subclasses import unwrap_tensor_subclasses
+from fx_onnx.capture import autograd_functions
+from fx_onnx.capture.capture import capture
+from fx_onnx.capture.request import Request
+from fx_onnx.core import metadata, opsets
+from fx_onnx.core.autocast_off import autocast_disabled
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.translation_table import table
+from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
+from fx_onnx.passes.legalization.cast_insertion import InsertCasts
+from fx_onnx.passes.legalization.opset_conversion import convert_opset
+from fx_onnx.passes.legalization.pad_barrier import LegalizePads
+from fx_onnx.passes.legalization.random_draws import LegalizeRandomDraws
+from fx_onnx.passes.legalization.wide_types import LegalizeWideTypes
+from fx_onnx.passes.module_functions import ModulesToFunctions
+from fx_onnx.passes.optimize import optimize as optimize_model
+from fx_onnx.passes.rewriter import Pass, apply
+from fx_onnx.program.export_log import ExportLog, count_operators
+from fx_onnx.program.onnx_program import ONNXProgram
+from fx_onnx.program.verify import check_model
+from fx_onnx.program.verify import verify as verify_program
+from fx_onnx.translation import io_names, user_translations
+from fx_onnx.translation.translate import translate
 
-RUNTIME_PASSES: tuple[Pass, ...] = (RuntimeForms(), RuntimeDraws(), KeepPads(), RuntimeTypes())
+RUNTIME_PASSES: tuple[Pass, ...] = (LegalizeWideTypes(), LegalizeRandomDraws(), LegalizePads(), InsertCasts())
 """What ONNX Runtime lacks, made good in models that were not optimized too."""
 
 
@@ -53,53 +56,57 @@ def run(
     custom_table: Mapping[Any, Callable[..., Any]] | None,
     optimize: bool,
     verify: bool,
-    journal: Journal,
+    log: ExportLog,
     modules_as_functions: bool | Collection[type[nn.Module]] = False,
 ) -> ONNXProgram:
-    """The program of a request; what each stage took and decided goes into ``journal``.
+    """The program of a request; what each stage took and decided goes into ``log``.
 
     The modules of ``modules_as_functions`` become local functions once all else is done.
 
     Raises:
-        OnnxExporterError: some stage failed; the journal knows which.
+        OnnxExporterError: some stage failed; the log knows which.
     """
     functions, custom_table = _functions(modules_as_functions, opset), custom_table or {}
-    translations = table(opsets.native(opset)).extended(custom.translations(custom_table))
-    with journal.stage("capture"), autograd.kept_whole(custom.functions(custom_table)):
-        captured = journal.captured = capture(request)
-    translations = journal.table = translations.extended(
-        custom.translations_of_functions(captured.exported_program, translations)
+    translations = table(opsets.native(opset)).extended(user_translations.translations(custom_table))
+    with log.stage("capture"), autograd_functions.kept_whole(user_translations.functions(custom_table)):
+        captured = log.captured = capture(request)
+    translations = log.table = translations.extended(
+        user_translations.translations_of_functions(captured.exported_program, translations)
     )
-    journal.operators_before = count_operators(captured.exported_program.graph)
+    log.operators_before = count_operators(captured.exported_program.graph)
     with _real_tensors(), _no_collection():
-        with journal.stage("functionalize"):
-            functional = write_out_attention(open_subclasses(functionalize(captured.exported_program)))
-        with journal.stage("decompose"):
-            decomposed = journal.decomposed = decompose(split_complex(fold_constants(functional)), translations)
-        if unused := custom.uncalled(custom_table, captured.exported_program, decomposed.graphs):
-            journal.notes["decompose"] = f"never called of custom_translation_table: {', '.join(unused)}"
-        with journal.stage("translate"):
+        with log.stage("functionalize"):
+            functional = lower_flex_attention(unwrap_tensor_subclasses(functionalize(captured.exported_program)))
+        with log.stage("decompose"):
+            decomposed = log.decomposed = decompose(lower_complex(fold_constants(functional)), translations)
+        if unused := user_translations.uncalled(custom_table, captured.exported_program, decomposed.graphs):
+            log.notes["decompose"] = f"never called of custom_translation_table: {', '.join(unused)}"
+        with log.stage("translate"):
             model = translate(decomposed, translations, captured.symbol_names)
-            naming.name_by_structure(model, captured.exported_program)
-            naming.name_inputs_and_outputs(model, request)
+            io_names.name_by_structure(model, captured.exported_program)
+            io_names.name_inputs_and_outputs(model, request)
         if optimize:
-            with journal.stage("optimize"):
-                model = optimize_model(model, without=() if functions is None else (ShareResults.name,))
+            with log.stage("optimize"):
+                model = optimize_model(
+                    model, without=() if functions is None else (EliminateCommonSubexpressions.name,)
+                )
         model = apply(model, RUNTIME_PASSES)
         if functions is not None:
             model = functions(model).model
-            model = ShareResults()(model).model if optimize else model  # before it, a module would use another's result
+            model = (
+                EliminateCommonSubexpressions()(model).model if optimize else model
+            )  # before it, a module would use another's result
             if functions.left_inline:
-                journal.notes["optimize"] = f"modules left inline: {', '.join(functions.left_inline)}"
-        model = opsets.convert(model, opset)
-    program = journal.program = ONNXProgram(model, captured.exported_program)
-    program.timings = dict(journal.seconds)
+                log.notes["optimize"] = f"modules left inline: {', '.join(functions.left_inline)}"
+        model = convert_opset(model, opset)
+    program = log.program = ONNXProgram(model, captured.exported_program)
+    program.timings = dict(log.seconds)
     if verify:
-        with journal.stage("verify"):
+        with log.stage("verify"):
             check_model(program)
             args, kwargs = captured.exported_program.example_inputs or ((), {})
-            journal.verification = verify_program(program, args, kwargs)
-            journal.verification.check()
+            log.verification = verify_program(program, args, kwargs)
+            log.verification.check()
     return program
 
 
@@ -125,7 +132,7 @@ def _functions(wanted: bool | Collection[type[nn.Module]], opset: int) -> Module
 def _real_tensors() -> Iterator[None]:
     """What is computed here has values, whatever the caller has on: a FakeTensorMode, a default device, autocast."""
     device = torch.device("cpu") if torch.get_default_device().type != "cpu" else nullcontext()
-    with unset_fake_temporarily(), device, switched_off():
+    with unset_fake_temporarily(), device, autocast_disabled():
         yield
 
 

@@ -23,9 +23,9 @@ from torch.utils import _pytree as pytree
 
 import fx_onnx
 import fx_onnx.ops  # fills the table, which an export does only when it begins
-from fx_onnx.opsets import DEFAULT_OPSET
-from fx_onnx.table import MINIMUM_OPSET, _translations
-from fx_onnx.weights import real_view
+from fx_onnx.core.opsets import DEFAULT_OPSET, MINIMUM_OPSET
+from fx_onnx.core.translation_table import _translations
+from fx_onnx.core.weights import real_view
 from tests.compare import assert_close
 
 

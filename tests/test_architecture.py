@@ -15,34 +15,38 @@ import torch
 from torch._ops import OpOverload
 
 import fx_onnx.ops  # noqa: F401  registers the translations
+from fx_onnx.core.opsets import MAXIMUM_OPSET, MINIMUM_OPSET
+from fx_onnx.core.translation_table import Translation, _translations
 from fx_onnx.decompositions import DECOMPOSITIONS
-from fx_onnx.table import MAXIMUM_OPSET, MINIMUM_OPSET, Translation, _translations
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "fx_onnx"
 DECOMPOSED = ROOT / "decompositions"
+TESTS = "tests"
 
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 50
 
-# Each file imports only from files on its left. Those between two bars have one job together.
-LAYERS = """
-    errors exporting autograd dtypes symbols weights promotion metadata names schemas constants operators | emitter |
-    symbolic table | custom opsets | ops decompositions |
-    pytrees autocast arguments dims tracing stand_ins detectors higher_order packed_sequences decoders
-    eager_quantization explanations capture |
-    views functionalize subclasses fold fakes shape_rules recorder decompose flex_attention complex_pairs
-    translate naming passes optimize | runtime verify report | references streaming saving program |
-    journal line artifacts export
-"""
-ORDER = {name: place for place, name in enumerate(LAYERS.replace("|", " ").split())}
-NO_ROOM_OF_THEIR_OWN = {"__init__"}
+# A folder imports from the folders before it only; aten and capture stand side by side and do not know each other.
+ORDER = {
+    "decompositions": 0,
+    "core": 1,
+    "capture": 2,
+    "aten": 2,
+    "translation": 3,
+    "ops": 4,
+    "passes": 5,
+    "program": 6,
+    "pipeline": 7,
+    "export": 8,
+}
+TOP_LEVEL = {"__init__.py", "export.py", "pipeline.py", "py.typed"}
 
 # Where the user's code runs, which may raise anything: a forward, a decomposition, a translation. Once a stage.
 EXCEPT_EXCEPTION: dict[str, int] = {
-    "fx_onnx/capture.py": 1,
-    "fx_onnx/decompose.py": 1,
-    "fx_onnx/translate.py": 1,
+    "fx_onnx/capture/capture.py": 1,
+    "fx_onnx/aten/decompose.py": 1,
+    "fx_onnx/translation/translate.py": 1,
 }
 
 # Modules of torch without a public name for what is used, and why there is no other way.
@@ -98,19 +102,14 @@ by_file = pytest.mark.parametrize("path", SOURCES, ids=_name)
 
 def _mirrored() -> Iterator[tuple[str, str]]:
     """(source, its test) of every file that holds something; helpers are tested through what uses them."""
-    for folder, tests in (
-        ("fx_onnx", "tests"),
-        ("fx_onnx/ops", "tests/ops"),
-        ("fx_onnx/passes", "tests/passes"),
-        ("decompositions", "tests/decompositions"),
-    ):
-        for path in sorted((ROOT / folder).glob("*.py")):
-            if not path.name.startswith("_"):
-                yield f"{folder}/{path.name}", f"{tests}/test_{path.name}"
+    for path in SOURCES:
+        if not path.name.startswith("_"):
+            folder = path.parent.relative_to(ROOT).as_posix().removeprefix("fx_onnx").strip("/")
+            yield _name(path), f"{TESTS}/{folder}/test_{path.name}".replace("//", "/")
 
 
 # Of what use a test of these would be: errors are classes without a body, the registry is a dict.
-WITHOUT_A_TEST = {"fx_onnx/errors.py", "decompositions/registry.py"}
+WITHOUT_A_TEST = {"fx_onnx/core/errors.py", "decompositions/registry.py"}
 
 
 def test_every_file_has_its_test() -> None:
@@ -118,10 +117,10 @@ def test_every_file_has_its_test() -> None:
     assert not missing, "\n".join(missing)
 
 
-@pytest.mark.parametrize("folder", ["ops", "passes", "decompositions"])
-def test_every_test_has_its_file(folder: str) -> None:
+def test_every_test_has_its_file() -> None:
     expected = {test for _, test in _mirrored()}
-    found = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / folder).glob("test_*.py")}
+    mirrored = [path for path in (ROOT / TESTS).glob("*/**/test_*.py") if path.parts[-2] != "end_to_end"]
+    found = {path.relative_to(ROOT).as_posix() for path in mirrored}
     assert not sorted(found - expected)
 
 
@@ -148,13 +147,13 @@ def _room(dotted: str) -> str:
     return parts[1] if len(parts) > 1 else ""
 
 
-def test_every_file_is_in_the_layers() -> None:
-    rooms = {_room(_module(path)) for path in SOURCES} - {""}
-    assert rooms == set(ORDER), "the list of layers is that of the files"
+def test_the_top_level_is_the_layout() -> None:
+    found = {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__"}
+    assert found == TOP_LEVEL | {room for room in ORDER if (PACKAGE / room).is_dir()}
 
 
 @by_file
-def test_imports_go_leftwards(path: Path) -> None:
+def test_imports_follow_the_order(path: Path) -> None:
     own = _room(_module(path))
     if not own:
         return
@@ -162,7 +161,7 @@ def test_imports_go_leftwards(path: Path) -> None:
         room = _room(dotted)
         if dotted.startswith("fx_onnx") and room != own:
             assert room in ORDER, f"{_name(path)} imports {dotted}"
-            assert ORDER[room] < ORDER[own], f"{_name(path)} imports {dotted}, which is on its right"
+            assert ORDER[room] < ORDER[own], f"{_name(path)} imports {dotted}"
 
 
 @pytest.mark.parametrize("path", [p for p in SOURCES if "/ops/" in p.as_posix()], ids=_name)
@@ -189,7 +188,7 @@ def test_the_emitter_alone_creates_nodes() -> None:
         for path in SOURCES
         if "/passes/" not in path.as_posix() and re.search(r"\bir\.(Node|node)\(", path.read_text(encoding="utf-8"))
     ]
-    assert found in ([], ["fx_onnx/emitter.py"])
+    assert found in ([], ["fx_onnx/translation/emitter.py"])
 
 
 # ---------------------------------------------------------------- the table against the ATen schemas
@@ -282,10 +281,10 @@ def test_a_translation_takes_every_call_of_its_operator(translation: Translation
     assert not problems, f"{translation.function.__name__} for {translation.target._schema}: {problems}"
 
 
-@pytest.mark.parametrize("translation", [p for p in _registered() if p.values[0].when is not None])
+@pytest.mark.parametrize("translation", [p for p in _registered() if p.values[0].supports is not None])
 def test_a_predicate_takes_every_call_of_its_operator(translation: Translation) -> None:
-    """``when`` is called with the operator's arguments, so it must take whatever they are, by place or by name."""
-    parameters = _parameters(translation.when, 0)
+    """``supports`` is called with the operator's arguments, so it must take whatever they are, by place or by name."""
+    parameters = _parameters(translation.supports, 0)
     named = {p.name for p in parameters}
     any_place = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     any_name = any(p.kind is p.VAR_KEYWORD for p in parameters)

@@ -12,9 +12,9 @@ from pathlib import Path
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-from fx_onnx.passes.cpu_kernels import ANY, DTYPES
+from fx_onnx.passes.legalization.cpu_kernels import ANY, DTYPES
 
-TARGET = Path(__file__).parents[1] / "fx_onnx" / "passes" / "cpu_kernels.py"
+TARGET = Path(__file__).parents[1] / "fx_onnx" / "passes" / "legalization" / "cpu_kernels.py"
 OLDEST_OPSET = 18
 OPEN = 2**31 - 1
 Admitted = dict[str, frozenset[str]]

@@ -8,8 +8,6 @@ right with which the operator gives its captured dtypes outside autocast.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -20,12 +18,11 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
-from fx_onnx.errors import TranslationError
+from fx_onnx.core.errors import TranslationError
 
 aten = torch.ops.aten
 
 _BY_VALUE = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
-_DEVICES = ("cpu", "cuda")
 _ENTER, _EXIT = "_enter_autocast", "_exit_autocast"  # of a region in a branch or loop, where it is no call of a body
 _ENABLED = 2  # the place of that argument of a region
 
@@ -53,24 +50,6 @@ class _Setting:
             and value.dtype != torch.float64
             and value.device.type in (self.device, "meta")
         )
-
-
-@contextmanager
-def switched_off() -> Iterator[Callable[[], AbstractContextManager[Any]]]:
-    """Switches the autocast off that the caller has on; gives what switches it on again, as a region of a forward."""
-    on = [(device, torch.get_autocast_dtype(device)) for device in _DEVICES if torch.is_autocast_enabled(device)]
-
-    @contextmanager
-    def as_before() -> Iterator[None]:
-        with ExitStack() as stack:
-            for device, dtype in on:
-                stack.enter_context(torch.autocast(device, dtype=dtype))
-            yield
-
-    with ExitStack() as stack:
-        for device, _ in on:
-            stack.enter_context(torch.autocast(device, enabled=False))
-        yield as_before if on else nullcontext
 
 
 def with_casts(module: GraphModule) -> GraphModule:

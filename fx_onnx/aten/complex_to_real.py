@@ -16,9 +16,8 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
-import fx_onnx.operators  # noqa: F401  defines what the functions of pairs call
-from fx_onnx import metadata
-from fx_onnx.decompose import (
+import fx_onnx.core.custom_ops  # noqa: F401  defines what the functions of pairs call
+from fx_onnx.aten.decompose import (
     Tracer,
     argument_key,
     decompose_where,
@@ -29,12 +28,13 @@ from fx_onnx.decompose import (
     makes_symbols,
     splice,
 )
+from fx_onnx.aten.functionalize import AtenProgram
+from fx_onnx.aten.tracing.fake_tensors import FakeTensorFactory
+from fx_onnx.core import metadata
+from fx_onnx.core.errors import TranslationError
 from fx_onnx.decompositions.complex_parts import BY_PARTS, CREATING, OPERANDS, SELECTORS, by_parts, in_dtype, name_of
 from fx_onnx.decompositions.complex_reductions import OF_TRUTH, truth
 from fx_onnx.decompositions.registry import COMPLEX, Complex
-from fx_onnx.errors import TranslationError
-from fx_onnx.fakes import Fakes
-from fx_onnx.functionalize import AtenProgram
 
 aten = torch.ops.aten
 
@@ -47,7 +47,7 @@ _PARTS = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.
 _MADE = "fx_onnx.part"
 
 
-def split_complex(program: AtenProgram) -> AtenProgram:
+def lower_complex(program: AtenProgram) -> AtenProgram:
     """The program with a pair of real nodes in the place of every complex one; its graphs are rewritten in place.
 
     Raises:
@@ -195,7 +195,7 @@ class _Splitter:
 
     def _fake(self, value: torch.Tensor, *more: int) -> torch.Tensor:
         """A part of a complex fake tensor, or with one more axis of 2 both of them; of a real one, another."""
-        return Fakes.of(self.tracer.fake_mode).like(value, _PARTS.get(value.dtype), *more)
+        return FakeTensorFactory.of(self.tracer.fake_mode).like(value, _PARTS.get(value.dtype), *more)
 
     def _constant_parts(self, name: str) -> list[str]:
         """The names of the parts of a constant, which other nodes may name too."""

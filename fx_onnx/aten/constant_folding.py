@@ -17,8 +17,8 @@ from torch.export.graph_signature import InputKind, InputSpec
 from torch.fx import Node
 from torch.fx.node import map_aggregate
 
-from fx_onnx import metadata
-from fx_onnx.functionalize import AtenProgram
+from fx_onnx.aten.functionalize import AtenProgram
+from fx_onnx.core import metadata
 
 MAXIMUM_BYTES = 64 * 1024
 """A larger result stays computed: a model should not grow by what a few nodes can make."""

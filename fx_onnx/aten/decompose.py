@@ -23,13 +23,13 @@ from torch.fx.experimental import _config as size_hints
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
-from fx_onnx import metadata, symbols
+from fx_onnx.aten.functionalize import AtenProgram, functional_graph
+from fx_onnx.aten.tracing.fake_tensors import size_of
+from fx_onnx.aten.tracing.tracer import Recording, record
+from fx_onnx.core import metadata, symbolic_sizes
+from fx_onnx.core.errors import TranslationError, UnsupportedOperatorError
+from fx_onnx.core.translation_table import Table
 from fx_onnx.decompositions import DECOMPOSITIONS
-from fx_onnx.errors import TranslationError, UnsupportedOperatorError
-from fx_onnx.fakes import size_of
-from fx_onnx.functionalize import AtenProgram, functional_graph
-from fx_onnx.recorder import Recording, record
-from fx_onnx.table import Table
 
 aten = torch.ops.aten
 
@@ -263,7 +263,9 @@ def argument_key(leaf: Any, inputs: list[Node]) -> Any:
     value = leaf.meta.get("val")
     if isinstance(value, torch.Tensor):
         return inputs.index(leaf), value.dtype, tuple(map(size_of, (*value.shape, *value.stride())))
-    return inputs.index(leaf), symbols.expression(value) if isinstance(value, symbols.SymbolicNumber) else repr(value)
+    return inputs.index(leaf), symbolic_sizes.expression(value) if isinstance(
+        value, symbolic_sizes.SymbolicNumber
+    ) else repr(value)
 
 
 def makes_symbols(node: Node) -> bool:

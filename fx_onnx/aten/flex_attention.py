@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
-from fx_onnx.decompose import Tracer, fake_mode, splice, use_instead
-from fx_onnx.errors import TranslationError
-from fx_onnx.functionalize import AtenProgram
+from fx_onnx.aten.decompose import Tracer, fake_mode, splice, use_instead
+from fx_onnx.aten.functionalize import AtenProgram
+from fx_onnx.core.errors import TranslationError
 
 
-def write_out_attention(program: AtenProgram) -> AtenProgram:
+def lower_flex_attention(program: AtenProgram) -> AtenProgram:
     """The program with every flex_attention written out; rewritten in place.
 
     Raises:

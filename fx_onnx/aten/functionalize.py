@@ -21,12 +21,12 @@ from torch.export.graph_signature import InputKind, OutputKind, OutputSpec, Tens
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
 
-import fx_onnx.operators  # noqa: F401  defines variants that ATen lacks
-from fx_onnx import metadata
-from fx_onnx.autocast import with_casts
-from fx_onnx.errors import MutationError
-from fx_onnx.names import Names
-from fx_onnx.views import scatter_back
+import fx_onnx.core.custom_ops  # noqa: F401  defines variants that ATen lacks
+from fx_onnx.aten.autocast import with_casts
+from fx_onnx.aten.view_scatter import scatter_back
+from fx_onnx.core import metadata
+from fx_onnx.core.errors import MutationError
+from fx_onnx.core.names import Names
 
 aten = torch.ops.aten
 

@@ -11,14 +11,14 @@ import torch
 from torch.export.graph_signature import InputKind, InputSpec
 from torch.fx import Node
 
-from fx_onnx.errors import TranslationError
-from fx_onnx.functionalize import AtenProgram
-from fx_onnx.weights import is_subclass, memory_key, plain
+from fx_onnx.aten.functionalize import AtenProgram
+from fx_onnx.core.errors import TranslationError
+from fx_onnx.core.weights import is_subclass, memory_key, plain
 
 _TAKES_OUT = torch.ops.export.access_subclass_inner_tensor.default
 
 
-def open_subclasses(program: AtenProgram) -> AtenProgram:
+def unwrap_tensor_subclasses(program: AtenProgram) -> AtenProgram:
     """The program with the plain tensors themselves, named ``weight.part``, in the place of those calls; in place.
 
     Raises:

@@ -10,7 +10,7 @@ import torch
 import torch.fx
 from torch.fx import Graph, Node
 
-from fx_onnx.errors import MutationError
+from fx_onnx.core.errors import MutationError
 
 aten = torch.ops.aten
 

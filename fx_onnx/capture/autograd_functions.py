@@ -23,7 +23,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
-from fx_onnx.exporting import replaced
+from fx_onnx.capture.export_flag import replaced
 
 NAMESPACE = "autograd_function"
 

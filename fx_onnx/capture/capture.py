@@ -18,16 +18,17 @@ import torch.fx.experimental._config as symbolic_config
 import torch.utils._pytree as pytree  # torch.export's own pytree; torch has no public name for it
 from torch.export import Dim, ExportedProgram
 
-from fx_onnx import decoders, detectors, dims, higher_order, packed_sequences, pytrees
-from fx_onnx.arguments import Request, TensorInput
-from fx_onnx.autocast import switched_off
-from fx_onnx.dims import InputTensor, Specialised, input_tensors
-from fx_onnx.eager_quantization import settled_quantizers
-from fx_onnx.errors import CaptureError, warn
-from fx_onnx.explanations import contradicts_dims, explanation, not_printed
-from fx_onnx.exporting import exporting, is_in_onnx_export
-from fx_onnx.stand_ins import StandIns, standing_in
-from fx_onnx.tracing import dynamic_sizes
+from fx_onnx.capture import dynamic_dims, pytrees
+from fx_onnx.capture.diagnostics import contradicts_dims, explanation, not_printed
+from fx_onnx.capture.dynamic_dims import InputTensor, Specialized, input_tensors
+from fx_onnx.capture.export_flag import exporting, is_in_onnx_export
+from fx_onnx.capture.patches import control_flow, packed_sequences, torchvision, transformers
+from fx_onnx.capture.patches.dynamic_sizes import dynamic_sizes
+from fx_onnx.capture.patches.fake_quantize import settled_quantizers
+from fx_onnx.capture.patches.patching import Patches, patches_applied
+from fx_onnx.capture.request import Request, TensorInput
+from fx_onnx.core.autocast_off import autocast_disabled
+from fx_onnx.core.errors import CaptureError, warn
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,13 @@ class Capture:
     Attributes:
         exported_program: as torch.export returns it, not decomposed.
         symbol_names: the expression of a dynamic dim as torch prints it (`s17`, `2*s17`) to the user's name for it.
-        specialised: the dims asked to be dynamic that came out static.
+        specialized: the dims asked to be dynamic that came out static.
         strategy: how it was captured: `given`, `torch.export(strict=False)` or `torch.export(strict=True)`.
     """
 
     exported_program: ExportedProgram
     symbol_names: Mapping[str, str]
-    specialised: tuple[Specialised, ...]
+    specialized: tuple[Specialized, ...]
     strategy: str
 
 
@@ -64,12 +65,12 @@ def capture(request: Request) -> Capture:
         with settled_quantizers(request.model):
             program, strategy = _capture_module(request, request.model)
     tensors = input_tensors(request, program)
-    symbol_names, clashes = dims.symbol_names(tensors)
-    specialised = tuple(dims.specialised(tensors))
-    limits = dims.limits(request, program, tensors)
-    for message in (*clashes, *map(str, specialised), *map(str, limits)):
+    symbol_names, clashes = dynamic_dims.symbol_names(tensors)
+    specialized = tuple(dynamic_dims.specialized(tensors))
+    limits = dynamic_dims.limits(request, program, tensors)
+    for message in (*clashes, *map(str, specialized), *map(str, limits)):
         warn(message)
-    return Capture(program, symbol_names, specialised, strategy)
+    return Capture(program, symbol_names, specialized, strategy)
 
 
 # --- attempts ---------------------------------------------------------------------------------------------------------
@@ -114,16 +115,16 @@ def _least_fixed(
     A part of the example may have size 1 by chance, as ``x[2:]`` of 3 rows has; all dynamic dims are then captured
     larger. A forward that makes plain numbers of sizes, as ``int(0.7 * len(x))`` does, keeps them in strict mode.
     """
-    fixed = dims.fixed(request, program)
+    fixed = dynamic_dims.fixed(request, program)
     if fixed.by_example:
         places = {(i, axis): _TIMES for i, asked in enumerate(request.inputs) for axis in asked.axes}
         other = _attempt(request, model, _enlarged(request, places), strict)
-        if isinstance(other, ExportedProgram) and dims.holds_for_example(request, other):
-            captures = (program, fixed), (other, dims.fixed(request, other))
+        if isinstance(other, ExportedProgram) and dynamic_dims.holds_for_example(request, other):
+            captures = (program, fixed), (other, dynamic_dims.fixed(request, other))
             program, fixed = min(captures, key=lambda each: each[1].count)
     if fixed.by_numbers and not strict:
         other = _attempt(request, model, _Example(request.args, request.kwargs), True)
-        if isinstance(other, ExportedProgram) and dims.fixed(request, other).count < fixed.count:
+        if isinstance(other, ExportedProgram) and dynamic_dims.fixed(request, other).count < fixed.count:
             return other, True
     return program, strict
 
@@ -152,10 +153,10 @@ def _attempt(request: Request, model: torch.nn.Module, example: _Example, strict
                 exporting(),
                 not_printed(),
                 _sizes_as_symbols(example.oblivious),
-                standing_in(*_stand_ins(strict)),
-                decoders.scans_kept(),
+                patches_applied(*_patches(strict)),
+                transformers.scans_kept(),
                 dynamic_sizes(strict),
-                switched_off() as as_before,
+                autocast_disabled() as as_before,
                 _as_traced(model, example, request.inputs, as_before),
             ):
                 return torch.export.export(
@@ -170,10 +171,10 @@ def _attempt(request: Request, model: torch.nn.Module, example: _Example, strict
     return failure
 
 
-def _stand_ins(strict: bool) -> tuple[StandIns, ...]:
+def _patches(strict: bool) -> tuple[Patches, ...]:
     """All that stands for something; strict mode, which reads bytecode, sees through those of torch's own functions."""
-    of_torch = () if strict else (higher_order.STAND_INS, packed_sequences.STAND_INS)
-    return (detectors.STAND_INS, decoders.stand_ins(), *of_torch)
+    of_torch = () if strict else (control_flow.PATCHES, packed_sequences.PATCHES)
+    return (torchvision.PATCHES, transformers.patches(), *of_torch)
 
 
 def _relaxed(dynamic_shapes: Any) -> Any:

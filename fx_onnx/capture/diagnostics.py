@@ -13,7 +13,7 @@ import torch
 from torch.export import _trace
 from torch.nn.utils.rnn import PackedSequence
 
-from fx_onnx.exporting import replaced
+from fx_onnx.capture.export_flag import replaced
 
 # What an error says, and what helps.
 _ADVICE = {

@@ -22,11 +22,11 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.utils._sympy.functions import Mod
 
-from fx_onnx.arguments import Request, TensorInput
+from fx_onnx.capture.request import Request, TensorInput
 
 
 @dataclass(frozen=True)
-class Specialised:
+class Specialized:
     """A dim that was asked to be dynamic and came out static.
 
     Attributes:
@@ -124,13 +124,13 @@ def symbol_names(tensors: list[InputTensor]) -> tuple[dict[str, str], list[str]]
     return names, list(clashes.values())
 
 
-def specialised(tensors: list[InputTensor]) -> Iterator[Specialised]:
+def specialized(tensors: list[InputTensor]) -> Iterator[Specialized]:
     """The dims asked to be dynamic that came out static."""
     for tensor in tensors:
         for axis, name in tensor.asked.axes.items():
             size = tensor.dim(axis)
             if isinstance(size, int):
-                yield Specialised(tensor.name, axis, name, size, _reason(tensor, axis, size))
+                yield Specialized(tensor.name, axis, name, size, _reason(tensor, axis, size))
 
 
 def _reason(tensor: InputTensor, axis: int, size: int) -> str:
@@ -198,7 +198,7 @@ def limits(request: Request, program: ExportedProgram, tensors: list[InputTensor
 def fixed(request: Request, program: ExportedProgram) -> Fixed:
     """What the captured program fixes."""
     tensors = input_tensors(request, program)
-    static, limited = list(specialised(tensors)), limits(request, program, tensors)
+    static, limited = list(specialized(tensors)), limits(request, program, tensors)
     guards = [guard.expr for tensor in tensors for guard in getattr(_shape_env(tensor.value), "guards", ())]
     parts = [g.args[0] for g in guards if isinstance(g, sympy.Eq) and g.args[1] in (0, 1)]
     return Fixed(

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree  # torch.export's own pytree; torch has no public name for it
 
-from fx_onnx import symbols
+from fx_onnx.core import symbolic_sizes
 
 _CACHES = "transformers.cache_utils"
 _SHORT = {"keys": "key", "values": "value"}
@@ -187,7 +187,7 @@ def _is_derived(name: str, attributes: dict[str, Any]) -> bool:
         return False
     if name in ("dtype", "device"):
         return True
-    return keys.dim() == 4 and symbols.same_size(own, _DERIVED[name](keys, values))
+    return keys.dim() == 4 and symbolic_sizes.same_size(own, _DERIVED[name](keys, values))
 
 
 def _has_tensors(value: Any) -> bool:

@@ -17,8 +17,8 @@ import torch
 import torch.utils._pytree as pytree  # torch.export's own pytree; torch has no public name for it
 from torch.export import AdditionalInputs, Dim, ExportedProgram, ShapesCollection
 
-from fx_onnx import pytrees
-from fx_onnx.errors import ArgumentError
+from fx_onnx.capture import pytrees
+from fx_onnx.core.errors import ArgumentError
 
 # torch.export has no public name for the type of Dim.AUTO, Dim.DYNAMIC and Dim.STATIC.
 _DimHint = type(Dim.AUTO)

@@ -6,7 +6,7 @@ import onnx_ir as ir
 import torch
 from onnx_ir import DataType, tensor_adapters
 
-from fx_onnx.errors import ArgumentError
+from fx_onnx.core.errors import ArgumentError
 
 __all__ = [
     "DataType",

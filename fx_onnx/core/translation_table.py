@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 from torch._ops import OpOverload
 
+from fx_onnx.core.opsets import MINIMUM_OPSET
+
 # An ATen OpOverload, a higher-order operator, a plain Python function such as operator.add, or the qualified name of an
 # operator that some other library defines when it is imported, such as "transformers::grouped_mm_fallback".
 Target = Any
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-MINIMUM_OPSET, MAXIMUM_OPSET = 18, 26
 
 
 @dataclass(frozen=True)
@@ -25,25 +25,25 @@ class Translation:
         target: the FX node target it translates.
         function: takes the emitter, then the ATen schema's parameters; returns one value, or a sequence of them.
         since: the first opset that has the operators it emits.
-        when: takes the parameters with FX metadata values (fake tensors) in the place of tensors; where it says no,
+        supports: takes the parameters with FX metadata values (fake tensors) in the place of tensors; where it says no,
             the node is decomposed instead.
     """
 
     target: Target
     function: Callable[..., Any]
     since: int = MINIMUM_OPSET
-    when: Callable[..., bool] | None = None
+    supports: Callable[..., bool] | None = None
 
     def accepts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Whether it says this call: ``args`` and ``kwargs`` hold fake tensors and symbolic numbers."""
-        return self.when is None or self.when(*args, **kwargs)
+        return self.supports is None or self.supports(*args, **kwargs)
 
 
 _translations: dict[Target, list[Translation]] = {}
 
 
 def translates(
-    *targets: Target, since: int = MINIMUM_OPSET, when: Callable[..., bool] | None = None
+    *targets: Target, since: int = MINIMUM_OPSET, supports: Callable[..., bool] | None = None
 ) -> Callable[[Function], Function]:
     """Registers a translation of each of ``targets``.
 
@@ -56,7 +56,7 @@ def translates(
             entries = _translations.setdefault(target, [])
             if any(entry.since == since for entry in entries):
                 raise ValueError(f"{target} has two translations since opset {since}")
-            entries.append(Translation(target, function, since, when))
+            entries.append(Translation(target, function, since, supports))
             entries.sort(key=lambda entry: -entry.since)
         table.cache_clear()
         return function

@@ -15,8 +15,8 @@ import torch
 from onnx_ir import tensor_adapters
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
-from fx_onnx.dtypes import carrier, is_sub_byte, is_unsigned, onnx_dtype, torch_dtype
-from fx_onnx.errors import ArgumentError, OnnxExporterError
+from fx_onnx.core.dtypes import carrier, is_sub_byte, is_unsigned, onnx_dtype, torch_dtype
+from fx_onnx.core.errors import ArgumentError, OnnxExporterError
 
 __all__ = [
     "Along",

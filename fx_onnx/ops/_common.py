@@ -5,9 +5,9 @@ from typing import Any
 
 from onnx_ir import DataType, Value
 
-from fx_onnx import dtypes
-from fx_onnx.emitter import Emitter
-from fx_onnx.schemas import operator_schema
+from fx_onnx.core import dtypes
+from fx_onnx.core.schemas import operator_schema
+from fx_onnx.translation.emitter import Emitter
 
 
 def first_types(op: Emitter, op_type: str) -> frozenset[DataType] | None:

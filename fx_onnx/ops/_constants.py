@@ -9,17 +9,17 @@ import onnx_ir as ir
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx import dtypes, symbols
-from fx_onnx.emitter import Emitter, Scalar
+from fx_onnx.core import dtypes, symbolic_sizes
+from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.ops._movement import SMALL
-from fx_onnx.symbols import Size
+from fx_onnx.translation.emitter import Emitter, Scalar
 
 
 def filled(op: Emitter, sizes: Sequence[Size], number: Scalar, dtype: DataType, like: Value | None = None) -> Value:
     """One number everywhere: a constant where it is small, else ConstantOfShape; ``like`` has these sizes."""
-    number = symbols.static(number)
+    number = symbolic_sizes.static(number)
     count = int(np.prod([float(size) for size in sizes])) if all(isinstance(size, int) for size in sizes) else None
-    if isinstance(number, symbols.SymbolicNumber):
+    if isinstance(number, symbolic_sizes.SymbolicNumber):
         return op.Expand(op.scalar(number, dtype), _shape(op, sizes, like)) if sizes else op.scalar(number, dtype)
     if dtype == DataType.BOOL or dtypes.is_integer(dtype):
         number = bool(number) if dtype == DataType.BOOL else dtypes.wrapped(int(number), dtype)

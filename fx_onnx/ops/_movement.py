@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from onnx_ir import DataType, Value
 
-from fx_onnx import symbols
-from fx_onnx.emitter import Emitter
-from fx_onnx.symbols import Size
+from fx_onnx.core import symbolic_sizes
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.translation.emitter import Emitter
 
 INT_MAX = 2**63 - 1
 INT_MIN = -(2**63)
@@ -19,11 +19,12 @@ SMALL = 1024
 
 def broadcast(op: Emitter, value: Value, sizes: Sequence[Size]) -> Value:
     """The value broadcast to ``sizes``; the axes that keep their size are 1 in the shape, which is often a constant."""
-    sizes = [symbols.static(size) for size in sizes]
+    sizes = [symbolic_sizes.static(size) for size in sizes]
     old = op.sizes(value)
     offset = len(sizes) - len(old)
     target = [
-        1 if axis >= offset and symbols.same_size(old[axis - offset], size) else size for axis, size in enumerate(sizes)
+        1 if axis >= offset and symbolic_sizes.same_size(old[axis - offset], size) else size
+        for axis, size in enumerate(sizes)
     ]
     if offset == 0 and all(isinstance(size, int) and size == 1 for size in target):
         return value

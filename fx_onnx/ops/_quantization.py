@@ -13,10 +13,10 @@ import onnx_ir as ir
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx import dtypes
-from fx_onnx.emitter import Emitter
+from fx_onnx.core import dtypes
+from fx_onnx.core.symbolic_sizes import Size, same_size, static
 from fx_onnx.ops._common import first_types
-from fx_onnx.symbols import Size, same_size, static
+from fx_onnx.translation.emitter import Emitter
 
 INT8 = (torch.uint8, torch.int8)
 INT16 = (*INT8, torch.int16, torch.uint16)

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 from onnx_ir import DataType, Value
 
-from fx_onnx import dtypes
-from fx_onnx.emitter import Emitter
+from fx_onnx.core import dtypes
+from fx_onnx.core.schemas import operator_schema
 from fx_onnx.ops._common import admitted
-from fx_onnx.schemas import operator_schema
+from fx_onnx.translation.emitter import Emitter
 
 
 def per_axis(value: int | Sequence[int], axes: int) -> list[int]:

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx.emitter import Emitter
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._common import within
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
 Number = bool | int | float
@@ -111,7 +111,7 @@ def _is_unscaled(self: torch.Tensor, alpha: Number = 1, scale: Number = 1, input
     return scale == 1 and input_scale == 1
 
 
-@translates(aten.elu.default, when=_is_unscaled)
+@translates(aten.elu.default, supports=_is_unscaled)
 def aten_elu(op: Emitter, self: Value, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Value:
     """self, alpha * (exp(self) - 1) below zero; with other scales it is decomposed."""
     return within(op, "Elu", self, alpha=float(alpha))
@@ -121,7 +121,7 @@ def _is_float32(self: torch.Tensor, alpha: Number = 1.0) -> bool:
     return self.dtype == torch.float32
 
 
-@translates(aten.celu.default, when=_is_float32)
+@translates(aten.celu.default, supports=_is_float32)
 def aten_celu(op: Emitter, self: Value, alpha: Number = 1.0) -> Value:
     """max(0, self) + min(0, alpha * (exp(self / alpha) - 1)); ONNX Celu is of float32 only."""
     return op.Celu(self, alpha=float(alpha))
@@ -132,7 +132,7 @@ def _has_far_threshold(self: torch.Tensor, beta: Number = 1, threshold: Number =
     return threshold >= (20 if self.dtype != torch.float64 else 33)
 
 
-@translates(aten.softplus.default, when=_has_far_threshold)
+@translates(aten.softplus.default, supports=_has_far_threshold)
 def aten_softplus(op: Emitter, self: Value, beta: Number = 1, threshold: Number = 20) -> Value:
     """log(1 + exp(beta * self)) / beta."""
     if beta == 1:

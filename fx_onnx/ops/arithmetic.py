@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx import dtypes
-from fx_onnx.emitter import Emitter, Operand, Scalar
+from fx_onnx.core import dtypes
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._common import loop, truncated, within
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter, Operand, Scalar
 
 aten = torch.ops.aten
 
@@ -105,7 +105,7 @@ def _rounds_exactly(self: Any, other: Any, *, rounding_mode: str | None = None) 
     return rounding_mode != "floor" or _are_integers(self, other)
 
 
-@translates(aten.div.Tensor_mode, aten.div.Scalar_mode, when=_rounds_exactly)
+@translates(aten.div.Tensor_mode, aten.div.Scalar_mode, supports=_rounds_exactly)
 def aten_div_mode(op: Emitter, self: Operand, other: Operand, rounding_mode: str | None) -> Value:
     """self / other, truncated or rounded down; rounding down floats needs more than floor: see the decomposition."""
     first, second = op.promote(self, other, dtype=op.out[0].dtype)
@@ -130,7 +130,7 @@ def _floor_quotient(op: Emitter, first: Value, second: Value) -> Value:
     return op.Add(quotient, op.Div(difference, second))
 
 
-@translates(aten.floor_divide.default, aten.floor_divide.Scalar, when=_are_integers)
+@translates(aten.floor_divide.default, aten.floor_divide.Scalar, supports=_are_integers)
 def aten_floor_divide(op: Emitter, self: Operand, other: Operand) -> Value:
     """self // other of integers."""
     first, second = op.promote(self, other, dtype=op.out[0].dtype)
@@ -144,7 +144,7 @@ def aten_fmod(op: Emitter, self: Operand, other: Operand) -> Value:
     return op.Mod(first, second, fmod=1)
 
 
-@translates(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor, when=_are_integers)
+@translates(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor, supports=_are_integers)
 def aten_remainder(op: Emitter, self: Operand, other: Operand) -> Value:
     """The remainder of Python, which has the sign of other; ONNX Mod has it of integers only."""
     first, second = op.promote(self, other, dtype=op.out[0].dtype)

@@ -3,9 +3,9 @@
 import torch
 from onnx_ir import Value
 
-from fx_onnx import symbols
-from fx_onnx.emitter import Emitter
-from fx_onnx.table import translates
+from fx_onnx.core import symbolic_sizes
+from fx_onnx.core.translation_table import translates
+from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
 
@@ -26,12 +26,12 @@ def _is_attention(
         return False
     if attn_mask is not None and (attn_mask.dim() > query.dim() or attn_mask.dtype not in (torch.bool, query.dtype)):
         return False
-    same = symbols.same_size
+    same = symbolic_sizes.same_size
     heads = range(1, 1 + (query.dim() == 4 and not enable_gqa))
     return all(same(x.shape[axis], query.shape[axis]) for x in (key, value) for axis in (0, *heads))
 
 
-@translates(aten.scaled_dot_product_attention.default, since=23, when=_is_attention)
+@translates(aten.scaled_dot_product_attention.default, since=23, supports=_is_attention)
 def aten_scaled_dot_product_attention(
     op: Emitter,
     query: Value,

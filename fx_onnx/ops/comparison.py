@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx.emitter import Emitter, Operand, Scalar
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._common import within
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter, Operand, Scalar
 
 aten = torch.ops.aten
 
@@ -48,25 +48,25 @@ def _is_float(self: torch.Tensor) -> bool:
     return self.is_floating_point()
 
 
-@translates(aten.isnan.default, when=_is_float)
+@translates(aten.isnan.default, supports=_is_float)
 def aten_isnan(op: Emitter, self: Value) -> Value:
     """Whether an element is no number."""
     return within(op, "IsNaN", self)
 
 
-@translates(aten.isinf.default, when=_is_float)
+@translates(aten.isinf.default, supports=_is_float)
 def aten_isinf(op: Emitter, self: Value) -> Value:
     """Whether an element is an infinity of either sign."""
     return within(op, "IsInf", self)
 
 
-@translates(aten.isposinf.default, when=_is_float)
+@translates(aten.isposinf.default, supports=_is_float)
 def aten_isposinf(op: Emitter, self: Value) -> Value:
     """Whether an element is positive infinity."""
     return within(op, "IsInf", self, detect_negative=0)
 
 
-@translates(aten.isneginf.default, when=_is_float)
+@translates(aten.isneginf.default, supports=_is_float)
 def aten_isneginf(op: Emitter, self: Value) -> Value:
     """Whether an element is negative infinity."""
     return within(op, "IsInf", self, detect_positive=0)
@@ -100,13 +100,13 @@ def _are_not_floats(self: torch.Tensor, other: torch.Tensor) -> bool:
     return not (self.is_floating_point() or other.is_floating_point())
 
 
-@translates(aten.fmax.default, when=_are_not_floats)
+@translates(aten.fmax.default, supports=_are_not_floats)
 def aten_fmax(op: Emitter, self: Value, other: Value) -> Value:
     """The larger of two that cannot be NaN."""
     return _extreme(op, "Max", self, other)
 
 
-@translates(aten.fmin.default, when=_are_not_floats)
+@translates(aten.fmin.default, supports=_are_not_floats)
 def aten_fmin(op: Emitter, self: Value, other: Value) -> Value:
     """The smaller of two that cannot be NaN."""
     return _extreme(op, "Min", self, other)

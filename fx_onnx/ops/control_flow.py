@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx.emitter import Emitter
-from fx_onnx.table import translates
+from fx_onnx.core.translation_table import translates
+from fx_onnx.translation.emitter import Emitter
 
 higher_order = torch.ops.higher_order
 

@@ -7,9 +7,9 @@ import torch
 from onnx_ir import Value
 from torch import Tensor
 
-from fx_onnx.emitter import Emitter
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._spatial import computable, over_batch, per_axis
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
 
@@ -50,7 +50,7 @@ def _has_known_reach(
     return padding == "valid" or all(isinstance(size, int) for size in weight.shape[2:])
 
 
-@translates(aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding, when=_has_known_reach)
+@translates(aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding, supports=_has_known_reach)
 def aten_conv_padding(
     op: Emitter,
     input: Value,
@@ -115,7 +115,7 @@ def _is_within_stride(
 
 
 @translates(
-    aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input, when=_is_within_stride
+    aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input, supports=_is_within_stride
 )
 def aten_conv_transpose(
     op: Emitter,
@@ -162,7 +162,7 @@ def _is_conv(
     return not transposed or _is_within_stride(input, weight, bias, stride, padding, output_padding)
 
 
-@translates(aten.convolution.default, when=_is_conv)
+@translates(aten.convolution.default, supports=_is_conv)
 def aten_convolution(
     op: Emitter,
     input: Value,
@@ -181,7 +181,7 @@ def aten_convolution(
     return aten_conv(op, input, weight, bias, stride, padding, dilation, groups)
 
 
-@translates(aten._convolution.default, aten._convolution.deprecated, when=_is_conv)
+@translates(aten._convolution.default, aten._convolution.deprecated, supports=_is_conv)
 def aten__convolution(
     op: Emitter,
     input: Value,

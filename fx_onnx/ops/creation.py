@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from onnx_ir import Value
 
-from fx_onnx.emitter import Emitter, Scalar
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._constants import filled
 from fx_onnx.ops._movement import broadcast
-from fx_onnx.symbols import Size
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter, Scalar
 
 aten = torch.ops.aten
 

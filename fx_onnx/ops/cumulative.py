@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx import dtypes, symbols
-from fx_onnx.emitter import Emitter
+from fx_onnx.core import dtypes, symbolic_sizes
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._common import within
 from fx_onnx.ops._constants import filled
-from fx_onnx.symbols import Size
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
 
@@ -57,7 +57,7 @@ def _without(op: Emitter, value: Value, dim: int) -> list[Size]:
 
 def _is_trivial(op: Emitter, self: Value) -> bool:
     """A number, or nothing at all, is its own cumulative sum, product, maximum."""
-    return not op.rank(self) or any(symbols.same_size(size, 0) for size in op.sizes(self))
+    return not op.rank(self) or any(symbolic_sizes.same_size(size, 0) for size in op.sizes(self))
 
 
 @translates(aten.cumsum.default)

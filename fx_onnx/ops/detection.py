@@ -10,10 +10,10 @@ import torch
 from onnx_ir import DataType, Value
 from torch import Tensor
 
-from fx_onnx.emitter import Emitter
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._common import admitted, loop
-from fx_onnx.symbols import Size
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter
 
 
 def _threshold(number: float) -> float:
@@ -176,7 +176,7 @@ def _is_single(input: Tensor, rois: Tensor, spatial_scale: float, pooled_height:
     return input.dtype != torch.float64
 
 
-@translates("torchvision::roi_pool", when=_is_single)
+@translates("torchvision::roi_pool", supports=_is_single)
 def torchvision_roi_pool(
     op: Emitter, input: Value, rois: Value, spatial_scale: float, pooled_height: Size, pooled_width: Size
 ) -> Sequence[Value]:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx.emitter import Emitter
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._common import loop
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter
 
 
 def _is_sorted_rows(
@@ -22,7 +22,7 @@ def _is_sorted_rows(
     return self.dim() == 2 and mat2.dim() == 3 and offs is not None and bias is None and out_dtype in (None, self.dtype)
 
 
-@translates(torch.ops.aten._grouped_mm.default, when=_is_sorted_rows)
+@translates(torch.ops.aten._grouped_mm.default, supports=_is_sorted_rows)
 def aten_grouped_mm(
     op: Emitter,
     self: Value,

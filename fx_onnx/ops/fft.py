@@ -9,10 +9,10 @@ import numpy.typing as npt
 import torch
 from onnx_ir import DataType, Value
 
-import fx_onnx.operators  # noqa: F401  defines what is translated here
-from fx_onnx.emitter import Emitter
-from fx_onnx.symbols import Size
-from fx_onnx.table import translates
+import fx_onnx.core.custom_ops  # noqa: F401  defines what is translated here
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.translation_table import translates
+from fx_onnx.translation.emitter import Emitter
 
 LONGEST_MATRIX = 1024
 """A transform of a longer axis is a DFT node: its matrix would be large, and slower than a fast transform."""

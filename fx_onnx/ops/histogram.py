@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx.emitter import Emitter
-from fx_onnx.symbols import Size
-from fx_onnx.table import translates
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.translation_table import translates
+from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
 

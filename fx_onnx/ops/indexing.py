@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx import symbols
-from fx_onnx.emitter import Emitter
+from fx_onnx.core import symbolic_sizes
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._common import within
 from fx_onnx.ops._constants import filled
 from fx_onnx.ops._movement import as_index, broadcast
-from fx_onnx.symbols import Size
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
 _MASKS = (DataType.BOOL, DataType.UINT8)
@@ -206,7 +206,7 @@ def _places(op: Emitter, read: Indices) -> Value:
 def _all_same(op: Emitter, columns: Sequence[Value]) -> bool:
     first = op.sizes(columns[0])
     return all(
-        len(op.sizes(column)) == len(first) and all(map(symbols.same_size, op.sizes(column), first))
+        len(op.sizes(column)) == len(first) and all(map(symbolic_sizes.same_size, op.sizes(column), first))
         for column in columns
     )
 
@@ -249,7 +249,7 @@ def _known_places(op: Emitter, read: Indices) -> tuple[Size, ...] | None:
 
 
 def _equal(a: Sequence[Size], b: Sequence[Size]) -> bool:
-    return len(a) == len(b) and all(map(symbols.same_size, a, b))
+    return len(a) == len(b) and all(map(symbolic_sizes.same_size, a, b))
 
 
 # ---------------------------------------------------------------- along one axis
@@ -266,7 +266,7 @@ def aten_index_select(op: Emitter, self: Value, dim: int, index: Value) -> Value
 @translates(aten.gather.default)
 def aten_gather(op: Emitter, self: Value, dim: int, index: Value, *, sparse_grad: bool = False) -> Value:
     """out[i, j] = self[index[i, j], j] for dim 0; a 0-d tensor counts as one of size 1."""
-    if any(symbols.same_size(size, 0) for size in op.sizes(index)):
+    if any(symbolic_sizes.same_size(size, 0) for size in op.sizes(index)):
         return filled(op, op.out_sizes, 0, op.out_dtype)
     at_least_1d = [x if op.rank(x) else op.unsqueeze(x, 0) for x in (self, as_index(op, index))]
     picked = op.GatherElements(*at_least_1d, axis=dim)

@@ -10,11 +10,11 @@ import torch
 from onnx_ir import DataType, Value
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from fx_onnx import symbols
-from fx_onnx.emitter import Emitter
+from fx_onnx.core import symbolic_sizes
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._movement import INT_MAX, INT_MIN, SMALL, linear_range, slice_axis
-from fx_onnx.symbols import Size
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
 
@@ -88,7 +88,7 @@ def aten_tensor_split(op: Emitter, self: Value, sections: Size, dim: int = 0) ->
 def aten_tensor_split_indices(op: Emitter, self: Value, indices: Sequence[Size], dim: int = 0) -> Sequence[Value]:
     """self[: indices[0]], self[indices[0] : indices[1]] … along dim, which may overlap."""
     ends = [0, *indices, INT_MAX]
-    if all(symbols.same_size(sum(_along(op, dim)[:i]), end) for i, end in enumerate(ends[:-1])):
+    if all(symbolic_sizes.same_size(sum(_along(op, dim)[:i]), end) for i, end in enumerate(ends[:-1])):
         return _pieces(op, self, dim)
     return [slice_axis(op, self, dim, start, end) for start, end in pairwise(ends)]
 
@@ -106,7 +106,7 @@ def aten_tensor_split_tensor(
 
 
 def _along(op: Emitter, dim: int) -> list[Size]:
-    return [symbols.static(piece.shape[dim]) for piece in op.out]
+    return [symbolic_sizes.static(piece.shape[dim]) for piece in op.out]
 
 
 def _pieces(op: Emitter, self: Value, dim: int) -> Sequence[Value]:
@@ -114,7 +114,7 @@ def _pieces(op: Emitter, self: Value, dim: int) -> Sequence[Value]:
     sizes = _along(op, dim)
     if len(sizes) == 1:
         return [self]
-    if symbols.same_size(op.sizes(self)[dim], 0):
+    if symbolic_sizes.same_size(op.sizes(self)[dim], 0):
         return [self] * len(sizes)
     pieces: Sequence[Value] = op.Split(self, op.shape(sizes), axis=dim, outputs=len(sizes))
     return pieces
@@ -145,7 +145,7 @@ def aten_tile(op: Emitter, self: Value, dims: Sequence[Size]) -> Value:
 
 def _tile(op: Emitter, self: Value, repeats: Sequence[Size]) -> Value:
     value = op.unsqueeze(self, *range(len(repeats) - op.rank(self)))
-    if all(symbols.same_size(n, 1) for n in repeats):
+    if all(symbolic_sizes.same_size(n, 1) for n in repeats):
         return value
     return op.Tile(value, op.shape(repeats))
 
@@ -181,7 +181,7 @@ def aten_roll(op: Emitter, self: Value, shifts: Sequence[Size], dims: Sequence[i
     if not sizes:
         return self
     if not dims:
-        count = symbols.static(op.out[0].numel())
+        count = symbolic_sizes.static(op.out[0].numel())
         flat = op.with_sizes(_roll(op, op.reshape(self, [count]), shifts[0], 0, count), (count,))
         return op.reshape(flat, sizes)
     for shift, dim in zip(shifts, dims, strict=True):
@@ -191,7 +191,7 @@ def aten_roll(op: Emitter, self: Value, shifts: Sequence[Size], dims: Sequence[i
 
 def _roll(op: Emitter, self: Value, shift: Size, dim: int, size: Size) -> Value:
     """Two slices exchanged; a shift that may be more than the size is taken modulo it."""
-    if symbols.same_size(size, 0):
+    if symbolic_sizes.same_size(size, 0):
         return self
     if isinstance(shift, int) and isinstance(size, int):
         place: Size = -shift % size
@@ -265,11 +265,11 @@ def _is_row_major(
     self: torch.Tensor, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
 ) -> bool:
     """Only in a contiguous tensor at the start of its memory do strides say which elements are meant."""
-    place = symbols.static(self.storage_offset())
+    place = symbolic_sizes.static(self.storage_offset())
     return isinstance(place, int) and place == 0 and self.is_contiguous()
 
 
-@translates(aten.as_strided.default, aten.as_strided_copy.default, when=_is_row_major)
+@translates(aten.as_strided.default, aten.as_strided_copy.default, supports=_is_row_major)
 def aten_as_strided(
     op: Emitter, self: Value, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
 ) -> Value:
@@ -279,7 +279,7 @@ def aten_as_strided(
         op.constant(0, DataType.INT64) if storage_offset is None else op.scalar(storage_offset, DataType.INT64)
     )
     for axis, (count, step) in enumerate(zip(size, stride, strict=True)):
-        places = linear_range(op, symbols.static(count), 0, symbols.static(step))
+        places = linear_range(op, symbolic_sizes.static(count), 0, symbolic_sizes.static(step))
         later = range(1, len(size) - axis)
         total = op.Add(total, op.unsqueeze(places, *later))
     return op.Gather(flat, total, axis=0)

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import torch
 from onnx_ir import Value
 
-from fx_onnx import dtypes, symbols
-from fx_onnx.emitter import Emitter, Scalar
+from fx_onnx.core import dtypes, symbolic_sizes
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._common import admitted
-from fx_onnx.symbols import Size
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter, Scalar
 
 aten = torch.ops.aten
 
@@ -40,14 +40,14 @@ def _is_gemm(
 
     ONNX Runtime forgets beta where the inner size is 0.
     """
-    inner = symbols.static(mat1.shape[1])
+    inner = symbolic_sizes.static(mat1.shape[1])
     if not self.dtype.is_floating_point or self.dtype != mat1.dtype or (isinstance(inner, int) and inner == 0):
         return False
     factors = (float(alpha), float(beta))  # type: ignore[arg-type]
     return self.dtype != torch.float64 or all(float(torch.tensor(f, dtype=torch.float32)) == f for f in factors)
 
 
-@translates(aten.addmm.default, when=_is_gemm)
+@translates(aten.addmm.default, supports=_is_gemm)
 def aten_addmm(op: Emitter, self: Value, mat1: Value, mat2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
     """beta * self + alpha * mat1 @ mat2; with beta 0, self is not looked at, even if it holds NaN."""
     factors = {name: float(f) for name, f in (("alpha", alpha), ("beta", beta)) if f != 1}  # type: ignore[arg-type]
@@ -72,12 +72,12 @@ def _is_einsum(equation: str, tensors: Sequence[torch.Tensor], *, path: Sequence
             ranks.add(tensor.dim() - len(before) - len(after))
         rear = tuple(tensor.shape)[tensor.dim() - len(after) :] if after else ()
         for label, size in (*zip(before, tensor.shape, strict=False), *zip(after, rear, strict=True)):
-            if not symbols.same_size(sizes.setdefault(label, size), size):
+            if not symbolic_sizes.same_size(sizes.setdefault(label, size), size):
                 return False
     return len(ranks) < 2
 
 
-@translates(aten.einsum.default, when=_is_einsum)
+@translates(aten.einsum.default, supports=_is_einsum)
 def aten_einsum(op: Emitter, equation: str, tensors: Sequence[Value], *, path: Sequence[int] | None = None) -> Value:
     """The sum of products that the equation says, its result's axes written out."""
     return op.Einsum(*tensors, equation=_explicit(equation.replace(" ", "")))

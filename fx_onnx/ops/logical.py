@@ -5,9 +5,9 @@ from collections.abc import Callable
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx import dtypes
-from fx_onnx.emitter import Emitter, Operand
-from fx_onnx.table import translates
+from fx_onnx.core import dtypes
+from fx_onnx.core.translation_table import translates
+from fx_onnx.translation.emitter import Emitter, Operand
 
 aten = torch.ops.aten
 

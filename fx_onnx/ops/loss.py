@@ -3,9 +3,9 @@
 import torch
 from onnx_ir import Value
 
-from fx_onnx.emitter import Emitter
-from fx_onnx.symbols import Size
-from fx_onnx.table import translates
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.translation_table import translates
+from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
 _REDUCTION = ("none", "mean", "sum")
@@ -24,7 +24,7 @@ def _is_classes(
     return self.dim() > 1 and target.dtype == torch.int64 and label_smoothing == 0 and sizes_known
 
 
-@translates(aten.cross_entropy_loss.default, when=_is_classes)
+@translates(aten.cross_entropy_loss.default, supports=_is_classes)
 def aten_cross_entropy_loss(
     op: Emitter,
     self: Value,
@@ -40,7 +40,7 @@ def aten_cross_entropy_loss(
     )
 
 
-@translates(aten.nll_loss.default, aten.nll_loss_nd.default, aten.nll_loss2d.default, when=_is_classes)
+@translates(aten.nll_loss.default, aten.nll_loss_nd.default, aten.nll_loss2d.default, supports=_is_classes)
 def aten_nll_loss(
     op: Emitter,
     self: Value,

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx.emitter import Emitter, Scalar
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._common import within
 from fx_onnx.ops._movement import broadcast, slice_axis
-from fx_onnx.symbols import Size
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter, Scalar
 
 aten = torch.ops.aten
 

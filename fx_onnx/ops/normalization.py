@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx.emitter import Emitter
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._constants import filled
-from fx_onnx.symbols import Size
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
 
@@ -47,7 +47,7 @@ def _is_inference(
     return not training and running_mean is not None and input.dim() > 1
 
 
-@translates(aten.batch_norm.default, when=_is_inference)
+@translates(aten.batch_norm.default, supports=_is_inference)
 def aten_batch_norm(
     op: Emitter,
     input: Value,
@@ -99,7 +99,7 @@ def _is_group_norm(
     return full and input.dim() > 2 and (weight is None or weight.dtype == input.dtype)
 
 
-@translates(aten.group_norm.default, since=21, when=_is_group_norm)
+@translates(aten.group_norm.default, since=21, supports=_is_group_norm)
 def aten_group_norm(
     op: Emitter,
     input: Value,
@@ -132,7 +132,7 @@ def _uses_input_stats(
     return use_input_stats and input.dim() > 2 and input.dtype != torch.bfloat16
 
 
-@translates(aten.instance_norm.default, when=_uses_input_stats)
+@translates(aten.instance_norm.default, supports=_uses_input_stats)
 def aten_instance_norm(
     op: Emitter,
     input: Value,
@@ -160,7 +160,7 @@ def _has_own_weight(
     return not input.is_complex() and (weight is None or weight.dtype == input.dtype)
 
 
-@translates(aten.rms_norm.default, since=23, when=_has_own_weight)
+@translates(aten.rms_norm.default, since=23, supports=_has_own_weight)
 def aten_rms_norm(
     op: Emitter, input: Value, normalized_shape: Sequence[Size], weight: Value | None = None, eps: float | None = None
 ) -> Value:

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from onnx_ir import Value
 
-from fx_onnx.emitter import Emitter
-from fx_onnx.schemas import check_meaning
-from fx_onnx.table import translates
+from fx_onnx.core.schemas import check_meaning
+from fx_onnx.core.translation_table import translates
+from fx_onnx.translation.emitter import Emitter
 
 
 @translates("onnx::RotaryEmbedding", since=23)
@@ -67,7 +67,7 @@ def _means_the_same(
     return not (is_causal and past_key is not None)
 
 
-@translates("onnx::Attention", since=23, when=_means_the_same)
+@translates("onnx::Attention", since=23, supports=_means_the_same)
 def onnx_attention(
     op: Emitter,
     Q: Value,

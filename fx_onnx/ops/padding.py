@@ -6,10 +6,10 @@ import torch
 from onnx_ir import Value
 from torch import Tensor
 
-from fx_onnx import symbols
-from fx_onnx.emitter import Emitter, Scalar
-from fx_onnx.symbols import Size
-from fx_onnx.table import translates
+from fx_onnx.core import symbolic_sizes
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.translation_table import translates
+from fx_onnx.translation.emitter import Emitter, Scalar
 
 aten = torch.ops.aten
 
@@ -18,7 +18,7 @@ _ONNX_MODE = {"constant": None, "reflect": "reflect", "replicate": "edge", "circ
 
 def _pad(op: Emitter, self: Value, pad: Sequence[Size], mode: str | None = None, value: Scalar = 0) -> Value:
     """One Pad node; nothing where all pads are 0."""
-    pad = [symbols.static(size) for size in pad]
+    pad = [symbolic_sizes.static(size) for size in pad]
     if all(isinstance(size, int) and size == 0 for size in pad):
         return self
     untouched: list[Size] = [0] * (op.rank(self) - len(pad) // 2)
@@ -36,7 +36,7 @@ def aten_constant_pad_nd(op: Emitter, self: Value, pad: Sequence[Size], value: S
 
 def _only_adds(pad: Sequence[Size]) -> bool:
     """Whether no pad is known to crop."""
-    return all(not isinstance(size, int) or size >= 0 for size in map(symbols.static, pad))
+    return all(not isinstance(size, int) or size >= 0 for size in map(symbolic_sizes.static, pad))
 
 
 def _has_elements(self: Tensor) -> bool:
@@ -51,8 +51,8 @@ def _repeats(*modes: str) -> Callable[..., bool]:
     return says_it
 
 
-@translates(aten.pad.default, since=19, when=_repeats("constant", "reflect", "replicate", "circular"))
-@translates(aten.pad.default, when=_repeats("constant", "reflect", "replicate"))
+@translates(aten.pad.default, since=19, supports=_repeats("constant", "reflect", "replicate", "circular"))
+@translates(aten.pad.default, supports=_repeats("constant", "reflect", "replicate"))
 def aten_pad(
     op: Emitter, self: Value, pad: Sequence[Size], mode: str = "constant", value: float | None = None
 ) -> Value:
@@ -64,14 +64,16 @@ def _no_crop(self: Tensor, padding: Sequence[Size]) -> bool:
     return _only_adds(padding) and _has_elements(self)
 
 
-@translates(aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default, when=_no_crop)
+@translates(
+    aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default, supports=_no_crop
+)
 def aten_reflection_pad(op: Emitter, self: Value, padding: Sequence[Size]) -> Value:
     """self between its reflections, the edge not repeated."""
     return _pad(op, self, padding, "reflect")
 
 
 @translates(
-    aten.replication_pad1d.default, aten.replication_pad2d.default, aten.replication_pad3d.default, when=_no_crop
+    aten.replication_pad1d.default, aten.replication_pad2d.default, aten.replication_pad3d.default, supports=_no_crop
 )
 def aten_replication_pad(op: Emitter, self: Value, padding: Sequence[Size]) -> Value:
     """self between repetitions of its edge."""

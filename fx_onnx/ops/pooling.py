@@ -12,11 +12,11 @@ import torch
 from onnx_ir import Value
 from torch import Tensor
 
-from fx_onnx import dtypes, symbols
-from fx_onnx.emitter import Emitter
+from fx_onnx.core import dtypes, symbolic_sizes
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._spatial import computable, over_batch, per_axis
-from fx_onnx.symbols import Size
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
 
@@ -214,14 +214,14 @@ def _divides(axes: int) -> Callable[..., bool]:
 
 
 def _divides_one(size: Size, out: Size) -> bool:
-    size, out = symbols.static(size), symbols.static(out)
-    if symbols.same_size(size, out):
+    size, out = symbolic_sizes.static(size), symbolic_sizes.static(out)
+    if symbolic_sizes.same_size(size, out):
         return True
     return isinstance(size, int) and isinstance(out, int) and out > 0 and size > 0 and size % out == 0
 
 
 def _is_global(output_size: Sequence[Size]) -> bool:
-    return all(isinstance(size, int) and size == 1 for size in map(symbols.static, output_size))
+    return all(isinstance(size, int) and size == 1 for size in map(symbolic_sizes.static, output_size))
 
 
 def _equal_windows(op: Emitter, self: Value, output_size: Sequence[Size]) -> Window:
@@ -229,7 +229,7 @@ def _equal_windows(op: Emitter, self: Value, output_size: Sequence[Size]) -> Win
     axes = len(output_size)
     kernel = [
         size // out if isinstance(size, int) and isinstance(out, int) else 1
-        for size, out in zip(op.sizes(self)[-axes:], map(symbols.static, output_size), strict=True)
+        for size, out in zip(op.sizes(self)[-axes:], map(symbolic_sizes.static, output_size), strict=True)
     ]
     return Window(kernel, kernel, [0] * axes, [1] * axes, False, [0] * axes)
 
@@ -264,8 +264,8 @@ def _adaptive_max_pool(axes: int) -> Callable[..., tuple[Value, Value]]:
 
 
 for _axes, _target in enumerate((aten.adaptive_avg_pool1d, aten.adaptive_avg_pool2d, aten.adaptive_avg_pool3d), 1):
-    translates(_target.default, when=_mean_says_it(_axes))(_adaptive_avg_pool(_axes))
+    translates(_target.default, supports=_mean_says_it(_axes))(_adaptive_avg_pool(_axes))
 for _axes, _target in enumerate((aten._adaptive_avg_pool2d, aten._adaptive_avg_pool3d), 2):
-    translates(_target.default, when=_mean_says_it(_axes))(_adaptive_avg_pool(_axes))
+    translates(_target.default, supports=_mean_says_it(_axes))(_adaptive_avg_pool(_axes))
 for _axes, _target in enumerate((aten.adaptive_max_pool1d, aten.adaptive_max_pool2d, aten.adaptive_max_pool3d), 1):
-    translates(_target.default, when=_divides(_axes))(_adaptive_max_pool(_axes))
+    translates(_target.default, supports=_divides(_axes))(_adaptive_max_pool(_axes))

@@ -9,10 +9,10 @@ import torch
 import torch.ao.quantization.fx._decomposed  # registers torch.ops.quantized_decomposed
 from onnx_ir import Value
 
-from fx_onnx import dtypes
-from fx_onnx.emitter import Emitter
+from fx_onnx.core import dtypes
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._quantization import INT8, INT16, Layout, dequantized, holding, is_fraction, packed, quantized
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter
 
 aten, decomposed = torch.ops.aten, torch.ops.quantized_decomposed
 
@@ -119,16 +119,18 @@ _DEQUANTIZE_TENSOR = (
 )  # fmt: skip
 _BY_OPSET: tuple[tuple[int, tuple[torch.dtype, ...]], ...] = ((18, INT8), (21, INT16))
 for _since, _dtypes in _BY_OPSET:
-    translates(*_QUANTIZE_TENSOR, since=_since, when=_quantizes(*_dtypes))(quantize_per_tensor)
-    translates(decomposed.quantize_per_channel.default, since=_since, when=_quantizes(*_dtypes))(quantize_per_channel)
+    translates(*_QUANTIZE_TENSOR, since=_since, supports=_quantizes(*_dtypes))(quantize_per_tensor)
+    translates(decomposed.quantize_per_channel.default, since=_since, supports=_quantizes(*_dtypes))(
+        quantize_per_channel
+    )
 _READABLE: tuple[tuple[int, tuple[torch.dtype, ...]], ...] = (
     (18, INT8),
     (19, (*INT8, *_FLOAT8)),
     (21, (*INT16, *_FLOAT8)),
 )
 for _since, _readable in _READABLE:
-    translates(*_DEQUANTIZE_TENSOR, since=_since, when=_dequantizes(*_readable))(dequantize_per_tensor)
-    translates(decomposed.dequantize_per_channel.default, since=_since, when=_dequantizes(*_readable))(
+    translates(*_DEQUANTIZE_TENSOR, since=_since, supports=_dequantizes(*_readable))(dequantize_per_tensor)
+    translates(decomposed.dequantize_per_channel.default, since=_since, supports=_dequantizes(*_readable))(
         dequantize_per_channel
     )
 
@@ -145,7 +147,7 @@ def _whole_groups(
     )
 
 
-@translates(decomposed.dequantize_per_channel_group.default, since=21, when=_whole_groups)
+@translates(decomposed.dequantize_per_channel_group.default, since=21, supports=_whole_groups)
 def dequantize_per_channel_group(
     op: Emitter,
     input: Value,
@@ -198,11 +200,11 @@ _FAKE_TENSOR = (
     aten.fake_quantize_per_tensor_affine.default, aten.fake_quantize_per_tensor_affine.tensor_qparams,
 )  # fmt: skip
 for _since, _dtypes in _BY_OPSET:
-    translates(*_FAKE_TENSOR, since=_since, when=_fakes(*_dtypes))(aten_fake_quantize_per_tensor_affine)
-    translates(aten.fake_quantize_per_channel_affine.default, since=_since, when=_fakes(*_dtypes))(
+    translates(*_FAKE_TENSOR, since=_since, supports=_fakes(*_dtypes))(aten_fake_quantize_per_tensor_affine)
+    translates(aten.fake_quantize_per_channel_affine.default, since=_since, supports=_fakes(*_dtypes))(
         aten_fake_quantize_per_channel_affine
     )
-    translates(decomposed.fake_quant_per_channel.default, since=_since, when=_fakes(*_dtypes))(
+    translates(decomposed.fake_quant_per_channel.default, since=_since, supports=_fakes(*_dtypes))(
         quantized_fake_quant_per_channel
     )
 

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx import dtypes, symbols
-from fx_onnx.emitter import Emitter, Scalar
+from fx_onnx.core import dtypes, symbolic_sizes
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._constants import computed, filled
 from fx_onnx.ops._movement import SMALL, linear_range
-from fx_onnx.symbols import Size
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter, Scalar
 
 aten = torch.ops.aten
 
@@ -55,7 +55,7 @@ def aten_range_step(
 
 def _arange(op: Emitter, start: Scalar, end: Scalar, step: Scalar) -> Value:
     """A constant where it is small; a Range of integers where all numbers are such, else start + i * step."""
-    start, end, step = map(symbols.static, (start, end, step))
+    start, end, step = map(symbolic_sizes.static, (start, end, step))
     (count,) = op.out_sizes
     if isinstance(count, int) and count <= SMALL and not _symbolic(start, end, step):
         return computed(op, torch.arange(start, end, step, dtype=op.out[0].dtype))  # type: ignore[arg-type]
@@ -66,7 +66,7 @@ def _arange(op: Emitter, start: Scalar, end: Scalar, step: Scalar) -> Value:
 
 
 def _symbolic(*numbers: Any) -> bool:
-    return any(isinstance(number, symbols.SymbolicNumber) for number in numbers)
+    return any(isinstance(number, symbolic_sizes.SymbolicNumber) for number in numbers)
 
 
 def _steps(op: Emitter, start: Scalar, step: Scalar) -> Value:

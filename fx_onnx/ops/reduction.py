@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx.emitter import Emitter, Scalar
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._common import admitted
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter, Scalar
 
 aten = torch.ops.aten
 Dims = int | Sequence[int] | None
@@ -45,13 +45,13 @@ def aten_sum_dim(
     return reduce(op, "ReduceSum", op.cast(self, op.out_dtype), dim, keepdim)
 
 
-@translates(aten.mean.default, when=_is_not_empty)
+@translates(aten.mean.default, supports=_is_not_empty)
 def aten_mean(op: Emitter, self: Value, *, dtype: torch.dtype | None = None) -> Value:
     """Σ self / n."""
     return reduce(op, "ReduceMean", op.cast(self, op.out_dtype))
 
 
-@translates(aten.mean.dim, when=_is_not_empty)
+@translates(aten.mean.dim, supports=_is_not_empty)
 def aten_mean_dim(
     op: Emitter, self: Value, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Value:
@@ -132,25 +132,25 @@ def _index(op: Emitter, op_type: str, self: Value, dim: int | None, keepdim: boo
     return op.Reshape(index, [1] * rank) if keepdim and rank > 1 else index
 
 
-@translates(aten.any.default, aten._is_any_true.default, when=_is_not_empty)
+@translates(aten.any.default, aten._is_any_true.default, supports=_is_not_empty)
 def aten_any(op: Emitter, self: Value) -> Value:
     """Whether anything is not zero; uint8 stays uint8, as in torch."""
     return _logical(op, "ReduceMax", self, None)
 
 
-@translates(aten.any.dim, aten.any.dims, when=_is_not_empty)
+@translates(aten.any.dim, aten.any.dims, supports=_is_not_empty)
 def aten_any_dim(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False) -> Value:
     """Whether anything along ``dim`` is not zero; an empty list of dims reduces none."""
     return _logical(op, "ReduceMax", self, dim, keepdim)
 
 
-@translates(aten.all.default, aten._is_all_true.default, when=_is_not_empty)
+@translates(aten.all.default, aten._is_all_true.default, supports=_is_not_empty)
 def aten_all(op: Emitter, self: Value) -> Value:
     """Whether nothing is zero; uint8 stays uint8, as in torch."""
     return _logical(op, "ReduceMin", self, None)
 
 
-@translates(aten.all.dim, aten.all.dims, when=_is_not_empty)
+@translates(aten.all.dim, aten.all.dims, supports=_is_not_empty)
 def aten_all_dim(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False) -> Value:
     """Whether nothing along ``dim`` is zero; an empty list of dims reduces none."""
     return _logical(op, "ReduceMin", self, dim, keepdim)
@@ -175,7 +175,7 @@ def _is_l1_or_l2(
     return ord in (1, 2) and not self.is_complex()
 
 
-@translates(aten.linalg_vector_norm.default, when=_is_l1_or_l2)
+@translates(aten.linalg_vector_norm.default, supports=_is_l1_or_l2)
 def aten_linalg_vector_norm(
     op: Emitter,
     self: Value,

@@ -15,10 +15,10 @@ import torch
 from onnx_ir import DataType, Value
 from torch import Tensor
 
-from fx_onnx import dtypes, symbols
-from fx_onnx.emitter import Emitter
-from fx_onnx.symbols import Size
-from fx_onnx.table import translates
+from fx_onnx.core import dtypes, symbolic_sizes
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.translation_table import translates
+from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
 
@@ -114,9 +114,9 @@ def _axes_of(
     self: Tensor, output_size: Sequence[Size] | None, factors: Factors | None
 ) -> tuple[list[Size], list[Size], Factors]:
     """The spatial sizes, those of the result (a symbolic one where it is not known), and a factor or None for each."""
-    sizes = [symbols.static(size) for size in self.shape[2:]]
+    sizes = [symbolic_sizes.static(size) for size in self.shape[2:]]
     if output_size is not None:
-        return sizes, [symbols.static(size) for size in output_size], factors or [None] * len(sizes)
+        return sizes, [symbolic_sizes.static(size) for size in output_size], factors or [None] * len(sizes)
     factors = list(factors or ())
     outs = [math.floor(s * f) if isinstance(s, int) and f else s for s, f in zip(sizes, factors, strict=True)]
     return sizes, outs, factors
@@ -273,8 +273,8 @@ for _target, _exact, _axes in (
     (aten._upsample_nearest_exact3d, True, 3),
 ):
     _functions = _upsample(_NEAREST_EXACT if _exact else _NEAREST)
-    translates(_target.default, when=_nearest_when(_exact))(_functions[_axes - 1])
-    translates(_target.vec, when=_nearest_vec_when(_exact))(_functions[3])
+    translates(_target.default, supports=_nearest_when(_exact))(_functions[_axes - 1])
+    translates(_target.vec, supports=_nearest_vec_when(_exact))(_functions[3])
 
 for _target, _attributes, _axes in (
     (aten.upsample_linear1d, _LINEAR, 1),
@@ -285,5 +285,5 @@ for _target, _attributes, _axes in (
     (aten._upsample_bicubic2d_aa, _CUBIC_ANTIALIAS, 2),
 ):
     _functions, _filters = _upsample_smooth(_attributes), "antialias" in _attributes
-    translates(_target.default, when=_smooth_when(_filters))(_functions[_axes - 1])
-    translates(_target.vec, when=_smooth_vec_when(_filters))(_functions[3])
+    translates(_target.default, supports=_smooth_when(_filters))(_functions[_axes - 1])
+    translates(_target.vec, supports=_smooth_vec_when(_filters))(_functions[3])

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx import metadata
-from fx_onnx.emitter import Emitter
+from fx_onnx.core import metadata
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._common import admitted
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx.emitter import Emitter
-from fx_onnx.table import translates
+from fx_onnx.core.translation_table import translates
+from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import torch
 from onnx_ir import DataType, Value
 
-import fx_onnx.operators  # noqa: F401  defines fill_diagonal
-from fx_onnx import dtypes, symbols
-from fx_onnx.emitter import Emitter, Scalar
+import fx_onnx.core.custom_ops  # noqa: F401  defines fill_diagonal
+from fx_onnx.core import dtypes, symbolic_sizes
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._movement import as_index, broadcast, linear_range
-from fx_onnx.symbols import Size
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter, Scalar
 
 aten = torch.ops.aten
 
@@ -26,7 +26,7 @@ def scatter(
 
     A 0-d tensor counts as one of size 1; a larger src is cut to the sizes of index; booleans accumulate as integers.
     """
-    if any(symbols.same_size(size, 0) for size in op.sizes(index)):
+    if any(symbolic_sizes.same_size(size, 0) for size in op.sizes(index)):
         return self
     dtype = self.dtype
     if dtype == DataType.BOOL and reduction is not None:
@@ -48,7 +48,9 @@ def scatter(
 
 def _cut(op: Emitter, src: Value, sizes: Sequence[Size]) -> Value:
     axes = [
-        i for i, (have, want) in enumerate(zip(op.sizes(src), sizes, strict=True)) if not symbols.same_size(have, want)
+        i
+        for i, (have, want) in enumerate(zip(op.sizes(src), sizes, strict=True))
+        if not symbolic_sizes.same_size(have, want)
     ]
     if not axes:
         return src
@@ -91,7 +93,7 @@ def _is_one_reduction(
     return include_self and reduce in _REDUCTIONS
 
 
-@translates(aten.scatter_reduce.two, when=_is_one_reduction)
+@translates(aten.scatter_reduce.two, supports=_is_one_reduction)
 def aten_scatter_reduce(
     op: Emitter, self: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
@@ -161,7 +163,7 @@ def _is_one_index_reduction(
     return (include_self and reduce in _REDUCTIONS) or (reduce == "mean" and self.is_floating_point())
 
 
-@translates(aten.index_reduce.default, when=_is_one_index_reduction)
+@translates(aten.index_reduce.default, supports=_is_one_index_reduction)
 def aten_index_reduce(
     op: Emitter, self: Value, dim: int, index: Value, source: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
@@ -180,7 +182,7 @@ def aten_index_reduce(
 @translates(aten.put.default)
 def aten_put(op: Emitter, self: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
     """self.flatten()[index[i]] = source[i], or += with accumulate, in the sizes of self."""
-    count = symbols.static(op.out[0].numel())
+    count = symbolic_sizes.static(op.out[0].numel())
     places, updates = (op.reshape(x, [_count(op, x)]) for x in (index, source))
     written = scatter(op, op.reshape(self, [count]), 0, places, updates, "add" if accumulate else None)
     return op.reshape(op.with_sizes(written, (count,)), op.out_sizes)
@@ -189,7 +191,7 @@ def aten_put(op: Emitter, self: Value, index: Value, source: Value, accumulate: 
 def _count(op: Emitter, value: Value) -> Size:
     count: Size = 1
     for size in op.sizes(value):
-        count = symbols.static(count * size)
+        count = symbolic_sizes.static(count * size)
     return count
 
 

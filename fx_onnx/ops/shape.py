@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from onnx_ir import Value
 
-from fx_onnx import symbols
-from fx_onnx.emitter import Emitter
+from fx_onnx.core import symbolic_sizes
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._movement import broadcast
-from fx_onnx.symbols import Size
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
 
@@ -89,7 +89,7 @@ def aten_squeeze_dims(op: Emitter, self: Value, dim: Sequence[int]) -> Value:
 def _squeeze(op: Emitter, self: Value, dims: Sequence[int]) -> Value:
     sizes = op.sizes(self)
     axes = sorted({dim % len(sizes) for dim in dims}) if sizes else []
-    return op.squeeze(self, *(axis for axis in axes if symbols.same_size(sizes[axis], 1)))
+    return op.squeeze(self, *(axis for axis in axes if symbolic_sizes.same_size(sizes[axis], 1)))
 
 
 # ---------------------------------------------------------------- another order of the axes
@@ -287,7 +287,9 @@ def aten_type_as(op: Emitter, self: Value, other: Value) -> Value:
     return op.cast(self, op.out_dtype)
 
 
-@translates(aten.view.dtype, aten.view_copy.dtype, since=26, when=lambda self, dtype: self.itemsize == dtype.itemsize)
+@translates(
+    aten.view.dtype, aten.view_copy.dtype, since=26, supports=lambda self, dtype: self.itemsize == dtype.itemsize
+)
 def aten_view_dtype(op: Emitter, self: Value, dtype: torch.dtype) -> Value:
     """The bits of self read as another dtype of the same width."""
     if op.out_dtype == self.dtype:

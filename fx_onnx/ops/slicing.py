@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx import symbols
-from fx_onnx.emitter import Emitter
+from fx_onnx.core import symbolic_sizes
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._movement import INT_MAX, broadcast, linear_range, slice_axis
-from fx_onnx.symbols import Size
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
 
@@ -19,7 +19,7 @@ def aten_slice(
     op: Emitter, self: Value, dim: int = 0, start: Size | None = None, end: Size | None = None, step: Size = 1
 ) -> Value:
     """self[start:end:step] along dim; ONNX clamps the ends as Python does. The whole axis is self."""
-    if symbols.same_size(op.out_sizes[dim], op.sizes(self)[dim]):
+    if symbolic_sizes.same_size(op.out_sizes[dim], op.sizes(self)[dim]):
         return self
     return slice_axis(op, self, dim, 0 if start is None else start, INT_MAX if end is None else end, step)
 
@@ -34,7 +34,7 @@ def aten_select(op: Emitter, self: Value, dim: int, index: Size) -> Value:
 def aten_narrow(op: Emitter, self: Value, dim: int, start: Size, length: Size) -> Value:
     """self[start : start + length] along dim."""
     size = op.sizes(self)[dim]
-    if symbols.same_size(length, size):
+    if symbolic_sizes.same_size(length, size):
         return self
     if isinstance(start, int) and start < 0:
         start = start + size
@@ -57,9 +57,9 @@ def aten_slice_scatter(
     """self with src in the place of self[start:end:step] along dim."""
     size, length = op.sizes(self)[dim], op.sizes(src)[dim]
     src = op.cast(src, op.out_dtype)
-    if symbols.same_size(size, length):
+    if symbolic_sizes.same_size(size, length):
         return broadcast(op, src, op.out_sizes)
-    if symbols.same_size(length, 0):
+    if symbolic_sizes.same_size(length, 0):
         return self
     if isinstance(step, int) and step == 1:
         return _concatenated(op, self, src, dim, 0 if start is None else start, INT_MAX if end is None else end)
@@ -72,7 +72,7 @@ def aten_select_scatter(op: Emitter, self: Value, src: Value, dim: int, index: S
     dim = dim % op.rank(self)
     size = op.sizes(self)[dim]
     part = op.unsqueeze(op.cast(src, op.out_dtype), dim)
-    if symbols.same_size(size, 1):
+    if symbolic_sizes.same_size(size, 1):
         return part
     if isinstance(index, int) and index < 0:
         after: Size = INT_MAX if index == -1 else index + 1
@@ -87,7 +87,7 @@ def _concatenated(op: Emitter, self: Value, src: Value, dim: int, start: Size, e
     parts = [src]
     first = isinstance(start, int) and (start == 0 or (isinstance(size, int) and start <= -size))
     last = (isinstance(end, int) and end >= (size if isinstance(size, int) else INT_MAX)) or (
-        symbols.same_size(end, size) or (first and symbols.same_size(length, size))
+        symbolic_sizes.same_size(end, size) or (first and symbolic_sizes.same_size(length, size))
     )
     if not first:
         parts.insert(0, slice_axis(op, self, dim, 0, start))

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx.emitter import Emitter, Operand
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._common import loop
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter, Operand
 
 aten = torch.ops.aten
 

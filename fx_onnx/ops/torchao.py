@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from onnx_ir import Value
 
-from fx_onnx.emitter import Emitter
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._quantization import INT8, Layout, dequantized, is_fraction, layout, packed, quantized
-from fx_onnx.symbols import Size
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter
 
 
 def _quantizes(blocks: bool) -> Callable[..., bool]:
@@ -51,8 +51,8 @@ def _fitted(op: Emitter, value: Value, block_size: Sequence[Size], *parameters: 
     return where, [None if p is None else op.reshape(p, where.sizes(sizes)) for p in parameters]
 
 
-@translates("torchao::quantize_affine", when=_quantizes(blocks=False))
-@translates("torchao::quantize_affine", since=21, when=_quantizes(blocks=True))
+@translates("torchao::quantize_affine", supports=_quantizes(blocks=False))
+@translates("torchao::quantize_affine", since=21, supports=_quantizes(blocks=True))
 def torchao_quantize_affine(
     op: Emitter,
     input: Value,
@@ -69,8 +69,8 @@ def torchao_quantize_affine(
     return quantized(op, input, scale, zero_point, limits, op.out_dtype, where)
 
 
-@translates("torchao::dequantize_affine", when=_dequantizes(blocks=False))
-@translates("torchao::dequantize_affine", since=21, when=_dequantizes(blocks=True))
+@translates("torchao::dequantize_affine", supports=_dequantizes(blocks=False))
+@translates("torchao::dequantize_affine", since=21, supports=_dequantizes(blocks=True))
 def torchao_dequantize_affine(
     op: Emitter,
     input: Value,

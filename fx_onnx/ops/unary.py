@@ -6,10 +6,10 @@ from collections.abc import Callable
 import torch
 from onnx_ir import DataType, Value
 
-from fx_onnx import dtypes
-from fx_onnx.emitter import Emitter
+from fx_onnx.core import dtypes
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._common import truncated, within
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
 
@@ -143,7 +143,7 @@ def _is_float(self: torch.Tensor, *_: float | None, **__: float | None) -> bool:
     return self.is_floating_point()
 
 
-@translates(aten.nan_to_num.default, when=_is_float)
+@translates(aten.nan_to_num.default, supports=_is_float)
 def aten_nan_to_num(
     op: Emitter, self: Value, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Value:

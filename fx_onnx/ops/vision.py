@@ -6,12 +6,12 @@ import torch
 from onnx_ir import Value
 from torch import Tensor
 
-from fx_onnx import symbols
-from fx_onnx.emitter import Emitter
+from fx_onnx.core import symbolic_sizes
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._common import admitted
 from fx_onnx.ops._spatial import over_batch
-from fx_onnx.symbols import Size
-from fx_onnx.table import translates
+from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
 
@@ -22,7 +22,7 @@ def _is_a_batch_of_images(self: Tensor, upscale_factor: int) -> bool:
     return self.dim() == 4
 
 
-@translates(aten.pixel_shuffle.default, when=_is_a_batch_of_images)
+@translates(aten.pixel_shuffle.default, supports=_is_a_batch_of_images)
 def aten_pixel_shuffle(op: Emitter, self: Value, upscale_factor: int) -> Value:
     """(N, C r r, H, W) → (N, C, H r, W r)."""
     result: Value = op.DepthToSpace(self, blocksize=upscale_factor, mode="CRD")
@@ -46,7 +46,7 @@ def _grid_sample(op: Emitter, input: Value, grid: Value, mode: str, padding_mode
     return op.cast(result, op.out_dtype)
 
 
-@translates(aten.grid_sampler.default, aten.grid_sampler_2d.default, when=_samples_planes)
+@translates(aten.grid_sampler.default, aten.grid_sampler_2d.default, supports=_samples_planes)
 def aten_grid_sampler_2d(
     op: Emitter, input: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Value:
@@ -67,11 +67,11 @@ def aten_grid_sampler(
 def _has_corners(theta: Tensor, size: Sequence[Size], align_corners: bool) -> bool:
     """An axis of one pixel has no corners to align: torch puts it at 0, ONNX divides by 0."""
     return not align_corners or not any(
-        isinstance(count, int) and count == 1 for count in map(symbols.static, size[2:])
+        isinstance(count, int) and count == 1 for count in map(symbolic_sizes.static, size[2:])
     )
 
 
-@translates(aten.affine_grid_generator.default, since=20, when=_has_corners)
+@translates(aten.affine_grid_generator.default, since=20, supports=_has_corners)
 def aten_affine_grid_generator(op: Emitter, theta: Value, size: Sequence[Size], align_corners: bool) -> Value:
     """The places from -1 to 1 in each axis of an image of this size, mapped by theta."""
     result: Value = op.AffineGrid(theta, op.shape(size), align_corners=align_corners)

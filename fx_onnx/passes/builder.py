@@ -9,8 +9,8 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.passes._facts import attribute
-from fx_onnx.passes.rewrite import Editor
+from fx_onnx.passes.matchers import attribute
+from fx_onnx.passes.rewriter import Editor
 
 __all__ = ["Writer", "meant"]
 

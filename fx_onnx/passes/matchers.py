@@ -8,21 +8,21 @@ from typing import Any
 import numpy.typing as npt
 import onnx_ir as ir
 
-from fx_onnx import metadata
-from fx_onnx.weights import LazyWeight, Weight
+from fx_onnx.core import metadata
+from fx_onnx.core.weights import LazyWeight, Weight
 
 __all__ = [
     "MAX_CONSTANT_BYTES",
-    "absorbable",
     "attribute",
+    "commuted_inputs",
     "constant",
     "dims",
-    "either_way",
     "integers",
-    "made_by",
     "number",
+    "producer_of",
     "same_shape",
     "single_use",
+    "single_use_producer",
     "weight_of",
 ]
 
@@ -39,26 +39,26 @@ def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
     return default if found is None else found.value
 
 
-def made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
+def producer_of(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     """The node whose result the value is, if it is of one of these operators of ONNX's own domain."""
     node = value.producer() if value is not None else None
     return node if node is not None and node.op_type in op_types and not node.domain else None
 
 
-def absorbable(value: ir.Value | None, *op_types: str) -> ir.Node | None:
+def single_use_producer(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     """The node that makes the value, of one of these operators, if the one that reads it may do its work as well.
 
     That is, no other input reads the value, no graph returns it, and the reader is in no body, which might be run many
     times for one run of the node.
     """
-    node = made_by(value, *op_types)
+    node = producer_of(value, *op_types)
     if node is None or value is None or not single_use(value):
         return None
     reader = next(iter(value.uses())).node
     return node if reader.graph is node.graph else None
 
 
-def either_way(node: ir.Node) -> Iterator[tuple[ir.Value | None, ir.Value | None]]:
+def commuted_inputs(node: ir.Node) -> Iterator[tuple[ir.Value | None, ir.Value | None]]:
     """The operands of a binary node in both orders, for operators that do not mind."""
     first, second = node.inputs
     yield first, second
@@ -79,7 +79,7 @@ def constant(value: ir.Value | None) -> npt.NDArray[Any] | None:
     """The elements of a small constant that the exporter made; None for weights, whose data is never read."""
     tensor = weight_of(value)
     if tensor is None:
-        node = made_by(value, "Constant")
+        node = producer_of(value, "Constant")
         tensor = node.attributes["value"].as_tensor() if node is not None and "value" in node.attributes else None
     if tensor is None or isinstance(tensor, (LazyWeight, ir.ExternalTensor, ir.StringTensor)):
         return None

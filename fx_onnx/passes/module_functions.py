@@ -10,10 +10,10 @@ from typing import Any
 
 import onnx_ir as ir
 
-from fx_onnx import metadata
-from fx_onnx.names import Names
-from fx_onnx.passes._facts import constant
-from fx_onnx.passes.rewrite import Pass, bodies, nodes_of
+from fx_onnx.core import metadata
+from fx_onnx.core.names import Names
+from fx_onnx.passes.matchers import constant
+from fx_onnx.passes.rewriter import Pass, bodies, nodes_of
 
 __all__ = ["ModulesToFunctions"]
 

@@ -6,43 +6,43 @@ from collections.abc import Collection
 
 import onnx_ir as ir
 
-from fx_onnx.errors import ArgumentError
-from fx_onnx.passes.activations import FuseGelu, FuseSwish
-from fx_onnx.passes.attention import AttendRows, ShareKeyHeads
-from fx_onnx.passes.batch_norm import FoldBatchNorm
-from fx_onnx.passes.casts import MergeCasts
-from fx_onnx.passes.common_results import ShareResults
-from fx_onnx.passes.constants import FoldConstants
-from fx_onnx.passes.dequantized_weights import DequantizeWeights
-from fx_onnx.passes.expands import DropExpands
-from fx_onnx.passes.gemm import FuseGemm
-from fx_onnx.passes.neutral import DropNeutral
-from fx_onnx.passes.packed_weights import PackWeights
-from fx_onnx.passes.pads import FoldPads
-from fx_onnx.passes.quantized_transposes import TransposeQuantized
-from fx_onnx.passes.reciprocals import DivideByReciprocals
-from fx_onnx.passes.reshapes import MergeReshapes
-from fx_onnx.passes.rewrite import Pass, apply
-from fx_onnx.passes.rms_norm import FuseRMSNorm
-from fx_onnx.passes.rotary import FusePartialRotary, FuseRotaryEmbedding
-from fx_onnx.passes.row_products import UnfoldGemm
-from fx_onnx.passes.spelled_attention import FuseAttention
-from fx_onnx.passes.transposed_weights import TransposeWeights
-from fx_onnx.passes.transposes import MergeTransposes
-from fx_onnx.passes.unused import DropUnused
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.passes.cleanup.casts import MergeCasts
+from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
+from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
+from fx_onnx.passes.cleanup.expands import EliminateExpands
+from fx_onnx.passes.cleanup.identities import EliminateIdentities
+from fx_onnx.passes.cleanup.onnx_constant_folding import FoldConstants
+from fx_onnx.passes.cleanup.reciprocals import DivideByReciprocals
+from fx_onnx.passes.cleanup.reshapes import MergeReshapes
+from fx_onnx.passes.cleanup.transposes import MergeTransposes
+from fx_onnx.passes.fusion.activation_fusion import FuseGelu, FuseSwish
+from fx_onnx.passes.fusion.attention_fusion import FuseAttention
+from fx_onnx.passes.fusion.attention_layout import AttentionOnRows, ShareKeyHeads
+from fx_onnx.passes.fusion.batch_norm_folding import FoldBatchNorm
+from fx_onnx.passes.fusion.batched_gemm import BatchGemm
+from fx_onnx.passes.fusion.gemm_fusion import FuseGemm
+from fx_onnx.passes.fusion.pad_folding import FoldPads
+from fx_onnx.passes.fusion.rms_norm_fusion import FuseRMSNorm
+from fx_onnx.passes.fusion.rotary_fusion import FusePartialRotary, FuseRotaryEmbedding
+from fx_onnx.passes.rewriter import Pass, apply
+from fx_onnx.passes.weights.dequantized_weights import DequantizeWeights
+from fx_onnx.passes.weights.packed_weights import PackWeights
+from fx_onnx.passes.weights.quantized_transposes import TransposeQuantized
+from fx_onnx.passes.weights.transposed_weights import TransposeWeights
 
 __all__ = ["PASSES", "optimize"]
 
 PASSES: tuple[Pass, ...] = (
     FoldConstants(),
-    DropNeutral(),
+    EliminateIdentities(),
     MergeCasts(),
     MergeReshapes(),
     MergeTransposes(),
-    DropExpands(),
+    EliminateExpands(),
     FoldPads(),
     FoldBatchNorm(),
-    UnfoldGemm(),
+    BatchGemm(),
     FuseGemm(),
     DivideByReciprocals(),
     FuseRMSNorm(),
@@ -52,13 +52,13 @@ PASSES: tuple[Pass, ...] = (
     FusePartialRotary(),
     FuseAttention(),
     ShareKeyHeads(),
-    AttendRows(),
+    AttentionOnRows(),
     PackWeights(),
     DequantizeWeights(),
     TransposeQuantized(),
     TransposeWeights(),
-    ShareResults(),
-    DropUnused(),
+    EliminateCommonSubexpressions(),
+    EliminateDeadCode(),
 )
 """All passes in order. Neighbours that look at single nodes (``Rewrite``) share one walk over the graph."""
 

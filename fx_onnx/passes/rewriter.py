@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from fx_onnx import metadata
-from fx_onnx.names import Names
-from fx_onnx.passes._facts import weight_of
+from fx_onnx.core import metadata
+from fx_onnx.core.names import Names
+from fx_onnx.passes.matchers import weight_of
 
 __all__ = ["Editor", "Pass", "Rewrite", "apply", "bodies", "nodes_of", "walk"]
 

@@ -11,26 +11,26 @@ from pathlib import Path
 
 import torch
 
-from fx_onnx.errors import OnnxExporterError
-from fx_onnx.journal import Journal
+from fx_onnx.core.errors import OnnxExporterError
+from fx_onnx.program.export_log import ExportLog
 
 
 @contextmanager
 def kept(
-    journal: Journal, folder: str | os.PathLike[str], *, report: bool, profile: bool, exported_program: bool
+    log: ExportLog, folder: str | os.PathLike[str], *, report: bool, profile: bool, exported_program: bool
 ) -> Iterator[None]:
     """Writes what was asked for into ``folder`` when the export inside ends, also when it ends with an error.
 
     Args:
-        journal: what the export does is noted there.
+        log: what the export does is noted there.
         folder: made if it is not there and something is written.
-        report: a Markdown report of all that the journal knows.
+        report: a Markdown report of all that the log knows.
         profile: the functions that took the time, as text.
         exported_program: the captured program, as a ``.pt2`` archive.
     """
     if profile:
-        journal.profile = cProfile.Profile()
-        journal.profile.enable()
+        log.profile = cProfile.Profile()
+        log.profile.enable()
     error: OnnxExporterError | None = None
     try:
         yield
@@ -38,13 +38,13 @@ def kept(
         error = failure
         raise
     finally:
-        if journal.profile is not None:
-            journal.profile.disable()
-            _path(folder, "profile.txt").write_text(journal.profile_text() or "", encoding="utf-8")
-        if exported_program and journal.captured is not None:
-            torch.export.save(journal.captured.exported_program, _path(folder, "program.pt2"))
+        if log.profile is not None:
+            log.profile.disable()
+            _path(folder, "profile.txt").write_text(log.profile_text() or "", encoding="utf-8")
+        if exported_program and log.captured is not None:
+            torch.export.save(log.captured.exported_program, _path(folder, "program.pt2"))
         if report:
-            journal.write(folder, error)
+            log.write(folder, error)
 
 
 def _path(folder: str | os.PathLike[str], name: str) -> Path:

@@ -16,11 +16,12 @@ import onnx
 import onnx_ir as ir
 import torch
 
-from fx_onnx import metadata, saving
-from fx_onnx.errors import ArgumentError, warn
-from fx_onnx.report import ModelSummary
-from fx_onnx.runtime import bind, bound, new_session, run, structured
-from fx_onnx.weights import Weight, as_torch, memory_key, plain, rebind
+from fx_onnx.core import metadata
+from fx_onnx.core.errors import ArgumentError, warn
+from fx_onnx.core.weights import Weight, as_torch, memory_key, plain, rebind
+from fx_onnx.program import save
+from fx_onnx.program.report import ModelSummary
+from fx_onnx.program.session import bind, bound, new_session, run, structured
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -69,7 +70,7 @@ class ONNXProgram:
         Raises:
             ArgumentError: a weight has no data.
         """
-        saving.require_data(self._model)
+        save.require_data(self._model)
         return ir.serde.serialize_model(self._model)
 
     def __repr__(self) -> str:
@@ -86,7 +87,7 @@ class ONNXProgram:
     def summary(self) -> ModelSummary:
         """The model in numbers, as the report shows it; nodes of functions are not counted, only calls of them."""
         graph = self._model.graph
-        sizes = [value.const_value for value in saving.initializers(self._model) if value.const_value is not None]
+        sizes = [value.const_value for value in save.initializers(self._model) if value.const_value is not None]
         dtypes: Counter[str] = Counter()
         for tensor in sizes:
             dtypes[tensor.dtype.name.lower()] += tensor.size
@@ -96,7 +97,7 @@ class ONNXProgram:
             outputs=[_described(value) for value in graph.outputs],
             operators=Counter(node.op_type for node in ir.traversal.RecursiveGraphIterator(graph)),
             parameters=sum(tensor.size for tensor in sizes),
-            parameter_bytes=saving.parameter_bytes(self._model),
+            parameter_bytes=save.parameter_bytes(self._model),
             dtypes=dtypes,
         )
 
@@ -192,7 +193,7 @@ class ONNXProgram:
                 and options can be chosen.
         """
         self.release()
-        if saving.parameter_bytes(self._model) > _FROM_FILE_BYTES:
+        if save.parameter_bytes(self._model) > _FROM_FILE_BYTES:
             self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self._session = initializer(_loadable(self._model, Path(self._folder.name) if self._folder else None))
 
@@ -207,7 +208,7 @@ class ONNXProgram:
 
     def save(
         self,
-        destination: saving.Destination,
+        destination: save.Destination,
         *,
         include_initializers: bool = True,
         keep_initializers_as_inputs: bool = False,
@@ -230,7 +231,7 @@ class ONNXProgram:
             ArgumentError: the path cannot be written, a weight has no data, or ``weights_from`` does not fit.
             OnnxExporterError: writing failed; a file that was there before still is.
         """
-        saving.save(
+        save.save(
             self._model,
             destination,
             include_initializers=include_initializers,
@@ -242,7 +243,7 @@ class ONNXProgram:
 
     def optimize(self) -> None:
         """Runs the optimization passes that export(optimize=True) runs."""
-        from fx_onnx.optimize import optimize
+        from fx_onnx.passes.optimize import optimize
 
         self.model = optimize(self._model)
 
@@ -259,7 +260,7 @@ class ONNXProgram:
         state_dict, used = plain(state_dict), set[str]()
         replacements = {
             value: rebind(value.const_value, state_dict, used)
-            for value in saving.initializers(self._model)
+            for value in save.initializers(self._model)
             if value.const_value is not None
         }
         self.release()
@@ -307,12 +308,12 @@ def _described(value: ir.Value) -> str:
 
 def _loadable(model: ir.Model, folder: Path | None) -> str | bytes:
     """What a session is made from: the model's bytes, or the path of a file in ``folder`` if the model is large."""
-    if folder is not None and saving.parameter_bytes(model) > _FROM_FILE_BYTES:
+    if folder is not None and save.parameter_bytes(model) > _FROM_FILE_BYTES:
         path = folder / "model.onnx"
-        saving.save(model, path, external_data=True)
+        save.save(model, path, external_data=True)
         return str(path)
     buffer = io.BytesIO()
-    saving.save(model, buffer)
+    save.save(model, buffer)
     return buffer.getvalue()
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from fx_onnx.errors import ArgumentError
-from fx_onnx.verify import Difference, Verification
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.program.verify import Difference, Verification
 
 __all__ = ["DynamicDim", "Facts", "ModelSummary", "Stage", "Translation", "markdown", "write"]
 

@@ -22,10 +22,10 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from fx_onnx.errors import ArgumentError, OnnxExporterError, OnnxExporterWarning
-from fx_onnx.references import StoredWeight, by_reference, stored_weights
-from fx_onnx.streaming import Piece, length, write
-from fx_onnx.weights import LazyWeight, Weight, has_data, memory_key
+from fx_onnx.core.errors import ArgumentError, OnnxExporterError, OnnxExporterWarning
+from fx_onnx.core.weights import LazyWeight, Weight, has_data, memory_key
+from fx_onnx.program.streaming import Piece, length, write
+from fx_onnx.program.weight_references import StoredWeight, by_reference, stored_weights
 
 __all__ = ["Destination", "initializers", "parameter_bytes", "require_data", "save"]
 
@@ -231,9 +231,9 @@ def _marker(value: ir.Value, location: str, offset: int) -> ir.TensorProtocol:
     return ir.ExternalTensor(location, offset, length, dtype, shape=shape, name=str(value.name))
 
 
-def _serialised(model: ir.Model, stand_ins: Mapping[ir.Value, ir.TensorProtocol], options: _Options) -> onnx.ModelProto:
-    """The model's message, with ``stand_ins`` for the data of its initializers."""
-    with _replaced(stand_ins):
+def _serialised(model: ir.Model, patches: Mapping[ir.Value, ir.TensorProtocol], options: _Options) -> onnx.ModelProto:
+    """The model's message, with ``patches`` for the data of its initializers."""
+    with _replaced(patches):
         proto = ir.serde.serialize_model(model)
     if options.as_inputs:
         _move_to_inputs(proto.graph)
@@ -243,11 +243,11 @@ def _serialised(model: ir.Model, stand_ins: Mapping[ir.Value, ir.TensorProtocol]
 
 
 @contextmanager
-def _replaced(stand_ins: Mapping[ir.Value, ir.TensorProtocol]) -> Iterator[None]:
+def _replaced(patches: Mapping[ir.Value, ir.TensorProtocol]) -> Iterator[None]:
     """Gives values other data for as long as onnx_ir serialises them; it takes a model only whole."""
-    before = [(value, value.const_value) for value in stand_ins]
+    before = [(value, value.const_value) for value in patches]
     try:
-        for value, tensor in stand_ins.items():
+        for value, tensor in patches.items():
             value.const_value = tensor
         yield
     finally:

@@ -8,8 +8,8 @@ from typing import Any
 
 import onnx_ir as ir
 
-from fx_onnx.errors import OnnxExporterError
-from fx_onnx.weights import stream
+from fx_onnx.core.errors import OnnxExporterError
+from fx_onnx.core.weights import stream
 
 __all__ = ["Piece", "length", "write"]
 

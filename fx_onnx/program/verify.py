@@ -16,9 +16,9 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
-from fx_onnx.errors import ArgumentError, CheckerError, VerificationError
-from fx_onnx.metadata import NAME_SCOPES, ORIGINAL_NODE_NAME, of_fx_node
-from fx_onnx.runtime import flat_outputs
+from fx_onnx.core.errors import ArgumentError, CheckerError, VerificationError
+from fx_onnx.core.metadata import NAME_SCOPES, ORIGINAL_NODE_NAME, of_fx_node
+from fx_onnx.program.session import flat_outputs
 
 __all__ = [
     "Difference",

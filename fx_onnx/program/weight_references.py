@@ -17,9 +17,9 @@ import numpy.typing as npt
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from fx_onnx.errors import ArgumentError
-from fx_onnx.passes.transposed_weights import restore_transpose
-from fx_onnx.weights import LazyWeight, has_data, stream
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.weights import LazyWeight, has_data, stream
+from fx_onnx.passes.weights.transposed_weights import restore_transpose
 
 __all__ = ["StoredWeight", "by_reference", "stored_weights"]
 

@@ -18,11 +18,12 @@ import torch
 from onnx_ir import DataType, Value
 from onnxscript import BuilderBase, BuilderFeature
 
-from fx_onnx import dtypes, promotion, symbols
-from fx_onnx.constants import SIZES, Constants, dtype_of_number, refuse_fractions
-from fx_onnx.names import Names
-from fx_onnx.schemas import OperatorSchema, operator_schema, tensor_type
-from fx_onnx.symbols import Size, SymbolTable
+from fx_onnx.core import dtypes, promotion, symbolic_sizes
+from fx_onnx.core.names import Names
+from fx_onnx.core.schemas import OperatorSchema, operator_schema, tensor_type
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.translation.constant_pool import SIZES, Constants, dtype_of_number, refuse_fractions
+from fx_onnx.translation.size_values import SymbolTable
 
 # What a translation may take for a tensor: an ONNX value, or a number that becomes a constant.
 Scalar = bool | int | float | torch.SymInt | torch.SymFloat | torch.SymBool
@@ -206,7 +207,7 @@ class Emitter(BuilderBase):
 
     def _number(self, value: Any, dtype: DataType | None) -> Value:
         """A number, symbolic or not, as a value."""
-        if isinstance(value, symbols.SymbolicNumber):
+        if isinstance(value, symbolic_sizes.SymbolicNumber):
             scalar = self.symbols.value(self, value, rank=0)
             return scalar if dtype is None else self.cast(scalar, dtype)
         return self.constant(value, dtype)
@@ -285,7 +286,7 @@ class Emitter(BuilderBase):
 
     def with_sizes(self, value: Value, sizes: Sequence[Size]) -> Value:
         """Says which sizes an intermediate value has, for the helpers that come after."""
-        value.meta[SIZES] = tuple(map(symbols.static, sizes))
+        value.meta[SIZES] = tuple(map(symbolic_sizes.static, sizes))
         return value
 
     @property
@@ -296,7 +297,7 @@ class Emitter(BuilderBase):
     @property
     def out_sizes(self) -> tuple[Size, ...]:
         """The sizes of the (first) result of the FX node under translation."""
-        return tuple(map(symbols.static, self.out[0].shape))
+        return tuple(map(symbolic_sizes.static, self.out[0].shape))
 
     # ---------------------------------------------------------------- constants and casts
 
@@ -318,7 +319,7 @@ class Emitter(BuilderBase):
     def cast(self, value: Operand, dtype: DataType | torch.dtype) -> Value:
         """The value in another dtype, itself if it has that; a number as a constant, an integer wrapped as in torch."""
         target = dtypes.onnx_dtype(dtype) if isinstance(dtype, torch.dtype) else dtype
-        if isinstance(value, symbols.SymbolicNumber):
+        if isinstance(value, symbolic_sizes.SymbolicNumber):
             value = self.symbols.value(self, value, rank=0)
         if not isinstance(value, Value):
             if target == DataType.BOOL or dtypes.is_integer(target):
@@ -350,7 +351,7 @@ class Emitter(BuilderBase):
 
     def shape(self, sizes: Sequence[Size]) -> Value:
         """A 1-D INT64 value of sizes; runs of known sizes are constants, symbolic ones are read once per graph."""
-        sizes = [symbols.static(size) for size in sizes]
+        sizes = [symbolic_sizes.static(size) for size in sizes]
         if all(isinstance(size, int) for size in sizes):
             return self.constant(list(sizes), DataType.INT64)
         parts: list[Value | list[int]] = []
@@ -371,11 +372,11 @@ class Emitter(BuilderBase):
 
     def reshape(self, value: Value, sizes: Sequence[Size]) -> Value:
         """The value in new sizes, whose product is known to be right; a constant shape wherever ONNX can say it."""
-        sizes = [symbols.static(size) for size in sizes]
+        sizes = [symbolic_sizes.static(size) for size in sizes]
         old: tuple[Size, ...] | None = value.meta.get(SIZES)
-        if old is not None and len(old) == len(sizes) and all(map(symbols.same_size, old, sizes)):
+        if old is not None and len(old) == len(sizes) and all(map(symbolic_sizes.same_size, old, sizes)):
             return value
-        target = symbols.constant_shape(old, sizes)
+        target = symbolic_sizes.constant_shape(old, sizes)
         if target is None:  # a size that is 0 at run time is not "copy this dim"
             return self.with_sizes(self.Reshape(value, self.shape(sizes), allowzero=1), sizes)
         empty = any(isinstance(size, int) and size == 0 for size in sizes)
@@ -383,9 +384,9 @@ class Emitter(BuilderBase):
 
     def expand(self, value: Value, sizes: Sequence[Size]) -> Value:
         """The value broadcast to ``sizes``."""
-        sizes = [symbols.static(size) for size in sizes]
+        sizes = [symbolic_sizes.static(size) for size in sizes]
         old: tuple[Size, ...] | None = value.meta.get(SIZES)
-        if old is not None and len(old) == len(sizes) and all(map(symbols.same_size, old, sizes)):
+        if old is not None and len(old) == len(sizes) and all(map(symbolic_sizes.same_size, old, sizes)):
             return value
         return self.with_sizes(self.Expand(value, self.shape(sizes)), sizes)
 
@@ -440,9 +441,9 @@ def _plain(value: Any) -> Any:
         return int(dtypes.onnx_dtype(value))
     if isinstance(value, (bool, DataType)):
         return int(value)
-    if isinstance(value, symbols.SymbolicNumber):
-        value = symbols.static(value)
-        if isinstance(value, symbols.SymbolicNumber):
+    if isinstance(value, symbolic_sizes.SymbolicNumber):
+        value = symbolic_sizes.static(value)
+        if isinstance(value, symbolic_sizes.SymbolicNumber):
             raise TypeError(f"an ONNX attribute must be constant, but the size {value} is not")
     if isinstance(value, (list, tuple)):
         return [_plain(x) for x in value]

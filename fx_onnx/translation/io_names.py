@@ -7,10 +7,11 @@ import onnx_ir as ir
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
-from fx_onnx import metadata, pytrees
-from fx_onnx.arguments import Request
-from fx_onnx.errors import ArgumentError
-from fx_onnx.names import Names
+from fx_onnx.capture import pytrees
+from fx_onnx.capture.request import Request
+from fx_onnx.core import metadata
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.names import Names
 
 
 def name_inputs_and_outputs(model: ir.Model, request: Request) -> None:

@@ -16,9 +16,9 @@ import torch
 from onnx_ir.tensor_adapters import TorchTensor
 from torch.autograd import Function
 
-from fx_onnx import dtypes
-from fx_onnx.constants import SIZES
-from fx_onnx.emitter import Emitter
+from fx_onnx.core import dtypes
+from fx_onnx.translation.constant_pool import SIZES
+from fx_onnx.translation.emitter import Emitter
 
 # The names of dtypes in TorchScript's types.
 _SCALAR_TYPES = {

@@ -14,14 +14,14 @@ from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec,
 from torch.fx import Node
 from torch.fx.node import map_aggregate
 
-from fx_onnx import dtypes, metadata, symbols
-from fx_onnx.decompose import described, is_effect, is_symbolic, meta_arguments
-from fx_onnx.emitter import Emitter
-from fx_onnx.errors import OnnxExporterError, TranslationError
-from fx_onnx.functionalize import AtenProgram
-from fx_onnx.symbols import SymbolTable
-from fx_onnx.table import Table
-from fx_onnx.weights import memory_key, real_view, weight
+from fx_onnx.aten.decompose import described, is_effect, is_symbolic, meta_arguments
+from fx_onnx.aten.functionalize import AtenProgram
+from fx_onnx.core import dtypes, metadata, symbolic_sizes
+from fx_onnx.core.errors import OnnxExporterError, TranslationError
+from fx_onnx.core.translation_table import Table
+from fx_onnx.core.weights import memory_key, real_view, weight
+from fx_onnx.translation.emitter import Emitter
+from fx_onnx.translation.size_values import SymbolTable
 
 PRODUCER = "fx_onnx"
 
@@ -114,7 +114,7 @@ class Walker:
             return argument
         if argument in self.env:
             return self.env[argument]
-        return symbols.static(argument.meta.get("val"))
+        return symbolic_sizes.static(argument.meta.get("val"))
 
     def _call(self, node: Node) -> None:
         if node.target is operator.getitem and not is_symbolic(node):
@@ -170,7 +170,7 @@ class Walker:
                 continue
             if isinstance(fake, torch.Tensor):
                 self._stamp_tensor(node, value, fake)
-            elif isinstance(fake, symbols.SymbolicNumber):
+            elif isinstance(fake, symbolic_sizes.SymbolicNumber):
                 self._stamp_number(value, fake)
                 self.op.symbols.define(fake, lambda op, value=value: op.reshape(value, [1]))  # type: ignore[misc]
             if value.producer() is not None and _scope(node) == node.name and not value.meta.get("named"):
@@ -182,13 +182,13 @@ class Walker:
     def _stamp_number(value: Value, fake: Any) -> None:
         """A number that a loop or a branch gives, whose type no operator tells."""
         if value.type is None:
-            value.type, value.shape = ir.TensorType(symbols.onnx_dtype(fake)), ir.Shape([])
+            value.type, value.shape = ir.TensorType(symbolic_sizes.onnx_dtype(fake)), ir.Shape([])
 
     def _stamp_tensor(self, node: Node, value: Value, fake: torch.Tensor) -> None:
         dtype = self._known(dtypes.onnx_dtype(fake.dtype), node.name)
         if value.dtype is not None and value.dtype != dtype:
             raise TypeError(f"the translation gives {value.dtype.name} where {node.target} gives {dtype.name}")
-        sizes = tuple(map(symbols.static, fake.shape))
+        sizes = tuple(map(symbolic_sizes.static, fake.shape))
         value.type = ir.TensorType(dtype)
         if value.shape is None:
             value.shape = ir.Shape([self.op.symbols.dim(size) for size in sizes])
@@ -281,7 +281,7 @@ def _bind_outputs(walker: Walker, results: Any, specs: Sequence[OutputSpec]) -> 
         if result is None:
             continue
         name = getattr(spec.arg, "name", None) or "output"
-        if not isinstance(result, (Value, bool, int, float, *symbols.SymbolicNumber)):
+        if not isinstance(result, (Value, bool, int, float, *symbolic_sizes.SymbolicNumber)):
             raise TranslationError(
                 f"The model returns {result!r}, which is neither a tensor nor a number; leave it out."
             )
@@ -315,4 +315,4 @@ def _state(walker: Walker, target: str) -> Value:
 
 
 def _is_symbol(result: Any) -> bool:
-    return isinstance(result, symbols.SymbolicNumber)
+    return isinstance(result, symbolic_sizes.SymbolicNumber)

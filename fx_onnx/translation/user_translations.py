@@ -18,12 +18,13 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch.fx import Graph
 from torch.fx.node import map_aggregate
 
-from fx_onnx import autograd, symbolic
-from fx_onnx.emitter import Emitter
-from fx_onnx.errors import ArgumentError
-from fx_onnx.schemas import check_meaning
-from fx_onnx.symbols import SymbolicNumber
-from fx_onnx.table import Table
+from fx_onnx.capture import autograd_functions
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.schemas import check_meaning
+from fx_onnx.core.symbolic_sizes import SymbolicNumber
+from fx_onnx.core.translation_table import Table
+from fx_onnx.translation import symbolic_method
+from fx_onnx.translation.emitter import Emitter
 
 _BY_PLACE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
@@ -76,25 +77,27 @@ def _is_function(key: Any) -> bool:
 
 
 def functions(custom: Mapping[Any, Any]) -> list[type[torch.autograd.Function]]:
-    """The autograd.Functions that a custom_translation_table translates."""
+    """The autograd_functions.Functions that a custom_translation_table translates."""
     return [key for key in custom if _is_function(key)]
 
 
 def translations_of_functions(program: torch.export.ExportedProgram, table: Table) -> dict[Any, Callable[..., Any]]:
-    """FX target → translation, of the operators that stand for autograd.Functions in a captured program.
+    """FX target → translation, of the operators that stand for autograd_functions.Functions in a captured program.
 
     The user's entry of a function goes before its ``symbolic``.
     """
     return {
-        target: table[function].function if function in table else adapted(symbolic.translation_of(function), function)
-        for target, function in autograd.functions_called(program).items()
+        target: table[function].function
+        if function in table
+        else adapted(symbolic_method.translation_of(function), function)
+        for target, function in autograd_functions.functions_called(program).items()
     }
 
 
 def uncalled(custom: Mapping[Any, Any], program: torch.export.ExportedProgram, graphs: Iterable[Graph]) -> list[str]:
     """The keys of a custom_translation_table that nothing calls in the decomposed graphs of a program, as text."""
     called = {node.target for graph in graphs for node in graph.nodes if node.op == "call_function"}
-    called |= set(autograd.functions_called(program).values())
+    called |= set(autograd_functions.functions_called(program).values())
     return [str(key) for key in custom if called.isdisjoint(_targets(key))]
 
 
@@ -175,7 +178,7 @@ def _places(schema: Any, parameters: Sequence[Parameter], what: str) -> dict[str
 
 def _check_apply(function: type[torch.autograd.Function], parameters: Sequence[Parameter], name: str) -> None:
     """Raises ArgumentError where the parameters cannot take what ``apply`` takes."""
-    given = autograd.parameters(function)
+    given = autograd_functions.parameters(function)
     required = [p for p in given if p.default is Parameter.empty]
     for each in (given, required):
         try:

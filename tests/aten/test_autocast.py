@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.autocast import with_casts
-from fx_onnx.errors import TranslationError
+from fx_onnx.aten.autocast import with_casts
+from fx_onnx.core.errors import TranslationError
 from tests.compare import assert_close
 
 BF16, F16 = torch.bfloat16, torch.float16

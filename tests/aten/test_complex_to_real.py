@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.complex_pairs import split_complex
-from fx_onnx.errors import UnsupportedOperatorError
-from fx_onnx.functionalize import functionalize
+from fx_onnx.aten.complex_to_real import lower_complex
+from fx_onnx.aten.functionalize import functionalize
+from fx_onnx.core.errors import UnsupportedOperatorError
 from tests.compare import assert_close
 from tests.harness import Case, b8, c64, c128, cases, check, f32, f64, i64
 from tests.modules import Of
@@ -25,13 +25,13 @@ def _export(model: nn.Module, *args: Tensor, dynamic: Any = None, **options: Any
 def test_a_real_program_is_left_alone() -> None:
     program = functionalize(torch.export.export(Of(torch.sin), (torch.randn(2),)))
     before = list(program.graph.nodes)
-    assert split_complex(program) is program
+    assert lower_complex(program) is program
     assert list(program.graph.nodes) == before
 
 
 def test_no_node_is_complex_after_it() -> None:
     z = torch.randn(2, 3, dtype=torch.complex64)
-    program = split_complex(functionalize(torch.export.export(Of(lambda z: (z * z).exp().abs()), (z,))))
+    program = lower_complex(functionalize(torch.export.export(Of(lambda z: (z * z).exp().abs()), (z,))))
     program.graph.lint()
     assert not any(n.meta["val"].is_complex() for n in program.graph.nodes if "val" in n.meta)
 

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 import fx_onnx
-from fx_onnx import decompose as module
-from fx_onnx import metadata
-from fx_onnx.decompose import decompose, decomposition, is_effect, is_symbolic, needs_decomposition, source_line
-from fx_onnx.errors import UnsupportedOperatorError
-from fx_onnx.functionalize import AtenProgram, functionalize
-from fx_onnx.table import Table, Translation
+from fx_onnx.aten import decompose as module
+from fx_onnx.aten.decompose import decompose, decomposition, is_effect, is_symbolic, needs_decomposition, source_line
+from fx_onnx.aten.functionalize import AtenProgram, functionalize
+from fx_onnx.core import metadata
+from fx_onnx.core.errors import UnsupportedOperatorError
+from fx_onnx.core.translation_table import Table, Translation
 from tests.compare import assert_close
 
 aten = torch.ops.aten
@@ -43,7 +43,7 @@ def _table(*targets: Any, when: dict[Any, Callable[..., bool]] | None = None) ->
     """A table that translates just these, by functions that are never called."""
     entries = {target: Translation(target, lambda op, *args: None) for target in targets}
     for target, predicate in (when or {}).items():
-        entries[target] = Translation(target, lambda op, *args: None, when=predicate)
+        entries[target] = Translation(target, lambda op, *args: None, supports=predicate)
     return Table(20, entries)
 
 
@@ -130,7 +130,7 @@ def test_what_the_translation_declines_is_decomposed() -> None:
         seen.append(self)
         return self.dim() == 1
 
-    table = _table(*CORE, aten.select.int, when={aten.silu.default: only_vectors})
+    table = _table(*CORE, aten.select.int, supports={aten.silu.default: only_vectors})
     decompose(program, table)
     assert _targets(program).count(aten.silu.default) == 1
     assert all(type(value).__name__ == "FakeTensor" for value in seen)

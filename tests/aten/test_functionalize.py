@@ -13,8 +13,8 @@ from torch.export import Dim
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
-from fx_onnx.errors import MutationError
-from fx_onnx.functionalize import AtenProgram, functional_variant, functionalize, is_write
+from fx_onnx.aten.functionalize import AtenProgram, functional_variant, functionalize, is_write
+from fx_onnx.core.errors import MutationError
 from tests.compare import assert_close
 from tests.modules import Of
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.errors import CaptureError, TranslationError
-from fx_onnx.verify import compare_values
+from fx_onnx.core.errors import CaptureError, TranslationError
+from fx_onnx.program.verify import compare_values
 from tests.compare import assert_close
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.fx import Graph
 
-from fx_onnx.errors import MutationError
-from fx_onnx.views import ORDER_PRESERVING, scatter_back
+from fx_onnx.aten.view_scatter import ORDER_PRESERVING, scatter_back
+from fx_onnx.core.errors import MutationError
 
 aten = torch.ops.aten
 

@@ -1,4 +1,4 @@
-"""autograd.Functions as single operators of the captured program, and only while a model is traced."""
+"""autograd_functions.Functions as single operators of the captured program, and only while a model is traced."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 import fx_onnx
-from fx_onnx import autograd
-from fx_onnx.emitter import Emitter
+from fx_onnx.capture import autograd_functions
+from fx_onnx.translation.emitter import Emitter
 from tests.compare import assert_close
 
 X = torch.randn(2, 3)
@@ -236,7 +236,7 @@ def test_where_bytecode_is_read_it_is_refused() -> None:
 
     with pytest.raises(fx_onnx.CaptureError, match=r"Scale cannot be one ONNX operator.*test_autograd.py.*torch.cond"):
         _exported(Module())
-    with autograd.kept_whole(), pytest.raises(Exception, match=r"Scale cannot be one ONNX operator"):
+    with autograd_functions.kept_whole(), pytest.raises(Exception, match=r"Scale cannot be one ONNX operator"):
         torch.export.export(Net(Scale, 2.0), (X,), strict=True)
 
 
@@ -251,7 +251,7 @@ def test_after_an_export_everything_is_as_before() -> None:
 
 
 def test_other_threads_run_as_ever() -> None:
-    with autograd.kept_whole(), ThreadPoolExecutor() as threads:
+    with autograd_functions.kept_whole(), ThreadPoolExecutor() as threads:
         x = X.clone().requires_grad_()
         result = threads.submit(lambda: Scale.apply(x, 2.0)).result()
     assert result.grad_fn.name() == "ScaleBackward"

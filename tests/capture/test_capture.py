@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.export import AdditionalInputs, Dim
 
-from fx_onnx.arguments import parse_request
-from fx_onnx.capture import Capture, capture, is_in_onnx_export
-from fx_onnx.errors import CaptureError, OnnxExporterWarning
+from fx_onnx.capture.capture import Capture, capture, is_in_onnx_export
+from fx_onnx.capture.request import parse_request
+from fx_onnx.core.errors import CaptureError, OnnxExporterWarning
 
 BATCH, SEQ = Dim("batch"), Dim("seq")
 
@@ -49,7 +49,7 @@ def shapes(captured: Capture) -> list[tuple[str, ...]]:
 
 def test_static():
     captured = run(torch.relu, t(2, 3))
-    assert (captured.strategy, captured.symbol_names, captured.specialised) == ("torch.export(strict=False)", {}, ())
+    assert (captured.strategy, captured.symbol_names, captured.specialized) == ("torch.export(strict=False)", {}, ())
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_names(function, args, spec, expected):
     kwargs = {"z": t(3)} if isinstance(spec, dict) else None
     captured = run(function, *args, kwargs=kwargs, dynamic_shapes=spec)
     assert shapes(captured) == expected
-    assert captured.specialised == ()
+    assert captured.specialized == ()
 
 
 def test_an_expression_has_the_users_name():
@@ -139,7 +139,7 @@ def test_size_1_beside_a_sum_of_sizes():
         return torch.cat([x, x.new_zeros(5)]) + y
 
     captured = run(step, t(1), t(6), dynamic_shapes=({0: "new"}, {0: "total"}))
-    assert captured.specialised == ()
+    assert captured.specialized == ()
 
 
 def test_size_1_that_the_model_fixes():
@@ -157,8 +157,8 @@ def test_specialised(dim, name):
         captured = capture(
             parse_request(Fn(fixed).eval(), t(3, 4), input_names=["rows"], dynamic_shapes=({0: dim, 1: 4},))
         )
-    (specialised,) = captured.specialised
-    assert (specialised.input, specialised.axis, specialised.name, specialised.size) == ("rows", 0, name, 3)
+    (specialized,) = captured.specialized
+    assert (specialized.input, specialized.axis, specialized.name, specialized.size) == ("rows", 0, name, 3)
 
 
 def test_specialised_by_a_branch_names_the_line():

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._higher_order_ops import while_loop
 
 import fx_onnx
-from fx_onnx.errors import CaptureError
+from fx_onnx.core.errors import CaptureError
 
 
 class Of(torch.nn.Module):

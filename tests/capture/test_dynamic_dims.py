@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.export import Dim
 
 import fx_onnx
-from fx_onnx.arguments import parse_request
-from fx_onnx.capture import capture
-from fx_onnx.dims import limits
-from fx_onnx.errors import OnnxExporterWarning
+from fx_onnx.capture.capture import capture
+from fx_onnx.capture.dynamic_dims import limits
+from fx_onnx.capture.request import parse_request
+from fx_onnx.core.errors import OnnxExporterWarning
 from tests.compare import assert_close
 
 

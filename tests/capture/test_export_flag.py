@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fx_onnx
-from fx_onnx.exporting import exporting, is_in_onnx_export, replaced
+from fx_onnx.capture.export_flag import exporting, is_in_onnx_export, replaced
 
 
 def test_the_mark():

@@ -16,7 +16,7 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, Li
 from transformers.modeling_outputs import BaseModelOutput
 
 import fx_onnx
-from fx_onnx import pytrees
+from fx_onnx.capture import pytrees
 from tests.compare import assert_close
 
 SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 8}

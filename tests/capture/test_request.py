@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.export import AdditionalInputs, Dim, ShapesCollection
 
-from fx_onnx.arguments import parse_request
-from fx_onnx.errors import ArgumentError
+from fx_onnx.capture.request import parse_request
+from fx_onnx.core.errors import ArgumentError
 
 A = Dim.AUTO
 BATCH, SEQ = Dim("batch"), Dim("seq")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-import fx_onnx.operators  # noqa: F401
+import fx_onnx.core.custom_ops  # noqa: F401
 from tests.compare import assert_close
 
 dft, irdft = torch.ops.fx_onnx.dft, torch.ops.fx_onnx.irdft

@@ -4,8 +4,8 @@ import pytest
 import torch
 from onnx_ir import DataType
 
-from fx_onnx import dtypes
-from fx_onnx.errors import ArgumentError
+from fx_onnx.core import dtypes
+from fx_onnx.core.errors import ArgumentError
 
 PAIRS = [
     (torch.bool, DataType.BOOL),

@@ -5,7 +5,7 @@ import ast
 import torch
 from torch import Tensor, nn
 
-from fx_onnx import metadata
+from fx_onnx.core import metadata
 
 NODE_KEYS = {
     "namespace",

@@ -1,6 +1,6 @@
 """Names, each given once."""
 
-from fx_onnx.names import Names
+from fx_onnx.core.names import Names
 
 
 def test_a_taken_name_gets_a_number() -> None:

@@ -7,8 +7,7 @@ from torch import nn
 
 import fx_onnx
 from fx_onnx import ArgumentError, OnnxExporterError
-from fx_onnx.opsets import DEFAULT_OPSET
-from fx_onnx.table import MAXIMUM_OPSET, MINIMUM_OPSET
+from fx_onnx.core.opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
 from tests.compare import assert_close
 
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from fx_onnx import promotion
+from fx_onnx.core import promotion
 
 DTYPES = [
     torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,

@@ -4,8 +4,8 @@ import onnx
 import pytest
 from onnx_ir import AttributeType, DataType
 
-from fx_onnx.schemas import check_meaning, operator_schema, tensor_type
-from fx_onnx.table import MAXIMUM_OPSET, MINIMUM_OPSET
+from fx_onnx.core.opsets import MAXIMUM_OPSET, MINIMUM_OPSET
+from fx_onnx.core.schemas import check_meaning, operator_schema, tensor_type
 
 
 def test_concrete_types_and_variables() -> None:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from fx_onnx import table as registry
-from fx_onnx.table import Table, Translation, table, translates
+from fx_onnx.core import translation_table as registry
+from fx_onnx.core.translation_table import Table, Translation, table, translates
 
 aten = torch.ops.aten
 TARGET = aten.special_xlog1py.default  # any overload does; what the package registers for it is put aside
@@ -65,7 +65,7 @@ def test_registration_reaches_a_table_made_before() -> None:
 
 
 def test_a_predicate_declines_by_the_arguments() -> None:
-    translates(TARGET, when=lambda self, other=0: self > other)(_function)
+    translates(TARGET, supports=lambda self, other=0: self > other)(_function)
     assert table(20).find(TARGET, (2, 1), {}) is table(20)[TARGET]
     assert table(20).find(TARGET, (2,), {"other": 3}) is None
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fx_onnx import weights
-from fx_onnx.dtypes import carrier
-from fx_onnx.errors import ArgumentError, OnnxExporterError
-from fx_onnx.weights import (
+from fx_onnx.core import weights
+from fx_onnx.core.dtypes import carrier
+from fx_onnx.core.errors import ArgumentError, OnnxExporterError
+from fx_onnx.core.weights import (
     as_torch,
     computed,
     elementwise,

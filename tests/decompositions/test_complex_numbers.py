@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-import fx_onnx.operators  # noqa: F401
+import fx_onnx.core.custom_ops  # noqa: F401
 from fx_onnx.decompositions.registry import COMPLEX, Complex
 from tests.compare import assert_close
 

@@ -12,7 +12,7 @@ from tests.compare import assert_close
 from tests.models.families import FAMILIES, Family
 from tests.models.onnx_exporter import PATCHED, PLAIN, exported
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "families.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "families.md"
 SAMPLE = {
     *("albert", "roberta", "deberta-v2", "bloom", "phi", "qwen3", "mixtral", "bart", "segformer", "bit", "detr"),
     *("wav2vec2", "whisper", "siglip", "vipllava", "llama_cache", "gemma2_cache"),

@@ -15,7 +15,7 @@ import torch
 from tests.opinfo.failures import FAILURES, reason
 from tests.opinfo.sweep import DTYPES, Entry, Outcome, entries, outcomes
 
-COVERAGE = Path(__file__).parents[1] / "docs" / "coverage.md"
+COVERAGE = Path(__file__).parents[2] / "docs" / "coverage.md"
 MANY = 4
 """As many samples as tools/coverage.py takes: a known failure is one of some of these."""
 

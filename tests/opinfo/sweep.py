@@ -16,7 +16,7 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils import _pytree as pytree
 
 import fx_onnx
-from fx_onnx.errors import CaptureError
+from fx_onnx.core.errors import CaptureError
 from tests.compare import assert_close
 
 OPSETS = (18, 20, 22, 23, 24, 26)

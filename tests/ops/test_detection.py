@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.errors import TranslationError
+from fx_onnx.core.errors import TranslationError
 from tests.compare import assert_close
 from tests.harness import Arg, Case, cases, check, f32, f64
 from tests.torchvision_cpu import torchvision

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import fx_onnx
-import fx_onnx.operators
+import fx_onnx.core.custom_ops
 from tests.harness import Case, c64, c128, cases, check, f32, f64
 
 dft, irdft = torch.ops.fx_onnx.dft.default, torch.ops.fx_onnx.irdft.default

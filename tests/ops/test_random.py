@@ -73,7 +73,7 @@ def test_moments(function: Callable[[Tensor], Tensor], mean: float, std: float, 
     x = torch.zeros(N, 1)
     want = function(x)
     shapes = ({0: Dim.AUTO},) if dynamic else None
-    opset = 23 if dynamic else 20  # ONNX Runtime has the kernels up to 21 only: passes/runtime_draws.py
+    opset = 23 if dynamic else 20  # ONNX Runtime has the kernels up to 21 only: passes/legalize_random_draws.py
     program = fx_onnx.export(Module(function), (x,), dynamic_shapes=shapes, opset_version=opset, verbose=False)
     (got,) = program(x)
     assert (got.shape, got.dtype) == (want.shape, want.dtype)

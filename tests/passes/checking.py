@@ -13,8 +13,8 @@ import onnxruntime
 import torch
 from onnx import numpy_helper
 
-from fx_onnx import metadata
-from fx_onnx.weights import LazyWeight, Weight, weight
+from fx_onnx.core import metadata
+from fx_onnx.core.weights import LazyWeight, Weight, weight
 from tests.compare import assert_close
 
 
@@ -72,7 +72,7 @@ def check(
 def in_pieces(tensor: LazyWeight) -> bytes:
     """The values as they are written where they are too many for one piece."""
     file = io.BytesIO()
-    with mock.patch("fx_onnx.weights.PIECE_BYTES", 16):
+    with mock.patch("fx_onnx.core.weights.PIECE_BYTES", 16):
         tensor.tofile(file)
     return file.getvalue()
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx import metadata
-from fx_onnx.passes.functions import ModulesToFunctions
+from fx_onnx.core import metadata
+from fx_onnx.passes.module_functions import ModulesToFunctions
 from tests.compare import assert_close
 
 X = torch.randn(2, 3, 8)

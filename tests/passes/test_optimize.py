@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import fx_onnx
-from fx_onnx import metadata
-from fx_onnx.errors import ArgumentError
-from fx_onnx.optimize import PASSES, optimize
-from fx_onnx.passes.rewrite import Pass
-from fx_onnx.weights import Weight, as_torch
+from fx_onnx.core import metadata
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.weights import Weight, as_torch
+from fx_onnx.passes.optimize import PASSES, optimize
+from fx_onnx.passes.rewriter import Pass
 from tests.compare import assert_close
 from tests.models.registry import CASES, ModelCase
 from tests.passes.checking import check, model, run

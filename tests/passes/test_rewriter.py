@@ -4,12 +4,12 @@ import numpy as np
 import onnx_ir as ir
 import torch
 
-from fx_onnx.passes._facts import constant, dims, integers, same_shape, single_use, weight_of
-from fx_onnx.passes.casts import MergeCasts
-from fx_onnx.passes.neutral import DropNeutral
-from fx_onnx.passes.rewrite import Editor, apply, walk
-from fx_onnx.passes.unused import DropUnused
-from fx_onnx.weights import weight
+from fx_onnx.core.weights import weight
+from fx_onnx.passes.cleanup.casts import MergeCasts
+from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
+from fx_onnx.passes.cleanup.identities import EliminateIdentities
+from fx_onnx.passes.matchers import constant, dims, integers, same_shape, single_use, weight_of
+from fx_onnx.passes.rewriter import Editor, apply, walk
 from tests.passes.checking import check, model
 
 
@@ -18,7 +18,7 @@ def test_rewrites_see_each_others_results() -> None:
     program = model("""g (float[N] x) => (float[N] y) <double one = {1.0}> {
       a = Cast<to=11>(x)\n b = Identity(a)\n c = Cast<to=1>(b)\n y = Neg(c)
     }""")
-    check(program, lambda each: walk(each, [MergeCasts(), DropNeutral()]), [torch.randn(2)], ["Neg"])
+    check(program, lambda each: walk(each, [MergeCasts(), EliminateIdentities()]), [torch.randn(2)], ["Neg"])
 
 
 def test_functions_are_walked_but_not_what_depends_on_their_attributes() -> None:
@@ -26,7 +26,7 @@ def test_functions_are_walked_but_not_what_depends_on_their_attributes() -> None
     program = model("""g (float[N] x) => (float[N] y) { y = local.f<kind=1>(x) }
     <domain: "local", opset_import: ["" : 20]>
     f <kind> (x) => (y) { a = Identity(x)\n b = Cast<to: int = @kind>(a)\n y = Cast<to: int = @kind>(b) }""")
-    check(program, lambda each: walk(each, [MergeCasts(), DropNeutral()]), [torch.randn(2)], ["f"])
+    check(program, lambda each: walk(each, [MergeCasts(), EliminateIdentities()]), [torch.randn(2)], ["f"])
     [function] = program.functions.values()
     assert [node.op_type for node in function] == ["Cast", "Cast"]
 
@@ -36,7 +36,7 @@ def test_other_domains_are_left_alone() -> None:
     program = model("""g (float[N] x) => (float[N] y) { a = local.Identity(x)\n y = Neg(a) }
     <domain: "local", opset_import: ["" : 20]>
     Identity (x) => (y) { y = Relu(x) }""")
-    check(program, lambda each: walk(each, [DropNeutral()]), [torch.randn(2)], ["Identity", "Neg"])
+    check(program, lambda each: walk(each, [EliminateIdentities()]), [torch.randn(2)], ["Identity", "Neg"])
 
 
 def test_long_chains() -> None:
@@ -80,7 +80,7 @@ def test_an_output_keeps_its_shape() -> None:
     """What is returned in the place of another value has the dims that were promised of that."""
     program = model("g (float[N] x) => (float[N] y) { a = Relu(x)\n y = Identity(a) }")
     program.graph.outputs[0].shape = ir.Shape(["rows"])
-    check(program, lambda each: walk(each, [DropNeutral()]), [torch.randn(2)], ["Relu"])
+    check(program, lambda each: walk(each, [EliminateIdentities()]), [torch.randn(2)], ["Relu"])
     assert dims(program.graph.outputs[0]) == ("rows",)
 
 
@@ -89,6 +89,6 @@ def test_neighbours_share_a_walk() -> None:
     text = """g (float[N] x) => (float[N] y) <double one = {1.0}> {
       a = Cast<to=11>(x)\n b = Identity(a)\n c = Cast<to=1>(b)\n y = Neg(c)
     }"""
-    check(model(text), lambda each: apply(each, [MergeCasts(), DropNeutral()]), [torch.randn(2)], ["Neg"])
-    parted = [MergeCasts(), DropUnused(), DropNeutral()]
+    check(model(text), lambda each: apply(each, [MergeCasts(), EliminateIdentities()]), [torch.randn(2)], ["Neg"])
+    parted = [MergeCasts(), EliminateDeadCode(), EliminateIdentities()]
     check(model(text), lambda each: apply(each, parted), [torch.randn(2)], ["Cast", "Cast", "Neg"])

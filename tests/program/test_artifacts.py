@@ -4,24 +4,24 @@ from pathlib import Path
 
 import pytest
 
-from fx_onnx import artifacts
-from fx_onnx.errors import CaptureError
-from fx_onnx.journal import Journal
+from fx_onnx.core.errors import CaptureError
+from fx_onnx.program import artifacts
+from fx_onnx.program.export_log import ExportLog
 
 
 def test_nothing_is_written_unless_asked(tmp_path: Path) -> None:
     folder = tmp_path / "new"
-    with artifacts.kept(Journal(), folder, report=False, profile=False, exported_program=True):
+    with artifacts.kept(ExportLog(), folder, report=False, profile=False, exported_program=True):
         pass
     assert not folder.exists()
 
 
 def test_report_and_profile_of_a_failure(tmp_path: Path) -> None:
-    journal = Journal()
+    log = ExportLog()
     with (
         pytest.raises(CaptureError, match="no way"),
-        artifacts.kept(journal, tmp_path / "new", report=True, profile=True, exported_program=True),
-        journal.stage("capture"),
+        artifacts.kept(log, tmp_path / "new", report=True, profile=True, exported_program=True),
+        log.stage("capture"),
     ):
         raise CaptureError("no way")
     names = sorted(path.name.split("_", 4)[-1] for path in (tmp_path / "new").iterdir())

@@ -15,10 +15,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import Dim, export
 
-from fx_onnx import program as program_module
-from fx_onnx.errors import ArgumentError, OnnxExporterWarning
-from fx_onnx.program import ONNXProgram
-from fx_onnx.weights import computed, weight
+from fx_onnx.core.errors import ArgumentError, OnnxExporterWarning
+from fx_onnx.core.weights import computed, weight
+from fx_onnx.program import onnx_program as program_module
+from fx_onnx.program.onnx_program import ONNXProgram
 
 TEXT = """<ir_version: 10, opset_import: ["" : 18]>
 g (float[batch, 4] x, float[4] d_b, float[4] y) => (float[batch, 3] linear, float[batch, 4] add) {
@@ -219,9 +219,9 @@ def test_large_models_are_loaded_from_a_file(program, monkeypatch):
 
 
 def test_optimize_replaces_the_model(program, monkeypatch):
-    module = types.ModuleType("fx_onnx.optimize")
+    module = types.ModuleType("fx_onnx.passes.optimize")
     module.optimize = lambda model: model.clone()
-    monkeypatch.setitem(sys.modules, "fx_onnx.optimize", module)
+    monkeypatch.setitem(sys.modules, "fx_onnx.passes.optimize", module)
     program(*ARGS, **KWARGS)
     before = program.model
     program.optimize()

@@ -4,9 +4,9 @@ from datetime import datetime
 
 import pytest
 
-from fx_onnx.errors import ArgumentError
-from fx_onnx.report import DynamicDim, Facts, ModelSummary, Stage, Translation, markdown, write
-from fx_onnx.verify import Difference, Verification
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.program.report import DynamicDim, Facts, ModelSummary, Stage, Translation, markdown, write
+from fx_onnx.program.verify import Difference, Verification
 
 VERSIONS = {"torch": "2.13.0", "onnx": "1.23.0"}
 WHEN = datetime(2026, 3, 4, 5, 6, 7, 89)
@@ -80,8 +80,8 @@ def test_no_dynamic_dims():
 
 def test_files(tmp_path):
     folder = tmp_path / "a" / "b"
-    assert write(COMPLETE, folder, when=WHEN).name == "onnx_export_2026-03-04_05-06-07-000089_success.md"
-    path = write(FAILED, str(folder), when=WHEN)
+    assert write(COMPLETE, folder, supports=WHEN).name == "onnx_export_2026-03-04_05-06-07-000089_success.md"
+    path = write(FAILED, str(folder), supports=WHEN)
     assert path.name.endswith("_decompose.md")
     assert path.read_text(encoding="utf-8") == markdown(FAILED)
     unicode = Facts(stages=(), versions={}, error="größer als 2 µs")

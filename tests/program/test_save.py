@@ -15,9 +15,9 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fx_onnx import saving
-from fx_onnx.errors import ArgumentError, OnnxExporterError, OnnxExporterWarning
-from fx_onnx.weights import Weight, computed, weight
+from fx_onnx.core.errors import ArgumentError, OnnxExporterError, OnnxExporterWarning
+from fx_onnx.core.weights import Weight, computed, weight
+from fx_onnx.program import save
 
 GRAPH = """<ir_version: 10, opset_import: ["" : 18]>
 g (float[N, 16] x) => (float[N, 16] y) {
@@ -74,7 +74,7 @@ def state(model):
 def test_single_file(tmp_path, external):
     model = make_model()
     before = state(model)
-    saving.save(model, tmp_path / "m.onnx", external_data=external)
+    save.save(model, tmp_path / "m.onnx", external_data=external)
     assert os.listdir(tmp_path) == ["m.onnx"]
     check(model, str(tmp_path / "m.onnx"))
     onnx.checker.check_model(onnx.load(tmp_path / "m.onnx"), full_check=True)
@@ -83,14 +83,14 @@ def test_single_file(tmp_path, external):
 
 def test_the_streamed_message_is_the_serialised_one(tmp_path):
     model = make_model()
-    saving.save(model, tmp_path / "m.onnx")
+    save.save(model, tmp_path / "m.onnx")
     assert onnx.load(tmp_path / "m.onnx") == ir.serde.serialize_model(model)
 
 
 def test_external_data(tmp_path):
     model = make_model()
     before = state(model)
-    saving.save(model, str(tmp_path / "m.onnx"), external_data=True)
+    save.save(model, str(tmp_path / "m.onnx"), external_data=True)
     assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.data"]
     check(model, str(tmp_path / "m.onnx"))
     assert state(model) == before
@@ -102,7 +102,7 @@ def test_offsets_are_aligned(tmp_path):
     text = GRAPH.replace("tied", "v")
     model = with_weights(text, {"w": torch.ones(16, 16), "b": torch.ones(67)[:16], "v": torch.ones(16, 16)})
     model.graph.initializers["b"].const_value = weight(torch.ones(67), "b")
-    saving.save(model, tmp_path / "m.onnx", external_data=True)
+    save.save(model, tmp_path / "m.onnx", external_data=True)
     proto = onnx.load(tmp_path / "m.onnx", load_external_data=False)
     places = {t.name: {e.key: e.value for e in t.external_data} for t in proto.graph.initializer}
     assert {p["location"] for p in places.values()} == {"m.onnx.data"}
@@ -111,17 +111,17 @@ def test_offsets_are_aligned(tmp_path):
 
 def test_permissions_are_those_of_an_ordinary_file(tmp_path):
     (tmp_path / "plain").touch()
-    saving.save(make_model(), tmp_path / "m.onnx")
+    save.save(make_model(), tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx").stat().st_mode == (tmp_path / "plain").stat().st_mode
     (tmp_path / "m.onnx").chmod(0o640)
-    saving.save(make_model(), tmp_path / "m.onnx")
+    save.save(make_model(), tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx").stat().st_mode & 0o777 == 0o640
 
 
 def test_file_object():
     model = make_model()
     buffer = io.BytesIO()
-    saving.save(model, buffer)
+    save.save(model, buffer)
     check(model, buffer.getvalue())
 
 
@@ -129,12 +129,12 @@ def test_links_and_devices(tmp_path):
     (tmp_path / "store").mkdir()
     (tmp_path / "m.onnx").symlink_to(tmp_path / "store" / "real.onnx")
     model = make_model()
-    saving.save(model, tmp_path / "m.onnx")
+    save.save(model, tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx").is_symlink()
     check(model, str(tmp_path / "store" / "real.onnx"))
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    saving.save(model, tmp_path / "pipe")
+    save.save(model, tmp_path / "pipe")
     check(model, os.read(reader, 1 << 20))
     os.close(reader)
 
@@ -146,7 +146,7 @@ def test_which_initializers_appear_and_as_what(tmp_path, external, include, as_i
     model = make_model()
     model.graph.initializers["w"].metadata_props["kind"] = "PARAMETER"
     before = state(model)
-    saving.save(
+    save.save(
         model,
         tmp_path / "m.onnx",
         include_initializers=include,
@@ -169,16 +169,16 @@ def test_which_initializers_appear_and_as_what(tmp_path, external, include, as_i
 
 
 def test_above_the_limit_the_weights_go_beside(tmp_path, monkeypatch):
-    monkeypatch.setattr(saving, "MAX_FILE_BYTES", 1000)
+    monkeypatch.setattr(save, "MAX_FILE_BYTES", 1000)
     model = make_model()
-    saving.save(model, tmp_path / "a.onnx")
+    save.save(model, tmp_path / "a.onnx")
     assert sorted(os.listdir(tmp_path)) == ["a.onnx", "a.onnx.data"]
     check(model, str(tmp_path / "a.onnx"))
     with pytest.warns(OnnxExporterWarning, match=r"weights are in b.onnx.data"):
-        saving.save(model, tmp_path / "b.onnx", external_data=False)
+        save.save(model, tmp_path / "b.onnx", external_data=False)
     check(model, str(tmp_path / "b.onnx"))
     with pytest.raises(ArgumentError, match="need a file path"):
-        saving.save(model, io.BytesIO())
+        save.save(model, io.BytesIO())
 
 
 @pytest.mark.parametrize("external", [None, True])
@@ -188,24 +188,24 @@ def test_without_data_nothing_is_written(tmp_path, external):
         fake = torch.zeros(16, 16)
     model.graph.initializers["w"].const_value = weight(fake, "w")
     with pytest.raises(ArgumentError, match=r"'w' has no data .*apply_weights"):
-        saving.save(model, tmp_path / "m.onnx", external_data=external)
+        save.save(model, tmp_path / "m.onnx", external_data=external)
     assert os.listdir(tmp_path) == []
-    saving.save(model, tmp_path / "m.onnx", include_initializers=False, external_data=external)
+    save.save(model, tmp_path / "m.onnx", include_initializers=False, external_data=external)
     assert onnx.load(tmp_path / "m.onnx").graph.input[0].name == "x"
 
 
 def test_bad_destinations(tmp_path):
     model = make_model()
     with pytest.raises(ArgumentError, match="no such folder"):
-        saving.save(model, tmp_path / "missing" / "m.onnx")
+        save.save(model, tmp_path / "missing" / "m.onnx")
     with pytest.raises(ArgumentError, match="is a folder"):
-        saving.save(model, tmp_path)
+        save.save(model, tmp_path)
     with pytest.raises(ArgumentError, match="binary mode"):
-        saving.save(model, io.StringIO())
+        save.save(model, io.StringIO())
     with pytest.raises(ArgumentError, match="binary mode"):
-        saving.save(model, 7)
+        save.save(model, 7)
     with pytest.raises(ArgumentError, match="need a file path"):
-        saving.save(model, io.BytesIO(), external_data=True)
+        save.save(model, io.BytesIO(), external_data=True)
     assert os.listdir(tmp_path) == []
 
 
@@ -215,7 +215,7 @@ def test_refused_permission_is_one_sentence(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(ArgumentError, match=r"could not be saved to .*Permission denied"):
-        saving.save(make_model(), tmp_path / "m.onnx")
+        save.save(make_model(), tmp_path / "m.onnx")
     assert os.listdir(tmp_path) == []
 
 
@@ -228,7 +228,7 @@ def listing(folder):
 
 @pytest.mark.parametrize("external", [None, True])
 def test_a_full_disk_leaves_the_old_files(tmp_path, monkeypatch, external):
-    saving.save(make_model(seed=1), tmp_path / "m.onnx", external_data=external)
+    save.save(make_model(seed=1), tmp_path / "m.onnx", external_data=external)
     old = listing(tmp_path)
 
     def full(self, file):
@@ -239,7 +239,7 @@ def test_a_full_disk_leaves_the_old_files(tmp_path, monkeypatch, external):
     before = state(model)
     monkeypatch.setattr(Weight, "tofile", full)
     with pytest.raises(OnnxExporterError, match="No space left on device"):
-        saving.save(model, tmp_path / "m.onnx", external_data=external)
+        save.save(model, tmp_path / "m.onnx", external_data=external)
     assert listing(tmp_path) == old
     assert state(model) == before
 
@@ -247,7 +247,7 @@ def test_a_full_disk_leaves_the_old_files(tmp_path, monkeypatch, external):
 @pytest.mark.parametrize("failing", range(4))
 def test_a_failure_between_the_moves_is_undone(tmp_path, monkeypatch, failing):
     # Four moves: old model away, old data away, new data in, new model in.
-    saving.save(make_model(seed=1), tmp_path / "m.onnx", external_data=True)
+    save.save(make_model(seed=1), tmp_path / "m.onnx", external_data=True)
     old = listing(tmp_path)
     real, calls = os.replace, []
 
@@ -259,19 +259,19 @@ def test_a_failure_between_the_moves_is_undone(tmp_path, monkeypatch, failing):
 
     monkeypatch.setattr(os, "replace", replace)
     with pytest.raises(OnnxExporterError, match="Input/output error"):
-        saving.save(make_model(), tmp_path / "m.onnx", external_data=True)
+        save.save(make_model(), tmp_path / "m.onnx", external_data=True)
     assert listing(tmp_path) == old
 
 
 @pytest.mark.parametrize("moves", [1, 3])
 def test_a_kill_between_the_moves_never_pairs_a_model_with_other_weights(tmp_path, moves):
-    saving.save(make_model(seed=1), tmp_path / "m.onnx", external_data=True)
+    save.save(make_model(seed=1), tmp_path / "m.onnx", external_data=True)
     old = listing(tmp_path)
     script = f"""
 import os, sys
 sys.path.insert(0, {os.path.dirname(__file__)!r})
-from test_saving import make_model
-from fx_onnx import saving
+from test_save import make_model
+from fx_onnx.program import save
 real, calls = os.replace, []
 def replace(source, target):
     if len(calls) == {moves}:
@@ -279,7 +279,7 @@ def replace(source, target):
     calls.append(target)
     real(source, target)
 os.replace = replace
-saving.save(make_model(), {str(tmp_path / "m.onnx")!r}, external_data=True)
+save.save(make_model(), {str(tmp_path / "m.onnx")!r}, external_data=True)
 """
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 9
     assert not (tmp_path / "m.onnx").exists()
@@ -292,14 +292,14 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Weight, "tofile", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        saving.save(make_model(), tmp_path / "m.onnx", external_data=True)
+        save.save(make_model(), tmp_path / "m.onnx", external_data=True)
     assert os.listdir(tmp_path) == []
 
 
 def test_a_tensor_of_the_wrong_length_is_caught(tmp_path, monkeypatch):
     monkeypatch.setattr(Weight, "tofile", lambda self, file: file.write(b"1234"))
     with pytest.raises(OnnxExporterError, match="gave 4 bytes instead of the 1024"):
-        saving.save(make_model(), tmp_path / "m.onnx")
+        save.save(make_model(), tmp_path / "m.onnx")
     assert os.listdir(tmp_path) == []
 
 
@@ -310,7 +310,7 @@ def test_a_tensor_of_the_wrong_length_is_caught(tmp_path, monkeypatch):
 def test_saving_over_the_files_a_model_reads_from(tmp_path, external):
     reference = make_model()
     path = tmp_path / "m.onnx"
-    saving.save(reference, path, external_data=True)
+    save.save(reference, path, external_data=True)
     model = ir.load(path)
     values = list(model.graph.initializers.values())
     values[0].const_value, values[2].const_value = values[2].const_value, values[0].const_value
@@ -319,21 +319,21 @@ def test_saving_over_the_files_a_model_reads_from(tmp_path, external):
     for value in (extra, *values):  # a new first weight moves all the others in the file
         model.graph.register_initializer(value)
     for _ in range(2):
-        saving.save(model, path, external_data=external)
+        save.save(model, path, external_data=external)
         check(reference, str(path))
         np.testing.assert_array_equal(expected(model, X), expected(reference, X))
-    saving.save(model, tmp_path / "other.onnx", external_data=external)
+    save.save(model, tmp_path / "other.onnx", external_data=external)
     check(reference, str(tmp_path / "other.onnx"))
 
 
 def test_computed_over_overwritten_data(tmp_path):
     path = tmp_path / "m.onnx"
-    saving.save(make_model(), path, external_data=True)
+    save.save(make_model(), path, external_data=True)
     model = ir.load(path)
     value = model.graph.initializers["w"]
     value.const_value = computed(lambda t: t + 1, value.const_value, dtype=value.dtype, shape=(16, 16), name="w")
     wanted = value.const_value.numpy().copy()
-    saving.save(model, path, external_data=True)
+    save.save(model, path, external_data=True)
     np.testing.assert_array_equal(value.const_value.numpy(), wanted)
     np.testing.assert_array_equal(ir.load(path).graph.initializers["w"].const_value.numpy(), wanted)
 
@@ -353,7 +353,7 @@ def test_every_kind_of_tensor_streams(tmp_path):
     }
     model = with_weights(text, tensors)
     for external in (None, True):
-        saving.save(model, tmp_path / "m.onnx", external_data=external)
+        save.save(model, tmp_path / "m.onnx", external_data=external)
         session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
         y, n, t = session.run(None, {"x": np.zeros(3, np.float32)})
         assert (y.tolist(), n.tolist(), t.tolist()) == ([1, 1, 1], [1, 2, 3], ["one", "two"])
@@ -372,16 +372,16 @@ def test_weights_in_subgraphs(tmp_path):
     branch[0].replace_input_with(1, inner)
     branch.register_initializer(inner)
     for external in (None, True):
-        saving.save(model, tmp_path / "m.onnx", external_data=external)
+        save.save(model, tmp_path / "m.onnx", external_data=external)
         session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
         found = session.run(None, {"c": np.array(True), "x": np.ones(100, np.float32)})[0]
         np.testing.assert_array_equal(found, np.arange(100) + 1)
     assert (tmp_path / "m.onnx.data").stat().st_size == 400
-    saving.save(model, tmp_path / "m.onnx", include_initializers=False)  # of the graph, not of its branches
+    save.save(model, tmp_path / "m.onnx", include_initializers=False)  # of the graph, not of its branches
     onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
     inner.const_value = weight(torch.zeros(100, device="meta"), "w")
     with pytest.raises(ArgumentError, match="'w' has no data"):
-        saving.save(model, tmp_path / "n.onnx", include_initializers=False)
+        save.save(model, tmp_path / "n.onnx", include_initializers=False)
 
 
 def test_nothing_is_copied_while_saving(tmp_path):
@@ -390,7 +390,7 @@ def test_nothing_is_copied_while_saving(tmp_path):
     model = with_weights(text, {"w": big})
     for external in (None, True):
         tracemalloc.start()
-        saving.save(model, tmp_path / "m.onnx", external_data=external)
+        save.save(model, tmp_path / "m.onnx", external_data=external)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 2 * 1024**2

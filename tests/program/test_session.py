@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.export import Dim, export
 
-from fx_onnx.errors import ArgumentError
-from fx_onnx.program import ONNXProgram
-from fx_onnx.runtime import bind, flat_outputs, new_session, run, structured
-from fx_onnx.weights import weight
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.weights import weight
+from fx_onnx.program.onnx_program import ONNXProgram
+from fx_onnx.program.session import bind, flat_outputs, new_session, run, structured
 
 
 def model_of(text, **weights):

@@ -7,10 +7,11 @@ import onnx_ir as ir
 import pytest
 import torch
 
-from fx_onnx import streaming, weights
-from fx_onnx.errors import OnnxExporterError
-from fx_onnx.streaming import length, write
-from fx_onnx.weights import Weight, computed, weight
+from fx_onnx.core import weights
+from fx_onnx.core.errors import OnnxExporterError
+from fx_onnx.core.weights import Weight, computed, weight
+from fx_onnx.program import streaming
+from fx_onnx.program.streaming import length, write
 
 
 class Sink(io.BytesIO):

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.export import Dim, export
 
-from fx_onnx.errors import ArgumentError, VerificationError
-from fx_onnx.program import ONNXProgram
-from fx_onnx.verify import Verification, by_module, compare, compare_values, first_difference, verify
-from fx_onnx.weights import weight
+from fx_onnx.core.errors import ArgumentError, VerificationError
+from fx_onnx.core.weights import weight
+from fx_onnx.program.onnx_program import ONNXProgram
+from fx_onnx.program.verify import Verification, by_module, compare, compare_values, first_difference, verify
 
 
 class Scale(torch.nn.Module):

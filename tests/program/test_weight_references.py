@@ -17,9 +17,9 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import fx_onnx
-from fx_onnx.errors import ArgumentError, OnnxExporterWarning
-from fx_onnx.references import StoredWeight, by_reference, stored_weights
-from fx_onnx.weights import LazyWeight, computed, elementwise, weight
+from fx_onnx.core.errors import ArgumentError, OnnxExporterWarning
+from fx_onnx.core.weights import LazyWeight, computed, elementwise, weight
+from fx_onnx.program.weight_references import StoredWeight, by_reference, stored_weights
 
 X = torch.tensor([[1, 5, 2], [0, 3, 3]])
 
@@ -313,7 +313,7 @@ def test_a_transposed_weight_becomes_a_transpose_and_another_reads_the_file(tmp_
         lambda t: t * 2, stored["s"], dtype=ir.DataType.FLOAT, shape=(3, 2), along=elementwise([(3, 2)], 2)
     )
     file = io.BytesIO()
-    with mock.patch("fx_onnx.weights.PIECE_BYTES", 8), mock.patch.object(StoredWeight, "numpy"):
+    with mock.patch("fx_onnx.core.weights.PIECE_BYTES", 8), mock.patch.object(StoredWeight, "numpy"):
         doubled.tofile(file)  # no piece reads more than itself
     assert file.getvalue() == (data * 2).numpy().tobytes()
     with warnings.catch_warnings(), pytest.raises(ArgumentError, match=r"'s' has no data and is not in the files"):

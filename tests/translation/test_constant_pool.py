@@ -5,7 +5,7 @@ import onnx_ir as ir
 import pytest
 from onnx_ir import DataType
 
-from fx_onnx.constants import Constants, dtype_of_number, refuse_fractions
+from fx_onnx.translation.constant_pool import Constants, dtype_of_number, refuse_fractions
 
 
 def constants() -> Constants:

@@ -9,8 +9,9 @@ import torch
 from onnx_ir import DataType
 from torch.export import Dim
 
-from fx_onnx.emitter import Emitter
-from fx_onnx.symbols import Size, SymbolTable
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.translation.emitter import Emitter
+from fx_onnx.translation.size_values import SymbolTable
 
 
 @pytest.fixture(scope="module")

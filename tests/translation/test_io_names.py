@@ -5,7 +5,8 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx import ArgumentError, metadata
+from fx_onnx import ArgumentError
+from fx_onnx.core import metadata
 
 
 class Two(nn.Module):

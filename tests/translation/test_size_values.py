@@ -15,9 +15,9 @@ import torch
 from torch.export import Dim
 
 import fx_onnx
-from fx_onnx import symbols
-from fx_onnx.emitter import Emitter
-from fx_onnx.symbols import SymbolTable
+from fx_onnx.core import symbolic_sizes
+from fx_onnx.translation.emitter import Emitter
+from fx_onnx.translation.size_values import SymbolTable
 
 
 class _Sizes(torch.nn.Module):
@@ -145,14 +145,14 @@ def test_a_symbol_without_a_definition_is_named() -> None:
     fake, _ = _captured(lambda a, b: a)
     graph = ir.Graph((), (), nodes=(), opset_imports={"": 20}, name="g")
     op = Emitter(graph, 20, SymbolTable({}))
-    with pytest.raises(LookupError, match=str(symbols.expression(fake.shape[0]))):
+    with pytest.raises(LookupError, match=str(symbolic_sizes.expression(fake.shape[0]))):
         op.symbols.value(op, fake.shape[0])
 
 
 def test_dims_bear_the_users_names() -> None:
     fake, _ = _captured(lambda a, b: a)
     a, b = fake.shape
-    table = SymbolTable({str(symbols.expression(a)): "batch", str(symbols.expression(b)): "sequence"})
+    table = SymbolTable({str(symbolic_sizes.expression(a)): "batch", str(symbolic_sizes.expression(b)): "sequence"})
     assert table.dim(3) == 3
     assert table.dim(a) == "batch"
     assert table.dim(2 * b) == "2*sequence"
@@ -162,7 +162,7 @@ def test_dims_bear_the_users_names() -> None:
 def test_a_name_for_a_whole_expression() -> None:
     fake, _ = _captured(lambda a, b: a)
     twice = 2 * fake.shape[0]
-    assert SymbolTable({str(symbols.expression(twice)): "even"}).dim(twice) == "even"
+    assert SymbolTable({str(symbolic_sizes.expression(twice)): "even"}).dim(twice) == "even"
 
 
 def test_a_subgraphs_table_reads_outer_symbols_and_keeps_its_own_values() -> None:
@@ -193,20 +193,20 @@ def test_static_and_same_size_ask_torch_nothing() -> None:
     fake, _ = _captured(lambda a, b: a)
     a, b = fake.shape
     guards = len(a.node.shape_env.guards)
-    assert symbols.static(a * 0 + 3) == 3
-    assert symbols.static(a) is a
-    assert symbols.static(5) == 5
-    assert symbols.static(True) is True
-    assert symbols.same_size(a, a + 0)
-    assert not symbols.same_size(a, b)
-    assert not symbols.same_size(a, 7)
-    assert symbols.same_size(4, 4)
+    assert symbolic_sizes.static(a * 0 + 3) == 3
+    assert symbolic_sizes.static(a) is a
+    assert symbolic_sizes.static(5) == 5
+    assert symbolic_sizes.static(True) is True
+    assert symbolic_sizes.same_size(a, a + 0)
+    assert not symbolic_sizes.same_size(a, b)
+    assert not symbolic_sizes.same_size(a, 7)
+    assert symbolic_sizes.same_size(4, 4)
     assert len(a.node.shape_env.guards) == guards
 
 
 def test_expressions_of_plain_numbers() -> None:
-    assert symbols.expression(3) == sympy.Integer(3)
-    assert float(symbols.expression(0.5)) == 0.5
+    assert symbolic_sizes.expression(3) == sympy.Integer(3)
+    assert float(symbolic_sizes.expression(0.5)) == 0.5
 
 
 def test_a_count_is_not_copied_beside_a_size_that_is_worked_out() -> None:

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx import metadata
-from fx_onnx.decompose import decompose
-from fx_onnx.errors import TranslationError
-from fx_onnx.functionalize import functionalize
-from fx_onnx.table import table
-from fx_onnx.translate import translate
+from fx_onnx.aten.decompose import decompose
+from fx_onnx.aten.functionalize import functionalize
+from fx_onnx.core import metadata
+from fx_onnx.core.errors import TranslationError
+from fx_onnx.core.translation_table import table
+from fx_onnx.translation.translate import translate
 from tests.compare import assert_close
 
 NODE_KEYS = {

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx import ArgumentError, UnsupportedOperatorError
-from fx_onnx.emitter import Emitter
+from fx_onnx.translation.emitter import Emitter
 from tests.compare import assert_close
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 
-from fx_onnx import symbols
+from fx_onnx.core import symbolic_sizes
 
 Size: TypeAlias = "int | sympy.Expr"
 """A size as what equal sizes have in common: a number, or the expression of a symbolic one."""
@@ -20,7 +20,7 @@ Size: TypeAlias = "int | sympy.Expr"
 Sizes = tuple[Size, ...]
 
 
-class Form(NamedTuple):
+class TensorSpec(NamedTuple):
     """Dtype and sizes of a tensor, which lies in memory row by row."""
 
     dtype: torch.dtype
@@ -31,20 +31,20 @@ def size_of(number: int | torch.SymInt) -> Size:
     """The size that a plain or a symbolic number says."""
     if isinstance(number, int):
         return number
-    found = symbols.expression(number)
+    found = symbolic_sizes.expression(number)
     return int(found) if found.is_Integer else found
 
 
-class Fakes:
+class FakeTensorFactory:
     """Makes the fake tensors of a mode. Those of one form are aliases of each other, since they hold nothing."""
 
     def __init__(self, mode: FakeTensorMode) -> None:
         self._mode = weakref.ref(mode)  # which has these, and not the other way round
-        self._elements: dict[Form, Tensor] = {}
+        self._elements: dict[TensorSpec, Tensor] = {}
         self._numbers: dict[sympy.Expr, torch.SymInt] = {}
 
     @classmethod
-    def of(cls, mode: FakeTensorMode) -> Fakes:
+    def of(cls, mode: FakeTensorMode) -> FakeTensorFactory:
         """Those of a mode, which its captures and traces share."""
         found = _FAKES.get(mode)
         if found is None:
@@ -58,9 +58,9 @@ class Fakes:
             self._numbers.setdefault(size, number)  # type: ignore[arg-type]  # a plain number is a plain size
         return size
 
-    def form(self, value: Tensor) -> Form:
+    def form(self, value: Tensor) -> TensorSpec:
         """The form of a tensor."""
-        return Form(value.dtype, tuple(map(self.size, value.shape)))
+        return TensorSpec(value.dtype, tuple(map(self.size, value.shape)))
 
     def number(self, size: Size) -> int | torch.SymInt | None:
         """A size as torch knows it, sums and products of sizes too; None of what no tensor had so far."""
@@ -77,10 +77,10 @@ class Fakes:
     def like(self, tensor: Tensor, dtype: torch.dtype | None = None, *more: int) -> Tensor:
         """A new tensor of the sizes of another, and ``more`` after them."""
         form = self.form(tensor)
-        made = self.make(Form(dtype or form.dtype, (*form.sizes, *more)), tensor.device)
+        made = self.make(TensorSpec(dtype or form.dtype, (*form.sizes, *more)), tensor.device)
         return cast(Tensor, made)  # all of its sizes are known: from the other tensor
 
-    def make(self, form: Form, device: torch.device) -> Tensor | None:
+    def make(self, form: TensorSpec, device: torch.device) -> Tensor | None:
         """A new tensor; None if torch does not know all of its sizes."""
         element = self._elements.get(form)
         if element is None:
@@ -92,4 +92,4 @@ class Fakes:
         return FakeTensor(self._mode(), element, device)
 
 
-_FAKES: weakref.WeakKeyDictionary[FakeTensorMode, Fakes] = weakref.WeakKeyDictionary()
+_FAKES: weakref.WeakKeyDictionary[FakeTensorMode, FakeTensorFactory] = weakref.WeakKeyDictionary()

@@ -19,11 +19,11 @@ import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fx_onnx.fakes import Form, Size, Sizes
+from fx_onnx.aten.tracing.fake_tensors import Size, Sizes, TensorSpec
 
 aten = torch.ops.aten
 
-Rule: TypeAlias = Callable[..., Form | Sizes | None]
+Rule: TypeAlias = Callable[..., TensorSpec | Sizes | None]
 """Takes a call's arguments, forms for tensors and expressions for symbolic sizes. Sizes alone leave torch the dtype."""
 
 _Rule = TypeVar("_Rule", bound=Rule)
@@ -31,7 +31,7 @@ _Rule = TypeVar("_Rule", bound=Rule)
 _RULES: dict[OpOverload, Rule] = {}
 
 
-def result_form(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], mode: FakeTensorMode) -> Form | None:
+def result_form(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], mode: FakeTensorMode) -> TensorSpec | None:
     """The form of the one tensor that a call gives; None if no rule says it.
 
     Args:
@@ -43,10 +43,10 @@ def result_form(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], mod
     if rule is None or (args and isinstance(args[0], (int, float, complex)) and _is_of_tensors(target)):
         return None
     sizes = rule(*args, **kwargs)
-    if sizes is None or isinstance(sizes, Form):
+    if sizes is None or isinstance(sizes, TensorSpec):
         return sizes
     dtype = _dtype(target, args, kwargs, mode)
-    return None if dtype is None else Form(dtype, sizes)
+    return None if dtype is None else TensorSpec(dtype, sizes)
 
 
 @functools.cache
@@ -96,7 +96,7 @@ def _dtype(
 
 def _kind(argument: Any) -> Any:
     """What of an argument decides dtypes."""
-    if isinstance(argument, Form):
+    if isinstance(argument, TensorSpec):
         return argument.dtype, len(argument.sizes)
     if isinstance(argument, (list, tuple)):
         return tuple(map(_kind, argument))
@@ -107,7 +107,7 @@ def _kind(argument: Any) -> Any:
 
 def _example(argument: Any) -> Any:
     """An argument of that kind."""
-    if isinstance(argument, Form):
+    if isinstance(argument, TensorSpec):
         return torch.empty([1] * len(argument.sizes), dtype=argument.dtype)
     if isinstance(argument, (list, tuple)):
         return list(map(_example, argument))
@@ -155,7 +155,7 @@ def _reduced(sizes: Sizes, axes: set[int], keepdim: bool) -> Sizes:
     *(getattr(getattr(aten, name), kind) for name in ("__and__", "__or__", "__xor__") for kind in ("Tensor", "Scalar")),
 )  # fmt: skip
 def _elementwise(*args: Any, **options: Any) -> Sizes | None:
-    shapes = [each.sizes for each in (*args, *options.values()) if isinstance(each, Form)]
+    shapes = [each.sizes for each in (*args, *options.values()) if isinstance(each, TensorSpec)]
     return _broadcast(*shapes) if shapes else None
 
 
@@ -164,28 +164,28 @@ def _elementwise(*args: Any, **options: Any) -> Sizes | None:
     aten.cumprod.default, aten.zeros_like.default, aten.ones_like.default, aten.full_like.default,
     aten.empty_like.default, aten._softmax.default, aten._log_softmax.default,
 )  # fmt: skip
-def _same_sizes(self: Form, *args: Any, **options: Any) -> Sizes:
+def _same_sizes(self: TensorSpec, *args: Any, **options: Any) -> Sizes:
     return self.sizes
 
 
 @_rule(aten.conj.default, aten._conj.default, aten.resolve_conj.default, aten.alias.default)
-def _same(self: Form) -> Form:
+def _same(self: TensorSpec) -> TensorSpec:
     return self
 
 
 @_rule(aten.to.dtype)
-def _to(self: Form, dtype: torch.dtype, *args: Any, **options: Any) -> Form:
-    return Form(dtype, self.sizes)
+def _to(self: TensorSpec, dtype: torch.dtype, *args: Any, **options: Any) -> TensorSpec:
+    return TensorSpec(dtype, self.sizes)
 
 
 @_rule(aten._to_copy.default)
-def _to_copy(self: Form, *, dtype: torch.dtype | None = None, **options: Any) -> Form:
-    return Form(self.dtype if dtype is None else dtype, self.sizes)
+def _to_copy(self: TensorSpec, *, dtype: torch.dtype | None = None, **options: Any) -> TensorSpec:
+    return TensorSpec(self.dtype if dtype is None else dtype, self.sizes)
 
 
 @_rule(aten.real.default, aten.imag.default)
-def _part(self: Form) -> Form | None:
-    return Form(self.dtype.to_real(), self.sizes) if self.dtype.is_complex else None
+def _part(self: TensorSpec) -> TensorSpec | None:
+    return TensorSpec(self.dtype.to_real(), self.sizes) if self.dtype.is_complex else None
 
 
 # ---------------------------------------------------------------- new tensors
@@ -200,7 +200,7 @@ def _filled(size: Sequence[Size], *args: Any, **options: Any) -> Sizes:
 
 
 @_rule(aten.new_zeros.default, aten.new_ones.default, aten.new_full.default, aten.new_empty.default)
-def _new(self: Form, size: Sequence[Size], *args: Any, **options: Any) -> Sizes:
+def _new(self: TensorSpec, size: Sequence[Size], *args: Any, **options: Any) -> Sizes:
     return tuple(size)
 
 
@@ -222,69 +222,69 @@ def _arange(*bounds: Any, **options: Any) -> Sizes | None:
 
 
 @_rule(aten.unsqueeze.default)
-def _unsqueeze(self: Form, dim: int) -> Form:
+def _unsqueeze(self: TensorSpec, dim: int) -> TensorSpec:
     axis = _axis(dim, len(self.sizes) + 1)
-    return Form(self.dtype, (*self.sizes[:axis], 1, *self.sizes[axis:]))
+    return TensorSpec(self.dtype, (*self.sizes[:axis], 1, *self.sizes[axis:]))
 
 
 @_rule(aten.squeeze.dim)
-def _squeeze(self: Form, dim: int) -> Form | None:
+def _squeeze(self: TensorSpec, dim: int) -> TensorSpec | None:
     return _squeeze_dims(self, [dim])
 
 
 @_rule(aten.squeeze.dims)
-def _squeeze_dims(self: Form, dim: Sequence[int]) -> Form | None:
+def _squeeze_dims(self: TensorSpec, dim: Sequence[int]) -> TensorSpec | None:
     axes = {_axis(d, len(self.sizes)) for d in dim}
     if not self.sizes or any(self.sizes[axis] != 1 for axis in axes):
         return None
-    return Form(self.dtype, _reduced(self.sizes, axes, False))
+    return TensorSpec(self.dtype, _reduced(self.sizes, axes, False))
 
 
 @_rule(aten.select.int)
-def _select(self: Form, dim: int, index: Size) -> Form | None:
+def _select(self: TensorSpec, dim: int, index: Size) -> TensorSpec | None:
     axis = _axis(dim, len(self.sizes))
-    return Form(self.dtype, _replaced(self.sizes, axis)) if _are_numbers((self.sizes[axis], index)) else None
+    return TensorSpec(self.dtype, _replaced(self.sizes, axis)) if _are_numbers((self.sizes[axis], index)) else None
 
 
 @_rule(aten.index_select.default)
-def _index_select(self: Form, dim: int, index: Form) -> Form | None:
+def _index_select(self: TensorSpec, dim: int, index: TensorSpec) -> TensorSpec | None:
     if not self.sizes:
         return None
-    return Form(self.dtype, _replaced(self.sizes, _axis(dim, len(self.sizes)), *(index.sizes or (1,))))
+    return TensorSpec(self.dtype, _replaced(self.sizes, _axis(dim, len(self.sizes)), *(index.sizes or (1,))))
 
 
 @_rule(aten.gather.default)
-def _gather(self: Form, dim: int, index: Form, *, sparse_grad: bool = False) -> Form | None:
+def _gather(self: TensorSpec, dim: int, index: TensorSpec, *, sparse_grad: bool = False) -> TensorSpec | None:
     pairs = list(zip(self.sizes, index.sizes, strict=False))
     if len(self.sizes) != len(index.sizes) or not self.sizes:
         return None
     del pairs[_axis(dim, len(self.sizes))]
-    return Form(self.dtype, index.sizes) if all(own == other for own, other in pairs) else None
+    return TensorSpec(self.dtype, index.sizes) if all(own == other for own, other in pairs) else None
 
 
 @_rule(aten.slice.Tensor)
-def _slice(self: Form, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Form | None:
+def _slice(self: TensorSpec, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> TensorSpec | None:
     axis = _axis(dim, len(self.sizes))
     size, start = self.sizes[axis], 0 if start is None else start
     if all(each is None or isinstance(each, int) for each in (size, start, end, step)):
-        return Form(self.dtype, _replaced(self.sizes, axis, len(range(size)[start:end:step])))
+        return TensorSpec(self.dtype, _replaced(self.sizes, axis, len(range(size)[start:end:step])))
     if (start, step) != (0, 1):
         return None
     if end is None or end == size or (isinstance(end, int) and end >= torch.iinfo(torch.int64).max):
         return self
     is_least = isinstance(end, sympy.Basic) and end.func.__name__ == "Min" and size in end.args  # torch's own class
-    return Form(self.dtype, _replaced(self.sizes, axis, end)) if is_least else None
+    return TensorSpec(self.dtype, _replaced(self.sizes, axis, end)) if is_least else None
 
 
 @_rule(aten.narrow.default)
-def _narrow(self: Form, dim: int, start: Any, length: Any) -> Form | None:
+def _narrow(self: TensorSpec, dim: int, start: Any, length: Any) -> TensorSpec | None:
     if not (_are_numbers((start, length)) and start >= 0):
         return None
     return _slice(self, dim, start, start + length)
 
 
 @_rule(aten.diagonal.default)
-def _diagonal(self: Form, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Form | None:
+def _diagonal(self: TensorSpec, offset: int = 0, dim1: int = 0, dim2: int = 1) -> TensorSpec | None:
     first, second = (_axis(dim, len(self.sizes)) for dim in (dim1, dim2))
     m, n = self.sizes[first], self.sizes[second]
     if isinstance(m, int) and isinstance(n, int):
@@ -293,73 +293,75 @@ def _diagonal(self: Form, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Form
         count = m
     else:
         return None
-    return Form(self.dtype, (*_reduced(self.sizes, {first, second}, False), count))
+    return TensorSpec(self.dtype, (*_reduced(self.sizes, {first, second}, False), count))
 
 
 # ---------------------------------------------------------------- the same elements in other sizes
 
 
 @_rule(aten.expand.default)
-def _expand(self: Form, size: Sequence[Size], *, implicit: bool = False) -> Form | None:
+def _expand(self: TensorSpec, size: Sequence[Size], *, implicit: bool = False) -> TensorSpec | None:
     own = (*[1] * (len(size) - len(self.sizes)), *self.sizes)
     sizes = tuple(mine if asked == -1 else asked for mine, asked in zip(own, size, strict=True))
     fits = all(mine in (1, asked) for mine, asked in zip(own, sizes, strict=True))
-    return Form(self.dtype, sizes) if fits else None
+    return TensorSpec(self.dtype, sizes) if fits else None
 
 
 @_rule(aten.mT.default, aten.mH.default, aten.adjoint.default)
-def _adjoint(self: Form) -> Form | None:
+def _adjoint(self: TensorSpec) -> TensorSpec | None:
     return _transpose(self, -2, -1)
 
 
 @_rule(aten.transpose.int)
-def _transpose(self: Form, dim0: int, dim1: int) -> Form | None:
+def _transpose(self: TensorSpec, dim0: int, dim1: int) -> TensorSpec | None:
     if not self.sizes:
         return None
     sizes = list(self.sizes)
     sizes[dim0], sizes[dim1] = sizes[dim1], sizes[dim0]
-    return Form(self.dtype, tuple(sizes))
+    return TensorSpec(self.dtype, tuple(sizes))
 
 
 @_rule(aten.permute.default)
-def _permute(self: Form, dims: Sequence[int]) -> Form:
-    return Form(self.dtype, tuple(self.sizes[dim] for dim in dims))
+def _permute(self: TensorSpec, dims: Sequence[int]) -> TensorSpec:
+    return TensorSpec(self.dtype, tuple(self.sizes[dim] for dim in dims))
 
 
 @_rule(aten.reshape.default, aten.view.default, aten._unsafe_view.default)
-def _reshape(self: Form, shape: Sequence[Size]) -> Form | None:
+def _reshape(self: TensorSpec, shape: Sequence[Size]) -> TensorSpec | None:
     total = math.prod(self.sizes)
     known = math.prod(size for size in shape if size != -1)
     if -1 not in shape:
-        return Form(self.dtype, tuple(shape)) if known == total else None
+        return TensorSpec(self.dtype, tuple(shape)) if known == total else None
     rest = sympy.sympify(total) / known
     if not rest.is_integer:
         return None
     rest = int(rest) if rest.is_Integer else rest
-    return Form(self.dtype, tuple(rest if size == -1 else size for size in shape))
+    return TensorSpec(self.dtype, tuple(rest if size == -1 else size for size in shape))
 
 
 @_rule(aten.flatten.using_ints)
-def _flatten(self: Form, start_dim: int = 0, end_dim: int = -1) -> Form | None:
+def _flatten(self: TensorSpec, start_dim: int = 0, end_dim: int = -1) -> TensorSpec | None:
     first, last = (_axis(dim, len(self.sizes)) for dim in (start_dim, end_dim))
     if first >= last:
         return None  # the tensor itself, but for a 0-d one
-    return Form(self.dtype, (*self.sizes[:first], math.prod(self.sizes[first : last + 1]), *self.sizes[last + 1 :]))
+    return TensorSpec(
+        self.dtype, (*self.sizes[:first], math.prod(self.sizes[first : last + 1]), *self.sizes[last + 1 :])
+    )
 
 
 @_rule(aten.pad.default, aten.constant_pad_nd.default)
-def _pad(self: Form, pad: Sequence[Size], *args: Any) -> Form | None:
+def _pad(self: TensorSpec, pad: Sequence[Size], *args: Any) -> TensorSpec | None:
     sizes = list(self.sizes)
     for axis, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True), 1):
         if (before, after) != (0, 0):
             if not _are_numbers((sizes[-axis], before, after)):
                 return None
             sizes[-axis] += before + after
-    return Form(self.dtype, tuple(sizes))
+    return TensorSpec(self.dtype, tuple(sizes))
 
 
 @_rule(aten.stack.default)
-def _stack(tensors: Sequence[Form], dim: int = 0) -> Sizes | None:
+def _stack(tensors: Sequence[TensorSpec], dim: int = 0) -> Sizes | None:
     sizes = tensors[0].sizes
     if any(each.sizes != sizes for each in tensors):
         return None
@@ -368,7 +370,7 @@ def _stack(tensors: Sequence[Form], dim: int = 0) -> Sizes | None:
 
 
 @_rule(aten.cat.default)
-def _cat(tensors: Sequence[Form], dim: int = 0) -> Sizes | None:
+def _cat(tensors: Sequence[TensorSpec], dim: int = 0) -> Sizes | None:
     axis = _axis(dim, len(tensors[0].sizes))
     if len({_replaced(each.sizes, axis) for each in tensors}) > 1 or not tensors[0].sizes:
         return None
@@ -380,30 +382,32 @@ def _cat(tensors: Sequence[Form], dim: int = 0) -> Sizes | None:
 
 
 @_rule(aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.amin.default)
-def _over_axes(self: Form, dim: Sequence[int] | None = None, keepdim: bool = False, **options: Any) -> Sizes:
+def _over_axes(self: TensorSpec, dim: Sequence[int] | None = None, keepdim: bool = False, **options: Any) -> Sizes:
     axes = {_axis(d, len(self.sizes)) for d in dim} if dim else set(range(len(self.sizes)))
     return _reduced(self.sizes, axes, keepdim)
 
 
 @_rule(aten.prod.dim_int, aten.any.dim, aten.all.dim, aten.argmax.default, aten.argmin.default)
-def _over_axis(self: Form, dim: int | None = None, keepdim: bool = False, **options: Any) -> Sizes:
+def _over_axis(self: TensorSpec, dim: int | None = None, keepdim: bool = False, **options: Any) -> Sizes:
     return _over_axes(self, None if dim is None else [dim], keepdim)
 
 
 @_rule(aten.linalg_vector_norm.default)
-def _norm(self: Form, ord: float = 2, dim: Sequence[int] | None = None, keepdim: bool = False, **options: Any) -> Sizes:
+def _norm(
+    self: TensorSpec, ord: float = 2, dim: Sequence[int] | None = None, keepdim: bool = False, **options: Any
+) -> Sizes:
     return _over_axes(self, dim, keepdim)
 
 
 @_rule(aten.sum.default, aten.any.default, aten.all.default, aten.max.default, aten.min.default)
-def _over_all(self: Form, **options: Any) -> Sizes:
+def _over_all(self: TensorSpec, **options: Any) -> Sizes:
     return ()
 
 
 @_rule(aten.matmul.default, aten.mm.default, aten.bmm.default)
-def _product(self: Form, other: Form) -> Form | None:
+def _product(self: TensorSpec, other: TensorSpec) -> TensorSpec | None:
     left, right = self.sizes, other.sizes
     if min(len(left), len(right)) < 2 or left[-1] != right[-2] or self.dtype != other.dtype:
         return None
     batch = _broadcast(left[:-2], right[:-2])
-    return None if batch is None else Form(self.dtype, (*batch, left[-2], right[-1]))
+    return None if batch is None else TensorSpec(self.dtype, (*batch, left[-2], right[-1]))

@@ -24,9 +24,9 @@ from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
 from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
 from torch.utils import _pytree as pytree
 
-from fx_onnx import symbols
-from fx_onnx.fakes import Fakes, Form
-from fx_onnx.shape_rules import find_rule, result_form
+from fx_onnx.aten.tracing.fake_tensors import FakeTensorFactory, TensorSpec
+from fx_onnx.aten.tracing.shape_rules import find_rule, result_form
+from fx_onnx.core import symbolic_sizes
 
 aten = torch.ops.aten
 
@@ -90,9 +90,9 @@ class _Recorder(ProxyTorchDispatchMode):
 
     def __init__(self, fake_mode: FakeTensorMode, asks_torch: bool = False) -> None:
         super().__init__(None, "real", pre_dispatch=False)  # type: ignore[arg-type]  # it has no tracer
-        self.fake_mode, self.fakes, self.asks_torch = fake_mode, Fakes.of(fake_mode), asks_torch
+        self.fake_mode, self.fakes, self.asks_torch = fake_mode, FakeTensorFactory.of(fake_mode), asks_torch
         self.recording = Recording()
-        self.forms: dict[Node | None, Form] = {}
+        self.forms: dict[Node | None, TensorSpec] = {}
         self.given: dict[int, tuple[Tensor, Node]] = {}
         self.numbers: dict[sympy.Expr, Node | Callable[[], Node]] = {}
 
@@ -156,7 +156,7 @@ class _Recorder(ProxyTorchDispatchMode):
     def __sym_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Arithmetic on symbolic numbers, of which only what an operator uses is recorded."""
         result = func(*args, **kwargs)
-        if isinstance(result, symbols.SymbolicNumber):
+        if isinstance(result, symbolic_sizes.SymbolicNumber):
             self._number(result, lambda: self._call(func, self._argument(args), {}, result, func.__name__))
         return result
 
@@ -195,14 +195,14 @@ class _Recorder(ProxyTorchDispatchMode):
             else:
                 setattr(value, _NODE, node)
             for axis, size in enumerate(value.shape):
-                if isinstance(size, torch.SymInt) and symbols.expression(size) not in self.numbers:
+                if isinstance(size, torch.SymInt) and symbolic_sizes.expression(size) not in self.numbers:
                     arguments = (aten.sym_size.int, (node, axis), {}, size, "sym_size")
                     self._number(size, functools.partial(self._call, *arguments))
-        elif isinstance(value, symbols.SymbolicNumber):
+        elif isinstance(value, symbolic_sizes.SymbolicNumber):
             self._number(value, node)
         elif isinstance(value, (list, tuple)):
             for index, each in enumerate(value):
-                if isinstance(each, (Tensor, *symbols.SymbolicNumber)):
+                if isinstance(each, (Tensor, *symbolic_sizes.SymbolicNumber)):
                     self._stands_for(self.recording.graph.call_function(operator.getitem, (node, index)), each)
 
     def _like(self, tensor: Tensor) -> Tensor:
@@ -230,14 +230,14 @@ class _Recorder(ProxyTorchDispatchMode):
         return found if found is not None and found.graph is self.recording.graph else None
 
     def _number(self, number: Any, node: Node | Callable[[], Node]) -> None:
-        self.numbers.setdefault(symbols.expression(number), node)
+        self.numbers.setdefault(symbolic_sizes.expression(number), node)
 
     def _argument(self, value: Any) -> Any:
         """A value as an argument of a node: nodes for tensors and symbolic numbers."""
         if isinstance(value, Tensor):
             known = self._node(value)
             return self._named(value) if known is None else known
-        if isinstance(value, symbols.SymbolicNumber):
+        if isinstance(value, symbolic_sizes.SymbolicNumber):
             return self._symbolic(value)
         if isinstance(value, (list, tuple)):
             return type(value)(map(self._argument, value))
@@ -245,10 +245,10 @@ class _Recorder(ProxyTorchDispatchMode):
 
     def _symbolic(self, number: Any) -> Any:
         """The node of a symbolic number; the number itself where only the tensors' strides, say, told of it."""
-        number = symbols.static(number)
-        found = self.numbers.get(symbols.expression(number), number)
+        number = symbolic_sizes.static(number)
+        found = self.numbers.get(symbolic_sizes.expression(number), number)
         if callable(found):
-            found = self.numbers[symbols.expression(number)] = found()
+            found = self.numbers[symbolic_sizes.expression(number)] = found()
         return found
 
     def _named(self, value: Tensor | Recording) -> Node:

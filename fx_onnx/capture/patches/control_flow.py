@@ -10,9 +10,9 @@ import torch.utils._pytree as pytree  # torch.export's own pytree; torch has no 
 from torch._higher_order_ops import associative_scan as _torch_associative_scan
 from torch._higher_order_ops import scan
 
-from fx_onnx.stand_ins import StandIns
+from fx_onnx.capture.patches.patching import Patches
 
-__all__ = ["STAND_INS"]
+__all__ = ["PATCHES"]
 
 _torch_cond = torch.cond
 
@@ -56,7 +56,7 @@ def _copied(tree: Any) -> Any:
     return pytree.tree_map_only(torch.Tensor, torch.clone, tree)
 
 
-STAND_INS: StandIns = {
+PATCHES: Patches = {
     ("torch._higher_order_ops.cond", "cond"): _cond,
     ("torch._higher_order_ops.associative_scan", "associative_scan"): _associative_scan,
 }

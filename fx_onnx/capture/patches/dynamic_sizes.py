@@ -22,8 +22,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
+from fx_onnx.capture.export_flag import replaced
 from fx_onnx.decompositions.vision import affine_grid_generator
-from fx_onnx.exporting import replaced
 
 __all__ = ["dynamic_sizes"]
 

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.ao.nn.quantized import FloatFunctional
 from torch.ao.quantization.fake_quantize import FakeQuantize, disable_observer
 
-from fx_onnx.errors import CaptureError
-from fx_onnx.exporting import replaced
+from fx_onnx.capture.export_flag import replaced
+from fx_onnx.core.errors import CaptureError
 
 __all__ = ["settled_quantizers"]
 

@@ -17,11 +17,11 @@ from torch.nn.utils import rnn
 from torch.nn.utils.rnn import PackedSequence
 from torch.overrides import TorchFunctionMode
 
-import fx_onnx.operators  # noqa: F401  creates the library of our operators, of which this is a part
-from fx_onnx.stand_ins import StandIns
-from fx_onnx.symbols import same_size
+import fx_onnx.core.custom_ops  # noqa: F401  creates the library of our operators, of which this is a part
+from fx_onnx.capture.patches.patching import Patches
+from fx_onnx.core.symbolic_sizes import same_size
 
-__all__ = ["STAND_INS"]
+__all__ = ["PATCHES"]
 
 _torch_pack, _torch_pad = rnn.pack_padded_sequence, rnn.pad_packed_sequence
 
@@ -219,7 +219,7 @@ def _forward(kind: type[nn.RNNBase]) -> Callable[..., Any]:
     return forward
 
 
-STAND_INS: StandIns = {
+PATCHES: Patches = {
     ("torch.nn.utils.rnn", "pack_padded_sequence"): _pack_padded_sequence,
     ("torch.nn.utils.rnn", "pad_packed_sequence"): _pad_packed_sequence,
     ("torch.nn.modules.rnn", "RNN.forward"): _forward(nn.RNN),

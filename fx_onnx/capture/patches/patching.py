@@ -8,24 +8,24 @@ from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
 
-from fx_onnx.exporting import replaced
+from fx_onnx.capture.export_flag import replaced
 
-__all__ = ["StandIns", "standing_in"]
+__all__ = ["Patches", "patches_applied"]
 
-StandIns = Mapping[tuple[str, str], Callable[..., Any]]
+Patches = Mapping[tuple[str, str], Callable[..., Any]]
 """By the module that defines a function and its name there, `Class.method` for a method: what stands for it."""
 
 
 @contextmanager
-def standing_in(*tables: StandIns) -> Iterator[None]:
+def patches_applied(*tables: Patches) -> Iterator[None]:
     """Puts stand-ins in the place of functions, wherever a module has them by their names, and of methods.
 
     Of a module that was not imported nothing is replaced.
     """
-    stand_ins = {key: each for table in tables for key, each in table.items() if key[0] in sys.modules}
-    modules = _modules_having({name for _, name in stand_ins})
+    patches = {key: each for table in tables for key, each in table.items() if key[0] in sys.modules}
+    modules = _modules_having({name for _, name in patches})
     with ExitStack() as stack:
-        for (module, path), stand_in in stand_ins.items():
+        for (module, path), stand_in in patches.items():
             for owner, name in _places(sys.modules[module], path, modules):
                 stack.enter_context(replaced(owner, name, stand_in))
         yield

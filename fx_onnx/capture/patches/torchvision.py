@@ -18,10 +18,10 @@ from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import optimization_hint
 from torch.nn.functional import interpolate, pad
 
-import fx_onnx.operators  # noqa: F401  creates the library of our operators, of which this is a part
-from fx_onnx.stand_ins import StandIns
+import fx_onnx.core.custom_ops  # noqa: F401  creates the library of our operators, of which this is a part
+from fx_onnx.capture.patches.patching import Patches
 
-__all__ = ["STAND_INS"]
+__all__ = ["PATCHES"]
 
 _BOXES, _POOLERS = "torchvision.ops.boxes", "torchvision.ops.poolers"
 _HEADS, _UTILS, _TRANSFORM = (f"torchvision.models.detection.{name}" for name in ("roi_heads", "_utils", "transform"))
@@ -141,7 +141,7 @@ def _setup_scales(
     return scales, sys.modules[_POOLERS].initLevelMapper(*levels, canonical_scale, canonical_level)
 
 
-STAND_INS: StandIns = {
+PATCHES: Patches = {
     (_BOXES, "batched_nms"): _batched_nms,
     (_UTILS, "BoxCoder.decode"): _decode,
     (_UTILS, "_topk_min"): _topk_min,

@@ -16,17 +16,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_onnx.exporting import replaced
-from fx_onnx.stand_ins import StandIns
+from fx_onnx.capture.export_flag import replaced
+from fx_onnx.capture.patches.patching import Patches
 
-__all__ = ["scans_kept", "stand_ins"]
+__all__ = ["patches", "scans_kept"]
 
 _CACHES, _MASKS = "transformers.cache_utils", "transformers.masking_utils"
 _SCANS = [f"transformers.models.{name}.modeling_{name}" for name in ("falcon_mamba", "jamba", "mamba", "zamba")]
 _EXPORTING = "is_torchdynamo_exporting"  # their scan is a loop of Python over the example's tokens where it says so
 
 
-def stand_ins() -> StandIns:
+def patches() -> Patches:
     """What stands for the functions of caches and masks; nothing where transformers' caches are not those known."""
     return _STAND_INS if _is_known(sys.modules.get(_CACHES)) else {}
 
@@ -73,7 +73,7 @@ def _ignore_causal_mask_sdpa(*_: Any, **__: Any) -> bool:
     return False
 
 
-_STAND_INS: StandIns = {
+_STAND_INS: Patches = {
     (_CACHES, "DynamicSlidingWindowLayer.update"): _update,
     (_CACHES, "DynamicSlidingWindowLayer.get_mask_sizes"): _get_mask_sizes,
     (_MASKS, "_ignore_causal_mask_sdpa"): _ignore_causal_mask_sdpa,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from fx_onnx.passes._facts import attribute, made_by
-from fx_onnx.passes.rewrite import Editor, Rewrite
+from fx_onnx.passes.matchers import attribute, producer_of
+from fx_onnx.passes.rewriter import Editor, Rewrite
 
 __all__ = ["MergeCasts"]
 
@@ -41,7 +41,7 @@ class MergeCasts(Rewrite):
             return False
         if source.dtype == target:
             return editor.forward(node, source)
-        before = made_by(source, "Cast")
+        before = producer_of(source, "Cast")
         origin = before.inputs[0] if before is not None else None
         if before is None or origin is None or origin.dtype is None or not _lossless(origin.dtype, source.dtype):
             return False

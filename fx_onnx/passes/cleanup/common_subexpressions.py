@@ -7,11 +7,11 @@ from typing import Any
 
 import onnx_ir as ir
 
-from fx_onnx import metadata
-from fx_onnx.passes._facts import MAX_CONSTANT_BYTES
-from fx_onnx.passes.rewrite import Pass, bodies
+from fx_onnx.core import metadata
+from fx_onnx.passes.matchers import MAX_CONSTANT_BYTES
+from fx_onnx.passes.rewriter import Pass, bodies
 
-__all__ = ["ShareResults"]
+__all__ = ["EliminateCommonSubexpressions"]
 
 _LEFT_ALONE = frozenset(
     {
@@ -23,7 +23,7 @@ _LEFT_ALONE = frozenset(
 _MAX_ORIGINS = 8
 
 
-class ShareResults(Pass):
+class EliminateCommonSubexpressions(Pass):
     """Two nodes of one operator with the same inputs and attributes → one; in the graph, in bodies and in functions.
 
     Legal for all operators of ONNX's own domains but the random ones; other domains may have effects. DequantizeLinear
@@ -31,7 +31,7 @@ class ShareResults(Pass):
     kind leaves out bodies and takes more per node.
     """
 
-    name = "share_results"
+    name = "eliminate_common_subexpressions"
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Goes forwards through the nodes once."""

@@ -11,8 +11,8 @@ import onnx_ir as ir
 import torch
 from onnx_ir import DataType
 
-from fx_onnx.dtypes import torch_dtype
-from fx_onnx.passes._facts import MAX_CONSTANT_BYTES, attribute
+from fx_onnx.core.dtypes import torch_dtype
+from fx_onnx.passes.matchers import MAX_CONSTANT_BYTES, attribute
 
 __all__ = ["ELEMENTWISE", "OPERATORS", "TYPES", "Function"]
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from fx_onnx.passes.rewrite import Pass, bodies
+from fx_onnx.passes.rewriter import Pass, bodies
 
-__all__ = ["DropUnused"]
+__all__ = ["EliminateDeadCode"]
 
 # op_type → how many of its outputs stay whether used or not; the others are dropped from the end.
 _REQUIRED = {"MaxPool": 1, "LayerNormalization": 1, "RMSNormalization": 1, "Dropout": 1, "Attention": 1}
 
 
-class DropUnused(Pass):
+class EliminateDeadCode(Pass):
     """Removes nodes none of whose results are used, optional results at the end, weights and functions without users.
 
     onnx_ir's RemoveUnusedNodesPass asks ONNX for the schema of every node. The inputs
     and outputs of the graph stay as they are.
     """
 
-    name = "drop_unused"
+    name = "eliminate_dead_code"
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Goes backwards through the graph, all bodies and all functions."""

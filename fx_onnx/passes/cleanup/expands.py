@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fx_onnx.passes._facts import dims, made_by
-from fx_onnx.passes.rewrite import Editor, Rewrite
+from fx_onnx.passes.matchers import dims, producer_of
+from fx_onnx.passes.rewriter import Editor, Rewrite
 
-__all__ = ["DropExpands"]
+__all__ = ["EliminateExpands"]
 
 _Sizes = tuple[int | str, ...]
 
 
-class DropExpands(Rewrite):
+class EliminateExpands(Rewrite):
     """f(Expand(x), y) → f(x, y) where f broadcasts: arithmetic, comparison, logic, Where, and MatMul's batch axes.
 
     Legal where the other operands have the shape of the result already (for MatMul: its batch axes), or give together
     with x, axis by axis, what they gave with the expanded x.
     """
 
-    name = "drop_expands"
+    name = "eliminate_expands"
     op_types = ("Add", "Sub", "Mul", "Div", "Pow", "Mod", "And", "Or", "Xor", "Equal", "Greater", "GreaterOrEqual",
                 "Less", "LessOrEqual", "Where", "MatMul", "Max", "Min", "Sum", "PRelu")  # fmt: skip
 
@@ -28,7 +28,7 @@ class DropExpands(Rewrite):
         inputs = list(node.inputs)
         absorbed: list[ir.Node] = []
         for index, value in enumerate(inputs):
-            before = made_by(value, "Expand")
+            before = producer_of(value, "Expand")
             if before is None:
                 continue
             shorter = [*inputs[:index], before.inputs[0], *inputs[index + 1 :]]

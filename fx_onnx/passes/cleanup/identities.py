@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from fx_onnx.passes._facts import constant, either_way, integers, same_shape
-from fx_onnx.passes.rewrite import Editor, Rewrite
+from fx_onnx.passes.matchers import commuted_inputs, constant, integers, same_shape
+from fx_onnx.passes.rewriter import Editor, Rewrite
 
-__all__ = ["DropNeutral"]
+__all__ = ["EliminateIdentities"]
 
 _Array = npt.NDArray[Any]
 
 
-class DropNeutral(Rewrite):
+class EliminateIdentities(Rewrite):
     """A node that gives one of its inputs → that input.
 
     - Identity; Concat, Sum, Max, Min, Mean of one input; Split into one part.
@@ -28,7 +28,7 @@ class DropNeutral(Rewrite):
     Legal where dtype and shape stay the same.
     """
 
-    name = "drop_neutral"
+    name = "eliminate_identities"
     op_types = ("Identity", "Concat", "Sum", "Max", "Min", "Mean", "Split", "Mul", "Div", "Sub", "Add", "Pow", "And",
                 "Or", "Xor", "Expand", "Tile", "Pad", "Slice")  # fmt: skip
 
@@ -52,7 +52,7 @@ class DropNeutral(Rewrite):
 def _drop_operand(node: ir.Node, editor: Editor) -> bool:
     """Removes a binary node one of whose operands changes nothing; only Sub, Div and Pow need it on the right."""
     is_neutral = _NEUTRAL[node.op_type]
-    for kept, other in either_way(node):
+    for kept, other in commuted_inputs(node):
         found = constant(other)
         if found is not None and found.size and kept is not None and is_neutral(found):
             same = kept.dtype == node.outputs[0].dtype and same_shape(kept, node.outputs[0])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fx_onnx.passes._facts import absorbable, either_way
-from fx_onnx.passes.rewrite import Editor, Rewrite
+from fx_onnx.passes.matchers import commuted_inputs, single_use_producer
+from fx_onnx.passes.rewriter import Editor, Rewrite
 
 __all__ = ["DivideByReciprocals"]
 
@@ -22,8 +22,8 @@ class DivideByReciprocals(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Rewrites one product."""
-        for x, other in either_way(node):
-            before = absorbable(other, "Reciprocal")
+        for x, other in commuted_inputs(node):
+            before = single_use_producer(other, "Reciprocal")
             if before is not None:
                 editor.change(node, "Div", [x, before.inputs[0]], absorbed=[before])
                 return True

@@ -6,8 +6,8 @@ import re
 
 import onnx_ir as ir
 
-from fx_onnx.passes._facts import dims, made_by, same_shape, single_use
-from fx_onnx.passes.rewrite import Editor, Rewrite
+from fx_onnx.passes.matchers import dims, producer_of, same_shape, single_use
+from fx_onnx.passes.rewriter import Editor, Rewrite
 
 __all__ = ["MergeReshapes"]
 
@@ -32,7 +32,7 @@ class MergeReshapes(Rewrite):
             return False
         if same_shape(source, output):
             return editor.forward(node, source)
-        before = made_by(source, *_VIEWS)
+        before = producer_of(source, *_VIEWS)
         origin = before.inputs[0] if before is not None else None
         if before is None or origin is None:
             return False

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fx_onnx.passes._facts import attribute, dims, made_by
-from fx_onnx.passes.rewrite import Editor, Rewrite
+from fx_onnx.passes.matchers import attribute, dims, producer_of
+from fx_onnx.passes.rewriter import Editor, Rewrite
 
 __all__ = ["MergeTransposes", "order_of"]
 
@@ -23,7 +23,7 @@ class MergeTransposes(Rewrite):
             return False
         if order == sorted(order):
             return editor.forward(node, source)
-        before = made_by(source, "Transpose")
+        before = producer_of(source, "Transpose")
         first = order_of(before)
         if before is None or first is None or before.inputs[0] is None or len(first) != len(order):
             return False

@@ -8,8 +8,8 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from fx_onnx.passes._facts import absorbable, either_way, number, same_shape
-from fx_onnx.passes.rewrite import Editor, Rewrite
+from fx_onnx.passes.matchers import commuted_inputs, number, same_shape, single_use_producer
+from fx_onnx.passes.rewriter import Editor, Rewrite
 
 __all__ = ["FuseGelu", "FuseSwish"]
 
@@ -55,8 +55,8 @@ class FuseSwish(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Fuses at the product."""
-        for x, other in either_way(node):
-            sigmoid = absorbable(other, "Sigmoid")
+        for x, other in commuted_inputs(node):
+            sigmoid = single_use_producer(other, "Sigmoid")
             if sigmoid is None or x is None:
                 continue
             alpha, scaled = (1.0, [x]) if sigmoid.inputs[0] is x else _factors(sigmoid.inputs[0])
@@ -77,7 +77,7 @@ def _is_held(alpha: float, dtype: DataType | None) -> bool:
 
 def _factors(start: ir.Node | ir.Value | None) -> tuple[float, list[ir.Value]]:
     """The product of all numbers, and the other factors, of nested Muls, and Divs by numbers, with one reader each."""
-    node = start if isinstance(start, ir.Node) else absorbable(start, "Mul", "Div")
+    node = start if isinstance(start, ir.Node) else single_use_producer(start, "Mul", "Div")
     if node is None or len(node.inputs) != 2 or (node.op_type == "Div" and number(node.inputs[1]) in (None, 0.0)):
         return 1.0, [start] if isinstance(start, ir.Value) else []
     product = 1.0
@@ -94,9 +94,9 @@ def _factors(start: ir.Node | ir.Value | None) -> tuple[float, list[ir.Value]]:
 
 def _one_plus(value: ir.Value) -> tuple[ir.Value, ir.Node] | None:
     """1 + f(...), f being Erf or Tanh: the value, and the node of f."""
-    node = absorbable(value, "Add")
-    for one, other in either_way(node) if node is not None else ():
-        inner = absorbable(other, "Erf", "Tanh")
+    node = single_use_producer(value, "Add")
+    for one, other in commuted_inputs(node) if node is not None else ():
+        inner = single_use_producer(other, "Erf", "Tanh")
         if inner is not None and number(one) == 1.0:
             return value, inner
     return None
@@ -105,7 +105,7 @@ def _one_plus(value: ir.Value) -> tuple[ir.Value, ir.Node] | None:
 def _is_cubic(value: ir.Value | None, x: ir.Value) -> bool:
     """Whether it is √(2/π) * (x + 0.044715 * x³)."""
     scale, inner = _factors(value)
-    total = absorbable(inner[0], "Add") if len(inner) == 1 else None
+    total = single_use_producer(inner[0], "Add") if len(inner) == 1 else None
     if total is None or not _is(scale, math.sqrt(2 / math.pi)) or x not in total.inputs:
         return False
     cubic = total.inputs[1 - total.inputs.index(x)]
@@ -114,5 +114,5 @@ def _is_cubic(value: ir.Value | None, x: ir.Value) -> bool:
         return False
     if powers == [x, x, x]:
         return True
-    power = absorbable(powers[0], "Pow") if len(powers) == 1 else None
+    power = single_use_producer(powers[0], "Pow") if len(powers) == 1 else None
     return power is not None and power.inputs[0] is x and number(power.inputs[1]) == 3.0

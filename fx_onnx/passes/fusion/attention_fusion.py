@@ -7,10 +7,10 @@ from typing import NamedTuple
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from fx_onnx.passes._facts import absorbable, attribute, dims, either_way, made_by, number
-from fx_onnx.passes._writer import Writer
-from fx_onnx.passes.rewrite import Editor, Rewrite
-from fx_onnx.passes.transposes import order_of
+from fx_onnx.passes.builder import Writer
+from fx_onnx.passes.cleanup.transposes import order_of
+from fx_onnx.passes.matchers import attribute, commuted_inputs, dims, number, producer_of, single_use_producer
+from fx_onnx.passes.rewriter import Editor, Rewrite
 
 __all__ = ["FuseAttention"]
 
@@ -29,7 +29,7 @@ class FuseAttention(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Fuses at the second product."""
-        softmax = absorbable(node.inputs[0], "Softmax")
+        softmax = single_use_producer(node.inputs[0], "Softmax")
         sizes, value = dims(node.outputs[0]), node.inputs[1]
         if softmax is None or sizes is None or len(sizes) != 4 or attribute(softmax, "axis", -1) not in (-1, 3):
             return False
@@ -59,15 +59,15 @@ class _Scores(NamedTuple):
 
 def _scores(value: ir.Value | None) -> _Scores | None:
     absorbed: list[ir.Node] = []
-    mask, plus = None, absorbable(value, "Add")
+    mask, plus = None, single_use_producer(value, "Add")
     if plus is not None:
         absorbed.append(plus)
-        sides = [side for side in plus.inputs if absorbable(side, "MatMul", "Mul", "Div") is not None]
+        sides = [side for side in plus.inputs if single_use_producer(side, "MatMul", "Mul", "Div") is not None]
         if len(sides) != 1:
             return None
         value, mask = sides[0], plus.inputs[1 - plus.inputs.index(sides[0])]
     value, outer = _unscaled(value, absorbed)
-    product = absorbable(value, "MatMul")
+    product = single_use_producer(value, "MatMul")
     if product is None:
         return None
     query, inner = _unscaled(product.inputs[0], absorbed)
@@ -79,8 +79,8 @@ def _scores(value: ir.Value | None) -> _Scores | None:
 
 def _unscaled(value: ir.Value | None, absorbed: list[ir.Node]) -> tuple[ir.Value | None, float]:
     """The value and the constant it is multiplied with; the node of the product goes to ``absorbed``."""
-    node = absorbable(value, "Mul", "Div")
-    for x, factor in either_way(node) if node is not None else ():
+    node = single_use_producer(value, "Mul", "Div")
+    for x, factor in commuted_inputs(node) if node is not None else ():
         scale = number(factor)
         if node is None or scale is None or (node.op_type == "Div" and (factor is node.inputs[0] or not scale)):
             continue
@@ -102,7 +102,7 @@ def _is_mask(mask: ir.Value | None, scores: tuple[int | str, ...]) -> bool:
 
 def _transposed_back(value: ir.Value, node: ir.Node, editor: Editor) -> ir.Value:
     """The value with its last two axes swapped: what a Transpose before it, if there is one, makes of its own input."""
-    before = made_by(value, "Transpose")
+    before = producer_of(value, "Transpose")
     order = order_of(before)
     source = before.inputs[0] if before is not None and order is not None else value
     first, second, third, fourth = order or [0, 1, 2, 3]

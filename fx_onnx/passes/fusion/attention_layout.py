@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
-from fx_onnx.passes._facts import absorbable, attribute, constant, dims, integers, made_by, single_use
-from fx_onnx.passes._writer import Writer
-from fx_onnx.passes.rewrite import Editor, Rewrite
-from fx_onnx.passes.transposes import order_of
+from fx_onnx.passes.builder import Writer
+from fx_onnx.passes.cleanup.transposes import order_of
+from fx_onnx.passes.matchers import attribute, constant, dims, integers, producer_of, single_use, single_use_producer
+from fx_onnx.passes.rewriter import Editor, Rewrite
 
-__all__ = ["AttendRows", "ShareKeyHeads"]
+__all__ = ["AttentionOnRows", "ShareKeyHeads"]
 
 _SWAP = [0, 2, 1, 3]
 
@@ -49,9 +49,9 @@ def _has_cache(node: ir.Node) -> bool:
 
 def _unrepeated(value: ir.Value | None) -> Any:
     """x of Reshape(Expand(Unsqueeze(x))), where that repeats each entry of the second axis in place."""
-    joined = made_by(value, "Reshape")
-    expanded = made_by(joined.inputs[0], "Expand") if joined is not None else None
-    parted = made_by(expanded.inputs[0], "Unsqueeze", "Reshape") if expanded is not None else None
+    joined = producer_of(value, "Reshape")
+    expanded = producer_of(joined.inputs[0], "Expand") if joined is not None else None
+    parted = producer_of(expanded.inputs[0], "Unsqueeze", "Reshape") if expanded is not None else None
     if parted is None or expanded is None:
         return None
     before, single, repeated, after = map(dims, (parted.inputs[0], *parted.outputs, *expanded.outputs, value))
@@ -65,14 +65,14 @@ def _unrepeated(value: ir.Value | None) -> Any:
     return parted.inputs[0] if fits else None
 
 
-class AttendRows(Rewrite):
+class AttentionOnRows(Rewrite):
     """Reshape(Transpose(Attention(q, k, v))) → Attention of rows, (batch, length, heads * size), in and out.
 
     Legal where q, k and v are rows that a Reshape and a Transpose part into heads, or parts of one row that holds all
     three, and no other node reads the result before it is rows again. A RotaryEmbedding on the way takes rows as well.
     """
 
-    name = "attend_rows"
+    name = "attention_on_rows"
     op_types = ("Attention",)
     since = 23
 
@@ -126,13 +126,13 @@ class _Rows(NamedTuple):
 
 def _rows(value: ir.Value | None) -> _Rows | None:
     """The rows that a value (batch, heads, length, size) was parted from; None if it was not."""
-    rotary = absorbable(value, "RotaryEmbedding")
+    rotary = single_use_producer(value, "RotaryEmbedding")
     if rotary is not None:
         before = _rows(rotary.inputs[0])
         return None if before is None else _Rows(before.heads, partial(_rotary, rotary, before))
-    gather = made_by(value, "Gather")
-    swap = made_by(gather.inputs[0] if gather is not None else value, "Transpose")
-    part = made_by(swap.inputs[0], "Reshape") if swap is not None else None
+    gather = producer_of(value, "Gather")
+    swap = producer_of(gather.inputs[0] if gather is not None else value, "Transpose")
+    part = producer_of(swap.inputs[0], "Reshape") if swap is not None else None
     if swap is None or part is None or part.inputs[0] is None:
         return None
     source, whole, parted = part.inputs[0], dims(part.inputs[0]), dims(part.outputs[0])

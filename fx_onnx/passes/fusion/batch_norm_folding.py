@@ -10,9 +10,9 @@ from typing import NamedTuple
 import onnx_ir as ir
 import torch
 
-from fx_onnx.passes._facts import absorbable, attribute, single_use, weight_of
-from fx_onnx.passes.rewrite import Editor, Rewrite
-from fx_onnx.weights import computed
+from fx_onnx.core.weights import computed
+from fx_onnx.passes.matchers import attribute, single_use, single_use_producer, weight_of
+from fx_onnx.passes.rewriter import Editor, Rewrite
 
 __all__ = ["FoldBatchNorm"]
 
@@ -45,7 +45,7 @@ class FoldBatchNorm(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Folds one BatchNormalization, if legal."""
-        before = absorbable(node.inputs[0], "Conv", "ConvTranspose", "Gemm")
+        before = single_use_producer(node.inputs[0], "Conv", "ConvTranspose", "Gemm")
         if before is None or attribute(node, "training_mode", 0):
             return False
         x, w, *rest = before.inputs

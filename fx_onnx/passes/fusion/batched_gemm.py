@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fx_onnx.passes._facts import absorbable, attribute, dims, made_by
-from fx_onnx.passes._writer import Writer
-from fx_onnx.passes.rewrite import Editor, Rewrite
+from fx_onnx.passes.builder import Writer
+from fx_onnx.passes.matchers import attribute, dims, producer_of, single_use_producer
+from fx_onnx.passes.rewriter import Editor, Rewrite
 
-__all__ = ["UnfoldGemm"]
+__all__ = ["BatchGemm"]
 
 
-class UnfoldGemm(Rewrite):
+class BatchGemm(Rewrite):
     """Reshape(Gemm(Reshape(x), w, c)) → Add(MatMul(x, w), c), without the Add where there is no c.
 
     PyTorch's Conv1D of GPT-2 writes it so. Legal where the Reshapes only join and part the leading axes again, no other
     node reads what is between them, c has one axis, and the Gemm neither scales nor transposes.
     """
 
-    name = "unfold_gemm"
+    name = "batch_gemm"
     op_types = ("Reshape",)
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Rewrites from the second Reshape backwards."""
-        gemm = absorbable(node.inputs[0], "Gemm")
+        gemm = single_use_producer(node.inputs[0], "Gemm")
         rows = gemm.inputs[0] if gemm is not None else None
-        before = made_by(rows, "Reshape")
+        before = producer_of(rows, "Reshape")
         if gemm is None or before is None or not _is_plain(gemm):
             return False
         x, w = before.inputs[0], gemm.inputs[1]

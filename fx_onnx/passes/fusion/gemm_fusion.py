@@ -5,9 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from fx_onnx.passes._facts import absorbable, attribute, dims, either_way, made_by
-from fx_onnx.passes.rewrite import Editor, Rewrite
-from fx_onnx.passes.transposes import order_of
+from fx_onnx.passes.cleanup.transposes import order_of
+from fx_onnx.passes.matchers import attribute, commuted_inputs, dims, producer_of, single_use_producer
+from fx_onnx.passes.rewriter import Editor, Rewrite
 
 __all__ = ["FuseGemm"]
 
@@ -41,8 +41,8 @@ def _is_matrix(value: ir.Value | None) -> bool:
 
 
 def _add(node: ir.Node, editor: Editor) -> bool:
-    for product, addend in either_way(node):
-        before = absorbable(product, "MatMul", "Gemm")
+    for product, addend in commuted_inputs(node):
+        before = single_use_producer(product, "MatMul", "Gemm")
         if before is None or addend is None:
             continue
         if before.op_type == "Gemm":
@@ -70,7 +70,7 @@ def _transposed(node: ir.Node, editor: Editor) -> bool:
     """Transposes of the operands become attributes."""
     operands, attributes, absorbed = list(node.inputs), dict(node.attributes), []
     for index, name in enumerate(("transA", "transB")):
-        before = made_by(operands[index], "Transpose")
+        before = producer_of(operands[index], "Transpose")
         if before is not None and order_of(before) == [1, 0]:
             operands[index] = before.inputs[0]
             attributes[name] = 1 - attribute(node, name, 0)

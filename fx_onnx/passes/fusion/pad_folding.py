@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fx_onnx.passes._facts import absorbable, attribute, constant, dims, integers
-from fx_onnx.passes.rewrite import Editor, Rewrite
+from fx_onnx.passes.matchers import attribute, constant, dims, integers, single_use_producer
+from fx_onnx.passes.rewriter import Editor, Rewrite
 
 __all__ = ["FoldPads"]
 
@@ -21,7 +21,7 @@ class FoldPads(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Folds one Pad."""
-        before = absorbable(node.inputs[0], "Pad")
+        before = single_use_producer(node.inputs[0], "Pad")
         if before is None:
             return False
         counted = node.op_type == "Conv" or (

@@ -5,17 +5,17 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from fx_onnx.passes._facts import (
-    absorbable,
+from fx_onnx.passes.matchers import (
     attribute,
+    commuted_inputs,
     dims,
-    either_way,
     integers,
-    made_by,
     number,
+    producer_of,
     same_shape,
+    single_use_producer,
 )
-from fx_onnx.passes.rewrite import Editor, Rewrite
+from fx_onnx.passes.rewriter import Editor, Rewrite
 
 __all__ = ["FuseRMSNorm"]
 
@@ -33,16 +33,16 @@ class FuseRMSNorm(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Fuses at the product with w."""
-        for normalized, weight in either_way(node):
-            back = absorbable(normalized, "Cast")
-            division = absorbable(back.inputs[0] if back is not None else normalized, "Div")
+        for normalized, weight in commuted_inputs(node):
+            back = single_use_producer(normalized, "Cast")
+            division = single_use_producer(back.inputs[0] if back is not None else normalized, "Div")
             if division is None or normalized is None or weight is None:
                 continue
             x, root = division.inputs
             epsilon, axes = _root_mean_square(x, root)
             if x is None or epsilon is None or axes is None or dims(weight) != axes:
                 continue
-            widened = made_by(x, "Cast") if back is not None else None
+            widened = producer_of(x, "Cast") if back is not None else None
             source = widened.inputs[0] if widened is not None else x
             if source is None or not source.dtype == normalized.dtype == weight.dtype or x.dtype != DataType.FLOAT:
                 continue
@@ -58,10 +58,10 @@ class FuseRMSNorm(Rewrite):
 def _root_mean_square(x: ir.Value | None, root: ir.Value | None) -> tuple[float | None, tuple[int | str, ...] | None]:
     """The epsilon, and the sizes of the axes, of Sqrt(ReduceMean(x * x) + epsilon); None where it is something else."""
     nothing = None, None
-    sqrt = made_by(root, "Sqrt")
-    total = absorbable(sqrt.inputs[0], "Add") if sqrt is not None else None
-    for mean, epsilon in either_way(total) if total is not None else ():
-        added, reduction = number(epsilon), absorbable(mean, "ReduceMean")
+    sqrt = producer_of(root, "Sqrt")
+    total = single_use_producer(sqrt.inputs[0], "Add") if sqrt is not None else None
+    for mean, epsilon in commuted_inputs(total) if total is not None else ():
+        added, reduction = number(epsilon), single_use_producer(mean, "ReduceMean")
         if added is None or reduction is None:
             continue
         sizes = dims(x)
@@ -74,7 +74,7 @@ def _root_mean_square(x: ir.Value | None, root: ir.Value | None) -> tuple[float 
 
 
 def _is_square(value: ir.Value | None, x: ir.Value | None) -> bool:
-    power = made_by(value, "Pow", "Mul")
+    power = producer_of(value, "Pow", "Mul")
     if power is None or not _is_same(power.inputs[0], x):
         return False
     if power.op_type == "Mul":
@@ -84,7 +84,7 @@ def _is_square(value: ir.Value | None, x: ir.Value | None) -> bool:
 
 def _is_same(value: ir.Value | None, x: ir.Value | None) -> bool:
     """Whether both are one value, or Casts of one value to one dtype."""
-    first, second = made_by(value, "Cast"), made_by(x, "Cast")
+    first, second = producer_of(value, "Cast"), producer_of(x, "Cast")
     if value is x or first is None or second is None:
         return value is x
     return first.inputs[0] is second.inputs[0] and attribute(first, "to") == attribute(second, "to")

@@ -5,19 +5,19 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from fx_onnx.passes._facts import (
+from fx_onnx.passes.builder import Writer
+from fx_onnx.passes.matchers import (
     MAX_CONSTANT_BYTES,
-    absorbable,
     attribute,
+    commuted_inputs,
     constant,
     dims,
-    either_way,
     integers,
-    made_by,
     number,
+    producer_of,
+    single_use_producer,
 )
-from fx_onnx.passes._writer import Writer
-from fx_onnx.passes.rewrite import Editor, Rewrite
+from fx_onnx.passes.rewriter import Editor, Rewrite
 
 __all__ = ["FusePartialRotary", "FuseRotaryEmbedding"]
 
@@ -43,8 +43,8 @@ class FuseRotaryEmbedding(Rewrite):
         """Fuses at the sum."""
         if editor.function is not None or node.graph is not editor.model.graph:
             return False
-        for first, second in either_way(node):
-            straight, rotated = absorbable(first, "Mul"), absorbable(second, "Mul")
+        for first, second in commuted_inputs(node):
+            straight, rotated = single_use_producer(first, "Mul"), single_use_producer(second, "Mul")
             if straight is None or rotated is None:
                 continue
             x, sin = _rotated(rotated)
@@ -72,7 +72,7 @@ class FusePartialRotary(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Fuses at the Concat."""
-        rotary = absorbable(node.inputs[0], "RotaryEmbedding")
+        rotary = single_use_producer(node.inputs[0], "RotaryEmbedding")
         if rotary is None or len(node.inputs) != 2 or rotary.attributes:
             return False
         parts = _parted(rotary.inputs[0], node.inputs[1])
@@ -86,9 +86,11 @@ class FusePartialRotary(Rewrite):
 
 def _rotated(product: ir.Node) -> tuple[ir.Value | None, ir.Value | None]:
     """x and the factor of a product Concat(-x2, x1) * factor; None where it is something else."""
-    for turned, factor in either_way(product):
-        joined = absorbable(turned, "Concat")
-        negative = absorbable(joined.inputs[0], "Neg") if joined is not None and len(joined.inputs) == 2 else None
+    for turned, factor in commuted_inputs(product):
+        joined = single_use_producer(turned, "Concat")
+        negative = (
+            single_use_producer(joined.inputs[0], "Neg") if joined is not None and len(joined.inputs) == 2 else None
+        )
         if joined is None or negative is None:
             continue
         parts = _parted(joined.inputs[1], negative.inputs[0])
@@ -102,8 +104,8 @@ def _rotated(product: ir.Node) -> tuple[ir.Value | None, ir.Value | None]:
 
 def _parted(first: ir.Value | None, second: ir.Value | None) -> tuple[ir.Value, int] | None:
     """The value that these two are the parts of along the last axis, and the size of the first."""
-    split = made_by(first, "Split")
-    producers = [split] if split is not None else [made_by(value, "Slice") for value in (first, second)]
+    split = producer_of(first, "Split")
+    producers = [split] if split is not None else [producer_of(value, "Slice") for value in (first, second)]
     whole = producers[0].inputs[0] if producers[0] is not None else None
     sizes, part = dims(whole), dims(first)
     if whole is None or not sizes or not part or not isinstance(sizes[-1], int) or not isinstance(part[-1], int):
@@ -194,14 +196,14 @@ def _has_equal_halves(value: ir.Value | None) -> bool:
     if array is not None:
         half = array.shape[-1] // 2 if array.ndim else 0
         return half > 0 and bool((array[..., :half] == array[..., half:]).all())
-    joined = made_by(value, "Concat")
+    joined = producer_of(value, "Concat")
     sizes = dims(value)
     if joined is not None and sizes:
         is_last = attribute(joined, "axis") % len(sizes) == len(sizes) - 1
         return is_last and len(joined.inputs) == 2 and joined.inputs[0] is joined.inputs[1]
-    product = made_by(value, "Mul", "Div")
+    product = producer_of(value, "Mul", "Div")
     if product is not None:
         return number(product.inputs[1]) is not None and _has_equal_halves(product.inputs[0])
-    node = made_by(value, *_KEEPS_HALVES)
+    node = producer_of(value, *_KEEPS_HALVES)
     before = dims(node.inputs[0]) if node is not None else None
     return node is not None and bool(before and sizes and before[-1] == sizes[-1]) and _has_equal_halves(node.inputs[0])

@@ -14,13 +14,13 @@ import onnx
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from fx_onnx.dtypes import is_float
-from fx_onnx.passes._facts import attribute, constant, weight_of
-from fx_onnx.passes.cpu_kernels import kernels, since_version
-from fx_onnx.passes.rewrite import Editor, Pass, nodes_of
-from fx_onnx.schemas import OperatorSchema, Parameter, operator_schema, tensor_type
+from fx_onnx.core.dtypes import is_float
+from fx_onnx.core.schemas import OperatorSchema, Parameter, operator_schema, tensor_type
+from fx_onnx.passes.legalization.cpu_kernels import kernels, since_version
+from fx_onnx.passes.matchers import attribute, constant, weight_of
+from fx_onnx.passes.rewriter import Editor, Pass, nodes_of
 
-__all__ = ["RuntimeTypes"]
+__all__ = ["InsertCasts"]
 
 _FLOATS = (DataType.FLOAT, DataType.DOUBLE)
 # dtype → dtypes that hold all its numbers and compute alike, the best first. Nothing holds 64 bits.
@@ -69,7 +69,7 @@ _Types = tuple[DataType | None, ...]
 _Plan = tuple[_Types, _Types]
 
 
-class RuntimeTypes(Pass):
+class InsertCasts(Pass):
     """op(x: bfloat16) → Cast(op(Cast(x, float32)), bfloat16), where the CPU provider has no kernel for bfloat16.
 
     Likewise for booleans and small integers, in a dtype that holds all their numbers; never from 64 bits to 32. Every
@@ -77,7 +77,7 @@ class RuntimeTypes(Pass):
     itself: that is left to it, except where ONNX's operator has no float16.
     """
 
-    name = "runtime_types"
+    name = "insert_casts"
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Goes through the graph, the bodies and the functions once."""

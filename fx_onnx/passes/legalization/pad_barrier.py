@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fx_onnx.passes._facts import dims
-from fx_onnx.passes.rewrite import Editor, Rewrite
+from fx_onnx.passes.matchers import dims
+from fx_onnx.passes.rewriter import Editor, Rewrite
 
-__all__ = ["KeepPads"]
+__all__ = ["LegalizePads"]
 
 
-class KeepPads(Rewrite):
+class LegalizePads(Rewrite):
     """Pad(x, pads, value) before a pooling → Pad(x, pads, value, axes): a Pad that names its axes is not merged."""
 
-    name = "keep_pads"
+    name = "legalize_pads"
     op_types = ("Pad",)
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:

@@ -13,17 +13,17 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.passes._writer import Writer
-from fx_onnx.passes.cpu_kernels import kernels, since_version
-from fx_onnx.passes.rewrite import Editor, Rewrite
+from fx_onnx.passes.builder import Writer
+from fx_onnx.passes.legalization.cpu_kernels import kernels, since_version
+from fx_onnx.passes.rewriter import Editor, Rewrite
 
-__all__ = ["RuntimeDraws"]
+__all__ = ["LegalizeRandomDraws"]
 
 _INT64 = DataType.INT64
 _DIGITS = {DataType.FLOAT16: 11, DataType.BFLOAT16: 8, DataType.FLOAT: 24, DataType.DOUBLE: 53}
 
 
-class RuntimeDraws(Rewrite):
+class LegalizeRandomDraws(Rewrite):
     """RandomUniform, RandomNormal → what the CPU provider has a kernel for.
 
     float16 is drawn as float32. Where there is no kernel at all, a uniform number is its binary digits, a coin toss
@@ -32,7 +32,7 @@ class RuntimeDraws(Rewrite):
     one boolean a digit while they are drawn.
     """
 
-    name = "runtime_draws"
+    name = "legalize_random_draws"
     op_types: ClassVar[tuple[str, ...]] = ("RandomUniform", "RandomUniformLike", "RandomNormal", "RandomNormalLike")
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:

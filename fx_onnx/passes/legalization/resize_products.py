@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from onnx_ir import Value
 
-from fx_onnx.passes._facts import constant, dims
-from fx_onnx.passes._writer import Writer, meant
+from fx_onnx.passes.builder import Writer, meant
+from fx_onnx.passes.matchers import constant, dims
 
 __all__ = ["resize"]
 

@@ -1,6 +1,6 @@
 """What ONNX Runtime's CPU provider does not compute in 64 bits, said by operators that it does.
 
-No wider dtype holds 64 bits, so a Cast cannot help (``runtime_types``), and one to 32 bits would give other numbers.
+No wider dtype holds 64 bits, so a Cast cannot help (``insert_casts``), and one to 32 bits would give other numbers.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import ClassVar
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.passes import _windows as windows
-from fx_onnx.passes._resized import resize
-from fx_onnx.passes._writer import Writer, meant
-from fx_onnx.passes.cpu_kernels import kernels, since_version
-from fx_onnx.passes.rewrite import Editor, Rewrite
+from fx_onnx.passes.builder import Writer, meant
+from fx_onnx.passes.legalization import window_gather as windows
+from fx_onnx.passes.legalization.cpu_kernels import kernels, since_version
+from fx_onnx.passes.legalization.resize_products import resize
+from fx_onnx.passes.rewriter import Editor, Rewrite
 
-__all__ = ["FORMS", "RuntimeForms"]
+__all__ = ["FORMS", "LegalizeWideTypes"]
 
 _INT64 = DataType.INT64
 _OF_INTEGERS = frozenset({"Relu", "DepthToSpace", "SpaceToDepth"})
@@ -39,13 +39,13 @@ _ERFC = (
 )  # fmt: skip
 
 
-class RuntimeForms(Rewrite):
+class LegalizeWideTypes(Rewrite):
     """Elu, Erf, Conv, Resize, ... of float64 → operators that have kernels for float64; Relu of int64 → Max.
 
     Accurate to float64 (a few units in the last place), at the cost of more nodes; float32 is not touched.
     """
 
-    name = "runtime_forms"
+    name = "legalize_wide_types"
     op_types: ClassVar[tuple[str, ...]] = ()
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
@@ -314,4 +314,4 @@ FORMS: dict[str, Form] = {
 }
 """op_type → how a node of it is said otherwise; None where that cannot be."""
 
-RuntimeForms.op_types = tuple(FORMS)
+LegalizeWideTypes.op_types = tuple(FORMS)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from onnx_ir import DataType, Value
 
-from fx_onnx.passes._facts import dims, made_by
-from fx_onnx.passes._writer import Writer
+from fx_onnx.passes.builder import Writer
+from fx_onnx.passes.matchers import dims, producer_of
 
 __all__ = ["average_pool", "conv", "conv_transpose", "global_average_pool", "global_max_pool"]
 
@@ -74,7 +74,7 @@ def _contracted(f: Writer, windows: Value, weight: Value, sizes: Sequence[int], 
 def _weight_sizes(f: Writer) -> list[int] | None:
     """The sizes of a convolution's weight; None where one is not known, or the padding is not given by numbers."""
     weight = f.node.inputs[1]
-    cast = made_by(weight, "Cast")
+    cast = producer_of(weight, "Cast")
     if weight is not None and weight.shape is None and cast is not None:
         weight = cast.inputs[0]
     found = dims(weight) or ()

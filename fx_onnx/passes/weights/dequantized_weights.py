@@ -9,11 +9,11 @@ import onnx_ir as ir
 import torch
 from onnx_ir import DataType
 
-from fx_onnx.dtypes import is_float8
-from fx_onnx.passes._facts import absorbable, attribute, dims, either_way, weight_of
-from fx_onnx.passes._writer import Writer
-from fx_onnx.passes.rewrite import Editor, Rewrite
-from fx_onnx.weights import computed
+from fx_onnx.core.dtypes import is_float8
+from fx_onnx.core.weights import computed
+from fx_onnx.passes.builder import Writer
+from fx_onnx.passes.matchers import attribute, commuted_inputs, dims, single_use_producer, weight_of
+from fx_onnx.passes.rewriter import Editor, Rewrite
 
 __all__ = ["DequantizeWeights"]
 
@@ -33,8 +33,8 @@ class DequantizeWeights(Rewrite):
         """Rewrites at one Mul."""
         if node.outputs[0].dtype != DataType.FLOAT or editor.function is not None:
             return False
-        for value, scale in either_way(node):
-            before = absorbable(value, "Cast", "MatMul", "Gemm")
+        for value, scale in commuted_inputs(node):
+            before = single_use_producer(value, "Cast", "MatMul", "Gemm")
             if before is None or scale is None or weight_of(scale) is None:
                 continue
             if scale.dtype != DataType.FLOAT or dims(scale) is None:
@@ -71,7 +71,7 @@ def _cast(node: ir.Node, cast: ir.Node, scale: ir.Value, editor: Editor) -> bool
 
 def _product(node: ir.Node, product: ir.Node, scale: ir.Value, editor: Editor) -> bool:
     """The second factor is the weight; a Gemm adds nothing and has no factors."""
-    cast = absorbable(product.inputs[1], "Cast")
+    cast = single_use_producer(product.inputs[1], "Cast")
     found = _quantized(cast)
     if cast is None or found is None or len(found[1]) != 2:
         return False

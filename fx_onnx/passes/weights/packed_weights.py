@@ -6,10 +6,10 @@ import onnx_ir as ir
 import torch
 from onnx_ir import DataType
 
-from fx_onnx.dtypes import is_sub_byte
-from fx_onnx.passes._facts import attribute, constant, weight_of
-from fx_onnx.passes.rewrite import Editor, Rewrite
-from fx_onnx.weights import computed, elementwise
+from fx_onnx.core.dtypes import is_sub_byte
+from fx_onnx.core.weights import computed, elementwise
+from fx_onnx.passes.matchers import attribute, constant, weight_of
+from fx_onnx.passes.rewriter import Editor, Rewrite
 
 __all__ = ["PackWeights"]
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from fx_onnx.passes._facts import absorbable, attribute, dims, single_use, weight_of
-from fx_onnx.passes._writer import Writer
-from fx_onnx.passes.rewrite import Editor, Rewrite
-from fx_onnx.passes.transposes import order_of
+from fx_onnx.passes.builder import Writer
+from fx_onnx.passes.cleanup.transposes import order_of
+from fx_onnx.passes.matchers import attribute, dims, single_use, single_use_producer, weight_of
+from fx_onnx.passes.rewriter import Editor, Rewrite
 
 __all__ = ["TransposeQuantized"]
 
@@ -27,7 +27,7 @@ class TransposeQuantized(Rewrite):
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Moves one Transpose."""
         order = order_of(node)
-        before = absorbable(node.inputs[0], "DequantizeLinear", "Cast")
+        before = single_use_producer(node.inputs[0], "DequantizeLinear", "Cast")
         if order is None or before is None or editor.function is not None:
             return False
         source = before.inputs[0]

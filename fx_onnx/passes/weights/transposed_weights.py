@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import onnx_ir as ir
 import torch
 
-from fx_onnx.passes._facts import weight_of
-from fx_onnx.passes.rewrite import Editor, Rewrite
-from fx_onnx.passes.transposes import order_of
-from fx_onnx.weights import computed, permuted
+from fx_onnx.core.weights import computed, permuted
+from fx_onnx.passes.cleanup.transposes import order_of
+from fx_onnx.passes.matchers import weight_of
+from fx_onnx.passes.rewriter import Editor, Rewrite
 
 __all__ = ["TransposeWeights", "restore_transpose"]
 

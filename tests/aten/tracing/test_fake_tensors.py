@@ -6,7 +6,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from fx_onnx.fakes import Fakes, Form, size_of
+from fx_onnx.aten.tracing.fake_tensors import FakeTensorFactory, TensorSpec, size_of
 
 CPU = torch.device("cpu")
 
@@ -17,20 +17,20 @@ def _mode() -> FakeTensorMode:
 
 def test_a_tensor_of_a_form() -> None:
     mode = _mode()
-    made = Fakes.of(mode).make(Form(torch.float16, (2, 3)), CPU)
+    made = FakeTensorFactory.of(mode).make(TensorSpec(torch.float16, (2, 3)), CPU)
     assert isinstance(made, FakeTensor) and made.fake_mode is mode
     assert (made.dtype, tuple(made.shape), made.stride(), made.device) == (torch.float16, (2, 3), (3, 1), CPU)
 
 
 def test_each_is_a_tensor_of_its_own() -> None:
     mode = _mode()
-    fakes, form = Fakes.of(mode), Form(torch.bool, ())
+    fakes, form = FakeTensorFactory.of(mode), TensorSpec(torch.bool, ())
     assert fakes.make(form, CPU) is not fakes.make(form, CPU)
 
 
 def test_a_form_knows_symbolic_sizes_by_their_expressions() -> None:
     mode = _mode()
-    fakes, x = Fakes.of(mode), mode.from_tensor(torch.ones(5, 7))
+    fakes, x = FakeTensorFactory.of(mode), mode.from_tensor(torch.ones(5, 7))
     form = fakes.form(x)
     assert form.sizes == (x.shape[0].node.expr, x.shape[1].node.expr)  # type: ignore[attr-defined]
     again = fakes.make(form, CPU)
@@ -39,9 +39,9 @@ def test_a_form_knows_symbolic_sizes_by_their_expressions() -> None:
 
 def test_sums_and_products_of_sizes() -> None:
     mode = _mode()
-    fakes, x = Fakes.of(mode), mode.from_tensor(torch.ones(5, 7))
+    fakes, x = FakeTensorFactory.of(mode), mode.from_tensor(torch.ones(5, 7))
     m, n = fakes.form(x).sizes
-    made = fakes.make(Form(torch.int64, (m + n + 1, 2 * m * n)), CPU)
+    made = fakes.make(TensorSpec(torch.int64, (m + n + 1, 2 * m * n)), CPU)
     assert made is not None
     assert [size_of(size) for size in made.shape] == [m + n + 1, 2 * m * n]
     assert not mode.shape_env.guards  # type: ignore[union-attr]
@@ -49,9 +49,9 @@ def test_sums_and_products_of_sizes() -> None:
 
 def test_other_expressions_are_known_from_numbers() -> None:
     mode = _mode()
-    fakes, x = Fakes.of(mode), mode.from_tensor(torch.ones(5, 7))
+    fakes, x = FakeTensorFactory.of(mode), mode.from_tensor(torch.ones(5, 7))
     half = x.shape[0] // 2
-    form = Form(torch.int64, (size_of(half),))
+    form = TensorSpec(torch.int64, (size_of(half),))
     assert fakes.make(form, CPU) is None
     fakes.size(half)
     assert fakes.make(form, CPU) is not None
@@ -60,12 +60,12 @@ def test_other_expressions_are_known_from_numbers() -> None:
 def test_like_another_with_more_axes() -> None:
     mode = _mode()
     x = mode.from_tensor(torch.ones(5, 7, dtype=torch.complex64))
-    made = Fakes.of(mode).like(x, torch.float32, 2)
+    made = FakeTensorFactory.of(mode).like(x, torch.float32, 2)
     assert made.dtype == torch.float32
     assert [size_of(size) for size in made.shape] == [*map(size_of, x.shape), 2]
 
 
 def test_the_sizes_of_a_mode_go_with_it() -> None:
     mode = _mode()
-    fakes = Fakes.of(mode)
-    assert Fakes.of(mode) is fakes and Fakes.of(_mode()) is not fakes
+    fakes = FakeTensorFactory.of(mode)
+    assert FakeTensorFactory.of(mode) is fakes and FakeTensorFactory.of(_mode()) is not fakes

@@ -12,8 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
-from fx_onnx.fakes import Form, size_of
-from fx_onnx.shape_rules import find_rule, result_form
+from fx_onnx.aten.tracing.fake_tensors import TensorSpec, size_of
+from fx_onnx.aten.tracing.shape_rules import find_rule, result_form
 
 aten = torch.ops.aten
 
@@ -74,8 +74,8 @@ def _arguments(case: tuple[Any, ...], mode: FakeTensorMode, symbolic: bool) -> t
     return fakes, pytree.tree_map_only(Tensor, _form, fakes)
 
 
-def _form(value: Tensor) -> Form:
-    return Form(value.dtype, tuple(map(size_of, value.shape)))
+def _form(value: Tensor) -> TensorSpec:
+    return TensorSpec(value.dtype, tuple(map(size_of, value.shape)))
 
 
 def _named(case: tuple[Any, ...]) -> str:
@@ -134,15 +134,17 @@ def test_nothing_is_asked_of_symbols() -> None:
 def test_an_end_of_sizes_is_a_count() -> None:
     mode = FakeTensorMode(shape_env=ShapeEnv())
     m, n = map(size_of, mode.from_tensor(torch.ones(5, 7)).shape)
-    assert result_form(aten.arange.default, [m], {}, mode) == Form(torch.int64, (m,))
+    assert result_form(aten.arange.default, [m], {}, mode) == TensorSpec(torch.int64, (m,))
     assert result_form(aten.arange.default, [m - n], {}, mode) is None  # type: ignore[operator]
-    assert result_form(aten.eye.m, [m, n], {"dtype": torch.bool}, mode) == Form(torch.bool, (m, n))
+    assert result_form(aten.eye.m, [m, n], {"dtype": torch.bool}, mode) == TensorSpec(torch.bool, (m, n))
 
 
 def test_keywords_decide_dtypes() -> None:
     mode = FakeTensorMode(shape_env=ShapeEnv())
     form = _form(INTS)
-    assert result_form(aten.sum.dim_IntList, [form, [0]], {"dtype": torch.float64}, mode) == Form(torch.float64, (7,))
+    assert result_form(aten.sum.dim_IntList, [form, [0]], {"dtype": torch.float64}, mode) == TensorSpec(
+        torch.float64, (7,)
+    )
     assert result_form(aten.div.Tensor_mode, [form, form], {"rounding_mode": "floor"}, mode) == form
 
 

@@ -14,8 +14,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
-from fx_onnx.functionalize import functional_graph
-from fx_onnx.recorder import Recording, record
+from fx_onnx.aten.functionalize import functional_graph
+from fx_onnx.aten.tracing.tracer import Recording, record
 
 aten = torch.ops.aten
 

@@ -9,8 +9,8 @@ import torch._higher_order_ops as control_flow
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.higher_order import STAND_INS
-from fx_onnx.stand_ins import standing_in
+from fx_onnx.capture.patches.control_flow import PATCHES
+from fx_onnx.capture.patches.patching import patches_applied
 from tests.compare import assert_close
 
 
@@ -92,7 +92,7 @@ def test_associative_scans_of_any_length(function: Callable[[Net, Tensor], Any])
 
 def test_nothing_stays_behind() -> None:
     before = torch.cond, control_flow.associative_scan
-    with pytest.raises(ZeroDivisionError), standing_in(STAND_INS):
+    with pytest.raises(ZeroDivisionError), patches_applied(PATCHES):
         assert torch.cond is control_flow.cond is not before[0]
         raise ZeroDivisionError
     assert (torch.cond, control_flow.associative_scan) == before

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.tracing import dynamic_sizes
+from fx_onnx.capture.patches.dynamic_sizes import dynamic_sizes
 from tests.compare import assert_close
 
 aten, key = torch.ops.aten, torch._C.DispatchKey
@@ -98,7 +98,7 @@ def test_attention_of_data_dependent_length() -> None:
 @pytest.mark.parametrize("dtype", [None, torch.float64, torch.int64])
 def test_linspace(steps: int, ends: tuple[float, float], dtype: torch.dtype | None) -> None:
     """The same numbers as torch's, to the last one."""
-    from fx_onnx.tracing import _linspace
+    from fx_onnx.capture.patches.dynamic_sizes import _linspace
 
     got, want = _linspace(*ends, steps, dtype=dtype), torch.linspace(*ends, steps, dtype=dtype)
     assert got.dtype == want.dtype

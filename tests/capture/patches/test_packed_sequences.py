@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence, unpack_sequence
 
 import fx_onnx
-from fx_onnx.packed_sequences import STAND_INS
-from fx_onnx.stand_ins import standing_in
+from fx_onnx.capture.patches.packed_sequences import PATCHES
+from fx_onnx.capture.patches.patching import patches_applied
 from tests.compare import assert_close
 
 KINDS = {"RNN": nn.RNN, "LSTM": nn.LSTM, "GRU": nn.GRU}
@@ -168,6 +168,6 @@ def test_the_operators_compute_what_torch_does(kind: str) -> None:
 
 def test_nothing_stays_behind() -> None:
     before = nn.LSTM.forward, nn.utils.rnn.pack_padded_sequence
-    with standing_in(STAND_INS):
+    with patches_applied(PATCHES):
         assert (nn.LSTM.forward, nn.utils.rnn.pack_padded_sequence) != before
     assert (nn.LSTM.forward, nn.utils.rnn.pack_padded_sequence) == before

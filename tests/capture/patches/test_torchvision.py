@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.detectors import (
-    STAND_INS,
+from fx_onnx.capture.patches.patching import patches_applied
+from fx_onnx.capture.patches.torchvision import (
+    PATCHES,
     _batch_images,
     _decode,
     _paste_masks_in_image,
@@ -16,7 +17,6 @@ from fx_onnx.detectors import (
     _setup_scales,
     _topk_min,
 )
-from fx_onnx.stand_ins import standing_in
 from tests.compare import assert_close
 from tests.torchvision_cpu import torchvision
 
@@ -140,7 +140,7 @@ def test_no_more_than_there_are() -> None:
 
 def test_the_functions_come_back() -> None:
     before = batched_nms, roi_heads.paste_masks_in_image, BoxCoder.decode
-    with standing_in(STAND_INS):
+    with patches_applied(PATCHES):
         assert globals()["batched_nms"] is not before[0]
         assert roi_heads.paste_masks_in_image is not before[1]
         assert BoxCoder.decode is not before[2]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_onnx.passes.casts import MergeCasts
+from fx_onnx.passes.cleanup.casts import MergeCasts
 from tests.passes.checking import check, model
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from fx_onnx.passes.common_results import ShareResults
+from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
 from tests.passes.checking import check, model, origins
 
 
@@ -13,7 +13,7 @@ def test_shared() -> None:
       e = LeakyRelu<alpha=0.0>(x)\n f = LeakyRelu<alpha=-0.0>(x)\n z = Add(e, f)
     }""")
     operators = ["Relu", "Neg", "Add", "LeakyRelu", "LeakyRelu", "Add"]
-    check(program, ShareResults(), [torch.randn(2, 3)], operators)
+    check(program, EliminateCommonSubexpressions(), [torch.randn(2, 3)], operators)
     assert origins(program, "a") == {"%a", "%b"}
 
 
@@ -22,7 +22,7 @@ def test_outputs_keep_their_nodes() -> None:
     program = model("""g (float[N] x) => (float[N] y, float[N] z, float[N] u) {
       y = Relu(x)\n z = Relu(x)\n a = Relu(x)\n u = Neg(a)
     }""")
-    check(program, ShareResults(), [torch.randn(2)], ["Relu", "Relu", "Neg"])
+    check(program, EliminateCommonSubexpressions(), [torch.randn(2)], ["Relu", "Relu", "Neg"])
 
 
 def test_bodies() -> None:
@@ -32,7 +32,12 @@ def test_bodies() -> None:
                 else_branch = b () => (float[N] v) { r = Relu(x)\n v = Neg(r) }>
     }""")
     for side in (True, False):
-        check(program, ShareResults(), [torch.randn(2), torch.tensor(side)], ["If", "Relu", "Add", "Relu", "Neg"])
+        check(
+            program,
+            EliminateCommonSubexpressions(),
+            [torch.randn(2), torch.tensor(side)],
+            ["If", "Relu", "Add", "Relu", "Neg"],
+        )
 
 
 def test_random_nodes_stay() -> None:
@@ -43,7 +48,7 @@ def test_random_nodes_stay() -> None:
     }
     <domain: "local", opset_import: ["" : 20]>
     f (x) => (y) { y = Relu(x) }""")
-    assert not ShareResults()(program).modified
+    assert not EliminateCommonSubexpressions()(program).modified
 
 
 def test_tensors_in_attributes() -> None:
@@ -52,7 +57,7 @@ def test_tensors_in_attributes() -> None:
       a = Constant<value = float[1] {0.0}>()\n b = Constant<value = float[1] {0.0}>()
       c = Constant<value = float[1] {-0.0}>()\n d = Add(x, a)\n e = Add(x, b)\n y = Add(d, e)\n z = Add(x, c)
     }""")
-    check(program, ShareResults(), [torch.randn(2)], ["Constant", "Constant", "Add", "Add", "Add"])
+    check(program, EliminateCommonSubexpressions(), [torch.randn(2)], ["Constant", "Constant", "Add", "Add", "Add"])
 
 
 def test_each_user_of_a_quantised_value_keeps_its_own() -> None:
@@ -61,7 +66,7 @@ def test_each_user_of_a_quantised_value_keeps_its_own() -> None:
       q = QuantizeLinear(x, s)\n a = DequantizeLinear(q, s)\n b = DequantizeLinear(q, s)\n c = Relu(a)\n y = Add(b, c)
     }""")
     kept = ["QuantizeLinear", "DequantizeLinear", "DequantizeLinear", "Relu", "Add"]
-    check(program, ShareResults(), [torch.randn(3)], kept)
+    check(program, EliminateCommonSubexpressions(), [torch.randn(3)], kept)
 
 
 def test_a_result_that_the_first_node_leaves_out() -> None:
@@ -71,4 +76,4 @@ def test_a_result_that_the_first_node_leaves_out() -> None:
       z = Add(d, e)
     }""", {"w": torch.randn(4)})  # fmt: skip
     operators = ["LayerNormalization", "LayerNormalization", "Add", "Add", "Add"]
-    check(program, ShareResults(), [torch.randn(2, 4)], operators)
+    check(program, EliminateCommonSubexpressions(), [torch.randn(2, 4)], operators)

@@ -4,7 +4,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from fx_onnx.passes.evaluate import OPERATORS
+from fx_onnx.passes.cleanup.constant_evaluation import OPERATORS
 
 
 def node(op_type: str, count: int, **attributes: int) -> ir.Node:

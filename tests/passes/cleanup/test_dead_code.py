@@ -2,7 +2,7 @@
 
 import torch
 
-from fx_onnx.passes.unused import DropUnused
+from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
 from tests.passes.checking import check, model
 
 
@@ -11,7 +11,7 @@ def test_nodes_weights_and_inputs() -> None:
     program = model("""g (float[N,3] x, float[N] unused) => (float[N,3] y) {
       y = Relu(x)\n a = Add(x, w)\n b = Neg(a)
     }""", {"w": torch.randn(3)})  # fmt: skip
-    check(program, DropUnused(), [torch.randn(2, 3), torch.randn(2)], ["Relu"])
+    check(program, EliminateDeadCode(), [torch.randn(2, 3), torch.randn(2)], ["Relu"])
     assert not program.graph.initializers
 
 
@@ -25,7 +25,7 @@ def test_bodies() -> None:
                 else_branch = e () => (float[N,3] q) { q = Relu(x) }>
     }""", {"w": torch.randn(3)})  # fmt: skip
     for side in (True, False):
-        check(program, DropUnused(), [torch.randn(2, 3), torch.tensor(side)], ["If", "Add", "Relu"])
+        check(program, EliminateDeadCode(), [torch.randn(2, 3), torch.tensor(side)], ["If", "Add", "Relu"])
     assert list(program.graph.initializers) == ["w"]
 
 
@@ -36,7 +36,9 @@ def test_optional_results() -> None:
       y, i = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x)\n z, m, s = LayerNormalization(x, w)
       u, n, v = LayerNormalization(x, w)
     }""", {"w": torch.randn(4)})  # fmt: skip
-    check(program, DropUnused(), [torch.randn(2, 3, 4, 4)], ["MaxPool", "LayerNormalization", "LayerNormalization"])
+    check(
+        program, EliminateDeadCode(), [torch.randn(2, 3, 4, 4)], ["MaxPool", "LayerNormalization", "LayerNormalization"]
+    )
     assert [len(node.outputs) for node in program.graph] == [1, 1, 3]
 
 
@@ -47,6 +49,6 @@ def test_functions() -> None:
     f (x) => (y) { a = Neg(x)\n y = Relu(x) }
     <domain: "local", opset_import: ["" : 20]>
     h (x) => (y) { y = Relu(x) }""")
-    check(program, DropUnused(), [torch.randn(2)], ["f"])
+    check(program, EliminateDeadCode(), [torch.randn(2)], ["f"])
     [function] = program.functions.values()
     assert [node.op_type for node in function] == ["Relu"]

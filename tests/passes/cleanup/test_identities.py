@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_onnx.passes.neutral import DropNeutral
+from fx_onnx.passes.cleanup.identities import EliminateIdentities
 from tests.passes.checking import check, model
 
 SPECIAL = torch.tensor([[0.0, -0.0, 1.5], [float("inf"), float("nan"), -2.0]])
@@ -23,7 +23,7 @@ def test_dropped(node: str) -> None:
      int64[1] large = {{1000}}> {{
       r = Abs(x)\n a = {node}\n y = Neg(a)
     }}""")
-    result = check(program, DropNeutral(), [SPECIAL], ["Abs", "Neg"])
+    result = check(program, EliminateIdentities(), [SPECIAL], ["Abs", "Neg"])
     assert result.graph[1].inputs[0] is result.graph[0].outputs[0]
 
 
@@ -40,7 +40,7 @@ def test_kept(node: str) -> None:
      int64[1] minus = {{-1}}> {{
       a = {node}\n y = Flatten(a)
     }}""")
-    assert not DropNeutral()(program).modified
+    assert not EliminateIdentities()(program).modified
 
 
 @pytest.mark.parametrize(("node", "kind"), [("And(x, yes)", "bool"), ("Or(no, x)", "bool"), ("Xor(x, no)", "bool"),
@@ -51,7 +51,7 @@ def test_other_dtypes(node: str, kind: str) -> None:
       a = {node}\n y = {"Not" if kind == "bool" else "Neg"}(a)
     }}""")
     inputs = [torch.tensor([1, 0, 1]).to(torch.bool if kind == "bool" else torch.int64)]
-    check(program, DropNeutral(), inputs, ["Not" if kind == "bool" else "Neg"])
+    check(program, EliminateIdentities(), inputs, ["Not" if kind == "bool" else "Neg"])
 
 
 def test_names_of_outputs() -> None:
@@ -59,7 +59,7 @@ def test_names_of_outputs() -> None:
     program = model("""g (float[2,3] x) => (float[2,3] y, float[2,3] z, float[2,3] u) {
       r = Abs(x)\n y = Identity(r)\n z = Identity(r)\n u = Identity(x)
     }""")
-    check(program, DropNeutral(), [SPECIAL], ["Abs", "Identity", "Identity"])
+    check(program, EliminateIdentities(), [SPECIAL], ["Abs", "Identity", "Identity"])
     assert program.graph[0].outputs[0].name == program.graph[0].name == "y"
 
 
@@ -71,4 +71,4 @@ def test_in_a_branch() -> None:
                 else_branch = b () => (float[2,3] v) { s = Identity(r)\n v = Neg(s) }>
     }""")
     for side in (True, False):
-        check(program, DropNeutral(), [SPECIAL, torch.tensor(side)], ["Abs", "If", "Identity", "Neg"])
+        check(program, EliminateIdentities(), [SPECIAL, torch.tensor(side)], ["Abs", "If", "Identity", "Neg"])

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from fx_onnx import metadata
-from fx_onnx.passes._facts import MAX_CONSTANT_BYTES
-from fx_onnx.passes.constants import FoldConstants
-from fx_onnx.weights import LazyWeight, weight
+from fx_onnx.core import metadata
+from fx_onnx.core.weights import LazyWeight, weight
+from fx_onnx.passes.cleanup.onnx_constant_folding import FoldConstants
+from fx_onnx.passes.matchers import MAX_CONSTANT_BYTES
 from tests.passes.checking import check, model
 
 CONSTANTS = """<int64[3] i = {-7,2,5}, int64[3] j = {2,-3,-2}, float[2,3] f = {0.5,1.5,-2.0,3.0,0.25,-0.0},

@@ -2,7 +2,7 @@
 
 import torch
 
-from fx_onnx.passes.reciprocals import DivideByReciprocals
+from fx_onnx.passes.cleanup.reciprocals import DivideByReciprocals
 from tests.passes.checking import check, model, origins
 
 

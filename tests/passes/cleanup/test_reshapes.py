@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_onnx.passes.reshapes import MergeReshapes
+from fx_onnx.passes.cleanup.reshapes import MergeReshapes
 from tests.passes.checking import check, model, origins
 
 

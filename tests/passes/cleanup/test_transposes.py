@@ -2,7 +2,7 @@
 
 import torch
 
-from fx_onnx.passes.transposes import MergeTransposes
+from fx_onnx.passes.cleanup.transposes import MergeTransposes
 from tests.passes.checking import check, model, origins
 
 

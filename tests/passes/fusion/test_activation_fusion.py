@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_onnx.passes.activations import FuseGelu, FuseSwish
+from fx_onnx.passes.fusion.activation_fusion import FuseGelu, FuseSwish
 from tests.passes.checking import check, model, origins
 
 X = torch.cat([torch.randn(1, 12) * 3, torch.tensor([[0.0, -0.0, 40.0, -40.0] * 3])])

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from fx_onnx.passes.spelled_attention import FuseAttention
+from fx_onnx.passes.fusion.attention_fusion import FuseAttention
 from tests.passes.checking import check, model, origins
 
 CONSTANTS = "<float c = {0.3}, float r = {2.5}, float[1] f = {0.5}>"

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from fx_onnx import metadata
-from fx_onnx.passes.batch_norm import FoldBatchNorm
-from fx_onnx.weights import LazyWeight
+from fx_onnx.core import metadata
+from fx_onnx.core.weights import LazyWeight
+from fx_onnx.passes.fusion.batch_norm_folding import FoldBatchNorm
 from tests.passes.checking import check, model, origins
 
 

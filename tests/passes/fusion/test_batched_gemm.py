@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_onnx.passes.row_products import UnfoldGemm
+from fx_onnx.passes.fusion.batched_gemm import BatchGemm
 from tests.passes.checking import check, model, origins
 
 WEIGHTS = {"w": torch.randn(3, 5), "c": torch.randn(5)}
@@ -15,7 +15,7 @@ def test_unfolded(gemm: str, operators: list[str]) -> None:
     """Two Reshapes less."""
     program = model(f"g (float[N,4,3] x) => (float[N,4,5] y) {SHAPES} {{ a = Reshape(x, s)\n b = {gemm}\n"
                     "y = Reshape(b, u) }", WEIGHTS)  # fmt: skip
-    check(program, UnfoldGemm(), [torch.randn(2, 4, 3)], operators)
+    check(program, BatchGemm(), [torch.randn(2, 4, 3)], operators)
     assert origins(program, "y") == {"%a", "%b", "%y"}
 
 
@@ -25,4 +25,4 @@ def test_unfolded(gemm: str, operators: list[str]) -> None:
 def test_left_alone(body: str) -> None:
     """A factor, and rows that are parted differently."""
     program = model(f"g (float[N,4,3] x) => (float[M,K,5] y) {SHAPES} {{ a = Reshape(x, s)\n {body} }}", WEIGHTS)
-    assert not UnfoldGemm()(program).modified
+    assert not BatchGemm()(program).modified

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_onnx.passes.gemm import FuseGemm
+from fx_onnx.passes.fusion.gemm_fusion import FuseGemm
 from tests.passes.checking import check, model, origins
 
 WEIGHTS = {"w": torch.randn(3, 5), "v": torch.randn(5, 3), "b": torch.randn(5), "row": torch.randn(1, 5)}

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_onnx.passes.pads import FoldPads
+from fx_onnx.passes.fusion.pad_folding import FoldPads
 from tests.passes.checking import check, model
 
 HEAD = "g (float[N,2,6,7] x) => (float[N,C,H,W] y)"

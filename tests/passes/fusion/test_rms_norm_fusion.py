@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_onnx.passes.rms_norm import FuseRMSNorm
+from fx_onnx.passes.fusion.rms_norm_fusion import FuseRMSNorm
 from tests.passes.checking import check, model, origins
 
 WEIGHTS = {"w": torch.randn(4)}

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 import fx_onnx
-from fx_onnx.passes.rotary import FusePartialRotary, FuseRotaryEmbedding
+from fx_onnx.passes.fusion.rotary_fusion import FusePartialRotary, FuseRotaryEmbedding
 from tests.compare import assert_close
 from tests.passes.checking import check, model
 

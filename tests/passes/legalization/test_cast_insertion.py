@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import fx_onnx
-from fx_onnx import metadata
-from fx_onnx.passes.runtime_types import RuntimeTypes
+from fx_onnx.core import metadata
+from fx_onnx.passes.legalization.cast_insertion import InsertCasts
 from tests.passes.checking import model, run
 
 BF16 = torch.bfloat16
@@ -19,7 +19,7 @@ def fitted(text: str, operators: list[str], opset: int = 20) -> ir.Model:
     """The model after the pass, a legal one of these operators, whose nodes know where they came from."""
     program = model(text, opset=opset)
     names = [value.name for value in (*program.graph.inputs, *program.graph.outputs)]
-    RuntimeTypes()(program)
+    InsertCasts()(program)
     onnx.checker.check_model(ir.serde.serialize_model(program), full_check=True)
     nodes = list(ir.traversal.RecursiveGraphIterator(program.graph))
     assert Counter(node.op_type for node in nodes) == Counter(operators), [node.op_type for node in nodes]
@@ -112,7 +112,7 @@ def fitted_illegal(text: str) -> ir.Model:
     """A model that shape inference would refuse before the pass, and takes after it."""
     proto = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]>\n{text}')
     program = ir.serde.deserialize_model(proto)
-    RuntimeTypes()(program)
+    InsertCasts()(program)
     onnx.checker.check_model(ir.serde.serialize_model(program), full_check=True)
     return program
 
@@ -147,7 +147,7 @@ def test_left_as_it_is(dtype: str, op_type: str) -> None:
     """float32; 64 bits, which nothing holds; float16, which the runtime casts itself."""
     program = model(f"g ({dtype}[N] x) => ({dtype}[N] y) {{ y = {op_type}(x) }}")
     before = ir.serde.serialize_model(program).SerializeToString()
-    assert not RuntimeTypes()(program).modified
+    assert not InsertCasts()(program).modified
     assert ir.serde.serialize_model(program).SerializeToString() == before
 
 

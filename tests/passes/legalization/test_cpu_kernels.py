@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 from onnx_ir import DataType
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-from fx_onnx.passes.cpu_kernels import DTYPES, VERSION, kernels, since_version
+from fx_onnx.passes.legalization.cpu_kernels import DTYPES, VERSION, kernels, since_version
 
 OPEN = 2**31 - 1
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import fx_onnx
-from fx_onnx.passes.runtime_pads import KeepPads
+from fx_onnx.passes.legalization.pad_barrier import LegalizePads
 from tests.compare import assert_close
 from tests.passes.checking import check, model
 
@@ -46,5 +46,5 @@ def test_axes() -> None:
       <int64[8] p = {0,0,1,0,0,0,2,1}, float one = {1.0}>
       { a = Pad(x, p)\n y = MaxPool<kernel_shape=[3,3]>(a)\n b = Pad(x, p, one)\n z = Sin(b) }"""
     before = model(text)  # what ONNX Runtime makes of it is right for positive values
-    check(before, KeepPads(), [torch.rand(2, 2, 6, 7)], ["Pad", "MaxPool", "Pad", "Sin"])
+    check(before, LegalizePads(), [torch.rand(2, 2, 6, 7)], ["Pad", "MaxPool", "Pad", "Sin"])
     assert [len(node.inputs) for node in before.graph] == [4, 1, 3, 1]

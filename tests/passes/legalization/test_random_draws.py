@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 import torch
 
-from fx_onnx.passes.runtime_draws import RuntimeDraws
+from fx_onnx.passes.legalization.random_draws import LegalizeRandomDraws
 from tests.passes.checking import model, run
 
 DTYPES = {"float": 1, "double": 11, "float16": 10, "bfloat16": 16}
@@ -28,7 +28,7 @@ def uniform(dtype: str, opset: int) -> ir.Model:
 def test_uniform(dtype: str, opset: int) -> None:
     """Of [0, 1), never 1; as many distinct numbers as the dtype has digits for."""
     program = uniform(dtype, opset)
-    RuntimeDraws()(program)
+    LegalizeRandomDraws()(program)
     found = drawn(program)
     assert found.min() >= 0 and found.max() < 1 + (dtype == "double") * 1e-7  # a double may round to 1 as a float
     assert abs(found.mean() - 0.5) < 0.02 and abs(found.std() - 1 / math.sqrt(12)) < 0.02
@@ -43,7 +43,7 @@ def test_normal_after_a_tensor(opset: int) -> None:
         "g (float[N] x) => (float[N] y) { n = RandomNormalLike<dtype=10, mean=3.0, scale=2.0>(x) y = Cast<to=1>(n) }",
         opset=opset,
     )
-    RuntimeDraws()(program)
+    LegalizeRandomDraws()(program)
     found = drawn(program, torch.zeros(40000))
     assert found.shape == (40000,)
     assert abs(found.mean() - 3) < 0.06 and abs(found.std() - 2) < 0.06
@@ -54,7 +54,7 @@ def test_normal_after_a_tensor(opset: int) -> None:
 
 def test_each_run_draws_anew() -> None:
     program = uniform("float", 23)
-    RuntimeDraws()(program)
+    LegalizeRandomDraws()(program)
     session = onnxruntime.InferenceSession(ir.serde.serialize_model(program).SerializeToString())
     first, second = (session.run(None, {})[0] for _ in range(2))
     assert (first == second).mean() < 0.01
@@ -62,27 +62,27 @@ def test_each_run_draws_anew() -> None:
 
 def test_limits_of_uniform() -> None:
     program = model("g () => (float[N] y) { y = RandomUniform<low=-3.0, high=5.0, shape=[4000]>() }", opset=24)
-    RuntimeDraws()(program)
+    LegalizeRandomDraws()(program)
     found = drawn(program)
     assert -3 <= found.min() < -2.9 and 4.9 < found.max() < 5
 
 
 def test_what_has_a_kernel_stays() -> None:
     program = uniform("float", 20)
-    assert not RuntimeDraws()(program).modified
+    assert not LegalizeRandomDraws()(program).modified
     assert [node.op_type for node in program.graph] == ["RandomUniform", "Cast"]
 
 
 def test_a_seed_is_not_replaced_by_chance() -> None:
     """A node that must draw the same numbers each time is not made one that does not."""
     program = model("g () => (float[4] y) { y = RandomUniform<seed=1.0, shape=[4]>() }", opset=23)
-    assert not RuntimeDraws()(program).modified
+    assert not LegalizeRandomDraws()(program).modified
 
 
 def test_scalars_and_nothing() -> None:
     program = model("g (float[N] x) => (float[N] y) { y = RandomUniformLike(x) }", opset=23)
-    RuntimeDraws()(program)
+    LegalizeRandomDraws()(program)
     assert drawn(program, torch.zeros(0)).shape == (0,)
     program = model("g (float x) => (float y) { y = RandomNormalLike(x) }", opset=23)
-    RuntimeDraws()(program)
+    LegalizeRandomDraws()(program)
     assert np.isfinite(drawn(program, torch.tensor(0.0)).item())

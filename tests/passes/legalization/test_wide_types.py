@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 import fx_onnx
-from fx_onnx.passes.runtime_forms import FORMS, RuntimeForms
+from fx_onnx.passes.legalization.wide_types import FORMS, LegalizeWideTypes
 from tests.passes.checking import model, run
 
 F64 = torch.float64
@@ -47,7 +47,7 @@ LIMITS = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0], dt
 def test_of_one_number(node: str, want: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> None:
     """To float64's accuracy, at the limits too; the name of the result stays."""
     program = model(f"g (double[N] x) => (double[N] y) {{ y = {node} }}", opset=22 if "Mish" in node else 20)
-    RuntimeForms()(program)
+    LegalizeWideTypes()(program)
     assert program.graph.outputs[0].name == "y"
     x = torch.cat([x, LIMITS])
     torch.testing.assert_close(run(program, [x])[0], want(x), rtol=2e-12, atol=1e-14, equal_nan=True)
@@ -109,7 +109,7 @@ def test_resize(mode: str, more: dict[str, bool], how: dict[str, Any]) -> None:
 def test_relu_of_integers() -> None:
     """Max with 0."""
     program = model("g (int64[N] x) => (int64[N] y) { y = Relu(x) }")
-    RuntimeForms()(program)
+    LegalizeWideTypes()(program)
     assert [node.op_type for node in program.graph] == ["Max"]
     assert run(program, [torch.tensor([-3, 2**62])])[0].tolist() == [0, 2**62]
 
@@ -118,7 +118,7 @@ def test_float32_stays() -> None:
     """What has a kernel is not touched."""
     for op_type in set(FORMS) & {"Erf", "Gelu", "Softplus", "Relu"}:
         program = model(f"g (float[N] x) => (float[N] y) {{ y = {op_type}(x) }}")
-        assert not RuntimeForms()(program).modified
+        assert not LegalizeWideTypes()(program).modified
 
 
 @pytest.mark.parametrize("block", ["blocksize=2", 'blocksize=2, mode="CRD"'])
@@ -129,7 +129,7 @@ def test_blocks_of_integers(block: str) -> None:
     x = torch.arange(96).reshape(2, 8, 2, 3)
     want = run(model(text.format("double", block)), [x.double()])
     program = model(text.format("int64", block))
-    RuntimeForms()(program)
+    LegalizeWideTypes()(program)
     for got, expected in zip(run(program, [x]), want, strict=True):
         assert got.equal(expected.long())
 
@@ -137,7 +137,7 @@ def test_blocks_of_integers(block: str) -> None:
 def test_nonzero() -> None:
     """By way of booleans."""
     program = model("g (double[N] x) => (int64[1,M] y) { y = NonZero(x) }")
-    RuntimeForms()(program)
+    LegalizeWideTypes()(program)
     assert [node.op_type for node in program.graph] == ["Cast", "NonZero"]
     x = torch.tensor([0.0, -0.0, 1e-300, float("nan")], dtype=F64)
     assert run(program, [x])[0].tolist() == [[2, 3]]

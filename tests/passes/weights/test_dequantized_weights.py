@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_onnx.passes.dequantized_weights import DequantizeWeights
+from fx_onnx.passes.weights.dequantized_weights import DequantizeWeights
 from tests.passes.checking import check, model
 
 x = torch.randn(2, 5)

@@ -4,10 +4,10 @@ import onnx_ir as ir
 import pytest
 import torch
 
-from fx_onnx.errors import OnnxExporterError
-from fx_onnx.passes.packed_weights import PackWeights
-from fx_onnx.passes.unused import DropUnused
-from fx_onnx.weights import as_torch
+from fx_onnx.core.errors import OnnxExporterError
+from fx_onnx.core.weights import as_torch
+from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
+from fx_onnx.passes.weights.packed_weights import PackWeights
 from tests.passes.checking import check, model
 
 TEXT = """g (float[N,6] x) => (float[N,3] y) {
@@ -24,7 +24,7 @@ def test_packed_when_written() -> None:
     weight = torch.randint(-8, 8, (3, 6), dtype=torch.int8)
     program = model(TEXT, {"w": weight, "s": torch.rand(3, 3)}, opset=21)
     check(program, PackWeights(), [torch.randn(2, 6)], OPERATORS)
-    DropUnused()(program)
+    EliminateDeadCode()(program)
     packed = program.graph.initializers["w_packed"].const_value
     assert packed is not None and (packed.dtype, packed.nbytes) == (ir.DataType.INT4, 9)
     assert torch.equal(as_torch(packed), weight)

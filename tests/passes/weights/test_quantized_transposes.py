@@ -2,9 +2,9 @@
 
 import torch
 
-from fx_onnx.passes.quantized_transposes import TransposeQuantized
-from fx_onnx.passes.rewrite import walk
-from fx_onnx.passes.transposed_weights import TransposeWeights
+from fx_onnx.passes.rewriter import walk
+from fx_onnx.passes.weights.quantized_transposes import TransposeQuantized
+from fx_onnx.passes.weights.transposed_weights import TransposeWeights
 from tests.passes.checking import check, model
 
 x = torch.randn(2, 5)

@@ -2,9 +2,9 @@
 
 import torch
 
-from fx_onnx.passes.transposed_weights import TransposeWeights
-from fx_onnx.passes.unused import DropUnused
-from fx_onnx.weights import LazyWeight
+from fx_onnx.core.weights import LazyWeight
+from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
+from fx_onnx.passes.weights.transposed_weights import TransposeWeights
 from tests.passes.checking import check, model
 
 
@@ -14,7 +14,7 @@ def test_view_of_the_weight() -> None:
     program = model("g (float[N,3] x) => (float[N,5] y) { t = Transpose<perm=[1,0]>(fc_weight)\n y = MatMul(x, t) }",
                     {"fc_weight": weight})  # fmt: skip
     check(program, TransposeWeights(), [torch.randn(2, 3)], ["MatMul"])
-    DropUnused()(program)
+    EliminateDeadCode()(program)
     assert list(program.graph.initializers) == ["fc_weight_transposed"]
     tensor = program.graph.initializers["fc_weight_transposed"].const_value
     assert isinstance(tensor, LazyWeight)

@@ -1,17 +1,17 @@
-"""The journal times stages, knows which failed, and holds the facts of the report."""
+"""The log times stages, knows which failed, and holds the facts of the report."""
 
 import pytest
 
-from fx_onnx.journal import STAGES, Journal, print_line
+from fx_onnx.program.export_log import STAGES, ExportLog, print_line
 
 
 def test_stages_are_timed_and_the_failed_one_is_known() -> None:
-    journal = Journal()
-    with journal.stage("capture"):
+    log = ExportLog()
+    with log.stage("capture"):
         pass
-    with pytest.raises(ValueError, match="broken"), journal.stage("decompose"):
+    with pytest.raises(ValueError, match="broken"), log.stage("decompose"):
         raise ValueError("broken")
-    facts = journal.facts(ValueError("broken"))
+    facts = log.facts(ValueError("broken"))
     assert [stage.name for stage in facts.stages] == list(STAGES)
     assert {stage.name: stage.ok for stage in facts.stages if stage.ok is not None} == {
         "capture": True,
@@ -23,7 +23,7 @@ def test_stages_are_timed_and_the_failed_one_is_known() -> None:
 
 def test_versions_name_all_that_takes_part() -> None:
     assert {"fx_onnx", "torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "python"} <= set(
-        Journal().facts().versions
+        ExportLog().facts().versions
     )
 
 

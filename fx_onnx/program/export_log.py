@@ -21,18 +21,18 @@ from typing import Any
 import torch
 import torch.fx
 
-from fx_onnx import report
-from fx_onnx.capture import Capture
-from fx_onnx.functionalize import AtenProgram
-from fx_onnx.program import ONNXProgram
-from fx_onnx.table import Table
-from fx_onnx.verify import Verification
+from fx_onnx.aten.functionalize import AtenProgram
+from fx_onnx.capture.capture import Capture
+from fx_onnx.core.translation_table import Table
+from fx_onnx.program import report
+from fx_onnx.program.onnx_program import ONNXProgram
+from fx_onnx.program.verify import Verification
 
 STAGES = ("capture", "functionalize", "decompose", "translate", "optimize", "verify", "save")
 
 
 @dataclass
-class Journal:
+class ExportLog:
     """Filled in while an export runs; formatting it into a report is report.py's.
 
     Attributes:
@@ -163,6 +163,6 @@ def _dynamic_dims(captured: Capture) -> list[report.DynamicDim]:
         for name, limits in ((str(symbol), limits) for symbol, limits in ranges.items())
     ]
     static = [
-        report.DynamicDim(each.name or "", f"{each.input}[{each.axis}]", "", str(each)) for each in captured.specialised
+        report.DynamicDim(each.name or "", f"{each.input}[{each.axis}]", "", str(each)) for each in captured.specialized
     ]
     return dims + static
