@@ -100,9 +100,8 @@ def export(
     )
     log = ExportLog(verbose=bool(verbose))
     with artifacts.kept(log, artifacts_dir, report=report, profile=profile, exported_program=dump_exported_program):
-        program = pipeline.run(
-            request, opset, custom_translation_table, optimize, verify, log, export_modules_as_functions
-        )
+        options = (custom_translation_table, optimize, verify)
+        program = pipeline.run(request, opset, *options, log, export_modules_as_functions)
         if f is not None:
             with log.stage("save"):
                 program.save(

@@ -103,11 +103,15 @@ def run(
     program.timings = dict(log.seconds)
     if verify:
         with log.stage("verify"):
-            check_model(program)
-            args, kwargs = captured.exported_program.example_inputs or ((), {})
-            log.verification = verify_program(program, args, kwargs)
-            log.verification.check()
+            _verify(program, captured.exported_program.example_inputs, log)
     return program
+
+
+def _verify(program: ONNXProgram, example: tuple[Any, Any] | None, log: ExportLog) -> None:
+    check_model(program)
+    args, kwargs = example or ((), {})
+    log.verification = verify_program(program, args, kwargs)
+    log.verification.check()
 
 
 def _functions(wanted: bool | Collection[type[nn.Module]], opset: int) -> ModulesToFunctions | None:
