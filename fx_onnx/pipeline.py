@@ -31,23 +31,16 @@ from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.translation_table import table
 from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
-from fx_onnx.passes.legalization.cast_insertion import InsertCasts
+from fx_onnx.passes.legalization.legalize import legalize
 from fx_onnx.passes.legalization.opset_conversion import convert_opset
-from fx_onnx.passes.legalization.pad_barrier import LegalizePads
-from fx_onnx.passes.legalization.random_draws import LegalizeRandomDraws
-from fx_onnx.passes.legalization.wide_types import LegalizeWideTypes
 from fx_onnx.passes.module_functions import ModulesToFunctions
 from fx_onnx.passes.optimize import optimize as optimize_model
-from fx_onnx.passes.rewriter import Pass, apply
 from fx_onnx.program.export_log import ExportLog, count_operators
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.verify import check_model
 from fx_onnx.program.verify import verify as verify_program
 from fx_onnx.translation import io_names, user_translations
 from fx_onnx.translation.translate import translate
-
-RUNTIME_PASSES: tuple[Pass, ...] = (LegalizeWideTypes(), LegalizeRandomDraws(), LegalizePads(), InsertCasts())
-"""What ONNX Runtime lacks, made good in models that were not optimized too."""
 
 
 def run(
@@ -90,7 +83,7 @@ def run(
                 model = optimize_model(
                     model, without=() if functions is None else (EliminateCommonSubexpressions.name,)
                 )
-        model = apply(model, RUNTIME_PASSES)
+        model = legalize(model)
         if functions is not None:
             model = functions(model).model
             model = (

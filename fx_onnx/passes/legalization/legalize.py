@@ -1,0 +1,24 @@
+"""The legalization stage: rewrites what ONNX Runtime's CPU provider cannot run."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from fx_onnx.passes.legalization.cast_insertion import InsertCasts
+from fx_onnx.passes.legalization.pad_barrier import LegalizePads
+from fx_onnx.passes.legalization.random_draws import LegalizeRandomDraws
+from fx_onnx.passes.legalization.wide_types import LegalizeWideTypes
+from fx_onnx.passes.rewriter import Pass, apply
+
+__all__ = ["LEGALIZATIONS", "legalize"]
+
+LEGALIZATIONS: tuple[Pass, ...] = (LegalizeWideTypes(), LegalizeRandomDraws(), LegalizePads(), InsertCasts())
+"""All legalization passes in order. InsertCasts is last because the others emit nodes that may need casts."""
+
+
+def legalize(model: ir.Model) -> ir.Model:
+    """Returns the model in operators and dtypes for which ONNX Runtime's CPU provider has kernels.
+
+    The model is changed in place. It need not be optimized: a model is legalized whether the optimizer ran or not.
+    """
+    return apply(model, LEGALIZATIONS)
