@@ -7,12 +7,19 @@ import onnx_ir as ir
 from fx_onnx.passes.legalization.cast_insertion import InsertCasts
 from fx_onnx.passes.legalization.pad_barrier import LegalizePads
 from fx_onnx.passes.legalization.random_draws import LegalizeRandomDraws
+from fx_onnx.passes.legalization.range_gather import LegalizeRangeIndices
 from fx_onnx.passes.legalization.wide_types import LegalizeWideTypes
 from fx_onnx.passes.rewriter import Pass, apply
 
 __all__ = ["LEGALIZATIONS", "legalize"]
 
-LEGALIZATIONS: tuple[Pass, ...] = (LegalizeWideTypes(), LegalizeRandomDraws(), LegalizePads(), InsertCasts())
+LEGALIZATIONS: tuple[Pass, ...] = (
+    LegalizeWideTypes(),
+    LegalizeRandomDraws(),
+    LegalizePads(),
+    LegalizeRangeIndices(),
+    InsertCasts(),
+)
 """All legalization passes in order. InsertCasts is last because the others emit nodes that may need casts."""
 
 

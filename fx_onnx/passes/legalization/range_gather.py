@@ -1,0 +1,64 @@
+"""Gathers whose indices are a range, in a form that ONNX Runtime does not fuse into a Slice.
+
+ONNX Runtime's GatherToSliceFusion replaces ``Gather(x, Range(start, limit, delta))`` by
+``Slice(x, start, limit, delta)``. The two differ where ``start`` or ``limit`` is negative, because Slice counts a
+negative bound from the end of the axis: ``x[arange(n - 1, -1, -1)]`` then gives an empty tensor. Measured with
+ONNX Runtime 1.31.1 at opsets 15 to 24.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from fx_onnx.passes.builder import Writer
+from fx_onnx.passes.matchers import constant, producer_of
+from fx_onnx.passes.rewriter import Editor, Rewrite
+
+__all__ = ["LegalizeRangeIndices"]
+
+# Operators whose results are not negative where the operands named by their places are not negative.
+_MONOTONE: dict[str, tuple[int, ...]] = {
+    "Add": (0, 1), "Mul": (0, 1), "Div": (0, 1), "Cast": (0,), "Identity": (0,),
+    "Squeeze": (0,), "Unsqueeze": (0,), "Reshape": (0,), "Gather": (0,), "Slice": (0,),
+}  # fmt: skip
+_DEPTH = 16  # how far the proof follows operands; expressions over sizes are shorter
+
+
+class LegalizeRangeIndices(Rewrite):
+    """Gather(x, Range(start, limit, delta)) → Gather(x, Sub(start, Range(0, start - limit, -delta))).
+
+    Both ranges have ⌈(limit - start) / delta⌉ elements. The rewrite applies where a bound of the range may be negative
+    and the Gather is its only consumer, which is the pattern that ONNX Runtime fuses.
+    """
+
+    name = "legalize_range_indices"
+    op_types = ("Range",)
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Rewrites one range that may have a negative bound."""
+        indices = node.outputs[0]
+        uses = list(indices.uses())
+        if len(uses) != 1 or uses[0].node.op_type != "Gather" or uses[0].node.domain or uses[0].idx != 1:
+            return False
+        start, limit, delta = node.inputs
+        if all(_is_nonnegative(bound) for bound in (start, limit)):
+            return False
+        f = Writer(node, editor, indices.dtype)
+        steps = f.Range(f.constant(0), f.Sub(start, limit), f.Neg(delta))
+        editor.change(node, "Sub", [start, steps], {})
+        return True
+
+
+def _is_nonnegative(value: ir.Value | None, depth: int = _DEPTH) -> bool:
+    """Returns whether the value is a number that is proven not to be negative, as every size is."""
+    number = constant(value)
+    if number is not None:
+        return bool((number >= 0).all())
+    if producer_of(value, "Shape", "Size") is not None:
+        return True
+    node = producer_of(value, *_MONOTONE, "Max")
+    if node is None or depth == 0:
+        return False
+    if node.op_type == "Max":
+        return any(_is_nonnegative(operand, depth - 1) for operand in node.inputs)
+    return all(_is_nonnegative(node.inputs[place], depth - 1) for place in _MONOTONE[node.op_type])
