@@ -1,4 +1,4 @@
-"""ONNX operator schemas in the form the emitter asks them in: plain tuples, looked up once per operator and opset."""
+"""ONNX operator schemas as plain tuples, which are read once for each operator and opset."""
 
 import functools
 from typing import NamedTuple, cast
@@ -11,9 +11,15 @@ _SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
 
 
 class Parameter(NamedTuple):
-    """One formal input or output: ``type`` is a type variable ("T") or a concrete type ("tensor(int64)").
+    """A formal input or output of an operator.
 
-    A variable that admits one type only (the "T1" of Shape's output) is given as that type.
+    Attributes:
+        name: its name in the schema, such as "X".
+        type: a type variable ("T") or a concrete type ("tensor(int64)"). A variable that admits only one type, such as
+            "T1" of Shape's output, appears as that type.
+        required: whether a node must have it; a variadic parameter is not required.
+        variadic: whether it takes any number of values, as the inputs of Concat do.
+        homogeneous: whether all values of a variadic parameter have the same type.
     """
 
     name: str
@@ -24,9 +30,16 @@ class Parameter(NamedTuple):
 
 
 class OperatorSchema(NamedTuple):
-    """What an ONNX operator takes and gives, and which element types each of its type variables admits.
+    """The inputs, outputs and attributes of an ONNX operator.
 
-    ``required_outputs`` is how many outputs a node has that asks for no optional one.
+    Attributes:
+        name: the operator's name.
+        inputs: the formal inputs in order.
+        outputs: the formal outputs in order.
+        attributes: the type of each attribute by name.
+        required_attributes: the attributes that a node must have.
+        types: the tensor element types that each type variable admits.
+        required_outputs: the number of outputs that are not optional.
     """
 
     name: str
@@ -37,10 +50,22 @@ class OperatorSchema(NamedTuple):
     types: dict[str, frozenset[DataType]]
     required_outputs: int
 
+    def input(self, index: int) -> Parameter:
+        """Returns the formal input at a position; a variadic input covers all positions from its own on.
+
+        Raises:
+            TypeError: the operator has fewer inputs.
+        """
+        if index < len(self.inputs):
+            return self.inputs[index]
+        if self.inputs and self.inputs[-1].variadic:
+            return self.inputs[-1]
+        raise TypeError(f"ONNX {self.name} takes {len(self.inputs)} inputs at most")
+
 
 @functools.cache
 def tensor_type(text: str) -> DataType | None:
-    """The element type of a concrete ONNX type string such as "tensor(int64)"; None of sequences and variables."""
+    """Returns the element type of a type string such as "tensor(int64)"; None for a type variable or a sequence."""
     if not text.startswith("tensor("):
         return None
     name = text[len("tensor(") : -1].upper()
@@ -56,7 +81,7 @@ def _parameter(formal: onnx.defs.OpSchema.FormalParameter) -> Parameter:
 
 @functools.cache
 def operator_schema(name: str, opset: int, domain: str = "") -> OperatorSchema | None:
-    """The schema of an operator in an opset (Source: onnx.defs); None where that opset has no such operator."""
+    """Returns the schema of an operator in an opset; None if that opset has no such operator (Source: onnx.defs)."""
     try:
         schema = onnx.defs.get_schema(name, opset, domain)
     except onnx.defs.SchemaError:
@@ -79,18 +104,19 @@ def operator_schema(name: str, opset: int, domain: str = "") -> OperatorSchema |
     )
 
 
-# To these an opset gave another meaning; all other changes since opset 18 only add types, attributes or inputs.
+# The opset in which the meaning of an operator changed. All other changes since opset 18 only add element types,
+# attributes or inputs.
 _CHANGED_MEANING = {"DFT": 20, "GridSample": 20, "GroupNormalization": 21}
 
 
-def check_meaning(op_type: str, written_in: int, opset: int) -> None:
-    """Refuses an operator that was written down for one opset and means something else in another.
+def check_meaning(op_type: str, written_for: int, opset: int) -> None:
+    """Checks that an operator written for one opset has the same meaning in another opset.
 
     Raises:
-        TypeError: the operator does not exist in the opset, or means something else there.
+        TypeError: the operator does not exist in the other opset, or its meaning changed between the two.
     """
     if operator_schema(op_type, opset) is None:
-        raise TypeError(f"ONNX opset {opset} has no operator {op_type}, which was written for opset {written_in}")
+        raise TypeError(f"ONNX opset {opset} has no operator {op_type}, which was written for opset {written_for}")
     changed = _CHANGED_MEANING.get(op_type, 0)
-    if min(written_in, opset) < changed <= max(written_in, opset):
-        raise TypeError(f"ONNX {op_type} of opset {written_in} means something else in opset {opset}")
+    if min(written_for, opset) < changed <= max(written_for, opset):
+        raise TypeError(f"ONNX {op_type} of opset {written_for} means something else in opset {opset}")

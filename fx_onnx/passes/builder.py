@@ -1,4 +1,4 @@
-"""Writes nodes for passes, as the emitter does for translations."""
+"""The node builder: creates the nodes that a pass inserts, as the emitter does for translations."""
 
 from __future__ import annotations
 
@@ -9,36 +9,40 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
+from fx_onnx.core.schemas import operator_schema
+from fx_onnx.core.type_inference import bind_type_variables, infer_output_dtypes, parameter_dtype
 from fx_onnx.passes.matchers import attribute
 from fx_onnx.passes.rewriter import Editor
 
-__all__ = ["Writer", "meant"]
-
-_BOOLEAN = frozenset({"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"})
+__all__ = ["NodeBuilder", "undo_float32_rounding"]
 
 
-class Writer:
-    """Writes the nodes that a pass needs, as the emitter does for translations: ``f.Add(a, 1.0)``.
+class NodeBuilder:
+    """Creates ONNX nodes for a pass: ``f.Add(x, 1.0)`` inserts an Add node and returns its output.
 
-    They bear the name and the metadata of ``node``, and come before it in order, or behind what makes ``behind``. Their
-    results have the dtype of the writer, or of the keyword ``dtype``, and the sizes of the keyword ``sizes``; numbers
-    among the inputs are constants of the writer's dtype.
+    The operator's schema decides the element types of the outputs, and those of numbers among the inputs. Each new node
+    gets its name and its metadata from ``node``.
+
+    Attributes:
+        node: the node that the pass rewrites.
+        editor: the editor of the graph.
+        dtype: the element type that is used where no input binds a type variable, as with the two numbers in
+            ``f.Where(condition, 1.0, 0.0)``.
     """
 
-    def __init__(self, node: ir.Node, editor: Editor, dtype: DataType | None, *, behind: Value | None = None) -> None:
+    def __init__(self, node: ir.Node, editor: Editor, dtype: DataType | None, *, after: Value | None = None) -> None:
+        """Inserts new nodes before ``node``, or behind the producer of the value ``after`` if it is given."""
         self.node, self.editor, self.dtype = node, editor, dtype or DataType.DOUBLE
-        self._behind = behind
+        self._after = after
 
     def __getattr__(self, op_type: str) -> Callable[..., Value]:
         if not op_type[0].isupper():
             raise AttributeError(op_type)
 
-        def write(
-            *inputs: Any, dtype: DataType | None = None, sizes: Sequence[int | str] | None = None, **attributes: Any
-        ) -> Value:
-            return self.emit(op_type, inputs, attributes, dtype=dtype, sizes=sizes)[0]
+        def create(*inputs: Any, sizes: Sequence[int | str] | None = None, **attributes: Any) -> Value:
+            return self.emit(op_type, inputs, attributes, sizes=sizes)[0]
 
-        return write
+        return create
 
     def emit(
         self,
@@ -46,62 +50,79 @@ class Writer:
         inputs: Sequence[Any],
         attributes: Mapping[str, Any],
         *,
-        dtype: DataType | None = None,
         sizes: Sequence[int | str] | None = None,
         outputs: int = 1,
     ) -> Sequence[Value]:
-        """Writes a node; gives all its results, which have the same dtype and sizes."""
-        values = [x if x is None or isinstance(x, Value) else self.constant(x) for x in inputs]
+        """Inserts a node of ONNX's default domain and returns its outputs, which all have the shape ``sizes``.
+
+        Raises:
+            TypeError: the model's opset has no such operator, or the operator takes fewer inputs.
+        """
+        schema = operator_schema(op_type, self.editor.opset)
+        if schema is None:
+            raise TypeError(f"ONNX opset {self.editor.opset} has no operator {op_type}")
+        bound = bind_type_variables(schema, [x.dtype if isinstance(x, Value) else None for x in inputs])
+        values = [
+            x if x is None or isinstance(x, Value) else self.constant(x, parameter_dtype(schema.input(index), bound))
+            for index, x in enumerate(inputs)
+        ]
         node = ir.node(op_type, values, attributes, num_outputs=outputs, metadata_props=dict(self.node.metadata_props))
         node.name = self.editor.unique(f"{self.node.name or self.node.outputs[0].name}.{op_type}")
-        for place, result in enumerate(node.outputs):
-            result.name = node.name if outputs == 1 else self.editor.unique(f"{node.name}_{place}")
-            result.type = ir.TensorType(DataType.BOOL if op_type in _BOOLEAN else dtype or self.dtype)
+        input_dtypes = [None if x is None else x.dtype for x in values]
+        dtypes = infer_output_dtypes(schema, input_dtypes, node.attributes, outputs)
+        for index, (result, dtype) in enumerate(zip(node.outputs, dtypes, strict=True)):
+            result.name = node.name if outputs == 1 else self.editor.unique(f"{node.name}_{index}")
+            result.type = ir.TensorType(dtype or self.dtype)
             result.shape = None if sizes is None else ir.Shape(sizes)
-        if self._behind is None:
+        if self._after is None:
             self.editor.insert(node, self.node)
         else:
-            self.editor.insert_after(node, self._behind)
-            self._behind = node.outputs[0]
+            self.editor.insert_after(node, self._after)
+            self._after = node.outputs[0]
         return node.outputs
 
-    def mask(self, x: Value) -> Value:
-        """Which elements of ``x`` a Dropout keeps: each with probability 1/2, drawn anew at every run."""
-        mask = self.emit("Dropout", [x, 0.5, np.array(True)], {}, outputs=2)[1]
-        mask.type = ir.TensorType(DataType.BOOL)
-        return mask
+    def random_mask(self, x: Value) -> Value:
+        """Returns a BOOL tensor of x's shape: each element is true with probability 1/2, drawn anew at every run."""
+        return self.emit("Dropout", [x, 0.5, np.array(True)], {}, outputs=2)[1]
 
-    def constant(self, number: Any) -> Value:
-        """A number in the dtype of the tensor, a list of integers or an array as they are."""
-        if isinstance(number, (int, float)):
-            number = np.array(number, dtype=self.dtype.numpy())
-        return self.editor.constant(number, self.node)
+    def constant(self, value: Any, dtype: DataType | None = None) -> Value:
+        """Returns a constant: a number in ``dtype`` (else the builder's), a list of integers as INT64, or an array."""
+        if isinstance(value, (int, float)):
+            value = np.array(value, dtype=(dtype or self.dtype).numpy())
+        return self.editor.constant(value, self.node)
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute of the node."""
+        """Returns the value of an attribute of the node that the pass rewrites, or ``default`` if it is absent."""
         return attribute(self.node, name, default)
 
     def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
-        """Horner's scheme, the constant term first."""
+        """Evaluates a polynomial by Horner's scheme; the first coefficient is the constant term."""
         result: Value = self.Add(self.Mul(x, coefficients[-1]), coefficients[-2])
-        for each in coefficients[-3::-1]:
-            result = self.Add(self.Mul(result, x), each)
+        for coefficient in coefficients[-3::-1]:
+            result = self.Add(self.Mul(result, x), coefficient)
         return result
 
     def log1p(self, x: Value) -> Value:
-        """log(1 + x), accurate near zero too: what 1 + x rounds away is made good by the slope."""
+        """Computes log(1 + x) for x ≥ 0 accurately near zero too.
+
+        With u = 1 + x rounded, x / (u - 1) corrects log(u) for the rounding of u.
+        """
         u = self.Add(x, 1.0)
         log = self.Log(u)
-        slope = self.Div(x, self.Sub(u, 1.0))
-        small = self.Where(self.Equal(u, 1.0), x, self.Mul(log, slope))
+        correction = self.Div(x, self.Sub(u, 1.0))
+        small = self.Where(self.Equal(u, 1.0), x, self.Mul(log, correction))
         return self.Where(self.Less(x, 1.0), small, log)
 
-    def odd(self, x: Value, of_positive: Value) -> Value:
-        """-f(-x) where x is negative."""
-        return self.Where(self.Less(x, 0.0), self.Neg(of_positive), of_positive)
+    def odd(self, x: Value, of_magnitude: Value) -> Value:
+        """Completes an odd function f: returns ``of_magnitude``, which is f(|x|), negated where x is negative."""
+        return self.Where(self.Less(x, 0.0), self.Neg(of_magnitude), of_magnitude)
 
 
-def meant(number: float) -> float:
-    """The simple fraction or decimal that float32 rounded to ``number``."""
+def undo_float32_rounding(number: float) -> float:
+    """Returns the multiple of 1/6, or else the shortest decimal, that rounds to ``number`` in float32.
+
+    A float attribute of ONNX is float32, so an alpha of 1/6 arrives as 0.16666667163372040; a float64 computation
+    needs 1/6 again.
+    """
     sixths = round(number * 6) / 6
     return sixths if np.float32(sixths) == np.float32(number) else float(str(np.float32(number)))

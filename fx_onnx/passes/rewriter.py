@@ -134,10 +134,13 @@ class Editor:
     Attributes:
         model: the whole model.
         function: the function that is being changed, which can hold no initializers, or None.
+        opset: the version of ONNX's default domain.
     """
 
     def __init__(self, model: ir.Model, function: ir.Function | None = None) -> None:
         self.model, self.function = model, function
+        graph = model.graph if function is None else function
+        self.opset = graph.opset_imports.get("") or model.graph.opset_imports.get("", 0)
         self._queue: deque[ir.Node] = deque()
         self._queued: set[ir.Node] = set()
         self._names: Names | None = None

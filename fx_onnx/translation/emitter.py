@@ -20,8 +20,9 @@ from onnxscript import BuilderBase, BuilderFeature
 
 from fx_onnx.core import dtypes, promotion, symbolic_sizes
 from fx_onnx.core.names import Names
-from fx_onnx.core.schemas import OperatorSchema, operator_schema, tensor_type
+from fx_onnx.core.schemas import OperatorSchema, operator_schema
 from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.type_inference import bind_type_variables, infer_output_dtypes, parameter_dtype
 from fx_onnx.translation.constant_pool import SIZES, Constants, dtype_of_number, refuse_fractions
 from fx_onnx.translation.size_values import SymbolTable
 
@@ -195,12 +196,8 @@ class Emitter(BuilderBase):
         """Numbers become constants of the dtype that the other inputs bind to their type variable."""
         if schema is None or all(x is None or isinstance(x, Value) for x in inputs):
             return [self._input_to_value(x, None) for x in inputs] if schema is None else list(inputs)
-        formals = [_formal(schema, i) for i in range(len(inputs))]
-        bound = {f.type: x.dtype for f, x in zip(formals, inputs, strict=True) if isinstance(x, Value)}
-        return [
-            self._input_to_value(x, tensor_type(f.type) or (bound.get(f.type) if f.homogeneous else None))
-            for f, x in zip(formals, inputs, strict=True)
-        ]
+        bound = bind_type_variables(schema, [x.dtype if isinstance(x, Value) else None for x in inputs])
+        return [self._input_to_value(x, parameter_dtype(schema.input(i), bound)) for i, x in enumerate(inputs)]
 
     def _input_to_value(self, value: Any, dtype: DataType | None) -> Value | None:
         return value if value is None or isinstance(value, Value) else self._number(value, dtype)
@@ -251,23 +248,15 @@ class Emitter(BuilderBase):
             raise ValueError(f"a model imports one opset of {domain}, but {known} and {version} are asked for")
 
     def _infer_shapes(self, node: ir.Node) -> None:
-        """The dtypes of the outputs, from the operator's type variables or its ``to``/``dtype`` attribute."""
+        """Sets the element types of the outputs."""
         if node.domain:
             return
         schema = operator_schema(node.op_type, self.opset)
         if schema is None:
             return
-        bound = {
-            _formal(schema, i).type: x.dtype for i, x in enumerate(node.inputs) if x is not None and x.dtype is not None
-        }
-        named = node.attributes.get("to") or node.attributes.get("dtype") or node.attributes.get("output_dtype")
-        for index, output in enumerate(node.outputs):
-            formal = schema.outputs[min(index, len(schema.outputs) - 1)]
-            dtype = tensor_type(formal.type) or (bound.get(formal.type) if formal.homogeneous else None)
-            if named is not None and named.type == ir.AttributeType.INT and (dtype is None or node.op_type == "Cast"):
-                dtype = DataType(named.as_int()) if named.as_int() else dtype
-            if dtype is None:
-                dtype = _dtype_by_value(node)
+        inputs = [None if x is None else x.dtype for x in node.inputs]
+        found = infer_output_dtypes(schema, inputs, node.attributes, len(node.outputs))
+        for output, dtype in zip(node.outputs, found, strict=True):
             if dtype is not None:
                 output.type = ir.TensorType(dtype)
 
@@ -427,14 +416,6 @@ class Emitter(BuilderBase):
         return value if old is None else self.with_sizes(value, old)
 
 
-def _formal(schema: OperatorSchema, index: int) -> Any:
-    if index < len(schema.inputs):
-        return schema.inputs[index]
-    if schema.inputs and schema.inputs[-1].variadic:
-        return schema.inputs[-1]
-    raise TypeError(f"ONNX {schema.name} takes {len(schema.inputs)} inputs at most")
-
-
 def _plain(value: Any) -> Any:
     """An attribute's value without torch's types: a dtype as ONNX's number, a symbolic number only if constant."""
     if isinstance(value, torch.dtype):
@@ -454,11 +435,3 @@ def _known_dtype(value: Value) -> DataType:
     if value.dtype is None:
         raise LookupError(f"the dtype of the intermediate value {value.name} is not known")
     return value.dtype
-
-
-def _dtype_by_value(node: ir.Node) -> DataType | None:
-    """The dtype of Constant and ConstantOfShape, which is that of their ``value`` attribute."""
-    attribute = node.attributes.get("value")
-    if attribute is not None and attribute.type == ir.AttributeType.TENSOR:
-        return attribute.as_tensor().dtype
-    return DataType.FLOAT if node.op_type == "ConstantOfShape" else None

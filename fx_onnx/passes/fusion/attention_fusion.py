@@ -7,7 +7,7 @@ from typing import NamedTuple
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from fx_onnx.passes.builder import Writer
+from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.cleanup.transposes import order_of
 from fx_onnx.passes.matchers import attribute, commuted_inputs, dims, number, producer_of, single_use_producer
 from fx_onnx.passes.rewriter import Editor, Rewrite
@@ -110,5 +110,5 @@ def _transposed_back(value: ir.Value, node: ir.Node, editor: Editor) -> ir.Value
     if swapped == [0, 1, 2, 3] and source is not None:
         return source
     batch, heads, size, length = dims(value) or ()
-    f = Writer(before or node, editor, value.dtype, behind=value)
+    f = NodeBuilder(before or node, editor, value.dtype, after=value)
     return f.Transpose(source, perm=swapped, sizes=[batch, heads, length, size])

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
-from fx_onnx.passes.builder import Writer
+from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.cleanup.transposes import order_of
 from fx_onnx.passes.matchers import attribute, constant, dims, integers, producer_of, single_use, single_use_producer
 from fx_onnx.passes.rewriter import Editor, Rewrite
@@ -96,7 +96,7 @@ class AttentionOnRows(Rewrite):
         if fits:
             editor.change(join, "Attention", inputs, attributes, absorbed)
             return True
-        f = Writer(join, editor, node.outputs[0].dtype)
+        f = NodeBuilder(join, editor, node.outputs[0].dtype)
         made = f.emit("Attention", inputs, attributes, sizes=whole)[0]
         editor.change(join, "Reshape", [made, join.inputs[1]])
         return True
@@ -154,11 +154,11 @@ def _itself(source: ir.Value, editor: Editor, node: ir.Node) -> ir.Value:
 def _piece(source: ir.Value, count: int, index: int, editor: Editor, node: ir.Node) -> ir.Value:
     """One of equal pieces of the rows; the Splits that this makes of one value are one node in the end."""
     attributes = {"axis": -1, "num_outputs": count}
-    return Writer(node, editor, source.dtype).emit("Split", [source], attributes, outputs=count)[index]
+    return NodeBuilder(node, editor, source.dtype).emit("Split", [source], attributes, outputs=count)[index]
 
 
 def _rotary(rotary: ir.Node, before: _Rows, editor: Editor, node: ir.Node) -> ir.Value:
     """The RotaryEmbedding of the rows."""
     inputs = [before.write(editor, node), *rotary.inputs[1:]]
     attributes = {**rotary.attributes, "num_heads": before.heads}
-    return Writer(rotary, editor, rotary.outputs[0].dtype).emit("RotaryEmbedding", inputs, attributes)[0]
+    return NodeBuilder(rotary, editor, rotary.outputs[0].dtype).emit("RotaryEmbedding", inputs, attributes)[0]

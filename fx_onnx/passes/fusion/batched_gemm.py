@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fx_onnx.passes.builder import Writer
+from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.matchers import attribute, dims, producer_of, single_use_producer
 from fx_onnx.passes.rewriter import Editor, Rewrite
 
@@ -39,7 +39,7 @@ class BatchGemm(Rewrite):
         if c is None:
             editor.change(node, "MatMul", [x, w], {}, absorbed=[before, gemm])
             return True
-        product = Writer(gemm, editor, node.outputs[0].dtype).MatMul(x, w, sizes=result)
+        product = NodeBuilder(gemm, editor, node.outputs[0].dtype).MatMul(x, w, sizes=result)
         editor.change(node, "Add", [product, c], {}, absorbed=[before, gemm])
         return True
 

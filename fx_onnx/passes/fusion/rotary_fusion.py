@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from fx_onnx.passes.builder import Writer
+from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.matchers import (
     MAX_CONSTANT_BYTES,
     attribute,
@@ -164,7 +164,7 @@ class _Table:
     def _made(self, value: ir.Value, half: int) -> ir.Value:
         shared = self.batch != 1 and (len(self.sizes) < 4 or self.sizes[0] == 1)
         array = constant(value)
-        f = Writer(value.producer() or self.node, self.editor, self.dtype, behind=value)
+        f = NodeBuilder(value.producer() or self.node, self.editor, self.dtype, after=value)
         if array is None:
             result = f.Slice(value, [0], [half], [-1])
             if len(self.sizes) != 3:
@@ -176,14 +176,14 @@ class _Table:
             result = f.constant(array)
         return f.Expand(result, self._batch_shape(f)) if shared else result
 
-    def _batch_shape(self, f: Writer) -> ir.Value:
+    def _batch_shape(self, f: NodeBuilder) -> ir.Value:
         """(batch, 1, 1)."""
         if isinstance(self.batch, int):
             return f.constant([self.batch, 1, 1])
         source = self._input_with_batch()
         axis = (dims(source) or ()).index(self.batch or 0)
-        size = f.Shape(source, start=axis, end=axis + 1, dtype=DataType.INT64)
-        return f.Concat(size, [1, 1], axis=0, dtype=DataType.INT64)
+        size = f.Shape(source, start=axis, end=axis + 1)
+        return f.Concat(size, [1, 1], axis=0)
 
     def _input_with_batch(self) -> ir.Value | None:
         inputs = self.editor.model.graph.inputs

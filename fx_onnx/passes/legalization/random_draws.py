@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.passes.builder import Writer
+from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.legalization.cpu_kernels import kernels, since_version
 from fx_onnx.passes.rewriter import Editor, Rewrite
 
@@ -44,7 +44,7 @@ class LegalizeRandomDraws(Rewrite):
         found = kernels(node.op_type, version)
         if any(dtype in list(kernel.admitted.values())[-1] for kernel in found):
             return False
-        f = Writer(node, editor, DataType.DOUBLE if dtype is DataType.DOUBLE else DataType.FLOAT)
+        f = NodeBuilder(node, editor, DataType.DOUBLE if dtype is DataType.DOUBLE else DataType.FLOAT)
         if "Uniform" in node.op_type:
             unit = _drawn(f) if found else _uniform(f, _sizes(f), _DIGITS[dtype])
             if found:  # the digits that the dtype has, so that none is rounded to 1
@@ -58,37 +58,37 @@ class LegalizeRandomDraws(Rewrite):
         return True
 
 
-def _drawn(f: Writer) -> Value:
+def _drawn(f: NodeBuilder) -> Value:
     """What the node draws, from [0, 1) or the standard normal distribution, in a dtype that has a kernel."""
     attributes = {"dtype": int(f.dtype)} | ({} if f.node.inputs else {"shape": f.attribute("shape")})
     return f.emit(f.node.op_type, f.node.inputs, attributes)[0]
 
 
-def _sizes(f: Writer) -> Value:
+def _sizes(f: NodeBuilder) -> Value:
     """The sizes of what the node draws."""
     if f.node.inputs:
-        return f.Shape(f.node.inputs[0], dtype=_INT64)
+        return f.Shape(f.node.inputs[0])
     return f.editor.constant(list(f.attribute("shape")), f.node)
 
 
-def _scaled(f: Writer, x: Value, scale: float, shift: float) -> Value:
+def _scaled(f: NodeBuilder, x: Value, scale: float, shift: float) -> Value:
     """scale x + shift."""
     x = x if scale == 1.0 else f.Mul(x, scale)
     return x if shift == 0.0 else f.Add(x, shift)
 
 
-def _uniform(f: Writer, sizes: Value, digits: int) -> Value:
+def _uniform(f: NodeBuilder, sizes: Value, digits: int) -> Value:
     """Numbers of [0, 1) as sums of those of 1/2, 1/4, ... that fall to them."""
     dtype = f.dtype.numpy()
-    each = f.Concat(sizes, [digits], axis=0, dtype=_INT64)
-    tosses = f.mask(f.ConstantOfShape(each, value=ir.Tensor(np.ones(1, dtype=dtype))))
+    each = f.Concat(sizes, [digits], axis=0)
+    tosses = f.random_mask(f.ConstantOfShape(each, value=ir.Tensor(np.ones(1, dtype=dtype))))
     places = np.array([2.0**-place for place in range(1, digits + 1)], dtype=dtype)
     found = f.Mul(f.Cast(tosses, to=int(f.dtype)), f.editor.constant(places, f.node))
     # the shape once more: ONNX Runtime's ReduceSum leaves that of an empty tensor as it is
     return f.Reshape(f.ReduceSum(found, [-1], keepdims=0), sizes, allowzero=1)
 
 
-def _normal(f: Writer, sizes: Value) -> Value:
+def _normal(f: NodeBuilder, sizes: Value) -> Value:
     """sqrt(-2 log(1 - u)) cos(2 pi v) of two uniform numbers."""
     digits = _DIGITS[f.dtype]
     radius = f.Sqrt(f.Mul(f.Log(f.Sub(1.0, _uniform(f, sizes, digits))), -2.0))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx_ir import Value
 
-from fx_onnx.passes.builder import Writer, meant
+from fx_onnx.passes.builder import NodeBuilder, undo_float32_rounding
 from fx_onnx.passes.matchers import constant, dims
 
 __all__ = ["resize"]
@@ -19,7 +19,7 @@ _Array = npt.NDArray[np.floating[Any]]
 _Places = Callable[[_Array, int, int, float], _Array]
 
 
-def resize(f: Writer, x: Value) -> Value | None:
+def resize(f: NodeBuilder, x: Value) -> Value | None:
     """Each axis in turn: elements by index where the nearest is taken, else a product with a matrix (in, out).
 
     Only for sizes that are known. Source: ONNX Resize, "coordinate_transformation_mode" and the formulas of its modes.
@@ -32,13 +32,13 @@ def resize(f: Writer, x: Value) -> Value | None:
         size, out = sizes[axis], outs[axis]
         if not isinstance(size, int) or not isinstance(out, int) or size == 0:
             return None
-        scale = out / size if scales is None else meant(float(scales[at]))
+        scale = out / size if scales is None else undo_float32_rounding(float(scales[at]))
         if size != out or scale != 1:
             x = _resized(f, x, axis, size, out, scale)
     return f.Identity(x) if x is f.node.inputs[0] else x
 
 
-def _resized(f: Writer, x: Value, axis: int, size: int, out: int, scale: float) -> Value:
+def _resized(f: NodeBuilder, x: Value, axis: int, size: int, out: int, scale: float) -> Value:
     """One axis."""
     places = _PLACES[f.attribute("coordinate_transformation_mode", "half_pixel")](
         np.arange(float(out)), size, out, scale
@@ -53,7 +53,7 @@ def _resized(f: Writer, x: Value, axis: int, size: int, out: int, scale: float) 
     return f.Transpose(f.MatMul(f.Transpose(x, perm=swap), weights), perm=swap)
 
 
-def _weights(f: Writer, places: _Array, size: int, scale: float) -> _Array:
+def _weights(f: NodeBuilder, places: _Array, size: int, scale: float) -> _Array:
     """What of each element (in) there is in each result (out); elements beyond the ends are those at the ends."""
     linear, a = f.attribute("mode") == "linear", f.attribute("cubic_coeff_a", -0.75)
     stretch = min(scale, 1.0) if f.attribute("antialias", 0) else 1.0

@@ -12,7 +12,7 @@ from typing import ClassVar
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.passes.builder import Writer, meant
+from fx_onnx.passes.builder import NodeBuilder, undo_float32_rounding
 from fx_onnx.passes.legalization import window_gather as windows
 from fx_onnx.passes.legalization.cpu_kernels import kernels, since_version
 from fx_onnx.passes.legalization.resize_products import resize
@@ -58,7 +58,7 @@ class LegalizeWideTypes(Rewrite):
             return False
         if x.dtype is DataType.INT64 and node.op_type not in _OF_INTEGERS:
             return False
-        result = FORMS[node.op_type](Writer(node, editor, x.dtype), x)
+        result = FORMS[node.op_type](NodeBuilder(node, editor, x.dtype), x)
         last = result.producer() if result is not None else None
         if last is None:
             return False
@@ -70,73 +70,75 @@ class LegalizeWideTypes(Rewrite):
 # ---------------------------------------------------------------- activations
 
 
-def _relu(f: Writer, x: Value) -> Value:
+def _relu(f: NodeBuilder, x: Value) -> Value:
     """max(x, 0)."""
     return f.Max(x, 0)
 
 
-def _leaky_relu(f: Writer, x: Value) -> Value:
+def _leaky_relu(f: NodeBuilder, x: Value) -> Value:
     """x, or alpha x below zero."""
     return f.Where(f.Less(x, 0.0), f.Mul(x, float(f.attribute("alpha", 0.01))), x)
 
 
-def _prelu(f: Writer, x: Value) -> Value:
+def _prelu(f: NodeBuilder, x: Value) -> Value:
     """x, or slope x below zero."""
     return f.Where(f.Less(x, 0.0), f.Mul(x, f.node.inputs[1]), x)
 
 
-def _expm1(f: Writer, x: Value) -> Value:
+def _expm1(f: NodeBuilder, x: Value) -> Value:
     """exp(x) - 1 = 2 t / (1 - t), t = tanh(x / 2), for x below zero, where it does not cancel."""
     t = f.Tanh(f.Mul(x, 0.5))
     return f.Div(f.Mul(t, 2.0), f.Sub(1.0, t))
 
 
-def _elu(f: Writer, x: Value) -> Value:
+def _elu(f: NodeBuilder, x: Value) -> Value:
     """x, or alpha (exp(x) - 1) below zero."""
     below = f.Mul(_expm1(f, f.Min(x, 0.0)), float(f.attribute("alpha", 1.0)))
     return f.Where(f.Less(x, 0.0), below, x)
 
 
-def _celu(f: Writer, x: Value) -> Value:
+def _celu(f: NodeBuilder, x: Value) -> Value:
     """x, or alpha (exp(x / alpha) - 1) below zero."""
     alpha = float(f.attribute("alpha", 1.0))
     return f.Where(f.Less(x, 0.0), f.Mul(_expm1(f, f.Min(f.Div(x, alpha), 0.0)), alpha), x)
 
 
-def _selu(f: Writer, x: Value) -> Value:
+def _selu(f: NodeBuilder, x: Value) -> Value:
     """gamma times x, or gamma alpha (exp(x) - 1) below zero; the constants to float64, which attributes are not."""
     alpha = 1.6732632423543772848170429916717
     gamma = 1.0507009873554804934193349852946
     return f.Mul(f.Where(f.Less(x, 0.0), f.Mul(_expm1(f, f.Min(x, 0.0)), alpha), x), gamma)
 
 
-def _softplus(f: Writer, x: Value) -> Value:
+def _softplus(f: NodeBuilder, x: Value) -> Value:
     """max(x, 0) + log(1 + exp(-|x|))."""
     return f.Add(f.Max(x, 0.0), f.log1p(f.Exp(f.Neg(f.Abs(x)))))
 
 
-def _softsign(f: Writer, x: Value) -> Value:
+def _softsign(f: NodeBuilder, x: Value) -> Value:
     """x / (1 + |x|)."""
     return f.Div(x, f.Add(f.Abs(x), 1.0))
 
 
-def _hard_sigmoid(f: Writer, x: Value) -> Value:
+def _hard_sigmoid(f: NodeBuilder, x: Value) -> Value:
     """alpha x + beta, between 0 and 1; an alpha of float32's 1/6 is meant to be 1/6."""
-    alpha, beta = (meant(f.attribute(name, default)) for name, default in (("alpha", 0.2), ("beta", 0.5)))
+    alpha, beta = (
+        undo_float32_rounding(f.attribute(name, default)) for name, default in (("alpha", 0.2), ("beta", 0.5))
+    )
     return f.Max(f.Min(f.Add(f.Mul(x, alpha), beta), 1.0), 0.0)
 
 
-def _hard_swish(f: Writer, x: Value) -> Value:
+def _hard_swish(f: NodeBuilder, x: Value) -> Value:
     """x times x / 6 + 1 / 2, between 0 and 1."""
     return f.Mul(x, f.Max(f.Min(f.Add(f.Div(x, 6.0), 0.5), 1.0), 0.0))
 
 
-def _thresholded_relu(f: Writer, x: Value) -> Value:
+def _thresholded_relu(f: NodeBuilder, x: Value) -> Value:
     """x above alpha, or 0."""
     return f.Where(f.Greater(x, float(f.attribute("alpha", 1.0))), x, 0.0)
 
 
-def _gelu(f: Writer, x: Value) -> Value:
+def _gelu(f: NodeBuilder, x: Value) -> Value:
     """x times the normal distribution, by erf or by tanh."""
     if f.attribute("approximate", "none") in ("tanh", b"tanh"):
         cubic = f.Add(x, f.Mul(f.Mul(f.Mul(x, x), x), 0.044715))
@@ -146,7 +148,7 @@ def _gelu(f: Writer, x: Value) -> Value:
     return f.Mul(f.Mul(x, 0.5), f.Add(half, 1.0))
 
 
-def _mish(f: Writer, x: Value) -> Value:
+def _mish(f: NodeBuilder, x: Value) -> Value:
     """x tanh(softplus(x))."""
     return f.Mul(x, f.Tanh(_softplus(f, x)))
 
@@ -154,7 +156,7 @@ def _mish(f: Writer, x: Value) -> Value:
 # ---------------------------------------------------------------- functions
 
 
-def _erf(f: Writer, x: Value) -> Value:
+def _erf(f: NodeBuilder, x: Value) -> Value:
     """Two polynomials, in x² and in 1 / x²; 1 from 6 on."""
     a = f.Min(f.Abs(x), 6.0)
     low = f.Min(a, 2.0)
@@ -165,12 +167,12 @@ def _erf(f: Writer, x: Value) -> Value:
     return f.odd(x, f.Where(f.Less(a, 2.0), inner, f.Sub(1.0, tail)))
 
 
-def _tan(f: Writer, x: Value) -> Value:
+def _tan(f: NodeBuilder, x: Value) -> Value:
     """sin / cos."""
     return f.Div(f.Sin(x), f.Cos(x))
 
 
-def _sinh(f: Writer, x: Value) -> Value:
+def _sinh(f: NodeBuilder, x: Value) -> Value:
     """(exp(x) - exp(-x)) / 2, and 2 t / (1 - t²), t = tanh(x / 2), near zero."""
     half = f.Mul(f.Exp(f.Mul(f.Abs(x), 0.5)), math.sqrt(0.5))
     large = f.Sub(f.Mul(half, half), f.Div(f.Exp(f.Neg(f.Abs(x))), 2.0))
@@ -179,13 +181,13 @@ def _sinh(f: Writer, x: Value) -> Value:
     return f.Where(f.Less(f.Abs(x), 1.0), small, f.odd(x, large))
 
 
-def _cosh(f: Writer, x: Value) -> Value:
+def _cosh(f: NodeBuilder, x: Value) -> Value:
     """(exp(x) + exp(-x)) / 2."""
     half = f.Mul(f.Exp(f.Mul(f.Abs(x), 0.5)), math.sqrt(0.5))
     return f.Add(f.Mul(half, half), f.Div(f.Exp(f.Neg(f.Abs(x))), 2.0))
 
 
-def _asinh(f: Writer, x: Value) -> Value:
+def _asinh(f: NodeBuilder, x: Value) -> Value:
     """log(|x| + sqrt(x² + 1)) with the sign of x, by log1p; log(2 |x|) where the square would overflow."""
     a = f.Abs(x)
     b = f.Min(a, 1e9)
@@ -194,20 +196,20 @@ def _asinh(f: Writer, x: Value) -> Value:
     return f.odd(x, f.Where(f.Greater(a, 1e9), f.Add(f.Log(a), math.log(2)), near))
 
 
-def _acosh(f: Writer, x: Value) -> Value:
+def _acosh(f: NodeBuilder, x: Value) -> Value:
     """log(x + sqrt(x² - 1)) by log1p; log(2 x) where the square would overflow."""
     t = f.Sub(f.Min(x, 1e9), 1.0)
     near = f.log1p(f.Add(t, f.Sqrt(f.Mul(t, f.Add(t, 2.0)))))
     return f.Where(f.Greater(x, 1e9), f.Add(f.Log(x), math.log(2)), near)
 
 
-def _atanh(f: Writer, x: Value) -> Value:
+def _atanh(f: NodeBuilder, x: Value) -> Value:
     """log(1 + 2 x / (1 - x)) / 2."""
     a = f.Abs(x)
     return f.odd(x, f.Mul(f.log1p(f.Div(f.Mul(a, 2.0), f.Sub(1.0, a))), 0.5))
 
 
-def _atan(f: Writer, x: Value) -> Value:
+def _atan(f: NodeBuilder, x: Value) -> Value:
     """The reciprocal above 1, the angle halved twice, then the series up to the 25th power."""
     a = f.Abs(x)
     steep = f.Greater(a, 1.0)
@@ -219,12 +221,12 @@ def _atan(f: Writer, x: Value) -> Value:
     return f.odd(x, f.Where(steep, f.Sub(math.pi / 2, angle), angle))
 
 
-def _asin(f: Writer, x: Value) -> Value:
+def _asin(f: NodeBuilder, x: Value) -> Value:
     """atan(x / sqrt(1 - x²))."""
     return f.Atan(f.Div(x, f.Sqrt(f.Mul(f.Sub(1.0, x), f.Add(x, 1.0)))))
 
 
-def _acos(f: Writer, x: Value) -> Value:
+def _acos(f: NodeBuilder, x: Value) -> Value:
     """2 atan(sqrt((1 - x) / (1 + x)))."""
     return f.Mul(f.Atan(f.Sqrt(f.Div(f.Sub(1.0, x), f.Add(x, 1.0)))), 2.0)
 
@@ -232,7 +234,7 @@ def _acos(f: Writer, x: Value) -> Value:
 # ---------------------------------------------------------------- others
 
 
-def _instance_normalization(f: Writer, x: Value) -> Value | None:
+def _instance_normalization(f: NodeBuilder, x: Value) -> Value | None:
     """(x - mean) / sqrt(variance + epsilon) over the spatial axes, times the scale, plus the shift."""
     if x.shape is None:
         return None
@@ -240,42 +242,42 @@ def _instance_normalization(f: Writer, x: Value) -> Value | None:
     scale, shift = (f.Unsqueeze(each, [axis - 1 for axis in axes]) for each in f.node.inputs[1:3])
     centred = f.Sub(x, f.ReduceMean(x, axes, keepdims=1))
     variance = f.ReduceMean(f.Mul(centred, centred), axes, keepdims=1)
-    deviation = f.Sqrt(f.Add(variance, meant(f.attribute("epsilon", 1e-5))))
+    deviation = f.Sqrt(f.Add(variance, undo_float32_rounding(f.attribute("epsilon", 1e-5))))
     return f.Add(f.Mul(f.Div(centred, deviation), scale), shift)
 
 
-def _non_zero(f: Writer, x: Value) -> Value:
+def _non_zero(f: NodeBuilder, x: Value) -> Value:
     """Where x, as a boolean, is true."""
-    return f.NonZero(f.Cast(x, to=int(DataType.BOOL), dtype=DataType.BOOL), dtype=_INT64)
+    return f.NonZero(f.Cast(x, to=int(DataType.BOOL)))
 
 
-def _depth_to_space(f: Writer, x: Value) -> Value:
+def _depth_to_space(f: NodeBuilder, x: Value) -> Value:
     """A transposition, with the block as two axes."""
     block, columns_first = f.attribute("blocksize"), f.attribute("mode", "DCR") in ("CRD", b"CRD")
-    batch, spatial = f.Shape(x, start=0, end=1, dtype=_INT64), f.Shape(x, start=2, dtype=_INT64)
-    depth = f.Div(f.Shape(x, start=1, end=2, dtype=_INT64), [block * block], dtype=_INT64)
+    batch, spatial = f.Shape(x, start=0, end=1), f.Shape(x, start=2)
+    depth = f.Div(f.Shape(x, start=1, end=2), [block * block])
     apart = (depth, [block], [block]) if columns_first else ([block], [block], depth)
     x = _reshaped(f, x, batch, *apart, spatial)
     x = f.Transpose(x, perm=[0, 1, 4, 2, 5, 3] if columns_first else [0, 3, 4, 1, 5, 2])
-    return _reshaped(f, x, batch, depth, f.Mul(spatial, [block], dtype=_INT64))
+    return _reshaped(f, x, batch, depth, f.Mul(spatial, [block]))
 
 
-def _space_to_depth(f: Writer, x: Value) -> Value:
+def _space_to_depth(f: NodeBuilder, x: Value) -> Value:
     """A transposition, with the block as two axes."""
     block = f.attribute("blocksize")
-    sizes = [f.Shape(x, start=axis, end=axis + 1, dtype=_INT64) for axis in range(4)]
-    height, width = (f.Div(size, [block], dtype=_INT64) for size in sizes[2:])
+    sizes = [f.Shape(x, start=axis, end=axis + 1) for axis in range(4)]
+    height, width = (f.Div(size, [block]) for size in sizes[2:])
     x = _reshaped(f, x, *sizes[:2], height, [block], width, [block])
     x = f.Transpose(x, perm=[0, 3, 5, 1, 2, 4])
-    return _reshaped(f, x, sizes[0], f.Mul(sizes[1], [block * block], dtype=_INT64), height, width)
+    return _reshaped(f, x, sizes[0], f.Mul(sizes[1], [block * block]), height, width)
 
 
-def _reshaped(f: Writer, x: Value, *sizes: Value | list[int]) -> Value:
+def _reshaped(f: NodeBuilder, x: Value, *sizes: Value | list[int]) -> Value:
     """x in these sizes, some of which may be 0."""
-    return f.Reshape(x, f.Concat(*sizes, axis=0, dtype=_INT64), allowzero=1)
+    return f.Reshape(x, f.Concat(*sizes, axis=0), allowzero=1)
 
 
-Form = Callable[[Writer, Value], Value | None]
+Form = Callable[[NodeBuilder, Value], Value | None]
 
 FORMS: dict[str, Form] = {
     "Relu": _relu,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from onnx_ir import DataType, Value
 
-from fx_onnx.passes.builder import Writer
+from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.matchers import dims, producer_of
 
 __all__ = ["average_pool", "conv", "conv_transpose", "global_average_pool", "global_max_pool"]
@@ -16,18 +16,18 @@ __all__ = ["average_pool", "conv", "conv_transpose", "global_average_pool", "glo
 _INT64 = DataType.INT64
 
 
-def global_average_pool(f: Writer, x: Value) -> Value | None:
+def global_average_pool(f: NodeBuilder, x: Value) -> Value | None:
     """The mean over all spatial axes."""
     return None if x.shape is None else f.ReduceMean(x, list(range(2, len(x.shape))), keepdims=1)
 
 
-def global_max_pool(f: Writer, x: Value) -> Value | None:
+def global_max_pool(f: NodeBuilder, x: Value) -> Value | None:
     """The maximum over all spatial axes."""
     return None if x.shape is None else f.ReduceMax(x, list(range(2, len(x.shape))), keepdims=1)
 
 
 def _windows(
-    f: Writer, x: Value, kernel: Sequence[int], pads: Sequence[int], strides: Sequence[int] | None = None
+    f: NodeBuilder, x: Value, kernel: Sequence[int], pads: Sequence[int], strides: Sequence[int] | None = None
 ) -> Value:
     """x with each spatial axis as two: the place of the window, and the place in it."""
     count = len(kernel)
@@ -38,15 +38,15 @@ def _windows(
     for place in reversed(range(count)):
         axis, size = place + 2, kernel[place]
         span = (size - 1) * steps[place] + 1
-        length = f.Shape(x, start=axis, end=axis + 1, dtype=_INT64)
-        last = f.Squeeze(f.Sub(length, [span - 1], dtype=_INT64), [0], dtype=_INT64)
-        starts = f.Range(np.array(0), last, np.array(strides[place]), dtype=_INT64)
+        length = f.Shape(x, start=axis, end=axis + 1)
+        last = f.Squeeze(f.Sub(length, [span - 1]), [0])
+        starts = f.Range(np.array(0), last, np.array(strides[place]))
         inside = np.arange(size, dtype=np.int64).reshape(1, size) * steps[place]
-        x = f.Gather(x, f.Add(f.Unsqueeze(starts, [1], dtype=_INT64), inside, dtype=_INT64), axis=axis)
+        x = f.Gather(x, f.Add(f.Unsqueeze(starts, [1]), inside), axis=axis)
     return x
 
 
-def _contracted(f: Writer, windows: Value, weight: Value, sizes: Sequence[int], order: str, count: int) -> Value:
+def _contracted(f: NodeBuilder, windows: Value, weight: Value, sizes: Sequence[int], order: str, count: int) -> Value:
     """The windows times the weights, group by group, summed by one Einsum; and the bias.
 
     Args:
@@ -60,18 +60,18 @@ def _contracted(f: Writer, windows: Value, weight: Value, sizes: Sequence[int], 
     group = f.attribute("group", 1)
     places, inside = "uvw"[:count], "xyz"[:count]
     pairs = "".join(f"{a}{b}" for a, b in zip(places, inside, strict=True))
-    batch = f.Shape(windows, start=0, end=1, dtype=_INT64)
-    grouped = f.Concat(batch, [group, sizes[0]], f.Shape(windows, start=2, dtype=_INT64), axis=0, dtype=_INT64)
+    batch = f.Shape(windows, start=0, end=1)
+    grouped = f.Concat(batch, [group, sizes[0]], f.Shape(windows, start=2), axis=0)
     equation = f"ngc{pairs},g{order}{inside}->ngm{places}"
     result = f.Einsum(f.Reshape(windows, grouped), weight, equation=equation)
-    spatial = f.Shape(result, start=3, dtype=_INT64)
-    result = f.Reshape(result, f.Concat(batch, [sizes[1]], spatial, axis=0, dtype=_INT64))
+    spatial = f.Shape(result, start=3)
+    result = f.Reshape(result, f.Concat(batch, [sizes[1]], spatial, axis=0))
     if len(f.node.inputs) > 2 and f.node.inputs[2] is not None:
         result = f.Add(result, f.Reshape(f.node.inputs[2], [1, sizes[1], *[1] * count]))
     return result
 
 
-def _weight_sizes(f: Writer) -> list[int] | None:
+def _weight_sizes(f: NodeBuilder) -> list[int] | None:
     """The sizes of a convolution's weight; None where one is not known, or the padding is not given by numbers."""
     weight = f.node.inputs[1]
     cast = producer_of(weight, "Cast")
@@ -82,11 +82,11 @@ def _weight_sizes(f: Writer) -> list[int] | None:
     return sizes if len(sizes) == len(found) > 2 and not _pads_itself(f) else None
 
 
-def _pads_itself(f: Writer) -> bool:
+def _pads_itself(f: NodeBuilder) -> bool:
     return f.attribute("auto_pad", "NOTSET") not in ("NOTSET", b"NOTSET")
 
 
-def conv(f: Writer, x: Value) -> Value | None:
+def conv(f: NodeBuilder, x: Value) -> Value | None:
     """The windows of x times the weights, summed."""
     sizes = _weight_sizes(f)
     if sizes is None:
@@ -98,7 +98,7 @@ def conv(f: Writer, x: Value) -> Value | None:
     return _contracted(f, windows, weight, [each, out], "mc", len(kernel))
 
 
-def conv_transpose(f: Writer, x: Value) -> Value | None:
+def conv_transpose(f: NodeBuilder, x: Value) -> Value | None:
     """The convolution, by the mirrored weights, of x with zeros between its elements."""
     sizes = _weight_sizes(f)
     if sizes is None or "output_shape" in f.node.attributes:
@@ -120,14 +120,14 @@ def conv_transpose(f: Writer, x: Value) -> Value | None:
     return _contracted(f, windows, weight, [into // group, each * group], "cm", count)
 
 
-def _spread(f: Writer, x: Value, axis: int, stride: int) -> Value:
+def _spread(f: NodeBuilder, x: Value, axis: int, stride: int) -> Value:
     """x with stride - 1 zeros after each element along an axis."""
     apart = f.Pad(f.Unsqueeze(x, [axis + 1]), [0, stride - 1], 0.0, [axis + 1])
-    before, after = f.Shape(x, end=axis, dtype=_INT64), f.Shape(x, start=axis + 1, dtype=_INT64)
-    return f.Reshape(apart, f.Concat(before, [-1], after, axis=0, dtype=_INT64))
+    before, after = f.Shape(x, end=axis), f.Shape(x, start=axis + 1)
+    return f.Reshape(apart, f.Concat(before, [-1], after, axis=0))
 
 
-def average_pool(f: Writer, x: Value) -> Value | None:
+def average_pool(f: NodeBuilder, x: Value) -> Value | None:
     """The sum over each window by what counts in it: all of it, or what is not padding."""
     kernel = f.attribute("kernel_shape")
     pads = f.attribute("pads", [0] * 2 * len(kernel))
@@ -137,6 +137,6 @@ def average_pool(f: Writer, x: Value) -> Value | None:
     total = f.ReduceSum(_windows(f, x, kernel, pads), inside, keepdims=0)
     if f.attribute("count_include_pad", 0) or not any(pads):
         return f.Div(total, float(math.prod(kernel)))
-    sizes = f.Concat([1, 1], f.Shape(x, start=2, dtype=_INT64), axis=0, dtype=_INT64)
+    sizes = f.Concat([1, 1], f.Shape(x, start=2), axis=0)
     ones = f.Expand(1.0, sizes)
     return f.Div(total, f.ReduceSum(_windows(f, ones, kernel, pads), inside, keepdims=0))

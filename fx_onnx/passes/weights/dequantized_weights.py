@@ -11,7 +11,7 @@ from onnx_ir import DataType
 
 from fx_onnx.core.dtypes import is_float8
 from fx_onnx.core.weights import computed
-from fx_onnx.passes.builder import Writer
+from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.matchers import attribute, commuted_inputs, dims, single_use_producer, weight_of
 from fx_onnx.passes.rewriter import Editor, Rewrite
 
@@ -85,7 +85,7 @@ def _product(node: ir.Node, product: ir.Node, scale: ir.Value, editor: Editor) -
         return False
     vector = _vector(scale, axis if scales and scales[-1] != 1 else None, editor)
     attributes = {} if dims(vector) == () else {"axis": axis}
-    made = Writer(cast, editor, DataType.FLOAT).DequantizeLinear(found[0], vector, **attributes, sizes=found[1])
+    made = NodeBuilder(cast, editor, DataType.FLOAT).DequantizeLinear(found[0], vector, **attributes, sizes=found[1])
     editor.change(node, product.op_type, [product.inputs[0], made], product.attributes, absorbed=[product])
     return True
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from fx_onnx.passes.builder import Writer
+from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.cleanup.transposes import order_of
 from fx_onnx.passes.matchers import attribute, dims, single_use, single_use_producer, weight_of
 from fx_onnx.passes.rewriter import Editor, Rewrite
@@ -55,4 +55,4 @@ def _transposed(value: ir.Value, order: Sequence[int], node: ir.Node, editor: Ed
     """A Transpose of ``value`` before ``node``."""
     sizes = dims(value)
     found = None if sizes is None else [sizes[axis] for axis in order]
-    return Writer(node, editor, value.dtype).Transpose(value, perm=order, sizes=found)
+    return NodeBuilder(node, editor, value.dtype).Transpose(value, perm=order, sizes=found)
