@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fx_onnx.passes.builder import Writer
+from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.matchers import constant, producer_of
 from fx_onnx.passes.rewriter import Editor, Rewrite
 
@@ -43,7 +43,7 @@ class LegalizeRangeIndices(Rewrite):
         start, limit, delta = node.inputs
         if all(_is_nonnegative(bound) for bound in (start, limit)):
             return False
-        f = Writer(node, editor, indices.dtype)
+        f = NodeBuilder(node, editor, indices.dtype)
         steps = f.Range(f.constant(0), f.Sub(start, limit), f.Neg(delta))
         editor.change(node, "Sub", [start, steps], {})
         return True
