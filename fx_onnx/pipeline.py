@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 import fx_onnx.ops  # noqa: F401  registers the translations
 from fx_onnx.aten.complex_to_real import lower_complex
@@ -29,6 +28,7 @@ from fx_onnx.capture.request import Request
 from fx_onnx.core import metadata, opsets
 from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.torch_private import unset_fake_temporarily
 from fx_onnx.core.translation_table import table
 from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
 from fx_onnx.passes.legalization.legalize import legalize

@@ -13,12 +13,11 @@ from typing import Any, cast
 
 import torch
 import torch.fx
-from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
-from torch.utils import _pytree as pytree
 
 from fx_onnx.core.errors import TranslationError
+from fx_onnx.core.torch_private import OpOverload, operator_name, pytree
 
 aten = torch.ops.aten
 
@@ -65,7 +64,7 @@ def with_casts(module: GraphModule) -> GraphModule:
 
 
 def _is_region(node: Node) -> bool:
-    return getattr(node.target, "_name", "") == "wrap_with_autocast"
+    return operator_name(node.target) == "wrap_with_autocast"
 
 
 def _name(node: Node) -> str:

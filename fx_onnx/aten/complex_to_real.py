@@ -11,10 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator
 from torch.fx import Graph, Node
 from torch.fx.node import map_aggregate
-from torch.utils import _pytree as pytree
 
 import fx_onnx.core.custom_ops  # noqa: F401  defines what the functions of pairs call
 from fx_onnx.aten.decompose import (
@@ -32,6 +30,7 @@ from fx_onnx.aten.functionalize import AtenProgram
 from fx_onnx.aten.tracing.fake_tensors import FakeTensorFactory
 from fx_onnx.core import metadata
 from fx_onnx.core.errors import TranslationError
+from fx_onnx.core.torch_private import HigherOrderOperator, pytree
 from fx_onnx.decompositions.complex_parts import BY_PARTS, CREATING, OPERANDS, SELECTORS, by_parts, in_dtype, name_of
 from fx_onnx.decompositions.complex_reductions import OF_TRUTH, truth
 from fx_onnx.decompositions.registry import COMPLEX, Complex

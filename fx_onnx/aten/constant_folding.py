@@ -11,14 +11,13 @@ from collections.abc import Hashable
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.export.graph_signature import InputKind, InputSpec
 from torch.fx import Node
 from torch.fx.node import map_aggregate
 
 from fx_onnx.aten.functionalize import AtenProgram
 from fx_onnx.core import metadata
+from fx_onnx.core.torch_private import FakeTensor, OpOverload, unset_fake_temporarily
 
 MAXIMUM_BYTES = 64 * 1024
 """A larger result stays computed: a model should not grow by what a few nodes can make."""

@@ -16,18 +16,24 @@ from typing import Any, NamedTuple, cast
 import sympy
 import torch
 import torch.fx
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import Graph, Node
-from torch.fx.experimental import _config as size_hints
 from torch.fx.node import map_aggregate
-from torch.utils import _pytree as pytree
 
 from fx_onnx.aten.functionalize import AtenProgram, functional_graph
 from fx_onnx.aten.tracing.fake_tensors import size_of
 from fx_onnx.aten.tracing.tracer import Recording, record
 from fx_onnx.core import metadata, symbolic_sizes
 from fx_onnx.core.errors import TranslationError, UnsupportedOperatorError
+from fx_onnx.core.torch_private import (
+    CHECKS,
+    FakeTensor,
+    FakeTensorMode,
+    OpOverload,
+    has_composite_kernel,
+    pytree,
+    size_oblivious,
+    torch_decompositions,
+)
 from fx_onnx.core.translation_table import Table
 from fx_onnx.decompositions import DECOMPOSITIONS
 
@@ -38,7 +44,7 @@ _EFFECTS = frozenset(
     {
         aten._assert_scalar.default, aten._assert_async.msg, aten._assert_async.default,
         aten._assert_tensor_metadata.default, aten._linalg_check_errors.default, aten.sym_constrain_range.default,
-        aten.sym_constrain_range_for_size.default, torch._check, torch._check_is_size,
+        aten.sym_constrain_range_for_size.default, *CHECKS,
     }
 )  # fmt: skip
 
@@ -118,8 +124,7 @@ class Tracer:
         known_guards = len(self._guards())
         try:
             # size-oblivious: that a size is neither 0 nor 1 is not a question that a decomposition asked
-            oblivious = size_hints.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
-            with oblivious:
+            with size_oblivious():
                 recording = record(function, _distinct(values), self.fake_mode, keeps_composites)
         except Exception as error:
             raise TranslationError(
@@ -232,7 +237,7 @@ def decomposition(target: Any) -> Decomposition | None:
         return Decomposition(ours, True)
     if not isinstance(target, OpOverload):
         return None
-    if torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd"):
+    if has_composite_kernel(target):
         return Decomposition(target, False)
     function = _torch_decompositions().get(target)
     return None if function is None else Decomposition(function, True)
@@ -240,14 +245,8 @@ def decomposition(target: Any) -> Decomposition | None:
 
 @functools.cache
 def _torch_decompositions() -> Mapping[Any, Callable[..., Any]]:
-    """PyTorch's decompositions: the public table of torch.export over the larger private one, which no name exports.
-
-    Those of torch.onnx.ops have a table of their own.
-    """
-    from torch._decomp import global_decomposition_table
-
-    everything = global_decomposition_table["post_autograd"]
-    return {**everything, **dict(torch.export.default_decompositions().items()), **torch.onnx.ops.aten_decompositions()}
+    """PyTorch's decompositions, and those of torch.onnx.ops, which have their own table."""
+    return {**torch_decompositions(), **torch.onnx.ops.aten_decompositions()}
 
 
 def fake_mode(graph: Graph) -> FakeTensorMode:

@@ -16,7 +16,6 @@ from typing import Any, cast
 
 import torch
 import torch.fx
-from torch._ops import OpOverload
 from torch.export.graph_signature import InputKind, OutputKind, OutputSpec, TensorArgument
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
@@ -27,6 +26,7 @@ from fx_onnx.aten.view_scatter import scatter_back
 from fx_onnx.core import metadata
 from fx_onnx.core.errors import MutationError
 from fx_onnx.core.names import Names
+from fx_onnx.core.torch_private import OpOverload, operator_name, storage_id
 
 aten = torch.ops.aten
 
@@ -443,7 +443,7 @@ def _storages(node: Node) -> set[int]:
         return _storages(node.args[0])  # type: ignore[arg-type]
     value = node.meta.get("val")
     values = value if isinstance(value, (list, tuple)) else (value,)
-    return {item.untyped_storage()._cdata for item in values if isinstance(item, torch.Tensor)}
+    return {storage_id(item) for item in values if isinstance(item, torch.Tensor)}
 
 
 def _all_nodes(graph: Graph) -> Iterator[Node]:
@@ -457,8 +457,8 @@ def _inlined(node: Node) -> tuple[Graph, Sequence[Any]] | None:
     """The body and the operands of a call that only says how its body runs: gradients, recomputation, regions.
     An autocast region that casts is not one of them.
     """
-    name = getattr(node.target, "_name", "") if node.op == "call_function" else ""
-    position = _REGIONS.get(name) if isinstance(name, str) else None
+    name = operator_name(node.target) if node.op == "call_function" else ""
+    position = _REGIONS.get(name)
     if position is None or (name == "wrap_with_autocast" and node.args[2] is not False):
         return None
     body, operands = node.args[position], node.args[position + (2 if name == "invoke_subgraph" else 1) :]

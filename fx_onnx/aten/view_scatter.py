@@ -11,6 +11,7 @@ import torch.fx
 from torch.fx import Graph, Node
 
 from fx_onnx.core.errors import MutationError
+from fx_onnx.core.torch_private import OpOverload
 
 aten = torch.ops.aten
 
@@ -117,7 +118,7 @@ def _bound(node: Node, read: ReadArgument) -> dict[str, Any]:
 def _permutation(target: Any, arguments: dict[str, Any], rank: int) -> list[int] | None:
     """``perm`` such that the view is ``permute(perm)``, for every ATen way to say it."""
     perm = list(range(rank))
-    name = target._schema.name.removeprefix("aten::") if isinstance(target, torch._ops.OpOverload) else ""
+    name = target._schema.name.removeprefix("aten::") if isinstance(target, OpOverload) else ""
     name = name.removesuffix("_")  # transpose_ and such give their tensor a new shape
     if name == "permute":
         return [d % rank for d in arguments["dims"]]
@@ -126,7 +127,7 @@ def _permutation(target: Any, arguments: dict[str, Any], rank: int) -> list[int]
     if name in ("mT", "adjoint", "mH", "matrix_H"):
         return [*perm[:-2], perm[-1], perm[-2]]
     pairs = {"transpose": ("dim0", "dim1"), "swapaxes": ("axis0", "axis1"), "swapdims": ("dim0", "dim1")}
-    if name in pairs and target._overloadname in ("int", "default"):
+    if name in pairs and target._schema.overload_name in ("int", ""):
         first, second = (arguments[key] % rank for key in pairs[name])
         perm[first], perm[second] = perm[second], perm[first]
         return perm

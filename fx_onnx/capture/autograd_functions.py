@@ -21,9 +21,9 @@ from torch.autograd import Function
 from torch.autograd.function import FunctionCtx
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
-from torch.utils import _pytree as pytree
 
 from fx_onnx.capture.export_flag import replaced
+from fx_onnx.core.torch_private import pytree, storage_id
 
 NAMESPACE = "autograd_function"
 
@@ -168,9 +168,9 @@ class _Operator:
             )
         leaves, self._spec = pytree.tree_flatten(results)
         self._leaves = [_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        given = {t.untyped_storage()._cdata for t in pytree.tree_leaves(args) if isinstance(t, torch.Tensor)}
+        given = {storage_id(t) for t in pytree.tree_leaves(args) if isinstance(t, torch.Tensor)}
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        return [t.clone() if t.untyped_storage()._cdata in given else t for t in tensors]
+        return [t.clone() if storage_id(t) in given else t for t in tensors]
 
     def structured(self, tensors: list[torch.Tensor]) -> Any:
         """The results of the last run in the forward's structure, with these tensors in it."""

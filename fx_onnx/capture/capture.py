@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import torch.fx.experimental._config as symbolic_config
-import torch.utils._pytree as pytree  # torch.export's own pytree; torch has no public name for it
 from torch.export import Dim, ExportedProgram
 
 from fx_onnx.capture import dynamic_dims, pytrees
@@ -29,6 +27,7 @@ from fx_onnx.capture.patches.patching import Patches, patches_applied
 from fx_onnx.capture.request import Request, TensorInput
 from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.errors import CaptureError, warn
+from fx_onnx.core.torch_private import pytree, size_oblivious
 
 
 @dataclass(frozen=True)
@@ -300,7 +299,7 @@ def _sizes_as_symbols(oblivious: bool) -> AbstractContextManager[Any]:
     There is no public switch. It is not the first choice because torch then guesses what a branch on the size does: a
     TransformerEncoderLayer with batch 1 comes out with a batch of 1 in its results.
     """
-    return symbolic_config.patch(backed_size_oblivious=True) if oblivious else nullcontext()  # type: ignore[attr-defined]
+    return size_oblivious() if oblivious else nullcontext()
 
 
 def _are_dynamic(

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from torch.export import _trace
 from torch.nn.utils.rnn import PackedSequence
 
 from fx_onnx.capture.export_flag import replaced
+from fx_onnx.core.torch_private import export_trace_module
 
 # What an error says, and what helps.
 _ADVICE = {
@@ -44,7 +44,11 @@ def explanation(model: torch.nn.Module, error: Exception) -> str:
 @contextmanager
 def not_printed() -> Iterator[None]:
     """Keeps torch from printing the graph of each failed attempt; the error has it, as ``partial_fx_graph``."""
-    with replaced(_trace, "print", lambda *_, **__: None), replaced(_trace.log, "disabled", True):
+    module = export_trace_module()
+    if module is None:
+        yield
+        return
+    with replaced(module, "print", lambda *_, **__: None), replaced(module.log, "disabled", True):
         yield
 
 

@@ -12,17 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from traceback import FrameSummary
 from typing import Any
 
 import sympy
 import torch
-import torch.utils._pytree as pytree  # torch.export's own pytree; torch has no public name for it
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
-from torch.utils._sympy.functions import Mod
 
 from fx_onnx.capture.request import Request, TensorInput
+from fx_onnx.core.torch_private import Mod, guard_location, guard_text, pytree, symbol_of_source, symbolic_expression
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,8 @@ class InputTensor:
         size: Any = self.value.shape[axis]
         if isinstance(size, int):
             return size
-        return int(size) if size.node.expr.is_number else size.node.expr
+        expression = symbolic_expression(size)
+        return int(expression) if expression.is_number else expression
 
 
 def input_tensors(request: Request, program: ExportedProgram) -> list[InputTensor]:
@@ -139,7 +138,7 @@ def _reason(tensor: InputTensor, axis: int, size: int) -> str:
     parameter, bracket, rest = tensor.asked.path.partition("[")
     source = f"L[{parameter!r}]{bracket}{rest}.size()[{axis}]"
     guards = [g for g in getattr(shape_env, "guards", ()) if g.expr.func.__name__ == "Equality"]
-    equal = {getattr(shape_env, "source_to_var", {}).get(source)}
+    equal = {symbol_of_source(shape_env, source)}
     for guard in guards:
         if all(side.is_Symbol for side in guard.expr.args) and equal.intersection(guard.expr.args):
             equal.update(guard.expr.args)
@@ -157,9 +156,9 @@ def _reason(tensor: InputTensor, axis: int, size: int) -> str:
 
 def _place(guard: Any) -> str:
     """``(file:line in function)``: where a guard was asked for; the file from where packages lie, or else in full."""
-    frame = guard.sloc.framework_loc
-    if guard.sloc.maybe_user_loc is not None or not isinstance(frame, FrameSummary):
-        return str(guard.sloc)
+    frame, text = guard_location(guard), guard_text(guard)
+    if frame is None or text is not None:
+        return text or ""
     path, packages = Path(frame.filename), Path(sysconfig.get_path("purelib"))
     shown = path.relative_to(packages) if path.is_relative_to(packages) else path
     return f"({shown}:{frame.lineno} in {frame.name})"
@@ -227,12 +226,22 @@ def holds_for_example(request: Request, program: ExportedProgram) -> bool:
     for shape_env in {id(env): env for tensor in tensors if (env := _shape_env(tensor.value)) is not None}.values():
         for guard in shape_env.guards:
             condition = shape_env.replace(guard.expr)
-            of_torch = Path(getattr(guard.sloc.framework_loc, "filename", "")).is_relative_to(_TORCH)
-            if of_torch and isinstance(condition, sympy.Ne) and condition.args[1] in (0, 1) and not condition.has(Mod):
+            if (
+                _is_from_torch(guard)
+                and isinstance(condition, sympy.Ne)
+                and condition.args[1] in (0, 1)
+                and not condition.has(Mod)
+            ):
                 continue
             if _fails(condition, list(sizes), list(sizes.values())):
                 return False
     return True
+
+
+def _is_from_torch(guard: Any) -> bool:
+    """Returns whether torch's own code, not the user's, made torch record the guard."""
+    location = guard_location(guard)
+    return location is not None and Path(location.filename).is_relative_to(_TORCH)
 
 
 def _shape_env(value: torch.Tensor) -> Any:
@@ -254,7 +263,7 @@ def _number_names(program: ExportedProgram) -> dict[sympy.Symbol, str]:
     """The names of whole numbers among the graph's inputs, such as the counts of tokens that a cache keeps."""
     numbers = [node for node in program.graph.nodes if node.op == "placeholder"]
     values = [(node.meta.get("val"), node.name) for node in numbers]
-    return {value.node.expr: name for value, name in values if isinstance(value, torch.SymInt)}
+    return {symbolic_expression(value): name for value, name in values if isinstance(value, torch.SymInt)}
 
 
 def _asked_ranges(request: Request) -> dict[str, tuple[int, Any]]:
@@ -272,11 +281,12 @@ def _limit(
     program: ExportedProgram,
 ) -> Limit | None:
     """The limit that a guard is; None where it excludes nothing that was asked for."""
-    own = not Path(guard.sloc.framework_loc.filename).is_relative_to(_TORCH)
+    own = not _is_from_torch(guard)
     equation = isinstance(condition, sympy.Eq) and any(side.is_number for side in condition.args)
     number = equation and (own or _is_of_python(condition))
     one = equation and condition.args[1] in (0, 1) and not condition.has(Mod)  # of a part of the example
-    cut = guard.sloc.framework_loc.name == _OF_SLICES
+    location = guard_location(guard)
+    cut = location is not None and location.name == _OF_SLICES
     bound = len(symbols) == 1 and not isinstance(condition, (sympy.Eq, sympy.Ne))
     if not (own or number or one or cut or bound):
         return None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
+
+from fx_onnx.core.torch_private import onnx_export_flag
 
 __all__ = ["exporting", "is_in_onnx_export", "replaced"]
 
@@ -21,11 +23,10 @@ def is_in_onnx_export() -> bool:
 @contextmanager
 def exporting() -> Iterator[None]:
     """Within it, a model is being traced; ``torch.onnx.is_in_onnx_export()``, which models ask too, says so as well."""
-    from torch.onnx._internal.exporter import _flags  # a flag without a public setter; all of torch.onnx comes with it
-
     token = _exporting.set(True)
     try:
-        with replaced(_flags, "_is_onnx_exporting", True):
+        flag = onnx_export_flag()
+        with nullcontext() if flag is None else replaced(*flag, True):
             yield
     finally:
         _exporting.reset(token)

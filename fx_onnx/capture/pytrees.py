@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree  # torch.export's own pytree; torch has no public name for it
 
 from fx_onnx.core import symbolic_sizes
+from fx_onnx.core.torch_private import pytree
 
 _CACHES = "transformers.cache_utils"
 _SHORT = {"keys": "key", "values": "value"}

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree  # torch.export's own pytree; torch has no public name for it
 from torch.export import AdditionalInputs, Dim, ExportedProgram, ShapesCollection
 
 from fx_onnx.capture import pytrees
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.torch_private import pytree, storage_id
 
 # torch.export has no public name for the type of Dim.AUTO, Dim.DYNAMIC and Dim.STATIC.
 _DimHint = type(Dim.AUTO)
@@ -188,7 +188,7 @@ def _separate_storages(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[t
     def own(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.layout != torch.strided or not tensor.numel():
             return tensor
-        storage = tensor.untyped_storage()._cdata  # identity of the storage; data_ptr() is 0 for fake and meta tensors
+        storage = storage_id(tensor)
         if storage in seen:
             return tensor.detach().clone().requires_grad_(tensor.requires_grad)
         seen.add(storage)

@@ -12,26 +12,25 @@ import onnx_ir as ir
 import sympy
 import torch
 
+from fx_onnx.core.torch_private import symbolic_expression
+
 Size = int | torch.SymInt
 SymbolicNumber = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _INT, _FLOAT, _BOOL = ir.DataType.INT64, ir.DataType.DOUBLE, ir.DataType.BOOL
 
 
 def expression(size: Any) -> sympy.Expr:
-    """The sympy expression of a number, with what the capture learned about its symbols replaced.
-
-    ``SymInt.node`` is where torch keeps it; no public name exists.
-    """
-    return size.node.expr if isinstance(size, SymbolicNumber) else sympy.sympify(size)
+    """The sympy expression of a number, with what the capture learned about its symbols replaced."""
+    return symbolic_expression(size) if isinstance(size, SymbolicNumber) else sympy.sympify(size)
 
 
 def static(size: Any) -> Any:
     """A symbolic number that is known to be constant, as that constant; any other number as it is."""
     if isinstance(size, torch.SymInt):
-        expr = size.node.expr
+        expr = symbolic_expression(size)
         return int(expr) if expr.is_Integer else size
     if isinstance(size, (torch.SymFloat, torch.SymBool)):
-        expr = size.node.expr
+        expr = symbolic_expression(size)
         if expr.is_number or expr in (sympy.true, sympy.false):
             return bool(expr) if isinstance(size, torch.SymBool) else float(expr)
     return size

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from torch._ops import OpOverload
-
 from fx_onnx.core.opsets import MINIMUM_OPSET
+from fx_onnx.core.torch_private import OpOverload
 
 # An ATen OpOverload, a higher-order operator, a plain Python function such as operator.add, or the qualified name of an
 # operator that some other library defines when it is imported, such as "transformers::grouped_mm_fallback".

@@ -13,10 +13,10 @@ import numpy.typing as npt
 import onnx_ir as ir
 import torch
 from onnx_ir import tensor_adapters
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from fx_onnx.core.dtypes import carrier, is_sub_byte, is_unsigned, onnx_dtype, torch_dtype
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError
+from fx_onnx.core.torch_private import FakeTensor, storage_id, unset_fake_temporarily
 
 __all__ = [
     "Along",
@@ -395,7 +395,7 @@ def memory_key(tensor: torch.Tensor) -> Hashable:
     Fake tensors and the meta device have no address, but their storages are shared where the real ones would be.
     """
     return (
-        tensor.untyped_storage()._cdata,
+        storage_id(tensor),
         tensor.storage_offset(),
         tensor.dtype,
         tuple(tensor.shape),

@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 import torch
 from onnx_ir import DataType, Value
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from fx_onnx.core import symbolic_sizes
 from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.torch_private import statically_known_true
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._movement import INT_MAX, INT_MIN, SMALL, linear_range, slice_axis
 from fx_onnx.translation.emitter import Emitter

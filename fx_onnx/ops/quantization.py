@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.ao.quantization.fx._decomposed  # registers torch.ops.quantized_decomposed
 from onnx_ir import Value
 
 from fx_onnx.core import dtypes
+from fx_onnx.core.torch_private import register_quantized_decomposed
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._quantization import INT8, INT16, Layout, dequantized, holding, is_fraction, packed, quantized
 from fx_onnx.translation.emitter import Emitter
+
+register_quantized_decomposed()
 
 aten, decomposed = torch.ops.aten, torch.ops.quantized_decomposed
 

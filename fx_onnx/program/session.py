@@ -11,11 +11,11 @@ import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
-from torch.utils import _pytree as pytree  # the only pytree that torch.export's call_spec speaks
 from torch.utils.dlpack import from_dlpack
 
 from fx_onnx.core.dtypes import is_complex, is_float8, onnx_dtype, torch_dtype
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError
+from fx_onnx.core.torch_private import pytree
 from fx_onnx.core.weights import Weight, has_data, real_view
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.utils import _pytree as pytree
 
 from fx_onnx.core.errors import ArgumentError, CheckerError, VerificationError
 from fx_onnx.core.metadata import NAME_SCOPES, ORIGINAL_NODE_NAME, of_fx_node
+from fx_onnx.core.torch_private import pytree
 from fx_onnx.program.session import flat_outputs
 
 __all__ = [

@@ -13,8 +13,6 @@ import onnx_ir as ir
 import onnxscript
 import torch
 from onnxscript import evaluator
-from torch._library.custom_ops import CustomOpDef
-from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch.fx import Graph
 from torch.fx.node import map_aggregate
 
@@ -22,6 +20,7 @@ from fx_onnx.capture import autograd_functions
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.schemas import check_meaning
 from fx_onnx.core.symbolic_sizes import SymbolicNumber
+from fx_onnx.core.torch_private import CustomOpDef, HigherOrderOperator, OpOverload, OpOverloadPacket, operator_of
 from fx_onnx.core.translation_table import Table
 from fx_onnx.translation import symbolic_method
 from fx_onnx.translation.emitter import Emitter
@@ -63,7 +62,7 @@ def _targets(key: Any) -> Sequence[Any]:
         overloads = [getattr(key, overload) for overload in key.overloads()]
         return [each for each in overloads if not any(a.is_out for a in each._schema.arguments)] or overloads
     if isinstance(key, CustomOpDef):
-        return [key._opoverload]
+        return [operator_of(key)]
     if isinstance(key, (OpOverload, HigherOrderOperator)) or _is_function(key) or _is_of_numbers(key):
         return [key]
     raise ArgumentError(

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import sympy
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 
 from fx_onnx.core import symbolic_sizes
+from fx_onnx.core.torch_private import FakeTensor, FakeTensorMode, unset_fake_temporarily
 
 Size: TypeAlias = "int | sympy.Expr"
 """A size as what equal sizes have in common: a number, or the expression of a symbolic one."""

@@ -16,10 +16,9 @@ from typing import Any, TypeAlias, TypeVar
 
 import sympy
 import torch
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fx_onnx.aten.tracing.fake_tensors import Size, Sizes, TensorSpec
+from fx_onnx.core.torch_private import FakeTensorMode, OpOverload
 
 aten = torch.ops.aten
 

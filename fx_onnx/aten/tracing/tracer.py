@@ -16,17 +16,22 @@ from typing import Any
 import sympy
 import torch
 from torch import Tensor
-from torch._dispatch.python import enable_python_dispatcher
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import Graph, Node
-from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
-from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
-from torch.utils import _pytree as pytree
 
 from fx_onnx.aten.tracing.fake_tensors import FakeTensorFactory, TensorSpec
 from fx_onnx.aten.tracing.shape_rules import find_rule, result_form
 from fx_onnx.core import symbolic_sizes
+from fx_onnx.core.torch_private import (
+    FakeTensor,
+    FakeTensorMode,
+    OpOverload,
+    ProxyTorchDispatchMode,
+    compute_unbacked_bindings,
+    enable_python_dispatcher,
+    implement_in_mode,
+    pytree,
+    torch_composes,
+)
 
 aten = torch.ops.aten
 
@@ -59,17 +64,12 @@ def record(
     Raises:
         NotImplementedError: it uses a fake tensor that is none of the values, or a loop that changes sizes.
     """
-    with fake_mode, torch.no_grad(), enable_python_dispatcher(), _composes(not keeps_composites):
+    with fake_mode, torch.no_grad(), enable_python_dispatcher(), torch_composes(not keeps_composites):
         try:
             return _Recorder(fake_mode).record(function, values)
         except _MemoryMatters:
             fresh = [x.new_empty_strided(x.shape, x.stride()) if isinstance(x, Tensor) else x for x in values]
             return _Recorder(fake_mode, asks_torch=True).record(function, fresh)
-
-
-def _composes(whether: bool) -> Any:
-    """Context in which torch takes apart the operators that it composes, which it does in autograd's place, or not."""
-    return torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, not whether)
 
 
 class _MemoryMatters(Exception):
@@ -123,7 +123,7 @@ class _Recorder(ProxyTorchDispatchMode):
         named = {key: self._argument(value) for key, value in kwargs.items()}
         result = None if self.asks_torch else self._by_rule(func, args, kwargs)
         if result is None:
-            with _composes(True):
+            with torch_composes(True):
                 result = func(*args, **kwargs)
         self._call(func, arguments, named, result, func.overloadpacket.__name__)
         return result
@@ -270,7 +270,7 @@ class _Recorder(ProxyTorchDispatchMode):
                 node.meta["val"] = tensor.detach()
 
 
-torch.ops.higher_order.while_loop.py_impl(_Recorder)(_Recorder.while_loop)
+implement_in_mode(torch.ops.higher_order.while_loop, _Recorder, _Recorder.while_loop)
 
 
 @functools.cache

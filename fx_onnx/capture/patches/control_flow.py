@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree  # torch.export's own pytree; torch has no public name for it
-from torch._higher_order_ops import associative_scan as _torch_associative_scan
-from torch._higher_order_ops import scan
 
 from fx_onnx.capture.patches.patching import Patches
+from fx_onnx.core.torch_private import associative_scan as _torch_associative_scan
+from fx_onnx.core.torch_private import pytree, scan
 
 __all__ = ["PATCHES"]
 

@@ -15,14 +15,19 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch._dynamo import trace_rules
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from fx_onnx.capture.export_flag import replaced
+from fx_onnx.core.torch_private import (
+    FakeTensor,
+    free_unbacked_symbols,
+    kernel_keys,
+    list_python_builtins,
+    python_kernels,
+    replaced_kernels,
+)
 from fx_onnx.decompositions.vision import affine_grid_generator
 
 __all__ = ["dynamic_sizes"]
@@ -39,7 +44,7 @@ def dynamic_sizes(strict: bool = False) -> Iterator[None]:
         with _shapes_of_operators():
             yield
         return
-    trace_rules.is_builtin_callable(len)  # dynamo lists Python's builtins once, which must not be with ours among them
+    list_python_builtins()
     sqrt = replaced(math, "sqrt", partial(_sqrt, math.sqrt))
     length = replaced(builtins, "len", partial(_len, len))
     both = replaced(torch.SymInt, "__divmod__", _divmod)
@@ -55,36 +60,25 @@ def _shapes_of_operators() -> Iterator[None]:
     """Lets torch know the shapes of a few operators without running them.
 
     torch.export keeps an RNN, LSTM or GRU whole, but finds its shapes by unrolling it, which fixes the sequence length;
-    likewise 1-D pooling and the writing of a diagonal. Of fake quantisation it knows static shapes only. There is no
-    public way to replace a kernel that torch has in Python: ``py_kernels`` is where its fake tensors look it up.
+    likewise 1-D pooling and the writing of a diagonal. Of fake quantisation it knows static shapes only.
     """
-    aten, key = torch.ops.aten, torch._C.DispatchKey
+    aten, (composite, meta) = torch.ops.aten, kernel_keys()
     recurrences = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
     fakes = (
         aten.fake_quantize_per_tensor_affine_cachemask.default,
         aten.fake_quantize_per_channel_affine_cachemask.default,
         aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default,
     )
-    composite = key.CompositeImplicitAutograd
-    kernels: dict[Any, Any] = {(o, key.Meta): _fake_quantize_shapes for o in fakes if key.Meta not in o.py_kernels}
-    kernels |= {(o, composite): partial(_recurrence_shapes, o.py_kernels[composite]) for o in recurrences}
+    kernels: dict[Any, Any] = {(o, meta): _fake_quantize_shapes for o in fakes if meta not in python_kernels(o)}
+    kernels |= {(o, composite): partial(_recurrence_shapes, python_kernels(o)[composite]) for o in recurrences}
     kernels[aten.max_pool1d.default, composite] = _max_pool1d_shapes
     kernels[aten.batch_norm.default, composite] = _batch_norm_shapes
     kernels[aten.fill_diagonal_.default, composite] = _written
-    before = {operator: dict(operator.py_kernels) for operator, _ in kernels}
-    try:
-        for (operator, place), kernel in kernels.items():
-            operator.py_kernels[place] = kernel
-            operator._dispatch_cache.clear()
-        with warnings.catch_warnings():  # the list of its weights that such a module keeps is taken for a mutation
-            flat = r"The tensor attributes? (self\.[\w.]*_flat_weights\[\d+\](, )?)+ (was|were) assigned during export"
-            warnings.filterwarnings("ignore", flat)
-            yield
-    finally:
-        for operator, own in before.items():
-            operator.py_kernels.clear()
-            operator.py_kernels.update(own)
-            operator._dispatch_cache.clear()
+    with replaced_kernels(kernels), warnings.catch_warnings():
+        # torch takes the list of weights that a recurrent module keeps for a mutation
+        flat = r"The tensor attributes? (self\.[\w.]*_flat_weights\[\d+\](, )?)+ (was|were) assigned during export"
+        warnings.filterwarnings("ignore", flat)
+        yield
 
 
 def _fake_quantize_shapes(self: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.symbolic_shapes import optimization_hint
 from torch.nn.functional import interpolate, pad
 
 import fx_onnx.core.custom_ops  # noqa: F401  creates the library of our operators, of which this is a part
 from fx_onnx.capture.patches.patching import Patches
+from fx_onnx.core.torch_private import optimization_hint
 
 __all__ = ["PATCHES"]
 

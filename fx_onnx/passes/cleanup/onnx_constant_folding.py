@@ -8,10 +8,10 @@ from typing import Any
 
 import onnx_ir as ir
 import torch
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from fx_onnx.core import metadata
 from fx_onnx.core.dtypes import onnx_dtype, torch_dtype
+from fx_onnx.core.torch_private import unset_fake_temporarily
 from fx_onnx.core.weights import LazyWeight, Weight, as_torch, computed, elementwise
 from fx_onnx.passes.cleanup.constant_evaluation import ELEMENTWISE, OPERATORS, TYPES, Function
 from fx_onnx.passes.matchers import MAX_CONSTANT_BYTES, attribute, constant, dims, weight_of

@@ -1,0 +1,357 @@
+"""The private and experimental names of torch that the package uses. No other file of ``fx_onnx`` touches one.
+
+``import fx_onnx`` must not load dynamo, sympy or the experimental modules, so each name in ``NAMES`` is resolved on
+first use. If torch no longer has a name, the export that needs it raises an ``ImportError`` which names both. The
+functions below wrap private attributes; the docstring of each says what happens without the attribute.
+"""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+if TYPE_CHECKING:
+    from torch._dispatch.python import enable_python_dispatcher
+    from torch._higher_order_ops import associative_scan, scan
+    from torch._library.custom_ops import CustomOpDef
+    from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+    from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
+    from torch.fx.experimental.symbolic_shapes import (
+        compute_unbacked_bindings,
+        free_unbacked_symbols,
+        optimization_hint,
+        statically_known_true,
+    )
+    from torch.utils import _pytree as pytree
+    from torch.utils._sympy.functions import Mod
+
+__all__ = [
+    "CHECKS",
+    "NAMES",
+    "CustomOpDef",
+    "FakeTensor",
+    "FakeTensorMode",
+    "HigherOrderOperator",
+    "Mod",
+    "OpOverload",
+    "OpOverloadPacket",
+    "ProxyTorchDispatchMode",
+    "associative_scan",
+    "compute_unbacked_bindings",
+    "enable_python_dispatcher",
+    "export_trace_module",
+    "free_unbacked_symbols",
+    "guard_location",
+    "guard_text",
+    "has_composite_kernel",
+    "implement_in_mode",
+    "kernel_keys",
+    "list_python_builtins",
+    "onnx_export_flag",
+    "operator_name",
+    "operator_of",
+    "optimization_hint",
+    "python_kernels",
+    "pytree",
+    "register_quantized_decomposed",
+    "replaced_kernels",
+    "scan",
+    "size_oblivious",
+    "statically_known_true",
+    "storage_id",
+    "symbol_of_source",
+    "symbolic_expression",
+    "torch_composes",
+    "torch_decompositions",
+    "unset_fake_temporarily",
+]
+
+
+class PrivateName(NamedTuple):
+    """A name of torch without a public equivalent.
+
+    Attributes:
+        path: the dotted name.
+        reason: why no public name does the job.
+    """
+
+    path: str
+    reason: str
+
+
+_SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"
+_FAKE_TENSOR = "torch._subclasses.fake_tensor"
+
+NAMES: dict[str, PrivateName] = {
+    "OpOverload": PrivateName("torch._ops.OpOverload", "the class of every ATen target; torch.ops has instances only"),
+    "OpOverloadPacket": PrivateName("torch._ops.OpOverloadPacket", "the class of torch.ops.aten.add, a user's key"),
+    "HigherOrderOperator": PrivateName("torch._ops.HigherOrderOperator", "the class of cond, scan and while_loop"),
+    "CustomOpDef": PrivateName("torch._library.custom_ops.CustomOpDef", "the result type of torch.library.custom_op"),
+    "FakeTensor": PrivateName(f"{_FAKE_TENSOR}.FakeTensor", "the tensors in the metadata of captured graphs"),
+    "FakeTensorMode": PrivateName(f"{_FAKE_TENSOR}.FakeTensorMode", "decompositions are traced under this mode"),
+    "unset_fake_temporarily": PrivateName(
+        f"{_FAKE_TENSOR}.unset_fake_temporarily", "real tensors are computed while a caller's fake mode is active"
+    ),
+    "enable_python_dispatcher": PrivateName(
+        "torch._dispatch.python.enable_python_dispatcher", "without it, torch cannot infer some symbolic sizes"
+    ),
+    "ProxyTorchDispatchMode": PrivateName(
+        "torch.fx.experimental.proxy_tensor.ProxyTorchDispatchMode",
+        "torch shows symbolic arithmetic to subclasses of this mode only",
+    ),
+    "compute_unbacked_bindings": PrivateName(
+        f"{_SYMBOLIC_SHAPES}.compute_unbacked_bindings", "it tells which data-dependent sizes a traced call creates"
+    ),
+    "free_unbacked_symbols": PrivateName(
+        f"{_SYMBOLIC_SHAPES}.free_unbacked_symbols", "it tells which sizes of a tensor depend on data"
+    ),
+    "optimization_hint": PrivateName(
+        f"{_SYMBOLIC_SHAPES}.optimization_hint", "it reads the example's value of a size without recording a guard"
+    ),
+    "statically_known_true": PrivateName(
+        f"{_SYMBOLIC_SHAPES}.statically_known_true", "it decides a condition on sizes without recording a guard"
+    ),
+    "Mod": PrivateName("torch.utils._sympy.functions.Mod", "torch writes divisibility conditions with it"),
+    "pytree": PrivateName("torch.utils._pytree", "torch.export's call_spec is of this pytree"),
+    "scan": PrivateName("torch._higher_order_ops.scan", "torch itself exports cond and while_loop only"),
+    "associative_scan": PrivateName(
+        "torch._higher_order_ops.associative_scan", "torch itself exports cond and while_loop only"
+    ),
+}
+
+
+def _load(path: str) -> Any:
+    """Returns what a dotted name of torch names.
+
+    Raises:
+        ImportError: this torch does not have the name.
+    """
+    module, _, name = path.rpartition(".")
+    try:
+        found = importlib.import_module(module)
+        return getattr(found, name) if hasattr(found, name) else importlib.import_module(path)
+    except ImportError as error:
+        raise ImportError(
+            f"fx_onnx needs {path}, which torch {torch.__version__} lacks. See README.md for the supported versions."
+        ) from error
+
+
+if not TYPE_CHECKING:  # a type checker would accept any name of a module with __getattr__
+
+    def __getattr__(name: str) -> Any:
+        if name not in NAMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = found = _load(NAMES[name].path)
+        return found
+
+
+# ---------------------------------------------------------------- operators
+
+CHECKS: frozenset[Any] = frozenset(
+    getattr(torch, name) for name in ("_check", "_check_is_size") if hasattr(torch, name)
+)
+"""The functions that state a condition on sizes; they stay as calls in captured graphs.
+
+``torch._check`` is documented. ``torch._check_is_size`` is deprecated, so it is looked up only where torch has it.
+"""
+
+
+def operator_of(definition: CustomOpDef) -> OpOverload:
+    """Returns the operator that ``torch.library.custom_op`` registered; only a private attribute holds it.
+
+    Without the attribute, a ``custom_translation_table`` cannot have the function as a key: AttributeError.
+    """
+    return definition._opoverload
+
+
+def operator_name(target: Any) -> str:
+    """Returns the name of an FX target that is an operator: ``aten::add.Tensor``, ``wrap_with_autocast``.
+
+    Returns an empty string for a Python function. ``name()`` does not replace the attribute, because other callables
+    have a ``name`` of a different kind.
+    """
+    name = getattr(target, "_name", "")
+    return name if isinstance(name, str) else ""
+
+
+def has_composite_kernel(operator: OpOverload) -> bool:
+    """Returns whether torch itself composes the operator from others in C++; no public function tells.
+
+    Without torch's function, no operator counts as composed, and torch's Python decompositions apply.
+    """
+    query = getattr(torch._C, "_dispatch_has_kernel_for_dispatch_key", None)
+    return query is not None and bool(query(operator.name(), "CompositeImplicitAutograd"))
+
+
+def torch_decompositions() -> Mapping[Any, Callable[..., Any]]:
+    """Returns PyTorch's decompositions: the public table of torch.export and the larger private one below it.
+
+    Without the private table, the public one remains, which covers the core operators only.
+    """
+    try:
+        everything = _load("torch._decomp.global_decomposition_table")["post_autograd"]
+    except (ImportError, KeyError):
+        everything = {}
+    return {**everything, **dict(torch.export.default_decompositions().items())}
+
+
+def torch_composes(whether: bool) -> AbstractContextManager[Any]:
+    """Returns a context in which torch does, or does not, replace composite operators by their parts.
+
+    torch replaces them at the dispatch keys of autograd, which the context includes or excludes. No public switch
+    exists. Without the private one the tracer cannot keep ``linear`` and ``matmul`` whole: AttributeError.
+    """
+    guard: AbstractContextManager[Any] = torch._C._SetExcludeDispatchKeyGuard(
+        torch._C.DispatchKey.AutogradFunctionality, not whether
+    )
+    return guard
+
+
+def kernel_keys() -> tuple[Any, Any]:
+    """Returns the dispatch keys of composite kernels and of shape (meta) kernels, for ``replaced_kernels``."""
+    return torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Meta
+
+
+def python_kernels(operator: OpOverload) -> dict[Any, Callable[..., Any]]:
+    """Returns the kernels that an operator has in Python, by dispatch key. Fake tensors look kernels up here.
+
+    Without the attribute, the sizes that ``capture.patches.dynamic_sizes`` keeps symbolic cannot be kept:
+    AttributeError.
+    """
+    kernels: dict[Any, Callable[..., Any]] = operator.py_kernels
+    return kernels
+
+
+@contextmanager
+def replaced_kernels(kernels: Mapping[tuple[OpOverload, Any], Callable[..., Any]]) -> Iterator[None]:
+    """Replaces kernels of operators, by operator and dispatch key, in all threads until the context ends.
+
+    ``torch.library`` can add a kernel but cannot remove one, so the dict of kernels is changed directly.
+    """
+    before = {operator: dict(python_kernels(operator)) for operator, _ in kernels}
+    try:
+        for (operator, key), kernel in kernels.items():
+            python_kernels(operator)[key] = kernel
+            operator._dispatch_cache.clear()
+        yield
+    finally:
+        for operator, own in before.items():
+            python_kernels(operator).clear()
+            python_kernels(operator).update(own)
+            operator._dispatch_cache.clear()
+
+
+def implement_in_mode(operator: HigherOrderOperator, mode: type[Any], function: Callable[..., Any]) -> None:
+    """Makes ``function`` the implementation of a higher-order operator under a dispatch mode.
+
+    Without ``py_impl``, the tracer cannot see loops: AttributeError.
+    """
+    operator.py_impl(mode)(function)
+
+
+# ---------------------------------------------------------------- tensors and sizes
+
+
+def storage_id(tensor: torch.Tensor) -> int:
+    """Returns a number that is equal for two living tensors exactly if they share a storage.
+
+    ``data_ptr()`` is 0 for fake and meta tensors. Without the attribute, nothing else tells their storages apart:
+    AttributeError.
+    """
+    identity: int = tensor.untyped_storage()._cdata
+    return identity
+
+
+def symbolic_expression(number: torch.SymInt | torch.SymFloat | torch.SymBool) -> Any:
+    """Returns the sympy expression of a symbolic number, after the replacements that the capture found.
+
+    Without the attribute, no symbolic size can be emitted: AttributeError.
+    """
+    return number.node.expr
+
+
+def size_oblivious() -> AbstractContextManager[Any]:
+    """Returns a context in which torch treats sizes 0 and 1 like any other size. No public switch exists.
+
+    Without the private switch: ImportError or AttributeError, because dims would become static silently.
+    """
+    context: AbstractContextManager[Any] = _load("torch.fx.experimental._config").patch(backed_size_oblivious=True)
+    return context
+
+
+def symbol_of_source(shape_env: Any, source: str) -> Any:
+    """Returns the symbol of an input's size, such as ``L['x'].size()[0]``.
+
+    Returns None if there is none, or without the attribute; then a warning about a static dim gives a general reason.
+    """
+    return getattr(shape_env, "source_to_var", {}).get(source)
+
+
+def guard_location(guard: Any) -> traceback.FrameSummary | None:
+    """Returns the frame of the code that made torch record a guard: the user's, or torch's own.
+
+    Returns None if torch recorded none, or without the attribute; then a warning about the guard gives no place.
+    """
+    frame = getattr(getattr(guard, "sloc", None), "framework_loc", None)
+    return frame if isinstance(frame, traceback.FrameSummary) else None
+
+
+def guard_text(guard: Any) -> str | None:
+    """Returns torch's own text for the place of a guard, if torch records the user's line beside the frame."""
+    place = getattr(guard, "sloc", None)
+    if place is None or (getattr(place, "maybe_user_loc", None) is None and guard_location(guard) is not None):
+        return None
+    return str(place)
+
+
+# ---------------------------------------------------------------- capture
+
+
+def export_trace_module() -> ModuleType | None:
+    """Returns torch.export's module that prints the graph of each failed attempt; no public switch stops that.
+
+    Returns None without the module; then torch prints the graphs.
+    """
+    try:
+        module: ModuleType = _load("torch.export._trace")
+    except ImportError:
+        return None
+    return module if hasattr(module, "log") else None
+
+
+def onnx_export_flag() -> tuple[ModuleType, str] | None:
+    """Returns the module and the attribute that ``torch.onnx.is_in_onnx_export()`` reads; only torch.onnx sets it.
+
+    Loads all of torch.onnx. Returns None without the attribute; then models that ask torch get False.
+    """
+    try:
+        module: ModuleType = _load("torch.onnx._internal.exporter._flags")
+    except ImportError:
+        return None
+    return (module, "_is_onnx_exporting") if hasattr(module, "_is_onnx_exporting") else None
+
+
+def list_python_builtins() -> None:
+    """Makes dynamo list Python's builtins now. It does so once, and must not list a patched ``len`` as one of them.
+
+    Does nothing if dynamo keeps no such list.
+    """
+    try:
+        _load("torch._dynamo.trace_rules").is_builtin_callable(len)
+    except (ImportError, AttributeError):
+        return
+
+
+def register_quantized_decomposed() -> None:
+    """Registers ``torch.ops.quantized_decomposed``, the operators of PT2E quantization; only this module does.
+
+    Without the module: ImportError, because the operators' translations cannot be registered.
+    """
+    _load("torch.ao.quantization.fx._decomposed")

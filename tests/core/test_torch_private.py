@@ -1,0 +1,135 @@
+"""Tests of the private names of torch: each exists in this torch, and a missing one has the documented effect."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.export import Dim
+
+from fx_onnx.core import torch_private
+
+aten = torch.ops.aten
+
+
+@pytest.mark.parametrize("name", torch_private.NAMES)
+def test_each_name_resolves_and_has_a_reason(name):
+    assert getattr(torch_private, name) is not None
+    assert torch_private.NAMES[name].reason
+
+
+def test_all_lists_every_name():
+    public = {name for name in torch_private.__all__ if name not in torch_private.NAMES}
+    assert torch_private.NAMES.keys() <= set(torch_private.__all__)
+    assert all(hasattr(torch_private, name) for name in public)
+
+
+def test_import_resolves_nothing():
+    code = (
+        "import sys, torch; before = set(sys.modules); import fx_onnx.core.torch_private; "
+        "print(*(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {name for name in done.stdout.split() if name.startswith(("torch", "sympy"))} == set()
+
+
+def test_a_missing_name_is_an_import_error_that_names_it(monkeypatch):
+    monkeypatch.setitem(torch_private.NAMES, "gone", torch_private.PrivateName("torch._ops.Gone", "a test"))
+    with pytest.raises(ImportError, match=r"fx_onnx needs torch\._ops\.Gone, which torch .* lacks"):
+        _ = torch_private.gone
+    with pytest.raises(AttributeError, match="has no attribute 'unknown'"):
+        _ = torch_private.unknown
+
+
+def test_checks_holds_the_functions_that_torch_has():
+    assert torch._check in torch_private.CHECKS
+    assert {check.__name__ for check in torch_private.CHECKS} <= {"_check", "_check_is_size"}
+
+
+def test_operator_name():
+    assert torch_private.operator_name(aten.add.Tensor) == "aten::add.Tensor"
+    assert torch_private.operator_name(torch.ops.higher_order.cond) == "cond"
+    assert torch_private.operator_name(len) == ""
+
+
+def test_operator_of_a_custom_op():
+    @torch.library.custom_op("torch_private_test::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x + x
+
+    assert torch_private.operator_of(twice) is torch.ops.torch_private_test.twice.default
+
+
+def test_has_composite_kernel(monkeypatch):
+    assert torch_private.has_composite_kernel(aten.linear.default)
+    assert not torch_private.has_composite_kernel(aten.mm.default)
+    monkeypatch.delattr(torch._C, "_dispatch_has_kernel_for_dispatch_key")
+    assert not torch_private.has_composite_kernel(aten.linear.default)
+
+
+def test_torch_decompositions_without_the_private_table(monkeypatch):
+    everything = torch_private.torch_decompositions()
+    monkeypatch.setattr(torch_private, "_load", _missing)
+    public = torch_private.torch_decompositions()
+    assert 0 < len(public) < len(everything)
+
+
+def test_replaced_kernels_restores_the_kernels():
+    composite, meta = torch_private.kernel_keys()
+    operator = aten.max_pool1d.default
+    before = dict(torch_private.python_kernels(operator))
+    with torch_private.replaced_kernels({(operator, composite): len, (operator, meta): len}):
+        assert torch_private.python_kernels(operator) == {**before, composite: len, meta: len}
+    assert torch_private.python_kernels(operator) == before
+
+
+def test_storage_id_tells_storages_apart():
+    for device in ("cpu", "meta"):
+        x = torch.zeros(4, device=device)
+        assert torch_private.storage_id(x) == torch_private.storage_id(x[1:])
+        assert torch_private.storage_id(x) != torch_private.storage_id(x.clone())
+
+
+class Even(torch.nn.Module):
+    def forward(self, x):
+        return x * 2 if x.shape[0] % 2 == 0 else x
+
+
+def test_facts_of_symbolic_sizes():
+    program = torch.export.export(Even(), (torch.zeros(4, 3),), dynamic_shapes=({0: Dim.DYNAMIC},))
+    value = next(iter(program.graph.nodes)).meta["val"]
+    symbol = torch_private.symbolic_expression(value.shape[0])
+    shape_env = value.fake_mode.shape_env
+    assert symbol.free_symbols
+    assert torch_private.symbol_of_source(shape_env, "L['x'].size()[0]") in symbol.free_symbols
+    guards = [guard for guard in shape_env.guards if guard.expr.has(torch_private.Mod)]
+    assert [torch_private.guard_location(guard).name for guard in guards] == ["forward"]
+
+
+def test_facts_of_guards_without_the_attributes():
+    assert torch_private.symbol_of_source(SimpleNamespace(), "L['x'].size()[0]") is None
+    assert torch_private.guard_location(SimpleNamespace()) is None
+    assert torch_private.guard_text(SimpleNamespace()) is None
+
+
+def test_size_oblivious_keeps_a_size_of_one_symbolic():
+    with torch_private.size_oblivious():
+        program = torch.export.export(torch.nn.ReLU(), (torch.zeros(1, 3),), dynamic_shapes=({0: Dim.DYNAMIC},))
+    assert isinstance(next(iter(program.graph.nodes)).meta["val"].shape[0], torch.SymInt)
+
+
+def test_capture_modules_are_optional(monkeypatch):
+    assert torch_private.export_trace_module() is not None
+    module, attribute = torch_private.onnx_export_flag()
+    assert getattr(module, attribute) is False
+    monkeypatch.delattr(module, attribute)
+    assert torch_private.onnx_export_flag() is None
+    monkeypatch.setattr(torch_private, "_load", _missing)
+    assert torch_private.export_trace_module() is None
+    assert torch_private.onnx_export_flag() is None
+    torch_private.list_python_builtins()
+
+
+def _missing(path):
+    raise ImportError(path)
