@@ -11,7 +11,7 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.core import dtypes, symbolic_sizes
 from fx_onnx.core.symbolic_sizes import Size
-from fx_onnx.ops._movement import SMALL
+from fx_onnx.ops._movement import MAX_CONSTANT_ELEMENTS
 from fx_onnx.translation.emitter import Emitter, Scalar
 
 
@@ -23,7 +23,7 @@ def filled(op: Emitter, sizes: Sequence[Size], number: Scalar, dtype: DataType, 
         return op.Expand(op.scalar(number, dtype), _shape(op, sizes, like)) if sizes else op.scalar(number, dtype)
     if dtype == DataType.BOOL or dtypes.is_integer(dtype):
         number = bool(number) if dtype == DataType.BOOL else dtypes.wrapped(int(number), dtype)
-    if count is not None and count <= SMALL:
+    if count is not None and count <= MAX_CONSTANT_ELEMENTS:
         return op.constant(np.full(tuple(sizes), number, dtype=dtype.numpy()), dtype)
     content = ir.Tensor(np.full((1,), number, dtype=dtype.numpy()), dtype=dtype)
     return op.ConstantOfShape(_shape(op, sizes, like), value=content)
@@ -36,7 +36,7 @@ def _shape(op: Emitter, sizes: Sequence[Size], like: Value | None) -> Value:
     return op.shape(sizes)
 
 
-def computed(op: Emitter, tensor: torch.Tensor) -> Value:
+def torch_constant(op: Emitter, tensor: torch.Tensor) -> Value:
     """What torch computed, as a constant in the dtype of the result."""
     dtype = op.out_dtype
     plain = tensor if tensor.dtype in _NUMPY else tensor.double()

@@ -14,7 +14,7 @@ INT_MAX = 2**63 - 1
 INT_MIN = -(2**63)
 
 # Up to how many elements a tensor of known content is a constant of the graph instead of a node that makes it.
-SMALL = 1024
+MAX_CONSTANT_ELEMENTS = 1024
 
 
 def broadcast(op: Emitter, value: Value, sizes: Sequence[Size]) -> Value:
@@ -46,7 +46,7 @@ def slice_axis(op: Emitter, value: Value, dim: int, start: Size, end: Size, step
 def linear_range(op: Emitter, count: Size, start: Size = 0, step: Size = 1) -> Value:
     """start, start + step … of ``count`` INT64 numbers: a constant where it is known and small."""
     numbers = (count, start, step)
-    if all(isinstance(n, int) for n in numbers) and (isinstance(count, int) and count <= SMALL):
+    if all(isinstance(n, int) for n in numbers) and (isinstance(count, int) and count <= MAX_CONSTANT_ELEMENTS):
         return op.constant([start + i * step for i in range(count)], DataType.INT64)
     limit = start + count * step
     values = op.Range(*(op.scalar(n, DataType.INT64) for n in (start, limit, step)))

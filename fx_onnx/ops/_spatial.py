@@ -6,7 +6,7 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.core import dtypes
 from fx_onnx.core.schemas import operator_schema
-from fx_onnx.ops._common import admitted
+from fx_onnx.ops._widening import widened
 from fx_onnx.translation.emitter import Emitter
 
 
@@ -16,7 +16,7 @@ def per_axis(value: int | Sequence[int], axes: int) -> list[int]:
     return numbers * axes if len(numbers) == 1 else numbers
 
 
-def computable(op: Emitter, op_type: str, value: Value) -> Value:
+def widened_or_double(op: Emitter, op_type: str, value: Value) -> Value:
     """The value in a dtype ONNX's operator admits: bfloat16 widens to float32, an integer to a type it has.
 
     An integer that only a floating-point type is left for becomes float64, which is exact up to 2**53.
@@ -25,7 +25,7 @@ def computable(op: Emitter, op_type: str, value: Value) -> Value:
     admits = schema is not None and value.dtype in schema.types["T"]
     if not admits and value.dtype is not None and dtypes.is_integer(value.dtype):
         return op.cast(value, DataType.DOUBLE)
-    return admitted(op, op_type, value)
+    return widened(op, op_type, value)
 
 
 def over_batch(op: Emitter, value: Value, axes: int, emit: Callable[[Value], Value]) -> Value:

@@ -1,6 +1,5 @@
 """What several families of operators need beyond the emitter's helpers."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from onnx_ir import DataType, Value
@@ -10,15 +9,15 @@ from fx_onnx.core.schemas import operator_schema
 from fx_onnx.translation.emitter import Emitter
 
 
-def first_types(op: Emitter, op_type: str) -> frozenset[DataType] | None:
+def admitted_dtypes(op: Emitter, op_type: str) -> frozenset[DataType] | None:
     """The dtypes that the first input of an ONNX operator admits; None where that is no type variable."""
     schema = operator_schema(op_type, op.opset)
     return schema.types.get(schema.inputs[0].type) if schema is not None else None
 
 
-def admitted(op: Emitter, op_type: str, value: Value) -> Value:
+def widened(op: Emitter, op_type: str, value: Value) -> Value:
     """The value in the nearest wider dtype that the first input of an ONNX operator admits; often its own."""
-    types, dtype = first_types(op, op_type), value.dtype
+    types, dtype = admitted_dtypes(op, op_type), value.dtype
     if types is None or dtype is None or dtype in types:
         return value
     if dtypes.is_float(dtype):
@@ -33,40 +32,11 @@ def admitted(op: Emitter, op_type: str, value: Value) -> Value:
     raise NotImplementedError(f"ONNX {op_type} takes neither {dtype.name} nor a wider type.")
 
 
-def within(op: Emitter, op_type: str, *operands: Value, **attributes: Any) -> Value:
+def emit_widened(op: Emitter, op_type: str, *operands: Value, **attributes: Any) -> Value:
     """One node of an operator whose result has the dtype of its operands, or is BOOL.
 
     Where ONNX lacks that dtype the node computes in the nearest wider one, and the result is cast back.
     """
-    dtype, wide = operands[0].dtype, [admitted(op, op_type, operand) for operand in operands]
+    dtype, wide = operands[0].dtype, [widened(op, op_type, operand) for operand in operands]
     result: Value = op.emit(op_type, *wide, **attributes)
     return result if dtype is None or result.dtype != wide[0].dtype else op.cast(result, dtype)
-
-
-def loop(
-    op: Emitter,
-    step: Callable[..., Sequence[Value]],
-    *initial: Value,
-    rounds: Value | None = None,
-    condition: Callable[..., Value] | None = None,
-) -> tuple[Value, ...]:
-    """A Loop that carries values: ``step(inner, iteration, *carried)`` gives those of the next round.
-
-    It ends after ``rounds``, or as soon as ``condition(emitter, *carried)`` is false. The body may read outer values.
-    """
-    dtypes_of = [value.dtype or DataType.FLOAT for value in initial]
-    carried = [op.graph_input("carried", dtype) for dtype in dtypes_of]
-    iteration = op.graph_input("iteration", DataType.INT64, ())
-    again = op.graph_input("again", DataType.BOOL, ())
-    inner = op.nested([iteration, again, *carried])
-    results = step(inner, iteration, *carried)
-    after = inner.Identity(again) if condition is None else condition(inner, *results)
-    body = inner.finish([after, *results])
-    before = True if condition is None else condition(op, *initial)
-    final = op.Loop(rounds, before, *initial, body=body, outputs=len(initial))
-    return tuple(final) if isinstance(final, Sequence) else (final,)
-
-
-def truncated(op: Emitter, value: Value) -> Value:
-    """A float value rounded towards zero, which ONNX has no operator for: ceil below zero and floor above."""
-    return op.Where(op.Less(value, 0), op.Ceil(value), op.Floor(value))

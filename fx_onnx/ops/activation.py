@@ -7,7 +7,7 @@ import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._common import within
+from fx_onnx.ops._widening import emit_widened
 from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
@@ -26,7 +26,7 @@ _ACTIVATIONS: dict[Any, tuple[str, dict[str, float]]] = {
 def _activation(op_type: str, attributes: dict[str, float]) -> Callable[[Emitter, Value], Value]:
     def aten_activation(op: Emitter, self: Value) -> Value:
         """One ONNX activation."""
-        return within(op, op_type, self, **attributes)
+        return emit_widened(op, op_type, self, **attributes)
 
     return aten_activation
 
@@ -55,7 +55,7 @@ def aten_relu(op: Emitter, self: Value) -> Value:
     """max(self, 0); of booleans and unsigned integers, which ONNX Relu does not take, self."""
     if self.dtype == DataType.BOOL:
         return op.Identity(self)
-    return within(op, "Relu", self)
+    return emit_widened(op, "Relu", self)
 
 
 @translates(aten.hardtanh.default)
@@ -73,7 +73,7 @@ def aten_relu6(op: Emitter, self: Value) -> Value:
 @translates(aten.leaky_relu.default)
 def aten_leaky_relu(op: Emitter, self: Value, negative_slope: Number = 0.01) -> Value:
     """self, times negative_slope below zero."""
-    return within(op, "LeakyRelu", self, alpha=negative_slope)
+    return emit_widened(op, "LeakyRelu", self, alpha=negative_slope)
 
 
 @translates(aten.prelu.default)
@@ -114,7 +114,7 @@ def _is_unscaled(self: torch.Tensor, alpha: Number = 1, scale: Number = 1, input
 @translates(aten.elu.default, supports=_is_unscaled)
 def aten_elu(op: Emitter, self: Value, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Value:
     """self, alpha * (exp(self) - 1) below zero; with other scales it is decomposed."""
-    return within(op, "Elu", self, alpha=float(alpha))
+    return emit_widened(op, "Elu", self, alpha=float(alpha))
 
 
 def _is_float32(self: torch.Tensor, alpha: Number = 1.0) -> bool:
@@ -136,15 +136,15 @@ def _has_far_threshold(self: torch.Tensor, beta: Number = 1, threshold: Number =
 def aten_softplus(op: Emitter, self: Value, beta: Number = 1, threshold: Number = 20) -> Value:
     """log(1 + exp(beta * self)) / beta."""
     if beta == 1:
-        return within(op, "Softplus", self)
+        return emit_widened(op, "Softplus", self)
     factor = op.cast(float(beta), op.out_dtype)
-    return op.Div(within(op, "Softplus", op.Mul(self, factor)), factor)
+    return op.Div(emit_widened(op, "Softplus", op.Mul(self, factor)), factor)
 
 
 @translates(aten.log_sigmoid.default)
 def aten_log_sigmoid(op: Emitter, self: Value) -> Value:
     """log(sigmoid(self)) = -softplus(-self)."""
-    return op.Neg(within(op, "Softplus", op.Neg(self)))
+    return op.Neg(emit_widened(op, "Softplus", op.Neg(self)))
 
 
 @translates(aten.glu.default)

@@ -7,7 +7,9 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.core import dtypes
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._common import loop, truncated, within
+from fx_onnx.ops._loop_node import emit_loop
+from fx_onnx.ops._rounding import truncated
+from fx_onnx.ops._widening import emit_widened
 from fx_onnx.translation.emitter import Emitter, Operand, Scalar
 
 aten = torch.ops.aten
@@ -167,7 +169,7 @@ def aten_gcd(op: Emitter, self: Value, other: Value) -> Value:
         return inner.Greater(count, 0)
 
     start = [op.Expand(op.Abs(x), sizes) for x in (first, second)]
-    return loop(op, step, *start, condition=remains)[0]
+    return emit_loop(op, step, *start, condition=remains)[0]
 
 
 # ---------------------------------------------------------------- powers
@@ -178,7 +180,7 @@ def aten_pow(op: Emitter, self: Operand, exponent: Operand) -> Value:
     """self ** exponent."""
     base, power = op.promote(self, exponent, dtype=op.out[0].dtype)
     if dtypes.is_float(op.out_dtype) or dtypes.is_unsigned(op.out_dtype):
-        return within(op, "Pow", base, power)
+        return emit_widened(op, "Pow", base, power)
     return _integer_power(op, base, power)
 
 
@@ -186,7 +188,7 @@ def _integer_power(op: Emitter, base: Value, power: Value) -> Value:
     """A power of integers, which ONNX leaves open where the exponent is negative: torch has 0 but of 1 and -1."""
     magnitude, zero = op.Abs(base), op.cast(0, op.out_dtype)
     vanishes = op.And(op.Less(power, zero), op.Not(op.Equal(magnitude, op.cast(1, op.out_dtype))))
-    return op.Where(vanishes, zero, within(op, "Pow", base, op.Abs(power)))
+    return op.Where(vanishes, zero, emit_widened(op, "Pow", base, op.Abs(power)))
 
 
 @translates(aten.pow.Tensor_Scalar)
@@ -198,7 +200,11 @@ def aten_pow_scalar(op: Emitter, self: Value, exponent: Scalar) -> Value:
     if not dtypes.is_float(op.out_dtype):
         if _is(exponent, 2):
             return op.Mul(base, base)
-        return op.Mul(op.Mul(base, base), base) if _is(exponent, 3) else within(op, "Pow", base, _number(op, exponent))
+        return (
+            op.Mul(op.Mul(base, base), base)
+            if _is(exponent, 3)
+            else emit_widened(op, "Pow", base, _number(op, exponent))
+        )
     if _is(exponent, 0.5):
         return op.Sqrt(base)
     return op.Reciprocal(base) if _is(exponent, -1) else op.Pow(base, op.cast(exponent, op.out_dtype))

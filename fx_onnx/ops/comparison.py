@@ -7,7 +7,7 @@ import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._common import within
+from fx_onnx.ops._widening import emit_widened
 from fx_onnx.translation.emitter import Emitter, Operand, Scalar
 
 aten = torch.ops.aten
@@ -26,7 +26,7 @@ _COMPARISONS = {
 def _comparison(op_type: str) -> Callable[[Emitter, Value, Operand], Value]:
     def aten_comparison(op: Emitter, self: Value, other: Operand) -> Value:
         """One ONNX comparison, in the dtype torch promotes the operands to."""
-        return within(op, op_type, *op.promote(self, other))
+        return emit_widened(op, op_type, *op.promote(self, other))
 
     return aten_comparison
 
@@ -48,28 +48,24 @@ def _is_float(self: torch.Tensor) -> bool:
     return self.is_floating_point()
 
 
-@translates(aten.isnan.default, supports=_is_float)
-def aten_isnan(op: Emitter, self: Value) -> Value:
-    """Whether an element is no number."""
-    return within(op, "IsNaN", self)
+_KINDS: dict[Any, tuple[str, dict[str, int]]] = {
+    aten.isnan.default: ("IsNaN", {}),
+    aten.isinf.default: ("IsInf", {}),
+    aten.isposinf.default: ("IsInf", {"detect_negative": 0}),
+    aten.isneginf.default: ("IsInf", {"detect_positive": 0}),
+}
 
 
-@translates(aten.isinf.default, supports=_is_float)
-def aten_isinf(op: Emitter, self: Value) -> Value:
-    """Whether an element is an infinity of either sign."""
-    return within(op, "IsInf", self)
+def _kind_test(op_type: str, attributes: dict[str, int]) -> Callable[[Emitter, Value], Value]:
+    def aten_kind_test(op: Emitter, self: Value) -> Value:
+        """Emits IsNaN or IsInf; integers are decomposed because ONNX tests floats only."""
+        return emit_widened(op, op_type, self, **attributes)
+
+    return aten_kind_test
 
 
-@translates(aten.isposinf.default, supports=_is_float)
-def aten_isposinf(op: Emitter, self: Value) -> Value:
-    """Whether an element is positive infinity."""
-    return within(op, "IsInf", self, detect_negative=0)
-
-
-@translates(aten.isneginf.default, supports=_is_float)
-def aten_isneginf(op: Emitter, self: Value) -> Value:
-    """Whether an element is negative infinity."""
-    return within(op, "IsInf", self, detect_positive=0)
+for _target, _row in _KINDS.items():
+    translates(_target, supports=_is_float)(_kind_test(*_row))
 
 
 # ---------------------------------------------------------------- extremes and limits
@@ -84,32 +80,24 @@ def _extreme(op: Emitter, op_type: str, self: Operand, other: Operand) -> Value:
     return result
 
 
-@translates(aten.maximum.default, aten.max.other)
-def aten_maximum(op: Emitter, self: Value, other: Value) -> Value:
-    """The larger of two, NaN where either is."""
-    return _extreme(op, "Max", self, other)
-
-
-@translates(aten.minimum.default, aten.min.other)
-def aten_minimum(op: Emitter, self: Value, other: Value) -> Value:
-    """The smaller of two, NaN where either is."""
-    return _extreme(op, "Min", self, other)
-
-
 def _are_not_floats(self: torch.Tensor, other: torch.Tensor) -> bool:
     return not (self.is_floating_point() or other.is_floating_point())
 
 
-@translates(aten.fmax.default, supports=_are_not_floats)
-def aten_fmax(op: Emitter, self: Value, other: Value) -> Value:
-    """The larger of two that cannot be NaN."""
-    return _extreme(op, "Max", self, other)
+def _extreme_of_two(op_type: str) -> Callable[[Emitter, Value, Value], Value]:
+    def aten_extreme_of_two(op: Emitter, self: Value, other: Value) -> Value:
+        """Emits Max or Min, which return NaN where an operand is NaN; torch's fmax and fmin do not, for floats."""
+        return _extreme(op, op_type, self, other)
+
+    return aten_extreme_of_two
 
 
-@translates(aten.fmin.default, supports=_are_not_floats)
-def aten_fmin(op: Emitter, self: Value, other: Value) -> Value:
-    """The smaller of two that cannot be NaN."""
-    return _extreme(op, "Min", self, other)
+for _op_type, _targets, _fmax in (
+    ("Max", (aten.maximum.default, aten.max.other), aten.fmax.default),
+    ("Min", (aten.minimum.default, aten.min.other), aten.fmin.default),
+):
+    translates(*_targets)(_extreme_of_two(_op_type))
+    translates(_fmax, supports=_are_not_floats)(_extreme_of_two(_op_type))
 
 
 @translates(aten.clamp.default, aten.clip.default)

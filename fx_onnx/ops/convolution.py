@@ -8,7 +8,7 @@ from onnx_ir import Value
 from torch import Tensor
 
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._spatial import computable, over_batch, per_axis
+from fx_onnx.ops._spatial import over_batch, per_axis, widened_or_double
 from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
@@ -37,7 +37,7 @@ def aten_conv(
     return _conv(op, input, weight, bias, per_axis(stride, axes), [*pads, *pads], per_axis(dilation, axes), groups)
 
 
-def _has_known_reach(
+def _has_static_padding(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -50,7 +50,7 @@ def _has_known_reach(
     return padding == "valid" or all(isinstance(size, int) for size in weight.shape[2:])
 
 
-@translates(aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding, supports=_has_known_reach)
+@translates(aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding, supports=_has_static_padding)
 def aten_conv_padding(
     op: Emitter,
     input: Value,
@@ -91,15 +91,17 @@ def _conv(
         "dilations": dilation,
         "group": groups,
     }
-    result = over_batch(op, computable(op, "Conv", input), len(stride), lambda x: op.Conv(x, *operands, **attributes))
+    result = over_batch(
+        op, widened_or_double(op, "Conv", input), len(stride), lambda x: op.Conv(x, *operands, **attributes)
+    )
     return op.cast(result, op.out_dtype)
 
 
 def _operands(op: Emitter, op_type: str, *values: Value | None) -> list[Value | None]:
-    return [None if value is None else computable(op, op_type, value) for value in values]
+    return [None if value is None else widened_or_double(op, op_type, value) for value in values]
 
 
-def _is_within_stride(
+def _pads_below_stride(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -115,7 +117,10 @@ def _is_within_stride(
 
 
 @translates(
-    aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input, supports=_is_within_stride
+    aten.conv_transpose1d.default,
+    aten.conv_transpose2d.input,
+    aten.conv_transpose3d.input,
+    supports=_pads_below_stride,
 )
 def aten_conv_transpose(
     op: Emitter,
@@ -142,12 +147,12 @@ def aten_conv_transpose(
         "group": groups,
     }
     result = over_batch(
-        op, computable(op, "ConvTranspose", input), axes, lambda x: op.ConvTranspose(x, *operands, **attributes)
+        op, widened_or_double(op, "ConvTranspose", input), axes, lambda x: op.ConvTranspose(x, *operands, **attributes)
     )
     return op.cast(result, op.out_dtype)
 
 
-def _is_conv(
+def _is_expressible_convolution(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
@@ -159,10 +164,10 @@ def _is_conv(
     groups: int,
     *flags: bool,
 ) -> bool:
-    return not transposed or _is_within_stride(input, weight, bias, stride, padding, output_padding)
+    return not transposed or _pads_below_stride(input, weight, bias, stride, padding, output_padding)
 
 
-@translates(aten.convolution.default, supports=_is_conv)
+@translates(aten.convolution.default, supports=_is_expressible_convolution)
 def aten_convolution(
     op: Emitter,
     input: Value,
@@ -181,7 +186,7 @@ def aten_convolution(
     return aten_conv(op, input, weight, bias, stride, padding, dilation, groups)
 
 
-@translates(aten._convolution.default, aten._convolution.deprecated, supports=_is_conv)
+@translates(aten._convolution.default, aten._convolution.deprecated, supports=_is_expressible_convolution)
 def aten__convolution(
     op: Emitter,
     input: Value,

@@ -12,8 +12,8 @@ from onnx_ir import DataType, Value
 from fx_onnx.core import dtypes, symbolic_sizes
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._common import within
-from fx_onnx.ops._constants import filled
+from fx_onnx.ops._known_tensors import filled
+from fx_onnx.ops._widening import emit_widened
 from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
@@ -64,29 +64,25 @@ def _is_trivial(op: Emitter, self: Value) -> bool:
 def aten_cumsum(op: Emitter, self: Value, dim: int, *, dtype: torch.dtype | None = None) -> Value:
     """The sum of the elements up to each, in int64 for integers."""
     self = op.with_sizes(op.cast(self, op.out_dtype), op.sizes(self))
-    return self if _is_trivial(op, self) else within(op, "CumSum", self, axis=dim)
+    return self if _is_trivial(op, self) else emit_widened(op, "CumSum", self, axis=dim)
 
 
 @translates(aten.cumprod.default)
 def aten_cumprod(op: Emitter, self: Value, dim: int, *, dtype: torch.dtype | None = None) -> Value:
     """The product of the elements up to each, in int64 for integers: a Scan."""
-    return _cumprod(op, self, dim)
+    dtype = op.out_dtype
+    self = op.with_sizes(op.cast(self, dtype), op.sizes(self))
+    if _is_trivial(op, self):
+        return self
+    start = _slice_of(op, self, dim, 1)
+    return scan(op, self, dim, [start], lambda inner, states, part: [emit_widened(inner, "Mul", states[0], part)])[0]
 
 
 @translates(aten.cumprod.default, since=26)
 def aten_cumprod_26(op: Emitter, self: Value, dim: int, *, dtype: torch.dtype | None = None) -> Value:
     """The product of the elements up to each, in int64 for integers."""
     self = op.with_sizes(op.cast(self, op.out_dtype), op.sizes(self))
-    return self if _is_trivial(op, self) else within(op, "CumProd", self, axis=dim)
-
-
-def _cumprod(op: Emitter, self: Value, dim: int) -> Value:
-    dtype = op.out_dtype
-    self = op.with_sizes(op.cast(self, dtype), op.sizes(self))
-    if _is_trivial(op, self):
-        return self
-    start = _slice_of(op, self, dim, 1)
-    return scan(op, self, dim, [start], lambda inner, states, part: [within(inner, "Mul", states[0], part)])[0]
+    return self if _is_trivial(op, self) else emit_widened(op, "CumProd", self, axis=dim)
 
 
 def _slice_of(op: Emitter, self: Value, dim: int, number: float) -> Value:
@@ -119,9 +115,9 @@ def _extremes(op: Emitter, self: Value, dim: int, comparison: str, sign: int) ->
     number = op.with_sizes(op.constant(0), ())
 
     def body(inner: Emitter, states: Sequence[Value], part: Value) -> Sequence[Value]:
-        better = within(inner, comparison, part, states[0])
+        better = emit_widened(inner, comparison, part, states[0])
         if floating:
-            better = inner.Or(better, within(inner, "IsNaN", part))
+            better = inner.Or(better, emit_widened(inner, "IsNaN", part))
         best = inner.Where(better, part, states[0])
         return best, inner.Where(better, states[2], states[1]), inner.Add(states[2], 1)
 
@@ -142,14 +138,15 @@ def aten_logcumsumexp(op: Emitter, self: Value, dim: int) -> Value:
     start = _slice_of(op, self, dim, float("-inf"))
 
     def body(inner: Emitter, states: Sequence[Value], part: Value) -> Sequence[Value]:
-        largest = within(inner, "Max", states[0], part)
-        distance = within(inner, "Abs", within(inner, "Sub", states[0], part))
-        rest = within(
-            inner, "Log", within(inner, "Add", within(inner, "Exp", within(inner, "Neg", distance)), _one(inner, part))
-        )
+        def emit(op_type: str, *operands: Value) -> Value:
+            return emit_widened(inner, op_type, *operands)
+
+        largest = emit("Max", states[0], part)
+        distance = emit("Abs", emit("Sub", states[0], part))
+        rest = emit("Log", emit("Add", emit("Exp", emit("Neg", distance)), _one(inner, part)))
         # Equal infinities have no distance.
-        rest = inner.Where(within(inner, "Equal", states[0], part), inner.cast(math.log(2), _dtype(part)), rest)
-        return [within(inner, "Add", largest, rest)]
+        rest = inner.Where(emit("Equal", states[0], part), inner.cast(math.log(2), _dtype(part)), rest)
+        return [emit("Add", largest, rest)]
 
     return scan(op, self, dim, [start], body)[0]
 

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._common import admitted, loop
+from fx_onnx.ops._loop_node import emit_loop
+from fx_onnx.ops._widening import widened
 from fx_onnx.translation.emitter import Emitter
 
 
-def _threshold(number: float) -> float:
+def _float32_threshold(number: float) -> float:
     """A float32 that another one exceeds exactly where it exceeds ``number``, which ONNX's float32 would round up.
 
     Raises:
@@ -28,7 +29,7 @@ def _threshold(number: float) -> float:
     return float(nearest if float(nearest) <= number else np.nextafter(nearest, np.float32(0)))
 
 
-def _corners(op: Emitter, boxes: Value) -> Value:
+def _onnx_boxes(op: Emitter, boxes: Value) -> Value:
     """Boxes as ONNX takes them, (1, N, 4): it would swap corners, where torchvision sees no area.
 
     Such a box becomes one without area, which suppresses none and is suppressed by none, as in torchvision.
@@ -37,12 +38,12 @@ def _corners(op: Emitter, boxes: Value) -> Value:
     return op.unsqueeze(op.Concat(low, op.Max(low, high), axis=1), 0)
 
 
-def _numbers(op: Emitter, scores: Value) -> Value:
+def _nan_as_infinity(op: Emitter, scores: Value) -> Value:
     """Scores with infinity for NaN, which torch sorts before every number."""
     return op.Where(op.IsNaN(scores), math.inf, scores)
 
 
-def _single(op: Emitter, *values: Value) -> list[Value]:
+def _as_float32(op: Emitter, *values: Value) -> list[Value]:
     """Values as ONNX takes them to suppress boxes, in float32.
 
     Raises:
@@ -56,30 +57,30 @@ def _single(op: Emitter, *values: Value) -> list[Value]:
 @translates("torchvision::nms")
 def torchvision_nms(op: Emitter, dets: Value, scores: Value, iou_threshold: float) -> Value:
     """The indices of boxes, by falling score, none of which overlaps one before by more than the threshold."""
-    boxes, numbers = _single(op, dets, scores)
+    boxes, numbers = _as_float32(op, dets, scores)
     selected = op.NonMaxSuppression(
-        _corners(op, boxes),
-        op.unsqueeze(_numbers(op, numbers), 0, 1),
+        _onnx_boxes(op, boxes),
+        op.unsqueeze(_nan_as_infinity(op, numbers), 0, 1),
         op.shape(op.sizes(scores)),
-        [_threshold(iou_threshold)],
+        [_float32_threshold(iou_threshold)],
     )
     return op.squeeze(op.with_sizes(op.Gather(selected, [2], axis=1), (*op.out_sizes, 1)), 1)
 
 
 # So many numbers in boxes are few to torchvision, which then moves the boxes of each class apart. (Its coordinates then
 # have fewer digits, and so have the overlaps: that it does so shows in which boxes it keeps.)
-_FEW = 4000
+_MAX_MOVED_ELEMENTS = 4000
 
 
-def _moved_apart(op: Emitter, boxes: Value, idxs: Value) -> Value:
+def _offset_by_class(op: Emitter, boxes: Value, idxs: Value) -> Value:
     """Boxes as torchvision compares them: moved by their class times the largest coordinate, if they are few."""
     largest = op.ReduceMax(op.Concat(op.Reshape(boxes, [-1]), [-math.inf], axis=0), keepdims=0)
     offsets = op.Mul(op.cast(idxs, DataType.FLOAT), op.Add(largest, 1.0))
-    few = op.LessOrEqual(op.Size(boxes), _FEW)
+    few = op.LessOrEqual(op.Size(boxes), _MAX_MOVED_ELEMENTS)
     return op.Add(boxes, op.Unsqueeze(op.Where(few, offsets, 0.0), [1]))
 
 
-def _by_class(op: Emitter, scores: Value, idxs: Value) -> Value:
+def _scores_by_class(op: Emitter, scores: Value, idxs: Value) -> Value:
     """(1, classes, N): the scores of each class, -inf at boxes of others."""
     _, _, place, _ = op.Unique(idxs, sorted=0, outputs=4)
     classes = op.Range(0, op.Add(op.ReduceMax(op.Concat(place, [-1], axis=0), keepdims=0), 1), 1)
@@ -88,7 +89,7 @@ def _by_class(op: Emitter, scores: Value, idxs: Value) -> Value:
     return op.Unsqueeze(op.Where(own, op.Max(scores, lowest), -math.inf), [0])
 
 
-def _by_score(op: Emitter, indices: Value, scores: Value) -> Value:
+def _sorted_by_score(op: Emitter, indices: Value, scores: Value) -> Value:
     """Indices by falling score, equal ones in the order of the indices."""
     count = op.Shape(indices)
     ordered, _ = op.TopK(indices, count, largest=0, outputs=2)
@@ -99,16 +100,16 @@ def _by_score(op: Emitter, indices: Value, scores: Value) -> Value:
 @translates("fx_onnx::batched_nms")
 def fx_onnx_batched_nms(op: Emitter, boxes: Value, scores: Value, idxs: Value, iou_threshold: float) -> Value:
     """``nms`` among the boxes of each class, then all that are left by falling score."""
-    corners, numbers = _single(op, boxes, scores)
-    numbers = _numbers(op, numbers)
+    corners, numbers = _as_float32(op, boxes, scores)
+    numbers = _nan_as_infinity(op, numbers)
     selected = op.NonMaxSuppression(
-        _corners(op, _moved_apart(op, corners, idxs)),
-        _by_class(op, numbers, idxs),
+        _onnx_boxes(op, _offset_by_class(op, corners, idxs)),
+        _scores_by_class(op, numbers, idxs),
         op.shape(op.sizes(scores)),
-        [_threshold(iou_threshold)],
+        [_float32_threshold(iou_threshold)],
         [-math.inf],
     )
-    return _by_score(op, op.Squeeze(op.Gather(selected, [2], axis=1), [1]), numbers)
+    return _sorted_by_score(op, op.Squeeze(op.Gather(selected, [2], axis=1), [1]), numbers)
 
 
 @translates("fx_onnx::heatmaps_to_keypoints")
@@ -134,7 +135,7 @@ def fx_onnx_heatmaps_to_keypoints(op: Emitter, maps: Value, rois: Value) -> Sequ
         return [inner.Concat(places, x_then_y, axis=0), inner.Concat(scores, best, axis=0)]
 
     none = op.Expand(op.constant(0, DataType.INT64), op.shape([0, count, 2])), op.Expand(0.0, op.shape([0, count]))
-    places, scores = loop(op, step, *none, rounds=op.scalar(op.sizes(rois)[0], DataType.INT64))
+    places, scores = emit_loop(op, step, *none, rounds=op.scalar(op.sizes(rois)[0], DataType.INT64))
     scale = op.Div(extents, op.cast(whole, DataType.FLOAT))
     middles = op.Mul(op.Add(op.cast(places, DataType.FLOAT), 0.5), op.Unsqueeze(scale, [1]))
     points = op.Add(middles, op.Unsqueeze(corners, [1]))
@@ -153,7 +154,7 @@ def torchvision_roi_align(
     aligned: bool,
 ) -> Value:
     """The mean of bilinear samples in each bin of each region of interest (image, x1, y1, x2, y2)."""
-    features = admitted(op, "RoiAlign", input)
+    features = widened(op, "RoiAlign", input)
     batch, corners = op.Split(rois, [1, 4], axis=1, outputs=2)
     corners = op.cast(corners, features.dtype or DataType.FLOAT)
     if features.dtype == DataType.DOUBLE and spatial_scale != 1:  # ONNX's attribute is a float32
@@ -172,11 +173,11 @@ def torchvision_roi_align(
     return op.cast(pooled, op.out_dtype)
 
 
-def _is_single(input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: Size, pooled_width: Size) -> bool:
+def _is_not_float64(input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: Size, pooled_width: Size) -> bool:
     return input.dtype != torch.float64
 
 
-@translates("torchvision::roi_pool", supports=_is_single)
+@translates("torchvision::roi_pool", supports=_is_not_float64)
 def torchvision_roi_pool(
     op: Emitter, input: Value, rois: Value, spatial_scale: float, pooled_height: Size, pooled_width: Size
 ) -> Sequence[Value]:
@@ -192,8 +193,8 @@ def torchvision_deform_conv2d(
 ) -> Value:  # fmt: skip
     """A convolution each of whose taps reads where its offset (y, x) leads, times its mask."""
     result = op.DeformConv(
-        *(admitted(op, "DeformConv", value) for value in (input, weight, offset, bias)),
-        admitted(op, "DeformConv", mask) if use_mask else None,
+        *(widened(op, "DeformConv", value) for value in (input, weight, offset, bias)),
+        widened(op, "DeformConv", mask) if use_mask else None,
         dilations=[dilation_h, dilation_w],
         group=groups,
         kernel_shape=op.sizes(weight)[2:],

@@ -8,11 +8,11 @@ import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._common import loop
+from fx_onnx.ops._loop_node import emit_loop
 from fx_onnx.translation.emitter import Emitter
 
 
-def _is_sorted_rows(
+def _is_grouped_by_rows(
     self: torch.Tensor,
     mat2: torch.Tensor,
     offs: torch.Tensor | None = None,
@@ -22,7 +22,7 @@ def _is_sorted_rows(
     return self.dim() == 2 and mat2.dim() == 3 and offs is not None and bias is None and out_dtype in (None, self.dtype)
 
 
-@translates(torch.ops.aten._grouped_mm.default, supports=_is_sorted_rows)
+@translates(torch.ops.aten._grouped_mm.default, supports=_is_grouped_by_rows)
 def aten_grouped_mm(
     op: Emitter,
     self: Value,
@@ -34,16 +34,16 @@ def aten_grouped_mm(
     """self[offs[e - 1]:offs[e]] @ mat2[e] for each group e, rows that no group has being zero."""
     if offs is None:
         raise NotImplementedError("a grouped product without the ends of its groups has no ONNX form here")
-    return grouped(op, self, mat2, offs)
+    return grouped_matmul(op, self, mat2, offs)
 
 
 @translates("transformers::grouped_mm_fallback")
 def transformers_grouped_mm_fallback(op: Emitter, input: Value, weight: Value, offs: Value) -> Value:
     """The same, as the operator that transformers defines where torch's does not take the dtype."""
-    return grouped(op, input, weight, offs)
+    return grouped_matmul(op, input, weight, offs)
 
 
-def grouped(op: Emitter, rows: Value, matrices: Value, offs: Value) -> Value:
+def grouped_matmul(op: Emitter, rows: Value, matrices: Value, offs: Value) -> Value:
     """A Loop over the groups that appends each group's product; the sizes of groups are known at run time only."""
     groups, _, columns = op.sizes(matrices)
     ends = op.cast(offs, DataType.INT64)
@@ -55,7 +55,7 @@ def grouped(op: Emitter, rows: Value, matrices: Value, offs: Value) -> Value:
         return [inner.Concat(done, inner.MatMul(part, inner.Gather(matrices, iteration, axis=0)), axis=0)]
 
     empty = op.cast(op.Expand(0.0, op.shape((0, columns))), rows.dtype or DataType.FLOAT)
-    (products,) = loop(op, step, empty, rounds=op.scalar(groups, DataType.INT64))
+    (products,) = emit_loop(op, step, empty, rounds=op.scalar(groups, DataType.INT64))
     left = op.Sub(op.Shape(rows, start=0, end=1), op.Shape(products, start=0, end=1))
     result: Value = op.Pad(products, op.Concat([0, 0], left, [0], axis=0))
     return result

@@ -14,7 +14,7 @@ from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
 from fx_onnx.translation.emitter import Emitter
 
-LONGEST_MATRIX = 1024
+MAX_MATRIX_LENGTH = 1024
 """A transform of a longer axis is a DFT node: its matrix would be large, and slower than a fast transform."""
 
 
@@ -22,11 +22,11 @@ def _is_power_of_two(length: Size) -> bool:
     return isinstance(length, int) and length > 0 and length & (length - 1) == 0
 
 
-def _as_product(length: Size) -> bool:
+def _is_faster_as_matmul(length: Size) -> bool:
     """Whether a matrix product is better: of a length that is not a power of two, ONNX Runtime's DFT takes 20 times
     as long and loses three digits.
     """
-    return isinstance(length, int) and not _is_power_of_two(length) and length <= LONGEST_MATRIX
+    return isinstance(length, int) and not _is_power_of_two(length) and length <= MAX_MATRIX_LENGTH
 
 
 def _angles(rows: int, columns: int, length: int) -> npt.NDArray[np.float64]:
@@ -74,7 +74,7 @@ def _product(op: Emitter, x: Value, axis: int, matrix: npt.NDArray[np.float64], 
 
 def _transform(op: Emitter, input: Value, axis: int, inverse: bool, onesided: bool, node_axis: bool) -> Value:
     length = op.sizes(input)[axis]
-    if isinstance(length, int) and _as_product(length):
+    if isinstance(length, int) and _is_faster_as_matmul(length):
         parts = op.sizes(input)[-1]
         return _product(op, input, axis, _matrix(length, int(parts), inverse, onesided), op.out_sizes)
     # of a length that may be no power of two, the runtime's float32 is good for three digits at 1000 numbers

@@ -12,9 +12,9 @@ from onnx_ir import DataType, Value
 from fx_onnx.core import symbolic_sizes
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._common import within
-from fx_onnx.ops._constants import filled
+from fx_onnx.ops._known_tensors import filled
 from fx_onnx.ops._movement import as_index, broadcast
+from fx_onnx.ops._widening import emit_widened
 from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
@@ -118,16 +118,16 @@ def compress(op: Emitter, self: Value, axis: int, mask: Value) -> Value:
     """self[mask], where the mask stands for the axes from ``axis`` on, which are flattened into one."""
     mask, rank = op.cast(mask, DataType.BOOL), op.rank(mask)
     if rank == 1:
-        return within(op, "Compress", self, mask, axis=axis)
+        return emit_widened(op, "Compress", self, mask, axis=axis)
     sizes, of_mask = op.sizes(self), op.sizes(mask)
     flat = op.Reshape(mask, [-1])
     if rank == len(sizes):
-        return within(op, "Compress", self, flat)
+        return emit_widened(op, "Compress", self, flat)
     count = 1
     for size in of_mask:
         count = count * size  # type: ignore[assignment]
     merged = op.reshape(self, [*sizes[:axis], count, *sizes[axis + rank :]])
-    return within(op, "Compress", merged, flat, axis=axis)
+    return emit_widened(op, "Compress", merged, flat, axis=axis)
 
 
 # ---------------------------------------------------------------- writes
@@ -140,8 +140,8 @@ def aten_index_put(
     """self with self[indices] = values, or += with accumulate: Where for a mask and one number, else ScatterND."""
     values = op.cast(values, op.out_dtype)
     mask = _only_mask(op, indices)
-    if mask is not None and not accumulate and _is_one_number(op, self, values, *mask):
-        return _masked(op, self, values, *mask)
+    if mask is not None and not accumulate and _is_same_at_every_true_element(op, self, values, *mask):
+        return _where_mask(op, self, values, *mask)
     read = read_indices(op, indices)
     if not read.by_axis:
         raise NotImplementedError("index_put without any index has no form here; use copy_.")
@@ -168,7 +168,7 @@ def aten_index_put_impl(
     return aten_index_put(op, self, indices, values, accumulate)
 
 
-def _is_one_number(op: Emitter, self: Value, values: Value, axis: int, mask: Value) -> bool:
+def _is_same_at_every_true_element(op: Emitter, self: Value, values: Value, axis: int, mask: Value) -> bool:
     """Whether the same values go wherever the mask is true: all axes of the mask are broadcast."""
     rest = op.rank(self) - axis - op.rank(mask)
     sizes = op.sizes(values)
@@ -176,7 +176,7 @@ def _is_one_number(op: Emitter, self: Value, values: Value, axis: int, mask: Val
     return position < 0 or (isinstance(sizes[position], int) and sizes[position] == 1)
 
 
-def _masked(op: Emitter, self: Value, values: Value, axis: int, mask: Value) -> Value:
+def _where_mask(op: Emitter, self: Value, values: Value, axis: int, mask: Value) -> Value:
     rest = op.rank(self) - axis - op.rank(mask)
     condition = op.unsqueeze(op.cast(mask, DataType.BOOL), *range(op.rank(mask), op.rank(mask) + rest))
     if op.rank(values) > rest:  # its axis over the true elements, of size 1, becomes the axes of the mask

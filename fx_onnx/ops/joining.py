@@ -13,7 +13,7 @@ from fx_onnx.core import symbolic_sizes
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.torch_private import statically_known_true
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._movement import INT_MAX, INT_MIN, SMALL, linear_range, slice_axis
+from fx_onnx.ops._movement import INT_MAX, INT_MIN, MAX_CONSTANT_ELEMENTS, linear_range, slice_axis
 from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
@@ -217,7 +217,7 @@ def aten_unfold(op: Emitter, self: Value, dimension: int, size: int, step: int) 
     rank = op.rank(self)
     axis = dimension % rank
     count = op.out_sizes[axis]
-    if isinstance(count, int) and count * size <= SMALL:
+    if isinstance(count, int) and count * size <= MAX_CONSTANT_ELEMENTS:
         indices = op.constant(np.arange(count)[:, None] * step + np.arange(size), DataType.INT64)
     else:
         starts = linear_range(op, count, 0, step)

@@ -8,7 +8,7 @@ from onnx_ir import Value
 from fx_onnx.core import dtypes, symbolic_sizes
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._common import admitted
+from fx_onnx.ops._widening import widened
 from fx_onnx.translation.emitter import Emitter, Scalar
 
 aten = torch.ops.aten
@@ -29,7 +29,7 @@ def aten_matmul(op: Emitter, self: Value, other: Value) -> Value:
     inner = op.sizes(self)[-1]
     if isinstance(inner, int) and inner == 0:  # sums of nothing, which ONNX Runtime takes from memory as it finds it
         return op.expand(op.constant(0, op.out_dtype), op.out_sizes)
-    product: Value = op.MatMul(admitted(op, "MatMul", self), admitted(op, "MatMul", other))
+    product: Value = op.MatMul(widened(op, "MatMul", self), widened(op, "MatMul", other))
     return op.cast(product, op.out_dtype)
 
 

@@ -11,7 +11,7 @@ aten = torch.ops.aten
 _REDUCTION = ("none", "mean", "sum")
 
 
-def _is_classes(
+def _has_class_targets(
     self: torch.Tensor,
     target: torch.Tensor,
     weight: torch.Tensor | None = None,
@@ -24,7 +24,7 @@ def _is_classes(
     return self.dim() > 1 and target.dtype == torch.int64 and label_smoothing == 0 and sizes_known
 
 
-@translates(aten.cross_entropy_loss.default, supports=_is_classes)
+@translates(aten.cross_entropy_loss.default, supports=_has_class_targets)
 def aten_cross_entropy_loss(
     op: Emitter,
     self: Value,
@@ -40,7 +40,7 @@ def aten_cross_entropy_loss(
     )
 
 
-@translates(aten.nll_loss.default, aten.nll_loss_nd.default, aten.nll_loss2d.default, supports=_is_classes)
+@translates(aten.nll_loss.default, aten.nll_loss_nd.default, aten.nll_loss2d.default, supports=_has_class_targets)
 def aten_nll_loss(
     op: Emitter,
     self: Value,

@@ -10,8 +10,8 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._common import within
 from fx_onnx.ops._movement import broadcast, slice_axis
+from fx_onnx.ops._widening import emit_widened
 from fx_onnx.translation.emitter import Emitter, Scalar
 
 aten = torch.ops.aten
@@ -36,9 +36,9 @@ def aten_masked_select(op: Emitter, self: Value, mask: Value) -> Value:
     if not _same_sizes(op, self, mask):
         sizes = _broadcast_sizes(op, self, mask)
         self, mask = op.Expand(self, sizes), op.Expand(mask, sizes)
-        return within(op, "Compress", self, op.Reshape(mask, [-1]))
+        return emit_widened(op, "Compress", self, op.Reshape(mask, [-1]))
     self = self if op.rank(self) else op.unsqueeze(self, 0)
-    return within(op, "Compress", self, mask if op.rank(mask) == 1 else op.Reshape(mask, [-1]))
+    return emit_widened(op, "Compress", self, mask if op.rank(mask) == 1 else op.Reshape(mask, [-1]))
 
 
 def _same_sizes(op: Emitter, a: Value, b: Value) -> bool:

@@ -7,7 +7,7 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._constants import filled
+from fx_onnx.ops._known_tensors import filled
 from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
@@ -154,13 +154,13 @@ def aten_instance_norm(
     return op.InstanceNormalization(input, op.cast(weight, _dtype(input)), op.cast(bias, _dtype(input)), epsilon=eps)
 
 
-def _has_own_weight(
+def _has_weight_of_input_dtype(
     input: torch.Tensor, normalized_shape: Sequence[Size], weight: torch.Tensor | None = None, eps: float | None = None
 ) -> bool:
     return not input.is_complex() and (weight is None or weight.dtype == input.dtype)
 
 
-@translates(aten.rms_norm.default, since=23, supports=_has_own_weight)
+@translates(aten.rms_norm.default, since=23, supports=_has_weight_of_input_dtype)
 def aten_rms_norm(
     op: Emitter, input: Value, normalized_shape: Sequence[Size], weight: Value | None = None, eps: float | None = None
 ) -> Value:

@@ -40,7 +40,7 @@ def onnx_rotary_embedding(
     )
 
 
-def _means_the_same(
+def _has_onnx_semantics(
     Q: torch.Tensor,
     K: torch.Tensor,
     V: torch.Tensor,
@@ -67,7 +67,7 @@ def _means_the_same(
     return not (is_causal and past_key is not None)
 
 
-@translates("onnx::Attention", since=23, supports=_means_the_same)
+@translates("onnx::Attention", since=23, supports=_has_onnx_semantics)
 def onnx_attention(
     op: Emitter,
     Q: Value,

@@ -44,15 +44,15 @@ def _has_elements(self: Tensor) -> bool:
     return all(not isinstance(size, int) or size > 0 for size in self.shape)
 
 
-def _repeats(*modes: str) -> Callable[..., bool]:
-    def says_it(self: Tensor, pad: Sequence[Size], mode: str = "constant", value: float | None = None) -> bool:
+def _has_mode(*modes: str) -> Callable[..., bool]:
+    def is_supported(self: Tensor, pad: Sequence[Size], mode: str = "constant", value: float | None = None) -> bool:
         return mode in modes and (mode == "constant" or (_only_adds(pad) and _has_elements(self)))
 
-    return says_it
+    return is_supported
 
 
-@translates(aten.pad.default, since=19, supports=_repeats("constant", "reflect", "replicate", "circular"))
-@translates(aten.pad.default, supports=_repeats("constant", "reflect", "replicate"))
+@translates(aten.pad.default, since=19, supports=_has_mode("constant", "reflect", "replicate", "circular"))
+@translates(aten.pad.default, supports=_has_mode("constant", "reflect", "replicate"))
 def aten_pad(
     op: Emitter, self: Value, pad: Sequence[Size], mode: str = "constant", value: float | None = None
 ) -> Value:
@@ -60,12 +60,15 @@ def aten_pad(
     return _pad(op, self, pad, _ONNX_MODE[mode], 0 if value is None else value)
 
 
-def _no_crop(self: Tensor, padding: Sequence[Size]) -> bool:
+def _is_repeatable(self: Tensor, padding: Sequence[Size]) -> bool:
     return _only_adds(padding) and _has_elements(self)
 
 
 @translates(
-    aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default, supports=_no_crop
+    aten.reflection_pad1d.default,
+    aten.reflection_pad2d.default,
+    aten.reflection_pad3d.default,
+    supports=_is_repeatable,
 )
 def aten_reflection_pad(op: Emitter, self: Value, padding: Sequence[Size]) -> Value:
     """self between its reflections, the edge not repeated."""
@@ -73,7 +76,10 @@ def aten_reflection_pad(op: Emitter, self: Value, padding: Sequence[Size]) -> Va
 
 
 @translates(
-    aten.replication_pad1d.default, aten.replication_pad2d.default, aten.replication_pad3d.default, supports=_no_crop
+    aten.replication_pad1d.default,
+    aten.replication_pad2d.default,
+    aten.replication_pad3d.default,
+    supports=_is_repeatable,
 )
 def aten_replication_pad(op: Emitter, self: Value, padding: Sequence[Size]) -> Value:
     """self between repetitions of its edge."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from fx_onnx.core import dtypes, symbolic_sizes
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._spatial import computable, over_batch, per_axis
+from fx_onnx.ops._spatial import over_batch, per_axis, widened_or_double
 from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
@@ -87,7 +87,7 @@ def _max_pool(axes: int) -> Callable[..., Value]:
         """The largest value of each window; integers that MaxPool lacks go through float64, exact up to 2**53."""
         window = _window(op.sizes(self), axes, kernel_size, stride, padding, dilation, ceil_mode)
         attributes = window.attributes(window.padding)
-        result = over_batch(op, computable(op, "MaxPool", self), axes, lambda x: op.MaxPool(x, **attributes))
+        result = over_batch(op, widened_or_double(op, "MaxPool", self), axes, lambda x: op.MaxPool(x, **attributes))
         return op.cast(result, op.out_dtype)
 
     return aten_max_pool
@@ -111,10 +111,10 @@ def _max_pool_with_indices(axes: int) -> Callable[..., tuple[Value, Value]]:
 
 
 def _largest(op: Emitter, self: Value, axes: int, window: Window) -> tuple[Value, Value]:
-    """ONNX counts through the whole tensor, torch within one plane of it: the remainder by the plane's size."""
+    """ONNX counts through the whole tensor, torch inside one plane of it: the remainder by the plane's size."""
     sizes = op.sizes(self)
     batched = len(sizes) == axes + 2
-    x = computable(op, "MaxPool", self if batched else op.unsqueeze(self, 0))
+    x = widened_or_double(op, "MaxPool", self if batched else op.unsqueeze(self, 0))
     values, indices = op.MaxPool(x, **window.attributes(window.padding), outputs=2)
     if not all(isinstance(size, int) and size == 1 for size in sizes[:-axes]):
         indices = op.Mod(indices, op.shape([math.prod(sizes[-axes:])]))
@@ -147,7 +147,7 @@ def _avg_pool(axes: int) -> Callable[..., Value]:
     ) -> Value:
         """The sum of each window over divisor_override, or else over its size without what ceil_mode added."""
         window = _window(op.sizes(self), axes, kernel_size, stride, padding, 1, ceil_mode)
-        x = computable(op, "AveragePool", self)
+        x = widened_or_double(op, "AveragePool", self)
         if divisor_override is not None:
             return _sum_over(op, self, x, window, divisor_override)
         result = over_batch(
@@ -171,8 +171,8 @@ def _mean(op: Emitter, x: Value, window: Window, count_include_pad: bool) -> Val
         return result
     # ONNX may begin a window in the zeros on the right
     ends = op.shape(op.out_sizes[-axes:])
-    within: Value = op.Slice(result, [0] * axes, ends, [axis + 2 for axis in range(axes)])
-    return within
+    inside: Value = op.Slice(result, [0] * axes, ends, [axis + 2 for axis in range(axes)])
+    return inside
 
 
 def _sum_over(op: Emitter, self: Value, x: Value, window: Window, divisor: int) -> Value:
@@ -205,15 +205,15 @@ for _axes, _target in enumerate((aten.avg_pool1d, aten.avg_pool2d, aten.avg_pool
 # ---------------------------------------------------------------- windows by the output's size
 
 
-def _divides(axes: int) -> Callable[..., bool]:
-    def says_it(self: Tensor, output_size: Sequence[Size]) -> bool:
+def _divides_evenly(axes: int) -> Callable[..., bool]:
+    def is_supported(self: Tensor, output_size: Sequence[Size]) -> bool:
         sizes = self.shape[-axes:]
-        return all(map(_divides_one, sizes, output_size))
+        return all(map(_axis_divides_evenly, sizes, output_size))
 
-    return says_it
+    return is_supported
 
 
-def _divides_one(size: Size, out: Size) -> bool:
+def _axis_divides_evenly(size: Size, out: Size) -> bool:
     size, out = symbolic_sizes.static(size), symbolic_sizes.static(out)
     if symbolic_sizes.same_size(size, out):
         return True
@@ -234,8 +234,8 @@ def _equal_windows(op: Emitter, self: Value, output_size: Sequence[Size]) -> Win
     return Window(kernel, kernel, [0] * axes, [1] * axes, False, [0] * axes)
 
 
-def _mean_says_it(axes: int) -> Callable[..., bool]:
-    divides = _divides(axes)
+def _is_global_or_divides_evenly(axes: int) -> Callable[..., bool]:
+    divides = _divides_evenly(axes)
     return lambda self, output_size: _is_global(output_size) or divides(self, output_size)
 
 
@@ -244,9 +244,9 @@ def _adaptive_avg_pool(axes: int) -> Callable[..., Value]:
         """The means of output_size windows that divide self evenly; of all of it at output size 1."""
         if not _is_global(output_size):
             attributes = _equal_windows(op, self, output_size).attributes([0] * axes)
-            x = computable(op, "AveragePool", self)
+            x = widened_or_double(op, "AveragePool", self)
             result = over_batch(op, x, axes, lambda x: op.AveragePool(x, **attributes))
-        elif op.rank(self) == axes + 2 and computable(op, "GlobalAveragePool", self) is self:
+        elif op.rank(self) == axes + 2 and widened_or_double(op, "GlobalAveragePool", self) is self:
             result = op.GlobalAveragePool(self)
         else:
             result = op.ReduceMean(self, list(range(-axes, 0)), keepdims=1)
@@ -264,8 +264,8 @@ def _adaptive_max_pool(axes: int) -> Callable[..., tuple[Value, Value]]:
 
 
 for _axes, _target in enumerate((aten.adaptive_avg_pool1d, aten.adaptive_avg_pool2d, aten.adaptive_avg_pool3d), 1):
-    translates(_target.default, supports=_mean_says_it(_axes))(_adaptive_avg_pool(_axes))
+    translates(_target.default, supports=_is_global_or_divides_evenly(_axes))(_adaptive_avg_pool(_axes))
 for _axes, _target in enumerate((aten._adaptive_avg_pool2d, aten._adaptive_avg_pool3d), 2):
-    translates(_target.default, supports=_mean_says_it(_axes))(_adaptive_avg_pool(_axes))
+    translates(_target.default, supports=_is_global_or_divides_evenly(_axes))(_adaptive_avg_pool(_axes))
 for _axes, _target in enumerate((aten.adaptive_max_pool1d, aten.adaptive_max_pool2d, aten.adaptive_max_pool3d), 1):
-    translates(_target.default, supports=_divides(_axes))(_adaptive_max_pool(_axes))
+    translates(_target.default, supports=_divides_evenly(_axes))(_adaptive_max_pool(_axes))

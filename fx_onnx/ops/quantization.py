@@ -11,7 +11,16 @@ from onnx_ir import Value
 from fx_onnx.core import dtypes
 from fx_onnx.core.torch_private import register_quantized_decomposed
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._quantization import INT8, INT16, Layout, dequantized, holding, is_fraction, packed, quantized
+from fx_onnx.ops._quantize_linear import (
+    INT8,
+    INT16,
+    ScaleLayout,
+    dequantized,
+    is_fractional,
+    packed_weight,
+    quantized,
+    smallest_dtype,
+)
 from fx_onnx.translation.emitter import Emitter
 
 register_quantized_decomposed()
@@ -25,35 +34,35 @@ _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 # --- which opset says which dtypes ------------------------------------------------------------------------------------
 
 
-def _quantizes(*allowed: torch.dtype) -> Callable[..., bool]:
+def _can_quantize_to(*allowed: torch.dtype) -> Callable[..., bool]:
     """Whether ONNX rounds to the dtype as torch does: of float8 torch rounds to integers first."""
 
-    def says(input: Any, scale: Any, zero_point: Any, *rest: Any, dtype: torch.dtype | None = None) -> bool:
-        return (dtype or rest[-1]) in allowed and not is_fraction(zero_point)
+    def is_supported(input: Any, scale: Any, zero_point: Any, *rest: Any, dtype: torch.dtype | None = None) -> bool:
+        return (dtype or rest[-1]) in allowed and not is_fractional(zero_point)
 
-    return says
+    return is_supported
 
 
-def _dequantizes(*allowed: torch.dtype) -> Callable[..., bool]:
+def _can_dequantize_from(*allowed: torch.dtype) -> Callable[..., bool]:
     """Whether ONNX takes the dtype; int32, of which biases are, only without a zero point."""
 
-    def says(input: Any, scale: Any, zero_point: Any, *rest: Any, **named: Any) -> bool:
+    def is_supported(input: Any, scale: Any, zero_point: Any, *rest: Any, **named: Any) -> bool:
         if input.dtype == torch.int32 or input.dtype in _FLOAT8:
             none = zero_point is None or (isinstance(zero_point, int) and zero_point == 0)
             return none and (input.dtype == torch.int32 or input.dtype in allowed)
-        return input.dtype in allowed and not is_fraction(zero_point)
+        return input.dtype in allowed and not is_fractional(zero_point)
 
-    return says
+    return is_supported
 
 
-def _fakes(*allowed: torch.dtype) -> Callable[..., bool]:
+def _has_range_of(*allowed: torch.dtype) -> Callable[..., bool]:
     """Whether ONNX has a dtype with the range."""
 
-    def says(self: Any, scale: Any, zero_point: Any, *rest: Any, **named: Any) -> bool:
+    def is_supported(self: Any, scale: Any, zero_point: Any, *rest: Any, **named: Any) -> bool:
         low, high = (*rest, *named.values())[-2:]
-        return self.dtype in _FLOATS and not is_fraction(zero_point) and holding(low, high) in set(allowed)
+        return self.dtype in _FLOATS and not is_fractional(zero_point) and smallest_dtype(low, high) in set(allowed)
 
-    return says
+    return is_supported
 
 
 # --- PT2E -------------------------------------------------------------------------------------------------------------
@@ -63,7 +72,7 @@ def quantize_per_tensor(
     op: Emitter, input: Value, scale: Any, zero_point: Any, quant_min: Any, quant_max: Any, dtype: torch.dtype
 ) -> Value:
     """clamp(round(input / scale) + zero_point, quant_min, quant_max): QuantizeLinear, and Clip if that is narrower."""
-    return quantized(op, input, scale, zero_point, (quant_min, quant_max), op.out_dtype, Layout())
+    return quantized(op, input, scale, zero_point, (quant_min, quant_max), op.out_dtype, ScaleLayout())
 
 
 def quantize_per_channel(
@@ -77,7 +86,7 @@ def quantize_per_channel(
     dtype: torch.dtype,
 ) -> Value:
     """QuantizeLinear with a scale for each index of the axis."""
-    return quantized(op, input, scales, zero_points, (quant_min, quant_max), op.out_dtype, Layout(axis))
+    return quantized(op, input, scales, zero_points, (quant_min, quant_max), op.out_dtype, ScaleLayout(axis))
 
 
 def dequantize_per_tensor(
@@ -92,7 +101,7 @@ def dequantize_per_tensor(
     out_dtype: torch.dtype | None = None,
 ) -> Value:
     """(input - zero_point) * scale: DequantizeLinear."""
-    return op.cast(dequantized(op, input, scale, zero_point, Layout()), op.out_dtype)
+    return op.cast(dequantized(op, input, scale, zero_point, ScaleLayout()), op.out_dtype)
 
 
 def dequantize_per_channel(
@@ -108,7 +117,7 @@ def dequantize_per_channel(
     out_dtype: torch.dtype | None = None,
 ) -> Value:
     """DequantizeLinear with a scale for each index of the axis."""
-    return op.cast(dequantized(op, input, scales, zero_points, Layout(axis)), op.out_dtype)
+    return op.cast(dequantized(op, input, scales, zero_points, ScaleLayout(axis)), op.out_dtype)
 
 
 _QUANTIZE_TENSOR = (
@@ -119,25 +128,25 @@ _DEQUANTIZE_TENSOR = (
     decomposed.dequantize_per_tensor.default, decomposed.dequantize_per_tensor.tensor,
     decomposed.dequantize_per_tensor.tensor2,
 )  # fmt: skip
-_BY_OPSET: tuple[tuple[int, tuple[torch.dtype, ...]], ...] = ((18, INT8), (21, INT16))
-for _since, _dtypes in _BY_OPSET:
-    translates(*_QUANTIZE_TENSOR, since=_since, supports=_quantizes(*_dtypes))(quantize_per_tensor)
-    translates(decomposed.quantize_per_channel.default, since=_since, supports=_quantizes(*_dtypes))(
+_QUANTIZABLE: tuple[tuple[int, tuple[torch.dtype, ...]], ...] = ((18, INT8), (21, INT16))
+for _since, _dtypes in _QUANTIZABLE:
+    translates(*_QUANTIZE_TENSOR, since=_since, supports=_can_quantize_to(*_dtypes))(quantize_per_tensor)
+    translates(decomposed.quantize_per_channel.default, since=_since, supports=_can_quantize_to(*_dtypes))(
         quantize_per_channel
     )
-_READABLE: tuple[tuple[int, tuple[torch.dtype, ...]], ...] = (
+_DEQUANTIZABLE: tuple[tuple[int, tuple[torch.dtype, ...]], ...] = (
     (18, INT8),
     (19, (*INT8, *_FLOAT8)),
     (21, (*INT16, *_FLOAT8)),
 )
-for _since, _readable in _READABLE:
-    translates(*_DEQUANTIZE_TENSOR, since=_since, supports=_dequantizes(*_readable))(dequantize_per_tensor)
-    translates(decomposed.dequantize_per_channel.default, since=_since, supports=_dequantizes(*_readable))(
+for _since, _dtypes in _DEQUANTIZABLE:
+    translates(*_DEQUANTIZE_TENSOR, since=_since, supports=_can_dequantize_from(*_dtypes))(dequantize_per_tensor)
+    translates(decomposed.dequantize_per_channel.default, since=_since, supports=_can_dequantize_from(*_dtypes))(
         dequantize_per_channel
     )
 
 
-def _whole_groups(
+def _has_scale_matrix(
     input: Any, scales: Any, zero_points: Any, quant_min: int, quant_max: int, dtype: torch.dtype, group_size: int,
     output_dtype: torch.dtype,
 ) -> bool:  # fmt: skip
@@ -145,11 +154,11 @@ def _whole_groups(
     return (
         input.dtype in INT8
         and scales.dim() == 2
-        and (zero_points is None or (zero_points.dim() == 2 and not is_fraction(zero_points)))
+        and (zero_points is None or (zero_points.dim() == 2 and not is_fractional(zero_points)))
     )
 
 
-@translates(decomposed.dequantize_per_channel_group.default, since=21, supports=_whole_groups)
+@translates(decomposed.dequantize_per_channel_group.default, since=21, supports=_has_scale_matrix)
 def dequantize_per_channel_group(
     op: Emitter,
     input: Value,
@@ -164,8 +173,8 @@ def dequantize_per_channel_group(
     """DequantizeLinear in blocks along the columns, of 4 bits each where they hold the range."""
     columns = op.sizes(input)[1]
     block = columns if op.sizes(scales)[1] == 1 and isinstance(columns, int) else group_size
-    input = packed(op, input, quant_min, quant_max)
-    return op.cast(dequantized(op, input, scales, zero_points, Layout(1, block)), op.out_dtype)
+    input = packed_weight(op, input, quant_min, quant_max)
+    return op.cast(dequantized(op, input, scales, zero_points, ScaleLayout(1, block)), op.out_dtype)
 
 
 # --- fake quantisation ------------------------------------------------------------------------------------------------
@@ -175,25 +184,27 @@ def aten_fake_quantize_per_tensor_affine(
     op: Emitter, self: Value, scale: Any, zero_point: Any, quant_min: int, quant_max: int
 ) -> Value:
     """Quantised and dequantised again, in the smallest dtype with the range."""
-    return _faked(op, self, scale, zero_point, quant_min, quant_max, Layout())
+    return _fake_quantize(op, self, scale, zero_point, quant_min, quant_max, ScaleLayout())
 
 
 def aten_fake_quantize_per_channel_affine(
     op: Emitter, self: Value, scale: Value, zero_point: Value, axis: int, quant_min: int, quant_max: int
 ) -> Value:
     """Quantised and dequantised again, with a scale for each index of the axis."""
-    return _faked(op, self, scale, zero_point, quant_min, quant_max, Layout(axis))
+    return _fake_quantize(op, self, scale, zero_point, quant_min, quant_max, ScaleLayout(axis))
 
 
 def quantized_fake_quant_per_channel(
     op: Emitter, input: Value, scales: Value, zero_points: Value, axis: int, quant_min: int, quant_max: int
 ) -> Value:
     """Quantised and dequantised again, with a scale for each index of the axis."""
-    return _faked(op, input, scales, zero_points, quant_min, quant_max, Layout(axis))
+    return _fake_quantize(op, input, scales, zero_points, quant_min, quant_max, ScaleLayout(axis))
 
 
-def _faked(op: Emitter, value: Value, scale: Any, zero_point: Any, low: int, high: int, where: Layout) -> Value:
-    dtype = dtypes.onnx_dtype(holding(low, high) or torch.int8)
+def _fake_quantize(
+    op: Emitter, value: Value, scale: Any, zero_point: Any, low: int, high: int, where: ScaleLayout
+) -> Value:
+    dtype = dtypes.onnx_dtype(smallest_dtype(low, high) or torch.int8)
     integers = quantized(op, value, scale, zero_point, (low, high), dtype, where)
     return op.cast(dequantized(op, integers, scale, zero_point, where), op.out_dtype)
 
@@ -201,12 +212,12 @@ def _faked(op: Emitter, value: Value, scale: Any, zero_point: Any, low: int, hig
 _FAKE_TENSOR = (
     aten.fake_quantize_per_tensor_affine.default, aten.fake_quantize_per_tensor_affine.tensor_qparams,
 )  # fmt: skip
-for _since, _dtypes in _BY_OPSET:
-    translates(*_FAKE_TENSOR, since=_since, supports=_fakes(*_dtypes))(aten_fake_quantize_per_tensor_affine)
-    translates(aten.fake_quantize_per_channel_affine.default, since=_since, supports=_fakes(*_dtypes))(
+for _since, _dtypes in _QUANTIZABLE:
+    translates(*_FAKE_TENSOR, since=_since, supports=_has_range_of(*_dtypes))(aten_fake_quantize_per_tensor_affine)
+    translates(aten.fake_quantize_per_channel_affine.default, since=_since, supports=_has_range_of(*_dtypes))(
         aten_fake_quantize_per_channel_affine
     )
-    translates(decomposed.fake_quant_per_channel.default, since=_since, supports=_fakes(*_dtypes))(
+    translates(decomposed.fake_quant_per_channel.default, since=_since, supports=_has_range_of(*_dtypes))(
         quantized_fake_quant_per_channel
     )
 

@@ -15,11 +15,11 @@ aten = torch.ops.aten
 def _draw(op: Emitter, op_type: str, sizes: Sequence[Size]) -> Value:
     """RandomUniform or RandomNormal; of symbolic sizes, the Like form after a tensor that has them."""
     dtype = op.out_dtype
-    admitted = dtype if dtype in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16) else DataType.FLOAT
+    drawn_dtype = dtype if dtype in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16) else DataType.FLOAT
     if all(isinstance(size, int) for size in sizes):
-        drawn = op.emit(op_type, shape=list(sizes), dtype=admitted)
+        drawn = op.emit(op_type, shape=list(sizes), dtype=drawn_dtype)
     else:
-        drawn = op.emit(f"{op_type}Like", op.expand(op.constant(0, admitted), sizes), dtype=admitted)
+        drawn = op.emit(f"{op_type}Like", op.expand(op.constant(0, drawn_dtype), sizes), dtype=drawn_dtype)
     if dtype == DataType.BFLOAT16 and op_type == "RandomUniform":  # its eight digits, so that none is rounded to 1
         drawn = op.Mul(op.Floor(op.Mul(drawn, 256.0)), 1 / 256)
     return op.cast(drawn, dtype)

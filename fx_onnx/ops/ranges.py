@@ -10,8 +10,8 @@ from onnx_ir import DataType, Value
 from fx_onnx.core import dtypes, symbolic_sizes
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._constants import computed, filled
-from fx_onnx.ops._movement import SMALL, linear_range
+from fx_onnx.ops._known_tensors import filled, torch_constant
+from fx_onnx.ops._movement import MAX_CONSTANT_ELEMENTS, linear_range
 from fx_onnx.translation.emitter import Emitter, Scalar
 
 aten = torch.ops.aten
@@ -57,8 +57,8 @@ def _arange(op: Emitter, start: Scalar, end: Scalar, step: Scalar) -> Value:
     """A constant where it is small; a Range of integers where all numbers are such, else start + i * step."""
     start, end, step = map(symbolic_sizes.static, (start, end, step))
     (count,) = op.out_sizes
-    if isinstance(count, int) and count <= SMALL and not _symbolic(start, end, step):
-        return computed(op, torch.arange(start, end, step, dtype=op.out[0].dtype))  # type: ignore[arg-type]
+    if isinstance(count, int) and count <= MAX_CONSTANT_ELEMENTS and not _symbolic(start, end, step):
+        return torch_constant(op, torch.arange(start, end, step, dtype=op.out[0].dtype))  # type: ignore[arg-type]
     if all(isinstance(n, (int, torch.SymInt)) for n in (start, end, step)):
         limits = (op.scalar(n, DataType.INT64) for n in (start, end, step))
         return op.cast(op.Range(*limits), op.out_dtype)
@@ -85,7 +85,7 @@ def aten_linspace(
     device: Any = None, pin_memory: bool | None = None,
 ) -> Value:  # fmt: skip
     """steps numbers evenly from start to end: always a constant, for torch fixes how many there are."""
-    return computed(op, torch.linspace(start, end, steps, dtype=op.out[0].dtype))  # type: ignore[arg-type]
+    return torch_constant(op, torch.linspace(start, end, steps, dtype=op.out[0].dtype))  # type: ignore[arg-type]
 
 
 @translates(aten.logspace.default)
@@ -94,7 +94,7 @@ def aten_logspace(
     layout: Any = None, device: Any = None, pin_memory: bool | None = None,
 ) -> Value:  # fmt: skip
     """base to the power of steps numbers evenly from start to end: always a constant."""
-    return computed(op, torch.logspace(start, end, steps, base, dtype=op.out[0].dtype))  # type: ignore[arg-type]
+    return torch_constant(op, torch.logspace(start, end, steps, base, dtype=op.out[0].dtype))  # type: ignore[arg-type]
 
 
 @translates(aten.eye.default)
@@ -117,8 +117,8 @@ def aten_eye_m(
 
 def _eye(op: Emitter) -> Value:
     rows, columns = op.out_sizes
-    if isinstance(rows, int) and isinstance(columns, int) and rows * columns <= SMALL:
-        return computed(op, torch.eye(rows, columns))
+    if isinstance(rows, int) and isinstance(columns, int) and rows * columns <= MAX_CONSTANT_ELEMENTS:
+        return torch_constant(op, torch.eye(rows, columns))
     return op.EyeLike(filled(op, (rows, columns), 0, op.out_dtype), dtype=op.out_dtype)
 
 
@@ -142,8 +142,8 @@ def aten_triu_indices(
 
 def _triangle(op: Emitter, indices: Any, row: int, col: int, offset: int) -> Value:
     """A constant where it is small, else the places of a triangle of ones."""
-    if row * col <= SMALL:
-        return computed(op, indices(row, col, offset))
+    if row * col <= MAX_CONSTANT_ELEMENTS:
+        return torch_constant(op, indices(row, col, offset))
     ones = filled(op, (row, col), 1, DataType.FLOAT)
     places = op.NonZero(op.Trilu(ones, offset, upper=int(indices is torch.triu_indices)))
     return op.cast(places, op.out_dtype)

@@ -1,13 +1,13 @@
 """ATen reductions → ONNX."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._common import admitted
+from fx_onnx.ops._widening import widened
 from fx_onnx.translation.emitter import Emitter, Scalar
 
 aten = torch.ops.aten
@@ -22,7 +22,7 @@ def reduce(op: Emitter, op_type: str, self: Value, dim: Dims = None, keepdim: bo
     rank = op.rank(self)
     dims = () if dim is None else (dim,) if isinstance(dim, int) else dim
     axes = sorted(axis % rank for axis in dims) if dims and rank else None
-    result: Value = op.emit(op_type, admitted(op, op_type, self), axes, keepdims=1 if keepdim else 0)
+    result: Value = op.emit(op_type, widened(op, op_type, self), axes, keepdims=1 if keepdim else 0)
     return result if self.dtype is None else op.cast(result, self.dtype)
 
 
@@ -31,105 +31,88 @@ def _is_not_empty(self: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
     return all(not isinstance(size, int) or size > 0 for size in self.shape)
 
 
-@translates(aten.sum.default)
-def aten_sum(op: Emitter, self: Value, *, dtype: torch.dtype | None = None) -> Value:
-    """Σ self, in int64 for integers."""
-    return reduce(op, "ReduceSum", op.cast(self, op.out_dtype))
+# ---------------------------------------------------------------- sums, means, products
+
+_SUMS = {
+    "ReduceSum": (aten.sum.default, aten.sum.dim_IntList, None),
+    "ReduceMean": (aten.mean.default, aten.mean.dim, _is_not_empty),
+    "ReduceProd": (aten.prod.default, aten.prod.dim_int, None),
+}
 
 
-@translates(aten.sum.dim_IntList)
-def aten_sum_dim(
-    op: Emitter, self: Value, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Value:
-    """Σ self over ``dim``, in int64 for integers."""
-    return reduce(op, "ReduceSum", op.cast(self, op.out_dtype), dim, keepdim)
+def _whole_sum(op_type: str) -> Callable[..., Value]:
+    def aten_reduce(op: Emitter, self: Value, *, dtype: torch.dtype | None = None) -> Value:
+        """Emits one Reduce node over all axes, in the dtype of the result: int64 for the sum of integers."""
+        return reduce(op, op_type, op.cast(self, op.out_dtype))
+
+    return aten_reduce
 
 
-@translates(aten.mean.default, supports=_is_not_empty)
-def aten_mean(op: Emitter, self: Value, *, dtype: torch.dtype | None = None) -> Value:
-    """Σ self / n."""
-    return reduce(op, "ReduceMean", op.cast(self, op.out_dtype))
+def _sum_over_dims(op_type: str) -> Callable[..., Value]:
+    def aten_reduce_dim(
+        op: Emitter, self: Value, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
+    ) -> Value:
+        """Emits one Reduce node over ``dim``, in the dtype of the result: int64 for the sum of integers."""
+        return reduce(op, op_type, op.cast(self, op.out_dtype), dim, keepdim)
+
+    return aten_reduce_dim
 
 
-@translates(aten.mean.dim, supports=_is_not_empty)
-def aten_mean_dim(
-    op: Emitter, self: Value, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Value:
-    """Σ self / n over ``dim``."""
-    return reduce(op, "ReduceMean", op.cast(self, op.out_dtype), dim, keepdim)
+for _op_type, (_whole, _over_dims, _condition) in _SUMS.items():
+    translates(_whole, supports=_condition)(_whole_sum(_op_type))
+    translates(_over_dims, supports=_condition)(_sum_over_dims(_op_type))
 
 
-@translates(aten.prod.default)
-def aten_prod(op: Emitter, self: Value, *, dtype: torch.dtype | None = None) -> Value:
-    """∏ self, in int64 for integers."""
-    return reduce(op, "ReduceProd", op.cast(self, op.out_dtype))
+# ---------------------------------------------------------------- extremes
+
+_EXTREMES = (
+    ("ReduceMax", "ArgMax", aten.amax, aten.max, aten.argmax),
+    ("ReduceMin", "ArgMin", aten.amin, aten.min, aten.argmin),
+)
 
 
-@translates(aten.prod.dim_int)
-def aten_prod_dim(
-    op: Emitter, self: Value, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None
-) -> Value:
-    """∏ self over ``dim``, in int64 for integers."""
-    return reduce(op, "ReduceProd", op.cast(self, op.out_dtype), dim, keepdim)
+def _extreme(op_type: str) -> Callable[..., Value]:
+    def aten_extreme(op: Emitter, self: Value, dim: Dims = (), keepdim: bool = False) -> Value:
+        """Emits ReduceMax or ReduceMin over ``dim``."""
+        return reduce(op, op_type, self, dim, keepdim)
+
+    return aten_extreme
 
 
-@translates(aten.amax.default)
-def aten_amax(op: Emitter, self: Value, dim: Dims = (), keepdim: bool = False) -> Value:
-    """max self over ``dim``."""
-    return reduce(op, "ReduceMax", self, dim, keepdim)
+def _extreme_with_index(op_type: str, index_type: str) -> Callable[..., tuple[Value, Value]]:
+    def aten_extreme_with_index(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
+        """Emits a Reduce node and the matching ArgMax or ArgMin, which give the extreme and its first index."""
+        return reduce(op, op_type, self, dim, keepdim), _index(op, index_type, self, dim, keepdim)
+
+    return aten_extreme_with_index
 
 
-@translates(aten.amin.default)
-def aten_amin(op: Emitter, self: Value, dim: Dims = (), keepdim: bool = False) -> Value:
-    """min self over ``dim``."""
-    return reduce(op, "ReduceMin", self, dim, keepdim)
+def _index_of_extreme(index_type: str) -> Callable[..., Value]:
+    def aten_index_of_extreme(op: Emitter, self: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+        """Emits ArgMax or ArgMin, which give the first index; without ``dim``, the index in the flattened tensor."""
+        return _index(op, index_type, self, dim, keepdim)
+
+    return aten_index_of_extreme
 
 
-@translates(aten.max.default)
-def aten_max(op: Emitter, self: Value) -> Value:
-    """max self."""
-    return reduce(op, "ReduceMax", self)
-
-
-@translates(aten.min.default)
-def aten_min(op: Emitter, self: Value) -> Value:
-    """min self."""
-    return reduce(op, "ReduceMin", self)
-
-
-@translates(aten.max.dim)
-def aten_max_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
-    """max self over ``dim`` and the first index of each."""
-    return reduce(op, "ReduceMax", self, dim, keepdim), _index(op, "ArgMax", self, dim, keepdim)
-
-
-@translates(aten.min.dim)
-def aten_min_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
-    """min self over ``dim`` and the first index of each."""
-    return reduce(op, "ReduceMin", self, dim, keepdim), _index(op, "ArgMin", self, dim, keepdim)
-
-
-@translates(aten.argmax.default)
-def aten_argmax(op: Emitter, self: Value, dim: int | None = None, keepdim: bool = False) -> Value:
-    """The first index of the maximum, in the flattened tensor without ``dim``."""
-    return _index(op, "ArgMax", self, dim, keepdim)
-
-
-@translates(aten.argmin.default)
-def aten_argmin(op: Emitter, self: Value, dim: int | None = None, keepdim: bool = False) -> Value:
-    """The first index of the minimum, in the flattened tensor without ``dim``."""
-    return _index(op, "ArgMin", self, dim, keepdim)
+for _op_type, _index_type, _amax, _max, _argmax in _EXTREMES:
+    translates(_amax.default, _max.default)(_extreme(_op_type))
+    translates(_max.dim)(_extreme_with_index(_op_type, _index_type))
+    translates(_argmax.default)(_index_of_extreme(_index_type))
 
 
 def _index(op: Emitter, op_type: str, self: Value, dim: int | None, keepdim: bool) -> Value:
     """ArgMax or ArgMin over one axis; over all of them of the flattened tensor."""
-    self = admitted(op, op_type, self)
+    self = widened(op, op_type, self)
     rank = op.rank(self)
     if dim is not None and rank:
         return op.emit(op_type, self, axis=dim, keepdims=1 if keepdim else 0)
     flat = self if rank == 1 else op.Reshape(self, [-1])
     index: Value = op.emit(op_type, flat, axis=0, keepdims=1 if keepdim and rank == 1 else 0)
     return op.Reshape(index, [1] * rank) if keepdim and rank > 1 else index
+
+
+# ---------------------------------------------------------------- any and all
 
 
 @translates(aten.any.default, aten._is_any_true.default, supports=_is_not_empty)
@@ -161,6 +144,9 @@ def _logical(op: Emitter, op_type: str, self: Value, dim: Dims, keepdim: bool = 
     if dim is None or isinstance(dim, int) or len(dim):
         truth = reduce(op, op_type, truth, dim, keepdim)
     return op.cast(truth, op.out_dtype)
+
+
+# ---------------------------------------------------------------- norms
 
 
 @translates(aten.logsumexp.default)

@@ -74,7 +74,7 @@ def _plan(sizes: Sequence[Size], outs: Sequence[Size], factors: Factors) -> list
 
 
 @functools.cache
-def _same_places(size: int, out: int, factor: float | None, scale: float | None, exact: bool) -> bool:
+def _same_elements(size: int, out: int, factor: float | None, scale: float | None, exact: bool) -> bool:
     """Whether Resize and torch read the same elements: torch multiplies by 1 / factor, Resize divides by it.
 
     Source: HelperInterpNearest in ATen's UpSampleKernel.cpp, and the coordinates of ONNX Resize, each in float32.
@@ -94,7 +94,7 @@ def _same_places(size: int, out: int, factor: float | None, scale: float | None,
 _FAR = 2**14
 
 
-def _nearest_says(sizes: Sequence[Size], outs: Sequence[Size], factors: Factors, exact: bool) -> bool:
+def _is_exact_nearest(sizes: Sequence[Size], outs: Sequence[Size], factors: Factors, exact: bool) -> bool:
     plan = _plan(sizes, outs, factors)
     if isinstance(plan, bool) and not plan:
         return False
@@ -102,7 +102,7 @@ def _nearest_says(sizes: Sequence[Size], outs: Sequence[Size], factors: Factors,
     for size, out, factor, scale in zip(sizes, outs, factors, scales, strict=True):
         if factor and not (isinstance(size, int) and isinstance(out, int)):
             size, out = _FAR, math.floor(_FAR * factor)  # of any size: all of them begin with the same places
-        if isinstance(size, int) and isinstance(out, int) and not _same_places(size, out, factor, scale, exact):
+        if isinstance(size, int) and isinstance(out, int) and not _same_elements(size, out, factor, scale, exact):
             return False
     return True
 
@@ -126,37 +126,37 @@ def _factors(axes: int, given: tuple[Any, ...], named: dict[str, Any]) -> list[f
     return [*given, *(named.get(name) for name in _FACTOR_NAMES[axes][len(given) :])]
 
 
-def _nearest_when(exact: bool) -> Callable[..., bool]:
-    def says_it(self: Tensor, output_size: Sequence[Size], *given: Any, **named: Any) -> bool:
-        return _nearest_says(*_axes_of(self, output_size, _factors(self.dim() - 2, given, named)), exact)
+def _reads_same_elements(exact: bool) -> Callable[..., bool]:
+    def is_supported(self: Tensor, output_size: Sequence[Size], *given: Any, **named: Any) -> bool:
+        return _is_exact_nearest(*_axes_of(self, output_size, _factors(self.dim() - 2, given, named)), exact)
 
-    return says_it
-
-
-def _nearest_vec_when(exact: bool) -> Callable[..., bool]:
-    def says_it(input: Tensor, output_size: Sequence[Size] | None, scale_factors: Factors | None) -> bool:
-        return _nearest_says(*_axes_of(input, output_size, scale_factors), exact)
-
-    return says_it
+    return is_supported
 
 
-def _smooth_when(antialias: bool) -> Callable[..., bool]:
-    def says_it(self: Tensor, output_size: Sequence[Size], align_corners: bool, *given: Any, **named: Any) -> bool:
-        return _smooth_says(self, output_size, align_corners, _factors(self.dim() - 2, given, named), antialias)
+def _reads_same_elements_vec(exact: bool) -> Callable[..., bool]:
+    def is_supported(input: Tensor, output_size: Sequence[Size] | None, scale_factors: Factors | None) -> bool:
+        return _is_exact_nearest(*_axes_of(input, output_size, scale_factors), exact)
 
-    return says_it
+    return is_supported
 
 
-def _smooth_vec_when(antialias: bool) -> Callable[..., bool]:
-    def says_it(
+def _interpolates_equally(antialias: bool) -> Callable[..., bool]:
+    def is_supported(self: Tensor, output_size: Sequence[Size], align_corners: bool, *given: Any, **named: Any) -> bool:
+        return _is_interpolation(self, output_size, align_corners, _factors(self.dim() - 2, given, named), antialias)
+
+    return is_supported
+
+
+def _interpolates_equally_vec(antialias: bool) -> Callable[..., bool]:
+    def is_supported(
         input: Tensor, output_size: Sequence[Size] | None, align_corners: bool, scale_factors: Factors | None
     ) -> bool:
-        return _smooth_says(input, output_size, align_corners, scale_factors, antialias)
+        return _is_interpolation(input, output_size, align_corners, scale_factors, antialias)
 
-    return says_it
+    return is_supported
 
 
-def _smooth_says(
+def _is_interpolation(
     self: Tensor, output_size: Sequence[Size] | None, align_corners: bool, factors: Factors | None, antialias: bool
 ) -> bool:
     """Neither how torch stretches its antialiasing filter with align_corners nor how it rounds bytes is Resize's."""
@@ -219,7 +219,7 @@ def _upsample(attributes: Attributes) -> tuple[Callable[..., Value], ...]:
     return aten_upsample1d, aten_upsample2d, aten_upsample3d, aten_upsample_vec
 
 
-def _upsample_smooth(attributes: Attributes) -> tuple[Callable[..., Value], ...]:
+def _upsample_interpolated(attributes: Attributes) -> tuple[Callable[..., Value], ...]:
     """The translations of upsample_x1d, 2d, 3d and of the overload ``vec`` of each, with align_corners."""
 
     def aten_upsample1d(
@@ -273,8 +273,8 @@ for _target, _exact, _axes in (
     (aten._upsample_nearest_exact3d, True, 3),
 ):
     _functions = _upsample(_NEAREST_EXACT if _exact else _NEAREST)
-    translates(_target.default, supports=_nearest_when(_exact))(_functions[_axes - 1])
-    translates(_target.vec, supports=_nearest_vec_when(_exact))(_functions[3])
+    translates(_target.default, supports=_reads_same_elements(_exact))(_functions[_axes - 1])
+    translates(_target.vec, supports=_reads_same_elements_vec(_exact))(_functions[3])
 
 for _target, _attributes, _axes in (
     (aten.upsample_linear1d, _LINEAR, 1),
@@ -284,6 +284,6 @@ for _target, _attributes, _axes in (
     (aten._upsample_bilinear2d_aa, _LINEAR_ANTIALIAS, 2),
     (aten._upsample_bicubic2d_aa, _CUBIC_ANTIALIAS, 2),
 ):
-    _functions, _filters = _upsample_smooth(_attributes), "antialias" in _attributes
-    translates(_target.default, supports=_smooth_when(_filters))(_functions[_axes - 1])
-    translates(_target.vec, supports=_smooth_vec_when(_filters))(_functions[3])
+    _functions, _filters = _upsample_interpolated(_attributes), "antialias" in _attributes
+    translates(_target.default, supports=_interpolates_equally(_filters))(_functions[_axes - 1])
+    translates(_target.vec, supports=_interpolates_equally_vec(_filters))(_functions[3])

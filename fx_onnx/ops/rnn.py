@@ -14,7 +14,7 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.core import metadata
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._common import admitted
+from fx_onnx.ops._widening import widened
 from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
@@ -35,34 +35,16 @@ _LSTM = _Kind("LSTM", (0, 3, 1, 2))  # torch: input, forget, cell, output; ONNX:
 _GRU = _Kind("GRU", (1, 0, 2))  # torch: reset, update, new; ONNX: update, reset, hidden
 
 
-@translates(aten.rnn_tanh.input)
-def aten_rnn_tanh(
-    op: Emitter, input: Value, hx: Value, params: Sequence[Value], has_biases: bool, num_layers: int,
-    dropout: float, train: bool, bidirectional: bool, batch_first: bool,
-) -> Sequence[Value]:  # fmt: skip
-    """h' = tanh(W x + R h + b) along a sequence: one RNN a layer."""
-    layers = _layers(params, has_biases, bidirectional, projected=False)
-    return _recurrence(op, _TANH, input, [hx], layers, dropout if train else 0.0, batch_first)
+def _recurrence_of_one_state(kind: _Kind) -> Callable[..., Sequence[Value]]:
+    def aten_recurrence(
+        op: Emitter, input: Value, hx: Value, params: Sequence[Value], has_biases: bool, num_layers: int,
+        dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+    ) -> Sequence[Value]:  # fmt: skip
+        """Emits one RNN or GRU node for each layer."""
+        layers = _layers(params, has_biases, bidirectional, projected=False)
+        return _recurrence(op, kind, input, [hx], layers, dropout if train else 0.0, batch_first)
 
-
-@translates(aten.rnn_relu.input)
-def aten_rnn_relu(
-    op: Emitter, input: Value, hx: Value, params: Sequence[Value], has_biases: bool, num_layers: int,
-    dropout: float, train: bool, bidirectional: bool, batch_first: bool,
-) -> Sequence[Value]:  # fmt: skip
-    """h' = relu(W x + R h + b) along a sequence: one RNN a layer."""
-    layers = _layers(params, has_biases, bidirectional, projected=False)
-    return _recurrence(op, _RELU, input, [hx], layers, dropout if train else 0.0, batch_first)
-
-
-@translates(aten.gru.input)
-def aten_gru(
-    op: Emitter, input: Value, hx: Value, params: Sequence[Value], has_biases: bool, num_layers: int,
-    dropout: float, train: bool, bidirectional: bool, batch_first: bool,
-) -> Sequence[Value]:  # fmt: skip
-    """One GRU a layer; torch resets the hidden state after its linear map."""
-    layers = _layers(params, has_biases, bidirectional, projected=False)
-    return _recurrence(op, _GRU, input, [hx], layers, dropout if train else 0.0, batch_first)
+    return aten_recurrence
 
 
 @translates(aten.lstm.input)
@@ -75,24 +57,20 @@ def aten_lstm(
     return _recurrence(op, _LSTM, input, hx, layers, dropout if train else 0.0, batch_first)
 
 
-def _of_lengths(kind: _Kind) -> Callable[..., Sequence[Value]]:
-    def recurrence_of_lengths(
+def _packed_recurrence_of_one_state(kind: _Kind) -> Callable[..., Sequence[Value]]:
+    def packed_recurrence(
         op: Emitter, input: Value, lengths: Value, hx: Value, params: Sequence[Value], has_biases: bool,
         num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
     ) -> Sequence[Value]:  # fmt: skip
-        """A recurrence along sequences that end after ``lengths`` steps; their outputs are zero from there on."""
+        """Emits one RNN or GRU node for each layer; the outputs of a sequence after its length are zero."""
         layers = _layers(params, has_biases, bidirectional, projected=False)
         return _recurrence(op, kind, input, [hx], layers, dropout if train else 0.0, batch_first, lengths)
 
-    return recurrence_of_lengths
-
-
-for _name, _one_state in (("rnn_tanh", _TANH), ("rnn_relu", _RELU), ("gru", _GRU)):
-    translates(f"fx_onnx::{_name}")(_of_lengths(_one_state))
+    return packed_recurrence
 
 
 @translates("fx_onnx::lstm")
-def lstm_of_lengths(
+def packed_lstm(
     op: Emitter, input: Value, lengths: Value, hx: Sequence[Value], params: Sequence[Value], has_biases: bool,
     num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
 ) -> Sequence[Value]:  # fmt: skip
@@ -103,28 +81,15 @@ def lstm_of_lengths(
     return _recurrence(op, _LSTM, input, hx, layers, dropout if train else 0.0, batch_first, lengths)
 
 
-@translates(aten.rnn_tanh_cell.default)
-def aten_rnn_tanh_cell(
-    op: Emitter, input: Value, hx: Value, w_ih: Value, w_hh: Value, b_ih: Value | None = None, b_hh: Value | None = None
-) -> Value:
-    """tanh(W x + R h + b): one step of an RNN."""
-    return _cell(op, _TANH, input, [hx], _Weights(w_ih, w_hh, b_ih, b_hh))[0]
+def _cell_of_one_state(kind: _Kind) -> Callable[..., Value]:
+    def aten_cell(
+        op: Emitter, input: Value, hx: Value, w_ih: Value, w_hh: Value, b_ih: Value | None = None,
+        b_hh: Value | None = None,
+    ) -> Value:  # fmt: skip
+        """Emits one RNN or GRU node over a sequence of one step."""
+        return _cell(op, kind, input, [hx], _Weights(w_ih, w_hh, b_ih, b_hh))[0]
 
-
-@translates(aten.rnn_relu_cell.default)
-def aten_rnn_relu_cell(
-    op: Emitter, input: Value, hx: Value, w_ih: Value, w_hh: Value, b_ih: Value | None = None, b_hh: Value | None = None
-) -> Value:
-    """relu(W x + R h + b): one step of an RNN."""
-    return _cell(op, _RELU, input, [hx], _Weights(w_ih, w_hh, b_ih, b_hh))[0]
-
-
-@translates(aten.gru_cell.default)
-def aten_gru_cell(
-    op: Emitter, input: Value, hx: Value, w_ih: Value, w_hh: Value, b_ih: Value | None = None, b_hh: Value | None = None
-) -> Value:
-    """One step of a GRU."""
-    return _cell(op, _GRU, input, [hx], _Weights(w_ih, w_hh, b_ih, b_hh))[0]
+    return aten_cell
 
 
 @translates(aten.lstm_cell.default)
@@ -139,6 +104,16 @@ def aten_lstm_cell(
 ) -> Sequence[Value]:
     """One step of an LSTM."""
     return _cell(op, _LSTM, input, hx, _Weights(w_ih, w_hh, b_ih, b_hh))
+
+
+for _kind, _whole, _packed, _step in (
+    (_TANH, aten.rnn_tanh.input, "fx_onnx::rnn_tanh", aten.rnn_tanh_cell.default),
+    (_RELU, aten.rnn_relu.input, "fx_onnx::rnn_relu", aten.rnn_relu_cell.default),
+    (_GRU, aten.gru.input, "fx_onnx::gru", aten.gru_cell.default),
+):
+    translates(_whole)(_recurrence_of_one_state(_kind))
+    translates(_packed)(_packed_recurrence_of_one_state(_kind))
+    translates(_step)(_cell_of_one_state(_kind))
 
 
 # --- weights ----------------------------------------------------------------------------------------------------------
@@ -201,7 +176,7 @@ def _recurrence(
     dropout: float, batch_first: bool, lengths: Value | None = None,
 ) -> list[Value]:  # fmt: skip
     """The outputs of the last layer at every step, then each state after the last step, layers and directions first."""
-    dtype = admitted(op, kind.op_type, input).dtype or DataType.FLOAT
+    dtype = widened(op, kind.op_type, input).dtype or DataType.FLOAT
     result_dtype = op.out_dtype
     x, last = op.cast(input, dtype), []
     if batch_first:
@@ -283,7 +258,7 @@ def _joined(op: Emitter, y: Value, rows_first: bool) -> Value:
 
 def _cell(op: Emitter, kind: _Kind, input: Value, states: Sequence[Value], weights: _Weights) -> list[Value]:
     """The states after one step."""
-    dtype = admitted(op, kind.op_type, input).dtype or DataType.FLOAT
+    dtype = widened(op, kind.op_type, input).dtype or DataType.FLOAT
     result_dtype = op.out_dtype
     initial = [None if _is_zero(state) else op.unsqueeze(op.cast(state, dtype), 0) for state in states]
     x = op.unsqueeze(op.cast(input, dtype), 0)

@@ -36,7 +36,7 @@ def scatter(
     self, index = (op.unsqueeze(x, 0) if not op.rank(x) else x for x in (self, as_index(op, index)))
     if isinstance(src, Value):
         updates = op.cast(src, kind)
-        updates = _cut(op, updates if op.rank(src) else op.unsqueeze(updates, 0), op.sizes(index))
+        updates = _sliced_to(op, updates if op.rank(src) else op.unsqueeze(updates, 0), op.sizes(index))
     else:
         updates = op.with_sizes(op.cast(op.cast(src, op.out_dtype), kind), ())
         updates = broadcast(op, updates, op.sizes(index))
@@ -46,7 +46,7 @@ def scatter(
     return written if dtype is None else op.cast(written, dtype)
 
 
-def _cut(op: Emitter, src: Value, sizes: Sequence[Size]) -> Value:
+def _sliced_to(op: Emitter, src: Value, sizes: Sequence[Size]) -> Value:
     axes = [
         i
         for i, (have, want) in enumerate(zip(op.sizes(src), sizes, strict=True))
@@ -87,13 +87,13 @@ def aten_scatter_add(op: Emitter, self: Value, dim: int, index: Value, src: Valu
     return scatter(op, self, dim, index, src, "add")
 
 
-def _is_one_reduction(
+def _is_onnx_reduction(
     self: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, reduce: str, *, include_self: bool = True
 ) -> bool:
     return include_self and reduce in _REDUCTIONS
 
 
-@translates(aten.scatter_reduce.two, supports=_is_one_reduction)
+@translates(aten.scatter_reduce.two, supports=_is_onnx_reduction)
 def aten_scatter_reduce(
     op: Emitter, self: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
@@ -157,13 +157,13 @@ def _index_write(
     return scatter(op, self, dim, index, source, reduction)
 
 
-def _is_one_index_reduction(
+def _is_index_reduction(
     self: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, reduce: str, *, include_self: bool = True
 ) -> bool:
     return (include_self and reduce in _REDUCTIONS) or (reduce == "mean" and self.is_floating_point())
 
 
-@translates(aten.index_reduce.default, supports=_is_one_index_reduction)
+@translates(aten.index_reduce.default, supports=_is_index_reduction)
 def aten_index_reduce(
     op: Emitter, self: Value, dim: int, index: Value, source: Value, reduce: str, *, include_self: bool = True
 ) -> Value:

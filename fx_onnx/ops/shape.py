@@ -287,9 +287,11 @@ def aten_type_as(op: Emitter, self: Value, other: Value) -> Value:
     return op.cast(self, op.out_dtype)
 
 
-@translates(
-    aten.view.dtype, aten.view_copy.dtype, since=26, supports=lambda self, dtype: self.itemsize == dtype.itemsize
-)
+def _has_same_itemsize(self: torch.Tensor, dtype: torch.dtype) -> bool:
+    return self.itemsize == dtype.itemsize
+
+
+@translates(aten.view.dtype, aten.view_copy.dtype, since=26, supports=_has_same_itemsize)
 def aten_view_dtype(op: Emitter, self: Value, dtype: torch.dtype) -> Value:
     """The bits of self read as another dtype of the same width."""
     if op.out_dtype == self.dtype:

@@ -9,7 +9,7 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._common import admitted, within
+from fx_onnx.ops._widening import emit_widened, widened
 from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
@@ -22,7 +22,7 @@ def top(op: Emitter, self: Value, k: Size, dim: int, largest: bool, ordered: boo
             return [op.unsqueeze(self, 0), op.constant([0])]
         return [self, op.constant(0, DataType.INT64)]
     values, indices = op.TopK(
-        admitted(op, "TopK", self), op.shape([k]), axis=dim, largest=int(largest), sorted=int(ordered)
+        widened(op, "TopK", self), op.shape([k]), axis=dim, largest=int(largest), sorted=int(ordered)
     )
     return [op.cast(values, op.out_dtype) if self.dtype is None else op.cast(values, self.dtype), indices]
 
@@ -102,7 +102,7 @@ def aten_unique_dim(
 
 def unique(op: Emitter, self: Value, dim: int | None) -> list[Value]:
     """ONNX Unique: the values, the inverse indices and the counts."""
-    values, _, inverse, counts = op.Unique(admitted(op, "Unique", self), axis=dim, sorted=1, outputs=4)
+    values, _, inverse, counts = op.Unique(widened(op, "Unique", self), axis=dim, sorted=1, outputs=4)
     return [op.cast(values, op.out_dtype), inverse, counts]
 
 
@@ -138,7 +138,7 @@ def _consecutive(op: Emitter, self: Value, dim: int) -> list[Value]:
     size = op.Shape(self, start=dim, end=dim + 1)
     first = op.Expand(op.constant([1]), op.Min(size, op.constant([1])))  # nothing begins in an empty tensor
     begins = op.Concat(first, differs, axis=0)
-    values = within(op, "Compress", self, op.cast(begins, DataType.BOOL), axis=dim)
+    values = emit_widened(op, "Compress", self, op.cast(begins, DataType.BOOL), axis=dim)
     inverse = op.Sub(op.CumSum(begins, op.constant(0)), 1)
     places = op.Squeeze(op.NonZero(begins), [0])
     ends = op.Concat(op.Slice(places, [1], [2**63 - 1], [0]), op.Slice(size, [0], op.Shape(first), [0]), axis=0)

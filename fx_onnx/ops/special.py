@@ -10,7 +10,7 @@ import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._common import loop
+from fx_onnx.ops._loop_node import emit_loop
 from fx_onnx.translation.emitter import Emitter, Operand
 
 aten = torch.ops.aten
@@ -105,7 +105,7 @@ def _evaluate(op: Emitter, family: _Family, x: Operand, n: Operand) -> Value:
 
     degrees = op.Concat(op.Reshape(degree, [-1]), [1], axis=0)  # of an empty tensor there is no largest
     rounds = op.Sub(op.ReduceMax(degrees, keepdims=0), 1)
-    result: Value = loop(op, step, ones, first, start, rounds=rounds)[-1]
+    result: Value = emit_loop(op, step, ones, first, start, rounds=rounds)[-1]
     return result
 
 

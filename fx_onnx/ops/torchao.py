@@ -10,49 +10,62 @@ from onnx_ir import Value
 
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._quantization import INT8, Layout, dequantized, is_fraction, layout, packed, quantized
+from fx_onnx.ops._quantize_linear import (
+    INT8,
+    ScaleLayout,
+    dequantized,
+    is_fractional,
+    packed_weight,
+    quantized,
+    scale_layout,
+)
 from fx_onnx.translation.emitter import Emitter
 
 
-def _quantizes(blocks: bool) -> Callable[..., bool]:
+def _can_quantize(blocks: bool) -> Callable[..., bool]:
     """Whether ONNX has the call; ``blocks`` says whether it has scales for parts of an axis."""
 
-    def says(
+    def is_supported(
         input: Any, block_size: Any, scale: Any, zero_point: Any, output_dtype: torch.dtype,
         quant_min: Any = None, quant_max: Any = None,
     ) -> bool:  # fmt: skip
         exact = torch.float32 in (input.dtype, scale.dtype)  # else torch rounds before it rounds to integers
         return (
-            exact and output_dtype in INT8 and zero_point is not None and _fits(input, block_size, zero_point, blocks)
+            exact
+            and output_dtype in INT8
+            and zero_point is not None
+            and _has_layout(input, block_size, zero_point, blocks)
         )
 
-    return says
+    return is_supported
 
 
-def _dequantizes(blocks: bool) -> Callable[..., bool]:
-    def says(
+def _can_dequantize(blocks: bool) -> Callable[..., bool]:
+    def is_supported(
         input: Any, block_size: Any, scale: Any, zero_point: Any, input_dtype: torch.dtype,
         quant_min: Any = None, quant_max: Any = None, output_dtype: torch.dtype = torch.float32,
     ) -> bool:  # fmt: skip
-        return input.dtype in INT8 and _fits(input, block_size, zero_point, blocks)
+        return input.dtype in INT8 and _has_layout(input, block_size, zero_point, blocks)
 
-    return says
-
-
-def _fits(input: Any, block_size: Any, zero_point: Any, blocks: bool) -> bool:
-    found = layout(input.shape, block_size)
-    return found is not None and (blocks or found.block is None) and not is_fraction(zero_point)
+    return is_supported
 
 
-def _fitted(op: Emitter, value: Value, block_size: Sequence[Size], *parameters: Value | None) -> tuple[Layout, Any]:
+def _has_layout(input: Any, block_size: Any, zero_point: Any, blocks: bool) -> bool:
+    found = scale_layout(input.shape, block_size)
+    return found is not None and (blocks or found.block is None) and not is_fractional(zero_point)
+
+
+def _with_layout(
+    op: Emitter, value: Value, block_size: Sequence[Size], *parameters: Value | None
+) -> tuple[ScaleLayout, Any]:
     """The layout, and the scale and zero point of each block in the sizes that it asks for."""
     sizes = op.sizes(value)
-    where = layout(sizes, block_size) or Layout()
-    return where, [None if p is None else op.reshape(p, where.sizes(sizes)) for p in parameters]
+    layout = scale_layout(sizes, block_size) or ScaleLayout()
+    return layout, [None if p is None else op.reshape(p, layout.sizes(sizes)) for p in parameters]
 
 
-@translates("torchao::quantize_affine", supports=_quantizes(blocks=False))
-@translates("torchao::quantize_affine", since=21, supports=_quantizes(blocks=True))
+@translates("torchao::quantize_affine", supports=_can_quantize(blocks=False))
+@translates("torchao::quantize_affine", since=21, supports=_can_quantize(blocks=True))
 def torchao_quantize_affine(
     op: Emitter,
     input: Value,
@@ -64,13 +77,13 @@ def torchao_quantize_affine(
     quant_max: int | None = None,
 ) -> Value:
     """clamp(round(input / scale) + zero_point, quant_min, quant_max), with a scale for each block."""
-    where, (scale, zero_point) = _fitted(op, input, block_size, scale, zero_point)
+    layout, (scale, zero_point) = _with_layout(op, input, block_size, scale, zero_point)
     limits = _limits(output_dtype, quant_min, quant_max)
-    return quantized(op, input, scale, zero_point, limits, op.out_dtype, where)
+    return quantized(op, input, scale, zero_point, limits, op.out_dtype, layout)
 
 
-@translates("torchao::dequantize_affine", supports=_dequantizes(blocks=False))
-@translates("torchao::dequantize_affine", since=21, supports=_dequantizes(blocks=True))
+@translates("torchao::dequantize_affine", supports=_can_dequantize(blocks=False))
+@translates("torchao::dequantize_affine", since=21, supports=_can_dequantize(blocks=True))
 def torchao_dequantize_affine(
     op: Emitter,
     input: Value,
@@ -83,9 +96,9 @@ def torchao_dequantize_affine(
     output_dtype: torch.dtype = torch.float32,
 ) -> Value:
     """(input - zero_point) * scale, with a scale for each block; a weight is stored in the fewest bits of its range."""
-    where, (scale, zero_point) = _fitted(op, input, block_size, scale, zero_point)
-    input = packed(op, input, *_limits(input_dtype, quant_min, quant_max))
-    return op.cast(dequantized(op, input, scale, zero_point, where), op.out_dtype)
+    layout, (scale, zero_point) = _with_layout(op, input, block_size, scale, zero_point)
+    input = packed_weight(op, input, *_limits(input_dtype, quant_min, quant_max))
+    return op.cast(dequantized(op, input, scale, zero_point, layout), op.out_dtype)
 
 
 def _limits(dtype: torch.dtype, low: int | None, high: int | None) -> tuple[int, int]:

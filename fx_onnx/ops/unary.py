@@ -8,7 +8,8 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.core import dtypes
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._common import truncated, within
+from fx_onnx.ops._rounding import truncated
+from fx_onnx.ops._widening import emit_widened
 from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
@@ -45,7 +46,7 @@ _SIGNED = {aten.abs.default: "Abs", aten.neg.default: "Neg", aten.sgn.default: "
 def _function(op_type: str) -> Callable[[Emitter, Value], Value]:
     def aten_function(op: Emitter, self: Value) -> Value:
         """One ONNX function of floats; integers are promoted first."""
-        return within(op, op_type, op.cast(self, op.out_dtype))
+        return emit_widened(op, op_type, op.cast(self, op.out_dtype))
 
     return aten_function
 
@@ -53,7 +54,7 @@ def _function(op_type: str) -> Callable[[Emitter, Value], Value]:
 def _rounding(op_type: str) -> Callable[[Emitter, Value], Value]:
     def aten_rounding(op: Emitter, self: Value) -> Value:
         """One ONNX rounding of floats; nothing of integers."""
-        return within(op, op_type, self) if dtypes.is_float(op.out_dtype) else op.Identity(self)
+        return emit_widened(op, op_type, self) if dtypes.is_float(op.out_dtype) else op.Identity(self)
 
     return aten_rounding
 
@@ -61,7 +62,7 @@ def _rounding(op_type: str) -> Callable[[Emitter, Value], Value]:
 def _sign(op_type: str) -> Callable[[Emitter, Value], Value]:
     def aten_sign(op: Emitter, self: Value) -> Value:
         """One ONNX function of numbers; nothing of booleans."""
-        return within(op, op_type, self) if self.dtype != DataType.BOOL else op.Identity(self)
+        return emit_widened(op, op_type, self) if self.dtype != DataType.BOOL else op.Identity(self)
 
     return aten_sign
 
@@ -93,11 +94,11 @@ def aten_round_decimals(op: Emitter, self: Value, decimals: int) -> Value:
             raise NotImplementedError("round to negative decimals is of floating-point numbers only.")
         return op.Identity(self)
     if decimals == 0:
-        return within(op, "Round", self)
+        return emit_widened(op, "Round", self)
     scale = float(10 ** abs(decimals))
     if decimals > 0:
-        return op.Div(within(op, "Round", op.Mul(self, scale)), scale)
-    return op.Mul(within(op, "Round", op.Div(self, scale)), scale)
+        return op.Div(emit_widened(op, "Round", op.Mul(self, scale)), scale)
+    return op.Mul(emit_widened(op, "Round", op.Div(self, scale)), scale)
 
 
 # ---------------------------------------------------------------- exponentials and logarithms
@@ -149,9 +150,9 @@ def aten_nan_to_num(
 ) -> Value:
     """self with NaN replaced by a number and the infinities by theirs: by default the largest of the dtype."""
     limits = torch.finfo(op.out[0].dtype)
-    result = op.Where(within(op, "IsNaN", self), nan or 0.0, self)
+    result = op.Where(emit_widened(op, "IsNaN", self), nan or 0.0, self)
     if posinf is None and neginf is None:
         return op.Clip(result, limits.min, limits.max)
     high, low = limits.max if posinf is None else posinf, limits.min if neginf is None else neginf
-    result = op.Where(within(op, "IsInf", self, detect_negative=0), high, result)
-    return op.Where(within(op, "IsInf", self, detect_positive=0), low, result)
+    result = op.Where(emit_widened(op, "IsInf", self, detect_negative=0), high, result)
+    return op.Where(emit_widened(op, "IsInf", self, detect_positive=0), low, result)

@@ -9,8 +9,8 @@ from torch import Tensor
 from fx_onnx.core import symbolic_sizes
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._common import admitted
 from fx_onnx.ops._spatial import over_batch
+from fx_onnx.ops._widening import widened
 from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
@@ -18,27 +18,25 @@ aten = torch.ops.aten
 _PADDING_MODES = ("zeros", "border", "reflection")
 
 
-def _is_a_batch_of_images(self: Tensor, upscale_factor: int) -> bool:
+def _is_image_batch(self: Tensor, upscale_factor: int) -> bool:
     return self.dim() == 4
 
 
-@translates(aten.pixel_shuffle.default, supports=_is_a_batch_of_images)
+@translates(aten.pixel_shuffle.default, supports=_is_image_batch)
 def aten_pixel_shuffle(op: Emitter, self: Value, upscale_factor: int) -> Value:
     """(N, C r r, H, W) → (N, C, H r, W r)."""
     result: Value = op.DepthToSpace(self, blocksize=upscale_factor, mode="CRD")
     return result
 
 
-def _samples_planes(
-    input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
-) -> bool:
+def _is_2d(input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool) -> bool:
     return input.dim() == 4
 
 
 def _grid_sample(op: Emitter, input: Value, grid: Value, mode: str, padding_mode: int, align_corners: bool) -> Value:
     result = op.GridSample(
-        admitted(op, "GridSample", input),
-        admitted(op, "GridSample", grid),
+        widened(op, "GridSample", input),
+        widened(op, "GridSample", grid),
         mode=mode,
         padding_mode=_PADDING_MODES[padding_mode],
         align_corners=align_corners,
@@ -46,7 +44,7 @@ def _grid_sample(op: Emitter, input: Value, grid: Value, mode: str, padding_mode
     return op.cast(result, op.out_dtype)
 
 
-@translates(aten.grid_sampler.default, aten.grid_sampler_2d.default, supports=_samples_planes)
+@translates(aten.grid_sampler.default, aten.grid_sampler_2d.default, supports=_is_2d)
 def aten_grid_sampler_2d(
     op: Emitter, input: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Value:
@@ -64,14 +62,14 @@ def aten_grid_sampler(
     return _grid_sample(op, input, grid, mode, padding_mode, align_corners)
 
 
-def _has_corners(theta: Tensor, size: Sequence[Size], align_corners: bool) -> bool:
+def _has_distinct_corners(theta: Tensor, size: Sequence[Size], align_corners: bool) -> bool:
     """An axis of one pixel has no corners to align: torch puts it at 0, ONNX divides by 0."""
     return not align_corners or not any(
         isinstance(count, int) and count == 1 for count in map(symbolic_sizes.static, size[2:])
     )
 
 
-@translates(aten.affine_grid_generator.default, since=20, supports=_has_corners)
+@translates(aten.affine_grid_generator.default, since=20, supports=_has_distinct_corners)
 def aten_affine_grid_generator(op: Emitter, theta: Value, size: Sequence[Size], align_corners: bool) -> Value:
     """The places from -1 to 1 in each axis of an image of this size, mapped by theta."""
     result: Value = op.AffineGrid(theta, op.shape(size), align_corners=align_corners)

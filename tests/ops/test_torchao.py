@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.ops._quantization import Layout, layout
+from fx_onnx.ops._quantize_linear import ScaleLayout, scale_layout
 from tests.compare import assert_close
 from tests.harness import Case, bf16, cases, check, f16, f32, i8, i32, u8
 
@@ -150,10 +150,10 @@ def test_weights_of_four_bits(dtype: torch.dtype, shape: tuple[int, ...]) -> Non
 
 
 def test_layouts() -> None:
-    assert layout([4, 8], [4, 8]) == Layout()
-    assert layout([4, 8], [1, 8]) == layout([4, 8, 1], [1, 8, 1]) == Layout(0)
-    assert layout([4, 8], [1, 4]) == Layout(1, 4)
-    assert layout([4, 8, 2], [1, 1, 2]) == Layout(2, 2)
-    assert layout([4, 8], [2, 4]) is None
-    assert layout([4, 8], [1, 1]) is None
-    assert Layout(1, 4).sizes([4, 8]) == [4, 2]
+    assert scale_layout([4, 8], [4, 8]) == ScaleLayout()
+    assert scale_layout([4, 8], [1, 8]) == scale_layout([4, 8, 1], [1, 8, 1]) == ScaleLayout(0)
+    assert scale_layout([4, 8], [1, 4]) == ScaleLayout(1, 4)
+    assert scale_layout([4, 8, 2], [1, 1, 2]) == ScaleLayout(2, 2)
+    assert scale_layout([4, 8], [2, 4]) is None
+    assert scale_layout([4, 8], [1, 1]) is None
+    assert ScaleLayout(1, 4).sizes([4, 8]) == [4, 2]
