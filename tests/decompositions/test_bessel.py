@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.decompositions.against import against, spread
+from tests.decompositions.harness import assert_matches_torch, evenly_spaced
 
 aten = torch.ops.aten
 MODIFIED = [
@@ -22,13 +22,13 @@ WAVES = [
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("target", MODIFIED)
 def test_modified(target: Any, dtype: torch.dtype) -> None:
-    against(target.default, spread(-20.3, 20.7, dtype))
-    against(target.default, torch.tensor([0.0, torch.inf, -torch.inf, torch.nan], dtype=dtype))
+    assert_matches_torch(target.default, evenly_spaced(-20.3, 20.7, dtype))
+    assert_matches_torch(target.default, torch.tensor([0.0, torch.inf, -torch.inf, torch.nan], dtype=dtype))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("target", WAVES)
 def test_waves(target: Any, dtype: torch.dtype) -> None:
-    against(target.default, spread(-30.3, 30.7, dtype), tolerance=1e-5)
-    against(target.default, torch.tensor([0.0, torch.nan], dtype=dtype))
-    against(target.default, torch.arange(-3, 4), tolerance=1e-5)
+    assert_matches_torch(target.default, evenly_spaced(-30.3, 30.7, dtype), tolerance=1e-5)
+    assert_matches_torch(target.default, torch.tensor([0.0, torch.nan], dtype=dtype))
+    assert_matches_torch(target.default, torch.arange(-3, 4), tolerance=1e-5)

@@ -4,9 +4,7 @@ import pytest
 import torch
 
 import tests.torchvision_cpu  # noqa: F401  declares the operators
-from fx_onnx.decompositions import DECOMPOSITIONS
-from tests.compare import assert_close
-from tests.decompositions.harness import random
+from tests.decompositions.harness import assert_matches_torch, randn
 
 operators = torch.ops.torchvision
 
@@ -19,28 +17,23 @@ REGIONS = torch.tensor(
 )  # fmt: skip
 
 
-def against(name: str, *args: object, tolerance: float | None = None) -> None:
-    """Raises AssertionError where the decomposition of torchvision's operator gives other results."""
-    assert_close(DECOMPOSITIONS[f"torchvision::{name}"](*args), getattr(operators, name)(*args), tolerance)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("scale", [1.0, 0.5, 0.3])
 def test_regions(dtype: torch.dtype, scale: float) -> None:
-    maps, rois = random(2, 12, 13, 11, dtype=dtype), REGIONS.to(dtype)
-    against("roi_pool", maps, rois, scale, 3, 2)
-    against("ps_roi_pool", maps, rois, scale, 3, 2)
-    against("ps_roi_align", maps, rois, scale, 3, 2, 2)
-    against("ps_roi_align", maps, rois[[0, 1, 2, 3, 5, 6]], scale, 3, 2, 0)
+    maps, rois = randn(2, 12, 13, 11, dtype=dtype), REGIONS.to(dtype)
+    assert_matches_torch(operators.roi_pool.default, maps, rois, scale, 3, 2)
+    assert_matches_torch(operators.ps_roi_pool.default, maps, rois, scale, 3, 2)
+    assert_matches_torch(operators.ps_roi_align.default, maps, rois, scale, 3, 2, 2)
+    assert_matches_torch(operators.ps_roi_align.default, maps, rois[[0, 1, 2, 3, 5, 6]], scale, 3, 2, 0)
 
 
 def test_the_first_of_equal_values_is_the_largest() -> None:
-    against("roi_pool", torch.ones(1, 2, 6, 7), REGIONS[:1], 0.5, 2, 3)
+    assert_matches_torch(operators.roi_pool.default, torch.ones(1, 2, 6, 7), REGIONS[:1], 0.5, 2, 3)
 
 
 def test_no_regions() -> None:
     for name, *ratio in (("roi_pool",), ("ps_roi_pool",), ("ps_roi_align", 2)):
-        against(name, random(2, 12, 5, 5), torch.zeros(0, 5), 1.0, 3, 2, *ratio)
+        assert_matches_torch(getattr(operators, name).default, randn(2, 12, 5, 5), torch.zeros(0, 5), 1.0, 3, 2, *ratio)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -56,15 +49,15 @@ def test_deformable_convolution(
     dtype: torch.dtype, channels: int, outputs: int, kernel: tuple[int, int], stride: tuple[int, int],
     padding: tuple[int, int], dilation: tuple[int, int], groups: int, offset_groups: int, use_mask: bool,
 ) -> None:  # fmt: skip
-    image = random(2, channels, 9, 8, dtype=dtype)
-    weight = random(outputs, channels // groups, *kernel, dtype=dtype, seed=1)
+    image = randn(2, channels, 9, 8, dtype=dtype)
+    weight = randn(outputs, channels // groups, *kernel, dtype=dtype, seed=1)
     rows, columns = (
         (size + 2 * pad - step * (taps - 1) - 1) // skip + 1
         for size, pad, step, taps, skip in zip((9, 8), padding, dilation, kernel, stride, strict=True)
     )
     taps = offset_groups * kernel[0] * kernel[1]
-    offset = 2 * random(2, 2 * taps, rows, columns, dtype=dtype, seed=2)
-    mask = random(2, taps, rows, columns, dtype=dtype, seed=3)
-    bias = random(outputs, dtype=dtype, seed=4)
+    offset = 2 * randn(2, 2 * taps, rows, columns, dtype=dtype, seed=2)
+    mask = randn(2, taps, rows, columns, dtype=dtype, seed=3)
+    bias = randn(outputs, dtype=dtype, seed=4)
     options = (*stride, *padding, *dilation, groups, offset_groups, use_mask)
-    against("deform_conv2d", image, weight, offset, mask, bias, *options)
+    assert_matches_torch(operators.deform_conv2d.default, image, weight, offset, mask, bias, *options)

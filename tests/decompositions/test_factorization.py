@@ -6,7 +6,7 @@ import torch
 from fx_onnx.decompositions import DECOMPOSITIONS
 from fx_onnx.decompositions._loops import UNROLLED, each
 from tests.compare import assert_close
-from tests.decompositions.harness import check, random
+from tests.decompositions.harness import assert_matches_torch, randn
 
 aten = torch.ops.aten
 SHAPES = [(1, 1), (4, 4), (2, 3, 5, 3), (3, 5), (2, 7, 7), (11, 9), (10, 10), (0, 3, 3), (0, 0), (2, 3, 0)]
@@ -14,30 +14,30 @@ SQUARE = [shape for shape in SHAPES if shape[-1] == shape[-2]]
 
 
 def positive(*shape: int) -> torch.Tensor:
-    A = random(*shape)
+    A = randn(*shape)
     return A @ A.mT + torch.eye(shape[-1])
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_lu(shape: tuple[int, ...]) -> None:
-    check(aten.linalg_lu_factor_ex.default, random(*shape))
-    check(aten.linalg_lu.default, random(*shape))
-    LU, pivots = torch.linalg.lu_factor(random(*shape))
-    check(aten.lu_unpack.default, LU, pivots)
+    assert_matches_torch(aten.linalg_lu_factor_ex.default, randn(*shape))
+    assert_matches_torch(aten.linalg_lu.default, randn(*shape))
+    LU, pivots = torch.linalg.lu_factor(randn(*shape))
+    assert_matches_torch(aten.lu_unpack.default, LU, pivots)
 
 
 def test_a_singular_matrix_is_told() -> None:
     A = torch.tensor([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [0.0, 0.0, 1.0]])
-    check(aten.linalg_lu_factor_ex.default, A)
-    check(aten.linalg_det.default, A)
-    check(aten.linalg_cholesky_ex.default, torch.eye(3))
+    assert_matches_torch(aten.linalg_lu_factor_ex.default, A)
+    assert_matches_torch(aten.linalg_det.default, A)
+    assert_matches_torch(aten.linalg_cholesky_ex.default, torch.eye(3))
 
 
 @pytest.mark.parametrize("n", [4, 10])
 def test_a_matrix_that_is_not_positive_definite(n: int) -> None:
     A = positive(2, n, n)
     A[1, 2, 2] = -1.0
-    check(aten.linalg_cholesky_ex.default, A)
+    assert_matches_torch(aten.linalg_cholesky_ex.default, A)
     factor = DECOMPOSITIONS[aten.linalg_cholesky.default](A)
     assert factor[0].isfinite().all() and factor[1].isnan().all()
 
@@ -45,11 +45,11 @@ def test_a_matrix_that_is_not_positive_definite(n: int) -> None:
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 @pytest.mark.parametrize("shape", [(3, 3), (2, 10, 4)])
 def test_complex(shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    A = torch.complex(random(*shape), random(*shape, seed=1)).to(dtype)
-    check(aten.linalg_lu.default, A)
-    check(aten.linalg_qr.default, A)
-    check(aten.geqrf.default, A)
-    check(aten.linalg_cholesky_ex.default, A @ A.mH + torch.eye(shape[-2]))
+    A = torch.complex(randn(*shape), randn(*shape, seed=1)).to(dtype)
+    assert_matches_torch(aten.linalg_lu.default, A)
+    assert_matches_torch(aten.linalg_qr.default, A)
+    assert_matches_torch(aten.geqrf.default, A)
+    assert_matches_torch(aten.linalg_cholesky_ex.default, A @ A.mH + torch.eye(shape[-2]))
 
 
 def test_a_loop_does_the_steps_that_are_not_written_out() -> None:
@@ -63,31 +63,31 @@ def test_a_loop_does_the_steps_that_are_not_written_out() -> None:
 
 @pytest.mark.parametrize("shape", SQUARE)
 def test_determinants(shape: tuple[int, ...]) -> None:
-    check(aten.linalg_det.default, random(*shape))
-    found = DECOMPOSITIONS[aten._linalg_slogdet.default](random(*shape))
-    assert_close(found[:2], tuple(torch.linalg.slogdet(random(*shape))))
+    assert_matches_torch(aten.linalg_det.default, randn(*shape))
+    found = DECOMPOSITIONS[aten._linalg_slogdet.default](randn(*shape))
+    assert_close(found[:2], tuple(torch.linalg.slogdet(randn(*shape))))
 
 
 @pytest.mark.parametrize("shape", SQUARE)
 @pytest.mark.parametrize("upper", [False, True])
 def test_cholesky(shape: tuple[int, ...], upper: bool) -> None:
-    check(aten.linalg_cholesky_ex.default, positive(*shape), upper=upper)
-    check(aten.cholesky.default, positive(*shape), upper)
+    assert_matches_torch(aten.linalg_cholesky_ex.default, positive(*shape), upper=upper)
+    assert_matches_torch(aten.cholesky.default, positive(*shape), upper)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
 def test_qr(shape: tuple[int, ...], mode: str) -> None:
-    check(aten.linalg_qr.default, random(*shape), mode)
+    assert_matches_torch(aten.linalg_qr.default, randn(*shape), mode)
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (2, 5, 3), (3, 5)])
 def test_packed_reflections(shape: tuple[int, ...]) -> None:
-    A = random(*shape)
-    check(aten.geqrf.default, A)
+    A = randn(*shape)
+    assert_matches_torch(aten.geqrf.default, A)
     packed, tau = torch.geqrf(A)
-    check(aten.linalg_householder_product.default, packed[..., : tau.size(-1)], tau)
+    assert_matches_torch(aten.linalg_householder_product.default, packed[..., : tau.size(-1)], tau)
     for transpose in (False, True):
-        other = random(*shape[:-2], shape[-2], shape[-2], seed=1)
-        check(aten.ormqr.default, packed, tau, other, True, transpose)
-        check(aten.ormqr.default, packed, tau, other, False, transpose)
+        other = randn(*shape[:-2], shape[-2], shape[-2], seed=1)
+        assert_matches_torch(aten.ormqr.default, packed, tau, other, True, transpose)
+        assert_matches_torch(aten.ormqr.default, packed, tau, other, False, transpose)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fx_onnx.decompositions import DECOMPOSITIONS
 from tests.compare import assert_close
-from tests.decompositions.harness import check, random
+from tests.decompositions.harness import assert_matches_torch, randn
 
 aten = torch.ops.aten
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
@@ -16,26 +16,24 @@ SPECIAL = {
     "zeros": torch.zeros(4, 4),
     "identity": torch.eye(4),
     "diagonal": torch.diag(torch.tensor([3.0, 1.0, 2.0, 2.0])),
-    "upper": random(5, 5).triu(),
-    "lower": random(5, 5).tril(),
+    "upper": randn(5, 5).triu(),
+    "lower": randn(5, 5).tril(),
     "defective": torch.diag(torch.ones(4), 1) + 2 * torch.eye(5),
     "nilpotent": torch.diag(torch.ones(4), 1),
     "cyclic": torch.roll(torch.eye(5), 1, 0),
     "rotation": torch.tensor([[0.0, -1.0], [1.0, 0.0]]),
-    "symmetric": random(6, 6) + random(6, 6).mT,
-    "skew": random(5, 5) - random(5, 5).mT,
+    "symmetric": randn(6, 6) + randn(6, 6).mT,
+    "skew": randn(5, 5) - randn(5, 5).mT,
     "singular": torch.arange(16.0).reshape(4, 4),
-    "unbalanced": random(4, 4) * torch.tensor([[1.0], [1e6], [1e-6], [1.0]]) * torch.tensor([1.0, 1e-6, 1e6, 1.0]),
-    "huge": random(4, 4) * 1e18,
-    "tiny": random(4, 4) * 1e-20,
+    "unbalanced": randn(4, 4) * torch.tensor([[1.0], [1e6], [1e-6], [1.0]]) * torch.tensor([1.0, 1e-6, 1e6, 1.0]),
+    "huge": randn(4, 4) * 1e18,
+    "tiny": randn(4, 4) * 1e-20,
 }
 
 
 def matrix(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     return (
-        torch.complex(random(*shape), random(*shape, seed=1)).to(dtype)
-        if dtype.is_complex
-        else random(*shape).to(dtype)
+        torch.complex(randn(*shape), randn(*shape, seed=1)).to(dtype) if dtype.is_complex else randn(*shape).to(dtype)
     )
 
 
@@ -67,8 +65,8 @@ def test_eigenvalues(shape: tuple[int, ...], dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("n", [2, 3, 5, 8])
 def test_order(n: int) -> None:
     """That of LAPACK, where rounding does not decide."""
-    check(aten.linalg_eigvals.default, random(3, n, n, dtype=torch.float64), tolerance=1e-10)
-    check(aten.linalg_eigvals.default, matrix((3, n, n), torch.complex128), tolerance=1e-10)
+    assert_matches_torch(aten.linalg_eigvals.default, randn(3, n, n, dtype=torch.float64), tolerance=1e-10)
+    assert_matches_torch(aten.linalg_eigvals.default, matrix((3, n, n), torch.complex128), tolerance=1e-10)
 
 
 @pytest.mark.parametrize("name", SPECIAL)

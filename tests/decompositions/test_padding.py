@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.decompositions.same import assert_same
+from tests.decompositions.harness import assert_matches_torch
 
 aten = torch.ops.aten
 
@@ -13,7 +13,7 @@ aten = torch.ops.aten
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_pad(mode: str, pad: list[int], dtype: torch.dtype) -> None:
     x = torch.randn(2, 3, 5, 6) if len(pad) == 4 else torch.randn(2, 3, 6)
-    assert_same(aten.pad.default, x.to(dtype), pad, mode)
+    assert_matches_torch(aten.pad.default, x.to(dtype), pad, mode, tolerance=0.0)
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
@@ -21,17 +21,19 @@ def test_by_rank(rank: int) -> None:
     x = torch.randn(2, 3, *range(4, 4 + rank))
     pad = [2, 1, 0, 3, 1, 1][: 2 * rank]
     for kind in ("reflection", "replication"):
-        assert_same(getattr(aten, f"{kind}_pad{rank}d").default, x, pad)
-        assert_same(getattr(aten, f"{kind}_pad{rank}d").default, x[0], pad)
+        assert_matches_torch(getattr(aten, f"{kind}_pad{rank}d").default, x, pad, tolerance=0.0)
+        assert_matches_torch(getattr(aten, f"{kind}_pad{rank}d").default, x[0], pad, tolerance=0.0)
 
 
 def test_by_number() -> None:
     for mode in range(4):
-        assert_same(aten._pad_enum.default, torch.randn(2, 3, 6), [1, 2], mode)
-    assert_same(aten._pad_circular.default, torch.randn(2, 3, 6), [1, 2])
+        assert_matches_torch(aten._pad_enum.default, torch.randn(2, 3, 6), [1, 2], mode, tolerance=0.0)
+    assert_matches_torch(aten._pad_circular.default, torch.randn(2, 3, 6), [1, 2], tolerance=0.0)
 
 
 @pytest.mark.parametrize("options", [(), (True, 2.0), (True, -1.0, "left"), (False, 0.0, "left")])
 def test_sequences(options: tuple[object, ...]) -> None:
-    assert_same(aten.pad_sequence.default, [torch.randn(3, 2), torch.randn(5, 2), torch.randn(1, 2)], *options)
-    assert_same(aten.pad_sequence.default, [torch.arange(3)], *options)
+    assert_matches_torch(
+        aten.pad_sequence.default, [torch.randn(3, 2), torch.randn(5, 2), torch.randn(1, 2)], *options, tolerance=0.0
+    )
+    assert_matches_torch(aten.pad_sequence.default, [torch.arange(3)], *options, tolerance=0.0)

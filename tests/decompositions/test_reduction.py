@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
-from tests.decompositions.harness import check, random
+from tests.decompositions.harness import assert_matches_torch, randn
 
 aten = torch.ops.aten
-x = random(3, 4, 5)
+x = randn(3, 4, 5)
 with_nan = torch.where(x > 1, math.nan, x)
 dims = pytest.mark.parametrize("dim", [None, [], [0], [-1, 0], [0, 1, 2]])
 
@@ -18,37 +18,37 @@ dims = pytest.mark.parametrize("dim", [None, [], [0], [-1, 0], [0, 1, 2]])
 def test_moments(dim: list[int] | None, keepdim: bool) -> None:
     for correction in (None, 0, 1, 2.5, 100):
         for target in (aten.var, aten.std, aten.var_mean, aten.std_mean):
-            check(target.correction, x, dim, correction=correction, keepdim=keepdim)
-    check(aten.var.correction, torch.tensor(2.0))
-    check(aten.var_mean.correction, torch.zeros(0, 3), [0], keepdim=keepdim)
+            assert_matches_torch(target.correction, x, dim, correction=correction, keepdim=keepdim)
+    assert_matches_torch(aten.var.correction, torch.tensor(2.0))
+    assert_matches_torch(aten.var_mean.correction, torch.zeros(0, 3), [0], keepdim=keepdim)
 
 
 @dims
 @pytest.mark.parametrize("ord", [0, 1, 2, 3, 0.5, -1.5, math.inf, -math.inf])
 def test_norms(dim: list[int] | None, ord: float) -> None:
-    check(aten.linalg_vector_norm.default, x, ord, dim)
-    check(aten.linalg_vector_norm.default, x.half(), ord, dim, True, dtype=torch.float32)
-    check(aten.norm.ScalarOpt_dim, x, ord, dim or [])
-    check(aten.norm.Scalar, x, ord)
+    assert_matches_torch(aten.linalg_vector_norm.default, x, ord, dim)
+    assert_matches_torch(aten.linalg_vector_norm.default, x.half(), ord, dim, True, dtype=torch.float32)
+    assert_matches_torch(aten.norm.ScalarOpt_dim, x, ord, dim or [])
+    assert_matches_torch(aten.norm.Scalar, x, ord)
 
 
 @dims
 def test_counts(dim: list[int] | None) -> None:
-    check(aten.nansum.default, with_nan, dim, True)
-    check(aten.nansum.default, (x * 3).long(), dim)
-    check(aten.count_nonzero.dim_IntList, (x * 2).long(), dim or [])
+    assert_matches_torch(aten.nansum.default, with_nan, dim, True)
+    assert_matches_torch(aten.nansum.default, (x * 3).long(), dim)
+    assert_matches_torch(aten.count_nonzero.dim_IntList, (x * 2).long(), dim or [])
     for dtype in (torch.bool, torch.uint8, torch.float32):
         truth = (x.abs() > 1).to(dtype)
         for target in (aten.any.dims, aten.all.dims):
-            check(target, truth, dim, True)
-            check(target, torch.zeros(2, 0, 3, dtype=dtype), dim)
+            assert_matches_torch(target, truth, dim, True)
+            assert_matches_torch(target, torch.zeros(2, 0, 3, dtype=dtype), dim)
 
 
 def test_all_at_once() -> None:
-    check(aten.mean.default, torch.zeros(0))
-    check(aten.mean.dim, torch.zeros(2, 0), [1], True)
-    check(aten.any.default, torch.zeros(0))
-    check(aten.all.default, torch.zeros(0, dtype=torch.uint8))
-    check(aten.aminmax.default, x, dim=1, keepdim=True)
-    check(aten.aminmax.default, torch.tensor(3))
-    check(aten.count_nonzero.default, x, -1)
+    assert_matches_torch(aten.mean.default, torch.zeros(0))
+    assert_matches_torch(aten.mean.dim, torch.zeros(2, 0), [1], True)
+    assert_matches_torch(aten.any.default, torch.zeros(0))
+    assert_matches_torch(aten.all.default, torch.zeros(0, dtype=torch.uint8))
+    assert_matches_torch(aten.aminmax.default, x, dim=1, keepdim=True)
+    assert_matches_torch(aten.aminmax.default, torch.tensor(3))
+    assert_matches_torch(aten.count_nonzero.default, x, -1)

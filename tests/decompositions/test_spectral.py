@@ -8,7 +8,7 @@ import torch
 from fx_onnx.decompositions import DECOMPOSITIONS
 from fx_onnx.decompositions.spectral import jacobi, svd
 from tests.compare import assert_close
-from tests.decompositions.harness import check, random
+from tests.decompositions.harness import assert_matches_torch, randn
 
 aten = torch.ops.aten
 SHAPES = [(1, 1), (2, 2), (3, 3), (2, 5, 5), (4, 3), (3, 6), (8, 8), (20, 12), (2, 3, 0)]
@@ -17,7 +17,7 @@ SHAPES = [(1, 1), (2, 2), (3, 3), (2, 5, 5), (4, 3), (3, 6), (8, 8), (20, 12), (
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 4, 5, 8, 13, 33])
 @pytest.mark.parametrize("triangle", ["L", "U"])
 def test_eigenvalues(n: int, triangle: str) -> None:
-    A = random(2, n, n, dtype=torch.float64)
+    A = randn(2, n, n, dtype=torch.float64)
     values, vectors = torch.ops.aten._linalg_eigh.default(A, triangle)
     got, axes = DECOMPOSITIONS[aten._linalg_eigh.default](A, triangle)
     assert_close(got, values, 1e-10)
@@ -34,7 +34,7 @@ def test_equal_eigenvalues(A: torch.Tensor) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("full", [False, True])
 def test_singular_values(shape: tuple[int, ...], full: bool) -> None:
-    A = random(*shape)
+    A = randn(*shape)
     U, S, Vh = svd(A, full)
     assert_close(S.float(), torch.linalg.svdvals(A))
     k = min(shape[-2:])
@@ -45,7 +45,7 @@ def test_singular_values(shape: tuple[int, ...], full: bool) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_complex(dtype: torch.dtype) -> None:
-    A = torch.complex(random(2, 5, 5), random(2, 5, 5, seed=1)).to(dtype)
+    A = torch.complex(randn(2, 5, 5), randn(2, 5, 5, seed=1)).to(dtype)
     values, vectors = DECOMPOSITIONS[aten._linalg_eigh.default](A)
     assert_close(values, torch.linalg.eigvalsh(A))
     hermitian = A.tril(-1) + A.tril(-1).mH + torch.diag_embed(A.diagonal(dim1=-2, dim2=-1).real)
@@ -56,7 +56,7 @@ def test_complex(dtype: torch.dtype) -> None:
 
 
 def test_small_singular_values() -> None:
-    A = torch.diag(torch.tensor([1.0, 1e-9, 1e-18, 0.0], dtype=torch.float64)) @ random(4, 4, dtype=torch.float64)
+    A = torch.diag(torch.tensor([1.0, 1e-9, 1e-18, 0.0], dtype=torch.float64)) @ randn(4, 4, dtype=torch.float64)
     U, S, Vh = svd(A, True)
     assert_close(S, torch.linalg.svdvals(A), 1e-15)
     for factor in (U, Vh):
@@ -72,23 +72,23 @@ def test_what_has_no_eigenvalues_ends(value: float) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_pseudo_inverse(shape: tuple[int, ...]) -> None:
-    check(aten.linalg_pinv.atol_rtol_tensor, random(*shape))
-    check(aten.linalg_pinv.atol_rtol_tensor, random(*shape), atol=torch.tensor(0.5))
-    check(aten.linalg_pinv.atol_rtol_tensor, random(*shape), rtol=torch.tensor(0.3))
+    assert_matches_torch(aten.linalg_pinv.atol_rtol_tensor, randn(*shape))
+    assert_matches_torch(aten.linalg_pinv.atol_rtol_tensor, randn(*shape), atol=torch.tensor(0.5))
+    assert_matches_torch(aten.linalg_pinv.atol_rtol_tensor, randn(*shape), rtol=torch.tensor(0.3))
 
 
 def test_pseudo_inverse_of_a_lower_rank() -> None:
-    check(aten.linalg_pinv.atol_rtol_tensor, random(5, 2) @ random(2, 4, seed=1))
+    assert_matches_torch(aten.linalg_pinv.atol_rtol_tensor, randn(5, 2) @ randn(2, 4, seed=1))
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5), (2, 4, 4)])
 @pytest.mark.parametrize("driver", ["gelsd", "gelsy", "gels"])
 def test_least_squares(shape: tuple[int, ...], driver: str) -> None:
-    check(aten.linalg_lstsq.default, random(*shape), random(*shape[:-1], 2, seed=1), driver=driver)
+    assert_matches_torch(aten.linalg_lstsq.default, randn(*shape), randn(*shape[:-1], 2, seed=1), driver=driver)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-3, 1.0, 30.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_matrix_exponential(scale: float, dtype: torch.dtype) -> None:
-    check(aten.linalg_matrix_exp.default, random(2, 4, 4, dtype=dtype) * scale, tolerance=2e-4)
-    check(aten.linalg_matrix_exp.default, random(2, 0, 0, dtype=dtype))
+    assert_matches_torch(aten.linalg_matrix_exp.default, randn(2, 4, 4, dtype=dtype) * scale, tolerance=2e-4)
+    assert_matches_torch(aten.linalg_matrix_exp.default, randn(2, 0, 0, dtype=dtype))
