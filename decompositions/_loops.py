@@ -9,6 +9,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from fx_onnx.decompositions import _torch_private
+
 UNROLLED = 4
 """Up to so many steps are written out: each is a dozen operators, and the constants among them fold."""
 
@@ -58,8 +60,7 @@ def looped(count: int, step: Callable[..., Tensors], carry: Tensors, given: Tens
 
 def until(more: Callable[..., Tensor], body: Callable[..., Tensors], carry: Tensors, given: Tensors = ()) -> Tensors:
     """The carry after ``carry = body(*carry, *given)`` as long as ``more(*carry, *given)``, which gives a 0-d bool."""
-    found: Tensors = torch.ops.higher_order.while_loop(more, body, tuple(map(_plain, carry)), tuple(map(_plain, given)))
-    return found
+    return _torch_private.while_loop(more, body, tuple(map(_plain, carry)), tuple(map(_plain, given)))
 
 
 def _plain(tensor: Tensor) -> Tensor:

@@ -5,9 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions.registry import decomposes
+from fx_onnx.decompositions.registry import aten, decomposes
 
-aten = torch.ops.aten
 Number = bool | int | float
 
 

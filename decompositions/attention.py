@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fx_onnx.decompositions.registry import decomposes
-
-aten = torch.ops.aten
+from fx_onnx.decompositions._sizes import is_known
+from fx_onnx.decompositions.registry import aten, decomposes
 
 
 @decomposes(aten.scaled_dot_product_attention.default)
@@ -65,8 +64,7 @@ def _without_empty_rows(mask: Tensor) -> tuple[Tensor, Tensor | None]:
     sequences.
     """
     bias = torch.where(mask, 0.0, -math.inf) if mask.dtype == torch.bool else mask
-    keys = bias.size(-1)
-    if isinstance(keys, int) and keys == 0:
+    if is_known(bias.size(-1), 0):
         return bias, None
     empty = bias.amax(-1, keepdim=True) == -math.inf
     return torch.where(empty, 0.0, bias), torch.where(empty, 0.0, 1.0)
@@ -83,7 +81,7 @@ def _by_key_head(
     """The heads of the query as an axis of key heads and one of those that share a key head, the others to match."""
     heads = key.size(-3)
     if mask is not None and mask.dim() > 2:
-        one = isinstance(mask.size(-3), int) and mask.size(-3) == 1
+        one = is_known(mask.size(-3), 1)
         mask = mask.unsqueeze(-3) if one else _split(mask, heads)
     return _split(query, heads), key.unsqueeze(-3), value.unsqueeze(-3), mask
 

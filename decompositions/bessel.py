@@ -9,10 +9,8 @@ import math
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions.registry import decomposes
+from fx_onnx.decompositions.registry import aten, decomposes
 from fx_onnx.decompositions.special import doubled, polynomial
-
-aten = torch.ops.aten
 
 _EULER = 0.57721566490153286
 _FAR = 16.0  # from here on the expansions of I, J and Y are used: error 1e-10

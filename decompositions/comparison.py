@@ -4,9 +4,7 @@ import torch
 from torch import Tensor
 
 from fx_onnx.decompositions.arithmetic import promoted
-from fx_onnx.decompositions.registry import decomposes
-
-aten = torch.ops.aten
+from fx_onnx.decompositions.registry import aten, decomposes
 
 
 @decomposes(aten.isnan.default, aten.isinf.default, aten.isposinf.default, aten.isneginf.default)

@@ -6,10 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx_onnx.decompositions._sizes import is_known
 from fx_onnx.decompositions.complex_numbers import as_complex, conjugate, real_part
-from fx_onnx.decompositions.registry import Complex, Operand, complex_decomposes
-
-aten = torch.ops.aten
+from fx_onnx.decompositions.registry import Complex, Operand, aten, complex_decomposes
 
 # How ATen says what to divide by: nothing, √n or n.
 NOTHING, ROOT, COUNT = 0, 1, 2
@@ -107,7 +106,7 @@ def _floating(x: Operand) -> Operand:
 def _resized(x: Tensor, sizes: Sequence[int | None], dim: Sequence[int]) -> Tensor:
     """Cut off or filled up with zeros at the end of each axis; a size of None or -1 is left."""
     for size, axis in zip(sizes, dim, strict=True):
-        if size is None or (isinstance(size, int) and size == -1):
+        if size is None or is_known(size, -1):
             continue
         old = x.size(axis)
         if isinstance(old, int) and isinstance(size, int):
@@ -157,7 +156,7 @@ def _to_real(x: Operand, s: Any, dim: Any, norm: str | None, inverse: bool) -> T
     x = _floating(x)
     sizes, axes = _plan(x, s, dim)
     last = sizes[-1]
-    if last is None or (isinstance(last, int) and last == -1):
+    if last is None or is_known(last, -1):
         last = 2 * (real_part(x).size(axes[-1]) - 1)
     x = as_complex(_fitted(x, [*sizes[:-1], last // 2 + 1], axes))
     return _fft_c2r(x if inverse else conjugate(x), axes, _normalization(norm, inverse), last)

@@ -8,9 +8,7 @@ from torch import Tensor
 
 from fx_onnx.decompositions.complex_numbers import add, as_complex, conjugate, mul, paired
 from fx_onnx.decompositions.complex_parts import in_dtype
-from fx_onnx.decompositions.registry import Complex, Operand, complex_decomposes
-
-aten = torch.ops.aten
+from fx_onnx.decompositions.registry import Complex, Operand, aten, complex_decomposes
 
 
 def bilinear(function: Callable[..., Tensor], x: Complex | Tensor, y: Complex | Tensor, dtype: torch.dtype) -> Complex:

@@ -4,11 +4,9 @@ import math
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from fx_onnx.decompositions.registry import Complex, Operand, complex_decomposes
-
-aten = torch.ops.aten
+from fx_onnx.decompositions._torch_private import statically_known_true
+from fx_onnx.decompositions.registry import Complex, Operand, aten, complex_decomposes
 
 Part = Tensor | float
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 
+from fx_onnx.decompositions._torch_private import schema_argument_names, schema_name
 from fx_onnx.decompositions.registry import Complex
 
 # Operators by name, all their overloads.
@@ -47,9 +47,8 @@ OPERANDS = NUMBERS | {"self", "other"}
 
 def name_of(target: Any) -> str:
     """The name of an ATen operator without its overload; empty for anything else."""
-    if not isinstance(target, OpOverload) or target.namespace != "aten":
-        return ""
-    return target._schema.name.removeprefix("aten::")
+    name = schema_name(target)
+    return name.removeprefix("aten::") if name.startswith("aten::") else ""
 
 
 def in_dtype(value: Tensor, dtype: torch.dtype) -> Tensor:
@@ -74,14 +73,14 @@ def _part(value: Any, name: str, imaginary: bool, dtype: torch.dtype) -> Any:
     return value
 
 
-def by_parts(target: OpOverload, dtype: torch.dtype) -> Callable[..., Any]:
+def by_parts(target: Any, dtype: torch.dtype) -> Callable[..., Any]:
     """The function that applies ``target`` to the real and to the imaginary parts of its arguments.
 
     Args:
         target: one of ``BY_PARTS`` or ``CREATING``.
         dtype: that of the parts of the result.
     """
-    names = [argument.name for argument in target._schema.arguments]
+    names = schema_argument_names(target)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         def part(imaginary: bool) -> Any:
@@ -89,7 +88,7 @@ def by_parts(target: OpOverload, dtype: torch.dtype) -> Callable[..., Any]:
             return target(*own, **{name: _part(value, name, imaginary, dtype) for name, value in kwargs.items()})
 
         real = part(False)
-        if name_of(target) in CREATING and target._schema.name != "aten::full_like":
+        if name_of(target) in CREATING and name_of(target) != "full_like":
             number = next((v for n, v in [*zip(names, args, strict=False), *kwargs.items()] if n in NUMBERS), 0)
             imag = complex(number).imag if isinstance(number, (int, float, complex)) else 0.0
             return Complex(real, torch.full_like(real, imag))

@@ -7,9 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions.registry import Complex, complex_decomposes
-
-aten = torch.ops.aten
+from fx_onnx.decompositions.registry import Complex, aten, complex_decomposes
 
 
 @complex_decomposes(aten.rand.default)

@@ -17,9 +17,7 @@ from fx_onnx.decompositions.complex_numbers import (
     real_part,
     sqrt,
 )
-from fx_onnx.decompositions.registry import Complex, Operand, complex_decomposes
-
-aten = torch.ops.aten
+from fx_onnx.decompositions.registry import Complex, Operand, aten, complex_decomposes
 
 _STEPS = 64
 """What is summed step by step: more is a large graph."""

@@ -5,9 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions.registry import decomposes
-
-aten = torch.ops.aten
+from fx_onnx.decompositions.registry import aten, decomposes
 
 
 @decomposes(aten.conv_tbc.default)

@@ -2,23 +2,18 @@
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from fx_onnx.decompositions.registry import decomposes
+from fx_onnx.decompositions._sizes import is_empty
+from fx_onnx.decompositions._torch_private import statically_known_true
+from fx_onnx.decompositions.registry import aten, decomposes
 
-aten = torch.ops.aten
 Number = bool | int | float
 _MATMUL_FROM = 25  # torch computes Euclidean distances by a matrix product from more rows than this
 
 
-def _is_empty(*tensors: Tensor) -> bool:
-    """Whether a size is known to be 0."""
-    return any(isinstance(size, int) and size == 0 for tensor in tensors for size in tensor.shape)
-
-
 def _norm(difference: Tensor, p: float) -> Tensor:
     """The norm of order p over the last axis; 0 where that is empty."""
-    if _is_empty(difference):
+    if is_empty(difference):
         return difference.sum(-1)
     norm: Tensor = torch.linalg.vector_norm(difference, p, -1)
     return norm
@@ -35,7 +30,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: int | None = Non
     """The distance of each row of x1 to each row of x2; Euclidean ones between many rows by a matrix product."""
     rows = (x1.size(-2), x2.size(-2))
     many = any(isinstance(size, int) and size > _MATMUL_FROM for size in rows)
-    if p == 2 and not _is_empty(x1, x2) and (compute_mode == 1 or (many and compute_mode != 2)):
+    if p == 2 and not is_empty(x1, x2) and (compute_mode == 1 or (many and compute_mode != 2)):
         return _by_product(x1, x2)
     return _norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p)
 

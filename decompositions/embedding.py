@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions.registry import decomposes
+from fx_onnx.decompositions.registry import aten, decomposes
 
-aten = torch.ops.aten
 _SUM, _MEAN, _MAX = 0, 1, 2
 
 

@@ -3,11 +3,10 @@
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions._empty import decomposes_unless_empty
+from fx_onnx.decompositions._empty_results import decomposes_unless_empty
 from fx_onnx.decompositions._loops import Tensors, each, indices, pick
 from fx_onnx.decompositions.factorization import LU, batched, lu, permutation_of, unit_matrix
-
-aten = torch.ops.aten
+from fx_onnx.decompositions.registry import aten
 
 
 def substitute(A: Tensor, B: Tensor, upper: bool, unit: bool = False) -> Tensor:

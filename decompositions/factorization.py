@@ -11,10 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions._empty import decomposes_unless_empty
+from fx_onnx.decompositions._empty_results import decomposes_unless_empty
 from fx_onnx.decompositions._loops import Tensors, each, indices, pick
-
-aten = torch.ops.aten
+from fx_onnx.decompositions.registry import aten
 
 
 def wide(A: Tensor, to_complex: bool = False) -> Tensor:

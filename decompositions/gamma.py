@@ -8,10 +8,8 @@ import torch
 from torch import Tensor
 
 from fx_onnx.decompositions.arithmetic import promoted
-from fx_onnx.decompositions.registry import decomposes
+from fx_onnx.decompositions.registry import aten, decomposes
 from fx_onnx.decompositions.special import doubled, lgamma_double
-
-aten = torch.ops.aten
 
 _POINTS = 64
 _STEPS = 8  # of the series, after which the integrand has that many derivatives at the end where it vanishes

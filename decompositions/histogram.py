@@ -6,9 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions.registry import decomposes
-
-aten = torch.ops.aten
+from fx_onnx.decompositions.registry import aten, decomposes
 
 
 def _limits(self: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:

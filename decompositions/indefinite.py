@@ -10,11 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions._empty import decomposes_unless_empty
+from fx_onnx.decompositions._empty_results import decomposes_unless_empty
 from fx_onnx.decompositions._loops import Tensors, each, indices, pick
 from fx_onnx.decompositions.factorization import batched, first_of, pivot_size, swapped
-
-aten = torch.ops.aten
+from fx_onnx.decompositions.registry import aten
 
 GROWTH = (1 + math.sqrt(17)) / 8
 """How much smaller than its column a pivot may be: it bounds the growth over two pivots of one row and one of two."""

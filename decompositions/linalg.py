@@ -3,10 +3,9 @@
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions._empty import decomposes_unless_empty
-from fx_onnx.decompositions.registry import decomposes
+from fx_onnx.decompositions._empty_results import decomposes_unless_empty
+from fx_onnx.decompositions.registry import aten, decomposes
 
-aten = torch.ops.aten
 Number = bool | int | float
 
 

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fx_onnx.decompositions.registry import decomposes
+from fx_onnx.decompositions.registry import aten, decomposes
 
-aten = torch.ops.aten
 Number = bool | int | float
 NONE, MEAN, SUM = 0, 1, 2
 

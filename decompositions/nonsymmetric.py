@@ -11,11 +11,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions._empty import decomposes_unless_empty, is_empty
+from fx_onnx.decompositions._empty_results import decomposes_unless_empty
 from fx_onnx.decompositions._loops import Tensors, indices, looped, pick, until
+from fx_onnx.decompositions._sizes import is_empty
 from fx_onnx.decompositions.factorization import pivot_size, reflection, squared, unit_matrix, wide
-
-aten = torch.ops.aten
+from fx_onnx.decompositions.registry import aten
 
 TINY = torch.finfo(torch.float64).tiny
 MOST_BALANCING = 100

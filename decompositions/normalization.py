@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fx_onnx.decompositions.registry import decomposes
-
-aten = torch.ops.aten
+from fx_onnx.decompositions.registry import aten, decomposes
 
 
 def _per_channel(vector: Tensor, like: Tensor) -> Tensor:

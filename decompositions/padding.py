@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions.registry import decomposes
-
-aten = torch.ops.aten
+from fx_onnx.decompositions._sizes import is_known
+from fx_onnx.decompositions.registry import aten, decomposes
 
 _MODES = ("reflect", "replicate", "circular", "constant")
 
@@ -45,7 +44,7 @@ def _pad(self: Tensor, pad: Sequence[int], mode: str) -> Tensor:
         pad = [0 if _crops(size) else size for size in pad]
     for axis in range(len(pad) // 2):
         left, right = pad[2 * axis], pad[2 * axis + 1]
-        if isinstance(left, int) and isinstance(right, int) and left == 0 and right == 0:
+        if is_known(left, 0) and is_known(right, 0):
             continue
         dim = self.dim() - 1 - axis
         size = self.shape[dim]

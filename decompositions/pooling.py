@@ -5,18 +5,12 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from fx_onnx.decompositions._empty import decomposes_unless_empty
-from fx_onnx.decompositions._lines import product_along
-from fx_onnx.decompositions.registry import decomposes
-
-aten = torch.ops.aten
-
-
-def _is(size: int, number: int) -> bool:
-    """Whether a size is known to be ``number``; nothing is asked of a symbolic one."""
-    return isinstance(size, int) and size == number
+from fx_onnx.decompositions._axis_products import matmul_along
+from fx_onnx.decompositions._empty_results import decomposes_unless_empty
+from fx_onnx.decompositions._sizes import is_known
+from fx_onnx.decompositions._torch_private import statically_known_true
+from fx_onnx.decompositions.registry import aten, decomposes
 
 
 def _bounds(size: int, out: int, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -39,7 +33,7 @@ def adaptive_avg_pool(self: Tensor, output_size: Sequence[int]) -> Tensor:
     """The mean over each axis in turn, as a product with the windows' weights; an infinity spreads over its line."""
     for axis, out in enumerate(reversed(list(output_size)), 1):
         size = self.shape[-axis]
-        if _is(out, 1):
+        if is_known(out, 1):
             self = self.mean(-axis, keepdim=True)
         elif not statically_known_true(out == size):
             self = _weighted_mean(self, -axis, size, out)
@@ -52,7 +46,7 @@ def _weighted_mean(self: Tensor, axis: int, size: int, out: int) -> Tensor:
     place = torch.arange(size, device=self.device).unsqueeze(1)
     inside = (place >= begin) & (place < end)
     weights = inside.to(self.dtype) / (end - begin).to(self.dtype)
-    return product_along(self, axis, weights)
+    return matmul_along(self, axis, weights)
 
 
 # ---------------------------------------------------------------- maxima over gathered windows
@@ -84,7 +78,7 @@ def _largest(self: Tensor, places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
 def adaptive_max_pool(self: Tensor, output_size: Sequence[int]) -> tuple[Tensor, Tensor]:
     """The largest of each window and its place; a window shorter than the longest repeats its last element."""
     axes = len(output_size)
-    if all(_is(out, 1) for out in output_size):
+    if all(is_known(out, 1) for out in output_size):
         values, places = self.flatten(-axes).max(-1)
         shape = [*self.shape[:-axes], *[1] * axes]
         return values.reshape(shape), places.reshape(shape)

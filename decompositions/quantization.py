@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.ao.quantization.fx._decomposed  # registers torch.ops.quantized_decomposed
 from torch import Tensor
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from fx_onnx.decompositions.registry import decomposes
-
-aten, quantized = torch.ops.aten, torch.ops.quantized_decomposed
+from fx_onnx.decompositions._sizes import is_known
+from fx_onnx.decompositions._torch_private import statically_known_true
+from fx_onnx.decompositions.registry import aten, decomposes, quantized
 
 Number = float | Tensor
 
@@ -325,8 +323,8 @@ def _scaled_product(self: Tensor, mat2: Tensor, scale_a: Tensor, scale_b: Tensor
 def _is_along(scale: Tensor, axis: int) -> bool:
     """Whether there is one scale, or one for all that lies along the axis."""
     if scale.dim() != 2:
-        return scale.dim() == 0 or (scale.dim() == 1 and isinstance(scale.shape[0], int) and scale.shape[0] == 1)
-    return isinstance(scale.shape[axis], int) and scale.shape[axis] == 1
+        return scale.dim() == 0 or (scale.dim() == 1 and is_known(scale.shape[0], 1))
+    return is_known(scale.shape[axis], 1)
 
 
 def _spread(scale: Tensor, matrix: Tensor) -> Tensor:

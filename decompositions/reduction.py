@@ -6,9 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions.registry import decomposes
+from fx_onnx.decompositions.registry import aten, decomposes
 
-aten = torch.ops.aten
 Number = bool | int | float
 Dims = int | Sequence[int] | None
 

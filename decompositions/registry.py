@@ -1,11 +1,74 @@
-"""Where decompositions are registered: of operators on real tensors, and of those on complex ones."""
+"""The tables of decompositions, and the operators by name that they are registered for.
+
+``DECOMPOSITIONS`` holds the decompositions of operators on real tensors, and ``COMPLEX`` those of operators on complex
+tensors, which compute on pairs of real ones. Both skip an operator that the installed torch does not have.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+import torch
 from torch import Tensor
 
+from fx_onnx.decompositions import _torch_private
+
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+# ---------------------------------------------------------------- operators by name
+
+
+class MissingOverload:
+    """An overload that the installed torch does not have; calling it raises NotImplementedError."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"torch {torch.__version__} has no operator {self.name}. Use a version that has it.")
+
+
+class Operator:
+    """An operator by its name, in any version of torch: ``Operator("aten", "add").Tensor`` is one of its overloads.
+
+    Attributes:
+        packet: the operator with all its overloads, as torch has it, or None.
+    """
+
+    def __init__(self, namespace: str, name: str) -> None:
+        self.name = f"{namespace}::{name}"
+        self.packet = getattr(getattr(torch.ops, namespace), name, None)
+
+    def __getattr__(self, overload: str) -> Any:
+        if overload.startswith("__"):  # asked by copy, pickle and inspect
+            raise AttributeError(overload)
+        found = getattr(self.packet, overload, None)
+        return MissingOverload(f"{self.name}.{overload}") if found is None else found
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        packet = MissingOverload(self.name) if self.packet is None else self.packet
+        return packet(*args, **kwargs)
+
+
+class Operators:
+    """The operators of a namespace of ``torch.ops``, as attributes: ``aten.add.Tensor``."""
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+
+    def __getattr__(self, name: str) -> Operator:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Operator(self._namespace, name)
+
+
+aten = Operators("aten")
+
+_torch_private.declare_quantized_operators()
+quantized = Operators("quantized_decomposed")
+
+
+# ---------------------------------------------------------------- decompositions of operators on real tensors
 
 DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {}
 
@@ -13,15 +76,21 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {}
 def decomposes(*targets: Any) -> Callable[[Function], Function]:
     """Registers a decomposition of each of ``targets``.
 
-    Raises:
-        ValueError: a target has one already.
-    """
+    Args:
+        targets: overloads such as ``aten.add.Tensor``; or, for operators of libraries that may not be installed, names
+            such as ``"torchvision::roi_pool"``, which cover all overloads.
 
-    return _registers(DECOMPOSITIONS, "decompositions", targets)
+    Raises:
+        ValueError: a target already has a decomposition.
+    """
+    return _registers(DECOMPOSITIONS, targets)
+
+
+# ---------------------------------------------------------------- decompositions of operators on complex tensors
 
 
 class Complex(NamedTuple):
-    """A complex tensor: two real ones of the same sizes and dtype."""
+    """A complex tensor as a pair of real tensors of the same shape and dtype."""
 
     real: Tensor
     imag: Tensor
@@ -34,26 +103,30 @@ COMPLEX: dict[Any, Callable[..., Any]] = {}
 
 
 def complex_decomposes(*targets: Any) -> Callable[[Function], Function]:
-    """Registers what each of ``targets`` (an operator, or an operator with all its overloads) is in real numbers.
+    """Registers the decomposition of each of ``targets`` into operators on real tensors.
 
-    The function has the operator's parameters. A complex tensor among its arguments is a ``Complex``, and so is one
-    among its results, whose parts may still be of another dtype than the operator's.
+    The function has the operator's parameters. It receives each complex tensor as a ``Complex`` and returns a
+    ``Complex`` for each complex result. The dtype of the two parts may differ from that of the operator's result: the
+    caller casts them.
+
+    Args:
+        targets: overloads such as ``aten.add.Tensor``, or operators such as ``aten.sin`` with all their overloads.
 
     Raises:
-        ValueError: a target has one already.
+        ValueError: a target already has a decomposition.
     """
+    return _registers(COMPLEX, targets)
 
-    return _registers(COMPLEX, "complex decompositions", targets)
 
-
-def _registers(
-    table: dict[Any, Callable[..., Any]], kind: str, targets: tuple[Any, ...]
-) -> Callable[[Function], Function]:
+def _registers(table: dict[Any, Callable[..., Any]], targets: tuple[Any, ...]) -> Callable[[Function], Function]:
     def register(function: Function) -> Function:
         for target in targets:
-            if target in table:
-                raise ValueError(f"{target} has two {kind}")
-            table[target] = function
+            key = target.packet if isinstance(target, Operator) else target
+            if key is None or isinstance(key, MissingOverload):
+                continue
+            if key in table:
+                raise ValueError(f"{key} has two decompositions. Remove one of them.")
+            table[key] = function
         return function
 
     return register

@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions._lines import at_least, product_along
-from fx_onnx.decompositions.registry import decomposes
-
-aten = torch.ops.aten
+from fx_onnx.decompositions._axis_products import matmul_along
+from fx_onnx.decompositions._sizes import at_least, is_known
+from fx_onnx.decompositions.registry import aten, decomposes
 
 Factor = float | None
 Kernel = Callable[[Tensor], Tensor]
@@ -147,7 +146,7 @@ def _cubic(a: float) -> Callable[[Tensor], Tensor]:
 def _step(size: int, out: int, align_corners: bool, factor: Factor) -> float:
     """How far apart two neighbouring places of the result lie in the input."""
     if align_corners:
-        return 0.0 if isinstance(out, int) and out == 1 else (size - 1) / at_least(out - 1, 1)
+        return 0.0 if is_known(out, 1) else (size - 1) / at_least(out - 1, 1)
     return 1.0 / factor if factor else size / out
 
 
@@ -200,7 +199,7 @@ def _filter(
         if dtype == torch.uint8:
             self = _product_of_bytes(self, axis - rank, weights)
         else:
-            self = product_along(self, axis - rank, weights)
+            self = matmul_along(self, axis - rank, weights)
     return self.to(dtype)
 
 
@@ -209,7 +208,7 @@ def _product_of_bytes(self: Tensor, axis: int, weights: Tensor) -> Tensor:
     bits = torch.log2(32767.5 / weights.max()).floor()
     unit = torch.exp2(bits)
     fixed = (weights * unit).abs().add(0.5).floor() * weights.sign()
-    return (product_along(self, axis, fixed) / unit + 0.5).floor().clamp(0, 255)
+    return (matmul_along(self, axis, fixed) / unit + 0.5).floor().clamp(0, 255)
 
 
 _LINEAR, _CUBIC = _neighbours(_triangle, 1), _neighbours(_cubic(-0.75), 2)

@@ -5,9 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions.registry import decomposes
-
-aten = torch.ops.aten
+from fx_onnx.decompositions.registry import aten, decomposes
 
 
 def _identity(reduce: str, dtype: torch.dtype) -> bool | int | float:
@@ -59,7 +57,7 @@ def _clamped(self: Tensor, indices: list[Tensor | None]) -> list[Tensor | None]:
 @decomposes(aten._unsafe_masked_index.default)
 def unsafe_masked_index(self: Tensor, mask: Tensor, indices: list[Tensor | None], fill: float) -> Tensor:
     """self[indices] where the mask is true, else fill; indices beyond the range stand for its ends."""
-    found: Tensor = torch.ops.aten.index.Tensor(self, _clamped(self, indices))
+    found: Tensor = aten.index.Tensor(self, _clamped(self, indices))
     return found.masked_fill(~mask, fill)
 
 
@@ -68,7 +66,7 @@ def unsafe_masked_index_put_accumulate(
     self: Tensor, mask: Tensor, indices: list[Tensor | None], values: Tensor
 ) -> Tensor:
     """self[indices] += values where the mask is true; indices beyond the range stand for its ends."""
-    result: Tensor = torch.ops.aten.index_put.default(self, _clamped(self, indices), values.masked_fill(~mask, 0), True)
+    result: Tensor = aten.index_put.default(self, _clamped(self, indices), values.masked_fill(~mask, 0), True)
     return result
 
 

@@ -3,9 +3,7 @@
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions.registry import decomposes
-
-aten = torch.ops.aten
+from fx_onnx.decompositions.registry import aten, decomposes
 
 
 @decomposes(aten.diagonal_scatter.default)

@@ -3,9 +3,7 @@
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions.registry import decomposes
-
-aten = torch.ops.aten
+from fx_onnx.decompositions.registry import aten, decomposes
 
 
 def _pick(values: Tensor, indices: Tensor, place: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:

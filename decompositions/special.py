@@ -12,9 +12,7 @@ import torch
 from torch import Tensor
 
 from fx_onnx.decompositions.arithmetic import floating
-from fx_onnx.decompositions.registry import decomposes
-
-aten = torch.ops.aten
+from fx_onnx.decompositions.registry import aten, decomposes
 
 # ---------------------------------------------------------------- what they share
 

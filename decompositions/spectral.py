@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fx_onnx.decompositions._empty import decomposes_unless_empty, is_empty
-from fx_onnx.decompositions._lines import at_least
+from fx_onnx.decompositions._empty_results import decomposes_unless_empty
 from fx_onnx.decompositions._loops import Tensors, indices, until
+from fx_onnx.decompositions._sizes import at_least, is_empty
 from fx_onnx.decompositions.factorization import geqrf, reflected, shorter, squared, unit_matrix, wide
-
-aten = torch.ops.aten
+from fx_onnx.decompositions.registry import aten
 
 NOTHING = 2.0**-47
 """What a rotation would remove and may stay, relative to what it is beside: some rounding errors of float64."""

@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.ao.quantization.fx._decomposed  # registers torch.ops.quantized_decomposed
 from torch import Tensor
 
-from fx_onnx.decompositions.registry import decomposes
-
-quantized = torch.ops.quantized_decomposed
+from fx_onnx.decompositions._sizes import is_known
+from fx_onnx.decompositions.registry import decomposes, quantized
 
 Number = int | float
 
@@ -33,7 +31,7 @@ class _Blocks:
         self.scales: list[Any] = []
         self.within: list[int] = []
         for size, block in zip(sizes, blocks, strict=True):
-            if isinstance(block, int) and block == 1:
+            if is_known(block, 1):
                 self.parted.append(size)
                 self.scales.append(size)
                 continue
@@ -64,7 +62,7 @@ def _row(blocks: Sequence[Any], zero_point: Tensor | None) -> int | None:
     """
     if zero_point is not None and zero_point.dtype.is_floating_point:
         return None
-    along_last = isinstance(blocks[-1], int) and all(isinstance(b, int) and b == 1 for b in blocks[:-1])
+    along_last = isinstance(blocks[-1], int) and all(is_known(b, 1) for b in blocks[:-1])
     return blocks[-1] if along_last else None
 
 

@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 
 from fx_onnx.decompositions.arithmetic import floating, promoted
-from fx_onnx.decompositions.registry import decomposes
-
-aten = torch.ops.aten
+from fx_onnx.decompositions.registry import aten, decomposes
 
 # ---------------------------------------------------------------- exponentials
 

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions._lines import at_least
-from fx_onnx.decompositions.registry import decomposes
-
-aten = torch.ops.aten
+from fx_onnx.decompositions._sizes import at_least, is_known
+from fx_onnx.decompositions.registry import aten, decomposes
 
 
 @decomposes(aten.pixel_shuffle.default)
@@ -78,7 +76,7 @@ def affine_grid_generator(theta: Tensor, size: Sequence[int], align_corners: boo
         count = spatial[axis]
         place = torch.arange(count, device=theta.device).to(theta.dtype)
         if align_corners:
-            place = place * 2 / at_least(count - 1, 1) - 1 if not _is(count, 1) else place
+            place = place * 2 / at_least(count - 1, 1) - 1 if not is_known(count, 1) else place
         else:
             place = (place * 2 + 1) / count - 1
         shape = [count if other == axis else 1 for other in range(axes)]
@@ -88,10 +86,6 @@ def affine_grid_generator(theta: Tensor, size: Sequence[int], align_corners: boo
     return torch.matmul(places, theta.transpose(1, 2)).reshape([theta.shape[0], *spatial, axes])
 
 
-def _is(size: int, number: int) -> bool:
-    return isinstance(size, int) and size == number
-
-
 def _unnormalize(place: Tensor, size: int, align_corners: bool) -> Tensor:
     return (place + 1) / 2 * (size - 1) if align_corners else ((place + 1) * size - 1) / 2
 
@@ -99,7 +93,7 @@ def _unnormalize(place: Tensor, size: int, align_corners: bool) -> Tensor:
 def _reflect(place: Tensor, size: int, align_corners: bool) -> Tensor:
     """The place mirrored at the middles (align_corners) or the edges of the outer pixels until it lies within."""
     low, span = (0.0, size - 1) if align_corners else (-0.5, size)
-    if _is(span, 0):
+    if is_known(span, 0):
         return torch.zeros_like(place)
     distance = (place - low).abs()
     turns = (distance / span).floor()

@@ -101,7 +101,7 @@ def _pair_function(node: Node) -> Callable[..., Any] | None:
     if name in OF_TRUTH:
         return _of_truth(target)
     if (name in BY_PARTS or name in CREATING) and _has_complex(node):
-        return by_parts(target, _part_dtype(node))  # type: ignore[arg-type]
+        return by_parts(target, _part_dtype(node))
     return _cast if name in _CASTS else None
 
 

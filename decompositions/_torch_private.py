@@ -1,0 +1,86 @@
+"""The private and experimental names of torch that decompositions use: no other file of this folder uses one.
+
+Each function looks its name up at the first call, because some of these modules are slow to import (symbolic_shapes
+loads sympy), and says what happens when a version of torch no longer has the name.
+"""
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def statically_known_true(condition: Any) -> bool:
+    """Returns whether a comparison of sizes holds for every value of the symbols in it.
+
+    ``bool(condition)`` would specialize a symbolic size: torch.export would add a guard. No public function answers
+    without a guard. When the name is gone, the answer is that of Python for plain booleans and False for symbolic ones,
+    which is always safe: the caller then takes the general path.
+    """
+    return _statically_known_true()(condition)
+
+
+@functools.cache
+def _statically_known_true() -> Callable[[Any], bool]:
+    try:
+        module = importlib.import_module("torch.fx.experimental.symbolic_shapes")
+        function: Callable[[Any], bool] = module.statically_known_true
+    except (ImportError, AttributeError):
+        return _is_true
+    return function
+
+
+def _is_true(condition: Any) -> bool:
+    return isinstance(condition, bool) and condition
+
+
+def while_loop(
+    condition: Callable[..., Tensor],
+    body: Callable[..., tuple[Tensor, ...]],
+    carry: tuple[Tensor, ...],
+    given: tuple[Tensor, ...],
+) -> tuple[Tensor, ...]:
+    """Returns the carry after ``carry = body(*carry, *given)`` as long as ``condition(*carry, *given)`` is true.
+
+    The operator is a prototype of torch, and the only loop that torch.export can capture.
+
+    Raises:
+        NotImplementedError: the installed torch has no such operator.
+    """
+    operator = getattr(torch.ops.higher_order, "while_loop", None)
+    if operator is None:
+        raise NotImplementedError(
+            f"torch {torch.__version__} has no operator higher_order.while_loop. Use a version of torch that has it."
+        )
+    result: tuple[Tensor, ...] = operator(condition, body, carry, given)
+    return result
+
+
+def declare_quantized_operators() -> None:
+    """Imports the private module that declares ``torch.ops.quantized_decomposed``.
+
+    When the module is gone, its operators are missing, and the registry skips their decompositions.
+    """
+    try:
+        importlib.import_module("torch.ao.quantization.fx._decomposed")
+    except ImportError:
+        return
+
+
+def schema_name(target: Any) -> str:
+    """Returns the name of an operator overload without the overload, such as ``aten::add``; "" for anything else.
+
+    ``OpOverload.name()`` is public but ends with the overload. When the attribute is gone, the answer is "".
+    """
+    return getattr(getattr(target, "_schema", None), "name", "")
+
+
+def schema_argument_names(target: Any) -> list[str]:
+    """Returns the names of the parameters of an operator overload, in order.
+
+    The schema is not available in public. When the attribute is gone, the list is empty.
+    """
+    return [argument.name for argument in getattr(getattr(target, "_schema", None), "arguments", ())]
