@@ -18,36 +18,31 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 # ---------------------------------------------------------------- operators by name
 
 
-class MissingOverload:
-    """An overload that the installed torch does not have; calling it raises NotImplementedError."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(f"torch {torch.__version__} has no operator {self.name}. Use a version that has it.")
-
-
 class Operator:
-    """An operator by its name, in any version of torch: ``Operator("aten", "add").Tensor`` is one of its overloads.
+    """An operator or one of its overloads by its name, which the installed torch may not have.
+
+    ``aten.add`` is an ``Operator``; ``aten.add.Tensor`` is torch's overload, or an ``Operator`` when torch has none.
 
     Attributes:
-        packet: the operator with all its overloads, as torch has it, or None.
+        found: torch's operator with all its overloads, or None.
     """
 
-    def __init__(self, namespace: str, name: str) -> None:
-        self.name = f"{namespace}::{name}"
-        self.packet = getattr(getattr(torch.ops, namespace), name, None)
+    def __init__(self, name: str, found: Any) -> None:
+        self.name = name
+        self.found = found
 
     def __getattr__(self, overload: str) -> Any:
-        if overload.startswith("__"):  # asked by copy, pickle and inspect
+        if overload.startswith("__"):  # copy, pickle and inspect ask for such names
             raise AttributeError(overload)
-        found = getattr(self.packet, overload, None)
-        return MissingOverload(f"{self.name}.{overload}") if found is None else found
+        found = getattr(self.found, overload, None)
+        return Operator(f"{self.name}.{overload}", None) if found is None else found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        packet = MissingOverload(self.name) if self.packet is None else self.packet
-        return packet(*args, **kwargs)
+        if self.found is None:
+            raise NotImplementedError(
+                f"torch {torch.__version__} has no operator {self.name}. Use a version of torch that has it."
+            )
+        return self.found(*args, **kwargs)
 
 
 class Operators:
@@ -59,7 +54,7 @@ class Operators:
     def __getattr__(self, name: str) -> Operator:
         if name.startswith("__"):
             raise AttributeError(name)
-        return Operator(self._namespace, name)
+        return Operator(f"{self._namespace}::{name}", getattr(getattr(torch.ops, self._namespace), name, None))
 
 
 aten = Operators("aten")
@@ -121,8 +116,8 @@ def complex_decomposes(*targets: Any) -> Callable[[Function], Function]:
 def _registers(table: dict[Any, Callable[..., Any]], targets: tuple[Any, ...]) -> Callable[[Function], Function]:
     def register(function: Function) -> Function:
         for target in targets:
-            key = target.packet if isinstance(target, Operator) else target
-            if key is None or isinstance(key, MissingOverload):
+            key = target.found if isinstance(target, Operator) else target
+            if key is None:
                 continue
             if key in table:
                 raise ValueError(f"{key} has two decompositions. Remove one of them.")

@@ -417,8 +417,6 @@ def _private_torch(path: Path) -> set[str]:
 def test_private_torch_is_used_in_its_files_only() -> None:
     found = {_name(path): names for path in SOURCES if (names := _private_torch(path))}
     stray = {name: names for name, names in found.items() if name not in PRIVATE_FILES}
-    if not (ROOT / PRIVATE_FILES[1]).exists():
-        stray = {name: names for name, names in stray.items() if name.startswith("fx_onnx")}
     assert not stray
 
 
