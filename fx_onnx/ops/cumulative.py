@@ -70,8 +70,7 @@ def aten_cumsum(op: Emitter, self: Value, dim: int, *, dtype: torch.dtype | None
 @translates(aten.cumprod.default)
 def aten_cumprod(op: Emitter, self: Value, dim: int, *, dtype: torch.dtype | None = None) -> Value:
     """The product of the elements up to each, in int64 for integers: a Scan."""
-    dtype = op.out_dtype
-    self = op.with_sizes(op.cast(self, dtype), op.sizes(self))
+    self = op.with_sizes(op.cast(self, op.out_dtype), op.sizes(self))
     if _is_trivial(op, self):
         return self
     start = _slice_of(op, self, dim, 1)

@@ -1,0 +1,120 @@
+"""Prints what exports an operator: a translation, a decomposition of fx_onnx or of torch, or nothing.
+
+    python -m tools.operator aten.addcmul.default --opset 20
+
+Without an overload, as in ``aten.addcmul``, the command reports every overload. It exits with 1 if nothing handles one
+of them. Operators of other libraries need ``--import``, for example ``--import torchvision torchvision.nms``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import fx_onnx.ops  # noqa: F401  registers the translations
+from fx_onnx.aten.decompose import decomposition
+from fx_onnx.core.opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
+from fx_onnx.core.torch_private import OpOverload
+from fx_onnx.core.translation_table import Translation, table
+from fx_onnx.decompositions import DECOMPOSITIONS
+from fx_onnx.decompositions.registry import COMPLEX
+
+ROOT = Path(__file__).parents[1]
+
+
+def main() -> int:
+    """Parses the command line and prints a paragraph for each overload."""
+    parser = argparse.ArgumentParser(prog="tools.operator", description=str(__doc__).splitlines()[0])
+    parser.add_argument("operator", help="aten.addcmul.default, aten.addcmul, or aten::addcmul.default")
+    parser.add_argument("--opset", type=int, default=DEFAULT_OPSET)
+    parser.add_argument("--import", dest="library", help="a module that defines the operator")
+    options = parser.parse_args()
+    if options.library:
+        importlib.import_module(options.library)
+    try:
+        targets = overloads(options.operator)
+    except LookupError as error:
+        parser.error(str(error))
+    answers = {target: list(handlers(target, options.opset)) for target in targets}
+    for target, lines in answers.items():
+        print(f"{target} at opset {options.opset}")
+        for line in lines or ["nothing: the export fails with UnsupportedOperatorError"]:
+            print(f"  {line}")
+    return 0 if all(answers.values()) else 1
+
+
+def overloads(name: str) -> list[OpOverload]:
+    """Returns the overload that ``name`` gives, or all overloads of the operator.
+
+    Raises:
+        LookupError: this torch has no such operator.
+    """
+    namespace, _, rest = name.removeprefix("torch.ops.").replace("::", ".").partition(".")
+    operator, _, overload = rest.partition(".")
+    try:
+        packet = getattr(getattr(torch.ops, namespace), operator)
+        return [getattr(packet, each) for each in ([overload] if overload else packet.overloads())]
+    except AttributeError:
+        raise LookupError(f"this torch has no operator {name}") from None
+
+
+def handlers(target: OpOverload, opset: int) -> Iterator[str]:
+    """Yields a line for each thing that can export ``target``, in the order in which fx_onnx tries them."""
+    if target._schema.is_mutable:
+        yield "functionalization: an operator that writes to an argument is rewritten to one that does not"
+    native = table(opset).get(target)
+    if native is not None:
+        yield f"translation: {_translation(native)}"
+    if (later := _later_translation(target, opset)) is not None:
+        yield f"translation from opset {later.since}: {_translation(later)}"
+    if native is None or native.supports is not None:
+        yield from _decompositions(target)
+    if target in COMPLEX or target.overloadpacket in COMPLEX:
+        yield f"for complex tensors: {_place(COMPLEX.get(target) or COMPLEX[target.overloadpacket])}"
+    if native is None and not any("Tensor" in str(result.type) for result in target._schema.returns):
+        yield "no tensor in the result: a number becomes a symbolic expression, an assertion is removed"
+
+
+def _decompositions(target: OpOverload) -> Iterator[str]:
+    found = decomposition(target)
+    if found is None:
+        return
+    if target in DECOMPOSITIONS or target._schema.name in DECOMPOSITIONS:
+        yield f"decomposition of fx_onnx: {_place(found.function)}"
+    elif found.function is target:
+        yield "decomposition of torch: a kernel in C++ that is composed of other operators"
+    else:
+        yield f"decomposition of torch: {_place(found.function)}"
+
+
+def _translation(entry: Translation) -> str:
+    where = _place(entry.function)
+    return where if entry.supports is None else f"{where}, for calls that {_place(entry.supports)} accepts"
+
+
+def _later_translation(target: Any, opset: int) -> Translation | None:
+    """Returns the first translation of a higher opset."""
+    for higher in range(max(opset + 1, MINIMUM_OPSET), MAXIMUM_OPSET + 1):
+        entry = table(higher).get(target)
+        if entry is not None and entry.since > opset:
+            return entry
+    return None
+
+
+def _place(function: Callable[..., Any]) -> str:
+    """Returns the name of a function and the file and line of its definition."""
+    code = inspect.unwrap(function).__code__
+    path = Path(code.co_filename)
+    shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+    return f"{getattr(function, '__name__', function)} ({shown}:{code.co_firstlineno})"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
