@@ -80,3 +80,12 @@ def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     assert str(target) in text
     assert target.stat().st_size > 1_000_000
     assert "[batch, sequence]" in text
+
+
+@pytest.mark.parametrize(("heading", "folder"), [("Translations", "fx_onnx/ops"), ("Decompositions", "decompositions")])
+def test_the_operator_page_lists_every_family(heading: str, folder: str) -> None:
+    text = (ROOT / "docs" / "add_an_op.md").read_text("utf-8")
+    (table,) = re.findall(rf"^{heading}, in `{folder}/`:\n\n((?:\|.*\n)+)", text, re.M)
+    listed = re.findall(r"^\| `(\w+)\.py` \| \S", table, re.M)
+    families = [path.stem for path in (ROOT / folder).glob("*.py") if not path.stem.startswith("_")]
+    assert listed == sorted(set(families) - {"registry"})
