@@ -2,9 +2,9 @@
 
     python -m benchmarks.passes [NETWORK]
 
-NETWORK is a name of ``tests/models/registry.py``; the default is bert. Each pass runs on a fresh copy of the network as it
-is translated, before any optimization, so that every pass finds work. Times are process time in milliseconds, the best
-of ten runs without garbage collection. The counts are nodes and initializers after the pass.
+NETWORK is a name of ``tests/models/registry.py``; the default is bert. Each pass runs on a fresh copy of the network as
+it is before optimization, so that every pass finds work. Times are process time in milliseconds, the best of ten runs
+without garbage collection. The counts are nodes and initializers after the pass.
 """
 
 from __future__ import annotations

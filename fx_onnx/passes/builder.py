@@ -11,8 +11,8 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.core.schemas import operator_schema
 from fx_onnx.core.type_inference import bind_type_variables, infer_output_dtypes, parameter_dtype
+from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import attribute
-from fx_onnx.passes.rewriter import Editor
 
 __all__ = ["NodeBuilder", "undo_float32_rounding"]
 
@@ -67,15 +67,15 @@ class NodeBuilder:
             for index, x in enumerate(inputs)
         ]
         node = ir.node(op_type, values, attributes, num_outputs=outputs, metadata_props=dict(self.node.metadata_props))
-        node.name = self.editor.unique(f"{self.node.name or self.node.outputs[0].name}.{op_type}")
+        node.name = self.editor.unique_name(f"{self.node.name or self.node.outputs[0].name}.{op_type}")
         input_dtypes = [None if x is None else x.dtype for x in values]
         dtypes = infer_output_dtypes(schema, input_dtypes, node.attributes, outputs)
         for index, (result, dtype) in enumerate(zip(node.outputs, dtypes, strict=True)):
-            result.name = node.name if outputs == 1 else self.editor.unique(f"{node.name}_{index}")
+            result.name = node.name if outputs == 1 else self.editor.unique_name(f"{node.name}_{index}")
             result.type = ir.TensorType(dtype or self.dtype)
             result.shape = None if sizes is None else ir.Shape(sizes)
         if self._after is None:
-            self.editor.insert(node, self.node)
+            self.editor.insert_before(node, self.node)
         else:
             self.editor.insert_after(node, self._after)
             self._after = node.outputs[0]

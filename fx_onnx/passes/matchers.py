@@ -1,4 +1,4 @@
-"""Facts about values and nodes: the words in which passes say what they look for."""
+"""Matchers: questions about values and nodes that patterns ask."""
 
 from __future__ import annotations
 
@@ -14,52 +14,82 @@ from fx_onnx.core.weights import LazyWeight, Weight
 __all__ = [
     "MAX_CONSTANT_BYTES",
     "attribute",
+    "chain",
     "commuted_inputs",
-    "constant",
+    "constant_array",
+    "constant_integers",
+    "constant_number",
     "dims",
-    "integers",
-    "number",
+    "initializer_tensor",
+    "is_absorbable",
     "producer_of",
     "same_shape",
     "single_use",
     "single_use_producer",
-    "weight_of",
 ]
 
 MAX_CONSTANT_BYTES = 64 * 1024
-"""A constant that a pass makes, as opposed to a weight that it changes, is at most this large."""
+"""The largest constant that a pass reads or creates. Weights may be larger, but passes never read them."""
 
 
 # ---------------------------------------------------------------- nodes
 
 
 def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
-    """The value of an attribute, or ``default`` where the node has none of this name."""
+    """Returns the value of an attribute, or ``default`` if the node does not have it."""
     found = node.attributes.get(name)
     return default if found is None else found.value
 
 
 def producer_of(value: ir.Value | None, *op_types: str) -> ir.Node | None:
-    """The node whose result the value is, if it is of one of these operators of ONNX's own domain."""
+    """Returns the node that produces the value if it is one of these operators of ONNX's default domain, else None."""
     node = value.producer() if value is not None else None
     return node if node is not None and node.op_type in op_types and not node.domain else None
 
 
 def single_use_producer(value: ir.Value | None, *op_types: str) -> ir.Node | None:
-    """The node that makes the value, of one of these operators, if the one that reads it may do its work as well.
-
-    That is, no other input reads the value, no graph returns it, and the reader is in no body, which might be run many
-    times for one run of the node.
-    """
+    """Returns the producer as ``producer_of`` does, but only if its consumer may absorb it (see ``is_absorbable``)."""
     node = producer_of(value, *op_types)
-    if node is None or value is None or not single_use(value):
-        return None
-    reader = next(iter(value.uses())).node
-    return node if reader.graph is node.graph else None
+    return node if node is not None and value is not None and is_absorbable(value) else None
+
+
+def is_absorbable(value: ir.Value) -> bool:
+    """Returns whether the one consumer of the value may absorb its producer.
+
+    This needs a single use, because the producer goes away, and a consumer in the same graph: in the body of a Loop the
+    absorbed work would be done at every iteration.
+    """
+    if not single_use(value):
+        return False
+    producer = value.producer()
+    return producer is not None and next(iter(value.uses())).node.graph is producer.graph
+
+
+def chain(
+    value: ir.Value | None, *op_types: str | tuple[str, ...], single_use: bool = False
+) -> tuple[ir.Node, ...] | None:
+    """Returns the producers along a path of first inputs, or None if an operator on the path is another one.
+
+    ``chain(y, "Reshape", "Expand")`` is ``(reshape, expand)`` where y = Reshape(Expand(x, ...), ...).
+
+    Args:
+        value: where the path starts; it is a result of the first node.
+        op_types: the operators from the consumer's side to the producer's; a tuple allows any of several.
+        single_use: whether each value on the path, ``value`` included, must satisfy ``is_absorbable``.
+    """
+    found: list[ir.Node] = []
+    for op_type in op_types:
+        allowed = (op_type,) if isinstance(op_type, str) else op_type
+        node = single_use_producer(value, *allowed) if single_use else producer_of(value, *allowed)
+        if node is None:
+            return None
+        found.append(node)
+        value = node.inputs[0] if node.inputs else None
+    return tuple(found)
 
 
 def commuted_inputs(node: ir.Node) -> Iterator[tuple[ir.Value | None, ir.Value | None]]:
-    """The operands of a binary node in both orders, for operators that do not mind."""
+    """Yields the two operands of a binary node in both orders, to match a commutative operator."""
     first, second = node.inputs
     yield first, second
     yield second, first
@@ -68,16 +98,16 @@ def commuted_inputs(node: ir.Node) -> Iterator[tuple[ir.Value | None, ir.Value |
 # ---------------------------------------------------------------- values
 
 
-def weight_of(value: ir.Value | None) -> ir.TensorProtocol | None:
-    """The tensor of an initializer that no caller can override."""
+def initializer_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
+    """Returns the tensor of an initializer that is no graph input, so that no caller can override it; else None."""
     if value is None or not value.is_initializer() or value.is_graph_input():
         return None
     return value.const_value
 
 
-def constant(value: ir.Value | None) -> npt.NDArray[Any] | None:
-    """The elements of a small constant that the exporter made; None for weights, whose data is never read."""
-    tensor = weight_of(value)
+def constant_array(value: ir.Value | None) -> npt.NDArray[Any] | None:
+    """Returns the elements of a small constant that the exporter created; None for weights, which are never read."""
+    tensor = initializer_tensor(value)
     if tensor is None:
         node = producer_of(value, "Constant")
         tensor = node.attributes["value"].as_tensor() if node is not None and "value" in node.attributes else None
@@ -88,20 +118,20 @@ def constant(value: ir.Value | None) -> npt.NDArray[Any] | None:
     return tensor.numpy() if tensor.nbytes <= MAX_CONSTANT_BYTES else None
 
 
-def number(value: ir.Value | None) -> float | None:
-    """The number that a small constant of one element is, of any rank."""
-    found = constant(value)
-    return float(found.reshape(())) if found is not None and found.size == 1 and found.dtype.kind != "c" else None
+def constant_number(value: ir.Value | None) -> float | None:
+    """Returns the number in a small constant of one element, whatever its rank; None for any other value."""
+    array = constant_array(value)
+    return float(array.reshape(())) if array is not None and array.size == 1 and array.dtype.kind != "c" else None
 
 
-def integers(value: ir.Value | None) -> list[int] | None:
-    """A small constant of integers as a list."""
-    found = constant(value)
-    return None if found is None or found.dtype.kind not in "iu" else [int(x) for x in found.reshape(-1)]
+def constant_integers(value: ir.Value | None) -> list[int] | None:
+    """Returns the elements of a small constant of integers as a flat list; None for any other value."""
+    array = constant_array(value)
+    return None if array is None or array.dtype.kind not in "iu" else [int(x) for x in array.reshape(-1)]
 
 
 def dims(value: ir.Value | None) -> tuple[int | str, ...] | None:
-    """The sizes of a value, each a number or the name of a dim; None if the rank or any size has neither."""
+    """Returns the shape with a number or a symbolic name for each dim; None if the rank or any dim is unknown."""
     shape = value.shape if value is not None else None
     if shape is None:
         return None
@@ -110,11 +140,11 @@ def dims(value: ir.Value | None) -> tuple[int | str, ...] | None:
 
 
 def same_shape(first: ir.Value | None, second: ir.Value | None) -> bool:
-    """Whether both shapes are known, and equal whatever the dims turn out to be."""
+    """Returns whether both shapes are known and equal for all values of the symbolic dims."""
     found = dims(first)
     return found is not None and found == dims(second)
 
 
 def single_use(value: ir.Value) -> bool:
-    """Whether exactly one input of one node reads the value, and no graph returns it."""
+    """Returns whether exactly one input of one node reads the value and no graph returns it."""
     return len(value.uses()) == 1 and not value.is_graph_output()

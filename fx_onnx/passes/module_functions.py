@@ -12,8 +12,9 @@ import onnx_ir as ir
 
 from fx_onnx.core import metadata
 from fx_onnx.core.names import Names
-from fx_onnx.passes.matchers import constant
-from fx_onnx.passes.rewriter import Pass, bodies, nodes_of
+from fx_onnx.passes.matchers import constant_array
+from fx_onnx.passes.rewriter import Pass
+from fx_onnx.passes.traversal import all_nodes, subgraphs
 
 __all__ = ["ModulesToFunctions"]
 
@@ -107,7 +108,7 @@ class _Call:
         shared = _shared_sizes(nodes)
         self.nodes = [node for node in nodes if node not in shared]
         self.inner = dict.fromkeys(inner for node in self.nodes for inner in (node, *_inside(node)))
-        own = {value for node in self.inner for body in bodies(node) for value in body.inputs}
+        own = {value for node in self.inner for body in subgraphs(node) for value in body.inputs}
         read = dict.fromkeys(x for node in self.inner for x in node.inputs if x is not None and x not in own)
         outer = [value for value in read if value.producer() not in self.inner]
         self.constants = [value for value in outer if _is_small(value)]
@@ -144,12 +145,12 @@ class _Call:
 
 
 def _inside(node: ir.Node) -> Iterator[ir.Node]:
-    for body in bodies(node):
-        yield from nodes_of(body)
+    for body in subgraphs(node):
+        yield from all_nodes(body)
 
 
 def _is_small(value: ir.Value) -> bool:
-    array = constant(value)
+    array = constant_array(value)
     return array is not None and array.nbytes <= _MAX_INNER_BYTES
 
 

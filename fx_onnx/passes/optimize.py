@@ -13,12 +13,12 @@ from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
 from fx_onnx.passes.cleanup.expands import EliminateExpands
 from fx_onnx.passes.cleanup.identities import EliminateIdentities
 from fx_onnx.passes.cleanup.onnx_constant_folding import FoldConstants
-from fx_onnx.passes.cleanup.reciprocals import DivideByReciprocals
+from fx_onnx.passes.cleanup.reciprocals import CanonicalizeReciprocals
 from fx_onnx.passes.cleanup.reshapes import MergeReshapes
 from fx_onnx.passes.cleanup.transposes import MergeTransposes
 from fx_onnx.passes.fusion.activation_fusion import FuseGelu, FuseSwish
 from fx_onnx.passes.fusion.attention_fusion import FuseAttention
-from fx_onnx.passes.fusion.attention_layout import AttentionOnRows, ShareKeyHeads
+from fx_onnx.passes.fusion.attention_layout import FoldHeadReshapes, FoldRepeatedHeads
 from fx_onnx.passes.fusion.batch_norm_folding import FoldBatchNorm
 from fx_onnx.passes.fusion.batched_gemm import BatchGemm
 from fx_onnx.passes.fusion.gemm_fusion import FuseGemm
@@ -26,10 +26,10 @@ from fx_onnx.passes.fusion.pad_folding import FoldPads
 from fx_onnx.passes.fusion.rms_norm_fusion import FuseRMSNorm
 from fx_onnx.passes.fusion.rotary_fusion import FusePartialRotary, FuseRotaryEmbedding
 from fx_onnx.passes.rewriter import Pass, apply
-from fx_onnx.passes.weights.dequantized_weights import DequantizeWeights
+from fx_onnx.passes.weights.dequantized_weights import FuseDequantizeLinear
 from fx_onnx.passes.weights.packed_weights import PackWeights
-from fx_onnx.passes.weights.quantized_transposes import TransposeQuantized
-from fx_onnx.passes.weights.transposed_weights import TransposeWeights
+from fx_onnx.passes.weights.quantized_transposes import HoistQuantizedTransposes
+from fx_onnx.passes.weights.transposed_weights import FoldWeightTransposes
 
 __all__ = ["PASSES", "optimize"]
 
@@ -44,19 +44,19 @@ PASSES: tuple[Pass, ...] = (
     FoldBatchNorm(),
     BatchGemm(),
     FuseGemm(),
-    DivideByReciprocals(),
+    CanonicalizeReciprocals(),
     FuseRMSNorm(),
     FuseGelu(),
     FuseSwish(),
     FuseRotaryEmbedding(),
     FusePartialRotary(),
     FuseAttention(),
-    ShareKeyHeads(),
-    AttentionOnRows(),
+    FoldRepeatedHeads(),
+    FoldHeadReshapes(),
     PackWeights(),
-    DequantizeWeights(),
-    TransposeQuantized(),
-    TransposeWeights(),
+    FuseDequantizeLinear(),
+    HoistQuantizedTransposes(),
+    FoldWeightTransposes(),
     EliminateCommonSubexpressions(),
     EliminateDeadCode(),
 )

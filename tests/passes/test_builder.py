@@ -10,7 +10,7 @@ from onnx_ir import DataType
 
 from fx_onnx.core import metadata
 from fx_onnx.passes.builder import NodeBuilder, undo_float32_rounding
-from fx_onnx.passes.rewriter import Editor
+from fx_onnx.passes.editor import Editor
 from tests.passes.checking import model, run
 
 TEXT = "g (float16[2, 3] x, bool[2] c) => (float16[2, 3] y) { y = Relu(x) }"

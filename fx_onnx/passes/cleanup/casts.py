@@ -5,8 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir import DataType
 
+from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import attribute, producer_of
-from fx_onnx.passes.rewriter import Editor, Rewrite
+from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["MergeCasts"]
 
@@ -40,18 +41,21 @@ class MergeCasts(Rewrite):
         if source is None or source.dtype is None:
             return False
         if source.dtype == target:
-            return editor.forward(node, source)
+            return editor.replace_with_value(node, source)
         before = producer_of(source, "Cast")
         origin = before.inputs[0] if before is not None else None
-        if before is None or origin is None or origin.dtype is None or not _lossless(origin.dtype, source.dtype):
+        if before is None or origin is None or origin.dtype is None:
             return False
-        if origin.dtype == target and editor.forward(node, origin):
+        if not _is_lossless(origin.dtype, source.dtype):
+            reason = "the first Cast, from %s to %s, loses information"
+            return self.declines(node, reason, origin.dtype, source.dtype)
+        if origin.dtype == target and editor.replace_with_value(node, origin):
             return True
-        editor.change(node, "Cast", [origin], absorbed=[before])
+        editor.replace(node, "Cast", [origin], absorbed=[before])
         return True
 
 
-def _lossless(source: DataType, target: DataType) -> bool:
+def _is_lossless(source: DataType, target: DataType) -> bool:
     """Whether every number of ``source`` is one of ``target``."""
     if source not in _RANGE or target not in _RANGE:
         return False

@@ -9,7 +9,8 @@ import onnx_ir as ir
 
 from fx_onnx.core import metadata
 from fx_onnx.passes.matchers import MAX_CONSTANT_BYTES
-from fx_onnx.passes.rewriter import Pass, bodies
+from fx_onnx.passes.rewriter import Pass
+from fx_onnx.passes.traversal import subgraphs
 
 __all__ = ["EliminateCommonSubexpressions"]
 
@@ -43,7 +44,7 @@ def _share(graph: ir.Graph | ir.Function) -> bool:
     known: dict[Hashable, list[ir.Node]] = {}
     modified = False
     for node in graph:
-        held = bodies(node)
+        held = subgraphs(node)
         for body in held:
             modified |= _share(body)
         if held or node.domain not in ("", "ai.onnx.ml") or node.op_type in _LEFT_ALONE:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from fx_onnx.passes.rewriter import Pass, bodies
+from fx_onnx.passes.rewriter import Pass
+from fx_onnx.passes.traversal import subgraphs
 
 __all__ = ["EliminateDeadCode"]
 
@@ -47,12 +48,12 @@ def _drop_nodes(graph: ir.Graph | ir.Function) -> int:
     for node in reversed(graph):
         if not any(_is_used(output, dead) for output in node.outputs):
             dead.add(node)
-            count += sum(map(_clear, bodies(node)))
+            count += sum(map(_clear, subgraphs(node)))
             continue
         required = _REQUIRED.get(node.op_type)
         if required is not None and not node.domain and len(node.outputs) > required:
             _drop_outputs(node, required)
-        for body in bodies(node):
+        for body in subgraphs(node):
             count += _drop_nodes(body)
     graph.remove(dead, safe=True)
     return count + len(dead)
@@ -74,7 +75,7 @@ def _clear(body: ir.Graph) -> int:
     """Empties the body of a node that goes, so that it no longer uses outer values."""
     nodes = list(body)
     for node in nodes:
-        for inner in bodies(node):
+        for inner in subgraphs(node):
             _clear(inner)
         node.resize_inputs(0)
     return len(nodes)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import dims, producer_of
-from fx_onnx.passes.rewriter import Editor, Rewrite
+from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["EliminateExpands"]
 
@@ -37,7 +38,7 @@ class EliminateExpands(Rewrite):
                 absorbed.append(before)
         if not absorbed:
             return False
-        editor.change(node, node.op_type, inputs, absorbed=absorbed)
+        editor.replace(node, node.op_type, inputs, absorbed=absorbed)
         return True
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from fx_onnx.passes.matchers import commuted_inputs, constant, integers, same_shape
-from fx_onnx.passes.rewriter import Editor, Rewrite
+from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.matchers import commuted_inputs, constant_array, constant_integers, same_shape
+from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["EliminateIdentities"]
 
@@ -37,14 +38,14 @@ class EliminateIdentities(Rewrite):
         if not node.inputs or node.inputs[0] is None:
             return False
         if node.op_type in _ALONE:
-            return len(node.inputs) == 1 and editor.forward(node, node.inputs[0])
+            return len(node.inputs) == 1 and editor.replace_with_value(node, node.inputs[0])
         if node.op_type == "Split":
-            return len(node.outputs) == 1 and editor.forward(node, node.inputs[0])
+            return len(node.outputs) == 1 and editor.replace_with_value(node, node.inputs[0])
         if node.op_type in _SAME_SHAPE:
             return (
                 same_shape(node.inputs[0], node.outputs[0])
                 and _SAME_SHAPE[node.op_type](node)
-                and editor.forward(node, node.inputs[0])
+                and editor.replace_with_value(node, node.inputs[0])
             )
         return _drop_operand(node, editor)
 
@@ -53,10 +54,10 @@ def _drop_operand(node: ir.Node, editor: Editor) -> bool:
     """Removes a binary node one of whose operands changes nothing; only Sub, Div and Pow need it on the right."""
     is_neutral = _NEUTRAL[node.op_type]
     for kept, other in commuted_inputs(node):
-        found = constant(other)
+        found = constant_array(other)
         if found is not None and found.size and kept is not None and is_neutral(found):
             same = kept.dtype == node.outputs[0].dtype and same_shape(kept, node.outputs[0])
-            return same and editor.forward(node, kept)
+            return same and editor.replace_with_value(node, kept)
         if node.op_type in ("Sub", "Div", "Pow"):
             break
     return False
@@ -80,15 +81,15 @@ def _negative_zeros(values: _Array) -> bool:
 
 
 def _unit_steps(node: ir.Node) -> bool:
-    return len(node.inputs) < 5 or node.inputs[4] is None or set(integers(node.inputs[4]) or [0]) == {1}
+    return len(node.inputs) < 5 or node.inputs[4] is None or set(constant_integers(node.inputs[4]) or [0]) == {1}
 
 
 def _no_padding(node: ir.Node) -> bool:
-    return set(integers(node.inputs[1]) or [1]) == {0}
+    return set(constant_integers(node.inputs[1]) or [1]) == {0}
 
 
 def _repeats_once(node: ir.Node) -> bool:
-    return set(integers(node.inputs[1]) or [0]) == {1}
+    return set(constant_integers(node.inputs[1]) or [0]) == {1}
 
 
 _ALONE = ("Identity", "Concat", "Sum", "Max", "Min", "Mean")

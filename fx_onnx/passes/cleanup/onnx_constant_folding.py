@@ -14,8 +14,9 @@ from fx_onnx.core.dtypes import onnx_dtype, torch_dtype
 from fx_onnx.core.torch_private import unset_fake_temporarily
 from fx_onnx.core.weights import LazyWeight, Weight, as_torch, computed, elementwise
 from fx_onnx.passes.cleanup.constant_evaluation import ELEMENTWISE, OPERATORS, TYPES, Function
-from fx_onnx.passes.matchers import MAX_CONSTANT_BYTES, attribute, constant, dims, weight_of
-from fx_onnx.passes.rewriter import Editor, Rewrite
+from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.matchers import MAX_CONSTANT_BYTES, attribute, constant_array, dims, initializer_tensor
+from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["FoldConstants"]
 
@@ -47,13 +48,13 @@ class FoldConstants(Rewrite):
             return _sizes(node, editor)
         if any(value is not None and not value.is_initializer() for value in node.inputs):
             return False
-        tensors = [weight_of(value) for value in node.inputs]
+        tensors = [initializer_tensor(value) for value in node.inputs]
         if any(tensor is None and value is not None for value, tensor in zip(node.inputs, tensors, strict=True)):
             return False
         known = [tensor for tensor in tensors if tensor is not None]
         if not known or any(tensor.dtype not in TYPES for tensor in known):
             return False
-        if all(constant(value) is not None for value in node.inputs if value is not None):
+        if all(constant_array(value) is not None for value in node.inputs if value is not None):
             return _now(node, tensors, editor)
         return _later(node, tensors, editor)
 
@@ -69,8 +70,8 @@ def _lift(node: ir.Node, editor: Editor) -> bool:
     if isinstance(tensor, ir.StringTensor):
         return False
     if tensor.nbytes > MAX_CONSTANT_BYTES:
-        return editor.forward(node, editor.weight(tensor, node.outputs[0].name or "constant"))
-    return editor.forward(node, editor.constant(tensor.numpy(), node))
+        return editor.replace_with_value(node, editor.initializer(tensor, node.outputs[0].name or "constant"))
+    return editor.replace_with_value(node, editor.constant(tensor.numpy(), node))
 
 
 def _sizes(node: ir.Node, editor: Editor) -> bool:
@@ -85,8 +86,8 @@ def _sizes(node: ir.Node, editor: Editor) -> bool:
     if len(sizes) < len(found):
         return False
     if node.op_type == "Shape":
-        return editor.forward(node, editor.constant(sizes, node))
-    return editor.forward(node, editor.constant(_scalar(math.prod(sizes)), node))
+        return editor.replace_with_value(node, editor.constant(sizes, node))
+    return editor.replace_with_value(node, editor.constant(_scalar(math.prod(sizes)), node))
 
 
 def _scalar(number: int) -> Any:
@@ -100,7 +101,7 @@ def _now(node: ir.Node, tensors: Sequence[ir.TensorProtocol | None], editor: Edi
         return False
     with torch.no_grad(), unset_fake_temporarily():
         result = function(*(as_torch(x) for x in tensors if x is not None))
-    return editor.forward(node, editor.constant(Weight(result.clone()).numpy(), node))
+    return editor.replace_with_value(node, editor.constant(Weight(result.clone()).numpy(), node))
 
 
 def _size(node: ir.Node, tensors: Sequence[ir.TensorProtocol | None], function: Function) -> int:
@@ -127,7 +128,7 @@ def _later(node: ir.Node, tensors: Sequence[ir.TensorProtocol | None], editor: E
         return False
     if from_parameters and any(_is_of_parameters(value) and len(value.uses()) > 1 for value in values):
         return False
-    function = OPERATORS[node.op_type](node, *map(constant, node.inputs))
+    function = OPERATORS[node.op_type](node, *map(constant_array, node.inputs))
     if function is None or 1 + sum(map(_steps, known)) > _MAX_STEPS:
         return False
     result = _without_data(function, known)
@@ -137,10 +138,10 @@ def _later(node: ir.Node, tensors: Sequence[ir.TensorProtocol | None], editor: E
     shapes = [tensor.shape.numpy() for tensor in known]
     along = elementwise(shapes, result.dim()) if node.op_type in ELEMENTWISE else None
     new = computed(function, *known, dtype=onnx_dtype(result.dtype), shape=tuple(result.shape), along=along)
-    name = next(str(value.name) for value in values if constant(value) is None)
-    made = editor.weight(new, name if name.endswith("_folded") else f"{name}_folded")
+    name = next(str(value.name) for value in values if constant_array(value) is None)
+    made = editor.initializer(new, name if name.endswith("_folded") else f"{name}_folded")
     made.meta[_OF_PARAMETERS] = from_parameters
-    return editor.forward(node, made)
+    return editor.replace_with_value(node, made)
 
 
 def _widens(node: ir.Node, dtype: ir.DataType, from_parameters: bool) -> bool:
@@ -153,7 +154,7 @@ def _widens(node: ir.Node, dtype: ir.DataType, from_parameters: bool) -> bool:
 def _is_of_parameters(value: ir.Value) -> bool:
     """Whether the value is a parameter or computed from one, or a weight of unknown origin: never stored twice."""
     kind = value.metadata_props.get(metadata.INPUT_KIND)
-    if kind in ("BUFFER", "CONSTANT_TENSOR") or constant(value) is not None:
+    if kind in ("BUFFER", "CONSTANT_TENSOR") or constant_array(value) is not None:
         return False
     return bool(value.meta.get(_OF_PARAMETERS, True))
 

@@ -6,8 +6,9 @@ import re
 
 import onnx_ir as ir
 
+from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import dims, producer_of, same_shape, single_use
-from fx_onnx.passes.rewriter import Editor, Rewrite
+from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["MergeReshapes"]
 
@@ -31,17 +32,17 @@ class MergeReshapes(Rewrite):
         if source is None:
             return False
         if same_shape(source, output):
-            return editor.forward(node, source)
+            return editor.replace_with_value(node, source)
         before = producer_of(source, *_VIEWS)
         origin = before.inputs[0] if before is not None else None
         if before is None or origin is None:
             return False
-        if same_shape(origin, output) and editor.forward(node, origin):
+        if same_shape(origin, output) and editor.replace_with_value(node, origin):
             return True
         sizes = _constant_sizes(dims(origin), dims(output)) if single_use(source) else None
         if sizes is None:
             return False
-        editor.change(node, "Reshape", [origin, editor.constant(sizes, node)], {}, absorbed=[before])
+        editor.replace(node, "Reshape", [origin, editor.constant(sizes, node)], {}, absorbed=[before])
         return True
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from fx_onnx.passes.matchers import commuted_inputs, number, same_shape, single_use_producer
-from fx_onnx.passes.rewriter import Editor, Rewrite
+from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.matchers import commuted_inputs, constant_number, same_shape, single_use_producer
+from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["FuseGelu", "FuseSwish"]
 
@@ -42,7 +43,7 @@ class FuseGelu(Rewrite):
         if not same_shape(x, node.outputs[0]) or x.dtype != node.outputs[0].dtype:
             return False
         approximate = "tanh" if inner.op_type == "Tanh" else None
-        editor.change(node, "Gelu", [x], {"approximate": approximate}, absorbed=[inner])
+        editor.replace(node, "Gelu", [x], {"approximate": approximate}, absorbed=[inner])
         return True
 
 
@@ -61,7 +62,7 @@ class FuseSwish(Rewrite):
                 continue
             alpha, scaled = (1.0, [x]) if sigmoid.inputs[0] is x else _factors(sigmoid.inputs[0])
             if scaled == [x] and same_shape(x, node.outputs[0]) and _is_held(alpha, x.dtype):
-                editor.change(node, "Swish", [x], {"alpha": alpha}, absorbed=[sigmoid])
+                editor.replace(node, "Swish", [x], {"alpha": alpha}, absorbed=[sigmoid])
                 return True
         return False
 
@@ -78,12 +79,16 @@ def _is_held(alpha: float, dtype: DataType | None) -> bool:
 def _factors(start: ir.Node | ir.Value | None) -> tuple[float, list[ir.Value]]:
     """The product of all numbers, and the other factors, of nested Muls, and Divs by numbers, with one reader each."""
     node = start if isinstance(start, ir.Node) else single_use_producer(start, "Mul", "Div")
-    if node is None or len(node.inputs) != 2 or (node.op_type == "Div" and number(node.inputs[1]) in (None, 0.0)):
+    if (
+        node is None
+        or len(node.inputs) != 2
+        or (node.op_type == "Div" and constant_number(node.inputs[1]) in (None, 0.0))
+    ):
         return 1.0, [start] if isinstance(start, ir.Value) else []
     product = 1.0
     factors: list[ir.Value] = []
     for place, value in enumerate(node.inputs):
-        found = number(value)
+        found = constant_number(value)
         if found is not None:
             product = product / found if node.op_type == "Div" and place else product * found
         else:
@@ -97,7 +102,7 @@ def _one_plus(value: ir.Value) -> tuple[ir.Value, ir.Node] | None:
     node = single_use_producer(value, "Add")
     for one, other in commuted_inputs(node) if node is not None else ():
         inner = single_use_producer(other, "Erf", "Tanh")
-        if inner is not None and number(one) == 1.0:
+        if inner is not None and constant_number(one) == 1.0:
             return value, inner
     return None
 
@@ -115,4 +120,4 @@ def _is_cubic(value: ir.Value | None, x: ir.Value) -> bool:
     if powers == [x, x, x]:
         return True
     power = single_use_producer(powers[0], "Pow") if len(powers) == 1 else None
-    return power is not None and power.inputs[0] is x and number(power.inputs[1]) == 3.0
+    return power is not None and power.inputs[0] is x and constant_number(power.inputs[1]) == 3.0

@@ -8,9 +8,10 @@ import onnx_ir as ir
 from onnx_ir import DataType
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.cleanup.transposes import order_of
-from fx_onnx.passes.matchers import attribute, commuted_inputs, dims, number, producer_of, single_use_producer
-from fx_onnx.passes.rewriter import Editor, Rewrite
+from fx_onnx.passes.cleanup.transposes import permutation_of
+from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.matchers import attribute, commuted_inputs, constant_number, dims, producer_of, single_use_producer
+from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["FuseAttention"]
 
@@ -43,7 +44,7 @@ class FuseAttention(Rewrite):
             return False
         inputs = [found.query, _transposed_back(found.transposed, node, editor), value]
         inputs += [found.mask] if found.mask is not None else []
-        editor.change(node, "Attention", inputs, {"scale": found.scale}, [*found.absorbed, softmax])
+        editor.replace(node, "Attention", inputs, {"scale": found.scale}, [*found.absorbed, softmax])
         return True
 
 
@@ -81,7 +82,7 @@ def _unscaled(value: ir.Value | None, absorbed: list[ir.Node]) -> tuple[ir.Value
     """The value and the constant it is multiplied with; the node of the product goes to ``absorbed``."""
     node = single_use_producer(value, "Mul", "Div")
     for x, factor in commuted_inputs(node) if node is not None else ():
-        scale = number(factor)
+        scale = constant_number(factor)
         if node is None or scale is None or (node.op_type == "Div" and (factor is node.inputs[0] or not scale)):
             continue
         absorbed.append(node)
@@ -103,7 +104,7 @@ def _is_mask(mask: ir.Value | None, scores: tuple[int | str, ...]) -> bool:
 def _transposed_back(value: ir.Value, node: ir.Node, editor: Editor) -> ir.Value:
     """The value with its last two axes swapped: what a Transpose before it, if there is one, makes of its own input."""
     before = producer_of(value, "Transpose")
-    order = order_of(before)
+    order = permutation_of(before)
     source = before.inputs[0] if before is not None and order is not None else value
     first, second, third, fourth = order or [0, 1, 2, 3]
     swapped = [first, second, fourth, third]

@@ -10,23 +10,32 @@ from typing import Any, NamedTuple
 import onnx_ir as ir
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.cleanup.transposes import order_of
-from fx_onnx.passes.matchers import attribute, constant, dims, integers, producer_of, single_use, single_use_producer
-from fx_onnx.passes.rewriter import Editor, Rewrite
+from fx_onnx.passes.cleanup.transposes import permutation_of
+from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.matchers import (
+    attribute,
+    constant_array,
+    constant_integers,
+    dims,
+    producer_of,
+    single_use,
+    single_use_producer,
+)
+from fx_onnx.passes.rewriter import Rewrite
 
-__all__ = ["AttentionOnRows", "ShareKeyHeads"]
+__all__ = ["FoldHeadReshapes", "FoldRepeatedHeads"]
 
 _SWAP = [0, 2, 1, 3]
 
 
-class ShareKeyHeads(Rewrite):
+class FoldRepeatedHeads(Rewrite):
     """Attention whose keys and values are repeated for each of several query heads → Attention of what is repeated.
 
     Legal where both are Reshape(Expand(Unsqueeze(x))) that repeats each head of x (batch, heads, length, size) in
     place: Attention lets query heads share key heads in that order.
     """
 
-    name = "share_key_heads"
+    name = "fold_repeated_heads"
     op_types = ("Attention",)
     since = 23
 
@@ -38,7 +47,7 @@ class ShareKeyHeads(Rewrite):
         key, value = map(_unrepeated, repeated)
         if key is None or value is None or len(dims(query) or ()) != 4 or key.shape[1] != value.shape[1]:
             return False
-        editor.change(node, "Attention", [query, key, value, *node.inputs[3:]])
+        editor.replace(node, "Attention", [query, key, value, *node.inputs[3:]])
         return True
 
 
@@ -65,14 +74,14 @@ def _unrepeated(value: ir.Value | None) -> Any:
     return parted.inputs[0] if fits else None
 
 
-class AttentionOnRows(Rewrite):
+class FoldHeadReshapes(Rewrite):
     """Reshape(Transpose(Attention(q, k, v))) → Attention of rows, (batch, length, heads * size), in and out.
 
     Legal where q, k and v are rows that a Reshape and a Transpose part into heads, or parts of one row that holds all
     three, and no other node reads the result before it is rows again. A RotaryEmbedding on the way takes rows as well.
     """
 
-    name = "attention_on_rows"
+    name = "fold_head_reshapes"
     op_types = ("Attention",)
     since = 23
 
@@ -87,18 +96,18 @@ class AttentionOnRows(Rewrite):
             return False
         whole = (batch, length, heads * size)
         fits = dims(join.outputs[0]) == whole
-        if not fits and 0 in (integers(join.inputs[1]) or [0])[2:]:  # where 0 stands for a size of the heads
+        if not fits and 0 in (constant_integers(join.inputs[1]) or [0])[2:]:  # where 0 stands for a size of the heads
             return False
         inputs = [*(each.write(editor, node) for each in (query, key, value)), *node.inputs[3:4]]
         attributes = {**node.attributes, "q_num_heads": heads, "kv_num_heads": key.heads}
         swap = join.inputs[0].producer() if join.inputs[0] is not None else None
         absorbed = [each for each in (node, swap) if each is not None]
         if fits:
-            editor.change(join, "Attention", inputs, attributes, absorbed)
+            editor.replace(join, "Attention", inputs, attributes, absorbed)
             return True
         f = NodeBuilder(join, editor, node.outputs[0].dtype)
         made = f.emit("Attention", inputs, attributes, sizes=whole)[0]
-        editor.change(join, "Reshape", [made, join.inputs[1]])
+        editor.replace(join, "Reshape", [made, join.inputs[1]])
         return True
 
 
@@ -107,7 +116,7 @@ def _joined_again(node: ir.Node) -> ir.Node | None:
     if _has_cache(node):
         return None
     swap = _reader(node.outputs[0], "Transpose")
-    join = _reader(swap.outputs[0], "Reshape") if swap is not None and order_of(swap) == _SWAP else None
+    join = _reader(swap.outputs[0], "Reshape") if swap is not None and permutation_of(swap) == _SWAP else None
     return join if join is not None and swap is not None and join.inputs[0] is swap.outputs[0] else None
 
 
@@ -140,9 +149,9 @@ def _rows(value: ir.Value | None) -> _Rows | None:
     if whole is None or parted is None or len(parted) != 2 + len(sizes) or whole != (*parted[:2], prod(sizes)):
         return None
     if gather is None:
-        return _Rows(sizes[0], partial(_itself, source)) if order_of(swap) == _SWAP else None
-    index = constant(gather.inputs[1])
-    if order_of(swap) != [2, 0, 3, 1, 4] or index is None or index.shape or attribute(gather, "axis", 0) != 0:
+        return _Rows(sizes[0], partial(_itself, source)) if permutation_of(swap) == _SWAP else None
+    index = constant_array(gather.inputs[1])
+    if permutation_of(swap) != [2, 0, 3, 1, 4] or index is None or index.shape or attribute(gather, "axis", 0) != 0:
         return None
     return _Rows(sizes[1], partial(_piece, source, sizes[0], int(index) % sizes[0]))
 

@@ -11,8 +11,9 @@ import onnx_ir as ir
 import torch
 
 from fx_onnx.core.weights import computed
-from fx_onnx.passes.matchers import attribute, single_use, single_use_producer, weight_of
-from fx_onnx.passes.rewriter import Editor, Rewrite
+from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.matchers import attribute, initializer_tensor, single_use, single_use_producer
+from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["FoldBatchNorm"]
 
@@ -50,8 +51,8 @@ class FoldBatchNorm(Rewrite):
             return False
         x, w, *rest = before.inputs
         bias = rest[0] if rest else None
-        data, shift = weight_of(w), None if bias is None else weight_of(bias)
-        moments = [weight_of(value) for value in node.inputs[1:]]
+        data, shift = initializer_tensor(w), None if bias is None else initializer_tensor(bias)
+        moments = [initializer_tensor(value) for value in node.inputs[1:]]
         if w is None or data is None or not single_use(w) or (bias is not None and shift is None):
             return False
         known = [tensor for tensor in moments if tensor is not None]
@@ -68,10 +69,10 @@ class FoldBatchNorm(Rewrite):
         attributes = {name: attr for name, attr in before.attributes.items() if name != "beta"}
         inputs = [
             x,
-            editor.weight(new, f"{w.name}_folded"),
-            editor.weight(offset, f"{bias.name if bias is not None else f'{w.name}_bias'}_folded"),
+            editor.initializer(new, f"{w.name}_folded"),
+            editor.initializer(offset, f"{bias.name if bias is not None else f'{w.name}_bias'}_folded"),
         ]
-        editor.change(node, before.op_type, inputs, attributes, absorbed=[before])
+        editor.replace(node, before.op_type, inputs, attributes, absorbed=[before])
         return True
 
 

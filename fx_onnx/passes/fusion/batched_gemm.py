@@ -5,8 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from fx_onnx.passes.builder import NodeBuilder
+from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import attribute, dims, producer_of, single_use_producer
-from fx_onnx.passes.rewriter import Editor, Rewrite
+from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["BatchGemm"]
 
@@ -37,10 +38,10 @@ class BatchGemm(Rewrite):
         if columns is None or result[-1] != columns[1] or (c is not None and dims(c) != (columns[1],)):
             return False
         if c is None:
-            editor.change(node, "MatMul", [x, w], {}, absorbed=[before, gemm])
+            editor.replace(node, "MatMul", [x, w], {}, absorbed=[before, gemm])
             return True
         product = NodeBuilder(gemm, editor, node.outputs[0].dtype).MatMul(x, w, sizes=result)
-        editor.change(node, "Add", [product, c], {}, absorbed=[before, gemm])
+        editor.replace(node, "Add", [product, c], {}, absorbed=[before, gemm])
         return True
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from fx_onnx.passes.cleanup.transposes import order_of
+from fx_onnx.passes.cleanup.transposes import permutation_of
+from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import attribute, commuted_inputs, dims, producer_of, single_use_producer
-from fx_onnx.passes.rewriter import Editor, Rewrite
+from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["FuseGemm"]
 
@@ -50,7 +51,7 @@ def _add(node: ir.Node, editor: Editor) -> bool:
         else:
             fits = _is_matrix(before.inputs[0]) and _is_matrix(before.inputs[1])
         if fits and _broadcasts(addend, before, node.outputs[0]):
-            editor.change(node, "Gemm", [*before.inputs[:2], addend], before.attributes, absorbed=[before])
+            editor.replace(node, "Gemm", [*before.inputs[:2], addend], before.attributes, absorbed=[before])
             return True
     return False
 
@@ -71,11 +72,11 @@ def _transposed(node: ir.Node, editor: Editor) -> bool:
     operands, attributes, absorbed = list(node.inputs), dict(node.attributes), []
     for index, name in enumerate(("transA", "transB")):
         before = producer_of(operands[index], "Transpose")
-        if before is not None and order_of(before) == [1, 0]:
+        if before is not None and permutation_of(before) == [1, 0]:
             operands[index] = before.inputs[0]
             attributes[name] = 1 - attribute(node, name, 0)
             absorbed.append(before)
     if not absorbed:
         return False
-    editor.change(node, "Gemm", operands, attributes, absorbed)
+    editor.replace(node, "Gemm", operands, attributes, absorbed)
     return True

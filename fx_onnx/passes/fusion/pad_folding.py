@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fx_onnx.passes.matchers import attribute, constant, dims, integers, single_use_producer
-from fx_onnx.passes.rewriter import Editor, Rewrite
+from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.matchers import attribute, constant_array, constant_integers, dims, single_use_producer
+from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["FoldPads"]
 
@@ -39,20 +40,22 @@ class FoldPads(Rewrite):
         if node.op_type == "AveragePool" and not _smaller_than_window(node, summed):
             return False
         inputs = [before.inputs[0], *node.inputs[1:]]
-        editor.change(node, node.op_type, inputs, {**node.attributes, "pads": summed}, absorbed=[before])
+        editor.replace(node, node.op_type, inputs, {**node.attributes, "pads": summed}, absorbed=[before])
         return True
 
 
 def _zero_padding(node: ir.Node) -> list[int] | None:
     """What a Pad adds before and after each spatial axis; None unless it is zeros and there only."""
-    value = constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else None
+    value = constant_array(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else None
     if len(node.inputs) > 2 and node.inputs[2] is not None and (value is None or value.any()):
         return None
-    pads, sizes = integers(node.inputs[1]), dims(node.inputs[0])
+    pads, sizes = constant_integers(node.inputs[1]), dims(node.inputs[0])
     if attribute(node, "mode", "constant") != "constant" or pads is None or sizes is None:
         return None
     rank = len(sizes)
-    axes = integers(node.inputs[3]) if len(node.inputs) > 3 and node.inputs[3] is not None else list(range(rank))
+    axes = (
+        constant_integers(node.inputs[3]) if len(node.inputs) > 3 and node.inputs[3] is not None else list(range(rank))
+    )
     if axes is None:
         return None
     begins, ends = [0] * rank, [0] * rank

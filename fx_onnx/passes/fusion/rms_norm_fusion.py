@@ -5,17 +5,18 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir import DataType
 
+from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import (
     attribute,
     commuted_inputs,
+    constant_integers,
+    constant_number,
     dims,
-    integers,
-    number,
     producer_of,
     same_shape,
     single_use_producer,
 )
-from fx_onnx.passes.rewriter import Editor, Rewrite
+from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["FuseRMSNorm"]
 
@@ -50,7 +51,7 @@ class FuseRMSNorm(Rewrite):
                 continue
             absorbed = [each for each in (division, back) if each is not None]
             attributes = {"axis": -len(axes), "epsilon": epsilon}
-            editor.change(node, "RMSNormalization", [source, weight], attributes, absorbed)
+            editor.replace(node, "RMSNormalization", [source, weight], attributes, absorbed)
             return True
         return False
 
@@ -61,11 +62,11 @@ def _root_mean_square(x: ir.Value | None, root: ir.Value | None) -> tuple[float 
     sqrt = producer_of(root, "Sqrt")
     total = single_use_producer(sqrt.inputs[0], "Add") if sqrt is not None else None
     for mean, epsilon in commuted_inputs(total) if total is not None else ():
-        added, reduction = number(epsilon), single_use_producer(mean, "ReduceMean")
+        added, reduction = constant_number(epsilon), single_use_producer(mean, "ReduceMean")
         if added is None or reduction is None:
             continue
         sizes = dims(x)
-        axes = integers(reduction.inputs[1]) if len(reduction.inputs) > 1 else None
+        axes = constant_integers(reduction.inputs[1]) if len(reduction.inputs) > 1 else None
         if sizes is None or not axes or not attribute(reduction, "keepdims", 1):
             continue
         if _is_square(reduction.inputs[0], x) and _are_last(axes, len(sizes)):
@@ -79,7 +80,7 @@ def _is_square(value: ir.Value | None, x: ir.Value | None) -> bool:
         return False
     if power.op_type == "Mul":
         return _is_same(power.inputs[1], x)
-    return number(power.inputs[1]) == 2.0
+    return constant_number(power.inputs[1]) == 2.0
 
 
 def _is_same(value: ir.Value | None, x: ir.Value | None) -> bool:

@@ -6,18 +6,19 @@ import onnx_ir as ir
 from onnx_ir import DataType
 
 from fx_onnx.passes.builder import NodeBuilder
+from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import (
     MAX_CONSTANT_BYTES,
     attribute,
     commuted_inputs,
-    constant,
+    constant_array,
+    constant_integers,
+    constant_number,
     dims,
-    integers,
-    number,
     producer_of,
     single_use_producer,
 )
-from fx_onnx.passes.rewriter import Editor, Rewrite
+from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["FusePartialRotary", "FuseRotaryEmbedding"]
 
@@ -55,7 +56,7 @@ class FuseRotaryEmbedding(Rewrite):
             if not all(table.is_usable() for table in tables):
                 return False
             halves = [table.half() for table in tables]
-            editor.change(node, "RotaryEmbedding", [x, *halves], {}, absorbed=[straight, rotated])
+            editor.replace(node, "RotaryEmbedding", [x, *halves], {}, absorbed=[straight, rotated])
             return True
         return False
 
@@ -80,7 +81,7 @@ class FusePartialRotary(Rewrite):
             return False
         x, size = parts
         inputs = [x, *rotary.inputs[1:]]
-        editor.change(node, "RotaryEmbedding", inputs, {"rotary_embedding_dim": size}, absorbed=[rotary])
+        editor.replace(node, "RotaryEmbedding", inputs, {"rotary_embedding_dim": size}, absorbed=[rotary])
         return True
 
 
@@ -121,7 +122,7 @@ def _parted(first: ir.Value | None, second: ir.Value | None) -> tuple[ir.Value, 
 
 def _span(node: ir.Node, size: int) -> tuple[int, int] | None:
     """From where to where a Slice takes the last axis, of this size; None where it takes another, or with a step."""
-    start, end, axes, steps = ([*map(integers, node.inputs[1:]), None, None, None])[:4]
+    start, end, axes, steps = ([*map(constant_integers, node.inputs[1:]), None, None, None])[:4]
     rank = len(dims(node.inputs[0]) or ())
     if start is None or end is None or axes is None or len(axes) != 1 or axes[0] % rank != rank - 1:
         return None
@@ -163,7 +164,7 @@ class _Table:
 
     def _made(self, value: ir.Value, half: int) -> ir.Value:
         shared = self.batch != 1 and (len(self.sizes) < 4 or self.sizes[0] == 1)
-        array = constant(value)
+        array = constant_array(value)
         f = NodeBuilder(value.producer() or self.node, self.editor, self.dtype, after=value)
         if array is None:
             result = f.Slice(value, [0], [half], [-1])
@@ -192,7 +193,7 @@ class _Table:
 
 def _has_equal_halves(value: ir.Value | None) -> bool:
     """Whether the halves along the last axis are equal, by the numbers or by how they are computed."""
-    array = constant(value)
+    array = constant_array(value)
     if array is not None:
         half = array.shape[-1] // 2 if array.ndim else 0
         return half > 0 and bool((array[..., :half] == array[..., half:]).all())
@@ -203,7 +204,7 @@ def _has_equal_halves(value: ir.Value | None) -> bool:
         return is_last and len(joined.inputs) == 2 and joined.inputs[0] is joined.inputs[1]
     product = producer_of(value, "Mul", "Div")
     if product is not None:
-        return number(product.inputs[1]) is not None and _has_equal_halves(product.inputs[0])
+        return constant_number(product.inputs[1]) is not None and _has_equal_halves(product.inputs[0])
     node = producer_of(value, *_KEEPS_HALVES)
     before = dims(node.inputs[0]) if node is not None else None
     return node is not None and bool(before and sizes and before[-1] == sizes[-1]) and _has_equal_halves(node.inputs[0])

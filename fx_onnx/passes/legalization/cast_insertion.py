@@ -16,9 +16,11 @@ from onnx_ir import DataType
 
 from fx_onnx.core.dtypes import is_float
 from fx_onnx.core.schemas import OperatorSchema, Parameter, operator_schema, tensor_type
+from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.legalization.cpu_kernels import kernels, since_version
-from fx_onnx.passes.matchers import attribute, constant, weight_of
-from fx_onnx.passes.rewriter import Editor, Pass, nodes_of
+from fx_onnx.passes.matchers import attribute, constant_array, initializer_tensor
+from fx_onnx.passes.rewriter import Pass
+from fx_onnx.passes.traversal import all_nodes
 
 __all__ = ["InsertCasts"]
 
@@ -85,7 +87,7 @@ class InsertCasts(Pass):
         for function in (None, *model.functions.values()):
             graph = model.graph if function is None else function
             opset = graph.opset_imports.get("", 0)
-            found = [(node, plan) for node in nodes_of(graph) if (plan := _plan_of(node, opset)) is not None]
+            found = [(node, plan) for node in all_nodes(graph) if (plan := _plan_of(node, opset)) is not None]
             casts = _Casts(Editor(model, function)) if found else None
             for node, plan in found:
                 if casts is not None:
@@ -220,18 +222,18 @@ class _Casts:
     def finish(self) -> None:
         """Removes the Casts back that nothing reads."""
         for node in self._backs:
-            self.editor.drop(node)
+            self.editor.remove_if_unused(node)
 
     def _in(self, value: ir.Value, dtype: DataType, node: ir.Node) -> ir.Value:
         """``value`` in a wider dtype: a constant in it, what is there in it already, or a Cast after its producer."""
         key = value, dtype
         if key not in self._made:
-            known = constant(value) if weight_of(value) is not None else None
+            known = constant_array(value) if initializer_tensor(value) is not None else None
             if known is not None and self.editor.function is None:
                 self._made[key] = self.editor.constant(known.astype(dtype.numpy()), node)
             else:
                 cast = self._cast(value, dtype, node)
-                cast.outputs[0].name = cast.name = self.editor.unique(f"{value.name}.{_suffix(dtype)}")
+                cast.outputs[0].name = cast.name = self.editor.unique_name(f"{value.name}.{_suffix(dtype)}")
                 self.editor.insert_after(cast, value)
                 self._made[key] = cast.outputs[0]
         return self._made[key]
@@ -241,7 +243,7 @@ class _Casts:
         narrow = value.dtype
         if narrow is None or node.graph is None:
             return
-        name, value.name = value.name, self.editor.unique(f"{value.name}.{_suffix(dtype)}")
+        name, value.name = value.name, self.editor.unique_name(f"{value.name}.{_suffix(dtype)}")
         if node.name == name:
             node.name = value.name
         value.type = ir.TensorType(dtype)

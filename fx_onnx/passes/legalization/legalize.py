@@ -5,16 +5,16 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from fx_onnx.passes.legalization.cast_insertion import InsertCasts
-from fx_onnx.passes.legalization.pad_barrier import LegalizePads
+from fx_onnx.passes.legalization.operators_64_bit import Legalize64Bit
+from fx_onnx.passes.legalization.pad_axes import LegalizePads
 from fx_onnx.passes.legalization.random_draws import LegalizeRandomDraws
 from fx_onnx.passes.legalization.range_gather import LegalizeRangeIndices
-from fx_onnx.passes.legalization.wide_types import LegalizeWideTypes
 from fx_onnx.passes.rewriter import Pass, apply
 
 __all__ = ["LEGALIZATIONS", "legalize"]
 
 LEGALIZATIONS: tuple[Pass, ...] = (
-    LegalizeWideTypes(),
+    Legalize64Bit(),
     LegalizeRandomDraws(),
     LegalizePads(),
     LegalizeRangeIndices(),

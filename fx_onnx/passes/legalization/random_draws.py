@@ -14,8 +14,9 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder
+from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.legalization.cpu_kernels import kernels, since_version
-from fx_onnx.passes.rewriter import Editor, Rewrite
+from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["LegalizeRandomDraws"]
 
@@ -54,7 +55,7 @@ class LegalizeRandomDraws(Rewrite):
         else:
             normal = _drawn(f) if found else _normal(f, _sizes(f))
             result = _scaled(f, normal, f.attribute("scale", 1.0), f.attribute("mean", 0.0))
-        editor.change(node, "Cast", [result], {"to": int(dtype)})
+        editor.replace(node, "Cast", [result], {"to": int(dtype)})
         return True
 
 

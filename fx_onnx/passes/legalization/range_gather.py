@@ -11,8 +11,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.matchers import constant, producer_of
-from fx_onnx.passes.rewriter import Editor, Rewrite
+from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.matchers import constant_array, producer_of
+from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["LegalizeRangeIndices"]
 
@@ -45,13 +46,13 @@ class LegalizeRangeIndices(Rewrite):
             return False
         f = NodeBuilder(node, editor, indices.dtype)
         steps = f.Range(f.constant(0), f.Sub(start, limit), f.Neg(delta))
-        editor.change(node, "Sub", [start, steps], {})
+        editor.replace(node, "Sub", [start, steps], {})
         return True
 
 
 def _is_nonnegative(value: ir.Value | None, depth: int = _DEPTH) -> bool:
     """Returns whether the value is a number that is proven not to be negative, as every size is."""
-    number = constant(value)
+    number = constant_array(value)
     if number is not None:
         return bool((number >= 0).all())
     if producer_of(value, "Shape", "Size") is not None:

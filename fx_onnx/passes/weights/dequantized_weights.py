@@ -12,13 +12,14 @@ from onnx_ir import DataType
 from fx_onnx.core.dtypes import is_float8
 from fx_onnx.core.weights import computed
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.matchers import attribute, commuted_inputs, dims, single_use_producer, weight_of
-from fx_onnx.passes.rewriter import Editor, Rewrite
+from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.matchers import attribute, commuted_inputs, dims, initializer_tensor, single_use_producer
+from fx_onnx.passes.rewriter import Rewrite
 
-__all__ = ["DequantizeWeights"]
+__all__ = ["FuseDequantizeLinear"]
 
 
-class DequantizeWeights(Rewrite):
+class FuseDequantizeLinear(Rewrite):
     """Cast(w) * s → DequantizeLinear(w, s); MatMul(x, Cast(w)) * s → MatMul(x, DequantizeLinear(w, s)), also of Gemm.
 
     Legal where w is a weight of 8 bits, an integer or a float, and s a weight of one scale, or of one for each index of
@@ -26,7 +27,7 @@ class DequantizeWeights(Rewrite):
     a product and after it differ by rounding only.
     """
 
-    name = "dequantize_weights"
+    name = "fuse_dequantize_linear"
     op_types = ("Mul",)
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
@@ -35,7 +36,7 @@ class DequantizeWeights(Rewrite):
             return False
         for value, scale in commuted_inputs(node):
             before = single_use_producer(value, "Cast", "MatMul", "Gemm")
-            if before is None or scale is None or weight_of(scale) is None:
+            if before is None or scale is None or initializer_tensor(scale) is None:
                 continue
             if scale.dtype != DataType.FLOAT or dims(scale) is None:
                 continue
@@ -49,7 +50,7 @@ def _quantized(cast: ir.Node | None) -> tuple[ir.Value, tuple[int, ...]] | None:
     if cast is None or cast.outputs[0].dtype != DataType.FLOAT:
         return None
     source = cast.inputs[0]
-    data = weight_of(source)
+    data = initializer_tensor(source)
     if source is None or data is None or not (is_float8(data.dtype) or data.dtype in (DataType.INT8, DataType.UINT8)):
         return None
     return source, tuple(data.shape.numpy())
@@ -65,7 +66,7 @@ def _cast(node: ir.Node, cast: ir.Node, scale: ir.Value, editor: Editor) -> bool
     if len(along) > 1:
         return False
     axis = along[0] if along else None
-    editor.change(node, "DequantizeLinear", [weight, _vector(scale, axis, editor)], {"axis": axis}, absorbed=[cast])
+    editor.replace(node, "DequantizeLinear", [weight, _vector(scale, axis, editor)], {"axis": axis}, absorbed=[cast])
     return True
 
 
@@ -86,19 +87,19 @@ def _product(node: ir.Node, product: ir.Node, scale: ir.Value, editor: Editor) -
     vector = _vector(scale, axis if scales and scales[-1] != 1 else None, editor)
     attributes = {} if dims(vector) == () else {"axis": axis}
     made = NodeBuilder(cast, editor, DataType.FLOAT).DequantizeLinear(found[0], vector, **attributes, sizes=found[1])
-    editor.change(node, product.op_type, [product.inputs[0], made], product.attributes, absorbed=[product])
+    editor.replace(node, product.op_type, [product.inputs[0], made], product.attributes, absorbed=[product])
     return True
 
 
 def _vector(scale: ir.Value, axis: int | None, editor: Editor) -> ir.Value:
     """The scales as DequantizeLinear takes them: one, or a vector."""
-    data = weight_of(scale)
+    data = initializer_tensor(scale)
     sizes = scale.shape.numpy() if scale.shape is not None else ()
     wanted = () if axis is None else (math.prod(sizes),)
     if data is None or sizes == wanted:
         return scale
     view = functools.partial(_reshaped, wanted)
-    return editor.weight(computed(view, data, dtype=data.dtype, shape=wanted), f"{scale.name}_vector")
+    return editor.initializer(computed(view, data, dtype=data.dtype, shape=wanted), f"{scale.name}_vector")
 
 
 def _reshaped(sizes: tuple[int, ...], scale: torch.Tensor) -> torch.Tensor:

@@ -8,8 +8,9 @@ from onnx_ir import DataType
 
 from fx_onnx.core.dtypes import is_sub_byte
 from fx_onnx.core.weights import computed, elementwise
-from fx_onnx.passes.matchers import attribute, constant, weight_of
-from fx_onnx.passes.rewriter import Editor, Rewrite
+from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.matchers import attribute, constant_array, initializer_tensor
+from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["PackWeights"]
 
@@ -26,14 +27,14 @@ class PackWeights(Rewrite):
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Folds one Cast."""
         source, target, output = node.inputs[0], DataType(attribute(node, "to")), node.outputs[0]
-        data = weight_of(source)
-        if source is None or data is None or not is_sub_byte(target) or constant(source) is not None:
+        data = initializer_tensor(source)
+        if source is None or data is None or not is_sub_byte(target) or constant_array(source) is not None:
             return False
         if data.dtype not in (DataType.INT8, DataType.UINT8) or output.is_graph_output() or editor.function is not None:
             return False
         sizes = data.shape.numpy()
         new = computed(_same, data, dtype=target, shape=sizes, along=elementwise([sizes], len(sizes)))
-        return editor.forward(node, editor.weight(new, f"{source.name}_packed"))
+        return editor.replace_with_value(node, editor.initializer(new, f"{source.name}_packed"))
 
 
 def _same(weight: torch.Tensor) -> torch.Tensor:

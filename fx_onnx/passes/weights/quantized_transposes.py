@@ -7,31 +7,32 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.cleanup.transposes import order_of
-from fx_onnx.passes.matchers import attribute, dims, single_use, single_use_producer, weight_of
-from fx_onnx.passes.rewriter import Editor, Rewrite
+from fx_onnx.passes.cleanup.transposes import permutation_of
+from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.matchers import attribute, dims, initializer_tensor, single_use, single_use_producer
+from fx_onnx.passes.rewriter import Rewrite
 
-__all__ = ["TransposeQuantized"]
+__all__ = ["HoistQuantizedTransposes"]
 
 
-class TransposeQuantized(Rewrite):
+class HoistQuantizedTransposes(Rewrite):
     """Transpose(DequantizeLinear(w)) → DequantizeLinear(Transpose(w)), and likewise Transpose(Cast(w)).
 
     Runtimes look for a product of which one factor is dequantised. Legal where w is a weight that nothing else reads,
-    and nothing else what is made of it; ``transpose_weights`` then stores w transposed.
+    and nothing else what is made of it; ``fold_weight_transposes`` then stores w transposed.
     """
 
-    name = "transpose_quantized"
+    name = "hoist_quantized_transposes"
     op_types = ("Transpose",)
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Moves one Transpose."""
-        order = order_of(node)
+        order = permutation_of(node)
         before = single_use_producer(node.inputs[0], "DequantizeLinear", "Cast")
         if order is None or before is None or editor.function is not None:
             return False
         source = before.inputs[0]
-        if source is None or weight_of(source) is None or not single_use(source):
+        if source is None or initializer_tensor(source) is None or not single_use(source):
             return False
         inputs = list(before.inputs)
         attributes = dict(before.attributes)
@@ -47,7 +48,7 @@ class TransposeQuantized(Rewrite):
             if scales:
                 axis = attribute(before, "axis", 1) % len(order)
                 attributes["axis"] = ir.AttrInt64("axis", order.index(axis))
-        editor.change(node, before.op_type, inputs, attributes, absorbed=[before])
+        editor.replace(node, before.op_type, inputs, attributes, absorbed=[before])
         return True
 
 

@@ -9,40 +9,41 @@ import onnx_ir as ir
 import torch
 
 from fx_onnx.core.weights import computed, permuted
-from fx_onnx.passes.cleanup.transposes import order_of
-from fx_onnx.passes.matchers import weight_of
-from fx_onnx.passes.rewriter import Editor, Rewrite
+from fx_onnx.passes.cleanup.transposes import permutation_of
+from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.matchers import initializer_tensor
+from fx_onnx.passes.rewriter import Rewrite
 
-__all__ = ["TransposeWeights", "restore_transpose"]
+__all__ = ["FoldWeightTransposes", "restore_transpose"]
 
 
-class TransposeWeights(Rewrite):
+class FoldWeightTransposes(Rewrite):
     """Transpose(w) → an initializer that is a transposed view of w.
 
     Legal where w is an initializer that only Transposes of the same order read, so that w itself goes and no tied
     weight is stored twice.
     """
 
-    name = "transpose_weights"
+    name = "fold_weight_transposes"
     op_types = ("Transpose",)
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Replaces one Transpose of a weight, and its twins."""
         source = node.inputs[0]
-        data = weight_of(source)
+        data = initializer_tensor(source)
         if source is None or data is None or editor.function is not None or source.is_graph_output():
             return False
-        order = order_of(node)
+        order = permutation_of(node)
         twins = [use.node for use in source.uses()]
-        if order is None or any(order_of(twin) != order or twin.outputs[0].is_graph_output() for twin in twins):
+        if order is None or any(permutation_of(twin) != order or twin.outputs[0].is_graph_output() for twin in twins):
             return False
         sizes = data.shape.numpy()
         view = functools.partial(_permuted, tuple(order))
         shape = [sizes[axis] for axis in order]
         new = computed(view, data, dtype=data.dtype, shape=shape, along=permuted(order))
-        value = editor.weight(new, f"{source.name}_transposed")
+        value = editor.initializer(new, f"{source.name}_transposed")
         for twin in twins:
-            editor.forward(twin, value)
+            editor.replace_with_value(twin, value)
         return True
 
 

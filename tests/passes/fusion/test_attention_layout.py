@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import fx_onnx
-from fx_onnx.passes.fusion.attention_layout import AttentionOnRows, ShareKeyHeads
+from fx_onnx.passes.fusion.attention_layout import FoldHeadReshapes, FoldRepeatedHeads
 from tests.compare import assert_close
 from tests.passes.checking import check, model, origins
 
@@ -24,7 +24,7 @@ def test_rows() -> None:
     program = model(f"""g ({INPUTS}, bool[L,M] mask) => (float[N,L,6] y) {CONSTANTS} {{
       {PARTED} a = Attention<scale=0.5>(q2, k2, v2, mask)\n {JOINED}
     }}""", opset=23)  # fmt: skip
-    check(program, AttentionOnRows(), [Q, K, V, torch.ones(4, 5, dtype=torch.bool).tril()], ["Attention"])
+    check(program, FoldHeadReshapes(), [Q, K, V, torch.ones(4, 5, dtype=torch.bool).tril()], ["Attention"])
     assert origins(program, "y") == {"%a", "%b", "%y"}
 
 
@@ -33,7 +33,7 @@ def test_rows_that_are_joined_further() -> None:
     program = model(f"""g ({INPUTS}) => (float[K,6] y) {CONSTANTS} {{
       {PARTED} a = Attention<scale=0.7>(q2, k2, v2)\n b = Transpose<perm=[0,2,1,3]>(a)\n y = Reshape(b, flat)
     }}""", opset=23)  # fmt: skip
-    check(program, AttentionOnRows(), [Q, K, V], ["Attention", "Reshape"])
+    check(program, FoldHeadReshapes(), [Q, K, V], ["Attention", "Reshape"])
 
 
 def test_one_row_of_all_three() -> None:
@@ -42,7 +42,7 @@ def test_one_row_of_all_three() -> None:
       p = Reshape(x, packed)\n t = Transpose<perm=[2,0,3,1,4]>(p)\n q = Gather(t, first)\n k = Gather(t, second)
       v = Gather(t, third)\n a = Attention(q, k, v)\n {JOINED}
     }}""", opset=23)  # fmt: skip
-    check(program, AttentionOnRows(), [torch.randn(2, 4, 18)], ["Split"] * 3 + ["Attention"])
+    check(program, FoldHeadReshapes(), [torch.randn(2, 4, 18)], ["Split"] * 3 + ["Attention"])
 
 
 @pytest.mark.parametrize("attributes", ["", "<interleaved=1>", "<rotary_embedding_dim=2>"])
@@ -54,7 +54,7 @@ def test_rotary_rows(attributes: str) -> None:
       {PARTED} r = RotaryEmbedding{attributes}(q2, c, s)\n a = Attention(r, k2, v2)\n {JOINED}
     }}""", opset=23)  # fmt: skip
     args = [Q, K[:, :4], V[:, :4], torch.rand(2, 4, 1), torch.rand(2, 4, 1)]
-    check(program, AttentionOnRows(), args, ["RotaryEmbedding", "Attention"])
+    check(program, FoldHeadReshapes(), args, ["RotaryEmbedding", "Attention"])
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_rotary_rows(attributes: str) -> None:
 def test_rows_left_alone(text: str) -> None:
     """A second reader, values that are no rows, and another order."""
     program = model(f"""g ({INPUTS}, float[N,M,2,3] w1) => (float[N,L,6] y) {CONSTANTS} {{ {text} }}""", opset=23)
-    assert not AttentionOnRows()(program).modified
+    assert not FoldHeadReshapes()(program).modified
 
 
 REPEATED = "".join(
@@ -84,7 +84,7 @@ def test_shared_key_heads() -> None:
       {REPEATED} y = Attention(q, k5, v5)
     }}""", opset=23)  # fmt: skip
     args = [torch.randn(2, 6, 4, 3), torch.randn(2, 2, 5, 3), torch.randn(2, 2, 5, 3)]
-    check(program, ShareKeyHeads(), args, ["Attention"])
+    check(program, FoldRepeatedHeads(), args, ["Attention"])
 
 
 def test_key_heads_in_turns_left_alone() -> None:
@@ -94,7 +94,7 @@ def test_key_heads_in_turns_left_alone() -> None:
     program = model(f"""g (float[N,6,L,3] q, float[N,2,M,3] k, float[N,2,M,3] v) => (float[N,6,L,3] y) {turned} {{
       {REPEATED} y = Attention(q, k5, v5)
     }}""", opset=23)  # fmt: skip
-    assert not ShareKeyHeads()(program).modified
+    assert not FoldRepeatedHeads()(program).modified
 
 
 def test_keys_that_are_returned_keep_their_heads() -> None:
@@ -104,7 +104,7 @@ def test_keys_that_are_returned_keep_their_heads() -> None:
     program = model(f"""g (float[N,6,L,3] q, float[N,2,M,3] k, float[N,2,M,3] v) =>
       (float[N,6,L,3] y, float[N,6,M,3] z, float[N,6,M,3] u) {repeating} {{ {REPEATED} y, z, u = Attention(q, k5, v5)
     }}""", opset=23)  # fmt: skip
-    assert not ShareKeyHeads()(program).modified
+    assert not FoldRepeatedHeads()(program).modified
 
 
 def test_from_torch() -> None:

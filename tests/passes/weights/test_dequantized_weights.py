@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_onnx.passes.weights.dequantized_weights import DequantizeWeights
+from fx_onnx.passes.weights.dequantized_weights import FuseDequantizeLinear
 from tests.passes.checking import check, model
 
 x = torch.randn(2, 5)
@@ -16,26 +16,26 @@ PRODUCT = ["DequantizeLinear", "MatMul"]
 @pytest.mark.parametrize("sizes", [(), (1,), (1, 1), (3,), (1, 3), (5, 1)])
 def test_scaled_weight(sizes: tuple[int, ...]) -> None:
     """One scale, one for each row, one for each column."""
-    check(model(scaled, {"w": weight, "s": torch.rand(sizes)}), DequantizeWeights(), [x], PRODUCT)
+    check(model(scaled, {"w": weight, "s": torch.rand(sizes)}), FuseDequantizeLinear(), [x], PRODUCT)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float8_e4m3fn, torch.float8_e5m2])
 def test_other_dtypes(dtype: torch.dtype) -> None:
     weights = {"w": torch.randint(0, 100, (5, 3)).to(dtype), "s": torch.rand(3)}
-    check(model(scaled, weights), DequantizeWeights(), [x], PRODUCT)
+    check(model(scaled, weights), FuseDequantizeLinear(), [x], PRODUCT)
 
 
 @pytest.mark.parametrize("sizes", [(), (1,), (3,), (1, 3)])
 def test_scaled_product(sizes: tuple[int, ...]) -> None:
     """What scales the columns of a product scales the weight's."""
-    check(model(after, {"w": weight, "s": torch.rand(sizes)}), DequantizeWeights(), [x], PRODUCT)
+    check(model(after, {"w": weight, "s": torch.rand(sizes)}), FuseDequantizeLinear(), [x], PRODUCT)
 
 
 def test_scaled_gemm() -> None:
     """The columns of a product are the rows of a weight that it transposes."""
     text = after.replace("MatMul(x, c)", "Gemm<transB=1>(x, c)")
     weights = {"w": weight.t().contiguous(), "s": torch.rand(3)}
-    check(model(text, weights), DequantizeWeights(), [x], ["DequantizeLinear", "Gemm"])
+    check(model(text, weights), FuseDequantizeLinear(), [x], ["DequantizeLinear", "Gemm"])
 
 
 KEPT = ["Cast", "Mul", "MatMul"]
@@ -49,20 +49,20 @@ def test_other_scales_stay(sizes: tuple[int, ...]) -> None:
         if sizes == (5, 3)
         else after.replace("float[N,3] y", "float[2,2,3] y" if len(sizes) == 3 else "float[2,3] y")
     )
-    check(model(text, {"w": weight, "s": torch.rand(sizes)}), DequantizeWeights(), [x], KEPT)
+    check(model(text, {"w": weight, "s": torch.rand(sizes)}), FuseDequantizeLinear(), [x], KEPT)
 
 
 def test_a_gemm_that_adds_stays() -> None:
     """The addend would not be scaled."""
     text = after.replace("MatMul(x, c)", "Gemm(x, c, b)")
     weights = {"w": weight, "s": torch.rand(3), "b": torch.rand(3)}
-    check(model(text, weights), DequantizeWeights(), [x], ["Cast", "Gemm", "Mul"])
+    check(model(text, weights), FuseDequantizeLinear(), [x], ["Cast", "Gemm", "Mul"])
 
 
 def test_wider_integers_stay() -> None:
-    check(model(scaled, {"w": weight.int(), "s": torch.rand(3)}), DequantizeWeights(), [x], KEPT)
+    check(model(scaled, {"w": weight.int(), "s": torch.rand(3)}), FuseDequantizeLinear(), [x], KEPT)
 
 
 def test_a_cast_with_other_users_stays() -> None:
     text = scaled.replace("y = MatMul(x, d)", "e = Add(c, d)\n y = MatMul(x, e)")
-    check(model(text, {"w": weight, "s": torch.rand(3)}), DequantizeWeights(), [x], ["Add", *KEPT])
+    check(model(text, {"w": weight, "s": torch.rand(3)}), FuseDequantizeLinear(), [x], ["Add", *KEPT])

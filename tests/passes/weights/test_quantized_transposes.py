@@ -3,8 +3,8 @@
 import torch
 
 from fx_onnx.passes.rewriter import walk
-from fx_onnx.passes.weights.quantized_transposes import TransposeQuantized
-from fx_onnx.passes.weights.transposed_weights import TransposeWeights
+from fx_onnx.passes.weights.quantized_transposes import HoistQuantizedTransposes
+from fx_onnx.passes.weights.transposed_weights import FoldWeightTransposes
 from tests.passes.checking import check, model
 
 x = torch.randn(2, 5)
@@ -13,7 +13,7 @@ PRODUCT = ["DequantizeLinear", "MatMul"]
 
 
 def both(program):
-    walk(program, (TransposeQuantized(), TransposeWeights()))
+    walk(program, (HoistQuantizedTransposes(), FoldWeightTransposes()))
 
 
 def text(dequantize: str) -> str:

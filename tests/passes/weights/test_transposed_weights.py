@@ -4,7 +4,7 @@ import torch
 
 from fx_onnx.core.weights import LazyWeight
 from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
-from fx_onnx.passes.weights.transposed_weights import TransposeWeights
+from fx_onnx.passes.weights.transposed_weights import FoldWeightTransposes
 from tests.passes.checking import check, model
 
 
@@ -13,7 +13,7 @@ def test_view_of_the_weight() -> None:
     weight = torch.randn(5, 3)
     program = model("g (float[N,3] x) => (float[N,5] y) { t = Transpose<perm=[1,0]>(fc_weight)\n y = MatMul(x, t) }",
                     {"fc_weight": weight})  # fmt: skip
-    check(program, TransposeWeights(), [torch.randn(2, 3)], ["MatMul"])
+    check(program, FoldWeightTransposes(), [torch.randn(2, 3)], ["MatMul"])
     EliminateDeadCode()(program)
     assert list(program.graph.initializers) == ["fc_weight_transposed"]
     tensor = program.graph.initializers["fc_weight_transposed"].const_value
@@ -31,7 +31,7 @@ def test_twins_are_one() -> None:
     }"""
     program = model(text, {"w": torch.randn(5, 3)})
     for side in (True, False):
-        check(program, TransposeWeights(), [torch.randn(2, 3), torch.tensor(side)], ["If", "MatMul", "MatMul"])
+        check(program, FoldWeightTransposes(), [torch.randn(2, 3), torch.tensor(side)], ["If", "MatMul", "MatMul"])
     assert [name for name in program.graph.initializers if name != "w"] == ["w_transposed"]
 
 
@@ -41,11 +41,11 @@ def test_tied_weight_stays() -> None:
       e = Gather(w, ids)\n t = Transpose<perm=[1,0]>(w)\n y = MatMul(e, t)
     }"""
     program = model(text, {"w": torch.randn(5, 3)})
-    check(program, TransposeWeights(), [torch.tensor([0, 4])], ["Gather", "Transpose", "MatMul"])
+    check(program, FoldWeightTransposes(), [torch.tensor([0, 4])], ["Gather", "Transpose", "MatMul"])
 
 
 def test_result_of_the_graph_stays() -> None:
     """A Transpose that the graph returns stays."""
     program = model("g (float[N] x) => (float[N] y, float[3,5] t) { y = Relu(x)\n t = Transpose<perm=[1,0]>(w) }",
                     {"w": torch.randn(5, 3)})  # fmt: skip
-    check(program, TransposeWeights(), [torch.randn(2)], ["Relu", "Transpose"])
+    check(program, FoldWeightTransposes(), [torch.randn(2)], ["Relu", "Transpose"])

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import dims
-from fx_onnx.passes.rewriter import Editor, Rewrite
+from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["LegalizePads"]
 
@@ -28,7 +29,7 @@ class LegalizePads(Rewrite):
             return False
         value = node.inputs[2] if len(node.inputs) > 2 else None
         axes = editor.constant(list(range(len(sizes))), node)
-        editor.change(node, "Pad", [*node.inputs[:2], value, axes])
+        editor.replace(node, "Pad", [*node.inputs[:2], value, axes])
         return True
 
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import fx_onnx
-from fx_onnx.passes.legalization.pad_barrier import LegalizePads
+from fx_onnx.passes.legalization.pad_axes import LegalizePads
 from tests.compare import assert_close
 from tests.passes.checking import check, model
 

@@ -13,12 +13,13 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder, undo_float32_rounding
-from fx_onnx.passes.legalization import window_gather as windows
+from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.legalization import convolution_64_bit as convolution
 from fx_onnx.passes.legalization.cpu_kernels import kernels, since_version
-from fx_onnx.passes.legalization.resize_products import resize
-from fx_onnx.passes.rewriter import Editor, Rewrite
+from fx_onnx.passes.legalization.resize_64_bit import resize
+from fx_onnx.passes.rewriter import Rewrite
 
-__all__ = ["FORMS", "LegalizeWideTypes"]
+__all__ = ["FORMS", "Legalize64Bit"]
 
 _INT64 = DataType.INT64
 _OF_INTEGERS = frozenset({"Relu", "DepthToSpace", "SpaceToDepth"})
@@ -39,13 +40,13 @@ _ERFC = (
 )  # fmt: skip
 
 
-class LegalizeWideTypes(Rewrite):
+class Legalize64Bit(Rewrite):
     """Elu, Erf, Conv, Resize, ... of float64 → operators that have kernels for float64; Relu of int64 → Max.
 
     Accurate to float64 (a few units in the last place), at the cost of more nodes; float32 is not touched.
     """
 
-    name = "legalize_wide_types"
+    name = "legalize_64_bit"
     op_types: ClassVar[tuple[str, ...]] = ()
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
@@ -62,8 +63,8 @@ class LegalizeWideTypes(Rewrite):
         last = result.producer() if result is not None else None
         if last is None:
             return False
-        editor.change(node, last.op_type, last.inputs, last.attributes)
-        editor.drop(last)
+        editor.replace(node, last.op_type, last.inputs, last.attributes)
+        editor.remove_if_unused(last)
         return True
 
 
@@ -303,11 +304,11 @@ FORMS: dict[str, Form] = {
     "Atan": _atan,
     "Asin": _asin,
     "Acos": _acos,
-    "GlobalAveragePool": windows.global_average_pool,
-    "GlobalMaxPool": windows.global_max_pool,
-    "Conv": windows.conv,
-    "ConvTranspose": windows.conv_transpose,
-    "AveragePool": windows.average_pool,
+    "GlobalAveragePool": convolution.global_average_pool,
+    "GlobalMaxPool": convolution.global_max_pool,
+    "Conv": convolution.conv,
+    "ConvTranspose": convolution.conv_transpose,
+    "AveragePool": convolution.average_pool,
     "Resize": resize,
     "InstanceNormalization": _instance_normalization,
     "NonZero": _non_zero,
@@ -316,4 +317,4 @@ FORMS: dict[str, Form] = {
 }
 """op_type → how a node of it is said otherwise; None where that cannot be."""
 
-LegalizeWideTypes.op_types = tuple(FORMS)
+Legalize64Bit.op_types = tuple(FORMS)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from onnx_ir import Value
 
 from fx_onnx.passes.builder import NodeBuilder, undo_float32_rounding
-from fx_onnx.passes.matchers import constant, dims
+from fx_onnx.passes.matchers import constant_array, dims
 
 __all__ = ["resize"]
 
@@ -24,7 +24,7 @@ def resize(f: NodeBuilder, x: Value) -> Value | None:
 
     Only for sizes that are known. Source: ONNX Resize, "coordinate_transformation_mode" and the formulas of its modes.
     """
-    sizes, outs, scales = dims(x), dims(f.node.outputs[0]), constant(f.node.inputs[2])
+    sizes, outs, scales = dims(x), dims(f.node.outputs[0]), constant_array(f.node.inputs[2])
     if sizes is None or outs is None or f.attribute("coordinate_transformation_mode", "half_pixel") not in _PLACES:
         return None
     axes = f.attribute("axes", list(range(len(sizes))))

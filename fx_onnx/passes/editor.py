@@ -1,0 +1,199 @@
+"""The editor through which passes change a graph: it keeps names, metadata and the worklist consistent."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from fx_onnx.core import metadata
+from fx_onnx.core.names import Names
+from fx_onnx.passes.matchers import initializer_tensor
+from fx_onnx.passes.traversal import all_nodes, all_values, subgraphs
+
+__all__ = ["Editor"]
+
+# A new constant of at most this many bytes reuses an equal initializer of the graph.
+_MAX_SHARED_BYTES = 1024
+_Key = tuple[ir.DataType, tuple[int, ...], bytes]
+
+
+class Editor:
+    """Edits one graph with its subgraphs, or one function.
+
+    Attributes:
+        model: the whole model.
+        function: the function that is edited, which cannot hold initializers, or None for the graph.
+        opset: the version of ONNX's default domain.
+    """
+
+    def __init__(self, model: ir.Model, function: ir.Function | None = None) -> None:
+        self.model, self.function = model, function
+        graph = model.graph if function is None else function
+        self.opset = graph.opset_imports.get("") or model.graph.opset_imports.get("", 0)
+        self._queue: deque[ir.Node] = deque()
+        self._queued: set[ir.Node] = set()
+        self._names: Names | None = None
+        self._constants: dict[_Key, ir.Value] | None = None
+
+    # ------------------------------------------------------------ worklist
+
+    def enqueue(self, nodes: Iterable[ir.Node]) -> None:
+        """Adds nodes to the worklist. A node that is in it already is not added twice."""
+        for node in nodes:
+            if node not in self._queued:
+                self._queued.add(node)
+                self._queue.append(node)
+
+    def worklist(self) -> Iterator[ir.Node]:
+        """Removes and yields the nodes of the worklist, first in first out, until it is empty."""
+        while self._queue:
+            node = self._queue.popleft()
+            self._queued.discard(node)
+            yield node
+
+    # ------------------------------------------------------------ new values
+
+    def unique_name(self, name: str) -> str:
+        """Returns ``name``, with a number as suffix if a value of the graph or its subgraphs has this name already."""
+        if self._names is None:
+            graph = self.model.graph if self.function is None else self.function
+            self._names = Names(value.name for value in all_values(graph))
+        return self._names.unique(name)
+
+    def initializer(self, tensor: ir.TensorProtocol, name: str) -> ir.Value:
+        """Adds an initializer to the main graph, where every subgraph can read it, and returns its value."""
+        tensor.name = self.unique_name(name)
+        shape = ir.Shape(tensor.shape.numpy())
+        value = ir.Value(name=tensor.name, shape=shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
+        self.model.graph.register_initializer(value)
+        return value
+
+    def constant(self, array: npt.NDArray[Any] | Sequence[int], node: ir.Node) -> ir.Value:
+        """Returns a small constant that ``node`` may read; a list of integers becomes INT64.
+
+        In the graph it is an initializer, which equal constants share. In a function it is a new Constant node.
+        """
+        array = np.asarray(array, dtype=None if isinstance(array, np.ndarray) else np.int64)
+        tensor = ir.Tensor(array)
+        if self.function is not None and node.graph is not None:
+            props = dict(node.metadata_props)
+            made = ir.node("Constant", [], {"value": tensor}, name=self.unique_name("constant"), metadata_props=props)
+            made.outputs[0].name = made.name
+            self.insert_before(made, node)
+            return made.outputs[0]
+        if self._constants is None:
+            self._constants = dict(_small_constants(self.model.graph))
+        key = (tensor.dtype, array.shape, array.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self.initializer(tensor, "constant_folded")
+        return self._constants[key]
+
+    # ------------------------------------------------------------ nodes
+
+    def insert_before(self, new: ir.Node, node: ir.Node) -> None:
+        """Inserts a new node before ``node``."""
+        if node.graph is not None:
+            node.graph.insert_before(node, new)
+        self.enqueue([new])
+
+    def insert_after(self, new: ir.Node, value: ir.Value) -> None:
+        """Inserts a new node right after the producer of ``value``, or at the start of the graph if it has none."""
+        producer = value.producer()
+        if producer is not None and producer.graph is not None:
+            producer.graph.insert_after(producer, new)
+        else:
+            graph = value.graph or self.model.graph
+            graph.insert_before(graph[0], new)
+        self.enqueue([new])
+
+    def replace(
+        self,
+        node: ir.Node,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        attributes: Mapping[str, Any] | None = None,
+        absorbed: Sequence[ir.Node] = (),
+    ) -> None:
+        """Turns ``node`` into another operation with the same results, and removes producers that become unused.
+
+        Args:
+            node: the node; it keeps its outputs, its name and the names of its outputs.
+            op_type: the new operator, of ONNX's default domain.
+            inputs: the new inputs.
+            attributes: the new attributes as Python values or ``ir.Attr``; None keeps the present ones.
+            absorbed: the producers whose work the new operation does too. Their metadata is merged into the node's, so
+                that each of their FX nodes can still be found.
+        """
+        before = [x.producer() for x in node.inputs if x is not None]
+        node.op_type = op_type
+        node.resize_inputs(len(inputs))
+        for index, value in enumerate(inputs):
+            if node.inputs[index] is not value:
+                node.replace_input_with(index, value)
+        if attributes is not None:
+            found = [x if isinstance(x, ir.Attr) else ir.convenience.convert_attribute(n, x, None)
+                     for n, x in attributes.items() if x is not None]  # fmt: skip
+            node.attributes.clear()
+            node.attributes.update({attr.name: attr for attr in found})
+        for each in absorbed:
+            node.metadata_props.update(metadata.merged(each.metadata_props, node.metadata_props))
+        for producer in before:
+            self.remove_if_unused(producer)
+
+    def replace_with_value(self, node: ir.Node, value: ir.Value) -> bool:
+        """Replaces the first result of ``node`` by ``value`` and removes the node. Returns whether that was possible.
+
+        If the graph returns the result, the value takes its name, its metadata and its shape. That is impossible where
+        the value has no producer in the same graph, or is an output of a graph itself.
+        """
+        output = node.outputs[0]
+        if output.is_graph_output():
+            producer = value.producer()
+            if producer is None or value.is_graph_output() or producer.graph is not node.graph:
+                return False
+            name, output.name = output.name, None
+            value.name = name
+            if len(producer.outputs) == 1:
+                producer.name = name
+            value.metadata_props.update(output.metadata_props)
+            value.shape = value.shape if output.shape is None else output.shape
+        if value.shape is None:
+            value.shape = output.shape
+        if value.type is None:
+            value.type = output.type
+        self.enqueue([use.node for use in output.uses()])
+        output.replace_all_uses_with(value, replace_graph_outputs=True)
+        self.remove_if_unused(node)
+        return True
+
+    def remove_if_unused(self, node: ir.Node | None) -> None:
+        """Removes the node if nothing reads its results, then each of its producers that becomes unused."""
+        candidates = [node]
+        while candidates:
+            each = candidates.pop()
+            if each is None or each.graph is None or any(x.uses() or x.is_graph_output() for x in each.outputs):
+                continue
+            candidates += [x.producer() for x in each.inputs if x is not None]
+            for subgraph in subgraphs(each):
+                candidates += [x.producer() for inner in all_nodes(subgraph) for x in inner.inputs if x is not None]
+                _clear_inputs(subgraph)
+            each.graph.remove(each, safe=True)
+
+
+def _clear_inputs(subgraph: ir.Graph) -> None:
+    """Removes the inputs of all nodes, so that a removed subgraph does not count as a consumer of outer values."""
+    for inner in all_nodes(subgraph):
+        inner.resize_inputs(0)
+
+
+def _small_constants(graph: ir.Graph) -> Iterator[tuple[_Key, ir.Value]]:
+    """Yields the small constants among the initializers by dtype, shape and bytes, so that 0.0 and -0.0 differ."""
+    for value in graph.initializers.values():
+        tensor = value.const_value
+        if type(tensor) is ir.Tensor and tensor.nbytes <= _MAX_SHARED_BYTES and initializer_tensor(value) is tensor:
+            yield (tensor.dtype, tuple(tensor.shape.numpy()), tensor.tobytes()), value

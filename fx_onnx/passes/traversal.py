@@ -1,0 +1,43 @@
+"""Iteration over the nodes and values of a graph and of the subgraphs of its control-flow nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import onnx_ir as ir
+
+__all__ = ["all_nodes", "all_values", "subgraphs"]
+
+_CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+_NO_SUBGRAPHS: tuple[ir.Graph, ...] = ()
+_GRAPH_TYPES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+
+
+def subgraphs(node: ir.Node) -> Sequence[ir.Graph]:
+    """Returns the graphs among the attributes of a node: the branches of an If, the body of a Loop."""
+    if not node.domain and node.op_type not in _CONTROL_FLOW:  # a fast exit for nearly all nodes
+        return _NO_SUBGRAPHS
+    found: list[ir.Graph] = []
+    for attr in node.attributes.values():
+        if attr.type in _GRAPH_TYPES and not attr.is_ref():
+            found.extend([attr.as_graph()] if attr.type == ir.AttributeType.GRAPH else attr.as_graphs())
+    return found
+
+
+def all_nodes(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
+    """Yields every node of the graph and of the subgraphs inside it, in order."""
+    for node in graph:
+        yield node
+        for subgraph in subgraphs(node):
+            yield from all_nodes(subgraph)
+
+
+def all_values(graph: ir.Graph | ir.Function) -> Iterator[ir.Value]:
+    """Yields every value of the graph and of the subgraphs inside it: inputs, initializers and results of nodes."""
+    yield from graph.inputs
+    if isinstance(graph, ir.Graph):
+        yield from graph.initializers.values()
+    for node in graph:
+        yield from node.outputs
+        for subgraph in subgraphs(node):
+            yield from all_values(subgraph)

@@ -1,0 +1,39 @@
+"""Iteration over nodes and values, subgraphs included."""
+
+from fx_onnx.passes.traversal import all_nodes, all_values, subgraphs
+from tests.passes.checking import model
+
+TEXT = """g (float[N] x, bool c) => (float[N] y) <float[1] w = {1.0}> {
+  r = Abs(x)
+  y = If(c)<
+    then_branch = a () => (float[N] u) { u = If(c)<
+      then_branch = d () => (float[N] p) { p = Neg(r) }, else_branch = e () => (float[N] q) { q = Exp(r) }> },
+    else_branch = b () => (float[N] v) { v = Add(r, w) }>
+}"""
+
+
+def test_all_nodes() -> None:
+    """A node comes before the nodes of its subgraphs, these before the next node."""
+    assert [node.op_type for node in all_nodes(model(TEXT).graph)] == ["Abs", "If", "If", "Neg", "Exp", "Add"]
+
+
+def test_all_values() -> None:
+    """Inputs, initializers and results, those of subgraphs included."""
+    assert [value.name for value in all_values(model(TEXT).graph)] == ["x", "c", "w", "r", "y", "u", "p", "q", "v"]
+
+
+def test_subgraphs() -> None:
+    """Only a control-flow node has subgraphs."""
+    absolute, branch = model(TEXT).graph
+    assert [graph.name for graph in subgraphs(branch)] == ["a", "b"]
+    assert not subgraphs(absolute)
+
+
+def test_functions() -> None:
+    """A local function is traversed like a graph; it has no initializers."""
+    program = model("""g (float[N] x) => (float[N] y) { y = local.f(x) }
+    <domain: "local", opset_import: ["" : 20]>
+    f (x) => (y) { a = Neg(x)\n y = Relu(a) }""")
+    [function] = program.functions.values()
+    assert [node.op_type for node in all_nodes(function)] == ["Neg", "Relu"]
+    assert [value.name for value in all_values(function)] == ["x", "a", "y"]
