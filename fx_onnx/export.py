@@ -1,6 +1,7 @@
-"""export(): what ``torch.onnx.export(..., dynamo=True)`` takes, and an ONNXProgram back. The stages are in pipeline.py.
+"""The public function ``export()``: it takes the arguments of ``torch.onnx.export(..., dynamo=True)``.
 
-The first export imports them: onnx_ir, onnx, onnxscript and sympy take longer than importing all of the rest.
+The stages are in pipeline.py. The first call imports them, because onnx_ir, onnx, onnxscript and sympy take longer to
+import than the rest of the package.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
 
+from fx_onnx.core import opsets
 from fx_onnx.core.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -42,77 +44,79 @@ def export(
     dynamic_axes: Mapping[str, Mapping[int, str] | Sequence[int]] | None = None,
     export_modules_as_functions: bool | Collection[type[torch.nn.Module]] = False,
 ) -> ONNXProgram:
-    """Exports a PyTorch model to ONNX; names, order and meaning are those of ``torch.onnx.export(..., dynamo=True)``.
+    """Exports a PyTorch model to ONNX.
+
+    The parameters have the names, the order and the meaning of those of ``torch.onnx.export(..., dynamo=True)``.
 
     Args:
-        model: a Module, or a torch.export.ExportedProgram, which is taken as it is.
-        args: example positional arguments: a tuple, a tensor, or a tuple that ends in a dict of keyword arguments.
-            Tensors become inputs, everything else is baked in.
+        model: a Module, or a torch.export.ExportedProgram, which is not captured again.
+        args: the example positional arguments: a tuple, a single tensor, or a tuple whose last entry is a dict of
+            keyword arguments. Tensors become inputs of the model. All other values become constants.
         f: where to save the model: a path or a binary file. None saves nothing.
-        kwargs: example keyword arguments.
-        verbose: True prints a line per stage.
-        input_names: names of the graph inputs, in order; the rest keep the forward's names.
-        output_names: names of the graph outputs, in order.
-        opset_version: of the default ONNX domain: 18 to 26 natively, below through onnxscript's version converter.
-        dynamo: True; the TorchScript exporter is not part of fx_onnx.
-        external_data: for ``f``: True puts the weights into ``<f>.data``; None does so only above 2 GB.
-        dynamic_shapes: which dims are dynamic, in every form that torch.export takes; strings name dims, and the keys
-            of a dict may be ``input_names``.
-        custom_translation_table: FX target → function, see docs/add_an_op.md.
-        report: writes a Markdown report into ``artifacts_dir``, on success and on failure.
-        optimize: whether the graph is optimized.
-        verify: compares the program with the module in ONNX Runtime, and raises if they differ.
-        profile: writes what took the time into ``artifacts_dir``.
-        dump_exported_program: saves the captured program as ``.pt2`` into ``artifacts_dir``.
-        artifacts_dir: the folder for all of these.
-        export_params: for ``f``: False leaves the weights out of the file.
-        keep_initializers_as_inputs: for ``f``: True makes the weights inputs too, which a runtime may override.
+        kwargs: the example keyword arguments.
+        verbose: True prints one line for each stage.
+        input_names: names of the first graph inputs. All other inputs keep the names of the forward's parameters.
+        output_names: names of the first graph outputs.
+        opset_version: the version of the default ONNX domain. Versions 18 to 26 are native. onnxscript's version
+            converter makes the older ones, down to 7.
+        dynamo: must be True, because fx_onnx has no TorchScript exporter.
+        external_data: for ``f``: True writes the weights to ``<f>.data``. None does so only above 2 GB.
+        dynamic_shapes: the dynamic dims, in any form that torch.export takes. A string names a dim. The keys of a dict
+            may be ``input_names``.
+        custom_translation_table: FX target → translation function; see docs/custom_operators.md.
+        report: writes a Markdown report to ``artifacts_dir``, whether the export succeeds or fails.
+        optimize: runs the optimizer.
+        verify: checks the model, runs it in ONNX Runtime on the example arguments, and compares it with the module.
+        profile: writes a profile of the export to ``artifacts_dir``.
+        dump_exported_program: saves the captured program to ``artifacts_dir`` as a ``.pt2`` file.
+        artifacts_dir: the folder of the report, the profile and the captured program.
+        export_params: for ``f``: False does not write the weights.
+        keep_initializers_as_inputs: for ``f``: True makes the weights graph inputs too, so that a runtime may override
+            them.
         dynamic_axes: the older form of ``dynamic_shapes``: input or output name → {axis: name} or [axis, ...].
-        export_modules_as_functions: the module classes whose calls become calls of local functions, True for all; see
-            docs/custom_operators.md. From opset 18 on.
+        export_modules_as_functions: the module classes whose calls become calls of local functions; True means all
+            classes. It needs opset 18 or above. See docs/custom_operators.md.
 
     Returns:
-        The program: call it, save it, inspect ``model`` or ``model_proto``.
+        The program. It can be called and saved, and it holds the model as ``model`` and ``model_proto``.
 
     Raises:
-        ArgumentError: an argument is not what it should be; nothing was written.
+        ArgumentError: an argument is not valid. Nothing is written.
         CaptureError: torch.export could not capture the model.
-        UnsupportedOperatorError: operators without translation and decomposition, all at once.
-        TranslationError: a translation failed.
-        VerificationError: the program's results differ from the module's (only with ``verify``).
+        MutationError: the model writes in place to a view that has no functional form.
+        UnsupportedOperatorError: operators have neither a translation nor a decomposition. The message lists them all.
+        TranslationError: a translation or a decomposition failed.
+        CheckerError: the model is not valid ONNX (only with ``verify``).
+        VerificationError: the results of the program and of the module differ (only with ``verify``).
     """
     _refuse_torchscript(dynamo)
     from fx_onnx import pipeline
     from fx_onnx.capture.request import parse_request
-    from fx_onnx.core import opsets
-    from fx_onnx.program import artifacts
-    from fx_onnx.program.export_log import ExportLog
+    from fx_onnx.program.artifacts import record
 
-    opset = opsets.check(opset_version)
     request = parse_request(
         model,
         args,
-        dict(kwargs) if kwargs is not None else None,
+        kwargs,
         input_names=input_names,
         output_names=output_names,
         dynamic_shapes=dynamic_shapes,
         dynamic_axes=dynamic_axes,
     )
-    log = ExportLog(verbose=bool(verbose))
-    with artifacts.kept(log, artifacts_dir, report=report, profile=profile, exported_program=dump_exported_program):
-        options = (custom_translation_table, optimize, verify)
-        program = pipeline.run(request, opset, *options, log, export_modules_as_functions)
-        if f is not None:
-            with log.stage("save"):
-                program.save(
-                    f,
-                    include_initializers=export_params,
-                    keep_initializers_as_inputs=keep_initializers_as_inputs,
-                    external_data=external_data,
-                )
-    return program
+    options = pipeline.ExportOptions(
+        opset=opsets.check(opset_version),
+        optimize=optimize,
+        verify=verify,
+        custom_translation_table=custom_translation_table or {},
+        modules_as_functions=export_modules_as_functions,
+        save=pipeline.SaveOptions(f, export_params, keep_initializers_as_inputs, external_data),
+    )
+    with record(artifacts_dir, verbose=verbose, report=report, profile=profile, program=dump_exported_program) as log:
+        return pipeline.run(request, options, log)
 
 
 def _refuse_torchscript(dynamo: bool) -> None:
     if dynamo is not True:
-        raise ArgumentError("fx_onnx exports through torch.export only: leave dynamo=True, or use torch.onnx.export.")
+        raise ArgumentError(
+            "fx_onnx exports through torch.export only; leave dynamo=True, or use torch.onnx.export for TorchScript."
+        )

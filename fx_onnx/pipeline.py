@@ -1,15 +1,18 @@
-"""The line, read top to bottom.
+"""The export pipeline: one tuple of named stages, from a request to an ONNXProgram.
 
-capture → functionalize → decompose → translate → optimize → runtime types → ONNXProgram
-
-Each stage is the public function of the file of its name; it takes what the stage before it gave.
+``STAGES`` is the pipeline. ``run`` executes its stages in order. The log, ``ONNXProgram.timings`` and the report take
+their stage names from the same tuple. Each stage takes the job as the stage before it left it, calls the public
+function that does the work, and returns the job with the result. The type of the job tells how far the export is:
+``Job`` → ``CapturedJob`` → ``AtenJob`` → ``OnnxJob``.
 """
 
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -20,114 +23,329 @@ from fx_onnx.aten.complex_to_real import lower_complex
 from fx_onnx.aten.constant_folding import fold_constants
 from fx_onnx.aten.decompose import decompose
 from fx_onnx.aten.flex_attention import lower_flex_attention
-from fx_onnx.aten.functionalize import functionalize
+from fx_onnx.aten.functionalize import AtenProgram, functionalize
 from fx_onnx.aten.tensor_subclasses import unwrap_tensor_subclasses
 from fx_onnx.capture import autograd_functions
-from fx_onnx.capture.capture import capture
+from fx_onnx.capture.capture import Capture, capture
 from fx_onnx.capture.request import Request
 from fx_onnx.core import metadata, opsets
 from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.torch_private import unset_fake_temporarily
-from fx_onnx.core.translation_table import table
+from fx_onnx.core.translation_table import Table, table
 from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
 from fx_onnx.passes.legalization.legalize import legalize
 from fx_onnx.passes.legalization.opset_conversion import convert_opset
 from fx_onnx.passes.module_functions import ModulesToFunctions
-from fx_onnx.passes.optimize import optimize as optimize_model
-from fx_onnx.program.export_log import ExportLog, count_operators
+from fx_onnx.passes.optimize import optimize
+from fx_onnx.program.export_log import ExportLog
 from fx_onnx.program.onnx_program import ONNXProgram
-from fx_onnx.program.verify import check_model
-from fx_onnx.program.verify import verify as verify_program
+from fx_onnx.program.save import Destination
+from fx_onnx.program.verify import check_model, verify
 from fx_onnx.translation import io_names, user_translations
 from fx_onnx.translation.translate import translate
 
+__all__ = ["STAGES", "AtenJob", "CapturedJob", "ExportOptions", "Job", "OnnxJob", "SaveOptions", "Stage", "run"]
 
-def run(
-    request: Request,
-    opset: int,
-    custom_table: Mapping[Any, Callable[..., Any]] | None,
-    optimize: bool,
-    verify: bool,
-    log: ExportLog,
-    modules_as_functions: bool | Collection[type[nn.Module]] = False,
-) -> ONNXProgram:
-    """The program of a request; what each stage took and decided goes into ``log``.
+# ---------------------------------------------------------------- options
 
-    The modules of ``modules_as_functions`` become local functions once all else is done.
+
+@dataclass(frozen=True)
+class SaveOptions:
+    """Where and how the ``save`` stage writes the model. The fields have the meaning of ``ONNXProgram.save``.
+
+    Attributes:
+        destination: a path or a binary file; None saves nothing.
+        include_initializers: whether the weights are written.
+        keep_initializers_as_inputs: whether the weights are graph inputs too.
+        external_data: True writes the weights to a file beside the model; None does so above 2 GB only.
+    """
+
+    destination: Destination | None = None
+    include_initializers: bool = True
+    keep_initializers_as_inputs: bool = False
+    external_data: bool | None = None
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """How to export; what to export is the Request.
+
+    Attributes:
+        opset: the opset of the model. The model is translated in ``opsets.native(opset)`` and converted if they differ.
+        optimize: whether the optimizer runs.
+        verify: whether the model is checked and its results are compared with those of the module.
+        custom_translation_table: the user's translations, FX target → function.
+        modules_as_functions: the module classes whose calls become calls of local functions; True means all classes.
+        save: where and how to save the model.
 
     Raises:
-        OnnxExporterError: some stage failed; the log knows which.
+        ArgumentError: ``modules_as_functions`` is neither a bool nor a set of module classes, or the opset is not
+            native: the version converter does not support local functions.
     """
-    functions, custom_table = _functions(modules_as_functions, opset), custom_table or {}
-    translations = table(opsets.native(opset)).extended(user_translations.translations(custom_table))
-    with log.stage("capture"), autograd_functions.kept_whole(user_translations.functions(custom_table)):
-        captured = log.captured = capture(request)
-    translations = log.table = translations.extended(
-        user_translations.translations_of_functions(captured.exported_program, translations)
-    )
-    log.operators_before = count_operators(captured.exported_program.graph)
-    with _real_tensors(), _no_collection():
-        with log.stage("functionalize"):
-            functional = lower_flex_attention(unwrap_tensor_subclasses(functionalize(captured.exported_program)))
-        with log.stage("decompose"):
-            decomposed = log.decomposed = decompose(lower_complex(fold_constants(functional)), translations)
-        if unused := user_translations.uncalled(custom_table, captured.exported_program, decomposed.graphs):
-            log.notes["decompose"] = f"never called of custom_translation_table: {', '.join(unused)}"
-        with log.stage("translate"):
-            model = translate(decomposed, translations, captured.symbol_names)
-            io_names.name_by_structure(model, captured.exported_program)
-            io_names.name_inputs_and_outputs(model, request)
-        if optimize:
-            with log.stage("optimize"):
-                model = optimize_model(
-                    model, without=() if functions is None else (EliminateCommonSubexpressions.name,)
-                )
-        model = legalize(model)
-        if functions is not None:
-            model = functions(model).model
-            model = (
-                EliminateCommonSubexpressions()(model).model if optimize else model
-            )  # before it, a module would use another's result
-            if functions.left_inline:
-                log.notes["optimize"] = f"modules left inline: {', '.join(functions.left_inline)}"
-        model = convert_opset(model, opset)
-    program = log.program = ONNXProgram(model, captured.exported_program)
+
+    opset: int = opsets.DEFAULT_OPSET
+    optimize: bool = True
+    verify: bool = False
+    custom_translation_table: Mapping[Any, Callable[..., Any]] = field(default_factory=dict)
+    modules_as_functions: bool | Collection[type[nn.Module]] = False
+    save: SaveOptions = SaveOptions()
+
+    def __post_init__(self) -> None:
+        wanted = self.modules_as_functions
+        classes = list(wanted) if isinstance(wanted, Collection) else []
+        are_modules = bool(classes) and all(isinstance(cls, type) and issubclass(cls, nn.Module) for cls in classes)
+        if not isinstance(wanted, bool) and not are_modules:
+            raise ArgumentError(
+                f"export_modules_as_functions must be a bool or a set of module classes, not {wanted!r}."
+            )
+        if wanted and not self.is_native:
+            raise ArgumentError(
+                f"export_modules_as_functions needs opset {opsets.MINIMUM_OPSET} or above, not {self.opset}."
+            )
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the model is translated in its final opset, so that it needs no conversion."""
+        return opsets.native(self.opset) == self.opset
+
+    @property
+    def module_classes(self) -> set[str] | None:
+        """The qualified names of the classes in ``modules_as_functions``; None means all classes."""
+        wanted = self.modules_as_functions
+        return None if isinstance(wanted, bool) else {metadata.qualified_name(cls) for cls in wanted}
+
+
+# ---------------------------------------------------------------- what travels from stage to stage
+
+
+@dataclass(frozen=True)
+class Job:
+    """One export before capture: what to export, how, and the log that receives decisions and facts."""
+
+    request: Request
+    options: ExportOptions
+    log: ExportLog
+
+
+@dataclass(frozen=True)
+class CapturedJob(Job):
+    """One export after capture.
+
+    Attributes:
+        captured: the ExportedProgram and the facts about its dynamic dims.
+        table: the translations of the native opset, with the user's translations.
+    """
+
+    captured: Capture
+    table: Table
+
+
+@dataclass(frozen=True)
+class AtenJob(CapturedJob):
+    """One export while its program is an FX graph of ATen operators; the stages rewrite ``aten``."""
+
+    aten: AtenProgram
+
+
+@dataclass(frozen=True)
+class OnnxJob(CapturedJob):
+    """One export after translation; the stages rewrite ``program.model``."""
+
+    program: ONNXProgram
+
+
+# ---------------------------------------------------------------- the stages, in order
+
+
+def _capture(job: Job) -> CapturedJob:
+    custom = job.options.custom_translation_table
+    translations = table(opsets.native(job.options.opset)).extended(user_translations.translations(custom))
+    with autograd_functions.kept_whole(user_translations.functions(custom)):
+        captured = capture(job.request, job.log)
+    job.log.captured = captured
+    of_functions = user_translations.translations_of_functions(captured.exported_program, translations)
+    job.log.table = translations.extended(of_functions)
+    return CapturedJob(job.request, job.options, job.log, captured, job.log.table)
+
+
+def _functionalize(job: CapturedJob) -> AtenJob:
+    program = functionalize(job.captured.exported_program)
+    return AtenJob(job.request, job.options, job.log, job.captured, job.table, program)
+
+
+def _unwrap_tensor_subclasses(job: AtenJob) -> AtenJob:
+    return replace(job, aten=unwrap_tensor_subclasses(job.aten))
+
+
+def _lower_flex_attention(job: AtenJob) -> AtenJob:
+    return replace(job, aten=lower_flex_attention(job.aten))
+
+
+def _fold_constants(job: AtenJob) -> AtenJob:
+    return replace(job, aten=fold_constants(job.aten))
+
+
+def _lower_complex(job: AtenJob) -> AtenJob:
+    return replace(job, aten=lower_complex(job.aten))
+
+
+def _decompose(job: AtenJob) -> AtenJob:
+    program = job.log.decomposed = decompose(job.aten, job.table)
+    if custom := job.options.custom_translation_table:
+        unused = user_translations.uncalled(custom, job.captured.exported_program, program.graphs)
+        if unused:
+            job.log.decided("decompose", f"never called of custom_translation_table: {', '.join(unused)}")
+    return replace(job, aten=program)
+
+
+def _translate(job: AtenJob) -> OnnxJob:
+    model = translate(job.aten, job.table, job.captured.symbol_names)
+    job.log.program = ONNXProgram(model, job.captured.exported_program)
+    return OnnxJob(job.request, job.options, job.log, job.captured, job.table, job.log.program)
+
+
+def _name_inputs_and_outputs(job: OnnxJob) -> OnnxJob:
+    io_names.name_by_structure(job.program.model, job.captured.exported_program)
+    io_names.name_inputs_and_outputs(job.program.model, job.request)
+    return job
+
+
+def _optimize(job: OnnxJob) -> OnnxJob:
+    # Modules that share a result cannot be separate functions, so that stage eliminates common subexpressions itself.
+    without = (EliminateCommonSubexpressions.name,) if job.options.modules_as_functions else ()
+    job.program.model = optimize(job.program.model, without=without)
+    return job
+
+
+def _legalize(job: OnnxJob) -> OnnxJob:
+    job.program.model = legalize(job.program.model)
+    return job
+
+
+def _modules_to_functions(job: OnnxJob) -> OnnxJob:
+    to_functions = ModulesToFunctions(job.options.module_classes)
+    job.program.model = to_functions(job.program.model).model
+    if job.options.optimize:
+        job.program.model = EliminateCommonSubexpressions()(job.program.model).model
+    if to_functions.left_inline:
+        job.log.decided("modules_to_functions", f"modules left inline: {', '.join(to_functions.left_inline)}")
+    return job
+
+
+def _convert_opset(job: OnnxJob) -> OnnxJob:
+    job.program.model = convert_opset(job.program.model, job.options.opset)
+    return job
+
+
+def _verify(job: OnnxJob) -> OnnxJob:
+    check_model(job.program)
+    args, kwargs = job.captured.exported_program.example_inputs or ((), {})
+    job.log.verification = verify(job.program, args, kwargs)
+    job.log.verification.check()
+    return job
+
+
+def _save(job: OnnxJob) -> OnnxJob:
+    save = job.options.save
+    if save.destination is not None:
+        job.program.save(
+            save.destination,
+            include_initializers=save.include_initializers,
+            keep_initializers_as_inputs=save.keep_initializers_as_inputs,
+            external_data=save.external_data,
+        )
+    return job
+
+
+def _always(options: ExportOptions) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of the pipeline.
+
+    Attributes:
+        name: the name in the log, ``ONNXProgram.timings``, the report and the documentation.
+        run: takes the job that the stage before it returned, and returns the job for the next stage.
+        applies: returns whether the stage runs with these options.
+        otherwise: the reason that the log shows where it does not run.
+        is_isolated: whether it runs with real tensors and without garbage collection. Stages that run the user's
+            module, or write files, are not isolated.
+    """
+
+    name: str
+    run: Callable[[Any], Job]
+    applies: Callable[[ExportOptions], bool] = _always
+    otherwise: str = ""
+    is_isolated: bool = True
+
+
+STAGES: tuple[Stage, ...] = (
+    Stage("capture", _capture, is_isolated=False),
+    Stage("functionalize", _functionalize),
+    Stage("unwrap_tensor_subclasses", _unwrap_tensor_subclasses),
+    Stage("lower_flex_attention", _lower_flex_attention),
+    Stage("fold_constants", _fold_constants),
+    Stage("lower_complex", _lower_complex),
+    Stage("decompose", _decompose),
+    Stage("translate", _translate),
+    Stage("name_inputs_and_outputs", _name_inputs_and_outputs),
+    Stage("optimize", _optimize, lambda options: options.optimize, "optimize=False"),
+    Stage("legalize", _legalize),
+    Stage(
+        "modules_to_functions",
+        _modules_to_functions,
+        lambda options: bool(options.modules_as_functions),
+        "export_modules_as_functions=False",
+    ),
+    Stage("convert_opset", _convert_opset, lambda options: not options.is_native, "the opset is native"),
+    Stage("verify", _verify, lambda options: options.verify, "verify=False", is_isolated=False),
+    Stage("save", _save, lambda options: options.save.destination is not None, "f=None", is_isolated=False),
+)
+"""All stages, in order."""
+
+
+# ---------------------------------------------------------------- running them
+
+
+def run(request: Request, options: ExportOptions, log: ExportLog) -> ONNXProgram:
+    """Runs all stages and returns the finished program.
+
+    Args:
+        request: what to export.
+        options: how to export it.
+        log: receives the time and the decisions of each stage, and the facts for the report.
+
+    Raises:
+        OnnxExporterError: a stage failed; ``log.failed`` names it.
+    """
+    log.stages = tuple(stage.name for stage in STAGES)
+    job: Any = Job(request, options, log)
+    for is_isolated, stages in itertools.groupby(STAGES, key=lambda stage: stage.is_isolated):
+        with _isolated() if is_isolated else nullcontext():
+            for stage in stages:
+                if stage.applies(options):
+                    with log.stage(stage.name):
+                        job = stage.run(job)
+                else:
+                    log.decided(stage.name, f"skipped: {stage.otherwise}")
+    program: ONNXProgram = job.program
     program.timings = dict(log.seconds)
-    if verify:
-        with log.stage("verify"):
-            _verify(program, captured.exported_program.example_inputs, log)
     return program
 
 
-def _verify(program: ONNXProgram, example: tuple[Any, Any] | None, log: ExportLog) -> None:
-    check_model(program)
-    args, kwargs = example or ((), {})
-    log.verification = verify_program(program, args, kwargs)
-    log.verification.check()
-
-
-def _functions(wanted: bool | Collection[type[nn.Module]], opset: int) -> ModulesToFunctions | None:
-    """The pass that makes functions of modules: of all, or of those of some classes; None where none are wanted.
-
-    Raises:
-        ArgumentError: it is neither a bool nor a set of module classes, or the opset is one that is converted to.
-    """
-    if wanted is False:
-        return None
-    classes = list(wanted) if isinstance(wanted, Collection) else []
-    if wanted is not True and not (classes and all(isinstance(c, type) and issubclass(c, nn.Module) for c in classes)):
-        raise ArgumentError(f"export_modules_as_functions must be a bool or a set of module classes, not {wanted!r}.")
-    if opsets.native(opset) != opset:
-        raise ArgumentError(
-            f"export_modules_as_functions needs an opset that is not converted to: {opsets.native(opset)} or above."
-        )
-    return ModulesToFunctions(None if wanted is True else {metadata.qualified_name(cls) for cls in classes})
+@contextmanager
+def _isolated() -> Iterator[None]:
+    """Runs the stages with real tensors and without garbage collection."""
+    with _real_tensors(), _no_collection():
+        yield
 
 
 @contextmanager
 def _real_tensors() -> Iterator[None]:
-    """What is computed here has values, whatever the caller has on: a FakeTensorMode, a default device, autocast."""
+    """Gives new tensors real values, even if the caller has enabled a FakeTensorMode, a default device or autocast."""
     device = torch.device("cpu") if torch.get_default_device().type != "cpu" else nullcontext()
     with unset_fake_temporarily(), device, autocast_disabled():
         yield
@@ -135,7 +353,7 @@ def _real_tensors() -> Iterator[None]:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """No garbage collection: it takes as long as the stages, walking through the captured program time and again."""
+    """Disables garbage collection, which takes as long as the stages because it traverses the program repeatedly."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,37 +1,121 @@
-"""The line runs its stages in order and tells the log."""
+"""The pipeline runs its stages in order, skips those that do not apply, and fills the log."""
+
+from __future__ import annotations
+
+import re
+import typing
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from fx_onnx import TranslationError, pipeline
-from fx_onnx.capture.request import parse_request
+from fx_onnx import ArgumentError, ONNXProgram, TranslationError, pipeline
+from fx_onnx.capture.request import Request, parse_request
 from fx_onnx.passes import module_functions
+from fx_onnx.pipeline import STAGES, ExportOptions, SaveOptions
 from fx_onnx.program.export_log import ExportLog
 from tests.compare import assert_close
 
 X = torch.randn(2, 3)
+NAMES = [stage.name for stage in STAGES]
+ARCHITECTURE = Path(__file__).parents[1] / "docs" / "architecture.md"
 
 
-def test_stages_in_order_with_what_they_decided() -> None:
+def linear() -> Request:
+    return parse_request(nn.Linear(3, 2).eval(), (X,))
+
+
+def run(request: Request, options: ExportOptions | None = None) -> tuple[ONNXProgram, ExportLog]:
     log = ExportLog()
-    program = pipeline.run(parse_request(nn.Linear(3, 2).eval(), (X,)), 20, {}, True, True, log)
-    assert list(log.seconds) == ["capture", "functionalize", "decompose", "translate", "optimize", "verify"]
+    return pipeline.run(request, options or ExportOptions(), log), log
+
+
+# ---------------------------------------------------------------- the stages are data
+
+
+def test_each_stage_takes_what_the_stage_before_returns() -> None:
+    previous: type = pipeline.Job
+    for stage in STAGES:
+        hints = typing.get_type_hints(stage.run)
+        result = hints.pop("return")
+        (taken,) = hints.values()
+        assert issubclass(previous, taken), f"{stage.name} takes {taken.__name__}, but gets {previous.__name__}"
+        previous = result
+    assert previous is pipeline.OnnxJob
+
+
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage.otherwise], ids=lambda stage: stage.name)
+def test_a_stage_that_can_be_skipped_keeps_the_type_of_the_job(stage: pipeline.Stage) -> None:
+    hints = typing.get_type_hints(stage.run)
+    assert hints.pop("return") in hints.values()
+
+
+def test_the_architecture_page_lists_the_stages_in_order() -> None:
+    text = ARCHITECTURE.read_text("utf-8")
+    (block,) = re.findall(r"^```stages\n(.*?)^```", text, re.M | re.S)
+    assert [line.split()[0] for line in block.splitlines()] == NAMES
+
+
+def test_the_report_and_the_timings_name_the_stages() -> None:
+    program, log = run(linear(), ExportOptions(verify=True))
+    assert [stage.name for stage in log.facts().stages] == NAMES
+    skipped = {"modules_to_functions", "convert_opset", "save"}
+    assert list(program.timings) == [name for name in NAMES if name not in skipped]
+    assert {name: log.notes[name] for name in skipped} == {
+        "modules_to_functions": ["skipped: export_modules_as_functions=False"],
+        "convert_opset": ["skipped: the opset is native"],
+        "save": ["skipped: f=None"],
+    }
+
+
+def test_every_stage_runs_where_it_applies(tmp_path: Path) -> None:
+    functions = ExportOptions(modules_as_functions=True, verify=True, save=SaveOptions(tmp_path / "linear.onnx"))
+    ran = set(run(linear(), functions)[0].timings) | set(run(linear(), ExportOptions(opset=17))[0].timings)
+    assert ran == set(NAMES)
+    assert (tmp_path / "linear.onnx").exists()
+
+
+# ---------------------------------------------------------------- what one run records
+
+
+def test_the_facts_of_a_run() -> None:
+    program, log = run(linear(), ExportOptions(verify=True))
+    facts = log.facts()
     assert log.program is program
-    assert log.operators_before == {"aten.linear.default": 1}
-    assert log.verification is not None
-    assert log.verification.ok
+    assert facts.operators_before == {"aten.linear.default": 1}
+    assert facts.verification is not None
+    assert facts.verification.ok
 
 
-def test_a_failing_stage_is_noted() -> None:
+def test_without_the_optimizer() -> None:
+    program, log = run(linear(), ExportOptions(optimize=False))
+    assert log.notes["optimize"] == ["skipped: optimize=False"]
+    assert "optimize" not in program.timings
+
+
+def test_a_failing_stage_is_recorded() -> None:
     def broken(op: object, input: object, weight: object, bias: object = None) -> object:
         raise KeyError("inside")
 
     log = ExportLog()
-    table = {torch.ops.aten.linear.default: broken}
+    options = ExportOptions(custom_translation_table={torch.ops.aten.linear.default: broken})
     with pytest.raises(TranslationError, match="KeyError: 'inside'"):
-        pipeline.run(parse_request(nn.Linear(3, 2).eval(), (X,)), 20, table, True, False, log)
+        pipeline.run(linear(), options, log)
     assert log.failed == "translate"
+
+
+def test_an_unused_custom_translation_is_recorded() -> None:
+    options = ExportOptions(custom_translation_table={torch.ops.aten.relu.default: lambda op, self: op.Relu(self)})
+    _, log = run(linear(), options)
+    assert log.notes["decompose"] == ["never called of custom_translation_table: aten.relu.default"]
+
+
+def test_modules_that_stay_inline_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module_functions._Call, "is_convex", lambda self, span: False)
+    module = nn.Sequential(nn.Linear(3, 2), nn.ReLU()).eval()
+    _, log = run(parse_request(module, (X,)), ExportOptions(modules_as_functions={nn.Linear}))
+    assert log.notes["modules_to_functions"] == ["modules left inline: 0"]
 
 
 def test_an_open_fake_mode_of_the_caller_does_not_matter() -> None:
@@ -40,12 +124,20 @@ def test_an_open_fake_mode_of_the_caller_does_not_matter() -> None:
     module = nn.Sequential(nn.Linear(3, 2), nn.GELU()).eval()
     request = parse_request(torch.export.export(module, (X,)))
     with FakeTensorMode():
-        program = pipeline.run(request, 20, {}, True, False, ExportLog())
+        program, log = run(request)
     assert_close(program(X)[0], module(X))
+    assert log.notes["capture"] == ["skipped: the model is an ExportedProgram"]
 
 
-def test_modules_that_stay_inline_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module_functions._Call, "is_convex", lambda self, span: False)
-    log, module = ExportLog(), nn.Sequential(nn.Linear(3, 2), nn.ReLU()).eval()
-    pipeline.run(parse_request(module, (X,)), 20, {}, True, False, log, {nn.Linear})
-    assert log.notes["optimize"] == "modules left inline: 0"
+# ---------------------------------------------------------------- options
+
+
+@pytest.mark.parametrize("wanted", [1, set(), {"Linear"}, {torch.Tensor}, [nn.Linear, 3]])
+def test_modules_as_functions_must_be_module_classes(wanted: object) -> None:
+    with pytest.raises(ArgumentError, match="must be a bool or a set of module classes"):
+        ExportOptions(modules_as_functions=wanted)  # type: ignore[arg-type]
+
+
+def test_modules_as_functions_need_a_native_opset() -> None:
+    with pytest.raises(ArgumentError, match="needs opset 18 or above, not 17"):
+        ExportOptions(modules_as_functions=True, opset=17)

@@ -27,6 +27,7 @@ from fx_onnx.capture.patches.patching import Patches, patches_applied
 from fx_onnx.capture.request import Request, TensorInput
 from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.errors import CaptureError, warn
+from fx_onnx.core.events import EventSink, IgnoredEvents
 from fx_onnx.core.torch_private import pytree, size_oblivious
 
 
@@ -47,22 +48,28 @@ class Capture:
     strategy: str
 
 
-def capture(request: Request) -> Capture:
+def capture(request: Request, events: EventSink | None = None) -> Capture:
     """Captures the model of a request; an ExportedProgram is taken as it is.
 
     Warns (OnnxExporterWarning) of a module in training mode, of each dim asked to be dynamic that came out static or
     only within limits, and of two dim names that turn out to be one dim.
 
+    Args:
+        request: what to capture.
+        events: receives why torch.export ran more than once.
+
     Raises:
         CaptureError: torch.export could not; the cause is its first error.
     """
+    events = events or IgnoredEvents()
     if isinstance(request.model, ExportedProgram):
         program, strategy = request.model, "given"
+        events.decided("capture", "skipped: the model is an ExportedProgram")
     else:
         if request.model.training:
             warn(f"{type(request.model).__name__} is in training mode; call model.eval() first unless that is meant.")
         with settled_quantizers(request.model):
-            program, strategy = _capture_module(request, request.model)
+            program, strategy = _capture_module(request, request.model, events)
     tensors = input_tensors(request, program)
     symbol_names, clashes = dynamic_dims.symbol_names(tensors)
     specialized = tuple(dynamic_dims.specialized(tensors))
@@ -93,13 +100,14 @@ class _Example:
     registers: bool = False
 
 
-def _capture_module(request: Request, model: torch.nn.Module) -> tuple[ExportedProgram, str]:
+def _capture_module(request: Request, model: torch.nn.Module, events: EventSink) -> tuple[ExportedProgram, str]:
     captured = first = _capture_from_examples(request, model, strict=False)
     strict = isinstance(first, Exception) and _strict_may_mend(first)
     if strict:
+        events.decided("capture", f"repeated in strict mode, because non-strict mode raised {type(first).__name__}")
         captured = _capture_from_examples(request, model, strict=True)
     if isinstance(captured, ExportedProgram):
-        captured, strict = _least_fixed(request, model, captured, strict)
+        captured, strict = _least_fixed(request, model, captured, strict, events)
         captured.example_inputs = (request.args, request.kwargs)
         return captured, f"torch.export(strict={strict})"
     error = first if isinstance(first, Exception) else captured
@@ -107,7 +115,7 @@ def _capture_module(request: Request, model: torch.nn.Module) -> tuple[ExportedP
 
 
 def _least_fixed(
-    request: Request, model: torch.nn.Module, program: ExportedProgram, strict: bool
+    request: Request, model: torch.nn.Module, program: ExportedProgram, strict: bool, events: EventSink
 ) -> tuple[ExportedProgram, bool]:
     """A capture that fixes less than ``program``, where it is the example or the way of tracing that fixes dims.
 
@@ -121,9 +129,14 @@ def _least_fixed(
         if isinstance(other, ExportedProgram) and dynamic_dims.holds_for_example(request, other):
             captures = (program, fixed), (other, dynamic_dims.fixed(request, other))
             program, fixed = min(captures, key=lambda each: each[1].count)
+            if program is other:
+                events.decided(
+                    "capture", "repeated with a larger example, because the example specialized dynamic dims"
+                )
     if fixed.by_numbers and not strict:
         other = _attempt(request, model, _Example(request.args, request.kwargs), True)
         if isinstance(other, ExportedProgram) and dynamic_dims.fixed(request, other).count < fixed.count:
+            events.decided("capture", "repeated in strict mode, because non-strict mode specialized dynamic dims")
             return other, True
     return program, strict
 

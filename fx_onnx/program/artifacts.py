@@ -1,4 +1,4 @@
-"""The files that an export can leave beside the model: report, profile, captured program."""
+"""The files that an export can leave beside the model: the report, the profile and the captured program."""
 
 from __future__ import annotations
 
@@ -14,26 +14,29 @@ import torch
 from fx_onnx.core.errors import OnnxExporterError
 from fx_onnx.program.export_log import ExportLog
 
+__all__ = ["record"]
+
 
 @contextmanager
-def kept(
-    log: ExportLog, folder: str | os.PathLike[str], *, report: bool, profile: bool, exported_program: bool
-) -> Iterator[None]:
-    """Writes what was asked for into ``folder`` when the export inside ends, also when it ends with an error.
+def record(
+    folder: str | os.PathLike[str], *, verbose: bool | None, report: bool, profile: bool, program: bool
+) -> Iterator[ExportLog]:
+    """Yields the log of one export, and writes the requested files when the export ends, even with an error.
 
     Args:
-        log: what the export does is noted there.
-        folder: made if it is not there and something is written.
-        report: a Markdown report of all that the log knows.
-        profile: the functions that took the time, as text.
-        exported_program: the captured program, as a ``.pt2`` archive.
+        folder: the folder of the files. It is created if a file is written.
+        verbose: whether the log prints a line for each stage.
+        report: whether to write a Markdown report of the log.
+        profile: whether to profile the export, and to write the functions that took the most time.
+        program: whether to write the captured program as a ``.pt2`` archive, if capture succeeded.
     """
+    log = ExportLog(verbose=bool(verbose))
     if profile:
         log.profile = cProfile.Profile()
         log.profile.enable()
     error: OnnxExporterError | None = None
     try:
-        yield
+        yield log
     except OnnxExporterError as failure:
         error = failure
         raise
@@ -41,7 +44,7 @@ def kept(
         if log.profile is not None:
             log.profile.disable()
             _path(folder, "profile.txt").write_text(log.profile_text() or "", encoding="utf-8")
-        if exported_program and log.captured is not None:
+        if program and log.captured is not None:
             torch.export.save(log.captured.exported_program, _path(folder, "program.pt2"))
         if report:
             log.write(folder, error)

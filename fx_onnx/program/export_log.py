@@ -1,4 +1,4 @@
-"""What one export did: the stages with their times, and the facts that its report is made of."""
+"""The log of one export: the time and the decisions of each stage, and the facts for the report."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pstats
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import Any
 
@@ -24,30 +24,36 @@ import torch.fx
 from fx_onnx.aten.functionalize import AtenProgram
 from fx_onnx.capture.capture import Capture
 from fx_onnx.core.translation_table import Table
+from fx_onnx.core.version import version
 from fx_onnx.program import report
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.verify import Verification
 
-STAGES = ("capture", "functionalize", "decompose", "translate", "optimize", "verify", "save")
-
 
 @dataclass
 class ExportLog:
-    """Filled in while an export runs; formatting it into a report is report.py's.
+    """Collects the times, the decisions and the results of one export; an EventSink. report.py formats it.
 
     Attributes:
-        verbose: whether each stage is announced as it ends.
-        seconds: time by stage, for the stages that ended.
-        failed: the stage that raised.
-        notes: what to say of a stage besides its time, such as why it was skipped.
+        verbose: whether each stage prints a line when it ends.
+        stages: the names of all stages, in order.
+        seconds: stage name → seconds, for the stages that ended.
+        failed: the name of the stage that raised an error.
+        notes: stage name → what the stage decided, for example why it was skipped.
+        captured: the result of capture.
+        decomposed: the program after decomposition.
+        table: the translations that the export used.
+        program: the ONNX program, from translation on.
+        verification: the comparison of the program with the module.
+        profile: the profiler, if the export is profiled.
     """
 
     verbose: bool = False
+    stages: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     failed: str | None = None
-    notes: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, list[str]] = field(default_factory=dict)
     captured: Capture | None = None
-    operators_before: Mapping[str, int] | None = None
     decomposed: AtenProgram | None = None
     table: Table | None = None
     program: ONNXProgram | None = None
@@ -56,7 +62,7 @@ class ExportLog:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Times a stage, and notes whether it ended well."""
+        """Times a stage and records whether it failed."""
         begin = time.perf_counter()
         try:
             yield
@@ -66,25 +72,26 @@ class ExportLog:
         finally:
             self.seconds[name] = time.perf_counter() - begin
         if self.verbose:
-            print_line(f"{name}: {self.seconds[name]:.2f} s")
+            print_line("; ".join([f"{name}: {self.seconds[name]:.2f} s", *self.notes.get(name, ())]))
+
+    def decided(self, stage: str, text: str) -> None:
+        """Records what a stage decided."""
+        self.notes.setdefault(stage, []).append(text)
 
     def facts(self, error: BaseException | None = None) -> report.Facts:
-        """All that is known so far, in the form that the report prints."""
+        """Returns everything recorded so far, in the form that the report prints."""
         exported = self.captured.exported_program if self.captured is not None else None
-        before, after = self.operators_before, None
-        if self.decomposed is not None:
-            after = count_operators(self.decomposed.graph)
         return report.Facts(
             stages=[
-                report.Stage(name, self.seconds.get(name), self._outcome(name), self.notes.get(name, ""))
-                for name in STAGES
+                report.Stage(name, self.seconds.get(name), self._outcome(name), "; ".join(self.notes.get(name, ())))
+                for name in self.stages
             ],
             versions=_versions(),
             error="".join(traceback.format_exception(error)) if error is not None else None,
             exported_program=str(exported) if exported is not None else None,
-            operators_before=before,
-            operators_after=after,
-            translations=self._translations(),
+            operators_before=count_operators(exported.graph) if exported is not None else None,
+            operators_after=count_operators(self.decomposed.graph) if self.decomposed is not None else None,
+            translated_operators=self._translated_operators(),
             model=self.program.summary() if self.program is not None else None,
             dynamic_dims=_dynamic_dims(self.captured) if self.captured is not None else None,
             verification=self.verification,
@@ -92,14 +99,14 @@ class ExportLog:
         )
 
     def write(self, folder: str | os.PathLike[str], error: BaseException | None = None) -> Path:
-        """Writes the Markdown report into ``folder``."""
+        """Writes the Markdown report to ``folder`` and returns its path."""
         path = report.write(self.facts(error), folder)
         if self.verbose:
             print_line(f"report: {path}")
         return path
 
     def profile_text(self) -> str | None:
-        """The functions that took the most time, where the export was profiled."""
+        """Returns the functions that took the most time, or None if the export is not profiled."""
         if self.profile is None:
             return None
         text = io.StringIO()
@@ -109,30 +116,30 @@ class ExportLog:
     def _outcome(self, name: str) -> bool | None:
         return None if name not in self.seconds else name != self.failed
 
-    def _translations(self) -> list[report.Translation] | None:
+    def _translated_operators(self) -> list[report.TranslatedOperator] | None:
         if self.decomposed is None or self.table is None:
             return None
         targets = Counter(n.target for n in self.decomposed.graph.nodes if n.op == "call_function")
         return [
-            report.Translation(str(target), *_place(self.table[target].function), count)
+            report.TranslatedOperator(str(target), *_place(self.table[target].function), count)
             for target, count in targets.items()
             if target in self.table
         ]
 
 
 def print_line(text: str) -> None:
-    """One line on the console, in plain characters that every console has."""
+    """Prints one line in ASCII, which every console can show."""
     os.write(1, f"[fx_onnx] {text}\n".encode("ascii", "replace"))
 
 
 def count_operators(graph: torch.fx.Graph) -> dict[str, int]:
-    """Number of FX nodes by target, most frequent first."""
+    """Returns the number of FX nodes of each target, the most frequent target first."""
     targets = Counter(str(node.target) for node in graph.nodes if node.op == "call_function")
     return dict(targets.most_common())
 
 
 def _place(function: Any) -> tuple[str, str]:
-    """The name and the file:line of a translation."""
+    """Returns the name and the ``file:line`` of a translation."""
     function = inspect.unwrap(getattr(function, "func", function))
     code = getattr(function, "__code__", None)
     name = getattr(function, "__name__", repr(function))
@@ -142,15 +149,15 @@ def _place(function: Any) -> tuple[str, str]:
 def _versions() -> dict[str, str]:
     packages = ("torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "numpy")
     return {
-        "fx_onnx": version("fx-onnx"),
-        **{package: version(package) for package in packages},
+        "fx_onnx": version(),
+        **{package: package_version(package) for package in packages},
         "python": platform.python_version(),
         "platform": platform.platform(),
     }
 
 
 def _dynamic_dims(captured: Capture) -> list[report.DynamicDim]:
-    """Every symbol of the program with its range, then every dim that was asked for and came out static."""
+    """Returns each symbol of the program with its range, then each requested dynamic dim that became static."""
     ranges = captured.exported_program.range_constraints
     places: dict[str, list[str]] = {}
     for node in captured.exported_program.graph.find_nodes(op="placeholder"):

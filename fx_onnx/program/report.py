@@ -11,7 +11,7 @@ from pathlib import Path
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.program.verify import Difference, Verification
 
-__all__ = ["DynamicDim", "Facts", "ModelSummary", "Stage", "Translation", "markdown", "write"]
+__all__ = ["DynamicDim", "Facts", "ModelSummary", "Stage", "TranslatedOperator", "markdown", "write"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Translation:
+class TranslatedOperator:
     """One operator of the decomposed program and the function that translated it.
 
     Attributes:
@@ -99,7 +99,7 @@ class Facts:
         exported_program: the captured program as text.
         operators_before: number of FX nodes by operator as captured.
         operators_after: number of FX nodes by operator after decomposition.
-        translations: the operators and the functions that translated them.
+        translated_operators: the operators and the functions that translated them.
         model: the finished model in numbers.
         dynamic_dims: what became of the dynamic dims.
         verification: the comparison of the outputs.
@@ -113,7 +113,7 @@ class Facts:
     exported_program: str | None = None
     operators_before: Mapping[str, int] | None = None
     operators_after: Mapping[str, int] | None = None
-    translations: Sequence[Translation] | None = None
+    translated_operators: Sequence[TranslatedOperator] | None = None
     model: ModelSummary | None = None
     dynamic_dims: Sequence[DynamicDim] | None = None
     verification: Verification | None = None
@@ -158,7 +158,7 @@ def markdown(facts: Facts) -> str:
         ("Verification", None if facts.verification is None else _differences(facts.verification.outputs)),
         ("FX values", None if facts.values is None else _differences(facts.values)),
         ("Operators", _operators(facts.operators_before, facts.operators_after)),
-        ("Translations", None if facts.translations is None else _translations(facts.translations)),
+        ("Translations", None if facts.translated_operators is None else _translated(facts.translated_operators)),
         ("Exported program", None if facts.exported_program is None else _fenced(facts.exported_program, "python")),
         ("Profile", None if facts.profile is None else _fenced(facts.profile, "")),
     ]
@@ -225,10 +225,10 @@ def _operators(before: Mapping[str, int] | None, after: Mapping[str, int] | None
     return _table(("operator", "captured", "decomposed"), rows)
 
 
-def _translations(translations: Sequence[Translation]) -> str:
+def _translated(operators: Sequence[TranslatedOperator]) -> str:
     rows = (
         (f"`{one.operator}`", str(one.count), f"`{one.function}`" if one.function else "**none**", one.place)
-        for one in translations
+        for one in operators
     )
     return _table(("operator", "nodes", "translation", "place"), rows)
 

@@ -19,6 +19,7 @@ from fx_onnx.aten.functionalize import AtenProgram
 from fx_onnx.core import dtypes, metadata, symbolic_sizes
 from fx_onnx.core.errors import OnnxExporterError, TranslationError
 from fx_onnx.core.translation_table import Table
+from fx_onnx.core.version import version
 from fx_onnx.core.weights import memory_key, real_view, weight
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translation.size_values import SymbolTable
@@ -52,6 +53,7 @@ def translate(program: AtenProgram, table: Table, symbol_names: Mapping[str, str
         graph,
         ir_version=_ir_version(table.opset),
         producer_name=PRODUCER,
+        producer_version=version(),
         functions=list(emitter.functions.values()),
     )
 

@@ -5,22 +5,20 @@ from pathlib import Path
 import pytest
 
 from fx_onnx.core.errors import CaptureError
-from fx_onnx.program import artifacts
-from fx_onnx.program.export_log import ExportLog
+from fx_onnx.program.artifacts import record
 
 
 def test_nothing_is_written_unless_asked(tmp_path: Path) -> None:
     folder = tmp_path / "new"
-    with artifacts.kept(ExportLog(), folder, report=False, profile=False, exported_program=True):
+    with record(folder, verbose=None, report=False, profile=False, program=True):
         pass
     assert not folder.exists()
 
 
 def test_report_and_profile_of_a_failure(tmp_path: Path) -> None:
-    log = ExportLog()
     with (
         pytest.raises(CaptureError, match="no way"),
-        artifacts.kept(log, tmp_path / "new", report=True, profile=True, exported_program=True),
+        record(tmp_path / "new", verbose=None, report=True, profile=True, program=True) as log,
         log.stage("capture"),
     ):
         raise CaptureError("no way")

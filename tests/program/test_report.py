@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 
 from fx_onnx.core.errors import ArgumentError
-from fx_onnx.program.report import DynamicDim, Facts, ModelSummary, Stage, Translation, markdown, write
+from fx_onnx.program.report import DynamicDim, Facts, ModelSummary, Stage, TranslatedOperator, markdown, write
 from fx_onnx.program.verify import Difference, Verification
 
 VERSIONS = {"torch": "2.13.0", "onnx": "1.23.0"}
@@ -28,7 +28,7 @@ COMPLETE = Facts(
     exported_program="ExportedProgram: y",
     operators_before={"aten.linear.default": 1},
     operators_after={"aten.addmm.default": 3},
-    translations=(Translation("aten.addmm.default", "aten_addmm", "fx_onnx/ops/linalg.py:12", 3),),
+    translated_operators=(TranslatedOperator("aten.addmm.default", "aten_addmm", "fx_onnx/ops/linalg.py:12", 3),),
     model=ModelSummary(
         {"": 18, "local": 1},
         ["x: float[b, 8]"],
