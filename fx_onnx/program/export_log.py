@@ -84,7 +84,7 @@ class ExportLog:
         return report.Facts(
             stages=[
                 report.Stage(name, self.seconds.get(name), self._outcome(name), "; ".join(self.notes.get(name, ())))
-                for name in self.stages
+                for name in dict.fromkeys((*self.stages, *self.seconds))
             ],
             versions=_versions(),
             error="".join(traceback.format_exception(error)) if error is not None else None,

@@ -18,5 +18,5 @@ def test_the_version_is_that_of_pyproject() -> None:
 
 
 def test_a_model_names_its_producer() -> None:
-    model = fx_onnx.export(nn.ReLU(), (torch.ones(2),)).model
+    model = fx_onnx.export(nn.ReLU().eval(), (torch.ones(2),)).model
     assert (model.producer_name, model.producer_version) == ("fx_onnx", fx_onnx.__version__)

@@ -80,8 +80,8 @@ def test_no_dynamic_dims():
 
 def test_files(tmp_path):
     folder = tmp_path / "a" / "b"
-    assert write(COMPLETE, folder, supports=WHEN).name == "onnx_export_2026-03-04_05-06-07-000089_success.md"
-    path = write(FAILED, str(folder), supports=WHEN)
+    assert write(COMPLETE, folder, when=WHEN).name == "onnx_export_2026-03-04_05-06-07-000089_success.md"
+    path = write(FAILED, str(folder), when=WHEN)
     assert path.name.endswith("_decompose.md")
     assert path.read_text(encoding="utf-8") == markdown(FAILED)
     unicode = Facts(stages=(), versions={}, error="größer als 2 µs")
