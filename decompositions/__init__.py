@@ -1,7 +1,8 @@
-"""ATen → ATen: what an operator means in terms of simpler ones, in plain torch.
+"""ATen → ATen: decompositions of operators into simpler ones, in plain torch.
 
-Nothing here knows of ONNX. A decomposition is a function with the ATen schema's parameters that computes the same with
-other torch functions; it must not look at values, nor ask torch a question about a symbolic size (which would fix it).
+A decomposition is a function with the parameters of the operator's ATen schema. It computes the same result with other
+torch functions. It must not read the values of a tensor, and must not branch on a symbolic size, because that would
+specialize the size. This folder knows nothing about ONNX and imports nothing else of the package.
 """
 
 import importlib

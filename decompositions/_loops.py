@@ -1,7 +1,7 @@
-"""Steps that follow each other: written out where they are few, as the body of a loop where they are not.
+"""Loops over steps that depend on each other: unrolled when they are few, as torch's ``while_loop`` otherwise.
 
-A step is written once, for both. It knows which step it is from a tensor, so it takes rows and columns by ``pick`` and
-changes them under masks of indices: whatever it is given keeps its sizes.
+A step is written once for both forms. It receives its number as a tensor, so it reads rows and columns by ``slice_at``
+and writes them under masks of indices. All tensors keep their shapes.
 """
 
 from collections.abc import Callable
@@ -11,42 +11,42 @@ from torch import Tensor
 
 from fx_onnx.decompositions import _torch_private
 
-UNROLLED = 4
-"""Up to so many steps are written out: each is a dozen operators, and the constants among them fold."""
+MAX_UNROLLED_STEPS = 4
+"""Loops of at most this many steps are unrolled: a step is a dozen operators, and its constants fold."""
 
 Tensors = tuple[Tensor, ...]
 
 
-def pick(x: Tensor, axis: int, k: Tensor) -> Tensor:
-    """The slice ``k`` of an axis, which stays, with a size of 1."""
+def slice_at(x: Tensor, axis: int, k: Tensor) -> Tensor:
+    """Returns slice ``k`` of an axis; the axis stays, with size 1."""
     return x.index_select(axis, k)
 
 
-def indices(x: Tensor, axis: int) -> Tensor:
-    """0, 1, … along an axis, which is -1 (a row) or -2 (a column)."""
+def indices_along(x: Tensor, axis: int) -> Tensor:
+    """Returns the indices 0, 1, … along an axis, shaped as a row (axis -1) or a column (axis -2)."""
     found = torch.arange(x.size(axis), device=x.device)
     return found if axis == -1 else found.unsqueeze(-1)
 
 
-def each(count: int, step: Callable[..., Tensors], carry: Tensors, given: Tensors = ()) -> Tensors:
-    """The carry after ``carry = step(k, *carry, *given)`` for k = 0, 1, … count - 1.
+def for_loop(count: int, step: Callable[..., Tensors], carry: Tensors, constants: Tensors = ()) -> Tensors:
+    """Returns the carry after ``carry = step(k, *carry, *constants)`` for k = 0, 1, … count - 1.
 
     Args:
         count: may be symbolic.
-        step: gives new tensors of the sizes and dtypes of the carry; ``k`` is a 0-d int64. It uses no other tensors
-            than those that it is given.
-        carry: what goes from step to step.
-        given: what each step reads.
+        step: returns new tensors of the shapes and dtypes of the carry; ``k`` is a 0-d int64 tensor. It may use no
+            other tensors than its arguments.
+        carry: the tensors that a step passes to the next one.
+        constants: the tensors that every step reads.
     """
-    if isinstance(count, int) and count <= UNROLLED:
+    if isinstance(count, int) and count <= MAX_UNROLLED_STEPS:
         for k in range(count):
-            carry = step(torch.full((), k), *carry, *given)
+            carry = step(torch.full((), k), *carry, *constants)
         return carry
-    return looped(count, step, carry, given)
+    return rolled_for_loop(count, step, carry, constants)
 
 
-def looped(count: int, step: Callable[..., Tensors], carry: Tensors, given: Tensors = ()) -> Tensors:
-    """``each``, never written out: for steps of many operators, or within a loop as it is."""
+def rolled_for_loop(count: int, step: Callable[..., Tensors], carry: Tensors, constants: Tensors = ()) -> Tensors:
+    """Returns what ``for_loop`` returns, never unrolled: for steps of many operators, or inside another loop."""
     end = torch.full((), count)
 
     def more(k: Tensor, *rest: Tensor) -> Tensor:
@@ -55,14 +55,16 @@ def looped(count: int, step: Callable[..., Tensors], carry: Tensors, given: Tens
     def body(k: Tensor, *rest: Tensor) -> Tensors:
         return k + 1, *step(k, *rest[:-1])
 
-    return until(more, body, (torch.full((), 0), *carry), (*given, end))[1:]
+    return while_loop(more, body, (torch.full((), 0), *carry), (*constants, end))[1:]
 
 
-def until(more: Callable[..., Tensor], body: Callable[..., Tensors], carry: Tensors, given: Tensors = ()) -> Tensors:
-    """The carry after ``carry = body(*carry, *given)`` as long as ``more(*carry, *given)``, which gives a 0-d bool."""
-    return _torch_private.while_loop(more, body, tuple(map(_plain, carry)), tuple(map(_plain, given)))
+def while_loop(
+    more: Callable[..., Tensor], body: Callable[..., Tensors], carry: Tensors, constants: Tensors = ()
+) -> Tensors:
+    """Repeats ``carry = body(*carry, *constants)`` while ``more(*carry, *constants)``, a 0-d bool, holds."""
+    return _torch_private.while_loop_operator(more, body, tuple(map(_plain, carry)), tuple(map(_plain, constants)))
 
 
 def _plain(tensor: Tensor) -> Tensor:
-    """The tensor not lazily conjugated, as which torch refuses it to a loop."""
+    """Returns the tensor with a lazy conjugation resolved, because torch refuses such a tensor as input of a loop."""
     return tensor.resolve_conj() if tensor.is_complex() else tensor

@@ -37,7 +37,7 @@ def _is_true(condition: Any) -> bool:
     return isinstance(condition, bool) and condition
 
 
-def while_loop(
+def while_loop_operator(
     condition: Callable[..., Tensor],
     body: Callable[..., tuple[Tensor, ...]],
     carry: tuple[Tensor, ...],

@@ -1,7 +1,9 @@
-"""Symmetric matrices that need not be definite: A = L @ D @ Lᵀ with pivots of one or two rows, after Bunch and Kaufman.
+"""Factorization of symmetric indefinite matrices: A = L @ D @ Lᵀ, by Bunch and Kaufman's diagonal pivoting.
 
-One step of whole-tensor arithmetic for each column, O(n³) in all; the pivots are those of LAPACK's sytf2 and hetf2, and
-so is the packed result: D's blocks on the diagonal, L below, whose columns stay where they are when later rows swap.
+The blocks of D have one or two rows. The pivots and the packed result are those of LAPACK's sytf2 and hetf2: the blocks
+of D are on the diagonal, and L is below them; columns of L do not follow later swaps of rows. There is one step of
+whole-tensor arithmetic for each column, O(n³) in all. Source: Bunch and Kaufman, Some Stable Methods for Calculating
+Inertia and Solving Symmetric Linear Systems, 1977; Golub and Van Loan, Matrix Computations, 4.4.
 """
 
 import math
@@ -11,75 +13,93 @@ import torch
 from torch import Tensor
 
 from fx_onnx.decompositions._empty_results import decomposes_unless_empty
-from fx_onnx.decompositions._loops import Tensors, each, indices, pick
-from fx_onnx.decompositions.factorization import batched, first_of, pivot_size, swapped
+from fx_onnx.decompositions._loops import Tensors, for_loop, indices_along, slice_at
+from fx_onnx.decompositions.factorization import expand_batch, lapack_info, pivot_magnitude, swap_rows
 from fx_onnx.decompositions.registry import aten
 
-GROWTH = (1 + math.sqrt(17)) / 8
-"""How much smaller than its column a pivot may be: it bounds the growth over two pivots of one row and one of two."""
+PIVOT_RATIO = (1 + math.sqrt(17)) / 8
+"""The smallest ratio of a pivot of one row to the largest element of its column.
+
+At this value, two pivots of one row and one pivot of two rows have the same bound on the growth of the elements.
+"""
 
 
-def _transposed(x: Tensor, hermitian: bool) -> Tensor:
+def _adjoint(x: Tensor, hermitian: bool) -> Tensor:
+    """Returns the conjugate transpose of Hermitian matrices, and the transpose of symmetric ones."""
     return x.mH if hermitian else x.mT
 
 
 class _Pivot(NamedTuple):
-    """Which row comes to the pivot's last place, whether the pivot has two rows, and whether the column is zero."""
+    """A choice of the pivot.
+
+    Attributes:
+        place: the row that is swapped with the last row of the pivot block.
+        two: whether the block has two rows.
+        zero: whether the column is zero.
+    """
 
     place: Tensor
     two: Tensor
     zero: Tensor
 
 
-def _pivot(W: Tensor, k: Tensor) -> _Pivot:
-    rows = indices(W, -2)
-    sizes = pivot_size(pick(W, -1, k))
-    own, below = pick(sizes, -2, k), torch.where(rows > k, sizes, 0.0)
+def _choose_pivot(W: Tensor, k: Tensor) -> _Pivot:
+    """Chooses the pivot of column k of the remaining matrix W."""
+    rows = indices_along(W, -2)
+    sizes = pivot_magnitude(slice_at(W, -1, k))
+    own, below = slice_at(sizes, -2, k), torch.where(rows > k, sizes, 0.0)
     largest, place = below.amax(-2, keepdim=True), below.argmax(-2, keepdim=True)
-    other = pivot_size(W.gather(-1, place.expand((*W.shape[:-1], 1))))
+    other = pivot_magnitude(W.gather(-1, place.expand((*W.shape[:-1], 1))))
     beside = torch.where((rows >= k) & (rows != place), other, 0.0).amax(-2, keepdim=True)
-    stays = (own >= GROWTH * largest) | (own * beside >= GROWTH * largest * largest)
-    two = ~stays & (other.gather(-2, place) < GROWTH * beside)
+    stays = (own >= PIVOT_RATIO * largest) | (own * beside >= PIVOT_RATIO * largest * largest)
+    two = ~stays & (other.gather(-2, place) < PIVOT_RATIO * beside)
     return _Pivot(torch.where(stays, k, place), two, own + largest == 0)
 
 
-def _quotients(first: Tensor, second: Tensor, k: Tensor, two: Tensor, hermitian: bool) -> tuple[Tensor, Tensor]:
-    """Two columns divided by the pivot at k: by their first number, or by their first two rows."""
-    after = _next(first, k)
-    a, b, c = pick(first, -2, k), pick(first, -2, after), pick(second, -2, after)
+def _multiply_by_inverse_pivot(
+    first: Tensor, second: Tensor, k: Tensor, two: Tensor, hermitian: bool
+) -> tuple[Tensor, Tensor]:
+    """Returns two columns of the remaining matrix, multiplied by the inverse of the pivot block at k.
+
+    A block of one row divides the first column by its first number; the second result is then zero.
+    """
+    after = _next_row(first, k)
+    a, b, c = slice_at(first, -2, k), slice_at(first, -2, after), slice_at(second, -2, after)
     single = first / torch.where(a == 0, 1.0, a)
-    b = torch.where(two, b, 1.0)  # by far the largest of the two rows
+    b = torch.where(two, b, 1.0)  # in a block of two, the largest element: dividing by it avoids overflow
     adjoint = b.conj() if hermitian else b
     determinant = torch.where(two, a * (c / b) - adjoint, 1.0)
     left, right = first * (c / b) - second, second * (a / b) - first * (adjoint / b)
     return torch.where(two, left / determinant, single), torch.where(two, right / determinant, 0.0)
 
 
-def _next(x: Tensor, k: Tensor) -> Tensor:
-    """The row after k; the last one itself."""
+def _next_row(x: Tensor, k: Tensor) -> Tensor:
+    """Returns the index of the row after k, or of the last row."""
     return (k + 1).clamp(max=x.size(-2) - 1)
 
 
 def ldl(A: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """D and L in one matrix, from A's lower triangle; LAPACK's pivots, negative for two rows, and its info."""
+    """Returns D and L in one matrix, from A's lower triangle; LAPACK's pivots (negative in blocks of 2) and info."""
 
     def step(k: Tensor, W: Tensor, packed: Tensor, pivots: Tensor, zeros: Tensor, done: Tensor) -> Tensors:
-        """``done`` says that this column was done together with the one before."""
-        rows, columns = indices(W, -2), indices(W, -1)
-        place, two, zero = _pivot(W, k)
+        """Eliminates column k, unless ``done``: the previous step eliminated it as the second column of a block."""
+        rows, columns = indices_along(W, -2), indices_along(W, -1)
+        place, two, zero = _choose_pivot(W, k)
         two = two & ~done
         last = k + two.to(torch.int64)
-        (turned,) = swapped(last, place, swapped(last, place, W)[0].mT)
-        turned = turned.mT
-        first, second = pick(turned, -1, k), pick(turned, -1, _next(W, k))
-        left, right = (torch.where(rows > last, x, 0.0) for x in _quotients(first, second, k, two, hermitian))
-        update = left * _transposed(first, hermitian) + right * _transposed(second, hermitian)
+        (swapped,) = swap_rows(last, place, swap_rows(last, place, W)[0].mT)
+        swapped = swapped.mT
+        first, second = slice_at(swapped, -1, k), slice_at(swapped, -1, _next_row(W, k))
+        left, right = (
+            torch.where(rows > last, x, 0.0) for x in _multiply_by_inverse_pivot(first, second, k, two, hermitian)
+        )
+        update = left * _adjoint(first, hermitian) + right * _adjoint(second, hermitian)
         ours = ~done & ((columns == k) | (two & (columns == last)))
         below = torch.where(columns == k, left, right)
-        column = torch.where(rows > last, below, torch.where(rows >= columns, turned, 0.0))
+        column = torch.where(rows > last, below, torch.where(rows >= columns, swapped, 0.0))
         numbers = torch.where(two, -1 - place, 1 + place)
         return (
-            torch.where(~done & (rows > last) & (columns > last), turned - update, torch.where(done, W, turned)),
+            torch.where(~done & (rows > last) & (columns > last), swapped - update, torch.where(done, W, swapped)),
             torch.where(ours, column, packed),
             torch.where(ours, numbers, pivots),
             torch.where(ours, zero, zeros),
@@ -87,38 +107,43 @@ def ldl(A: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
         )
 
     lower = A.tril()
-    whole = lower + _transposed(lower.tril(-1), hermitian)
+    whole = lower + _adjoint(lower.tril(-1), hermitian)
     pivots = torch.zeros((*A.shape[:-2], 1, A.size(-1)), dtype=torch.int64, device=A.device)
     done = torch.zeros((*A.shape[:-2], 1, 1), dtype=torch.bool, device=A.device)
     carry = (whole, torch.zeros_like(A), pivots, pivots != 0, done)
-    _, packed, pivots, zeros, _ = each(A.size(-1), step, carry)
-    return packed, pivots.squeeze(-2).to(torch.int32), first_of(zeros.squeeze(-2))
+    _, packed, pivots, zeros, _ = for_loop(A.size(-1), step, carry)
+    return packed, pivots.squeeze(-2).to(torch.int32), lapack_info(zeros.squeeze(-2))
 
 
 @decomposes_unless_empty(aten.linalg_ldl_factor_ex.default)
 def linalg_ldl_factor_ex(
     self: Tensor, *, hermitian: bool = False, check_errors: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """D and L in one matrix, LAPACK's pivots and info."""
+    """Returns D and L in one matrix, LAPACK's pivots and its info."""
     return ldl(self, hermitian and self.is_complex())
 
 
 class _Blocks(NamedTuple):
-    """D's blocks of two rows: which rows take part in one, and which of them are the first."""
+    """The blocks of two rows in D.
+
+    Attributes:
+        paired: which rows belong to such a block.
+        starts: which rows are the first of a block.
+    """
 
     paired: Tensor
     starts: Tensor
 
 
-def _divided(X: Tensor, LD: Tensor, blocks: _Blocks, hermitian: bool) -> Tensor:
-    """X divided by D's blocks of one or two rows."""
+def _solve_block_diagonal(X: Tensor, LD: Tensor, blocks: _Blocks, hermitian: bool) -> Tensor:
+    """Returns D⁻¹ @ X for the block-diagonal D, whose blocks have one or two rows."""
 
     def neighbour(x: Tensor) -> Tensor:
-        """The other row of a block of two."""
+        """Returns, for each row of a block of two, the other row of the block."""
         return torch.where(starts, x.roll(-1, -2), x.roll(1, -2))
 
     paired, starts = (flags.unsqueeze(-1) for flags in blocks)
-    under = (indices(LD, -2) == indices(LD, -1) + 1) & starts.mT
+    under = (indices_along(LD, -2) == indices_along(LD, -1) + 1) & starts.mT
     lower = torch.where(under, LD, 0.0).sum(-2).unsqueeze(-1)
     upper = lower.conj() if hermitian else lower
     product = (lower * upper).roll(1, -2)
@@ -131,30 +156,33 @@ def _divided(X: Tensor, LD: Tensor, blocks: _Blocks, hermitian: bool) -> Tensor:
 
 @decomposes_unless_empty(aten.linalg_ldl_solve.default)
 def linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False) -> Tensor:
-    """X with A @ X = B out of A's factorization: L's columns and swaps forwards, D, the same backwards."""
+    """Returns X with A @ X = B from A's factorization.
 
-    def turned(X: Tensor, k: Tensor, one: Tensor, other: Tensor) -> Tensor:
-        return swapped(pick(one, -1, k).unsqueeze(-1), pick(other, -1, k).unsqueeze(-1), X)[0]
+    The steps are L's columns and swaps in order, division by D, then the transposed columns and swaps in reverse order.
+    """
 
-    def forwards(k: Tensor, X: Tensor, L: Tensor, one: Tensor, other: Tensor) -> Tensors:
-        X = turned(X, k, one, other)
-        return (X - pick(L, -1, k) * pick(X, -2, k),)
+    def swapped(X: Tensor, k: Tensor, one: Tensor, other: Tensor) -> Tensor:
+        return swap_rows(slice_at(one, -1, k).unsqueeze(-1), slice_at(other, -1, k).unsqueeze(-1), X)[0]
 
-    def backwards(k: Tensor, X: Tensor, L: Tensor, one: Tensor, other: Tensor) -> Tensors:
+    def forward_step(k: Tensor, X: Tensor, L: Tensor, one: Tensor, other: Tensor) -> Tensors:
+        X = swapped(X, k, one, other)
+        return (X - slice_at(L, -1, k) * slice_at(X, -2, k),)
+
+    def backward_step(k: Tensor, X: Tensor, L: Tensor, one: Tensor, other: Tensor) -> Tensors:
         k = L.size(-1) - 1 - k
-        row = pick(X, -2, k) - torch.matmul(_transposed(pick(L, -1, k), hermitian), X)
-        return (turned(torch.where(indices(X, -2) == k, row, X), k, one, other),)
+        row = slice_at(X, -2, k) - torch.matmul(_adjoint(slice_at(L, -1, k), hermitian), X)
+        return (swapped(torch.where(indices_along(X, -2) == k, row, X), k, one, other),)
 
     hermitian = hermitian and LD.is_complex()
     batch = torch.broadcast_shapes(LD.shape[:-2], B.shape[:-2])
-    LD, B = batched(LD, batch), batched(B, batch)
-    pivots = batched(pivots.to(torch.int64), batch, 1)
+    LD, B = expand_batch(LD, batch), expand_batch(B, batch)
+    pivots = expand_batch(pivots.to(torch.int64), batch, 1)
     paired = pivots < 0
     blocks = _Blocks(paired, paired & (paired.to(torch.int64).cumsum(-1) % 2 == 1))
-    places = indices(pivots, -1)
+    places = indices_along(pivots, -1)
     one = torch.where(blocks.starts, places + 1, places)
     other = torch.where(paired & ~blocks.starts, places, pivots.abs() - 1)
-    L = torch.where((indices(LD, -2) == one.unsqueeze(-2)) & blocks.starts.unsqueeze(-2), 0.0, LD.tril(-1))
-    (X,) = each(LD.size(-1), forwards, (B,), (L, one, other))
-    X = _divided(X, LD, blocks, hermitian)
-    return each(LD.size(-1), backwards, (X,), (L, one, other))[0]
+    L = torch.where((indices_along(LD, -2) == one.unsqueeze(-2)) & blocks.starts.unsqueeze(-2), 0.0, LD.tril(-1))
+    (X,) = for_loop(LD.size(-1), forward_step, (B,), (L, one, other))
+    X = _solve_block_diagonal(X, LD, blocks, hermitian)
+    return for_loop(LD.size(-1), backward_step, (X,), (L, one, other))[0]

@@ -1,7 +1,8 @@
-"""Eigenvalues, singular values and what is built on them, by Jacobi's rotations in float64.
+"""Eigenvalues of Hermitian matrices, singular values and what is built on them, by Jacobi rotations in float64.
 
-A sweep is n rounds of n / 2 rotations at once, O(n³) operations; some log2 n + 4 sweeps converge, the last of them
-quadratically, to float64's rounding. The rounds are a loop until a whole sweep has nothing left to do.
+A round rotates n / 2 pairs of columns at once, and a sweep of n rounds rotates every pair once: O(n³) operations. About
+log2 n + 4 sweeps converge to float64's rounding, the last ones quadratically. The rounds are a loop that ends after a
+whole sweep without a rotation. Source: Golub and Van Loan, Matrix Computations, 8.5 and 8.6.
 """
 
 from collections.abc import Callable
@@ -11,77 +12,89 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fx_onnx.decompositions._empty_results import decomposes_unless_empty
-from fx_onnx.decompositions._loops import Tensors, indices, until
+from fx_onnx.decompositions._loops import Tensors, indices_along, while_loop
 from fx_onnx.decompositions._sizes import at_least, is_empty
-from fx_onnx.decompositions.factorization import geqrf, reflected, shorter, squared, unit_matrix, wide
+from fx_onnx.decompositions.factorization import (
+    apply_reflections,
+    batched_eye,
+    diagonal_length,
+    geqrf,
+    squared_magnitude,
+    to_float64,
+)
 from fx_onnx.decompositions.registry import aten
 
-NOTHING = 2.0**-47
-"""What a rotation would remove and may stay, relative to what it is beside: some rounding errors of float64."""
-MOST_SWEEPS = 40
+NEGLIGIBLE = 2.0**-47
+"""Off-diagonal elements below this, relative to the diagonal, stay: it is a few rounding errors of float64."""
+MAX_SWEEPS = 40
 
 
-def _partners(A: Tensor, turn: Tensor) -> Tensor:
-    """Which column each is rotated with: i with j where i + j = turn modulo n, so that n turns are all pairs once."""
-    return (turn - indices(A, -1)) % A.size(-1)
+def _partners(A: Tensor, number: Tensor) -> Tensor:
+    """Returns the column with which each column is rotated in a round.
+
+    Columns i and j are partners in the round where i + j = round modulo n, so n rounds visit every pair once.
+    """
+    return (number - indices_along(A, -1)) % A.size(-1)
 
 
 def _rotations(diagonal: Tensor, off: Tensor, partners: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosine c and sine s of the rotations that make ``off`` zero between each axis i and its partner p.
+    """Returns cosine c and sine s of the rotations that make ``off``, between each axis i and its partner p, zero.
 
-    Column i becomes c_i * column i - s_i * column p; the angles are those of at most 45°. A column that is its own
-    partner stays.
+    Column i becomes c_i * column i - s_i * column p. The angle is at most 45°. A column that is its own partner does
+    not change.
     """
-    own = indices(partners, -1)
+    own = indices_along(partners, -1)
     difference = diagonal.index_select(-1, partners) - diagonal
     twice = torch.where(own == partners, 0.0, off * 2)
-    length = difference.abs() + torch.sqrt(difference * difference + squared(twice))
+    length = difference.abs() + torch.sqrt(difference * difference + squared_magnitude(twice))
     first = (difference > 0) | ((difference == 0) & (own < partners))
     tangent = twice.conj() / torch.where(first, 1.0, -1.0) / length.clamp(min=1e-200)
-    cosine = torch.rsqrt(squared(tangent) + 1)
+    cosine = torch.rsqrt(squared_magnitude(tangent) + 1)
     return cosine, tangent * cosine
 
 
-def _turned(x: Tensor, partners: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """The columns after the rotations."""
+def _rotate_columns(x: Tensor, partners: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Returns the columns after the rotations."""
     return x * cosine.unsqueeze(-2) - x.index_select(-1, partners) * sine.unsqueeze(-2)
 
 
-def _more(turn: Tensor, quiet: Tensor, A: Tensor, V: Tensor) -> Tensor:
-    """Whether some pair was rotated in the last n rounds."""
+def _is_unfinished(number: Tensor, quiet: Tensor, A: Tensor, V: Tensor) -> Tensor:
+    """Returns whether a pair was rotated in the last n rounds, and the limit of sweeps is not reached."""
     n = A.size(-1)
-    return (quiet < n) & (turn < n * MOST_SWEEPS)
+    return (quiet < n) & (number < n * MAX_SWEEPS)
 
 
-def _rotated(turn: Callable[..., Tensors], A: Tensor) -> tuple[Tensor, Tensor]:
-    """A after turn upon turn, and the product of all rotations of its columns."""
-    zero, V = torch.full((), 0), unit_matrix(A, A.size(-1), A.size(-1))
-    return (A, V) if is_empty(A) else until(_more, turn, (zero, zero, A, V))[2:]  # type: ignore[return-value]
+def _run_rounds(rotate_pairs: Callable[..., Tensors], A: Tensor) -> tuple[Tensor, Tensor]:
+    """Runs rounds until a sweep changes nothing; returns A after them, and the product of all rotations."""
+    zero, V = torch.full((), 0), batched_eye(A, A.size(-1), A.size(-1))
+    return (A, V) if is_empty(A) else while_loop(_is_unfinished, rotate_pairs, (zero, zero, A, V))[2:]  # type: ignore[return-value]
 
 
-def jacobi(A: Tensor) -> tuple[Tensor, Tensor]:
-    """Ascending eigenvalues and eigenvectors of a Hermitian matrix, to float64's rounding of the largest one."""
+def jacobi_eigh(A: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns ascending eigenvalues and eigenvectors of a Hermitian matrix, to float64's rounding of the largest."""
 
-    def turn(turn: Tensor, quiet: Tensor, A: Tensor, V: Tensor) -> Tensors:
-        partners = _partners(A, turn)
+    def rotate_pairs(number: Tensor, quiet: Tensor, A: Tensor, V: Tensor) -> Tensors:
+        partners = _partners(A, number)
         diagonal = A.diagonal(dim1=-2, dim2=-1)
         diagonal = diagonal.real if A.is_complex() else diagonal
         off = A.index_select(-1, partners).diagonal(dim1=-2, dim2=-1)
-        mirrored = off.index_select(-1, partners).conj()  # the same but for rounding, which would skew the rotations
-        off = torch.where(indices(A, -1) < partners, off, mirrored)
+        mirrored = off.index_select(
+            -1, partners
+        ).conj()  # the same number up to rounding; both columns must use one value
+        off = torch.where(indices_along(A, -1) < partners, off, mirrored)
         cosine, sine = _rotations(diagonal, off, partners)
-        active = (off.abs() > diagonal.abs().amax(-1, keepdim=True) * NOTHING) & (partners != indices(A, -1))
-        A = _turned(_turned(A, partners, cosine, sine).mT, partners, cosine, sine.conj()).mT
-        return turn + 1, torch.where(active.any(), 0, quiet + 1), A, _turned(V, partners, cosine, sine)
+        active = (off.abs() > diagonal.abs().amax(-1, keepdim=True) * NEGLIGIBLE) & (partners != indices_along(A, -1))
+        A = _rotate_columns(_rotate_columns(A, partners, cosine, sine).mT, partners, cosine, sine.conj()).mT
+        return number + 1, torch.where(active.any(), 0, quiet + 1), A, _rotate_columns(V, partners, cosine, sine)
 
-    A, V = _rotated(turn, A)
+    A, V = _run_rounds(rotate_pairs, A)
     diagonal = A.diagonal(dim1=-2, dim2=-1)
-    values, places = (diagonal.real if A.is_complex() else diagonal).sort(-1)
-    return values, V.gather(-1, places.unsqueeze(-2).expand(V.shape))
+    values, order = (diagonal.real if A.is_complex() else diagonal).sort(-1)
+    return values, V.gather(-1, order.unsqueeze(-2).expand(V.shape))
 
 
 def _hermitian(half: Tensor) -> Tensor:
-    """The whole matrix of a lower triangle; the imaginary part of a diagonal is not read."""
+    """Returns the Hermitian matrix with a given lower triangle; the imaginary part of the diagonal is ignored."""
     whole = half + half.tril(-1).mH
     if not whole.is_complex():
         return whole
@@ -91,49 +104,56 @@ def _hermitian(half: Tensor) -> Tensor:
 
 @decomposes_unless_empty(aten._linalg_eigh.default)
 def _linalg_eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
-    """Ascending eigenvalues and eigenvectors of the symmetric matrix of which A holds a triangle."""
-    values, vectors = jacobi(_hermitian(wide(A).tril() if UPLO.upper() == "L" else wide(A).triu().mH))
+    """Returns ascending eigenvalues and the eigenvectors of the Hermitian matrix of which A holds one triangle."""
+    values, vectors = jacobi_eigh(_hermitian(to_float64(A).tril() if UPLO.upper() == "L" else to_float64(A).triu().mH))
     vectors = vectors.to(A.dtype) if compute_v else A.new_zeros((0,))
     return values.to(A.dtype.to_real()), vectors
 
 
-def _orthogonal(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A @ V with orthogonal columns, the lengths of these, descending, and V."""
+def _one_sided_jacobi(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns A @ V with orthogonal columns, their lengths in descending order, and V.
 
-    def turn(turn: Tensor, quiet: Tensor, A: Tensor, V: Tensor) -> Tensors:
-        partners = _partners(A, turn)
+    Source: Hestenes, Inversion of Matrices by Biorthogonalization, 1958: the one-sided Jacobi method.
+    """
+
+    def rotate_pairs(number: Tensor, quiet: Tensor, A: Tensor, V: Tensor) -> Tensors:
+        partners = _partners(A, number)
         others = A.index_select(-1, partners)
-        squares, off = squared(A).sum(-2), (A.conj() * others).sum(-2)
+        squares, off = squared_magnitude(A).sum(-2), (A.conj() * others).sum(-2)
         cosine, sine = _rotations(squares, off, partners)
         smaller = torch.minimum(squares, squares.index_select(-1, partners))
-        counts = smaller > squares.amax(-1, keepdim=True) * NOTHING**2
-        beside = torch.sqrt(squares * squares.index_select(-1, partners)) * NOTHING
-        active = counts & (off.abs() > beside) & (partners != indices(A, -1))
+        large_enough = smaller > squares.amax(-1, keepdim=True) * NEGLIGIBLE**2
+        limit = torch.sqrt(squares * squares.index_select(-1, partners)) * NEGLIGIBLE
+        active = large_enough & (off.abs() > limit) & (partners != indices_along(A, -1))
         A = A * cosine.unsqueeze(-2) - others * sine.unsqueeze(-2)
-        return turn + 1, torch.where(active.any(), 0, quiet + 1), A, _turned(V, partners, cosine, sine)
+        return number + 1, torch.where(active.any(), 0, quiet + 1), A, _rotate_columns(V, partners, cosine, sine)
 
-    A, V = _rotated(turn, A)
-    lengths, places = torch.sqrt(squared(A).sum(-2)).sort(-1, descending=True)
-    places = places.unsqueeze(-2)
-    return A.gather(-1, places.expand(A.shape)), lengths, V.gather(-1, places.expand(V.shape))
+    A, V = _run_rounds(rotate_pairs, A)
+    lengths, order = torch.sqrt(squared_magnitude(A).sum(-2)).sort(-1, descending=True)
+    order = order.unsqueeze(-2)
+    return A.gather(-1, order.expand(A.shape)), lengths, V.gather(-1, order.expand(V.shape))
 
 
 def svd(A: Tensor, full: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """U, S and Vᴴ in float64, by rotations of A's columns; the columns that are zero then, U's own complete.
+    """Returns U, S and Vᴴ in float64, by one-sided Jacobi rotations of A's columns.
 
-    S is right to float64's rounding of the largest, U and V orthogonal to it.
+    The rotated columns are U times S. A QR factorization of them gives U, also for columns that are zero, and for the
+    remaining columns if ``full``. S is accurate to float64's rounding of the largest singular value; U and V are
+    orthogonal to the same accuracy.
     """
     m, n = A.shape[-2:]
     if isinstance(m, int) and isinstance(n, int) and m < n:
         U, S, Vh = svd(A.mH, full)
         return Vh.mH, S, U.mH
-    k = shorter(A)
-    W, lengths, V = _orthogonal(wide(A))
+    k = diagonal_length(A)
+    W, lengths, V = _one_sided_jacobi(to_float64(A))
     packed, taus = geqrf(W)
     diagonal = packed.diagonal(dim1=-2, dim2=-1)
     phases = torch.where(diagonal == 0, 1.0, diagonal / torch.where(diagonal == 0, 1.0, diagonal.abs()))
     columns = m if full else k
-    U = reflected(packed, taus, unit_matrix(W, m, columns)) * F.pad(phases, (0, columns - k), value=1.0).unsqueeze(-2)
+    U = apply_reflections(packed, taus, batched_eye(W, m, columns)) * F.pad(
+        phases, (0, columns - k), value=1.0
+    ).unsqueeze(-2)
     return U, lengths[..., :k], (V if full else V[..., :k]).mH
 
 
@@ -141,7 +161,7 @@ def svd(A: Tensor, full: bool) -> tuple[Tensor, Tensor, Tensor]:
 def _linalg_svd(
     A: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """U, S and Vᴴ with A = U @ diag(S) @ Vᴴ, S descending."""
+    """Returns U, S and Vᴴ with A = U @ diag(S) @ Vᴴ, S in descending order."""
     U, S, Vh = svd(A, full_matrices and compute_uv)
     if not compute_uv:
         return A.new_zeros((0,)), S.to(A.dtype.to_real()), A.new_zeros((0,))
@@ -149,7 +169,10 @@ def _linalg_svd(
 
 
 def _pseudo_inverse(A: Tensor, atol: Tensor | float, rtol: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
-    """The pseudo-inverse without singular values below the limit; which ones are above; all of them."""
+    """Returns the pseudo-inverse, whether each singular value is above the limit, and the singular values.
+
+    The limit is max(atol, rtol * the largest singular value); values up to it count as zero.
+    """
     U, S, Vh = svd(A, False)
     largest = S.amax(-1, keepdim=True)
 
@@ -166,7 +189,7 @@ def _pseudo_inverse(A: Tensor, atol: Tensor | float, rtol: Tensor | float) -> tu
 def linalg_pinv(
     self: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False
 ) -> Tensor:
-    """V @ diag(1 / S) @ Uᵀ over the singular values above max(atol, rtol * the largest)."""
+    """Returns V @ diag(1 / S) @ Uᴴ over the singular values above max(atol, rtol * the largest)."""
     if is_empty(self):
         return self.mH
     if hermitian:
@@ -182,16 +205,19 @@ def linalg_pinv(
 def linalg_lstsq(
     self: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The X of least norm that makes A @ X - b smallest; the squares left over; rank; singular values."""
+    """Returns the X of least norm that minimizes |A @ X - b|, the squared residuals, the rank, the singular values.
+
+    Each of the last three is empty for the drivers that do not compute it.
+    """
     m, n = self.shape[-2:]
     vector = b.dim() == self.dim() - 1
-    B = wide(b.unsqueeze(-1) if vector else b)
+    B = to_float64(b.unsqueeze(-1) if vector else b)
     rcond = torch.finfo(self.dtype).eps * at_least(m, n) if rcond is None else rcond
     inverse, above, S = _pseudo_inverse(self, 0.0, rcond)
     X = torch.matmul(inverse, B)
-    left = torch.matmul(wide(self), X) - B
+    left = torch.matmul(to_float64(self), X) - B
     empty = self.new_zeros((0,))
-    residuals = squared(left).sum(-2).to(self.dtype.to_real()) if m > n and driver != "gelsy" else empty
+    residuals = squared_magnitude(left).sum(-2).to(self.dtype.to_real()) if m > n and driver != "gelsy" else empty
     rank = empty.to(torch.int64) if driver == "gels" else above.sum(-1)
     singular = S.to(self.dtype.to_real()) if driver in ("gelsd", "gelss") else empty
     return (X.squeeze(-1) if vector else X).to(self.dtype), residuals, rank, singular
@@ -199,9 +225,11 @@ def linalg_lstsq(
 
 @decomposes_unless_empty(aten.linalg_matrix_exp.default)
 def linalg_matrix_exp(self: Tensor) -> Tensor:
-    """exp(A / 2^s)^(2^s), the inner one by Taylor's series to the dtype's rounding for a norm below 1/2.
+    """Returns the matrix exponential, as exp(A / 2^s)^(2^s).
 
-    s is found at run time, up to 16; any further squaring is skipped.
+    The inner exponential is a Taylor series, accurate to the dtype's rounding for a norm below 1/2. The number s of
+    squarings is computed at run time and is at most 16: steps beyond it keep their input. Source: scaling and squaring,
+    Golub and Van Loan, Matrix Computations, 9.3.
     """
     norm = self.abs().sum(-2).amax(-1)[..., None, None] if self.size(-1) else self.new_ones((1, 1))
     squarings = torch.ceil(torch.log2(norm.clamp(min=1e-30))).clamp(min=-1, max=15) + 1

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fx_onnx.decompositions import DECOMPOSITIONS
-from fx_onnx.decompositions._loops import UNROLLED, each
+from fx_onnx.decompositions._loops import MAX_UNROLLED_STEPS, for_loop
 from tests.compare import assert_close
 from tests.decompositions.harness import assert_matches_torch, randn
 
@@ -56,8 +56,8 @@ def test_a_loop_does_the_steps_that_are_not_written_out() -> None:
     def step(k: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor]:
         return (x + k * y,)
 
-    for count in (0, 1, UNROLLED, UNROLLED + 1, 20):
-        (found,) = each(count, step, (torch.zeros(2),), (torch.tensor([1.0, 2.0]),))
+    for count in (0, 1, MAX_UNROLLED_STEPS, MAX_UNROLLED_STEPS + 1, 20):
+        (found,) = for_loop(count, step, (torch.zeros(2),), (torch.tensor([1.0, 2.0]),))
         assert_close(found, torch.tensor([1.0, 2.0]) * sum(range(count)))
 
 

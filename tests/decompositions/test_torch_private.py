@@ -39,14 +39,16 @@ def test_without_symbolic_shapes_only_plain_booleans_are_known(monkeypatch: pyte
 
 
 def test_a_loop_runs_as_long_as_its_condition_holds() -> None:
-    (count,) = _torch_private.while_loop(lambda k, end: k < end, lambda k, end: (k + 1,), _scalars(0), _scalars(7))
+    (count,) = _torch_private.while_loop_operator(
+        lambda k, end: k < end, lambda k, end: (k + 1,), _scalars(0), _scalars(7)
+    )
     assert int(count) == 7
 
 
 def test_a_loop_without_the_operator_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.ops, "higher_order", object())
     with pytest.raises(NotImplementedError, match=r"has no operator higher_order\.while_loop"):
-        _torch_private.while_loop(lambda k: k < 1, lambda k: (k + 1,), _scalars(0), ())
+        _torch_private.while_loop_operator(lambda k: k < 1, lambda k: (k + 1,), _scalars(0), ())
 
 
 def test_quantized_operators_are_declared() -> None:
