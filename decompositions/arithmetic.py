@@ -1,4 +1,4 @@
-"""Quotients, remainders and means of two numbers, in terms of simpler arithmetic."""
+"""Decompositions of quotients, remainders, interpolations and sign functions into simpler arithmetic."""
 
 from typing import Any
 
@@ -11,22 +11,23 @@ Number = bool | int | float
 
 
 def _is_negative(number: Tensor) -> Tensor:
-    """Whether the sign bit is set: of a number below zero, and of -0.0, whose reciprocal is below zero."""
+    """Returns whether the sign bit is set; -0.0 has it as well, and its reciprocal is -inf."""
     return (number < 0) | (torch.reciprocal(number) < 0)
 
 
 def promoted(*operands: Any) -> tuple[Any, ...]:
-    """The tensors among one or two operands in the dtype in which torch would compute with all of them."""
-    return _in(torch.result_type(operands[0], operands[-1]), operands)
+    """Returns one or two operands, with the tensors cast to the dtype in which torch computes with them."""
+    return _cast(torch.result_type(operands[0], operands[-1]), operands)
 
 
 def floating(*operands: Any) -> tuple[Any, ...]:
-    """The tensors among one or two operands in one floating-point dtype."""
+    """Returns one or two operands, with the tensors cast to a common floating-point dtype."""
     dtype = torch.result_type(operands[0], operands[-1])
-    return _in(dtype if dtype.is_floating_point else torch.get_default_dtype(), operands)
+    return _cast(dtype if dtype.is_floating_point else torch.get_default_dtype(), operands)
 
 
-def _in(dtype: torch.dtype, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+def _cast(dtype: torch.dtype, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns the operands, with the tensors cast to ``dtype``."""
     return tuple(x.to(dtype) if isinstance(x, Tensor) and x.dtype != dtype else x for x in operands)
 
 
@@ -35,7 +36,10 @@ def _in(dtype: torch.dtype, operands: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @decomposes(aten.floor_divide.default, aten.floor_divide.Scalar)
 def floor_divide(self: Tensor, other: Any) -> Tensor:
-    """The quotient of floats rounded down, as Python does it: floor(self / other) would be wrong where / rounds up."""
+    """Returns the quotient rounded down, as Python's // computes it.
+
+    It is derived from the remainder, because floor(self / other) is wrong where the division rounds up to an integer.
+    """
     self, other = promoted(self, other)
     remainder = torch.fmod(self, other)
     quotient = (self - remainder) / other
@@ -47,12 +51,13 @@ def floor_divide(self: Tensor, other: Any) -> Tensor:
 
 
 def _sign(number: Any) -> Any:
+    """Returns the sign of a tensor or of a number."""
     return torch.sign(number) if isinstance(number, Tensor) else (number > 0) - (number < 0)
 
 
 @decomposes(aten.div.Tensor_mode, aten.div.Scalar_mode)
 def div_mode(self: Tensor, other: Any, *, rounding_mode: str | None) -> Tensor:
-    """The quotient, truncated or rounded down."""
+    """Returns the quotient: exact, truncated, or rounded down."""
     if rounding_mode == "floor":
         return torch.floor_divide(self, other)
     quotient = torch.true_divide(self, other)
@@ -61,7 +66,7 @@ def div_mode(self: Tensor, other: Any, *, rounding_mode: str | None) -> Tensor:
 
 @decomposes(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)
 def remainder(self: Any, other: Any) -> Tensor:
-    """Python's remainder of floats: that of C, moved by the divisor where it has the other sign."""
+    """Returns Python's remainder: C's fmod, plus the divisor where the two have different signs."""
     if not isinstance(self, Tensor):
         self = torch.full_like(other, self, dtype=torch.result_type(self, other))
     self, other = promoted(self, other)
@@ -76,7 +81,7 @@ def remainder(self: Any, other: Any) -> Tensor:
 
 @decomposes(aten.lerp.Scalar)
 def lerp_scalar(self: Tensor, end: Tensor, weight: Number) -> Tensor:
-    """self + weight * (end - self), computed from the nearer end so that a weight of 1 gives it exactly."""
+    """Returns self + weight * (end - self), computed from the nearer end: a weight of 1 gives ``end`` exactly."""
     if abs(weight) < 0.5:
         return self + weight * (end - self)
     return end - (end - self) * (1 - weight)
@@ -84,7 +89,7 @@ def lerp_scalar(self: Tensor, end: Tensor, weight: Number) -> Tensor:
 
 @decomposes(aten.lerp.Tensor)
 def lerp(self: Tensor, end: Tensor, weight: Tensor) -> Tensor:
-    """self + weight * (end - self), computed from the nearer end so that a weight of 1 gives it exactly."""
+    """Returns self + weight * (end - self), computed from the nearer end: a weight of 1 gives ``end`` exactly."""
     difference = end - self
     near, far = self + weight * difference, end - difference * (1 - weight)
     return torch.where(torch.abs(weight) < 0.5, near, far)
@@ -95,7 +100,7 @@ def lerp(self: Tensor, end: Tensor, weight: Tensor) -> Tensor:
 
 @decomposes(aten.signbit.default)
 def signbit(self: Tensor) -> Tensor:
-    """Whether the sign bit is set, also that of -0.0."""
+    """Returns whether the sign bit is set, also for -0.0."""
     if not self.dtype.is_floating_point:
         return self < 0
     return _is_negative(self)
@@ -103,7 +108,7 @@ def signbit(self: Tensor) -> Tensor:
 
 @decomposes(aten.copysign.Tensor, aten.copysign.Scalar)
 def copysign(self: Tensor, other: Any) -> Tensor:
-    """The magnitude of self with the sign of other."""
+    """Returns the magnitude of self with the sign of other."""
     if not isinstance(other, Tensor):
         (self,) = floating(self)
         negative = str(float(other)).startswith("-")
@@ -115,9 +120,10 @@ def copysign(self: Tensor, other: Any) -> Tensor:
 
 @decomposes(aten.atan2.default)
 def atan2(self: Tensor, other: Tensor) -> Tensor:
-    """The angle of the point (other, self).
+    """Returns the angle of the point (other, self).
 
-    The quotient of equal magnitudes is that of their signs, which holds for two zeros and two infinities as well.
+    Where the magnitudes are equal, the ratio is the product of the signs, which is right for two zeros and two
+    infinities as well.
     """
     y, x = floating(self, other)
     ratio = torch.where(torch.abs(y) == torch.abs(x), torch.sign(y) * torch.sign(x), y / x)
@@ -127,7 +133,7 @@ def atan2(self: Tensor, other: Tensor) -> Tensor:
 
 @decomposes(aten.hypot.default)
 def hypot(self: Tensor, other: Tensor) -> Tensor:
-    """sqrt(self² + other²), scaled by the larger of the two so that no square overflows."""
+    """Returns sqrt(self² + other²), scaled by the larger operand so that no square overflows."""
     first, second = promoted(torch.abs(self), torch.abs(other))
     large, small = torch.maximum(first, second), torch.minimum(first, second)
     ratio = small / torch.where((large == 0) | torch.isinf(large), 1.0, large)
@@ -136,10 +142,10 @@ def hypot(self: Tensor, other: Tensor) -> Tensor:
 
 @decomposes(aten.nextafter.default)
 def nextafter(self: Tensor, other: Tensor) -> Tensor:
-    """The neighbour of self towards other.
+    """Returns the neighbouring floating-point number of self in the direction of other.
 
-    Source: Rump, Zimmermann, Boldo, Melquiond, "Computing predecessor and successor in rounding to nearest" (2009):
-    x + u(1 + 2u)|x| + eta rounds to the next number, with u half the epsilon and eta the smallest positive number.
+    Source: Rump, Zimmermann, Boldo, Melquiond, "Computing predecessor and successor in rounding to nearest" (2009): x +
+    u(1 + 2u)|x| + eta rounds to the next number, where u is half the epsilon and eta is the smallest positive number.
     """
     self, other = promoted(self, other)
     limits = torch.finfo(self.dtype)
@@ -157,7 +163,7 @@ def nextafter(self: Tensor, other: Tensor) -> Tensor:
 
 @decomposes(aten.lcm.default)
 def lcm(self: Tensor, other: Tensor) -> Tensor:
-    """The least common multiple; 0 where either is 0."""
+    """Returns the least common multiple; 0 where an operand is 0."""
     self, other = promoted(self, other)
     divisor = torch.gcd(self, other)
     quotient = torch.div(self, torch.where(divisor == 0, 1, divisor), rounding_mode="trunc")

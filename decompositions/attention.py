@@ -1,4 +1,4 @@
-"""Attention in terms of matmul and softmax."""
+"""Decompositions of attention into matmul and softmax."""
 
 import math
 
@@ -22,15 +22,15 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """softmax(scale * query @ keyᵀ + mask) @ value; a row without any key gives zeros."""
+    """Returns softmax(scale * query @ keyᵀ + mask) @ value; a query whose keys are all masked gives zeros."""
     grouped = enable_gqa and query.size(-3) != key.size(-3)
     if grouped:
-        query, key, value, attn_mask = _by_key_head(query, key, value, attn_mask)
+        query, key, value, attn_mask = _group_heads(query, key, value, attn_mask)
     scores, kept = _scores(query, key, scale), None
     if is_causal:
-        attn_mask = _causal(query, key)
+        attn_mask = _causal_bias(query, key)
     elif attn_mask is not None:
-        attn_mask, kept = _without_empty_rows(attn_mask)
+        attn_mask, kept = _bias_and_row_factor(attn_mask)
     weights = torch.softmax(scores if attn_mask is None else scores + attn_mask.to(scores.dtype), -1)
     if dropout_p > 0:
         weights = F.dropout(weights, dropout_p, training=True)
@@ -41,7 +41,7 @@ def scaled_dot_product_attention(
 
 
 def _scores(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
-    """scale * query @ keyᵀ, the factor on the smallest operand."""
+    """Returns scale * query @ keyᵀ; the scale multiplies the query, because that is smaller than the product."""
     if scale is None:
         size = query.size(-1)
         scale = 1 / (math.sqrt(size) if isinstance(size, int) else torch.sym_sqrt(size))
@@ -50,17 +50,17 @@ def _scores(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
     )
 
 
-def _causal(query: Tensor, key: Tensor) -> Tensor:
-    """What is added to the scores: -inf for keys after the query. The first key is before every query."""
+def _causal_bias(query: Tensor, key: Tensor) -> Tensor:
+    """Returns the bias of causal attention: -inf for keys after the query, 0 elsewhere."""
     future = torch.full((query.size(-2), key.size(-2)), -math.inf, dtype=query.dtype, device=query.device)
     return future.triu(1)
 
 
-def _without_empty_rows(mask: Tensor) -> tuple[Tensor, Tensor | None]:
-    """What is added to the scores, and a factor of the result: 0 for a query without any key, else 1.
+def _bias_and_row_factor(mask: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Returns the bias of a mask, and a factor for the output: 0 for a query whose keys are all masked, 1 otherwise.
 
-    Of such a query the softmax would be NaN, where torch gives zeros, so its row is left unmasked. Both are computed
-    once for all layers that share a mask, and the product is with the result, smaller than the weights of long
+    The softmax of such a query would be NaN, but torch returns zeros, so its row of the bias is 0. All layers that
+    share a mask share both results. The factor multiplies the output, which is smaller than the weights for long
     sequences.
     """
     bias = torch.where(mask, 0.0, -math.inf) if mask.dtype == torch.bool else mask
@@ -70,20 +70,23 @@ def _without_empty_rows(mask: Tensor) -> tuple[Tensor, Tensor | None]:
     return torch.where(empty, 0.0, bias), torch.where(empty, 0.0, 1.0)
 
 
-def _split(tensor: Tensor, heads: int) -> Tensor:
-    """The axis of heads as one of key heads and one of those that share a key head."""
+def _split_heads(tensor: Tensor, heads: int) -> Tensor:
+    """Splits the axis of heads into an axis of key heads and an axis of the query heads that share a key head."""
     return tensor.reshape((*tensor.shape[:-3], heads, tensor.size(-3) // heads, *tensor.shape[-2:]))
 
 
-def _by_key_head(
+def _group_heads(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """The heads of the query as an axis of key heads and one of those that share a key head, the others to match."""
+    """Returns the operands of grouped-query attention, with the heads split as ``_split_heads`` does.
+
+    Key and value get an axis of size 1 that broadcasts to the query heads of a group.
+    """
     heads = key.size(-3)
     if mask is not None and mask.dim() > 2:
         one = is_known(mask.size(-3), 1)
-        mask = mask.unsqueeze(-3) if one else _split(mask, heads)
-    return _split(query, heads), key.unsqueeze(-3), value.unsqueeze(-3), mask
+        mask = mask.unsqueeze(-3) if one else _split_heads(mask, heads)
+    return _split_heads(query, heads), key.unsqueeze(-3), value.unsqueeze(-3), mask
 
 
 @decomposes(aten._scaled_dot_product_flash_attention_for_cpu.default)
@@ -97,7 +100,7 @@ def _scaled_dot_product_flash_attention_for_cpu(
     attn_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Attention, and the logarithm of the denominators of its softmax (in float32)."""
+    """Returns the attention, and the logarithm of the denominators of its softmax, in float32."""
     out = F.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
     scores = _scores(query, key, scale).float()
     if is_causal:

@@ -1,4 +1,4 @@
-"""Kinds of numbers and extremes, in terms of comparisons."""
+"""Decompositions of tests of numbers, and of NaN-ignoring extremes, into comparisons."""
 
 import torch
 from torch import Tensor
@@ -9,13 +9,13 @@ from fx_onnx.decompositions.registry import aten, decomposes
 
 @decomposes(aten.isnan.default, aten.isinf.default, aten.isposinf.default, aten.isneginf.default)
 def is_special(self: Tensor) -> Tensor:
-    """False: an integer is neither NaN nor infinite. (What is true of floats has a translation.)"""
+    """Returns False, because an integer is neither NaN nor infinite. (Tensors of floats have a translation.)"""
     return self != self
 
 
 @decomposes(aten.isfinite.default)
 def isfinite(self: Tensor) -> Tensor:
-    """Whether the magnitude is below infinity, which that of NaN is not."""
+    """Returns whether the magnitude is below infinity, which is false for NaN."""
     if not self.dtype.is_floating_point:
         return self == self
     return torch.abs(self) < torch.inf
@@ -23,13 +23,16 @@ def isfinite(self: Tensor) -> Tensor:
 
 @decomposes(aten.isreal.default)
 def isreal(self: Tensor) -> Tensor:
-    """True of all real numbers, NaN among them."""
+    """Returns True for all real numbers, and for NaN."""
     return torch.ones_like(self, dtype=torch.bool)
 
 
 @decomposes(aten.isclose.default)
 def isclose(self: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
-    """|self - other| <= atol + rtol * |other|; an infinity is close to itself only, NaN to NaN if ``equal_nan``."""
+    """Returns |self - other| <= atol + rtol * |other|.
+
+    An infinity is close to itself only; NaN is close to NaN if ``equal_nan``.
+    """
     close = self == other
     if rtol == 0 and atol == 0:
         return close if not equal_nan else close | (torch.isnan(self) & torch.isnan(other))
@@ -42,13 +45,13 @@ def isclose(self: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-0
 
 @decomposes(aten.fmax.default)
 def fmax(self: Tensor, other: Tensor) -> Tensor:
-    """The larger of two, or the one that is a number."""
+    """Returns the larger operand, or the other operand where one is NaN."""
     self, other = promoted(self, other)
     return torch.where((self >= other) | torch.isnan(other), self, other)
 
 
 @decomposes(aten.fmin.default)
 def fmin(self: Tensor, other: Tensor) -> Tensor:
-    """The smaller of two, or the one that is a number."""
+    """Returns the smaller operand, or the other operand where one is NaN."""
     self, other = promoted(self, other)
     return torch.where((self <= other) | torch.isnan(other), self, other)

@@ -1,4 +1,4 @@
-"""Convolutions under other names, in terms of the plain ones."""
+"""Decompositions of the variants of convolution into conv1d, conv2d, conv3d and their transposes."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from fx_onnx.decompositions.registry import aten, decomposes
 
 @decomposes(aten.conv_tbc.default)
 def conv_tbc(self: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
-    """conv1d over (time, batch, channels), with a weight of (kernel, in, out)."""
+    """Returns conv1d over (time, batch, channels), with a weight of (kernel, in, out)."""
     result = torch.conv1d(self.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad)
     return result.permute(2, 0, 1)
 
@@ -25,7 +25,10 @@ def conv_padding(
     dilation: Sequence[int] = (1,),
     groups: int = 1,
 ) -> Tensor:
-    """conv of an explicitly padded input: "same" pads by dilation * (kernel - 1), an odd one more at the end."""
+    """Returns the convolution of an explicitly padded input.
+
+    Padding "same" adds dilation * (kernel - 1) elements along each axis; of an odd number, one more at the end.
+    """
     axes = weight.dim() - 2
     steps = list(dilation) * axes if len(dilation) == 1 else list(dilation)
     if padding == "same":
@@ -49,7 +52,10 @@ def conv_transpose(
     groups: int = 1,
     dilation: Sequence[int] = (1,),
 ) -> Tensor:
-    """All that the windows reach, cut by the padding and lengthened by the output_padding, plus bias."""
+    """Returns the transposed convolution, padded explicitly.
+
+    The unpadded result is cut by ``padding`` at both ends, and lengthened by ``output_padding`` at the end.
+    """
     axes = weight.dim() - 2
     transposed = (torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)[axes - 1]
     result = transposed(input, weight, None, stride, 0, 0, groups, dilation)
@@ -73,7 +79,7 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Tensor:
-    """The convolution of the weight's rank, plain or transposed."""
+    """Returns the convolution, plain or transposed, of the weight's rank."""
     if transposed:
         return conv_transpose(input, weight, bias, stride, padding, output_padding, groups, dilation)
     conv = (torch.conv1d, torch.conv2d, torch.conv3d)[weight.dim() - 3]
@@ -96,7 +102,7 @@ def _convolution(
     cudnn_enabled: bool,
     allow_tf32: bool = True,
 ) -> Tensor:
-    """convolution; the flags choose an algorithm, not a result."""
+    """Returns ``convolution``; the flags choose an algorithm of torch and do not change the result."""
     return convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
 
 
@@ -109,5 +115,5 @@ def slow_conv2d(
     stride: Sequence[int],
     padding: Sequence[int],
 ) -> Tensor:
-    """conv2d; the kernel's size is the weight's."""
+    """Returns conv2d; ``kernel_size`` repeats the weight's shape."""
     return torch.conv2d(self, weight, bias, stride, padding)

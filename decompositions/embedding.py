@@ -1,4 +1,4 @@
-"""Embeddings summed, averaged or maximised over bags of indices."""
+"""Decompositions of embeddings that are summed, averaged or maximized over bags of indices."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ _SUM, _MEAN, _MAX = 0, 1, 2
 
 @decomposes(aten.embedding_renorm.default)
 def embedding_renorm(self: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
-    """The rows that indices name, scaled down to max_norm where their norm is above it."""
+    """Returns self, with the rows in ``indices`` scaled down to a norm of at most ``max_norm``."""
     norms = torch.linalg.vector_norm(self, norm_type, 1, keepdim=True)
     used = torch.zeros_like(norms, dtype=torch.bool).index_fill(0, indices.reshape(-1), True)
     return torch.where(used & (norms > max_norm), self * (max_norm / (norms + 1e-7)), self)
@@ -28,7 +28,10 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Each index belongs to the last bag that begins at or before it; an empty bag gives zeros."""
+    """Returns the reduced bags, the bag of each index, the size of each bag, and zeros for the indices of maxima.
+
+    Each index belongs to the last bag that begins at or before it. An empty bag gives zeros.
+    """
     bags = offsets.shape[0] - int(include_last_offset)
     starts = offsets[:-1] if include_last_offset else offsets
     places = torch.arange(indices.shape[0], dtype=offsets.dtype, device=indices.device)
@@ -38,14 +41,14 @@ def embedding_bag(
     sizes = torch.zeros_like(starts).index_add(0, bag, counted.to(starts.dtype))
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(-1)
-    skipped = (counted == 0).unsqueeze(-1)
+    is_padding = (counted == 0).unsqueeze(-1)
     zeros = weight.new_zeros((bags, weight.shape[1]))
     if mode == _MAX:
         lowest = zeros - float("inf")
-        result = torch.index_reduce(lowest, 0, bag, rows.masked_fill(skipped, float("-inf")), "amax")
+        result = torch.index_reduce(lowest, 0, bag, rows.masked_fill(is_padding, float("-inf")), "amax")
         result = torch.where((sizes == 0).unsqueeze(-1), zeros, result)
     else:
-        result = zeros.index_add(0, bag, rows.masked_fill(skipped, 0))
+        result = zeros.index_add(0, bag, rows.masked_fill(is_padding, 0))
         if mode == _MEAN:
             result = result / sizes.clamp(min=1).unsqueeze(-1).to(result.dtype)
     return result, bag, sizes, torch.zeros_like(sizes)

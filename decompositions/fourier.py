@@ -1,4 +1,4 @@
-"""Short-time Fourier transforms: windows of a signal and their transforms, and back."""
+"""Decompositions of short-time Fourier transforms and their inverse into windows and Fourier transforms."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from fx_onnx.decompositions.registry import aten, decomposes
 
 
 def _window(window: Tensor | None, win_length: int | None, n_fft: int, like: Tensor) -> Tensor | None:
-    """The window in the middle of ``n_fft`` numbers; None where it is all 1."""
+    """Returns the window, centered in ``n_fft`` numbers; None if it is all ones."""
     length = n_fft if win_length is None else win_length
     if window is None:
         if length == n_fft:
@@ -31,7 +31,7 @@ def stft_center(
     return_complex: bool | None = None,
     align_to_window: bool | None = None,
 ) -> Tensor:
-    """[..., frequency, frame]: the transforms of the windows of a signal that is padded at both ends."""
+    """Returns [..., frequency, frame]: the transforms of the windows of a signal that is first padded at both ends."""
     if center:
         extended = self if self.dim() > 1 else self.unsqueeze(0)
         extended = torch.nn.functional.pad(extended, (n_fft // 2, n_fft // 2), mode=pad_mode)
@@ -51,9 +51,9 @@ def stft(
     return_complex: bool | None = None,
     align_to_window: bool | None = None,
 ) -> Tensor:
-    """[..., frequency, frame]: the transforms of the windows of a signal."""
+    """Returns [..., frequency, frame]: the transforms of the windows of a signal."""
     if align_to_window:
-        raise NotImplementedError("stft with align_to_window is not there")
+        raise NotImplementedError("stft with align_to_window is not supported. Call it without align_to_window.")
     frames = self.unfold(-1, n_fft, n_fft // 4 if hop_length is None else hop_length)
     weights = _window(window, win_length, n_fft, self)
     frames = frames if weights is None else frames * weights
@@ -67,7 +67,7 @@ def stft(
 
 
 def _overlap_add(frames: Tensor, hop: int, length: int) -> Tensor:
-    """[..., frame, n] → [..., length]: frames laid over each other every ``hop``, and added."""
+    """Returns [..., length]: the sum of the frames [..., frame, n], each ``hop`` elements after the one before."""
     columns = frames.transpose(-1, -2)
     columns = columns if columns.dim() == 3 else columns.unsqueeze(0)
     image = torch.nn.functional.fold(columns, (1, length), (1, frames.size(-1)), stride=(1, hop))
@@ -87,7 +87,10 @@ def istft(
     length: int | None = None,
     return_complex: bool = False,
 ) -> Tensor:
-    """The signal whose stft is self: the inverse transforms times the window, added, over the windows² added."""
+    """Returns the signal whose stft is self.
+
+    It is the overlap-add of the inverse transforms times the window, divided by the overlap-add of the squared windows.
+    """
     hop = n_fft // 4 if hop_length is None else hop_length
     norm = "ortho" if normalized else "backward"
     spectrum = self.transpose(-1, -2)

@@ -1,4 +1,4 @@
-"""Counts per bin: histogram, histogramdd and histc."""
+"""Decompositions of histograms into counts of the elements in each bin."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,10 @@ from fx_onnx.decompositions.registry import aten, decomposes
 
 
 def _limits(self: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
-    """The range of the bins: given, or that of the data where none is; a single number is widened to both sides."""
+    """Returns the range of the bins, as given, or the range of the data if the given range is empty.
+
+    A range of a single number is widened by 1 on both sides.
+    """
     if low != high:
         return self.new_full((), low), self.new_full((), high)
     if self.numel() == 0:
@@ -21,7 +24,7 @@ def _limits(self: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
 
 
 def _count(values: Tensor, edges: Tensor, weight: Tensor | None) -> Tensor:
-    """How much weight is in each bin [edge, next edge), the last of which has both its edges."""
+    """Returns the sum of weights in each bin [edge, next edge); the last bin includes its upper edge."""
     bins = edges.shape[0] - 1
     values = values.reshape(-1)
     inside = (values >= edges[0]) & (values <= edges[-1])
@@ -31,6 +34,7 @@ def _count(values: Tensor, edges: Tensor, weight: Tensor | None) -> Tensor:
 
 
 def _density(counts: Tensor, edges: Tensor, density: bool) -> Tensor:
+    """Returns the counts as a probability density, if asked for."""
     return counts / counts.sum() / edges.diff() if density else counts
 
 
@@ -38,7 +42,7 @@ def _density(counts: Tensor, edges: Tensor, density: bool) -> Tensor:
 def histogram(
     self: Tensor, bins: Tensor, *, weight: Tensor | None = None, density: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The weight between each two neighbouring edges."""
+    """Returns the sum of weights between neighbouring edges, and the edges."""
     return _density(_count(self, bins, weight), bins, density), bins.clone()
 
 
@@ -51,13 +55,19 @@ def histogram_of_count(
     weight: Tensor | None = None,
     density: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The weight in each of so many bins of one width, over a given range or that of the data."""
+    """Returns the sum of weights in each of ``bins`` bins of equal width, and the edges.
+
+    The bins cover the given range, or that of the data.
+    """
     edges = _edges(self.reshape(-1), bins, range)
     return _density(_count(self, edges, weight), edges, density), edges
 
 
 def _edges(values: Tensor, bins: int, limits: Sequence[float] | None) -> Tensor:
-    """The edges of bins of one width: over the limits, or else over the range of the data; of no data, over [0, 1]."""
+    """Returns the edges of bins of equal width over the limits.
+
+    Without limits the bins cover the range of the data, or [0, 1] if there is no data.
+    """
     if limits is not None:
         first, last = values.new_full((), limits[0]), values.new_full((), limits[1])
     elif values.numel() == 0:
@@ -67,14 +77,14 @@ def _edges(values: Tensor, bins: int, limits: Sequence[float] | None) -> Tensor:
     same = first == last
     first, last = torch.where(same, first - 0.5, first), torch.where(same, last + 0.5, last)
     steps = torch.arange(bins + 1, dtype=values.dtype, device=values.device)
-    half = steps <= bins // 2  # from the nearer end, as torch does
+    half = steps <= bins // 2  # computed from the nearer end, as torch does
     step = (last - first) / bins
     return torch.where(half, first + steps * step, last - (bins - steps) * step)
 
 
 @decomposes(aten.histc.default)
 def histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """How many elements are in each of so many bins of one width; NaN is in none."""
+    """Returns the number of elements in each of ``bins`` bins of equal width; NaN is in no bin."""
     first, last = _limits(self, min, max)
     values = self.reshape(-1)
     place = ((values - first) * bins / (last - first)).floor().to(torch.int64).clamp(0, bins - 1)
@@ -91,7 +101,7 @@ def histogramdd_bin_edges(
     weight: Tensor | None = None,
     density: bool = False,
 ) -> list[Tensor]:
-    """The edges of bins of one width along each coordinate, over a given range or that of the data."""
+    """Returns the edges of bins of equal width along each coordinate, over the given range or that of the data."""
     points = self.reshape(-1, self.shape[-1])
     limits = [None] * len(bins) if range is None else list(zip(range[::2], range[1::2], strict=True))
     return [_edges(points[:, axis], count, limits[axis]) for axis, count in enumerate(bins)]
@@ -99,7 +109,10 @@ def histogramdd_bin_edges(
 
 @decomposes(aten._histogramdd_from_bin_tensors.default)
 def histogramdd(self: Tensor, bins: list[Tensor], *, weight: Tensor | None = None, density: bool = False) -> Tensor:
-    """The weight of the points in each box between neighbouring edges; the last box of a row has both its edges."""
+    """Returns the sum of weights of the points in each box between neighbouring edges.
+
+    The last bin of each coordinate includes its upper edge.
+    """
     points = self.reshape(-1, self.shape[-1])
     weights = torch.ones_like(points[:, 0]) if weight is None else weight.reshape(-1).to(self.dtype)
     sizes = [edges.shape[0] - 1 for edges in bins]
@@ -125,6 +138,6 @@ def histogramdd_of_counts(
     weight: Tensor | None = None,
     density: bool = False,
 ) -> Tensor:
-    """The weight of the points in each of so many boxes of one size."""
+    """Returns the sum of weights of the points in each box of a grid of equal boxes."""
     edges = histogramdd_bin_edges(self, bins, range=range)
     return histogramdd(self, edges, weight=weight, density=density)

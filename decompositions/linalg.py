@@ -1,4 +1,4 @@
-"""Matrix products in terms of matmul."""
+"""Decompositions of matrix products with additions into matmul."""
 
 import torch
 from torch import Tensor
@@ -9,10 +9,11 @@ from fx_onnx.decompositions.registry import aten, decomposes
 Number = bool | int | float
 
 
-def _weighted(self: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
-    """beta * self + alpha * product; self is not looked at where beta is 0, even if it holds NaN.
+def _scaled_sum(self: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
+    """Returns beta * self + alpha * product.
 
-    Where the tensors are integers or booleans, so are the factors.
+    A beta of 0 ignores self, even if it holds NaN. For integer and boolean tensors the factors are converted to
+    integers or booleans first.
     """
     if not (product.is_floating_point() or product.is_complex()):
         kind = bool if product.dtype == torch.bool else int
@@ -26,43 +27,43 @@ def _weighted(self: Tensor, product: Tensor, beta: Number, alpha: Number) -> Ten
 
 @decomposes(aten.addmm.default)
 def addmm(self: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
-    """beta * self + alpha * mat1 @ mat2."""
-    return _weighted(self, torch.matmul(mat1, mat2), beta, alpha)
+    """Returns beta * self + alpha * mat1 @ mat2."""
+    return _scaled_sum(self, torch.matmul(mat1, mat2), beta, alpha)
 
 
 @decomposes(aten.addmv.default)
 def addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
-    """beta * self + alpha * mat @ vec."""
-    return _weighted(self, torch.matmul(mat, vec), beta, alpha)
+    """Returns beta * self + alpha * mat @ vec."""
+    return _scaled_sum(self, torch.matmul(mat, vec), beta, alpha)
 
 
 @decomposes(aten.baddbmm.default)
 def baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
-    """beta * self + alpha * batch1 @ batch2, for each matrix of the batch."""
-    return _weighted(self, torch.matmul(batch1, batch2), beta, alpha)
+    """Returns beta * self + alpha * batch1 @ batch2, for each matrix of the batch."""
+    return _scaled_sum(self, torch.matmul(batch1, batch2), beta, alpha)
 
 
 @decomposes(aten.addbmm.default)
 def addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
-    """beta * self + alpha * Σ batch1 @ batch2 over the batch."""
-    return _weighted(self, torch.matmul(batch1, batch2).sum(0, dtype=self.dtype), beta, alpha)
+    """Returns beta * self + alpha * Σ batch1 @ batch2 over the batch."""
+    return _scaled_sum(self, torch.matmul(batch1, batch2).sum(0, dtype=self.dtype), beta, alpha)
 
 
 @decomposes(aten.addr.default)
 def addr(self: Tensor, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
-    """beta * self + alpha * the outer product of the vectors."""
-    return _weighted(self, vec1.unsqueeze(1) * vec2, beta, alpha)
+    """Returns beta * self + alpha * the outer product of the vectors."""
+    return _scaled_sum(self, vec1.unsqueeze(1) * vec2, beta, alpha)
 
 
 @decomposes(aten.vdot.default)
 def vdot(self: Tensor, other: Tensor) -> Tensor:
-    """Σ conj(self) * other."""
+    """Returns Σ conj(self) * other."""
     return torch.dot(self.conj() if self.is_complex() else self, other)
 
 
 @decomposes_unless_empty(aten.bilinear.default)
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """input1ᵀ @ weight[k] @ input2 + bias[k] for each feature k of the result."""
+    """Returns input1ᵀ @ weight[k] @ input2 + bias[k] for each feature k of the result."""
     right = torch.matmul(weight, input2.unsqueeze(-2).unsqueeze(-1)).squeeze(-1)
     out = torch.matmul(right, input1.unsqueeze(-1)).squeeze(-1)
     return out if bias is None else out + bias

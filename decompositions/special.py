@@ -1,7 +1,8 @@
-"""Special functions in elementary ones: the error function and the gamma function with their kin.
+"""Decompositions of the error function, the gamma function and related functions into elementary functions.
 
-All are computed in float64, where cancellation and long sums cost nothing that float32 could see, and rounded at the
-end. Errors are relative, against mpmath, unless said otherwise.
+They compute in float64 and round at the end, so that cancellation and long sums cost no digit of a float32. Errors in
+comments are relative ones against mpmath, unless stated otherwise. Formulas: Digital Library of Mathematical Functions
+(DLMF), chapters 5, 7 and 25.
 """
 
 import math
@@ -14,21 +15,22 @@ from torch import Tensor
 from fx_onnx.decompositions.arithmetic import floating
 from fx_onnx.decompositions.registry import aten, decomposes
 
-# ---------------------------------------------------------------- what they share
+# ---------------------------------------------------------------- shared helpers
 
 
 def doubled(*operands: Any) -> tuple[Any, ...]:
-    """The tensors among one or two operands in float64, then the dtype of the result."""
+    """Returns one or two operands with their tensors in float64, followed by the dtype of the result."""
     operands = floating(*operands)
     dtype = next(x.dtype for x in operands if isinstance(x, Tensor))
     return (*(x.double() if isinstance(x, Tensor) else float(x) for x in operands), dtype)
 
 
-_LIBRARY = torch.library.Library("fx_onnx", "FRAGMENT")  # lives as long as its operators
+_LIBRARY = torch.library.Library("fx_onnx", "FRAGMENT")  # the operators exist as long as this object
 _LIBRARY.define("polynomial(Tensor x, float[] coefficients) -> Tensor", tags=torch.Tag.pointwise)
 
 
 def _horner(x: Tensor, coefficients: Sequence[float]) -> Tensor:
+    """Evaluates a polynomial by Horner's scheme."""
     result = torch.full_like(x, coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):
         result = result * x + coefficient
@@ -40,15 +42,15 @@ torch.library.register_fake("fx_onnx::polynomial", lambda x, coefficients: torch
 
 
 def polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
-    """c[0] + c[1] x + c[2] x² + ... (Horner's scheme), one operator whatever its degree."""
+    """Returns c[0] + c[1] x + c[2] x² + …, as one operator of any degree."""
     result: Tensor = torch.ops.fx_onnx.polynomial(x, list(coefficients))
     return result
 
 
 # ---------------------------------------------------------------- the error function
 
-# log(erfcx(x) / t) with t = 2 / (2 + x), as a polynomial in 2t - 1 for x >= 0. Made by Chebyshev interpolation in
-# 40 digits; error below 1e-14 for all x.
+# log(erfcx(x) / t) with t = 2 / (2 + x), as a polynomial in 2t - 1, for x >= 0. The coefficients come from Chebyshev
+# interpolation with 40 digits; the error is below 1e-14 for all x.
 _LOG_ERFCX = (
     -0.6717940840566905, 0.6726432239776567, 0.04734330684139575, -0.04689561023118345, -0.009872689342023714,
     0.008824938557318043, 0.0017589330988850738, -0.0023458125029206384, -0.0001462423779783492,
@@ -60,19 +62,20 @@ _LOG_ERFCX = (
 
 
 def _erfcx(x: Tensor) -> Tensor:
-    """exp(x²) erfc(x) of x >= 0."""
+    """Returns exp(x²) erfc(x) for x >= 0."""
     t = 2 / (2 + x)
     return t * torch.exp(polynomial(2 * t - 1, _LOG_ERFCX))
 
 
 @decomposes(aten.erfc.default, aten.special_erfc.default)
 def erfc(self: Tensor) -> Tensor:
-    """1 - erf(self), exact to the last where it is tiny."""
+    """Returns 1 - erf(self), with a small relative error also where the result is tiny."""
     x, dtype = doubled(self)
     return _erfc(x).to(dtype)
 
 
 def _erfc(x: Tensor) -> Tensor:
+    """Returns erfc(x) of a float64 tensor."""
     magnitude = torch.abs(x)
     tail = torch.exp(-x * x) * _erfcx(magnitude)
     return torch.where(x < 0, 2 - tail, tail)
@@ -80,7 +83,7 @@ def _erfc(x: Tensor) -> Tensor:
 
 @decomposes(aten.special_erfcx.default)
 def special_erfcx(self: Tensor) -> Tensor:
-    """exp(self²) erfc(self)."""
+    """Returns exp(self²) erfc(self)."""
     x, dtype = doubled(self)
     scaled = _erfcx(torch.abs(x))
     return torch.where(x < 0, 2 * torch.exp(x * x) - scaled, scaled).to(dtype)
@@ -88,21 +91,21 @@ def special_erfcx(self: Tensor) -> Tensor:
 
 @decomposes(aten.special_ndtr.default)
 def special_ndtr(self: Tensor) -> Tensor:
-    """The normal distribution function, erfc(-self / sqrt 2) / 2."""
+    """Returns the normal distribution function, erfc(-self / sqrt 2) / 2."""
     x, dtype = doubled(self)
     return (_erfc(x * -math.sqrt(0.5)) * 0.5).to(dtype)
 
 
 @decomposes(aten.special_log_ndtr.default)
 def special_log_ndtr(self: Tensor) -> Tensor:
-    """log(ndtr(self)), from erfcx where ndtr would underflow."""
+    """Returns log(ndtr(self)), computed from erfcx where ndtr would underflow."""
     x, dtype = doubled(self)
     low = torch.log(_erfcx(torch.abs(x) * math.sqrt(0.5)) * 0.5) - x * x * 0.5
     high = torch.log1p(_erfc(x * math.sqrt(0.5)) * -0.5)
     return torch.where(x < -1, low, high).to(dtype)
 
 
-# erfinv(y) = y (c0 + c1 y² + ...), the Taylor series, of error 1e-12 for |y| < 0.07.
+# The Taylor series erfinv(y) = y (c0 + c1 y² + …): error 1e-12 for |y| < 0.07.
 _ERFINV = tuple(
     c * math.sqrt(math.pi) / 2
     for c in (1, math.pi / 12, 7 * math.pi**2 / 480, 127 * math.pi**3 / 40320, 4369 * math.pi**4 / 5806080)
@@ -110,7 +113,10 @@ _ERFINV = tuple(
 
 
 def _erfcinv(q: Tensor) -> Tensor:
-    """The x >= 0 with erfc(x) = q, for 0 < q <= 1: Winitzki's formula and three steps of Newton for log(erfc)."""
+    """Returns the x >= 0 with erfc(x) = q, for 0 < q <= 1.
+
+    It starts from Winitzki's formula and takes three Newton steps for log(erfc).
+    """
     logarithm = torch.log(q * (2 - q))
     middle = 2 / (math.pi * 0.147) + logarithm / 2
     x = torch.sqrt(torch.clamp(torch.sqrt(middle * middle - logarithm / 0.147) - middle, min=0.0))
@@ -123,7 +129,7 @@ def _erfcinv(q: Tensor) -> Tensor:
 
 @decomposes(aten.erfinv.default, aten.special_erfinv.default)
 def erfinv(self: Tensor) -> Tensor:
-    """The inverse of erf; infinite at 1 and -1, NaN beyond."""
+    """Returns the inverse of erf; infinities at 1 and -1, and NaN beyond."""
     y, dtype = doubled(self)
     magnitude = torch.abs(y)
     far = _erfcinv(1 - magnitude) * torch.sign(y)
@@ -133,7 +139,7 @@ def erfinv(self: Tensor) -> Tensor:
 
 @decomposes(aten.special_ndtri.default)
 def special_ndtri(self: Tensor) -> Tensor:
-    """The inverse of the normal distribution function; infinite at 0 and 1, NaN beyond."""
+    """Returns the inverse of the normal distribution function; infinities at 0 and 1, and NaN beyond."""
     p, dtype = doubled(self)
     x = _erfcinv(2 * torch.minimum(p, 1 - p)) * math.sqrt(2)
     x = torch.where((p == 0) | (p == 1), torch.inf, x)
@@ -144,27 +150,30 @@ def special_ndtri(self: Tensor) -> Tensor:
 
 # ---------------------------------------------------------------- the gamma function
 
-_SHIFT = 8  # the asymptotic series below err by less than 1e-12 from 8 on
+_SHIFT = 8  # from here on, the error of the asymptotic series below is less than 1e-12
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
 _DIGAMMA = (-1 / 12, 1 / 120, -1 / 252, 1 / 240, -1 / 132)
 _RISING = (0.0, 5040.0, 13068.0, 13132.0, 6769.0, 1960.0, 322.0, 28.0, 1.0)
-"""The coefficients of x (x + 1) ... (x + 7), by which gamma(x + 8) is larger than gamma(x)."""
+"""The coefficients of x (x + 1) … (x + 7), which is gamma(x + 8) / gamma(x)."""
 _RISING_SLOPE = [k * c for k, c in enumerate(_RISING)][1:]
 
 
 def _fraction(x: Tensor) -> Tensor:
-    """x minus the nearest integer, whose sine and tangent times pi are exact at the poles, where it is 0."""
+    """Returns x minus the nearest integer.
+
+    Its sine and tangent, times pi, equal those of x up to sign, and are exact at the poles, where the fraction is 0.
+    """
     return x - torch.round(x)
 
 
 def _cotangent(fraction: Tensor) -> Tensor:
-    """cot(pi x)."""
+    """Returns cot(pi x) for a fraction x."""
     angle = fraction * math.pi
     return torch.cos(angle) / torch.sin(angle)
 
 
 def _positive_lgamma(x: Tensor) -> Tensor:
-    """log(gamma(x)) of x >= 0.5: Stirling's series, of x + 8 where x is below 8."""
+    """Returns log(gamma(x)) for x >= 0.5, by Stirling's series (DLMF 5.11.1); of x + 8 where x is below 8."""
     small = x < _SHIFT
     product = polynomial(torch.clamp(x, max=float(_SHIFT)), _RISING)
     large = torch.where(small, x + _SHIFT, x)
@@ -175,7 +184,7 @@ def _positive_lgamma(x: Tensor) -> Tensor:
 
 
 def lgamma_double(x: Tensor) -> Tensor:
-    """log|gamma(x)| of any float64 x; below 0.5 by reflection."""
+    """Returns log|gamma(x)| of a float64 tensor; below 0.5 by the reflection formula (DLMF 5.5.3)."""
     below = x < 0.5
     result = _positive_lgamma(torch.where(below, 1 - x, x))
     reflected = math.log(math.pi) - torch.log(torch.abs(torch.sin(_fraction(x) * math.pi))) - result
@@ -184,14 +193,17 @@ def lgamma_double(x: Tensor) -> Tensor:
 
 @decomposes(aten.lgamma.default, aten.special_gammaln.default)
 def lgamma(self: Tensor) -> Tensor:
-    """log|gamma(self)|; infinite at 0 and the negative integers. Error 1e-12, absolute near the zeros."""
+    """Returns log|gamma(self)|, infinite at 0 and the negative integers. The error is 1e-12, absolute near zeros."""
     x, dtype = doubled(self)
     return lgamma_double(x).to(dtype)
 
 
 @decomposes(aten.mvlgamma.default, aten.special_multigammaln.default)
 def mvlgamma(self: Tensor, p: int) -> Tensor:
-    """The multivariate log-gamma function: p (p - 1) / 4 log(pi) + the sum of lgamma(self - j / 2) for j < p."""
+    """Returns the multivariate log-gamma function.
+
+    It is p (p - 1) / 4 log(pi) + the sum of lgamma(self - j / 2) for 0 <= j < p (DLMF 35.3.4).
+    """
     x, dtype = doubled(self)
     terms = lgamma_double(x.unsqueeze(-1) - torch.arange(p, device=x.device) / 2)
     return (terms.sum(-1) + p * (p - 1) / 4 * math.log(math.pi)).to(dtype)
@@ -199,7 +211,10 @@ def mvlgamma(self: Tensor, p: int) -> Tensor:
 
 @decomposes(aten.digamma.default, aten.special_psi.default, aten.special_digamma.default)
 def digamma(self: Tensor) -> Tensor:
-    """The derivative of lgamma; NaN at the negative integers, an infinity of the other sign at 0."""
+    """Returns the derivative of lgamma (DLMF 5.11.2; below 0 by the reflection formula 5.5.4).
+
+    It is NaN at the negative integers; at 0 it is the infinity with the opposite sign.
+    """
     x, dtype = doubled(self)
     below = x < 0
     y = torch.where(below, 1 - x, x)
@@ -219,14 +234,17 @@ def digamma(self: Tensor) -> Tensor:
 # ---------------------------------------------------------------- zeta and polygamma
 
 _TERMS = 10
-# B(2j) / (2j)! of the Euler-Maclaurin formula.
+# The Bernoulli numbers B(2j) / (2j)! of the Euler-Maclaurin formula.
 _EULER_MACLAURIN = (
     1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000, 1 / 74724249600,
 )  # fmt: skip
 
 
 def _zeta(s: Tensor | float, q: Tensor, terms: int = _TERMS) -> Tensor:
-    """The sum of (q + k) ** -s over k >= 0: ``terms`` of them, and the Euler-Maclaurin formula for the rest."""
+    """Returns the sum of (q + k) ** -s over k >= 0.
+
+    It adds ``terms`` terms, and the Euler-Maclaurin formula gives the rest (DLMF 25.11.5 and 2.10.1).
+    """
     exponents = -s.unsqueeze(-1) if isinstance(s, Tensor) else -s
     first = torch.pow(q.unsqueeze(-1) + torch.arange(terms, device=q.device), exponents).sum(-1)
     edge = q + terms
@@ -240,12 +258,15 @@ def _zeta(s: Tensor | float, q: Tensor, terms: int = _TERMS) -> Tensor:
 
 @decomposes(aten.special_zeta.default, aten.special_zeta.other_scalar, aten.special_zeta.self_scalar)
 def special_zeta(self: Any, other: Any) -> Tensor:
-    """Hurwitz's zeta function of s = self and q = other, as torch defines it; NaN for q below -20."""
+    """Returns the Hurwitz zeta function of s = self and q = other, as torch defines it.
+
+    It is NaN for q below -20, because the 30 terms that it sums would then be too few.
+    """
     s, q, dtype = doubled(self, other)
     s = s if isinstance(s, Tensor) else torch.full_like(q, s)
     q = q if isinstance(q, Tensor) else torch.full_like(s, q)
     whole = q == torch.floor(q)
-    # A negative base is only raised to integers, of which ONNX Pow makes what C's pow makes.
+    # Only integer powers of a negative base count: for those, every pow gives what C's pow gives.
     result = _zeta(s, q, 30)
     invalid = (s < 1) | ((q <= 0) & ~whole & (s != torch.floor(s))) | (q < -20)
     result = torch.where(invalid, torch.nan, result)
@@ -253,7 +274,10 @@ def special_zeta(self: Any, other: Any) -> Tensor:
 
 
 def _cotangent_derivative(order: int) -> list[int]:
-    """The polynomial P with d^n/dx^n cot(x) = P(cot(x)): each derivative multiplies P' by -(1 + c²)."""
+    """Returns the coefficients of the polynomial P with d^n/dx^n cot(x) = P(cot(x)).
+
+    Each derivative maps P to -(1 + c²) P'(c).
+    """
     coefficients = [0, 1]
     for _ in range(order):
         slope = [k * c for k, c in enumerate(coefficients)][1:]
@@ -265,7 +289,10 @@ def _cotangent_derivative(order: int) -> list[int]:
 
 @decomposes(aten.polygamma.default, aten.special_polygamma.default)
 def polygamma(n: int, self: Tensor) -> Tensor:
-    """The n-th derivative of digamma: (-1)^(n + 1) n! zeta(n + 1, self), below 0 by reflection."""
+    """Returns the n-th derivative of digamma: (-1)^(n + 1) n! zeta(n + 1, self).
+
+    Source: DLMF 5.15; below 0 by the reflection formula 5.15.6.
+    """
     if n == 0:
         return torch.digamma(self)
     x, dtype = doubled(self)

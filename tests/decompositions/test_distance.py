@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fx_onnx.decompositions.distance import _pairs
+from fx_onnx.decompositions.distance import _upper_pairs
 from tests.decompositions.harness import assert_matches_torch, randn
 
 aten = torch.ops.aten
@@ -38,4 +38,4 @@ def test_others() -> None:
     assert_matches_torch(aten.linalg_vecdot.default, x, y, dim=0)
     assert_matches_torch(aten.trace.default, x)
     assert_matches_torch(aten.renorm.default, x, 2, 1, 1.0)
-    assert [list(axis) for axis in _pairs(3, x.device)] == [[0, 0, 1], [1, 2, 2]]
+    assert [list(axis) for axis in _upper_pairs(3, x.device)] == [[0, 0, 1], [1, 2, 2]]
