@@ -7,7 +7,7 @@ INSTALLED := .venv/.installed
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint types pytest benchmark clean
+.PHONY: demo test lint types pytest fuzz benchmark clean
 
 demo: $(INSTALLED)
 	$(BIN)/python docs/examples/demo.py
@@ -25,6 +25,10 @@ types: $(INSTALLED)
 
 pytest: $(INSTALLED)
 	$(BIN)/pytest -n 2
+
+N ?= 1000
+fuzz: $(INSTALLED)
+	$(BIN)/python -m tests.fuzz --count $(N)
 
 benchmark: $(INSTALLED)
 	$(BIN)/python -m benchmarks.export_time

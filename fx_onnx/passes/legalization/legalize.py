@@ -9,6 +9,7 @@ from fx_onnx.passes.legalization.operators_64_bit import Legalize64Bit
 from fx_onnx.passes.legalization.pad_axes import LegalizePads
 from fx_onnx.passes.legalization.random_draws import LegalizeRandomDraws
 from fx_onnx.passes.legalization.range_gather import LegalizeRangeIndices
+from fx_onnx.passes.legalization.swish import LegalizeSwish
 from fx_onnx.passes.rewriter import Pass, apply
 
 __all__ = ["LEGALIZATIONS", "legalize"]
@@ -18,6 +19,7 @@ LEGALIZATIONS: tuple[Pass, ...] = (
     LegalizeRandomDraws(),
     LegalizePads(),
     LegalizeRangeIndices(),
+    LegalizeSwish(),
     InsertCasts(),
 )
 """All legalization passes in order. InsertCasts is last because the others emit nodes that may need casts."""
