@@ -144,7 +144,7 @@ def _assert_right(got: Any, module: torch.nn.Module, inputs: dict[str, Any]) -> 
 
 
 def _is_capture(error: Exception) -> bool:
-    return isinstance(error, fx_onnx.errors.CaptureError) or type(error).__name__ == "TorchExportError"
+    return isinstance(error, fx_onnx.CaptureError) or type(error).__name__ == "TorchExportError"
 
 
 def guarded(family: Family, exporter: str, limit: float) -> Outcome:

@@ -161,7 +161,7 @@ class OnnxJob(CapturedJob):
 def _capture(job: Job) -> CapturedJob:
     custom = job.options.custom_translation_table
     translations = table(opsets.native(job.options.opset)).extended(user_translations.translations(custom))
-    with autograd_functions.kept_whole(user_translations.functions(custom)):
+    with autograd_functions.trace_as_operators(user_translations.functions(custom)):
         captured = capture(job.request, job.log)
     job.log.captured = captured
     of_functions = user_translations.translations_of_functions(captured.exported_program, translations)

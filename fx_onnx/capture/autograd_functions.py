@@ -1,8 +1,9 @@
-"""autograd.Function → one operator of the captured program, where the function says what it is in ONNX.
+"""Captures the call of a torch.autograd.Function as one operator, for functions that define their own translation.
 
-torch.export traces through ``apply``, so that the captured program holds what the forward does. A function with a
-static ``symbolic`` method, or with an entry of custom_translation_table, is to be one node instead. While a model is
-traced, its ``apply`` calls a custom operator made for it, whose fake result is that of the forward.
+torch.export traces through ``apply``, so the captured program usually contains the operators of the forward. A function
+with a static ``symbolic`` method, or with an entry in custom_translation_table, must become one node instead. While a
+model is traced, ``apply`` of such a function calls a custom operator that is created for it. The operator's fake kernel
+is the function's forward.
 """
 
 from __future__ import annotations
@@ -22,20 +23,23 @@ from torch.autograd.function import FunctionCtx
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
-from fx_onnx.capture.export_flag import replaced
+from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.core.torch_private import pytree, storage_id
 
 NAMESPACE = "autograd_function"
 
-# The functions of custom_translation_table; None where no model is traced.
-_wanted: ContextVar[frozenset[type[Function]] | None] = ContextVar("fx_onnx_autograd_functions", default=None)
+# The functions of custom_translation_table; None while no model is traced.
+_functions_to_keep: ContextVar[frozenset[type[Function]] | None] = ContextVar(
+    "fx_onnx_autograd_functions", default=None
+)
 
 
 def has_symbolic(function: type[Function]) -> bool:
-    """Whether it says what it is in ONNX, as torch.onnx's TorchScript exporter read it.
+    """Returns whether the function has a ``symbolic`` method, as defined by torch.onnx's TorchScript exporter.
 
-    One that asks the translations of that exporter (``symbolic_opset9.softmax``) does not: they take its values only,
-    and are of ATen operators, as the forward is, which is traced instead.
+    A method that calls the translations of that exporter (``symbolic_opset9.softmax``) does not count. Those
+    translations accept only the exporter's own values. They implement ATen operators, and tracing the forward yields
+    the same ones.
     """
     method = getattr(function, "symbolic", None)
     names = getattr(getattr(inspect.unwrap(method), "__code__", None), "co_names", ()) if callable(method) else ()
@@ -43,40 +47,41 @@ def has_symbolic(function: type[Function]) -> bool:
 
 
 @contextmanager
-def kept_whole(functions: Iterable[type[Function]] = ()) -> Iterator[None]:
-    """Within it, a function of ``functions``, or one with ``symbolic``, is traced as one operator.
+def trace_as_operators(functions: Iterable[type[Function]] = ()) -> Iterator[None]:
+    """Makes torch trace each function in ``functions``, and each one with ``symbolic``, as one operator.
 
-    Other threads run as ever. What torch traces by reading bytecode (strict mode, the branches of ``torch.cond``) does
-    not come by ``apply``, so there such a function is refused instead of being taken apart.
+    Other threads are not affected. Where torch traces bytecode (strict mode, the branches of ``torch.cond``) it does
+    not call ``apply``. There such a function raises NotImplementedError, because torch would trace through it
+    unnoticed.
     """
-    before = vars(Function)["apply"].__func__
+    original_apply = vars(Function)["apply"].__func__
 
     def apply(cls: type[Function], *args: Any, **kwargs: Any) -> Any:
-        wanted = _wanted.get()
-        if wanted is None or not (has_symbolic(cls) or cls in wanted):
-            return before(cls, *args, **kwargs)
+        kept = _functions_to_keep.get()
+        if kept is None or not (has_symbolic(cls) or cls in kept):
+            return original_apply(cls, *args, **kwargs)
         return _call(cls, args, kwargs)
 
-    token = _wanted.set(wanted := frozenset(functions))
+    token = _functions_to_keep.set(kept := frozenset(functions))
     try:
         with ExitStack() as stack:
-            stack.enter_context(replaced(Function, "apply", classmethod(apply)))
+            stack.enter_context(replace_attribute(Function, "apply", classmethod(apply)))
             for function in _all_subclasses(Function):
-                if has_symbolic(function) or function in wanted:
-                    stack.enter_context(replaced(function, "forward", staticmethod(_refusing(function))))
+                if has_symbolic(function) or function in kept:
+                    stack.enter_context(replace_attribute(function, "forward", staticmethod(_eager_only(function))))
             yield
     finally:
-        _wanted.reset(token)
+        _functions_to_keep.reset(token)
 
 
-def parameters(function: type[Function]) -> list[inspect.Parameter]:
-    """What ``apply`` takes: the parameters of the forward, without its context."""
+def apply_parameters(function: type[Function]) -> list[inspect.Parameter]:
+    """Returns the parameters of ``apply``: the parameters of the forward without ``ctx``."""
     found = list(inspect.signature(function.forward).parameters.values())
-    return found if _has_own_setup(function) else found[1:]
+    return found if _has_setup_context(function) else found[1:]
 
 
-def _has_own_setup(function: type[Function]) -> bool:
-    """Whether the forward gets no context: ``setup_context`` does."""
+def _has_setup_context(function: type[Function]) -> bool:
+    """Returns whether the class defines ``setup_context``; its forward then has no ``ctx`` parameter."""
     return function.setup_context is not Function.setup_context
 
 
@@ -86,63 +91,71 @@ def _all_subclasses(cls: type[Any]) -> Iterator[type[Any]]:
         yield from _all_subclasses(subclass)
 
 
-def _refusing(function: type[Function]) -> Callable[..., Any]:
-    """The forward, which torch may not read the bytecode of."""
+def _eager_only(function: type[Function]) -> Callable[..., Any]:
+    """Returns the forward wrapped so that it raises an error where torch traces its bytecode."""
     forward = function.forward
-    refusal = f"{function.__name__} cannot be one ONNX operator in strict mode or in a body of torch.cond and the like"
+    message = (
+        f"{function.__name__} cannot be one ONNX operator in strict mode or in the body of a control-flow operator "
+        "such as torch.cond; call it outside, or remove its symbolic method and its entry in custom_translation_table"
+    )
 
     @functools.wraps(forward)
-    def forward_unless_compiled(*args: Any, **kwargs: Any) -> Any:
+    def eager_forward(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_dynamo_compiling():
-            raise NotImplementedError(refusal)
+            raise NotImplementedError(message)
         return forward(*args, **kwargs)
 
-    return forward_unless_compiled
+    return eager_forward
 
 
-# ---------------------------------------------------------------- calls
+# --- operators --------------------------------------------------------------------------------------------------------
 
 
 def _call(function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What ``function.apply(*args, **kwargs)`` gives, by way of its operator."""
-    formals = parameters(function)
-    if _has_own_setup(function) or kwargs:
+    """Computes ``function.apply(*args, **kwargs)`` by a call of the function's operator."""
+    formals = apply_parameters(function)
+    if _has_setup_context(function) or kwargs:
         bound = inspect.Signature(formals).bind(*args, **kwargs)
         bound.apply_defaults()
         args = (*bound.args, *bound.kwargs.values())
     names = [p.name for p in formals if p.kind is not p.VAR_POSITIONAL]
     names += [f"argument_{place}" for place in range(len(names), len(args))]
-    schema = ", ".join(f"{_kind(value, function)} {name}" for name, value in zip(names, args, strict=False))
+    schema = ", ".join(f"{_schema_type(value, function)} {name}" for name, value in zip(names, args, strict=False))
     operator = _operator(function, f"({schema}) -> Tensor[]")
-    return operator.structured(operator.opoverload(*args))
+    return operator.restructure(operator.opoverload(*args))
 
 
-_KINDS: dict[type[Any], str] = {
+_SCHEMA_TYPES: dict[type[Any], str] = {
     bool: "bool", int: "SymInt", torch.SymInt: "SymInt", float: "float", torch.SymFloat: "float", str: "str",
     torch.dtype: "ScalarType", torch.device: "Device", type(None): "Tensor?",
 }  # fmt: skip
 
 
-def _kind(value: Any, function: type[Function]) -> str:
-    """The type of an argument in the operator's schema."""
+def _schema_type(value: Any, function: type[Function]) -> str:
+    """Returns the type of an argument in the operator's schema, such as ``SymInt[]``."""
     if isinstance(value, torch.Tensor):
         return "Tensor"
     if isinstance(value, (list, tuple)):
-        kinds = {_kind(item, function) for item in value} or {"SymInt"}
-        kinds = kinds - {"Tensor"} if "Tensor?" in kinds else kinds
-        kinds = {"float"} if kinds == {"float", "SymInt"} else kinds
-        if len(kinds) == 1 and not next(iter(kinds)).endswith("]"):
-            return f"{kinds.pop()}[]"
-    elif type(value) in _KINDS:
-        return _KINDS[type(value)]
-    raise NotImplementedError(f"{function.__name__}.apply got {value!r}, which cannot be an argument of an operator")
+        types = {_schema_type(item, function) for item in value} or {"SymInt"}
+        types = types - {"Tensor"} if "Tensor?" in types else types
+        types = {"float"} if types == {"float", "SymInt"} else types
+        if len(types) == 1 and not next(iter(types)).endswith("]"):
+            return f"{types.pop()}[]"
+    elif type(value) in _SCHEMA_TYPES:
+        return _SCHEMA_TYPES[type(value)]
+    raise NotImplementedError(
+        f"{function.__name__}.apply got {value!r}, which cannot be an argument of an operator; pass tensors, numbers, "
+        "strings, dtypes, devices or flat lists of them"
+    )
 
 
 class _Operator:
-    """The operator that stands for the calls of a function whose arguments have certain types.
+    """The operator for the calls of one function with arguments of certain types.
 
     Attributes:
-        opoverload: what the captured program calls. It gives the tensors among the forward's results, in a list.
+        function: The autograd.Function.
+        opoverload: The operator that the captured program calls. It returns a list of the tensors among the forward's
+            results.
     """
 
     def __init__(self, function: type[Function], schema: str) -> None:
@@ -158,29 +171,29 @@ class _Operator:
         _operators[name] = self
 
     def _run(self, *args: Any) -> list[torch.Tensor]:
-        """The forward, with fake tensors or real ones; a result is never an input."""
+        """Runs the forward on fake or real tensors; clones each result that shares its storage with an input."""
         context = FunctionCtx()
         context.needs_input_grad = (False,) * len(args)  # type: ignore[attr-defined]
-        results = self.function.forward(*(args if _has_own_setup(self.function) else (context, *args)))
+        results = self.function.forward(*(args if _has_setup_context(self.function) else (context, *args)))
         if getattr(context, "dirty_tensors", ()):
             raise NotImplementedError(
-                f"{self.function.__name__} writes to its inputs, so it cannot be one ONNX operator"
+                f"{self.function.__name__} writes to its inputs, so it cannot be one ONNX operator; return a new tensor"
             )
         leaves, self._spec = pytree.tree_flatten(results)
         self._leaves = [_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        given = {storage_id(t) for t in pytree.tree_leaves(args) if isinstance(t, torch.Tensor)}
+        input_storages = {storage_id(t) for t in pytree.tree_leaves(args) if isinstance(t, torch.Tensor)}
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        return [t.clone() if storage_id(t) in given else t for t in tensors]
+        return [t.clone() if storage_id(t) in input_storages else t for t in tensors]
 
-    def structured(self, tensors: list[torch.Tensor]) -> Any:
-        """The results of the last run in the forward's structure, with these tensors in it."""
+    def restructure(self, tensors: list[torch.Tensor]) -> Any:
+        """Puts the tensors into the structure that the forward returned in the last run."""
         rest = iter(tensors)
         leaves = [next(rest) if leaf is _TENSOR else leaf for leaf in self._leaves]
         return pytree.tree_unflatten(leaves, self._spec)
 
 
 _TENSOR = object()
-_operators: dict[str, _Operator] = {}  # by name: what torch.library cannot tell of them
+_operators: dict[str, _Operator] = {}  # by name in torch.library; custom operators stay registered
 
 
 @functools.cache
@@ -188,9 +201,9 @@ def _operator(function: type[Function], schema: str) -> _Operator:
     return _Operator(function, schema)
 
 
-def functions_called(program: ExportedProgram) -> dict[Any, type[Function]]:
-    """The operators that a captured program calls in the place of functions, each with its function."""
+def functions_by_operator(program: ExportedProgram) -> dict[Any, type[Function]]:
+    """Returns the operators of autograd.Functions that a captured program calls, each with its function."""
     modules = [module for module in program.graph_module.modules() if isinstance(module, GraphModule)]
     targets = {node.target for module in modules for node in module.graph.nodes if node.op == "call_function"}
-    ours = (target for target in targets if getattr(target, "namespace", None) == NAMESPACE)
-    return {target: _operators[target._schema.name.split("::")[1]].function for target in ours}
+    operators = (target for target in targets if getattr(target, "namespace", None) == NAMESPACE)
+    return {target: _operators[target._schema.name.split("::")[1]].function for target in operators}

@@ -1,10 +1,15 @@
-"""Classes that torch.export does not know as containers, registered with its pytree when an export meets them.
+"""Registers container classes with torch's pytree, and describes the structure of arguments and results.
 
-Dataclasses are registered with torch.export's own function. The caches of transformers are registered here, if the user
-has imported it: transformers' own function knows only one of them, names its tensors by kind before layer, and forgets
-how many tokens a sliding window has seen. A cache's children are its layers by number, a layer's are its tensors by
-attribute (`past_key_values[0].key`); everything else is context, which must be the same in every call. Sizes are no
-context: they are read from the tensors again, so that a program takes caches of every length.
+torch.export takes a class as a container only if the class is registered with pytree. ``register`` does this for
+dataclasses, by torch.export's own function, and for the cache classes of transformers. transformers has a function for
+this too, but it registers only one of the classes, it names the tensors by kind before layer, and it loses the count of
+tokens that a sliding window has seen.
+
+A cache's children are its layers, by number. A layer's children are its tensors, by attribute
+(`past_key_values[0].key`). All other attributes are context, which must be the same in every call. Sizes are not
+context: they are computed from the tensors when a cache is rebuilt, so that a program takes caches of every length.
+
+A registration is permanent, because torch looks it up again whenever the exported program is called or saved.
 """
 
 from __future__ import annotations
@@ -20,11 +25,11 @@ import torch
 from fx_onnx.core import symbolic_sizes
 from fx_onnx.core.torch_private import pytree
 
-_CACHES = "transformers.cache_utils"
-_SHORT = {"keys": "key", "values": "value"}
-_LONG = {short: long for long, short in _SHORT.items()}
+_CACHE_MODULE = "transformers.cache_utils"
+_CHILD_NAMES = {"keys": "key", "values": "value"}  # attribute → name of the child
+_ATTRIBUTE_NAMES = {child: attribute for attribute, child in _CHILD_NAMES.items()}
 
-# Attributes of a layer that its keys and values tell.
+# Attributes of a layer that can be computed from its keys and values.
 _DERIVED = {
     "dtype": lambda keys, values: keys.dtype,
     "device": lambda keys, values: keys.device,
@@ -33,74 +38,83 @@ _DERIVED = {
     "k_head_dim": lambda keys, values: keys.shape[-1],
     "v_head_dim": lambda keys, values: values.shape[-1],
 }
-_COUNTS = ("cumulative_length", "cumulative_length_int")  # of tokens, more than the layer holds
-_FIXED = ("conv_states", "recurrent_states")  # attributes of a layer of linear attention
-_WINDOW = "_sliding_window_tensor"  # a tensor of the number `sliding_window`
+_TOKEN_COUNTS = ("cumulative_length", "cumulative_length_int")  # all tokens seen, including those dropped since
+_RECURRENT_STATES = ("conv_states", "recurrent_states")  # attributes of a layer of linear attention
+_WINDOW = "_sliding_window_tensor"  # the attribute `sliding_window` as a tensor
 
-_registered: set[type] = set()
+_registered: set[type] = set()  # cache and layer classes that this file registered
 
 
 def register(tree: Any) -> None:
-    """Registers the caches of transformers, if it is imported, and every dataclass in the tree."""
-    if (caches := sys.modules.get(_CACHES)) is not None:
+    """Registers the cache classes of transformers, if it is imported, and every dataclass in the tree."""
+    if (caches := sys.modules.get(_CACHE_MODULE)) is not None:
         for name in ("Cache", "CacheLayerMixin", "LinearAttentionCacheLayerMixin", "DummyLayer"):
             for cls in _with_subclasses(getattr(caches, name)):
-                _register_state(cls)
+                _register_cache_class(cls)
     while unknown := {type(leaf) for leaf in pytree.tree_leaves(tree) if _can_register(leaf)}:
         for cls in unknown:
             if dataclasses.is_dataclass(cls):
                 torch.export.register_dataclass(cls)
             else:
-                _register_state(cls)
+                _register_cache_class(cls)
 
 
-def is_state(value: Any) -> bool:
-    """Whether this module made a container of the value's class: a cache or one of its layers."""
+def is_cache_part(value: Any) -> bool:
+    """Returns whether the value is a cache of transformers or one of its layers."""
     return type(value) in _registered
 
 
 def axes_of_part(value: Any, key: Any, axes: Mapping[int, Any]) -> Mapping[int, Any]:
-    """The dims that were given for a whole cache, as they are for one part of it.
+    """Returns the dims that apply to one part of ``value``, when ``axes`` is given for a whole cache.
 
-    Layers with a sliding window hold fewer tokens than those without: their dim is `NAME_window`. The states of linear
-    attention and of convolutions have no axis but the batch that any length of the past changes.
+    A layer with a sliding window may hold fewer tokens than a layer without one, so its dim is `NAME_window`. In the
+    states of linear attention and of convolutions only axis 0, the batch, is dynamic, because their other sizes do not
+    depend on the length of the past.
     """
-    if is_state(value) and key in _FIXED:
+    if is_cache_part(value) and key in _RECURRENT_STATES:
         return {axis: dim for axis, dim in axes.items() if axis == 0}
-    if is_state(value) and getattr(value, "is_sliding", False) is True:
-        held = [axis for axis in (2, -2) if isinstance(axes.get(axis), str)]
-        return {**axes, **{axis: f"{axes[axis]}_window" for axis in held}}
+    if is_cache_part(value) and getattr(value, "is_sliding", False) is True:
+        token_axes = [axis for axis in (2, -2) if isinstance(axes.get(axis), str)]
+        return {**axes, **{axis: f"{axes[axis]}_window" for axis in token_axes}}
     return axes
 
 
-def names(spec: pytree.TreeSpec) -> list[tuple[Any, ...]]:
-    """The path to each leaf of a structure, by index, key or attribute."""
+def path_key(entry: Any) -> Any:
+    """Returns the index, key or attribute name of one entry of a pytree path."""
+    return next(getattr(entry, name) for name in ("idx", "key", "name") if hasattr(entry, name))
+
+
+def leaf_paths(spec: pytree.TreeSpec) -> list[tuple[Any, ...]]:
+    """Returns the path to each leaf of a structure: a tuple of indices, keys and attribute names."""
     if spec.is_leaf():
         return [()]
-    own = _keys(spec)
-    return [(key, *rest) for key, child in zip(own, spec.children(), strict=True) for rest in names(child)]
+    keys = _keys(spec)
+    return [(key, *rest) for key, child in zip(keys, spec.children(), strict=True) for rest in leaf_paths(child)]
 
 
-def states(spec: pytree.TreeSpec) -> list[bool]:
-    """For each leaf of a structure, whether it is a part of a cache."""
+def leaves_in_caches(spec: pytree.TreeSpec) -> list[bool]:
+    """Returns, for each leaf of a structure, whether it is a part of a cache."""
     inside = spec.type in _registered
-    return [inside] if spec.is_leaf() else [inside or part for child in spec.children() for part in states(child)]
+    if spec.is_leaf():
+        return [inside]
+    return [inside or in_cache for child in spec.children() for in_cache in leaves_in_caches(child)]
 
 
-def is_keyed(spec: pytree.TreeSpec) -> bool:
-    """Whether the outermost container has names for its parts: a dict, a dataclass, a named tuple, a cache."""
+def has_named_children(spec: pytree.TreeSpec) -> bool:
+    """Returns whether the outermost container names its children: a dict, a dataclass, a named tuple or a cache."""
     return not spec.is_leaf() and not all(isinstance(key, int) for key in _keys(spec))
 
 
 def _keys(spec: pytree.TreeSpec) -> list[Any]:
-    """The keys of a structure's children."""
+    """Returns the keys of a structure's direct children."""
     count, context = spec.num_children, spec.context
     if spec.type in _registered:
         return list(context["children"])
     if isinstance(context, type) and pytree.is_namedtuple_class(context):
         return list(context._fields)  # type: ignore[attr-defined]
     if dataclasses.is_dataclass(spec.type) and isinstance(context, (list, tuple)):
-        context = context[0] if context and isinstance(context[0], list) else context  # register_dataclass: with None's
+        # The context of register_dataclass is either the field names, or (field names, names of fields that are None).
+        context = context[0] if context and isinstance(context[0], list) else context
     elif spec.type.__name__ == "defaultdict":
         context = context[1]
     if isinstance(context, (list, tuple)) and len(context) == count:
@@ -125,8 +139,8 @@ def _can_register(leaf: Any) -> bool:
     return dataclasses.is_dataclass(cls) or (cls.__name__.endswith("Cache") and hasattr(leaf, "__dict__"))
 
 
-def _register_state(cls: type) -> None:
-    if cls in pytree.SUPPORTED_NODES:  # the user's own registration stays
+def _register_cache_class(cls: type) -> None:
+    if cls in pytree.SUPPORTED_NODES:  # keep a registration by the user
         return
     pytree.register_pytree_node(
         cls,
@@ -139,7 +153,10 @@ def _register_state(cls: type) -> None:
 
 
 def _flatten(state: Any) -> tuple[list[Any], dict[str, Any]]:
-    """The attributes that hold tensors are children; the others, as JSON has them, are context."""
+    """Splits a cache or layer into children and context.
+
+    Attributes that hold tensors are children. The other attributes are context, encoded as JSON values.
+    """
     attributes = dict(vars(state))
     window = attributes.pop(_WINDOW, None)
     derived = [name for name in _DERIVED if name in attributes and _is_derived(name, attributes)]
@@ -147,11 +164,11 @@ def _flatten(state: Any) -> tuple[list[Any], dict[str, Any]]:
         del attributes[name]
     layers = attributes.pop("layers", None)
     parts: dict[Any, Any] = dict(enumerate(layers)) if layers is not None else {}
-    counted = isinstance(attributes.get("keys"), torch.Tensor)
+    is_filled = isinstance(attributes.get("keys"), torch.Tensor)
     for name in list(attributes):
         value = attributes[name]
-        if _has_tensors(value) or (name in _COUNTS and counted):
-            parts[_SHORT.get(name, name)] = attributes.pop(name)
+        if _has_tensors(value) or (name in _TOKEN_COUNTS and is_filled):
+            parts[_CHILD_NAMES.get(name, name)] = attributes.pop(name)
     context = {name: _encode(value) for name, value in attributes.items()}
     shape = {"children": list(parts), "layers": layers is not None, "derived": derived, "window": window is not None}
     return list(parts.values()), {**shape, "context": context}
@@ -172,9 +189,9 @@ def _unflatten(cls: type, children: Iterable[Any], context: dict[str, Any]) -> A
     attributes.update({name: _decode(value) for name, value in context["context"].items()})
     if context["layers"]:
         attributes["layers"] = [part for key, part in parts.items() if isinstance(key, int)]
-    attributes.update({_LONG.get(key, key): part for key, part in parts.items() if not isinstance(key, int)})
+    attributes.update({_ATTRIBUTE_NAMES.get(key, key): part for key, part in parts.items() if not isinstance(key, int)})
     keys, values = attributes.get("keys"), attributes.get("values")
-    for name in context["derived"]:  # pytree also puts other things than tensors in the place of leaves
+    for name in context["derived"]:  # the leaves may be objects other than tensors, because pytree also maps specs
         attributes[name] = _DERIVED[name](keys, values) if isinstance(keys, torch.Tensor) else None
     if context["window"]:
         attributes[_WINDOW] = torch.full((), attributes["sliding_window"], dtype=torch.int64)
@@ -182,6 +199,7 @@ def _unflatten(cls: type, children: Iterable[Any], context: dict[str, Any]) -> A
 
 
 def _is_derived(name: str, attributes: dict[str, Any]) -> bool:
+    """Returns whether the attribute has the value that ``_DERIVED`` computes from the keys and values."""
     keys, values, own = attributes.get("keys"), attributes.get("values"), attributes[name]
     if not isinstance(keys, torch.Tensor) or not isinstance(values, torch.Tensor) or isinstance(own, torch.Tensor):
         return False
@@ -198,10 +216,10 @@ def _has_tensors(value: Any) -> bool:
 
 
 def _encode(value: Any) -> Any:
-    """A value without tensors as JSON has it, with what JSON lacks under a mark.
+    """Converts a value without tensors to a JSON value; types that JSON lacks become ``{"kind": ..., "value": ...}``.
 
     Raises:
-        TypeError: it has no such form.
+        TypeError: The type cannot be converted.
     """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -217,6 +235,7 @@ def _encode(value: Any) -> Any:
 
 
 def _decode(value: Any) -> Any:
+    """Reverses ``_encode``."""
     if not isinstance(value, dict):
         return value
     kind, inner = value["kind"], value["value"]

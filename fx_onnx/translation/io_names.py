@@ -67,7 +67,7 @@ def _input_names(program: ExportedProgram) -> Iterator[tuple[str, str]]:
         return
     parameters = getattr(program.module_call_graph[0].signature, "forward_arg_names", None) or ()
     user = [item.arg for item in program.graph_signature.input_specs if item.kind == InputKind.USER_INPUT]
-    for argument, path, in_cache in zip(user, pytrees.names(spec), pytrees.states(spec), strict=True):
+    for argument, path, in_cache in zip(user, pytrees.leaf_paths(spec), pytrees.leaves_in_caches(spec), strict=True):
         if in_cache and not isinstance(argument, ConstantArgument):
             _, first, *rest = path
             known = isinstance(first, int) and first < len(parameters)
@@ -79,9 +79,9 @@ def _output_names(program: ExportedProgram) -> Iterator[str | None]:
     spec = program.call_spec.out_spec
     if spec is None:
         return
-    keyed = pytrees.is_keyed(spec)
+    keyed = pytrees.has_named_children(spec)
     user = [item.arg for item in program.graph_signature.output_specs if item.kind == OutputKind.USER_OUTPUT]
-    for argument, path, in_cache in zip(user, pytrees.names(spec), pytrees.states(spec), strict=True):
+    for argument, path, in_cache in zip(user, pytrees.leaf_paths(spec), pytrees.leaves_in_caches(spec), strict=True):
         if not isinstance(argument, ConstantArgument):
             yield _dotted(path) if keyed else _dotted(["output", *path]) if in_cache else None
 

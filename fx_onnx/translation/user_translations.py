@@ -89,14 +89,14 @@ def translations_of_functions(program: torch.export.ExportedProgram, table: Tabl
         target: table[function].function
         if function in table
         else adapted(symbolic_method.translation_of(function), function)
-        for target, function in autograd_functions.functions_called(program).items()
+        for target, function in autograd_functions.functions_by_operator(program).items()
     }
 
 
 def uncalled(custom: Mapping[Any, Any], program: torch.export.ExportedProgram, graphs: Iterable[Graph]) -> list[str]:
     """The keys of a custom_translation_table that nothing calls in the decomposed graphs of a program, as text."""
     called = {node.target for graph in graphs for node in graph.nodes if node.op == "call_function"}
-    called |= set(autograd_functions.functions_called(program).values())
+    called |= set(autograd_functions.functions_by_operator(program).values())
     return [str(key) for key in custom if called.isdisjoint(_targets(key))]
 
 
@@ -177,7 +177,7 @@ def _places(schema: Any, parameters: Sequence[Parameter], what: str) -> dict[str
 
 def _check_apply(function: type[torch.autograd.Function], parameters: Sequence[Parameter], name: str) -> None:
     """Raises ArgumentError where the parameters cannot take what ``apply`` takes."""
-    given = autograd_functions.parameters(function)
+    given = autograd_functions.apply_parameters(function)
     required = [p for p in given if p.default is Parameter.empty]
     for each in (given, required):
         try:

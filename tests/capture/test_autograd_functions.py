@@ -234,9 +234,11 @@ def test_where_bytecode_is_read_it_is_refused() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return torch.cond(x.sum() > 0, lambda x: Scale.apply(x, 2.0), lambda x: x + 1, (x,))
 
-    with pytest.raises(fx_onnx.CaptureError, match=r"Scale cannot be one ONNX operator.*test_autograd.py.*torch.cond"):
+    with pytest.raises(
+        fx_onnx.CaptureError, match=r"Scale cannot be one ONNX operator.*test_autograd_functions.py.*torch.cond"
+    ):
         _exported(Module())
-    with autograd_functions.kept_whole(), pytest.raises(Exception, match=r"Scale cannot be one ONNX operator"):
+    with autograd_functions.trace_as_operators(), pytest.raises(Exception, match=r"Scale cannot be one ONNX operator"):
         torch.export.export(Net(Scale, 2.0), (X,), strict=True)
 
 
@@ -251,7 +253,7 @@ def test_after_an_export_everything_is_as_before() -> None:
 
 
 def test_other_threads_run_as_ever() -> None:
-    with autograd_functions.kept_whole(), ThreadPoolExecutor() as threads:
+    with autograd_functions.trace_as_operators(), ThreadPoolExecutor() as threads:
         x = X.clone().requires_grad_()
         result = threads.submit(lambda: Scale.apply(x, 2.0)).result()
     assert result.grad_fn.name() == "ScaleBackward"

@@ -13,7 +13,7 @@ import fx_onnx
 from fx_onnx.core.errors import CaptureError
 
 
-class Of(torch.nn.Module):
+class Function(torch.nn.Module):
     def __init__(self, function: Callable[[Tensor], object]) -> None:
         super().__init__()
         self.function = function
@@ -107,28 +107,32 @@ def packed(x: Tensor) -> object:
         (returned_as_given, "Encountered aliasing", "return clones"),
         (branches_of_two_dtypes, "expected same dtype", "let both branches return"),
         (branch_in_a_branch, "Data-dependent branching", "torch.cond"),
-        (packed, "data-dependent expression", "a PackedSequence can be captured if pack_padded_sequence makes it"),
-        (growing, "same metadata but found: pair", "carry tensors of one shape"),
+        (
+            packed,
+            "data-dependent expression",
+            "a PackedSequence can be captured only if pack_padded_sequence creates it",
+        ),
+        (growing, "same metadata but found: pair", "keep the shape and dtype of each carried tensor the same"),
     ],
 )
 def test_failures(function: Callable[[Tensor], object], reason: str, advice: str) -> None:
     with pytest.raises(CaptureError) as caught:
-        fx_onnx.export(Of(function).eval(), (torch.rand(3, 4),), verbose=False)
+        fx_onnx.export(Function(function).eval(), (torch.rand(3, 4),), verbose=False)
     message = str(caught.value)
-    assert message.startswith("torch.export could not capture Of: ")
+    assert message.startswith("torch.export could not capture Function: ")
     assert "\n" not in message
     assert reason in message
     assert advice in message.partition("; ")[2]
     if function is not of_unknown_class:  # which torch looks at when the forward has returned
-        assert "test_explanations.py:" in message
-        assert function.__code__.co_firstlineno < int(message.split("test_explanations.py:")[1].split(":")[0])
+        assert "test_diagnostics.py:" in message
+        assert function.__code__.co_firstlineno < int(message.split("test_diagnostics.py:")[1].split(":")[0])
     assert caught.value.__cause__ is not None
 
 
 def test_torch_prints_nothing_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
     """It would print the graph of each attempt, two of them for each of the two ways of tracing."""
     with pytest.raises(CaptureError):
-        fx_onnx.export(Of(branch).eval(), (torch.rand(3, 4),), verbose=False)
+        fx_onnx.export(Function(branch).eval(), (torch.rand(3, 4),), verbose=False)
     out, err = capfd.readouterr()
     assert "def forward" not in out + err
     assert "always_classified" not in err

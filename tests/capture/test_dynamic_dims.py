@@ -1,168 +1,65 @@
-"""Every limit on a dim asked to be dynamic is said in one sentence, and what need not be fixed is not."""
+"""Dims keep the user's names; a dim that becomes static is reported with the reason."""
 
 from __future__ import annotations
 
-import math
-import warnings
-from collections.abc import Callable
-
 import pytest
 import torch
-from torch import Tensor
 from torch.export import Dim
 
-import fx_onnx
 from fx_onnx.capture.capture import capture
-from fx_onnx.capture.dynamic_dims import limits
 from fx_onnx.capture.request import parse_request
 from fx_onnx.core.errors import OnnxExporterWarning
-from tests.compare import assert_close
+from tests.capture.captures import run, shapes
+from tests.capture.modules import Function, t
 
-
-class Of(torch.nn.Module):
-    def __init__(self, function: Callable[..., object]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor, y: Tensor | None = None) -> object:
-        return self.function(x) if y is None else self.function(x, y)
-
-
-def warned(function: Callable[..., object], *shapes: object, rows: int = 5, dim: object = "rows") -> list[str]:
-    """What an export with dynamic rows warns of."""
-    args = tuple(torch.rand(rows, 4) for _ in shapes or (None,))
-    spec = tuple({0: dim if isinstance(dim, Dim) else f"{dim}{i or ''}"} for i in range(len(args)))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", OnnxExporterWarning)
-        capture(parse_request(Of(function).eval(), args, dynamic_shapes=spec))
-    return [str(each.message) for each in caught if each.category is OnnxExporterWarning]
-
-
-def branch_above(x: Tensor) -> Tensor:
-    return x + 1 if x.shape[0] > 4 else x - 1
-
-
-def branch_below(x: Tensor) -> Tensor:
-    return x + 1 if x.shape[0] < 8 else x - 1
-
-
-def branch_on_parity(x: Tensor) -> Tensor:
-    return x + 1 if x.shape[0] % 2 else x - 1
-
-
-def branch_at(x: Tensor) -> Tensor:
-    return x + 1 if x.shape[0] == 8 else x - 1
-
-
-def logarithm(x: Tensor) -> Tensor:
-    return x / math.log(x.shape[0] + 1.0)
+BATCH, SEQ = Dim("batch"), Dim("seq")
 
 
 @pytest.mark.parametrize(
-    ("function", "condition", "cause"),
+    ("function", "args", "spec", "expected"),
     [
-        (branch_above, "rows >= 5", "fails or takes another way for other sizes"),
-        (branch_below, "rows <= 7", "fails or takes another way for other sizes"),
-        (branch_on_parity, "rows % 2 != 0", "fails or takes another way for other sizes"),
-        (branch_at, "rows != 8", "fails or takes another way for other sizes"),
-        (logarithm, "float(rows) + 1.0 == 6.0", "makes a plain number of a size"),
+        (torch.relu, (t(3, 4),), ({0: "batch"},), [("batch", "4")]),
+        (torch.relu, (t(3, 4),), ({0: BATCH, 1: SEQ},), [("batch", "seq")]),
+        (torch.add, (t(3, 4), t(3, 4)), ({0: "batch"}, {0: "batch"}), [("batch", "4")] * 2),
+        (torch.matmul, (t(3, 4), t(4, 5)), ({1: "k"}, {0: "k", 1: "n"}), [("3", "k"), ("k", "n")]),
+        (lambda x, y: x[::2] + y, (t(6), t(3)), ({0: 2 * BATCH}, {0: BATCH}), [("2*batch",), ("batch",)]),
+        (lambda x, y: x.reshape(-1, 2) + y, (t(6), t(3, 2)), ({0: "long"}, {0: "n"}), [("long",), ("n", "2")]),
+        (lambda x, y, z: x + y + z, (t(3), t(3)), {"x": {0: "n"}, "y": {0: "n"}, "z": {0: "n"}}, [("n",)] * 3),
     ],
 )
-def test_a_limit_names_dim_condition_and_line(function: Callable[..., object], condition: str, cause: str) -> None:
-    (message,) = warned(function)
-    assert message.startswith(f"The exported model is right only where {condition}, as the code {cause} (")
-    assert message.endswith(f" in {function.__name__}).")
-    assert f"({__file__}:" in message
+def test_names(function, args, spec, expected):
+    kwargs = {"z": t(3)} if isinstance(spec, dict) else None
+    captured = run(function, *args, kwargs=kwargs, dynamic_shapes=spec)
+    assert shapes(captured) == expected
+    assert captured.specialized == ()
 
 
-def test_a_table_that_is_too_short() -> None:
-    (message,) = warned(lambda x: x + torch.ones(16, 4)[: x.shape[0]])
-    assert message == (
-        "The exported model is right only where rows <= 16, as the code fails or takes another way for other sizes."
-    )
+def test_an_expression_has_the_users_name():
+    captured = run(lambda x, y: x[2:] + y, t(6), t(4), dynamic_shapes=({0: "long"}, {0: "n"}))
+    symbol = next(expression for expression, name in captured.symbol_names.items() if name == "n")
+    assert captured.symbol_names == {f"{symbol} + 2": "long", symbol: "n"}
 
 
-@pytest.mark.parametrize(
-    ("function", "condition"),
-    [
-        (lambda x, y: x[-9:], "rows <= 8"),
-        (lambda x, y: torch.cat([x, y])[-12:], "rows + rows1 < 12"),
-        (lambda x, y: torch.cat([x, y])[:12], "rows + rows1 < 12"),
-    ],
-)
-def test_slices_beyond_the_size_are_cut_off(function: Callable[..., object], condition: str) -> None:
-    """What is shorter than a slice in the example is taken whole, which is right only where it stays shorter."""
-    (message,) = warned(function, 1, 2)
-    assert f"right only where {condition}," in message.replace("rows1 + rows", "rows + rows1")
+def test_dims_without_a_name_have_no_entry():
+    assert run(torch.relu, t(3, 4), dynamic_shapes=({0: Dim.AUTO, 1: Dim.DYNAMIC},)).symbol_names == {}
 
 
-def test_a_relation_between_two_dims() -> None:
-    def longer(x: Tensor, y: Tensor) -> Tensor:
-        return x.sum() if x.shape[0] < 2 * y.shape[0] else y.sum()
+@pytest.mark.parametrize(("dim", "name"), [("n", "n"), (BATCH, "batch"), (Dim.AUTO, None)])
+def test_a_dim_specialized_by_a_reshape(dim, name):
+    def fixed(x):
+        return x.reshape(3, 4) * 2
 
-    (message,) = warned(longer, 1, 2)
-    assert "rows < 2*rows1" in message or "2*rows1 > rows" in message
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        torch.relu,
-        lambda x: x.reshape(-1, 2, 2),
-        lambda x: x[1:] * 2 if x.shape[0] > 1 else x,
-        lambda x: (x[:3], x[2:], x[-2:], x.chunk(2)),
-        lambda x: torch.nn.functional.conv1d(x.T[None], torch.ones(1, 4, 3)),
-        lambda x: x @ x.T + x.sum() / x.shape[0],
-        lambda x: torch.cat([x, x[: x.shape[0] // 2]]),
-    ],
-)
-def test_no_limit(function: Callable[..., object]) -> None:
-    assert warned(function) == []
-
-
-def test_a_limit_that_was_asked_for() -> None:
-    assert warned(branch_below, dim=Dim("rows", min=2, max=7)) == []
-    assert len(warned(branch_below, dim=Dim("rows", min=2, max=9))) == 1
-
-
-def check(function: Callable[..., object], rows: int) -> str:
-    """Exports without a warning, compares at two sizes; gives how it was captured."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", OnnxExporterWarning)
-        request = parse_request(Of(function).eval(), (torch.rand(rows, 4),), dynamic_shapes=({0: "rows"},))
-        strategy = capture(request).strategy
-        program = fx_onnx.export(
-            Of(function).eval(), (torch.rand(rows, 4),), dynamic_shapes=({0: "rows"},), verbose=False
+    with pytest.warns(OnnxExporterWarning, match=r"of input 'rows' is static .* 3: the model needs .*shape\[0\]"):
+        captured = capture(
+            parse_request(Function(fixed).eval(), t(3, 4), input_names=["rows"], dynamic_shapes=({0: dim, 1: 4},))
         )
-    for size in (rows, rows + 4):
-        x = torch.rand(size, 4)
-        assert_close(program(x), function(x))
-    return strategy
+    (specialized,) = captured.specialized
+    assert (specialized.input, specialized.axis, specialized.name, specialized.size) == ("rows", 0, name, 3)
 
 
-def test_a_part_of_the_example_that_has_one_row_by_chance() -> None:
-    assert check(lambda x: x.split([2, x.shape[0] - 2]), 3) == "torch.export(strict=False)"
-    assert check(lambda x: x[: x.shape[0] // 2] + 1, 3) == "torch.export(strict=False)"
+def test_a_dim_specialized_by_a_branch():
+    def branch(x):
+        return x * 2 if x.shape[0] == 3 else x
 
-
-def test_plain_numbers_of_sizes_stay_dynamic_in_strict_mode() -> None:
-    assert check(lambda x: x.new_zeros(int(x.shape[0] * 0.7)), 5) == "torch.export(strict=True)"
-    assert check(lambda x: x * int(x.shape[0] ** 0.5), 5) == "torch.export(strict=True)"
-
-
-def test_of_a_program_without_guards() -> None:
-    program = torch.export.export(Of(torch.relu), (torch.rand(3, 4),))
-    assert limits(parse_request(program), program, []) == []
-
-
-def test_a_larger_example_must_go_the_same_way() -> None:
-    """The last piece of five rows has one row, by chance; of twenty there would be other pieces."""
-
-    def pieces(x: Tensor) -> Tensor:
-        return torch.cat([piece * number for number, piece in enumerate(x.split(2))])
-
-    x = torch.rand(5, 4)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", OnnxExporterWarning)
-        program = fx_onnx.export(Of(pieces).eval(), (x,), dynamic_shapes=({0: "rows"},), verbose=False)
-    assert_close(program(x), pieces(x))
+    with pytest.warns(OnnxExporterWarning, match=r"needs shape\[0\] == 3 \(.*test_dynamic_dims.py:\d+ in branch\)"):
+        capture(parse_request(Function(branch).eval(), t(3, 4), dynamic_shapes=({0: "n"},)))

@@ -1,13 +1,15 @@
 """The mark of an export: set inside, gone after it, also after a failure, and not seen by other threads."""
 
 import gc
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 import fx_onnx
-from fx_onnx.capture.export_flag import exporting, is_in_onnx_export, replaced
+from fx_onnx.capture.export_flag import exporting, is_in_onnx_export
 
 
 def test_the_mark():
@@ -44,17 +46,10 @@ def test_torch_says_so_too() -> None:
     assert not torch.onnx.is_in_onnx_export()
 
 
-def test_the_last_to_leave_puts_back_what_was_there() -> None:
-    class Owner:
-        there = 1
-
-    first, second = replaced(Owner, "there", 2), replaced(Owner, "there", 3)
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert Owner.there == 2
-    second.__exit__(None, None, None)
-    assert Owner.there == 1
-    with replaced(Owner, "absent", 1):
-        assert Owner.absent == 1
-    assert not hasattr(Owner, "absent")
+def test_importing_it_loads_nothing_but_torch() -> None:
+    code = (
+        "import sys, torch; before = set(sys.modules); import fx_onnx.capture.export_flag; "
+        "print(*(name for name in set(sys.modules) - before if not name.startswith('fx_onnx')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -175,7 +175,7 @@ def test_caches_come_back_as_they_were() -> None:
         again = pytree.tree_unflatten(leaves, spec)
         assert pytree.tree_structure(again) == spec
         assert type(again) is type(cache)
-    assert pytrees.names(pytree.tree_structure(filled))[:2] == [(0, "key"), (0, "value")]
+    assert pytrees.leaf_paths(pytree.tree_structure(filled))[:2] == [(0, "key"), (0, "value")]
 
 
 def test_one_spec_for_a_cache_whose_layers_are_of_several_kinds() -> None:

@@ -174,7 +174,7 @@ def check(module: nn.Module, *examples: Tensor, axes: dict[int, str]) -> None:
     """Exports at the first example; right at all of them, in real pairs where the result is complex."""
     module = module.eval()
     with warnings.catch_warnings():
-        warnings.simplefilter("error", fx_onnx.errors.OnnxExporterWarning)  # no dim comes out static
+        warnings.simplefilter("error", fx_onnx.OnnxExporterWarning)  # no dim comes out static
         warnings.filterwarnings("ignore", r".* right only where sequence <= 64")  # the rows of a table of positions
         program = fx_onnx.export(module, (examples[0],), dynamic_shapes=(axes,))
     for example in examples:

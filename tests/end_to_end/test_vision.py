@@ -92,7 +92,7 @@ def test_detector(kind: str, count: int, dynamic: bool) -> None:
 
     shapes = ([{1: f"height{i}", 2: f"width{i}"} for i in range(count)],)
     with warnings.catch_warnings():
-        warnings.simplefilter("error", fx_onnx.errors.OnnxExporterWarning)  # no size comes out static
+        warnings.simplefilter("error", fx_onnx.OnnxExporterWarning)  # no size comes out static
         program = fx_onnx.export(module, (images(0),), dynamic_shapes=shapes if dynamic else None)
     found = []
     for seed in range(len(sizes)):

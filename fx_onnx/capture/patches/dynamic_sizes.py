@@ -1,7 +1,8 @@
-"""What torch is told while it captures a module, so that dims which are dynamic stay dynamic.
+"""Keeps symbolic sizes symbolic where torch would replace them by the sizes of the example during the capture.
 
-Some of torch's operators find their shapes by computing, or take sizes as plain numbers only; a symbolic size then
-becomes the example's, without a word. In here torch knows the shapes of the former, and others say the latter.
+There are two causes. Some operators of torch compute their results to find the shapes; here they get kernels that only
+compute shapes. Some functions accept plain Python numbers only; here they are replaced by functions that accept
+symbols.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
-from fx_onnx.capture.export_flag import replaced
+from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.core.torch_private import (
     FakeTensor,
     free_unbacked_symbols,
@@ -30,67 +31,71 @@ from fx_onnx.core.torch_private import (
 )
 from fx_onnx.decompositions.vision import affine_grid_generator
 
-__all__ = ["dynamic_sizes"]
+__all__ = ["keep_sizes_symbolic"]
 
 
 @contextmanager
-def dynamic_sizes(strict: bool = False) -> Iterator[None]:
-    """Keeps symbolic sizes symbolic where torch itself would fix them, for as long as this lasts.
+def keep_sizes_symbolic(strict: bool = False) -> Iterator[None]:
+    """Keeps symbolic sizes symbolic within the context, where torch itself would specialize them.
 
     Args:
-        strict: whether torch.export traces in strict mode, which sees Python's own arithmetic for itself.
+        strict: Whether torch.export traces in strict mode, which traces Python's own functions without replacements.
     """
     if strict:
-        with _shapes_of_operators():
+        with _replace_kernels():
             yield
         return
     list_python_builtins()
-    sqrt = replaced(math, "sqrt", partial(_sqrt, math.sqrt))
-    length = replaced(builtins, "len", partial(_len, len))
-    both = replaced(torch.SymInt, "__divmod__", _divmod)
-    with sqrt, length, both, _shapes_of_operators(), _SizesAsNumbers():
+    sqrt = replace_attribute(math, "sqrt", partial(_sqrt, math.sqrt))
+    length = replace_attribute(builtins, "len", partial(_len, len))
+    division = replace_attribute(torch.SymInt, "__divmod__", _divmod)
+    with sqrt, length, division, _replace_kernels(), _SymbolicSizesMode():
         yield
 
 
-# --- operators whose shapes torch finds by computing ------------------------------------------------------------------
+# --- kernels that only compute shapes ---------------------------------------------------------------------------------
 
 
 @contextmanager
-def _shapes_of_operators() -> Iterator[None]:
-    """Lets torch know the shapes of a few operators without running them.
+def _replace_kernels() -> Iterator[None]:
+    """Gives a few operators kernels that compute only the shapes of their results.
 
-    torch.export keeps an RNN, LSTM or GRU whole, but finds its shapes by unrolling it, which fixes the sequence length;
-    likewise 1-D pooling and the writing of a diagonal. Of fake quantisation it knows static shapes only.
+    torch.export keeps an RNN, LSTM or GRU as one operator, but it finds the shapes by unrolling it, which specializes
+    the sequence length. Pooling in one dimension and ``fill_diagonal_`` specialize sizes in the same way. For fake
+    quantization torch has only kernels for static shapes.
     """
     aten, (composite, meta) = torch.ops.aten, kernel_keys()
-    recurrences = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
-    fakes = (
+    recurrent = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
+    fake_quantizing = (
         aten.fake_quantize_per_tensor_affine_cachemask.default,
         aten.fake_quantize_per_channel_affine_cachemask.default,
         aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default,
     )
-    kernels: dict[Any, Any] = {(o, meta): _fake_quantize_shapes for o in fakes if meta not in python_kernels(o)}
-    kernels |= {(o, composite): partial(_recurrence_shapes, python_kernels(o)[composite]) for o in recurrences}
-    kernels[aten.max_pool1d.default, composite] = _max_pool1d_shapes
-    kernels[aten.batch_norm.default, composite] = _batch_norm_shapes
-    kernels[aten.fill_diagonal_.default, composite] = _written
+    kernels: dict[Any, Any] = {(o, meta): _fake_quantize for o in fake_quantizing if meta not in python_kernels(o)}
+    kernels |= {(o, composite): partial(_recurrence, python_kernels(o)[composite]) for o in recurrent}
+    kernels[aten.max_pool1d.default, composite] = _max_pool1d
+    kernels[aten.batch_norm.default, composite] = _batch_norm
+    kernels[aten.fill_diagonal_.default, composite] = _fill_diagonal_
     with replaced_kernels(kernels), warnings.catch_warnings():
-        # torch takes the list of weights that a recurrent module keeps for a mutation
-        flat = r"The tensor attributes? (self\.[\w.]*_flat_weights\[\d+\](, )?)+ (was|were) assigned during export"
-        warnings.filterwarnings("ignore", flat)
+        # torch mistakes the list of weights that an RNN, LSTM or GRU module keeps for a mutation
+        message = r"The tensor attributes? (self\.[\w.]*_flat_weights\[\d+\](, )?)+ (was|were) assigned during export"
+        warnings.filterwarnings("ignore", message)
         yield
 
 
-def _fake_quantize_shapes(self: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Empty results: the values, and where nothing was cut off."""
+def _fake_quantize(self: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns empty results: the quantized values and the mask of the values that were not clamped."""
     return torch.empty_like(self), torch.empty_like(self, dtype=torch.bool)
 
 
-def _recurrence_shapes(
+def _recurrence(
     kernel: Callable[..., Any], input: torch.Tensor, hx: Any, params: Any, has_biases: bool, num_layers: int,
     dropout: float, train: bool, bidirectional: bool, batch_first: bool,
 ) -> Any:  # fmt: skip
-    """Empty results of a recurrence: the outputs of all steps, then the last states, shaped like the first ones."""
+    """Returns empty results of an RNN, LSTM or GRU: the outputs of all steps, then the last states.
+
+    The last states have the shapes of the initial states in ``hx``.
+    """
     if not isinstance(input, FakeTensor):
         return kernel(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
     states = [hx] if isinstance(hx, torch.Tensor) else hx
@@ -98,65 +103,71 @@ def _recurrence_shapes(
     return (output, *(torch.empty_like(state) for state in states))
 
 
-def _written(self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-    """What is written to, itself."""
+def _fill_diagonal_(self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+    """Returns the tensor that the operator writes to in place."""
     return self
 
 
-def _batch_norm_shapes(
+def _batch_norm(
     input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, running_mean: torch.Tensor | None,
     running_var: torch.Tensor | None, training: bool, momentum: float, eps: float, cudnn_enabled: bool,
 ) -> torch.Tensor:  # fmt: skip
-    """An empty result; torch's own asks whether there is anything, which a count found in the data does not say."""
+    """Returns an empty result.
+
+    torch's kernel asks whether the input is empty, which has no answer for a data-dependent size.
+    """
     if isinstance(input, FakeTensor):
-        for each in (weight, bias, running_mean, running_var):
-            if each is not None and input.dim() > 1:
-                torch._check(each.shape[0] == input.shape[1])  # one each for the channels
+        for statistic in (weight, bias, running_mean, running_var):
+            if statistic is not None and input.dim() > 1:
+                torch._check(statistic.shape[0] == input.shape[1])  # one value for each channel
         return torch.empty_like(input)
     norm = torch.ops.aten.native_batch_norm.default
     result: torch.Tensor = norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
     return result
 
 
-def _max_pool1d_shapes(
+def _max_pool1d(
     self: torch.Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> torch.Tensor:  # fmt: skip
-    """An empty result of pooling: no window begins beyond the input and the padding before it."""
+    """Returns an empty result of pooling.
+
+    With ``ceil_mode``, a window that would start after the input and the padding before it is dropped, as in torch.
+    """
     window = kernel_size[0]
     step = stride[0] if len(stride) else window
-    before, spread = (each if isinstance(each, int) else each[0] for each in (padding, dilation))
-    room = self.shape[-1] + 2 * before - spread * (window - 1) - 1
-    count = room // step + 1
+    pad, spread = (each if isinstance(each, int) else each[0] for each in (padding, dilation))
+    last_start = self.shape[-1] + 2 * pad - spread * (window - 1) - 1
+    count = last_start // step + 1
     if ceil_mode:
-        count = torch.sym_min((room + step - 1) // step, (self.shape[-1] + before - 1) // step) + 1
+        count = torch.sym_min((last_start + step - 1) // step, (self.shape[-1] + pad - 1) // step) + 1
     return self.new_empty([*self.shape[:-1], count])
 
 
-# --- functions that take sizes as plain numbers -----------------------------------------------------------------------
+# --- functions that accept plain numbers only -------------------------------------------------------------------------
 
 
-class _SizesAsNumbers(TorchFunctionMode):
-    """Says calls with symbolic sizes, where torch's operator takes plain numbers, by functions that take symbols.
+class _SymbolicSizesMode(TorchFunctionMode):
+    """Redirects calls that have symbolic arguments to functions that accept symbols.
 
-    Attention of tensors with data-dependent sizes is computed by its formula, which has no question about them.
+    Attention of tensors with data-dependent sizes uses the math backend, which does not branch on sizes.
     """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """The function itself, or the one of ours that stands for it."""
+        """Calls the function, or its replacement in ``_REPLACEMENTS``."""
         kwargs = kwargs or {}
-        if func is scaled_dot_product_attention and any(map(_has_unknown_size, (*args, *kwargs.values()))):
-            with sdpa_kernel(SDPBackend.MATH):  # torch's fused kernels ask whether the batch is 1
+        if func is scaled_dot_product_attention and any(map(_has_data_dependent_size, (*args, *kwargs.values()))):
+            with sdpa_kernel(SDPBackend.MATH):  # the fused kernels compare the batch size with 1
                 return func(*args, **kwargs)
-        instead = _INSTEAD.get(func)
-        if instead is not None and any(map(_has_symbol, (*args, *kwargs.values()))):
-            return instead(*args, **kwargs)
+        replacement = _REPLACEMENTS.get(func)
+        if replacement is not None and any(map(_has_symbol, (*args, *kwargs.values()))):
+            return replacement(*args, **kwargs)
         return func(*args, **kwargs)
 
 
-def _has_unknown_size(argument: Any) -> bool:
+def _has_data_dependent_size(argument: Any) -> bool:
     return isinstance(argument, torch.Tensor) and bool(free_unbacked_symbols(argument))
 
 
@@ -166,7 +177,10 @@ def _has_symbol(argument: Any) -> bool:
 
 
 def _linspace(start: Any, end: Any, steps: Any, *, dtype: torch.dtype | None = None, **options: Any) -> torch.Tensor:
-    """From both ends to the middle, as torch computes it, so that the last one is the end. Integers are torch's own."""
+    """Replaces ``torch.linspace`` for floating-point dtypes; integer dtypes use torch's function.
+
+    The values are computed from both ends towards the middle, as in torch, so that the last value is exactly ``end``.
+    """
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if not dtype.is_floating_point:
         return torch.linspace(start, end, steps, dtype=dtype, **options)
@@ -176,7 +190,7 @@ def _linspace(start: Any, end: Any, steps: Any, *, dtype: torch.dtype | None = N
 
 
 def _as_tensor(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
-    """A number, or a list of them, each filled in."""
+    """Replaces ``torch.as_tensor`` for a number or a list of numbers."""
     numbers = data if isinstance(data, (list, tuple)) else [data]
     if dtype is None and any(isinstance(number, (float, torch.SymFloat)) for number in numbers):
         dtype = torch.get_default_dtype()
@@ -185,12 +199,12 @@ def _as_tensor(data: Any, dtype: torch.dtype | None = None, device: Any = None) 
 
 
 def _new_tensor(self: torch.Tensor, data: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
-    """Of the dtype and on the device of ``self``."""
+    """Replaces ``torch.Tensor.new_tensor``; dtype and device default to those of ``self``."""
     return _as_tensor(data, dtype or self.dtype, device or self.device)
 
 
 def _affine_grid(theta: torch.Tensor, size: Sequence[Any], align_corners: bool | None = None) -> torch.Tensor:
-    """torch composes it of ``linspace``."""
+    """Replaces ``affine_grid``, which torch composes of ``linspace``."""
     return affine_grid_generator(theta, size, bool(align_corners))
 
 
@@ -199,18 +213,21 @@ def _istft(
     window: torch.Tensor | None = None, center: bool = True, normalized: bool = False, onesided: bool | None = None,
     length: Any = None, return_complex: bool = False,
 ) -> torch.Tensor:  # fmt: skip
-    """All of the signal, of which ``length`` samples are taken, then zeros; the centre of a frame is its first."""
+    """Replaces ``torch.istft`` with a symbolic ``length``: computes the whole signal, then pads and cuts it.
+
+    With ``center``, the signal starts in the middle of the first frame.
+    """
     options = (hop_length, win_length, window, False, normalized, onesided, None, return_complex)
     signal = torch.istft(input, n_fft, *options)[..., n_fft // 2 if center else 0 :]
     return torch.nn.functional.pad(signal, (0, length))[..., :length]
 
 
 def _sym_ite(b: Any, t: Any, f: Any) -> Any:
-    """Of a symbolic number and a plain one, which torch takes for two types."""
+    """Replaces ``torch.sym_ite``, which does not accept a symbolic and a plain number together."""
     return torch.sym_ite(b, t + 0 * f, f + 0 * t)
 
 
-_INSTEAD: dict[Any, Callable[..., Any]] = {
+_REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     torch.istft: _istft,
     torch.Tensor.istft: _istft,
     torch.nn.functional.affine_grid: _affine_grid,
@@ -222,15 +239,15 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
 
 
 def _sqrt(sqrt: Callable[[Any], float], number: Any) -> Any:
-    """``math.sqrt``, which makes a plain number of a symbolic one."""
+    """Replaces ``math.sqrt``, which converts a symbolic number to a plain one."""
     return torch.sym_float(number) ** 0.5 if isinstance(number, (torch.SymInt, torch.SymFloat)) else sqrt(number)
 
 
 def _divmod(number: torch.SymInt, divisor: Any) -> tuple[Any, Any]:
-    """``divmod``, which torch's symbolic numbers lack."""
+    """Replaces ``SymInt.__divmod__``, which torch does not define."""
     return number // divisor, number % divisor
 
 
 def _len(length: Callable[[Any], int], container: Any) -> Any:
-    """``len``, which Python makes a plain number of the symbolic size of a tensor."""
+    """Replaces ``len``, because Python converts a tensor's symbolic size to a plain number."""
     return container.shape[0] if isinstance(container, torch.Tensor) and container.shape else length(container)

@@ -1,8 +1,10 @@
-"""What stands for functions of transformers' decoders while torch captures them.
+"""Patches for the decoders and state space models of transformers.
 
-A cache's layer with a sliding window keeps its last tokens and counts all that it has seen. Its own methods, and those
-that make masks, ask whether the window is full, so that one captured program would serve either the short or the long
-past. These say the same without a question. State space models have a scan of any length, but keep it from exporters.
+A cache layer with a sliding window keeps the last tokens and counts all tokens that it has seen. The layer's methods
+and the functions that create masks branch on whether the window is full, so one captured program would be correct
+either for a short or for a long past. The replacements compute the same without a branch.
+
+State space models have a scan that works for any length, but they do not use it during an export.
 """
 
 from __future__ import annotations
@@ -16,39 +18,41 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_onnx.capture.export_flag import replaced
-from fx_onnx.capture.patches.patching import Patches
+from fx_onnx.capture.patches.patching import PatchTable, replace_attribute
 
-__all__ = ["patches", "scans_kept"]
+__all__ = ["keep_scan_operators", "patches"]
 
 _CACHES, _MASKS = "transformers.cache_utils", "transformers.masking_utils"
 _SCANS = [f"transformers.models.{name}.modeling_{name}" for name in ("falcon_mamba", "jamba", "mamba", "zamba")]
-_EXPORTING = "is_torchdynamo_exporting"  # their scan is a loop of Python over the example's tokens where it says so
+_EXPORTING = "is_torchdynamo_exporting"  # where it returns True, the scan is a Python loop over the example's tokens
 
 
-def patches() -> Patches:
-    """What stands for the functions of caches and masks; nothing where transformers' caches are not those known."""
-    return _STAND_INS if _is_known(sys.modules.get(_CACHES)) else {}
+def patches() -> PatchTable:
+    """Returns the patches for caches and masks; none for a version of transformers with a different cache interface."""
+    return _PATCHES if _has_known_interface(sys.modules.get(_CACHES)) else {}
 
 
 @contextmanager
-def scans_kept() -> Iterator[None]:
-    """Lets state space models use their scan for as long as this lasts."""
+def keep_scan_operators() -> Iterator[None]:
+    """Makes state space models use their scan operator within the context."""
     with ExitStack() as stack:
         for module in (sys.modules[name] for name in _SCANS if name in sys.modules):
             if hasattr(module, _EXPORTING):
-                stack.enter_context(replaced(module, _EXPORTING, lambda: False))
+                stack.enter_context(replace_attribute(module, _EXPORTING, lambda: False))
         yield
 
 
-def _is_known(caches: Any) -> bool:
-    """Whether the library's caches are called as here; those of its fourth version were called otherwise."""
+def _has_known_interface(caches: Any) -> bool:
+    """Returns whether cache layers have the method parameters of transformers 5, which differ from version 4."""
     method = getattr(getattr(caches, "DynamicSlidingWindowLayer", None), "get_mask_sizes", None)
     return method is not None and "query_length" in inspect.signature(method).parameters
 
 
 def _update(self: Any, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-    """``DynamicSlidingWindowLayer.update``: keys and values (batch, heads, held + new, size); the last stay."""
+    """Replaces ``DynamicSlidingWindowLayer.update``.
+
+    Returns keys and values (batch, heads, held + new, size). The layer keeps only the last tokens.
+    """
     if not self.is_initialized:
         self.lazy_initialization(key_states, value_states)
     self.cumulative_length += key_states.shape[-2]
@@ -62,18 +66,21 @@ def _update(self: Any, key_states: Tensor, value_states: Tensor, *_: Any, **__: 
 
 
 def _get_mask_sizes(self: Any, query_length: int) -> tuple[int, int]:
-    """``DynamicSlidingWindowLayer.get_mask_sizes``: how many keys there will be, and how many came before the first."""
+    """Replaces ``DynamicSlidingWindowLayer.get_mask_sizes``.
+
+    Returns the number of keys after the update, and the number of tokens that were dropped before the first key.
+    """
     held = self.cumulative_length if self.record_past or not self.is_initialized else self.keys.shape[-2]
     held = torch.sym_min(held, self.sliding_window - 1)
     return held + query_length, self.cumulative_length - held
 
 
 def _ignore_causal_mask_sdpa(*_: Any, **__: Any) -> bool:
-    """While it is traced the function never ignores the mask, but before it says so it compares sizes."""
+    """Replaces ``_ignore_causal_mask_sdpa``, which always returns False in a trace but compares sizes before that."""
     return False
 
 
-_STAND_INS: Patches = {
+_PATCHES: PatchTable = {
     (_CACHES, "DynamicSlidingWindowLayer.update"): _update,
     (_CACHES, "DynamicSlidingWindowLayer.get_mask_sizes"): _get_mask_sizes,
     (_MASKS, "_ignore_causal_mask_sdpa"): _ignore_causal_mask_sdpa,

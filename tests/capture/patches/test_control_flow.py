@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx.capture.patches.control_flow import PATCHES
-from fx_onnx.capture.patches.patching import patches_applied
+from fx_onnx.capture.patches.patching import apply_patches
 from tests.compare import assert_close
 
 
@@ -92,7 +92,7 @@ def test_associative_scans_of_any_length(function: Callable[[Net, Tensor], Any])
 
 def test_nothing_stays_behind() -> None:
     before = torch.cond, control_flow.associative_scan
-    with pytest.raises(ZeroDivisionError), patches_applied(PATCHES):
+    with pytest.raises(ZeroDivisionError), apply_patches(PATCHES):
         assert torch.cond is control_flow.cond is not before[0]
         raise ZeroDivisionError
     assert (torch.cond, control_flow.associative_scan) == before

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.capture.patches.dynamic_sizes import dynamic_sizes
+from fx_onnx.capture.patches.dynamic_sizes import keep_sizes_symbolic
 from tests.compare import assert_close
 
 aten, key = torch.ops.aten, torch._C.DispatchKey
@@ -61,7 +61,7 @@ def test_stays_dynamic(name: str) -> None:
     """Without a warning that a dim is static, and right at several sizes."""
     module = Call(FUNCTIONS[name]).eval()
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", category=fx_onnx.errors.OnnxExporterWarning)
+        warnings.filterwarnings("error", category=fx_onnx.OnnxExporterWarning)
         program = fx_onnx.export(
             module, (torch.randn(2, 4, 11),), dynamic_shapes=({0: "batch", 1: "rows", 2: "columns"},), verbose=False
         )
@@ -108,12 +108,12 @@ def test_linspace(steps: int, ends: tuple[float, float], dtype: torch.dtype | No
 def test_nothing_stays_behind() -> None:
     """Kernels and functions are those of before, also after an error; strict mode leaves ``math`` alone."""
     sqrt, kernel = math.sqrt, aten.lstm.input.py_kernels[key.CompositeImplicitAutograd]
-    with pytest.raises(ZeroDivisionError), dynamic_sizes():
+    with pytest.raises(ZeroDivisionError), keep_sizes_symbolic():
         assert math.sqrt(4) == 2.0
         assert key.CompositeImplicitAutograd in aten.max_pool1d.default.py_kernels
         raise ZeroDivisionError
     assert math.sqrt is sqrt
     assert aten.lstm.input.py_kernels[key.CompositeImplicitAutograd] is kernel
     assert key.CompositeImplicitAutograd not in aten.max_pool1d.default.py_kernels
-    with dynamic_sizes(strict=True):
+    with keep_sizes_symbolic(strict=True):
         assert math.sqrt is sqrt

@@ -1,4 +1,4 @@
-"""Models with the fake quantisers of torch's eager quantisation."""
+"""Models with the fake quantizers of torch's eager quantization."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Net(nn.Module):
 
 
 def trained(qconfig: Any) -> nn.Module:
-    """A network after a little quantisation-aware training, which observes no more."""
+    """A network after a little quantization-aware training, which observes no more."""
     torch.manual_seed(0)
     net = Net().train()
     net.qconfig = qconfig
@@ -48,8 +48,8 @@ def trained(qconfig: Any) -> nn.Module:
 
 
 @pytest.mark.parametrize("qconfig", [PLAIN, quantization.get_default_qat_qconfig("x86")], ids=["plain", "fused"])
-def test_quantisation_aware_training(qconfig: Any) -> None:
-    """Each fake quantiser is a pair of QuantizeLinear and DequantizeLinear; the module is left as it was."""
+def test_quantization_aware_training(qconfig: Any) -> None:
+    """Each fake quantizer is a pair of QuantizeLinear and DequantizeLinear; the module is left as it was."""
     net = trained(qconfig)
     torch.manual_seed(1)  # of values that no rounding error takes over the middle between two integers
     x, other = torch.randn(2, 3, 8, 8), torch.randn(3, 3, 8, 8)
@@ -61,7 +61,7 @@ def test_quantisation_aware_training(qconfig: Any) -> None:
     assert not any("forward" in vars(module) for module in net.modules())
 
 
-def test_what_is_yet_to_be_quantised_computes_in_floats() -> None:
+def test_what_is_yet_to_be_quantized_computes_in_floats() -> None:
     net, x = Net().eval(), torch.randn(2, 3, 8, 8)
     assert_close(fx_onnx.export(net, (x,))(x), net(x))
 
@@ -81,5 +81,5 @@ def test_one_that_observes_is_refused() -> None:
 
 def test_converted_modules_are_refused() -> None:
     net = quantization.quantize_dynamic(nn.Sequential(nn.Linear(8, 4)).eval(), {nn.Linear}, dtype=torch.qint8)
-    with pytest.raises(CaptureError, match=r"The module '0' is a torch\.ao\.nn\.quantized.*quantise with PT2E"):
+    with pytest.raises(CaptureError, match=r"The module '0' is a torch\.ao\.nn\.quantized.*quantize with PT2E"):
         fx_onnx.export(net, (torch.randn(2, 8),))

@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequen
 
 import fx_onnx
 from fx_onnx.capture.patches.packed_sequences import PATCHES
-from fx_onnx.capture.patches.patching import patches_applied
+from fx_onnx.capture.patches.patching import apply_patches
 from tests.compare import assert_close
 
 KINDS = {"RNN": nn.RNN, "LSTM": nn.LSTM, "GRU": nn.GRU}
@@ -142,7 +142,7 @@ def test_of_a_list_of_sequences() -> None:
 
 
 def test_with_projections_there_is_no_form() -> None:
-    with pytest.raises(fx_onnx.errors.TranslationError, match="ONNX has no LSTM with projections"):
+    with pytest.raises(fx_onnx.TranslationError, match="ONNX has no LSTM with projections"):
         check(Net(padded, proj_size=3))
 
 
@@ -168,6 +168,6 @@ def test_the_operators_compute_what_torch_does(kind: str) -> None:
 
 def test_nothing_stays_behind() -> None:
     before = nn.LSTM.forward, nn.utils.rnn.pack_padded_sequence
-    with patches_applied(PATCHES):
+    with apply_patches(PATCHES):
         assert (nn.LSTM.forward, nn.utils.rnn.pack_padded_sequence) != before
     assert (nn.LSTM.forward, nn.utils.rnn.pack_padded_sequence) == before

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.capture.patches.patching import patches_applied
+from fx_onnx.capture.patches.patching import apply_patches
 from fx_onnx.capture.patches.torchvision import (
     PATCHES,
     _batch_images,
@@ -140,7 +140,7 @@ def test_no_more_than_there_are() -> None:
 
 def test_the_functions_come_back() -> None:
     before = batched_nms, roi_heads.paste_masks_in_image, BoxCoder.decode
-    with patches_applied(PATCHES):
+    with apply_patches(PATCHES):
         assert globals()["batched_nms"] is not before[0]
         assert roi_heads.paste_masks_in_image is not before[1]
         assert BoxCoder.decode is not before[2]

@@ -10,7 +10,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicSlidingWindowLayer
 
 import fx_onnx
-from fx_onnx.capture.patches.patching import patches_applied
+from fx_onnx.capture.patches.patching import apply_patches
 from fx_onnx.capture.patches.transformers import patches
 from tests.compare import assert_close
 
@@ -27,7 +27,7 @@ def test_layers_hold_and_see_the_same(record_past: bool) -> None:
     for new in (2, 1, 3, 1, 7, 1):
         keys, values = torch.randn(2, 3, new, 4), torch.randn(2, 3, new, 4)
         want = own.get_mask_sizes(new), own.update(keys, values), own.keys, own.values, own.get_seq_length()
-        with patches_applied(patches()):
+        with apply_patches(patches()):
             sizes = stand_in.get_mask_sizes(new)
             found = sizes, stand_in.update(keys, values), stand_in.keys, stand_in.values, stand_in.get_seq_length()
         assert found[0] == want[0]

@@ -1,0 +1,38 @@
+"""Reads ``dynamic_axes``, the older way of torch.onnx.export to request dynamic dims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fx_onnx.core.errors import ArgumentError
+
+
+def split_dynamic_axes(
+    dynamic_axes: Mapping[str, Any], output_names: Sequence[str]
+) -> tuple[dict[str, Mapping[int, str]], dict[str, Mapping[int, str]]]:
+    """Returns the entries of inputs and the entries of outputs, each as ``{name: {axis: dim name}}``.
+
+    A list of axes gets automatic dim names: ``{"x": [0, 2]}`` names them ``x_dynamic_axes_1`` and ``x_dynamic_axes_2``.
+
+    Raises:
+        ArgumentError: An entry is neither a dict from axes to names nor a list of axes.
+    """
+    inputs: dict[str, Mapping[int, str]] = {}
+    outputs: dict[str, Mapping[int, str]] = {}
+    for name, axes in dynamic_axes.items():
+        named = axes if isinstance(axes, Mapping) else _automatic_names(name, axes)
+        if not all(isinstance(axis, int) and isinstance(dim, str) for axis, dim in named.items()):
+            raise _not_axes(name)
+        (outputs if name in output_names else inputs)[name] = dict(named)
+    return inputs, outputs
+
+
+def _automatic_names(name: str, axes: Any) -> dict[int, str]:
+    if not isinstance(axes, Iterable) or isinstance(axes, str):
+        raise _not_axes(name)
+    return {axis: f"{name}_dynamic_axes_{i}" for i, axis in enumerate(axes, start=1)}
+
+
+def _not_axes(name: str) -> ArgumentError:
+    return ArgumentError(f"dynamic_axes[{name!r}] must map axes to dim names or be a list of axes.")

@@ -1,0 +1,124 @@
+"""Example arguments to capture from, in which dynamic dims are larger than in the user's example.
+
+torch.export specializes a dim whose example size is 0 or 1. It reads the sizes of the example, never the values, so a
+larger example with arbitrary values keeps such a dim dynamic.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from fx_onnx.capture.dynamic_dims import captured_inputs
+from fx_onnx.capture.request import Request
+from fx_onnx.core.torch_private import pytree
+
+_FACTOR = 4  # large enough that slices and halves of an enlarged dim do not have size 0 or 1 either
+
+SmallAxes = Mapping[tuple[int, int], str | None]
+"""Axes requested as dynamic whose example size is 0 or 1: (number of the tensor, axis) to the user's dim name."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """Arguments to capture from.
+
+    Attributes:
+        args: The positional arguments.
+        kwargs: The keyword arguments.
+        decision: A phrase that says how the example differs from the user's, and why; empty for the user's own
+            example.
+        size_oblivious: Whether torch must treat sizes 0 and 1 like any other size.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    decision: str = ""
+    size_oblivious: bool = False
+
+
+def original_example(request: Request) -> Example:
+    """Returns the user's own example."""
+    return Example(request.args, request.kwargs)
+
+
+def small_axes(request: Request) -> SmallAxes:
+    """Returns the axes requested as dynamic whose example size is 0 or 1, which torch.export would specialize."""
+    return {
+        (number, axis): name
+        for number, (tensor, requested) in enumerate(zip(_tensors(request), request.inputs, strict=True))
+        for axis, name in requested.axes.items()
+        if tensor.shape[axis] in (0, 1)
+    }
+
+
+def examples_without_small_axes(request: Request, small: SmallAxes) -> Iterator[Example]:
+    """Yields examples that may keep the small axes dynamic, the best one first.
+
+    1. Each dim name gets a size of its own, so that no two dims are equal by chance.
+    2. All small axes get the same size, because two names may mean the same dim.
+    3. The user's example, with torch's treatment of 0 and 1 switched off.
+    """
+    taken = {size for tensor in _tensors(request) for size in tensor.shape}
+    unused = (size for size in itertools.count(5) if size not in taken)
+    by_name = dict(zip(dict.fromkeys(small.values()), unused, strict=False))
+    larger = (
+        "captured from an example in which the dims of size 0 or 1 {}, because torch.export specializes these sizes"
+    )
+    yield _enlarged(request, {place: by_name[name] for place, name in small.items()}, larger.format("are larger"))
+    if len(by_name) > 1:
+        sizes = dict.fromkeys(small, next(unused))
+        yield _enlarged(request, sizes, larger.format("are larger and equal"))
+    decision = "captured with backed_size_oblivious, because torch.export otherwise specializes dims of size 0 or 1"
+    yield Example(request.args, request.kwargs, decision, size_oblivious=True)
+
+
+def example_with_all_dims_enlarged(request: Request) -> Example:
+    """Returns an example in which every dim requested as dynamic is four times as large."""
+    places = {(number, axis): _FACTOR for number, each in enumerate(request.inputs) for axis in each.axes}
+    decision = (
+        f"repeated from an example in which every dynamic dim is {_FACTOR} times as large, because a part of the "
+        "user's example has size 0 or 1"
+    )
+    return _enlarged(request, places, decision)
+
+
+def keeps_dynamic(request: Request, program: ExportedProgram, small: SmallAxes) -> bool:
+    """Returns whether the small axes are symbols in a captured program.
+
+    A symbol with a range within 0 to 2 does not count, because torch gives this range to a dim that it has specialized.
+    """
+    inputs = captured_inputs(request, program)
+    sizes = [inputs[number].dim(axis) for number, axis in small]
+    ranges = (program.range_constraints.get(dim) for dim in sizes if not isinstance(dim, int))
+    return not any(isinstance(dim, int) for dim in sizes) and all(r is None or r.upper > 2 for r in ranges)
+
+
+def _tensors(request: Request) -> list[torch.Tensor]:
+    leaves = pytree.tree_leaves((request.args, request.kwargs))
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _enlarged(request: Request, factors: Mapping[tuple[int, int], int], decision: str) -> Example:
+    """Repeats each tensor along the given axes; an empty axis becomes as many zeros as its factor."""
+    numbers = itertools.count()
+
+    def enlarge(tensor: torch.Tensor) -> torch.Tensor:
+        number = next(numbers)
+        for axis in range(tensor.ndim):
+            if factor := factors.get((number, axis)):
+                parts = [tensor.detach()] * factor
+                tensor = torch.cat(parts, axis) if tensor.shape[axis] else _zeros(tensor, axis, factor)
+        return tensor
+
+    args, kwargs = pytree.tree_map_only(torch.Tensor, enlarge, (request.args, request.kwargs))
+    return Example(args, kwargs, decision)
+
+
+def _zeros(tensor: torch.Tensor, axis: int, size: int) -> torch.Tensor:
+    return tensor.new_zeros([*tensor.shape[:axis], size, *tensor.shape[axis + 1 :]])

@@ -1,0 +1,66 @@
+"""Assigns the example arguments to the parameters of the forward, for a module and for an ExportedProgram."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.torch_private import pytree
+
+
+@dataclass(frozen=True)
+class ForwardParameters:
+    """The example arguments by parameter.
+
+    Attributes:
+        values: The arguments in the order of the signature. Each argument of ``**kwargs`` has an entry under its
+            keyword.
+        input_order: The keys of ``values`` in the order of the graph's inputs: positional arguments first, then keyword
+            arguments in the order in which the caller gave them.
+        var_keyword: The name of the ``**kwargs`` parameter, or None if the forward has none.
+    """
+
+    values: dict[str, Any]
+    input_order: tuple[str, ...]
+    var_keyword: str | None = None
+
+
+def module_parameters(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ForwardParameters:
+    """Binds the arguments to the signature of the module's forward.
+
+    Raises:
+        ArgumentError: The arguments do not fit the signature.
+    """
+    signature = inspect.signature(model.forward)
+    try:
+        values = dict(signature.bind(*args, **kwargs).arguments)
+    except TypeError as error:
+        hint = " (a dict at the end of args is read as keyword arguments; add {} after it if it is not)"
+        raise ArgumentError(f"The arguments do not fit forward{signature}: {error}{hint if kwargs else ''}.") from error
+    kinds = {parameter.kind: name for name, parameter in signature.parameters.items()}
+    var_keyword = kinds.get(inspect.Parameter.VAR_KEYWORD)
+    values |= values.pop(var_keyword, {}) if var_keyword else {}
+    positional = (name for name in values if name not in kwargs)
+    return ForwardParameters(values, (*positional, *kwargs), var_keyword)
+
+
+def program_parameters(program: ExportedProgram) -> ForwardParameters:
+    """Returns the arguments of an ExportedProgram as its fake tensors, whose dynamic sizes are symbols."""
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    flat = [nodes[name].meta["val"] if name in nodes else None for name in _user_input_names(program)]
+    args, kwargs = pytree.tree_unflatten(flat, program.call_spec.in_spec)
+    names = getattr(program.module_call_graph[0].signature, "forward_arg_names", None)
+    names = names or [f"args_{i}" for i in range(len(args))]
+    values = dict(zip(names, args, strict=False)) | kwargs
+    return ForwardParameters(values, tuple(values))
+
+
+def _user_input_names(program: ExportedProgram) -> Iterator[str]:
+    return (spec.arg.name for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT)

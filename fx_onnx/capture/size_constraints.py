@@ -1,0 +1,243 @@
+"""Finds conditions on dynamic dims that the captured program relies on.
+
+A guard of torch.export holds for the example. For other sizes it may be false, and then the captured program computes a
+wrong result, because it contains only the branch that the example takes. This file decides which guards exclude sizes
+that the user requested, and writes them as conditions on the user's dim names: `rows >= 5`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import sympy
+import torch
+from torch.export import Dim, ExportedProgram
+
+from fx_onnx.capture.dynamic_dims import CapturedInput, captured_inputs, guard_place, specialized_dims
+from fx_onnx.capture.request import Request
+from fx_onnx.core.torch_private import Mod, guard_location, pytree, symbolic_expression
+
+# Sizes to evaluate a condition for: a condition that is true for all of them is taken to be always true.
+_SIZES = [
+    *range(2, 34), 48, 63, 64, 65, 100, 127, 128, 129, 200, 255, 256, 257, 512, 513, 1000, 1024, 2048, 4096, 65536,
+]  # fmt: skip
+_SIZES_OF_PAIRS = [2, 3, 4, 5, 7, 8, 16, 33, 100, 513, 4096]  # fewer, because every combination of dims is evaluated
+_PYTHON_NAMES = {
+    "TruncToInt": "int", "FloorToInt": "floor", "CeilToInt": "ceil", "ToFloat": "float", "RoundToInt": "round",
+}  # fmt: skip
+_TORCH_FOLDER = Path(torch.__file__).parent
+_SLICE_FUNCTION = "_compute_slice_index"  # torch's function that compares the end of a slice with the size
+
+
+@dataclass(frozen=True)
+class SizeConstraint:
+    """A condition on dynamic dims. Where it is false, the captured program does not compute what the model computes.
+
+    Attributes:
+        condition: A Python expression over the names of the dims.
+        place: ` (file:line in function)`, or an empty string if torch itself asks for the guard.
+        is_python_number: Whether the forward converts a size to a Python number, which is a constant in the program.
+    """
+
+    condition: str
+    place: str
+    is_python_number: bool
+
+    def __str__(self) -> str:
+        if self.is_python_number:
+            cause = "converts a size to a Python number"
+        else:
+            cause = "fails or takes another branch for other sizes"
+        return f"The exported model is correct only where {self.condition}, because the code {cause}{self.place}."
+
+
+@dataclass(frozen=True)
+class Restrictions:
+    """How far a captured program restricts the dims that were requested as dynamic.
+
+    Attributes:
+        count: The number of specialized dims and of size constraints.
+        may_come_from_example: Whether a part of the example that has size 0 or 1 may be the cause.
+        come_from_python_numbers: Whether ``int()`` of a symbolic number is a cause.
+    """
+
+    count: int
+    may_come_from_example: bool
+    come_from_python_numbers: bool
+
+
+def size_constraints(request: Request, program: ExportedProgram, inputs: list[CapturedInput]) -> list[SizeConstraint]:
+    """Returns the conditions on dynamic dims that the program relies on and that the user did not request.
+
+    Two kinds of guards do not count. torch assumes everywhere that a size is neither 0 nor 1. Preconditions, such as
+    the equality of two sizes that are added, fail in the model too.
+    """
+    shape_env: Any = next((each.shape_env for each in inputs if each.shape_env is not None), None)
+    names = {**_scalar_names(program), **_dim_names(inputs)}
+    found: dict[str, SizeConstraint] = {}
+    for guard in getattr(shape_env, "guards", ()):
+        condition = shape_env.replace(guard.expr)
+        symbols = sorted(condition.free_symbols, key=str)
+        if isinstance(condition, sympy.core.relational.Relational) and symbols and names.keys() >= set(symbols):
+            constraint = _constraint(condition, symbols, guard, names, _requested_ranges(request), program)
+            if constraint is not None:
+                found.setdefault(constraint.condition, constraint)
+    return list(found.values())
+
+
+def restrictions(request: Request, program: ExportedProgram) -> Restrictions:
+    """Returns how far the program restricts the dims that were requested as dynamic."""
+    inputs = captured_inputs(request, program)
+    static, constraints = list(specialized_dims(inputs)), size_constraints(request, program, inputs)
+    guards = [guard.expr for each in inputs for guard in getattr(each.shape_env, "guards", ())]
+    equal_to_0_or_1 = [guard.args[0] for guard in guards if isinstance(guard, sympy.Eq) and guard.args[1] in (0, 1)]
+    of_parts = not all(isinstance(size, sympy.Symbol) for size in equal_to_0_or_1)
+    return Restrictions(
+        count=len(static) + len(constraints),
+        may_come_from_example=bool(static or constraints) and of_parts,
+        come_from_python_numbers=any(each.is_python_number and "int(" in each.condition for each in constraints),
+    )
+
+
+def holds_for_example(request: Request, program: ExportedProgram) -> bool:
+    """Returns whether a program that was captured from another example is correct for the user's example.
+
+    This is so if every guard is true for the sizes of the user's example. The guards by which torch assumes that a size
+    is neither 0 nor 1 are not checked.
+    """
+    inputs = captured_inputs(request, program)
+    leaves = pytree.tree_leaves((request.args, request.kwargs))
+    examples = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    sizes: dict[Any, sympy.Integer] = {}
+    for each, example in zip(inputs, examples, strict=True):
+        for axis, size in enumerate(example.shape):
+            dim = each.dim(axis)
+            if isinstance(dim, sympy.Symbol):
+                sizes[dim] = sympy.Integer(size)
+            elif isinstance(dim, int) and dim != size:
+                return False
+    for shape_env in {id(env): env for each in inputs if (env := each.shape_env) is not None}.values():
+        for guard in shape_env.guards:
+            condition = shape_env.replace(guard.expr)
+            not_0_or_1 = isinstance(condition, sympy.Ne) and condition.args[1] in (0, 1) and not condition.has(Mod)
+            if not_0_or_1 and _is_from_torch(guard):
+                continue
+            if _is_false(condition, list(sizes), list(sizes.values())):
+                return False
+    return True
+
+
+def _is_from_torch(guard: Any) -> bool:
+    """Returns whether torch's own code, not the model's, made torch record the guard."""
+    location = guard_location(guard)
+    return location is not None and Path(location.filename).is_relative_to(_TORCH_FOLDER)
+
+
+def _dim_names(inputs: list[CapturedInput]) -> dict[sympy.Symbol, str]:
+    """Returns a name for the symbol of each dynamic dim: the user's name, or else `input.shape[axis]`."""
+    names: dict[sympy.Symbol, str] = {}
+    for each in inputs:
+        for axis, name in each.request.axes.items():
+            dim = each.dim(axis)
+            if isinstance(dim, sympy.Symbol):
+                names.setdefault(dim, name or f"{each.name}.shape[{axis}]")
+    return names
+
+
+def _scalar_names(program: ExportedProgram) -> dict[sympy.Symbol, str]:
+    """Returns the names of the graph inputs that are integers, such as the token counts of a cache."""
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    values = [(node.meta.get("val"), node.name) for node in placeholders]
+    return {symbolic_expression(value): name for value, name in values if isinstance(value, torch.SymInt)}
+
+
+def _requested_ranges(request: Request) -> dict[str, tuple[int, Any]]:
+    """Returns the (min, max) of Dim objects by name."""
+    leaves = pytree.tree_leaves(request.dynamic_shapes, is_leaf=lambda leaf: isinstance(leaf, Dim))
+    return {dim.__name__: (dim.min, dim.max) for dim in leaves if isinstance(dim, Dim) and hasattr(dim, "min")}
+
+
+def _constraint(
+    condition: Any,
+    symbols: list[sympy.Symbol],
+    guard: Any,
+    names: dict[sympy.Symbol, str],
+    ranges: dict[str, tuple[int, Any]],
+    program: ExportedProgram,
+) -> SizeConstraint | None:
+    """Returns the constraint of a guard; None if the guard excludes no size that was requested."""
+    by_model = not _is_from_torch(guard)
+    equation = isinstance(condition, sympy.Eq) and any(side.is_number for side in condition.args)
+    python_number = equation and (by_model or _has_conversion(condition))
+    part_is_0_or_1 = equation and condition.args[1] in (0, 1) and not condition.has(Mod)
+    location = guard_location(guard)
+    slice_end = location is not None and location.name == _SLICE_FUNCTION
+    bound = len(symbols) == 1 and not isinstance(condition, (sympy.Eq, sympy.Ne))
+    if not (by_model or python_number or part_is_0_or_1 or slice_end or bound):
+        return None
+    candidates = [_requested_sizes(symbol, names, ranges, len(symbols)) for symbol in symbols]
+    excluded = [sizes for sizes in product(*candidates) if _is_false(condition, symbols, sizes)]
+    if not excluded:
+        return None
+    # A bound that torch itself asks for counts only if it excludes the largest sizes: a lower bound, such as the size
+    # of a kernel, is a precondition.
+    if not by_model and not equation and tuple(sizes[-1] for sizes in candidates) not in excluded:
+        return None
+    place = f" {guard_place(guard)}" if by_model else ""
+    return SizeConstraint(_as_python(condition, symbols, names, program), place, python_number)
+
+
+def _has_conversion(condition: Any) -> bool:
+    """Returns whether the condition contains a conversion of a size to float, or of a float to an integer."""
+    return any(part.func.__name__ in _PYTHON_NAMES for part in condition.atoms(sympy.Function))
+
+
+def _requested_sizes(
+    symbol: sympy.Symbol, names: dict[sympy.Symbol, str], ranges: dict[str, tuple[int, Any]], count: int
+) -> list[sympy.Integer]:
+    """Returns the sizes to evaluate a condition of ``count`` dims for, within the requested range of this dim."""
+    low, high = ranges.get(names[symbol], (2, max(_SIZES)))
+    return [sympy.Integer(size) for size in (_SIZES if count == 1 else _SIZES_OF_PAIRS) if low <= size <= high]
+
+
+def _is_false(condition: Any, symbols: Sequence[sympy.Symbol], sizes: Sequence[sympy.Integer]) -> bool:
+    try:
+        return condition.xreplace(dict(zip(symbols, sizes, strict=True))) is sympy.false
+    except ZeroDivisionError:  # the condition is undefined for these sizes
+        return False
+
+
+def _as_python(
+    condition: Any, symbols: list[sympy.Symbol], names: dict[sympy.Symbol, str], program: ExportedProgram
+) -> str:
+    """Writes the condition in Python over the dims' names; a condition that is a plain bound becomes `rows <= 16`."""
+    span = program.range_constraints.get(symbols[0])
+    if len(symbols) == 1 and span is not None and not isinstance(condition, (sympy.Eq, sympy.Ne)):
+        if not _is_false(condition, symbols, [sympy.Integer(max(_SIZES))]):
+            return f"{names[symbols[0]]} >= {span.lower}"
+        if span.upper.is_Integer:
+            return f"{names[symbols[0]]} <= {span.upper}"
+    condition = _without_subtraction(condition)
+    left, right = (sympy.sstr(side, full_prec=False) for side in condition.args)
+    text = re.sub(r"Mod\((\w+), (\w+)\)", r"\1 % \2", f"{left} {condition.rel_op} {right}")
+    for name, python_name in _PYTHON_NAMES.items():
+        text = text.replace(f"{name}(", f"{python_name}(")
+    for symbol in symbols:
+        text = text.replace(str(symbol), names[symbol])
+    return text
+
+
+def _without_subtraction(condition: Any) -> Any:
+    """Moves the subtracted terms of an inequality to the other side, and a lone number to the right side."""
+    if isinstance(condition, (sympy.Eq, sympy.Ne)):
+        return condition
+    terms = sympy.Add.make_args(condition.args[0] - condition.args[1])
+    subtracted = [term for term in terms if term.could_extract_minus_sign()]
+    left, right = sympy.Add(*(t for t in terms if t not in subtracted)), sympy.Add(*(-t for t in subtracted))
+    found = condition.func(left, right, evaluate=False)
+    return found.reversed if left.is_number else found

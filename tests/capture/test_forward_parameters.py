@@ -1,0 +1,71 @@
+"""Arguments are assigned to the parameters of the forward, in the order of the graph's inputs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.export import Dim
+
+from fx_onnx.capture.forward_parameters import module_parameters, program_parameters
+from fx_onnx.capture.request import parse_request
+from fx_onnx.core.errors import ArgumentError
+from tests.capture.modules import One, Two, X, Y, axes
+
+A = Dim.AUTO
+
+
+class Many(torch.nn.Module):
+    def forward(self, *xs):
+        return sum(xs)
+
+
+def test_keywords_keep_the_order_of_the_call():
+    request = parse_request(Two(), (), {"y": Y, "x": X}, dynamic_shapes=({0: "a"}, {1: "b"}))
+    assert [tensor.path for tensor in request.inputs] == ["y", "x"]
+    assert axes(request) == [{1: "b"}, {0: "a"}]
+    assert request.dynamic_shapes == {"x": {0: A}, "y": {1: A}}
+
+
+@pytest.mark.parametrize("spec", [{"z": {0: "n"}}, {"extra": {"z": {0: "n"}}}])
+def test_arguments_of_var_keyword_have_their_own_names(spec):
+    request = parse_request(Two(), (X,), {"z": Y}, dynamic_shapes=spec)
+    assert axes(request) == [{}, {0: "n"}]
+    assert request.dynamic_shapes == {"x": {}, "z": {0: A}}
+
+
+def test_arguments_of_var_positional_are_one_tuple():
+    request = parse_request(Many(), (X, Y), dynamic_shapes={"xs": ({0: "n"}, None)})
+    assert request.dynamic_shapes == {"xs": ({0: A}, {})}
+
+
+def test_values_follow_the_signature_and_inputs_follow_the_call():
+    parameters = module_parameters(Two(), (X,), {"z": Y, "flag": False})
+    assert list(parameters.values) == ["x", "flag", "z"]
+    assert parameters.input_order == ("x", "z", "flag")
+    assert parameters.var_keyword == "extra"
+
+
+def test_an_exported_program_has_symbolic_sizes():
+    program = torch.export.export(Two(), (X, Y), dynamic_shapes={"x": {0: A}, "y": {0: A}})
+    parameters = program_parameters(program)
+    assert parameters.input_order == ("x", "y")
+    assert isinstance(parameters.values["x"].shape[0], torch.SymInt)
+    assert parameters.values["x"].shape[1] == 4
+
+
+def _bad(message, *args, model=None, **options):
+    return pytest.param(model if model is not None else Two(), args, options, message, id=message[:40])
+
+
+@pytest.mark.parametrize(
+    ("model", "args", "options", "message"),
+    [
+        _bad("do not fit forward", ()),
+        _bad("add {} after it", (X, {"tree": Y}), model=One()),
+    ],
+)
+def test_arguments_that_do_not_fit_the_forward(model, args, options, message):
+    with pytest.raises(ArgumentError) as caught:
+        parse_request(model, *args, **options)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
