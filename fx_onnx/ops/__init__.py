@@ -1,4 +1,8 @@
-"""ATen → ONNX, one ATen family a file; importing this package registers them all."""
+"""Translations of ATen operators to ONNX nodes, one family of operators a file.
+
+A family imports core, translation and the helpers whose names begin with an underscore, but no other family.
+Importing this package registers every translation.
+"""
 
 import importlib
 import pkgutil

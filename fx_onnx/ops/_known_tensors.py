@@ -1,4 +1,4 @@
-"""Tensors of known content: constants of the graph where they are small."""
+"""Tensors whose content is known at export: constants if they are small, nodes that compute them otherwise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from fx_onnx.translation.emitter import Emitter, Scalar
 
 
 def filled(op: Emitter, sizes: Sequence[Size], number: Scalar, dtype: DataType, like: Value | None = None) -> Value:
-    """One number everywhere: a constant where it is small, else ConstantOfShape; ``like`` has these sizes."""
+    """Returns a tensor of ``sizes`` filled with ``number``: a constant if it is small, else ConstantOfShape.
+
+    ``like`` is a value of these sizes; its Shape node replaces the computation of several symbolic sizes.
+    """
     number = symbolic_sizes.static(number)
     count = int(np.prod([float(size) for size in sizes])) if all(isinstance(size, int) for size in sizes) else None
     if isinstance(number, symbolic_sizes.SymbolicNumber):
@@ -30,14 +33,14 @@ def filled(op: Emitter, sizes: Sequence[Size], number: Scalar, dtype: DataType, 
 
 
 def _shape(op: Emitter, sizes: Sequence[Size], like: Value | None) -> Value:
-    """The sizes as a value: one Shape node of ``like`` where several of them are symbolic."""
+    """Returns the sizes as a 1-D value: one Shape node of ``like`` if several of them are symbolic."""
     if like is not None and sum(not isinstance(size, int) for size in sizes) > 1:
         return op.Shape(like)
     return op.shape(sizes)
 
 
 def torch_constant(op: Emitter, tensor: torch.Tensor) -> Value:
-    """What torch computed, as a constant in the dtype of the result."""
+    """Returns a tensor that torch computed as a constant in the dtype of the FX result."""
     dtype = op.out_dtype
     plain = tensor if tensor.dtype in _NUMPY else tensor.double()
     return op.constant(plain.numpy().astype(dtype.numpy()), dtype)

@@ -14,9 +14,11 @@ def emit_loop(
     rounds: Value | None = None,
     condition: Callable[..., Value] | None = None,
 ) -> tuple[Value, ...]:
-    """A Loop that carries values: ``step(inner, iteration, *carried)`` gives those of the next round.
+    """Emits a Loop that carries values and returns their final values.
 
-    It ends after ``rounds``, or as soon as ``condition(emitter, *carried)`` is false. The body may read outer values.
+    ``step(inner, iteration, *carried)`` emits the body and returns the carried values of the next iteration. The loop
+    ends after ``rounds`` iterations, or when ``condition(emitter, *carried)`` is false. The body may read outer
+    values.
     """
     dtypes_of = [value.dtype or DataType.FLOAT for value in initial]
     carried = [op.graph_input("carried", dtype) for dtype in dtypes_of]

@@ -1,4 +1,4 @@
-"""What several families of operators need beyond the emitter's helpers."""
+"""Helpers of the operators that move elements: broadcasting, slices, and values that serve as indices."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from fx_onnx.translation.emitter import Emitter
 INT_MAX = 2**63 - 1
 INT_MIN = -(2**63)
 
-# Up to how many elements a tensor of known content is a constant of the graph instead of a node that makes it.
+# A tensor of known content is a constant up to this number of elements; nodes compute a larger one.
 MAX_CONSTANT_ELEMENTS = 1024
 
 
 def broadcast(op: Emitter, value: Value, sizes: Sequence[Size]) -> Value:
-    """The value broadcast to ``sizes``; the axes that keep their size are 1 in the shape, which is often a constant."""
+    """Returns the value expanded to ``sizes``.
+
+    The target shape has a 1 for each axis that keeps its size, so that it is a constant if only static axes grow.
+    """
     sizes = [symbolic_sizes.static(size) for size in sizes]
     old = op.sizes(value)
     offset = len(sizes) - len(old)
@@ -32,19 +35,19 @@ def broadcast(op: Emitter, value: Value, sizes: Sequence[Size]) -> Value:
 
 
 def as_index(op: Emitter, index: Value) -> Value:
-    """An index in one of the two dtypes that ONNX takes for indices."""
+    """Returns an index as INT32 or INT64, the two dtypes that ONNX admits for indices."""
     return index if index.dtype == DataType.INT32 else op.with_sizes(op.cast(index, DataType.INT64), op.sizes(index))
 
 
 def slice_axis(op: Emitter, value: Value, dim: int, start: Size, end: Size, step: Size = 1) -> Value:
-    """value[start:end:step] along one axis."""
+    """Emits Slice along one axis: value[start:end:step]."""
     steps = None if isinstance(step, int) and step == 1 else op.shape([step])
     result: Value = op.Slice(value, op.shape([start]), op.shape([end]), [dim], steps)
     return result
 
 
 def linear_range(op: Emitter, count: Size, start: Size = 0, step: Size = 1) -> Value:
-    """start, start + step … of ``count`` INT64 numbers: a constant where it is known and small."""
+    """Returns ``count`` INT64 numbers start, start + step, ...: a constant if few, else a Range node."""
     numbers = (count, start, step)
     if all(isinstance(n, int) for n in numbers) and (isinstance(count, int) and count <= MAX_CONSTANT_ELEMENTS):
         return op.constant([start + i * step for i in range(count)], DataType.INT64)

@@ -1,7 +1,7 @@
-"""What QuantizeLinear and DequantizeLinear say: for the operators of PyTorch, and for those of torchao.
+"""Emits QuantizeLinear and DequantizeLinear for PyTorch's operators and for torchao's.
 
-torch multiplies by the reciprocal of the scale where ONNX divides by the scale: a value within a rounding error of the
-middle between two integers may come out as the other one. Both round the middle itself to the even integer.
+torch multiplies by the reciprocal of the scale, ONNX divides by the scale. A value within a rounding error of the
+midpoint between two integers can therefore round to the other one. Both round the exact midpoint to the even integer.
 """
 
 from __future__ import annotations
@@ -23,13 +23,17 @@ INT16 = (*INT8, torch.int16, torch.uint16)
 
 
 class ScaleLayout(NamedTuple):
-    """Which elements share a scale: all; those of one index of ``axis``; or ``block`` neighbours along ``axis``."""
+    """Which elements share a scale.
+
+    Without ``axis``, all elements share one. With ``axis``, the elements of one index along it do, or of ``block``
+    consecutive indices if ``block`` is given (ONNX's blocked quantization).
+    """
 
     axis: int | None = None
     block: int | None = None
 
     def sizes(self, whole: Sequence[Size]) -> list[Size]:
-        """The sizes of the scales of a tensor of sizes ``whole``."""
+        """Returns the sizes of the scales of a tensor of sizes ``whole``."""
         if self.axis is None:
             return []
         if self.block is None:
@@ -38,7 +42,7 @@ class ScaleLayout(NamedTuple):
 
 
 def scale_layout(sizes: Sequence[Size], blocks: Sequence[Size]) -> ScaleLayout | None:
-    """The layout of scales that blocks of sizes ``blocks`` have each; None where ONNX has none like it."""
+    """Returns the layout in which every block of sizes ``blocks`` has one scale, or None if ONNX has no such layout."""
     sizes, blocks = [static(size) for size in sizes], [static(size) for size in blocks]
     axes = [i for i, size in enumerate(sizes) if not (isinstance(size, int) and size == 1)]
     single = [i for i in axes if isinstance(blocks[i], int) and blocks[i] == 1]
@@ -54,12 +58,12 @@ def scale_layout(sizes: Sequence[Size], blocks: Sequence[Size]) -> ScaleLayout |
 
 
 def is_fractional(zero_point: Any) -> bool:
-    """Whether a zero point is no integer, which ONNX's always is."""
+    """Returns whether a zero point has a floating-point dtype; ONNX requires an integer."""
     return isinstance(zero_point, torch.Tensor) and zero_point.dtype.is_floating_point
 
 
 def smallest_dtype(low: int, high: int) -> torch.dtype | None:
-    """The smallest dtype of 8 bits or more with these values."""
+    """Returns the smallest integer dtype of at least 8 bits that represents ``low`` and ``high``, or None."""
     return next((d for d in INT16 if torch.iinfo(d).min <= low and high <= torch.iinfo(d).max), None)
 
 
@@ -72,7 +76,10 @@ def quantized(
     dtype: DataType,
     layout: ScaleLayout,
 ) -> Value:
-    """round(value / scale) + zero_point in ``dtype``, no less and no more than the two ``limits``."""
+    """Emits QuantizeLinear: clamp(round(value / scale) + zero_point, *limits) in ``dtype``.
+
+    A Clip follows if the limits are narrower than the dtype.
+    """
     value = op.cast(value, DataType.FLOAT)
     scale = _parameter(op, scale, DataType.FLOAT, layout)
     zero_point = _parameter(op, zero_point, dtype, layout)
@@ -84,17 +91,21 @@ def quantized(
 
 
 def dequantized(op: Emitter, value: Value, scale: Any, zero_point: Any, layout: ScaleLayout) -> Value:
-    """(value - zero_point) * scale as FLOAT; a zero point of zero is left out."""
+    """Emits DequantizeLinear: (value - zero_point) * scale as FLOAT; a constant zero point of 0 is left out."""
     scale = _parameter(op, scale, DataType.FLOAT, layout)
     none = zero_point is None or (isinstance(zero_point, int) and zero_point == 0)
     zero = None if none else _parameter(op, zero_point, value.dtype or DataType.INT8, layout)
     result: Value = op.DequantizeLinear(value, scale, zero, axis=layout.axis, block_size=layout.block)
-    result.type = ir.TensorType(DataType.FLOAT)  # the scale's, unless an attribute of opset 23 says another
+    # The result has the dtype of the scale, because no node sets the attribute output_dtype of opset 23.
+    result.type = ir.TensorType(DataType.FLOAT)
     return result
 
 
 def packed_weight(op: Emitter, value: Value, low: int, high: int) -> Value:
-    """A weight with values in [low, high] in the fewest bits that DequantizeLinear takes; anything else as it is."""
+    """Returns a weight with values in [low, high] in the fewest bits that DequantizeLinear admits.
+
+    Returns the value unchanged if it is not a weight.
+    """
     small = (DataType.UINT2, DataType.UINT4) if value.dtype == DataType.UINT8 else (DataType.INT2, DataType.INT4)
     types = admitted_dtypes(op, "DequantizeLinear") or ()
     fitting = (dtype for dtype in small if dtype in types and dtype.min <= low and high <= dtype.max)
@@ -103,6 +114,6 @@ def packed_weight(op: Emitter, value: Value, low: int, high: int) -> Value:
 
 
 def _parameter(op: Emitter, parameter: Any, dtype: DataType, layout: ScaleLayout) -> Value:
-    """A scale, zero point or limit in ``dtype``: one number per tensor, which torch may give as a vector of one."""
+    """Returns a scale, zero point or limit in ``dtype``; one that holds for the whole tensor becomes 0-d."""
     value = op.cast(parameter, dtype)
     return op.reshape(value, []) if layout.axis is None and isinstance(parameter, Value) else value

@@ -6,5 +6,5 @@ from fx_onnx.translation.emitter import Emitter
 
 
 def truncated(op: Emitter, value: Value) -> Value:
-    """A float value rounded towards zero, which ONNX has no operator for: ceil below zero and floor above."""
+    """Returns a float value rounded towards zero: Ceil below zero, Floor above."""
     return op.Where(op.Less(value, 0), op.Ceil(value), op.Floor(value))

@@ -1,4 +1,4 @@
-"""What the families over (N, C, spatial...) tensors share: convolution, pooling, resize, vision."""
+"""Helpers of the families over (N, C, spatial...) tensors: convolution, pooling and vision."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,15 +11,16 @@ from fx_onnx.translation.emitter import Emitter
 
 
 def per_axis(value: int | Sequence[int], axes: int) -> list[int]:
-    """An ATen ``int[n]`` argument, of which one number stands for all, as ``axes`` numbers."""
+    """Returns an ATen ``int[n]`` argument as ``axes`` numbers; ATen allows a single number for all axes."""
     numbers = [value] if isinstance(value, int) else list(value)
     return numbers * axes if len(numbers) == 1 else numbers
 
 
 def widened_or_double(op: Emitter, op_type: str, value: Value) -> Value:
-    """The value in a dtype ONNX's operator admits: bfloat16 widens to float32, an integer to a type it has.
+    """Returns the value in a dtype that the operator admits.
 
-    An integer that only a floating-point type is left for becomes float64, which is exact up to 2**53.
+    An integer becomes float64 if the operator does not admit its dtype: float64 represents integers exactly up to
+    2**53.
     """
     schema = operator_schema(op_type, op.opset)
     admits = schema is not None and value.dtype in schema.types["T"]
@@ -29,7 +30,10 @@ def widened_or_double(op: Emitter, op_type: str, value: Value) -> Value:
 
 
 def over_batch(op: Emitter, value: Value, axes: int, emit: Callable[[Value], Value]) -> Value:
-    """``emit`` of a (N, C, spatial...) value; an unbatched one gets its N on the way in and loses it on the way out."""
+    """Applies ``emit`` to a (N, C, spatial...) value.
+
+    An unbatched value gets a batch axis of size 1 first, which is removed from the result.
+    """
     if op.rank(value) == axes + 2:
         return emit(value)
     return op.squeeze(emit(op.unsqueeze(value, 0)), 0)

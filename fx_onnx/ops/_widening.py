@@ -1,4 +1,4 @@
-"""What several families of operators need beyond the emitter's helpers."""
+"""Widens operands to a dtype that an ONNX operator admits, where ONNX lacks the dtype that torch uses."""
 
 from typing import Any
 
@@ -10,32 +10,36 @@ from fx_onnx.translation.emitter import Emitter
 
 
 def admitted_dtypes(op: Emitter, op_type: str) -> frozenset[DataType] | None:
-    """The dtypes that the first input of an ONNX operator admits; None where that is no type variable."""
+    """Returns the dtypes that an ONNX operator's first input admits, or None if its type is not a type variable."""
     schema = operator_schema(op_type, op.opset)
     return schema.types.get(schema.inputs[0].type) if schema is not None else None
 
 
 def widened(op: Emitter, op_type: str, value: Value) -> Value:
-    """The value in the nearest wider dtype that the first input of an ONNX operator admits; often its own."""
+    """Returns the value in its own dtype if the operator's first input admits it, else in the nearest wider dtype.
+
+    Raises:
+        NotImplementedError: the operator admits no wider dtype.
+    """
     types, dtype = admitted_dtypes(op, op_type), value.dtype
     if types is None or dtype is None or dtype in types:
         return value
     if dtypes.is_float(dtype):
         wider: tuple[DataType, ...] = (DataType.FLOAT, DataType.DOUBLE)
-    elif dtype.bitwidth >= 32:  # FLOAT does not hold all of them
+    elif dtype.bitwidth >= 32:  # FLOAT cannot represent all 32-bit integers
         wider = (DataType.INT64, DataType.DOUBLE)
     else:
         wider = (DataType.INT32, DataType.INT64, DataType.FLOAT, DataType.DOUBLE)
     for candidate in wider:
         if candidate in types:
             return op.cast(value, candidate)
-    raise NotImplementedError(f"ONNX {op_type} takes neither {dtype.name} nor a wider type.")
+    raise NotImplementedError(f"ONNX {op_type} takes neither {dtype.name} nor a wider dtype.")
 
 
 def emit_widened(op: Emitter, op_type: str, *operands: Value, **attributes: Any) -> Value:
-    """One node of an operator whose result has the dtype of its operands, or is BOOL.
+    """Emits one node in the nearest dtype that the operator admits, and casts the result back to the operands' dtype.
 
-    Where ONNX lacks that dtype the node computes in the nearest wider one, and the result is cast back.
+    A result of another dtype than the operands, such as BOOL, is not cast.
     """
     dtype, wide = operands[0].dtype, [widened(op, op_type, operand) for operand in operands]
     result: Value = op.emit(op_type, *wide, **attributes)

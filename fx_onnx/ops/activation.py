@@ -1,4 +1,4 @@
-"""ATen activations → ONNX."""
+"""Activation functions and softmax."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,7 @@ _ACTIVATIONS: dict[Any, tuple[str, dict[str, float]]] = {
 
 def _activation(op_type: str, attributes: dict[str, float]) -> Callable[[Emitter, Value], Value]:
     def aten_activation(op: Emitter, self: Value) -> Value:
-        """One ONNX activation."""
+        """Emits one ONNX activation node."""
         return emit_widened(op, op_type, self, **attributes)
 
     return aten_activation
@@ -37,13 +37,13 @@ for _target, _row in _ACTIVATIONS.items():
 
 @translates(aten.silu.default, since=24)
 def aten_silu(op: Emitter, self: Value) -> Value:
-    """self * sigmoid(self)."""
+    """Emits Swish: self * sigmoid(self)."""
     return op.Swish(self)
 
 
 @translates(aten.gelu.default, since=20)
 def aten_gelu(op: Emitter, self: Value, approximate: str = "none") -> Value:
-    """self * Phi(self), with the normal distribution function or its approximation by tanh."""
+    """Emits Gelu: self * Phi(self), where Phi is the normal distribution function or its tanh approximation."""
     return op.Gelu(self, approximate=None if approximate == "none" else approximate)
 
 
@@ -52,7 +52,7 @@ def aten_gelu(op: Emitter, self: Value, approximate: str = "none") -> Value:
 
 @translates(aten.relu.default)
 def aten_relu(op: Emitter, self: Value) -> Value:
-    """max(self, 0); of booleans and unsigned integers, which ONNX Relu does not take, self."""
+    """Emits Relu: max(self, 0). Booleans stay unchanged; unsigned integers, which Relu does not admit, are widened."""
     if self.dtype == DataType.BOOL:
         return op.Identity(self)
     return emit_widened(op, "Relu", self)
@@ -60,25 +60,25 @@ def aten_relu(op: Emitter, self: Value) -> Value:
 
 @translates(aten.hardtanh.default)
 def aten_hardtanh(op: Emitter, self: Value, min_val: Number = -1, max_val: Number = 1) -> Value:
-    """self limited to [min_val, max_val]."""
+    """Emits Clip to [min_val, max_val]."""
     return op.Clip(self, op.cast(min_val, op.out_dtype), op.cast(max_val, op.out_dtype))
 
 
 @translates(aten.relu6.default)
 def aten_relu6(op: Emitter, self: Value) -> Value:
-    """self limited to [0, 6]."""
+    """Emits Clip to [0, 6]."""
     return aten_hardtanh(op, self, 0, 6)
 
 
 @translates(aten.leaky_relu.default)
 def aten_leaky_relu(op: Emitter, self: Value, negative_slope: Number = 0.01) -> Value:
-    """self, times negative_slope below zero."""
+    """Emits LeakyRelu: negative values are multiplied by negative_slope."""
     return emit_widened(op, "LeakyRelu", self, alpha=negative_slope)
 
 
 @translates(aten.prelu.default)
 def aten_prelu(op: Emitter, self: Value, weight: Value) -> Value:
-    """self, times its channel's weight below zero."""
+    """Emits PRelu: negative values are multiplied by the weight of their channel, which is axis 1."""
     rank = op.rank(self)
     if op.rank(weight) == 1 and rank > 2 and not _is_one(op.sizes(weight)[0]):
         weight = op.unsqueeze(weight, *range(1, rank - 1))
@@ -93,18 +93,18 @@ def _is_one(size: Any) -> bool:
 
 @translates(aten._prelu_kernel.default)
 def aten__prelu_kernel(op: Emitter, self: Value, weight: Value) -> Value:
-    """self, times the weight, which broadcasts, below zero."""
+    """Emits PRelu with a weight that already broadcasts to self."""
     return op.PRelu(self, weight)
 
 
 @translates(aten.threshold.default)
 def aten_threshold(op: Emitter, self: Value, threshold: Number, value: Number) -> Value:
-    """self above threshold, else value; NaN stays."""
+    """Emits Where: value where self <= threshold, else self; NaN stays because it compares false."""
     limit, number = op.cast(threshold, op.out_dtype), op.cast(value, op.out_dtype)
     return op.Where(op.LessOrEqual(self, limit), number, self)
 
 
-# ---------------------------------------------------------------- exponential ones
+# ---------------------------------------------------------------- exponential activations
 
 
 def _is_unscaled(self: torch.Tensor, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> bool:
@@ -113,7 +113,7 @@ def _is_unscaled(self: torch.Tensor, alpha: Number = 1, scale: Number = 1, input
 
 @translates(aten.elu.default, supports=_is_unscaled)
 def aten_elu(op: Emitter, self: Value, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Value:
-    """self, alpha * (exp(self) - 1) below zero; with other scales it is decomposed."""
+    """Emits Elu: alpha * (exp(self) - 1) below zero; calls with other scales are decomposed."""
     return emit_widened(op, "Elu", self, alpha=float(alpha))
 
 
@@ -123,18 +123,18 @@ def _is_float32(self: torch.Tensor, alpha: Number = 1.0) -> bool:
 
 @translates(aten.celu.default, supports=_is_float32)
 def aten_celu(op: Emitter, self: Value, alpha: Number = 1.0) -> Value:
-    """max(0, self) + min(0, alpha * (exp(self / alpha) - 1)); ONNX Celu is of float32 only."""
+    """Emits Celu: max(0, self) + min(0, alpha * (exp(self / alpha) - 1)); ONNX defines it for float32 only."""
     return op.Celu(self, alpha=float(alpha))
 
 
 def _has_far_threshold(self: torch.Tensor, beta: Number = 1, threshold: Number = 20) -> bool:
-    """Whether softplus is linear to the last bit where torch makes it so."""
+    """Returns whether softplus equals the identity in the last bit above torch's threshold."""
     return threshold >= (20 if self.dtype != torch.float64 else 33)
 
 
 @translates(aten.softplus.default, supports=_has_far_threshold)
 def aten_softplus(op: Emitter, self: Value, beta: Number = 1, threshold: Number = 20) -> Value:
-    """log(1 + exp(beta * self)) / beta."""
+    """Emits Softplus: log(1 + exp(beta * self)) / beta."""
     if beta == 1:
         return emit_widened(op, "Softplus", self)
     factor = op.cast(float(beta), op.out_dtype)
@@ -143,13 +143,13 @@ def aten_softplus(op: Emitter, self: Value, beta: Number = 1, threshold: Number 
 
 @translates(aten.log_sigmoid.default)
 def aten_log_sigmoid(op: Emitter, self: Value) -> Value:
-    """log(sigmoid(self)) = -softplus(-self)."""
+    """Emits -Softplus(-self), which equals log(sigmoid(self))."""
     return op.Neg(emit_widened(op, "Softplus", op.Neg(self)))
 
 
 @translates(aten.glu.default)
 def aten_glu(op: Emitter, self: Value, dim: int = -1) -> Value:
-    """The first half along ``dim`` times the sigmoid of the second."""
+    """Emits Split and Mul: the first half along ``dim`` times the sigmoid of the second half."""
     value, gate = op.Split(self, axis=dim, num_outputs=2, outputs=2)
     return op.Mul(value, op.Sigmoid(gate))
 
@@ -159,13 +159,13 @@ def aten_glu(op: Emitter, self: Value, dim: int = -1) -> Value:
 
 @translates(aten.hardshrink.default)
 def aten_hardshrink(op: Emitter, self: Value, lambd: Number = 0.5) -> Value:
-    """self outside [-lambd, lambd], else 0; NaN stays, which ONNX Shrink does not do."""
+    """Emits Where: 0 where |self| <= lambd, else self. ONNX Shrink would lose NaN."""
     return op.Where(op.LessOrEqual(op.Abs(self), op.cast(lambd, op.out_dtype)), 0.0, self)
 
 
 @translates(aten.softshrink.default)
 def aten_softshrink(op: Emitter, self: Value, lambd: Number = 0.5) -> Value:
-    """self drawn towards zero by lambd."""
+    """Emits self - Clip(self, -lambd, lambd)."""
     limit = float(lambd)
     return op.Sub(self, op.Clip(self, op.cast(-limit, op.out_dtype), op.cast(limit, op.out_dtype)))
 
@@ -174,7 +174,7 @@ def aten_softshrink(op: Emitter, self: Value, lambd: Number = 0.5) -> Value:
 
 
 def _normalized(op: Emitter, op_type: str, self: Value, dim: int) -> Value:
-    """Softmax or LogSoftmax along an axis; ONNX has no axis of a 0-d tensor, torch has."""
+    """Emits Softmax or LogSoftmax along ``dim``; a 0-d tensor gets an axis first because ONNX requires one."""
     value = op.cast(self, op.out_dtype)
     if op.rank(self) == 0:
         return op.squeeze(op.emit(op_type, op.unsqueeze(value, 0), axis=0), 0)
@@ -184,23 +184,23 @@ def _normalized(op: Emitter, op_type: str, self: Value, dim: int) -> Value:
 
 @translates(aten.softmax.int)
 def aten_softmax(op: Emitter, self: Value, dim: int, dtype: torch.dtype | None = None) -> Value:
-    """exp(self) normalized to a sum of 1 along ``dim``, computed in ``dtype``."""
+    """Emits Softmax along ``dim`` in ``dtype``."""
     return _normalized(op, "Softmax", self, dim)
 
 
 @translates(aten.log_softmax.int)
 def aten_log_softmax(op: Emitter, self: Value, dim: int, dtype: torch.dtype | None = None) -> Value:
-    """The logarithm of softmax, computed in ``dtype``."""
+    """Emits LogSoftmax along ``dim`` in ``dtype``."""
     return _normalized(op, "LogSoftmax", self, dim)
 
 
 @translates(aten._softmax.default)
 def aten__softmax(op: Emitter, self: Value, dim: int, half_to_float: bool) -> Value:
-    """softmax, in float32 where ``half_to_float``."""
+    """Emits Softmax, in float32 if ``half_to_float``."""
     return _normalized(op, "Softmax", self, dim)
 
 
 @translates(aten._log_softmax.default)
 def aten__log_softmax(op: Emitter, self: Value, dim: int, half_to_float: bool) -> Value:
-    """log_softmax, in float32 where ``half_to_float``."""
+    """Emits LogSoftmax, in float32 if ``half_to_float``."""
     return _normalized(op, "LogSoftmax", self, dim)

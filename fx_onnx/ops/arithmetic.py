@@ -1,4 +1,4 @@
-"""ATen arithmetic → ONNX: sums, products, quotients, remainders and powers."""
+"""Sums, products, quotients, remainders and powers."""
 
 from typing import Any
 
@@ -16,7 +16,10 @@ aten = torch.ops.aten
 
 
 def _is(number: Scalar, value: float) -> bool:
-    """Whether a number is known to be ``value``; a symbolic one is not asked, which would fix it."""
+    """Returns whether a number is known to equal ``value``.
+
+    A symbolic number is not compared, because that would specialize it.
+    """
     return isinstance(number, (bool, int, float)) and number == value
 
 
@@ -25,7 +28,7 @@ def _is(number: Scalar, value: float) -> bool:
 
 @translates(aten.add.Tensor, aten.add.Scalar)
 def aten_add(op: Emitter, self: Operand, other: Operand, alpha: Scalar = 1) -> Value:
-    """self + alpha * other; a logical or for booleans, which ONNX Add rejects."""
+    """Emits Add: self + alpha * other. Booleans use Or, because ONNX Add does not admit them."""
     first, second = op.promote(self, other, dtype=op.out[0].dtype)
     if first.dtype == DataType.BOOL:
         return op.Or(first, second if _is(alpha, 1) else op.And(second, bool(alpha)))
@@ -34,14 +37,14 @@ def aten_add(op: Emitter, self: Operand, other: Operand, alpha: Scalar = 1) -> V
 
 @translates(aten.sub.Tensor, aten.sub.Scalar)
 def aten_sub(op: Emitter, self: Operand, other: Operand, alpha: Scalar = 1) -> Value:
-    """self - alpha * other."""
+    """Emits Sub: self - alpha * other."""
     first, second = op.promote(self, other, dtype=op.out[0].dtype)
     return op.Sub(first, _scaled(op, second, alpha))
 
 
 @translates(aten.rsub.Tensor, aten.rsub.Scalar)
 def aten_rsub(op: Emitter, self: Operand, other: Operand, alpha: Scalar = 1) -> Value:
-    """other - alpha * self."""
+    """Emits Sub: other - alpha * self."""
     return aten_sub(op, other, self, alpha)
 
 
@@ -51,28 +54,28 @@ def _scaled(op: Emitter, value: Value, factor: Scalar) -> Value:
 
 @translates(aten.mul.Tensor, aten.mul.Scalar)
 def aten_mul(op: Emitter, self: Operand, other: Operand) -> Value:
-    """self * other; a logical and for booleans."""
+    """Emits Mul; booleans use And."""
     first, second = op.promote(self, other, dtype=op.out[0].dtype)
     return op.And(first, second) if first.dtype == DataType.BOOL else op.Mul(first, second)
 
 
 @translates(aten.square.default)
 def aten_square(op: Emitter, self: Value) -> Value:
-    """self * self; of booleans, which torch squares as integers, the integers."""
+    """Emits Mul of self by itself, in torch's result dtype: booleans are squared as integers."""
     base = op.cast(self, op.out_dtype)
     return op.Mul(base, base)
 
 
 @translates(aten.addcmul.default)
 def aten_addcmul(op: Emitter, self: Value, tensor1: Value, tensor2: Value, value: Scalar = 1) -> Value:
-    """self + value * tensor1 * tensor2."""
+    """Emits self + value * tensor1 * tensor2."""
     base, first, second = op.promote(self, tensor1, tensor2, dtype=op.out[0].dtype)
     return op.Add(base, op.Mul(_scaled(op, first, value), second))
 
 
 @translates(aten.addcdiv.default)
 def aten_addcdiv(op: Emitter, self: Value, tensor1: Value, tensor2: Value, value: Scalar = 1) -> Value:
-    """self + value * tensor1 / tensor2."""
+    """Emits self + value * tensor1 / tensor2."""
     base, first, second = op.promote(self, tensor1, tensor2, dtype=op.out[0].dtype)
     return op.Add(base, op.Div(_scaled(op, first, value), second))
 
@@ -82,18 +85,18 @@ def aten_addcdiv(op: Emitter, self: Value, tensor1: Value, tensor2: Value, value
 
 @translates(aten.div.Tensor, aten.div.Scalar)
 def aten_div(op: Emitter, self: Operand, other: Operand) -> Value:
-    """self / other, in floating point whatever the operands are."""
+    """Emits Div in the floating-point dtype that torch promotes to."""
     first, second = op.promote(self, other, dtype=op.out[0].dtype)
     return op.Div(first, second)
 
 
 def _result_type(*operands: Any) -> torch.dtype:
-    """``torch.result_type`` of fake tensors and numbers."""
+    """Returns ``torch.result_type`` of fake tensors and numbers."""
     return torch.result_type(*(x if isinstance(x, torch.Tensor) else _example(x) for x in operands))
 
 
 def _example(number: Any) -> Any:
-    """A plain number of the kind of a symbolic one, which must not be asked for its value."""
+    """Returns a plain number of the same kind as a symbolic one, whose value must not be read."""
     if isinstance(number, torch.SymInt):
         return 1
     return 1.0 if isinstance(number, torch.SymFloat) else number
@@ -104,12 +107,13 @@ def _are_integers(self: Any, other: Any) -> bool:
 
 
 def _rounds_exactly(self: Any, other: Any, *, rounding_mode: str | None = None) -> bool:
+    """Returns whether Div and a rounding are exact. Floor division of floats needs more: see the decomposition."""
     return rounding_mode != "floor" or _are_integers(self, other)
 
 
 @translates(aten.div.Tensor_mode, aten.div.Scalar_mode, supports=_rounds_exactly)
 def aten_div_mode(op: Emitter, self: Operand, other: Operand, rounding_mode: str | None) -> Value:
-    """self / other, truncated or rounded down; rounding down floats needs more than floor: see the decomposition."""
+    """Emits Div, followed by a truncation or an integer floor."""
     first, second = op.promote(self, other, dtype=op.out[0].dtype)
     if rounding_mode is None:
         return op.Div(first, second)
@@ -120,10 +124,10 @@ def aten_div_mode(op: Emitter, self: Operand, other: Operand, rounding_mode: str
 
 
 def _floor_quotient(op: Emitter, first: Value, second: Value) -> Value:
-    """The quotient of integers rounded down, from ONNX Div, which truncates.
+    """Returns the quotient of integers rounded down; ONNX Div truncates.
 
-    C's remainder and Python's differ by the divisor exactly where the two quotients differ by one. The usual
-    (a - a mod b) / b would overflow near the ends of the dtype.
+    The C remainder (fmod=1) and the Python remainder differ by the divisor exactly where the two quotients differ by
+    one. The usual formula (a - a mod b) / b would overflow near the limits of the dtype.
     """
     quotient = op.Div(first, second)
     if first.dtype is not None and dtypes.is_unsigned(first.dtype):
@@ -134,28 +138,28 @@ def _floor_quotient(op: Emitter, first: Value, second: Value) -> Value:
 
 @translates(aten.floor_divide.default, aten.floor_divide.Scalar, supports=_are_integers)
 def aten_floor_divide(op: Emitter, self: Operand, other: Operand) -> Value:
-    """self // other of integers."""
+    """Emits Div of integers, corrected to round down."""
     first, second = op.promote(self, other, dtype=op.out[0].dtype)
     return _floor_quotient(op, first, second)
 
 
 @translates(aten.fmod.Tensor, aten.fmod.Scalar)
 def aten_fmod(op: Emitter, self: Operand, other: Operand) -> Value:
-    """The remainder of C, which has the sign of self."""
+    """Emits Mod with fmod=1: the C remainder, which has the sign of self."""
     first, second = op.promote(self, other, dtype=op.out[0].dtype)
     return op.Mod(first, second, fmod=1)
 
 
 @translates(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor, supports=_are_integers)
 def aten_remainder(op: Emitter, self: Operand, other: Operand) -> Value:
-    """The remainder of Python, which has the sign of other; ONNX Mod has it of integers only."""
+    """Emits Mod: the Python remainder, which has the sign of other. ONNX defines it for integers only."""
     first, second = op.promote(self, other, dtype=op.out[0].dtype)
     return op.Mod(first, second)
 
 
 @translates(aten.gcd.default)
 def aten_gcd(op: Emitter, self: Value, other: Value) -> Value:
-    """The greatest common divisor: a Loop of Euclid's algorithm until every remainder is zero."""
+    """Emits a Loop of Euclid's algorithm, which runs until all remainders are zero."""
     first, second = op.promote(self, other, dtype=op.out[0].dtype)
     sizes, zero, one = op.shape(op.out_sizes), op.cast(0, op.out_dtype), op.cast(1, op.out_dtype)
 
@@ -177,7 +181,7 @@ def aten_gcd(op: Emitter, self: Value, other: Value) -> Value:
 
 @translates(aten.pow.Tensor_Tensor, aten.pow.Scalar)
 def aten_pow(op: Emitter, self: Operand, exponent: Operand) -> Value:
-    """self ** exponent."""
+    """Emits Pow."""
     base, power = op.promote(self, exponent, dtype=op.out[0].dtype)
     if dtypes.is_float(op.out_dtype) or dtypes.is_unsigned(op.out_dtype):
         return emit_widened(op, "Pow", base, power)
@@ -185,7 +189,10 @@ def aten_pow(op: Emitter, self: Operand, exponent: Operand) -> Value:
 
 
 def _integer_power(op: Emitter, base: Value, power: Value) -> Value:
-    """A power of integers, which ONNX leaves open where the exponent is negative: torch has 0 but of 1 and -1."""
+    """Returns a power of integers.
+
+    ONNX leaves negative exponents undefined. torch returns 0 for them, except for the bases 1 and -1.
+    """
     magnitude, zero = op.Abs(base), op.cast(0, op.out_dtype)
     vanishes = op.And(op.Less(power, zero), op.Not(op.Equal(magnitude, op.cast(1, op.out_dtype))))
     return op.Where(vanishes, zero, emit_widened(op, "Pow", base, op.Abs(power)))
@@ -193,7 +200,10 @@ def _integer_power(op: Emitter, base: Value, power: Value) -> Value:
 
 @translates(aten.pow.Tensor_Scalar)
 def aten_pow_scalar(op: Emitter, self: Value, exponent: Scalar) -> Value:
-    """self ** exponent; a product for small integer powers of integers, which Pow computes in floating point."""
+    """Emits Pow, or Mul, Sqrt or Reciprocal for common exponents.
+
+    Small powers of integers become products because Pow computes in floating point.
+    """
     base = op.cast(self, op.out_dtype)
     if _is(exponent, 1):
         return op.Identity(base)
@@ -216,5 +226,5 @@ def _number(op: Emitter, number: Scalar) -> Value:
 
 @translates(aten.rsqrt.default)
 def aten_rsqrt(op: Emitter, self: Value) -> Value:
-    """1 / sqrt(self)."""
+    """Emits Reciprocal of Sqrt."""
     return op.Reciprocal(op.Sqrt(op.cast(self, op.out_dtype)))

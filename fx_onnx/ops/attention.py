@@ -1,4 +1,4 @@
-"""ATen attention → ONNX."""
+"""Scaled dot-product attention."""
 
 import torch
 from onnx_ir import Value
@@ -21,7 +21,10 @@ def _is_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> bool:
-    """Attention knows neither dropout nor batches to broadcast, and tensors of three or four axes only."""
+    """Returns whether ONNX Attention can express the call.
+
+    It has no dropout, does not broadcast batches, and admits tensors of three or four axes only.
+    """
     if dropout_p or query.dim() not in (3, 4) or query.dim() != key.dim() or query.dim() != value.dim():
         return False
     if attn_mask is not None and (attn_mask.dim() > query.dim() or attn_mask.dtype not in (torch.bool, query.dtype)):
@@ -44,9 +47,10 @@ def aten_scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Value:
-    """softmax(scale * query @ keyᵀ + mask) @ value in one node; three axes are a batch with one head.
+    """Emits one Attention node: softmax(scale * query @ keyᵀ + mask) @ value.
 
-    ONNX Runtime broadcasts the mask over batches and heads, but neither over queries nor over keys.
+    Tensors of three axes are a batch with one head. The mask is expanded over queries and keys because ONNX Runtime
+    broadcasts it over batches and heads only.
     """
     heads = 1 if op.rank(query) == 3 else None
     if attn_mask is not None:

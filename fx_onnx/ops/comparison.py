@@ -1,4 +1,4 @@
-"""ATen comparison and selection → ONNX."""
+"""Comparisons, tests for NaN and infinity, extremes, limits and selection."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,7 @@ _COMPARISONS = {
 
 def _comparison(op_type: str) -> Callable[[Emitter, Value, Operand], Value]:
     def aten_comparison(op: Emitter, self: Value, other: Operand) -> Value:
-        """One ONNX comparison, in the dtype torch promotes the operands to."""
+        """Emits one comparison node in the dtype that torch promotes the operands to."""
         return emit_widened(op, op_type, *op.promote(self, other))
 
     return aten_comparison
@@ -37,11 +37,11 @@ for _op_type, _targets in _COMPARISONS.items():
 
 @translates(aten.ne.Tensor, aten.ne.Scalar, aten.not_equal.Tensor, aten.not_equal.Scalar)
 def aten_ne(op: Emitter, self: Value, other: Operand) -> Value:
-    """not self == other; NaN differs from itself, as it should."""
+    """Emits Not(Equal), which is true for NaN because NaN is not equal to itself."""
     return op.Not(op.Equal(*op.promote(self, other)))
 
 
-# ---------------------------------------------------------------- kinds of numbers
+# ---------------------------------------------------------------- NaN and infinity
 
 
 def _is_float(self: torch.Tensor) -> bool:
@@ -72,7 +72,7 @@ for _target, _row in _KINDS.items():
 
 
 def _extreme(op: Emitter, op_type: str, self: Operand, other: Operand) -> Value:
-    """Max or Min, which let NaN through as torch does; of booleans they are or and and."""
+    """Emits Max or Min, which propagate NaN as torch does; booleans use Or and And."""
     first, second = op.promote(self, other, dtype=op.out[0].dtype)
     if first.dtype == DataType.BOOL:
         return op.Or(first, second) if op_type == "Max" else op.And(first, second)
@@ -86,7 +86,7 @@ def _are_not_floats(self: torch.Tensor, other: torch.Tensor) -> bool:
 
 def _extreme_of_two(op_type: str) -> Callable[[Emitter, Value, Value], Value]:
     def aten_extreme_of_two(op: Emitter, self: Value, other: Value) -> Value:
-        """Emits Max or Min, which return NaN where an operand is NaN; torch's fmax and fmin do not, for floats."""
+        """Emits Max or Min. Both propagate NaN, but fmax and fmin do not, so these are decomposed for floats."""
         return _extreme(op, op_type, self, other)
 
     return aten_extreme_of_two
@@ -102,14 +102,14 @@ for _op_type, _targets, _fmax in (
 
 @translates(aten.clamp.default, aten.clip.default)
 def aten_clamp(op: Emitter, self: Value, min: Scalar | None = None, max: Scalar | None = None) -> Value:
-    """self limited to [min, max]; max wins where the limits cross."""
+    """Emits Clip to [min, max]; max wins if the limits cross."""
     low, high = (None if limit is None else op.cast(limit, op.out_dtype) for limit in (min, max))
     return op.Clip(op.cast(self, op.out_dtype), low, high)
 
 
 @translates(aten.clamp.Tensor, aten.clip.Tensor)
 def aten_clamp_tensor(op: Emitter, self: Value, min: Value | None = None, max: Value | None = None) -> Value:
-    """self limited to limits that broadcast with it."""
+    """Emits Max and Min with limits that broadcast with self."""
     result = op.cast(self, op.out_dtype)
     result = result if min is None else _extreme(op, "Max", result, min)
     return result if max is None else _extreme(op, "Min", result, max)
@@ -117,25 +117,25 @@ def aten_clamp_tensor(op: Emitter, self: Value, min: Value | None = None, max: V
 
 @translates(aten.clamp_min.default)
 def aten_clamp_min(op: Emitter, self: Value, min: Scalar) -> Value:
-    """self, or min where self is smaller."""
+    """Emits Clip with a lower limit."""
     return aten_clamp(op, self, min)
 
 
 @translates(aten.clamp_max.default)
 def aten_clamp_max(op: Emitter, self: Value, max: Scalar) -> Value:
-    """self, or max where self is larger."""
+    """Emits Clip with an upper limit."""
     return aten_clamp(op, self, None, max)
 
 
 @translates(aten.clamp_min.Tensor)
 def aten_clamp_min_tensor(op: Emitter, self: Value, min: Value) -> Value:
-    """self, or min where self is smaller."""
+    """Emits Max."""
     return _extreme(op, "Max", self, min)
 
 
 @translates(aten.clamp_max.Tensor)
 def aten_clamp_max_tensor(op: Emitter, self: Value, max: Value) -> Value:
-    """self, or max where self is larger."""
+    """Emits Min."""
     return _extreme(op, "Min", self, max)
 
 
@@ -144,14 +144,14 @@ def aten_clamp_max_tensor(op: Emitter, self: Value, max: Value) -> Value:
 
 @translates(aten.where.self, aten.where.ScalarSelf, aten.where.ScalarOther, aten.where.Scalar)
 def aten_where(op: Emitter, condition: Value, self: Operand, other: Operand) -> Value:
-    """self where condition, else other."""
+    """Emits Where: self where the condition is true, else other."""
     first, second = op.promote(self, other, dtype=op.out[0].dtype)
     return op.Where(op.cast(condition, DataType.BOOL), first, second)
 
 
 @translates(aten.heaviside.default)
 def aten_heaviside(op: Emitter, self: Value, values: Value) -> Value:
-    """0 below zero, 1 above it, ``values`` at it; 0 of NaN."""
+    """Emits two Where conditions: 0 below zero and for NaN, 1 above zero, ``values`` at zero."""
     zero: Any = False if self.dtype == DataType.BOOL else 0
     positive = op.cast(self, DataType.BOOL) if self.dtype == DataType.BOOL else op.Greater(self, zero)
     return op.Where(op.Equal(self, zero), values, op.cast(positive, op.out_dtype))

@@ -1,4 +1,4 @@
-"""Higher-order control flow → ONNX If, Loop and Scan, whose bodies read outer values directly."""
+"""Higher-order operators: If, Loop and Scan, whose bodies read outer values directly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ higher_order = torch.ops.higher_order
 
 @translates(higher_order.cond)
 def cond(op: Emitter, pred: Any, true_graph: str, false_graph: str, operands: Sequence[Any] = ()) -> Sequence[Value]:
-    """If: each branch is the FX submodule translated in place."""
+    """Emits If; each branch is the translated FX submodule."""
     branches = []
     for body in (true_graph, false_graph):
         inner = op.nested()
@@ -33,7 +33,7 @@ def while_loop(
     carried_inputs: Sequence[Any],
     additional_inputs: Sequence[Any] = (),
 ) -> Sequence[Value]:
-    """Loop without a trip count: the condition is computed before the loop and at the end of each round."""
+    """Emits Loop without a trip count; the condition is computed before the loop and at the end of each iteration."""
     initial = [_tensor(op, value) for value in carried_inputs]
     (before,) = op.inline(cond_fn, [*initial, *additional_inputs])
     carried = [op.graph_input("carried", _dtype(value), _result_sizes(op, i)) for i, value in enumerate(initial)]
@@ -50,7 +50,7 @@ def while_loop(
 def scan(
     op: Emitter, combine_fn: str, init: Sequence[Any], xs: Sequence[Any], additional_inputs: Sequence[Any] = ()
 ) -> Sequence[Value]:
-    """Scan along axis 0: the carries, then the stacked outputs."""
+    """Emits Scan along axis 0; the results are the final carries, then the stacked outputs."""
     carries = [op.graph_input("carry", _dtype(value), op.sizes(value)) for value in init]
     slices = [op.graph_input("slice", _dtype(value), op.sizes(value)[1:]) for value in xs]
     inner = op.nested([*carries, *slices])
@@ -61,7 +61,7 @@ def scan(
 
 @translates(higher_order.map_impl)
 def map_impl(op: Emitter, f: str, xs: Sequence[Any], pos_args: Sequence[Any] = ()) -> Sequence[Value]:
-    """Scan without a carry: the function of each slice along axis 0."""
+    """Emits Scan without a carry: the function applied to each slice along axis 0."""
     return scan(op, f, (), xs, pos_args)
 
 
@@ -69,7 +69,10 @@ def map_impl(op: Emitter, f: str, xs: Sequence[Any], pos_args: Sequence[Any] = (
 def associative_scan(
     op: Emitter, combine_fn: str, xs: Sequence[Any], additional_inputs: Sequence[Any] = ()
 ) -> Sequence[Value]:
-    """Loop over the slices along axis 0 after the first one, of which there may be none; ONNX Scan needs one."""
+    """Emits Loop over the slices along axis 0 after the first one.
+
+    There may be none of them, and ONNX Scan requires at least one.
+    """
     first = [op.with_sizes(op.Gather(x, 0, axis=0), op.sizes(x)[1:]) for x in xs]
     count = op.Sub(op.Shape(xs[0], start=0, end=1), [1])
     carried = [op.graph_input("carried", _dtype(x), op.sizes(x)[1:]) for x in xs]
@@ -85,7 +88,7 @@ def associative_scan(
 
 
 def _tensor(op: Emitter, value: Any) -> Value:
-    """A carried number as a 0-d tensor."""
+    """Returns a carried number as a 0-d tensor."""
     if isinstance(value, Value):
         return value
     return op.with_sizes(op.scalar(value, DataType.FLOAT if isinstance(value, float) else DataType.INT64), ())
@@ -93,11 +96,11 @@ def _tensor(op: Emitter, value: Any) -> Value:
 
 def _dtype(value: Value) -> DataType:
     if value.dtype is None:
-        raise LookupError(f"the dtype of {value.name} is not known")
+        raise LookupError(f"the dtype of {value.name} is unknown")
     return value.dtype
 
 
 def _result_sizes(op: Emitter, index: int) -> Sequence[Any] | None:
-    """The sizes of a carried tensor as the loop leaves it: those that change from round to round are symbols there."""
+    """Returns the sizes of a carried tensor after the loop; sizes that change between iterations are symbols there."""
     out = op.out[index]
     return tuple(out.shape) if isinstance(out, torch.Tensor) else ()

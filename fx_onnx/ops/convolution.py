@@ -1,4 +1,4 @@
-"""ATen convolutions → ONNX Conv and ConvTranspose, whose weights have torch's own layouts."""
+"""Convolutions: ONNX Conv and ConvTranspose, which take torch's weight layouts."""
 
 import operator
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 
 def _spatial_kernel(op: Emitter, weight: Value) -> list[int] | None:
-    """The kernel's sizes where they are constant; ONNX reads them off the weight otherwise."""
+    """Returns the kernel's sizes, or None if one is dynamic; ONNX then infers them from the weight."""
     sizes = op.sizes(weight)[2:]
     return [size for size in sizes if isinstance(size, int)] if all(isinstance(s, int) for s in sizes) else None
 
@@ -31,7 +31,7 @@ def aten_conv(
     dilation: Sequence[int] = (1,),
     groups: int = 1,
 ) -> Value:
-    """The cross-correlation of input with weight, plus bias."""
+    """Emits Conv with symmetric pads."""
     axes = op.rank(weight) - 2
     pads = per_axis(padding, axes)
     return _conv(op, input, weight, bias, per_axis(stride, axes), [*pads, *pads], per_axis(dilation, axes), groups)
@@ -46,7 +46,7 @@ def _has_static_padding(
     dilation: Sequence[int] = (1,),
     groups: int = 1,
 ) -> bool:
-    """Whether the pads are constants."""
+    """Returns whether the pads are known at export."""
     return padding == "valid" or all(isinstance(size, int) for size in weight.shape[2:])
 
 
@@ -61,7 +61,10 @@ def aten_conv_padding(
     dilation: Sequence[int] = (1,),
     groups: int = 1,
 ) -> Value:
-    """conv padded by name: "same" (for stride 1) pads by the kernel's reach, an odd one more at the end."""
+    """Emits Conv with pads from "same" or "valid".
+
+    "same" (for stride 1) pads by dilation * (kernel - 1); an odd total has the larger half at the end.
+    """
     kernel = _spatial_kernel(op, weight)
     axes = op.rank(weight) - 2
     steps = per_axis(dilation, axes)
@@ -82,7 +85,7 @@ def _conv(
     dilation: list[int],
     groups: int,
 ) -> Value:
-    """One Conv node."""
+    """Emits one Conv node."""
     operands = _operands(op, "Conv", weight, bias)
     attributes = {
         "kernel_shape": _spatial_kernel(op, weight),
@@ -111,7 +114,10 @@ def _pads_below_stride(
     groups: int = 1,
     dilation: Sequence[int] = (1,),
 ) -> bool:
-    """ONNX wants an output_padding below the stride; torch is content where it is below the dilation."""
+    """Returns whether each output_padding is below the stride.
+
+    ONNX requires this; torch also allows values below the dilation.
+    """
     axes = weight.dim() - 2
     return all(map(operator.lt, per_axis(output_padding, axes), per_axis(stride, axes)))
 
@@ -133,7 +139,7 @@ def aten_conv_transpose(
     groups: int = 1,
     dilation: Sequence[int] = (1,),
 ) -> Value:
-    """The gradient of conv with regard to its input; output_padding lengthens the result at its end."""
+    """Emits ConvTranspose, the gradient of Conv with respect to its input; output_padding extends the end."""
     axes = op.rank(weight) - 2
     pads = per_axis(padding, axes)
     operands = _operands(op, "ConvTranspose", weight, bias)
@@ -180,7 +186,7 @@ def aten_convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Value:
-    """The convolution of any rank, plain or transposed."""
+    """Emits Conv or ConvTranspose of any rank."""
     if transposed:
         return aten_conv_transpose(op, input, weight, bias, stride, padding, output_padding, groups, dilation)
     return aten_conv(op, input, weight, bias, stride, padding, dilation, groups)
@@ -203,5 +209,5 @@ def aten__convolution(
     cudnn_enabled: bool,
     allow_tf32: bool = True,
 ) -> Value:
-    """aten_convolution; the flags choose an algorithm, not a result."""
+    """Emits Conv or ConvTranspose; the additional flags choose an algorithm, not a result."""
     return aten_convolution(op, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)

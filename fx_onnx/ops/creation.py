@@ -1,4 +1,4 @@
-"""ATen creation of tensors → ONNX: small ones of known content are constants of the graph."""
+"""Tensors filled with one number; small ones are constants of the graph."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def aten_full(
     op: Emitter, size: Sequence[Size], fill_value: Scalar, *, dtype: torch.dtype | None = None, layout: Any = None,
     device: Any = None, pin_memory: bool | None = None,
 ) -> Value:  # fmt: skip
-    """A tensor of one number."""
+    """Emits a tensor of ``fill_value``."""
     return filled(op, op.out_sizes, fill_value, op.out_dtype)
 
 
@@ -34,7 +34,7 @@ def aten_zeros(
     op: Emitter, size: Sequence[Size], *, dtype: torch.dtype | None = None, layout: Any = None, device: Any = None,
     pin_memory: bool | None = None,
 ) -> Value:  # fmt: skip
-    """A tensor of zeros."""
+    """Emits a tensor of zeros."""
     return filled(op, op.out_sizes, 0, op.out_dtype)
 
 
@@ -43,7 +43,7 @@ def aten_ones(
     op: Emitter, size: Sequence[Size], *, dtype: torch.dtype | None = None, layout: Any = None, device: Any = None,
     pin_memory: bool | None = None,
 ) -> Value:  # fmt: skip
-    """A tensor of ones."""
+    """Emits a tensor of ones."""
     return filled(op, op.out_sizes, 1, op.out_dtype)
 
 
@@ -52,7 +52,7 @@ def aten_empty(
     op: Emitter, size: Sequence[Size], *, dtype: torch.dtype | None = None, layout: Any = None, device: Any = None,
     pin_memory: bool | None = None, memory_format: Any = None,
 ) -> Value:  # fmt: skip
-    """A tensor whose content does not matter: zeros."""
+    """Emits zeros, because the content of an empty tensor is arbitrary."""
     return filled(op, op.out_sizes, 0, op.out_dtype)
 
 
@@ -61,7 +61,7 @@ def aten_empty_strided(
     op: Emitter, size: Sequence[Size], stride: Sequence[Size], *, dtype: torch.dtype | None = None, layout: Any = None,
     device: Any = None, pin_memory: bool | None = None,
 ) -> Value:  # fmt: skip
-    """A tensor whose content does not matter: zeros."""
+    """Emits zeros, because the content of an empty tensor is arbitrary."""
     return filled(op, op.out_sizes, 0, op.out_dtype)
 
 
@@ -70,7 +70,7 @@ def aten_empty_permuted(
     op: Emitter, size: Sequence[Size], physical_layout: Sequence[int], *, dtype: torch.dtype | None = None,
     layout: Any = None, device: Any = None, pin_memory: bool | None = None,
 ) -> Value:  # fmt: skip
-    """A tensor whose content does not matter: zeros."""
+    """Emits zeros, because the content of an empty tensor is arbitrary."""
     return filled(op, op.out_sizes, 0, op.out_dtype)
 
 
@@ -79,7 +79,7 @@ def aten_new_full(
     op: Emitter, self: Value, size: Sequence[Size], fill_value: Scalar, *, dtype: torch.dtype | None = None,
     layout: Any = None, device: Any = None, pin_memory: bool | None = None,
 ) -> Value:  # fmt: skip
-    """A tensor of one number, in the dtype of self unless told otherwise."""
+    """Emits a tensor of ``fill_value``, in the dtype of self unless ``dtype`` is given."""
     return filled(op, op.out_sizes, fill_value, op.out_dtype)
 
 
@@ -88,7 +88,7 @@ def aten_new_zeros(
     op: Emitter, self: Value, size: Sequence[Size], *, dtype: torch.dtype | None = None, layout: Any = None,
     device: Any = None, pin_memory: bool | None = None,
 ) -> Value:  # fmt: skip
-    """A tensor of zeros, in the dtype of self unless told otherwise."""
+    """Emits zeros, in the dtype of self unless ``dtype`` is given."""
     return filled(op, op.out_sizes, 0, op.out_dtype)
 
 
@@ -97,7 +97,7 @@ def aten_new_ones(
     op: Emitter, self: Value, size: Sequence[Size], *, dtype: torch.dtype | None = None, layout: Any = None,
     device: Any = None, pin_memory: bool | None = None,
 ) -> Value:  # fmt: skip
-    """A tensor of ones, in the dtype of self unless told otherwise."""
+    """Emits ones, in the dtype of self unless ``dtype`` is given."""
     return filled(op, op.out_sizes, 1, op.out_dtype)
 
 
@@ -106,7 +106,7 @@ def aten_new_empty_strided(
     op: Emitter, self: Value, size: Sequence[Size], stride: Sequence[Size], *, dtype: torch.dtype | None = None,
     layout: Any = None, device: Any = None, pin_memory: bool | None = None,
 ) -> Value:  # fmt: skip
-    """A tensor whose content does not matter: zeros."""
+    """Emits zeros, because the content of an empty tensor is arbitrary."""
     return filled(op, op.out_sizes, 0, op.out_dtype)
 
 
@@ -115,7 +115,7 @@ def aten_full_like(
     op: Emitter, self: Value, fill_value: Scalar, *, dtype: torch.dtype | None = None, layout: Any = None,
     device: Any = None, pin_memory: bool | None = None, memory_format: Any = None,
 ) -> Value:  # fmt: skip
-    """A tensor of one number in the sizes of self."""
+    """Emits a tensor of ``fill_value`` in the sizes of self."""
     return filled(op, op.out_sizes, fill_value, op.out_dtype, self)
 
 
@@ -124,7 +124,7 @@ def aten_zeros_like(
     op: Emitter, self: Value, *, dtype: torch.dtype | None = None, layout: Any = None, device: Any = None,
     pin_memory: bool | None = None, memory_format: Any = None,
 ) -> Value:  # fmt: skip
-    """Zeros in the sizes of self."""
+    """Emits zeros in the sizes of self."""
     return filled(op, op.out_sizes, 0, op.out_dtype, self)
 
 
@@ -133,7 +133,7 @@ def aten_ones_like(
     op: Emitter, self: Value, *, dtype: torch.dtype | None = None, layout: Any = None, device: Any = None,
     pin_memory: bool | None = None, memory_format: Any = None,
 ) -> Value:  # fmt: skip
-    """Ones in the sizes of self."""
+    """Emits ones in the sizes of self."""
     return filled(op, op.out_sizes, 1, op.out_dtype, self)
 
 
@@ -142,29 +142,29 @@ def aten_scalar_tensor(
     op: Emitter, s: Scalar, *, dtype: torch.dtype | None = None, layout: Any = None, device: Any = None,
     pin_memory: bool | None = None,
 ) -> Value:  # fmt: skip
-    """A number as a 0-d tensor."""
+    """Emits a number as a 0-d tensor."""
     return filled(op, (), s, op.out_dtype)
 
 
 @translates(aten.fill.Scalar)
 def aten_fill(op: Emitter, self: Value, value: Scalar) -> Value:
-    """One number in the sizes and the dtype of self."""
+    """Emits a tensor of ``value`` in the sizes and dtype of self."""
     return filled(op, op.out_sizes, value, op.out_dtype, self)
 
 
 @translates(aten.fill.Tensor)
 def aten_fill_tensor(op: Emitter, self: Value, value: Value) -> Value:
-    """A 0-d tensor in the sizes and the dtype of self."""
+    """Emits Expand of a 0-d tensor to the sizes and dtype of self."""
     return broadcast(op, op.cast(value, op.out_dtype), op.out_sizes)
 
 
 @translates(aten.zero.default)
 def aten_zero(op: Emitter, self: Value) -> Value:
-    """Zeros in the sizes and the dtype of self."""
+    """Emits zeros in the sizes and dtype of self."""
     return filled(op, op.out_sizes, 0, op.out_dtype, self)
 
 
 @translates(aten.copy.default)
 def aten_copy(op: Emitter, self: Value, src: Value, non_blocking: bool = False) -> Value:
-    """src in the sizes and the dtype of self."""
+    """Emits Cast and Expand of src to the dtype and sizes of self."""
     return broadcast(op, op.cast(src, op.out_dtype), op.out_sizes)

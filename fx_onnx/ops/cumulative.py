@@ -1,4 +1,4 @@
-"""ATen cumulative operators → ONNX: CumSum, and Scan for what ONNX has no operator for."""
+"""Cumulative operators: CumSum and CumProd, and Scan where ONNX has no operator."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
 
-# The body of a scan: (emitter of the body, the states, the slice) → the new states; the first ones are the results.
+# The body of a scan takes its emitter, the states and a slice, and returns the new states; the first ones are results.
 Body = Callable[[Emitter, Sequence[Value], Value], Sequence[Value]]
 
 
 def scan(op: Emitter, self: Value, dim: int, initial: Sequence[Value], body: Body, results: int = 1) -> list[Value]:
-    """What the first ``results`` states are after each slice of self along dim: one Scan, linear in the size of dim.
+    """Emits one Scan over the slices of self along dim and returns its first ``results`` states after each slice.
 
-    ``initial`` are the states before the first slice; those that are results have the sizes of a slice.
+    ``initial`` holds the states before the first slice; those that are results have the sizes of a slice. The cost is
+    linear in the size of dim.
     """
     axis = dim % op.rank(self)
     states = [op.graph_input("state", _dtype(state), op.sizes(state)) for state in initial]
@@ -45,7 +46,7 @@ def scan(op: Emitter, self: Value, dim: int, initial: Sequence[Value], body: Bod
 
 def _dtype(value: Value) -> DataType:
     if value.dtype is None:
-        raise LookupError(f"the dtype of {value.name} is not known")
+        raise LookupError(f"the dtype of {value.name} is unknown")
     return value.dtype
 
 
@@ -56,20 +57,20 @@ def _without(op: Emitter, value: Value, dim: int) -> list[Size]:
 
 
 def _is_trivial(op: Emitter, self: Value) -> bool:
-    """A number, or nothing at all, is its own cumulative sum, product, maximum."""
+    """Returns whether self is 0-d or empty, so that it equals its cumulative sum, product and maximum."""
     return not op.rank(self) or any(symbolic_sizes.same_size(size, 0) for size in op.sizes(self))
 
 
 @translates(aten.cumsum.default)
 def aten_cumsum(op: Emitter, self: Value, dim: int, *, dtype: torch.dtype | None = None) -> Value:
-    """The sum of the elements up to each, in int64 for integers."""
+    """Emits CumSum, in int64 for integers."""
     self = op.with_sizes(op.cast(self, op.out_dtype), op.sizes(self))
     return self if _is_trivial(op, self) else emit_widened(op, "CumSum", self, axis=dim)
 
 
 @translates(aten.cumprod.default)
 def aten_cumprod(op: Emitter, self: Value, dim: int, *, dtype: torch.dtype | None = None) -> Value:
-    """The product of the elements up to each, in int64 for integers: a Scan."""
+    """Emits a Scan of Mul, in int64 for integers."""
     self = op.with_sizes(op.cast(self, op.out_dtype), op.sizes(self))
     if _is_trivial(op, self):
         return self
@@ -79,30 +80,30 @@ def aten_cumprod(op: Emitter, self: Value, dim: int, *, dtype: torch.dtype | Non
 
 @translates(aten.cumprod.default, since=26)
 def aten_cumprod_26(op: Emitter, self: Value, dim: int, *, dtype: torch.dtype | None = None) -> Value:
-    """The product of the elements up to each, in int64 for integers."""
+    """Emits CumProd, in int64 for integers."""
     self = op.with_sizes(op.cast(self, op.out_dtype), op.sizes(self))
     return self if _is_trivial(op, self) else emit_widened(op, "CumProd", self, axis=dim)
 
 
 def _slice_of(op: Emitter, self: Value, dim: int, number: float) -> Value:
-    """A number in the sizes of a slice of self."""
+    """Returns a number expanded to the sizes of a slice of self."""
     return op.expand(op.with_sizes(op.cast(number, _dtype(self)), ()), _without(op, self, dim))
 
 
 @translates(aten.cummax.default)
 def aten_cummax(op: Emitter, self: Value, dim: int) -> Sequence[Value]:
-    """The largest element up to each and the last place where it is; NaN, once met, stays."""
+    """Emits a Scan that returns the running maximum and its last index; NaN stays once it occurs."""
     return _extremes(op, self, dim, "GreaterOrEqual", -1)
 
 
 @translates(aten.cummin.default)
 def aten_cummin(op: Emitter, self: Value, dim: int) -> Sequence[Value]:
-    """The smallest element up to each and the last place where it is; NaN, once met, stays."""
+    """Emits a Scan that returns the running minimum and its last index; NaN stays once it occurs."""
     return _extremes(op, self, dim, "LessOrEqual", 1)
 
 
 def _extremes(op: Emitter, self: Value, dim: int, comparison: str, sign: int) -> Sequence[Value]:
-    """States: the best so far, its place, and the place of the slice."""
+    """Emits the Scan; its states are the extreme so far, the index of it, and the index of the slice."""
     if _is_trivial(op, self):
         return self, filled(op, op.out_sizes, 0, DataType.INT64)
     dtype = _dtype(self)
@@ -131,7 +132,7 @@ def _limit(dtype: DataType, sign: int) -> int:
 
 @translates(aten.logcumsumexp.default)
 def aten_logcumsumexp(op: Emitter, self: Value, dim: int) -> Value:
-    """log Σ exp of the elements up to each: a Scan of log(exp a + exp b) = max + log(1 + exp(-|a - b|))."""
+    """Emits a Scan of log(exp a + exp b), computed as max(a, b) + log(1 + exp(-|a - b|))."""
     if _is_trivial(op, self):
         return self
     start = _slice_of(op, self, dim, float("-inf"))
@@ -143,7 +144,7 @@ def aten_logcumsumexp(op: Emitter, self: Value, dim: int) -> Value:
         largest = emit("Max", states[0], part)
         distance = emit("Abs", emit("Sub", states[0], part))
         rest = emit("Log", emit("Add", emit("Exp", emit("Neg", distance)), _one(inner, part)))
-        # Equal infinities have no distance.
+        # The difference of equal infinities is NaN.
         rest = inner.Where(emit("Equal", states[0], part), inner.cast(math.log(2), _dtype(part)), rest)
         return [emit("Add", largest, rest)]
 

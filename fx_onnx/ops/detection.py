@@ -1,4 +1,4 @@
-"""torchvision's operators on boxes and regions of interest → ONNX."""
+"""torchvision's operators on boxes and regions of interest."""
 
 from __future__ import annotations
 
@@ -18,45 +18,52 @@ from fx_onnx.translation.emitter import Emitter
 
 
 def _float32_threshold(number: float) -> float:
-    """A float32 that another one exceeds exactly where it exceeds ``number``, which ONNX's float32 would round up.
+    """Returns a float32 threshold that a float32 overlap exceeds exactly if it exceeds ``number``.
+
+    ONNX's threshold is a float32. Rounding ``number`` to the nearest float32 could round up.
 
     Raises:
-        NotImplementedError: it is negative, which ONNX does not take.
+        NotImplementedError: the threshold is negative, which ONNX does not admit.
     """
     if number < 0:
-        raise NotImplementedError(f"ONNX NonMaxSuppression takes no negative iou_threshold, such as {number}.")
+        raise NotImplementedError(
+            f"ONNX NonMaxSuppression does not admit the negative iou_threshold {number}; use a value in [0, 1]."
+        )
     nearest = np.float32(min(number, 1.0))
     return float(nearest if float(nearest) <= number else np.nextafter(nearest, np.float32(0)))
 
 
 def _onnx_boxes(op: Emitter, boxes: Value) -> Value:
-    """Boxes as ONNX takes them, (1, N, 4): it would swap corners, where torchvision sees no area.
+    """Returns boxes in ONNX's shape (1, N, 4), with swapped corners collapsed.
 
-    Such a box becomes one without area, which suppresses none and is suppressed by none, as in torchvision.
+    ONNX swaps the corners of a box whose end is before its start; torchvision gives such a box no area. The result
+    has a box without area instead, which neither suppresses another nor is suppressed, as in torchvision.
     """
     low, high = op.Split(boxes, axis=1, num_outputs=2, outputs=2)
     return op.unsqueeze(op.Concat(low, op.Max(low, high), axis=1), 0)
 
 
 def _nan_as_infinity(op: Emitter, scores: Value) -> Value:
-    """Scores with infinity for NaN, which torch sorts before every number."""
+    """Returns scores with infinity for NaN, because torch sorts NaN before every number."""
     return op.Where(op.IsNaN(scores), math.inf, scores)
 
 
 def _as_float32(op: Emitter, *values: Value) -> list[Value]:
-    """Values as ONNX takes them to suppress boxes, in float32.
+    """Returns values in float32, the dtype that NonMaxSuppression requires.
 
     Raises:
-        NotImplementedError: one is of float64, whose digits would be lost.
+        NotImplementedError: a value is float64, which float32 cannot represent.
     """
     if any(value.dtype == DataType.DOUBLE for value in values):
-        raise NotImplementedError("ONNX NonMaxSuppression takes no float64; call nms on boxes and scores in float32.")
+        raise NotImplementedError(
+            "ONNX NonMaxSuppression does not admit float64; call nms with boxes and scores in float32."
+        )
     return [op.cast(value, DataType.FLOAT) for value in values]
 
 
 @translates("torchvision::nms")
 def torchvision_nms(op: Emitter, dets: Value, scores: Value, iou_threshold: float) -> Value:
-    """The indices of boxes, by falling score, none of which overlaps one before by more than the threshold."""
+    """Emits NonMaxSuppression: the indices of the boxes that are kept, by descending score."""
     boxes, numbers = _as_float32(op, dets, scores)
     selected = op.NonMaxSuppression(
         _onnx_boxes(op, boxes),
@@ -67,13 +74,13 @@ def torchvision_nms(op: Emitter, dets: Value, scores: Value, iou_threshold: floa
     return op.squeeze(op.with_sizes(op.Gather(selected, [2], axis=1), (*op.out_sizes, 1)), 1)
 
 
-# So many numbers in boxes are few to torchvision, which then moves the boxes of each class apart. (Its coordinates then
-# have fewer digits, and so have the overlaps: that it does so shows in which boxes it keeps.)
+# Up to this number of elements in boxes, torchvision separates the classes by adding an offset to their boxes. The
+# offset costs digits of the overlaps, so the translation must do the same to keep the same boxes.
 _MAX_MOVED_ELEMENTS = 4000
 
 
 def _offset_by_class(op: Emitter, boxes: Value, idxs: Value) -> Value:
-    """Boxes as torchvision compares them: moved by their class times the largest coordinate, if they are few."""
+    """Returns boxes with torchvision's offset: the class times the largest coordinate plus 1, if the boxes are few."""
     largest = op.ReduceMax(op.Concat(op.Reshape(boxes, [-1]), [-math.inf], axis=0), keepdims=0)
     offsets = op.Mul(op.cast(idxs, DataType.FLOAT), op.Add(largest, 1.0))
     few = op.LessOrEqual(op.Size(boxes), _MAX_MOVED_ELEMENTS)
@@ -81,7 +88,7 @@ def _offset_by_class(op: Emitter, boxes: Value, idxs: Value) -> Value:
 
 
 def _scores_by_class(op: Emitter, scores: Value, idxs: Value) -> Value:
-    """(1, classes, N): the scores of each class, -inf at boxes of others."""
+    """Returns (1, classes, N) scores: the score of a box in its own class, -inf in the others."""
     _, _, place, _ = op.Unique(idxs, sorted=0, outputs=4)
     classes = op.Range(0, op.Add(op.ReduceMax(op.Concat(place, [-1], axis=0), keepdims=0), 1), 1)
     own = op.Equal(op.Unsqueeze(classes, [1]), op.Unsqueeze(place, [0]))
@@ -90,7 +97,7 @@ def _scores_by_class(op: Emitter, scores: Value, idxs: Value) -> Value:
 
 
 def _sorted_by_score(op: Emitter, indices: Value, scores: Value) -> Value:
-    """Indices by falling score, equal ones in the order of the indices."""
+    """Returns indices by descending score; equal scores keep the order of the indices."""
     count = op.Shape(indices)
     ordered, _ = op.TopK(indices, count, largest=0, outputs=2)
     _, order = op.TopK(op.Gather(scores, ordered), count, outputs=2)
@@ -99,7 +106,7 @@ def _sorted_by_score(op: Emitter, indices: Value, scores: Value) -> Value:
 
 @translates("fx_onnx::batched_nms")
 def fx_onnx_batched_nms(op: Emitter, boxes: Value, scores: Value, idxs: Value, iou_threshold: float) -> Value:
-    """``nms`` among the boxes of each class, then all that are left by falling score."""
+    """Emits one NonMaxSuppression over all classes, then sorts the kept boxes by descending score."""
     corners, numbers = _as_float32(op, boxes, scores)
     numbers = _nan_as_infinity(op, numbers)
     selected = op.NonMaxSuppression(
@@ -114,7 +121,10 @@ def fx_onnx_batched_nms(op: Emitter, boxes: Value, scores: Value, idxs: Value, i
 
 @translates("fx_onnx::heatmaps_to_keypoints")
 def fx_onnx_heatmaps_to_keypoints(op: Emitter, maps: Value, rois: Value) -> Sequence[Value]:
-    """Where each heatmap, resized to its region by cubic interpolation, is largest, and how large it is there."""
+    """Emits a Loop that resizes each heatmap to its region by cubic interpolation and finds its maximum.
+
+    Returns the positions of the maxima and their scores.
+    """
     _, count, _, _ = op.sizes(maps)
     maps, rois = op.cast(maps, DataType.FLOAT), op.cast(rois, DataType.FLOAT)
     corners, ends = op.Split(rois, axis=1, num_outputs=2, outputs=2)
@@ -153,11 +163,13 @@ def torchvision_roi_align(
     sampling_ratio: int,
     aligned: bool,
 ) -> Value:
-    """The mean of bilinear samples in each bin of each region of interest (image, x1, y1, x2, y2)."""
+    """Emits RoiAlign: the mean of bilinear samples in each bin of each region (image, x1, y1, x2, y2)."""
     features = widened(op, "RoiAlign", input)
     batch, corners = op.Split(rois, [1, 4], axis=1, outputs=2)
     corners = op.cast(corners, features.dtype or DataType.FLOAT)
-    if features.dtype == DataType.DOUBLE and spatial_scale != 1:  # ONNX's attribute is a float32
+    if (
+        features.dtype == DataType.DOUBLE and spatial_scale != 1
+    ):  # the attribute is a float32, so the product is computed outside
         corners, spatial_scale = op.Mul(corners, spatial_scale), 1.0
     pooled = op.RoiAlign(
         features,
@@ -181,7 +193,7 @@ def _is_not_float64(input: Tensor, rois: Tensor, spatial_scale: float, pooled_he
 def torchvision_roi_pool(
     op: Emitter, input: Value, rois: Value, spatial_scale: float, pooled_height: Size, pooled_width: Size
 ) -> Sequence[Value]:
-    """The largest value in each bin of each region of interest; ONNX does not say where it is."""
+    """Emits MaxRoiPool; ONNX does not return the indices of the maxima, so there is one result only."""
     return (op.MaxRoiPool(input, rois, pooled_shape=[pooled_height, pooled_width], spatial_scale=spatial_scale),)
 
 
@@ -191,7 +203,7 @@ def torchvision_deform_conv2d(
     stride_h: Size, stride_w: Size, pad_h: Size, pad_w: Size, dilation_h: Size, dilation_w: Size,
     groups: Size, offset_groups: Size, use_mask: bool,
 ) -> Value:  # fmt: skip
-    """A convolution each of whose taps reads where its offset (y, x) leads, times its mask."""
+    """Emits DeformConv: each kernel element reads at its offset (y, x) and is multiplied by its mask."""
     result = op.DeformConv(
         *(widened(op, "DeformConv", value) for value in (input, weight, offset, bias)),
         widened(op, "DeformConv", mask) if use_mask else None,

@@ -1,4 +1,4 @@
-"""ATen embeddings → ONNX."""
+"""Embeddings and one-hot encodings."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def aten_embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Value:
-    """The rows of weight at indices."""
+    """Emits Gather of the rows of weight."""
     return op.Gather(weight, indices, axis=0)
 
 
 @translates(aten.one_hot.default)
 def aten_one_hot(op: Emitter, self: Value, num_classes: int = -1) -> Value:
-    """1 at the class of each element, 0 elsewhere, along a new last axis; by default as many classes as occur."""
+    """Emits OneHot along a new last axis; without num_classes the depth is the largest index plus 1."""
     depth = [num_classes] if num_classes >= 0 else op.reshape(op.Add(op.ReduceMax(self, keepdims=0), 1), [1])
     indices = self if op.rank(self) else op.unsqueeze(self, 0)
     encoded = op.OneHot(indices, depth, op.constant([0, 1]), axis=-1)

@@ -1,4 +1,4 @@
-"""Products of groups of rows with a matrix each, as mixture-of-experts layers compute them."""
+"""Matrix products of groups of rows, each group with its own matrix, as mixture-of-experts layers compute them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def _is_grouped_by_rows(
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> bool:
+    """Returns whether the rows of a matrix are grouped by ``offs``, the end of each group."""
     return self.dim() == 2 and mat2.dim() == 3 and offs is not None and bias is None and out_dtype in (None, self.dtype)
 
 
@@ -31,20 +32,20 @@ def aten_grouped_mm(
     bias: Value | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Value:
-    """self[offs[e - 1]:offs[e]] @ mat2[e] for each group e, rows that no group has being zero."""
+    """Emits a Loop: self[offs[e - 1]:offs[e]] @ mat2[e] for each group e; rows after the last group are zero."""
     if offs is None:
-        raise NotImplementedError("a grouped product without the ends of its groups has no ONNX form here")
+        raise NotImplementedError("_grouped_mm without offs has no translation; give the end of each group in offs.")
     return grouped_matmul(op, self, mat2, offs)
 
 
 @translates("transformers::grouped_mm_fallback")
 def transformers_grouped_mm_fallback(op: Emitter, input: Value, weight: Value, offs: Value) -> Value:
-    """The same, as the operator that transformers defines where torch's does not take the dtype."""
+    """Emits the same Loop for transformers' own operator, which replaces torch's for other dtypes."""
     return grouped_matmul(op, input, weight, offs)
 
 
 def grouped_matmul(op: Emitter, rows: Value, matrices: Value, offs: Value) -> Value:
-    """A Loop over the groups that appends each group's product; the sizes of groups are known at run time only."""
+    """Emits a Loop over the groups that appends the product of each; group sizes are known at run time only."""
     groups, _, columns = op.sizes(matrices)
     ends = op.cast(offs, DataType.INT64)
     starts = op.Concat([0], op.Slice(ends, [0], [-1], [0]), axis=0)

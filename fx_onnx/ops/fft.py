@@ -1,4 +1,4 @@
-"""Fourier transforms of pairs: DFT nodes, or products with the matrix of the transform."""
+"""Fourier transforms of pairs of real numbers: DFT nodes, or products with the transform's matrix."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fx_onnx.core.translation_table import translates
 from fx_onnx.translation.emitter import Emitter
 
 MAX_MATRIX_LENGTH = 1024
-"""A transform of a longer axis is a DFT node: its matrix would be large, and slower than a fast transform."""
+"""A longer axis uses a DFT node, because its matrix would be large and slower than a fast transform."""
 
 
 def _is_power_of_two(length: Size) -> bool:
@@ -23,20 +23,21 @@ def _is_power_of_two(length: Size) -> bool:
 
 
 def _is_faster_as_matmul(length: Size) -> bool:
-    """Whether a matrix product is better: of a length that is not a power of two, ONNX Runtime's DFT takes 20 times
-    as long and loses three digits.
+    """Returns whether a matrix product is better than DFT.
+
+    For a length that is not a power of two, ONNX Runtime's DFT takes 20 times as long and loses three digits.
     """
     return isinstance(length, int) and not _is_power_of_two(length) and length <= MAX_MATRIX_LENGTH
 
 
 def _angles(rows: int, columns: int, length: int) -> npt.NDArray[np.float64]:
-    """2π·n·k / length, of n * k modulo length, where it is exact."""
+    """Returns 2π * n * k / length for all n and k; n * k is reduced modulo length, where it is exact."""
     steps = np.outer(np.arange(rows), np.arange(columns)) % max(length, 1)
     return steps.astype(np.float64) * (2 * np.pi / max(length, 1))
 
 
 def _matrix(length: int, parts: int, inverse: bool, onesided: bool) -> npt.NDArray[np.float64]:
-    """[length * parts, count * 2]: what a row of numbers (1 part) or pairs (2 parts) is multiplied with."""
+    """Returns the [length * parts, count * 2] matrix of the transform of numbers (1 part) or pairs (2 parts)."""
     count = length // 2 + 1 if onesided else length
     angles = _angles(length, count, length)
     cosine, sine = np.cos(angles), np.sin(angles) * (1 if inverse else -1)
@@ -45,7 +46,7 @@ def _matrix(length: int, parts: int, inverse: bool, onesided: bool) -> npt.NDArr
 
 
 def _real_matrix(count: int, length: int) -> npt.NDArray[np.float64]:
-    """[count * 2, length]: what a row of ``count`` pairs, half a spectrum, is multiplied with."""
+    """Returns the [count * 2, length] matrix of the inverse transform of half a spectrum of ``count`` pairs."""
     used = min(count, length // 2 + 1)
     angles = _angles(used, length, length)
     weight = np.full((used, 1), 2.0)
@@ -58,7 +59,7 @@ def _real_matrix(count: int, length: int) -> npt.NDArray[np.float64]:
 
 
 def _product(op: Emitter, x: Value, axis: int, matrix: npt.NDArray[np.float64], sizes: Sequence[Size]) -> Value:
-    """Along ``axis`` (with the last one, of the parts) times ``matrix``; ``sizes`` are those of the result."""
+    """Multiplies ``axis`` (together with the last axis, of the pairs) by ``matrix``; ``sizes`` are those of the result."""
     rank, pairs = op.rank(x), len(sizes) == op.rank(x)
     others = [i for i in range(rank - 1) if i != axis]
     x = op.transpose(x, [*others, axis, rank - 1])
@@ -73,11 +74,12 @@ def _product(op: Emitter, x: Value, axis: int, matrix: npt.NDArray[np.float64], 
 
 
 def _transform(op: Emitter, input: Value, axis: int, inverse: bool, onesided: bool, node_axis: bool) -> Value:
+    """Emits a MatMul or a DFT along ``axis``."""
     length = op.sizes(input)[axis]
     if isinstance(length, int) and _is_faster_as_matmul(length):
         parts = op.sizes(input)[-1]
         return _product(op, input, axis, _matrix(length, int(parts), inverse, onesided), op.out_sizes)
-    # of a length that may be no power of two, the runtime's float32 is good for three digits at 1000 numbers
+    # For lengths that are not powers of two, float32 DFT of ONNX Runtime has three correct digits at 1000.
     wide = op.cast(input, DataType.DOUBLE) if not _is_power_of_two(length) else input
     flags = {"inverse": 1 if inverse else None, "onesided": 1 if onesided else None}
     result = op.DFT(wide, None, axis, **flags) if node_axis else op.DFT(wide, axis=axis, **flags)
@@ -86,20 +88,20 @@ def _transform(op: Emitter, input: Value, axis: int, inverse: bool, onesided: bo
 
 @translates(torch.ops.fx_onnx.dft.default)
 def fx_onnx_dft(op: Emitter, input: Value, axis: int, inverse: bool = False, onesided: bool = False) -> Value:
-    """Σ_n input[n] exp(∓2πi·kn/N) along ``axis``, which is an attribute of DFT."""
+    """Emits DFT, whose axis is an attribute before opset 20: Σ_n input[n] exp(∓2πi * k * n / N)."""
     return _transform(op, input, axis, inverse, onesided, node_axis=False)
 
 
 @translates(torch.ops.fx_onnx.dft.default, since=20)
 def fx_onnx_dft_20(op: Emitter, input: Value, axis: int, inverse: bool = False, onesided: bool = False) -> Value:
-    """Σ_n input[n] exp(∓2πi·kn/N) along ``axis``, which is an input of DFT."""
+    """Emits DFT, whose axis is an input from opset 20: Σ_n input[n] exp(∓2πi * k * n / N)."""
     return _transform(op, input, axis, inverse, onesided, node_axis=True)
 
 
 @translates(torch.ops.fx_onnx.irdft.default)
 def fx_onnx_irdft(op: Emitter, input: Value, axis: int, length: int) -> Value:
-    """The real numbers whose half spectrum is ``input``: one matrix product."""
+    """Emits MatMul: the real numbers whose half spectrum is ``input``."""
     count = op.sizes(input)[axis]
     if not isinstance(count, int):
-        raise NotImplementedError("a half spectrum of dynamic length has no matrix")
+        raise NotImplementedError("The inverse transform of half a spectrum requires a static length.")
     return _product(op, input, axis, _real_matrix(count, length), op.out_sizes)

@@ -1,4 +1,4 @@
-"""ATen indexing by tensors → ONNX: x[i, None, mask], x[i] = y, index_select, gather, take."""
+"""Reads and writes by index tensors: x[i, None, mask], x[i] = y, index_select, gather, take."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ _MASKS = (DataType.BOOL, DataType.UINT8)
 
 
 class Indices(NamedTuple):
-    """The index tensors of one indexing: axis → INT64 (or INT32) tensor, with masks replaced by where they are true.
+    """The index tensors of one indexing operation, each an INT64 or INT32 tensor for one axis.
+
+    A mask is replaced by the coordinates of its true elements.
 
     Attributes:
-        by_axis: axis of the indexed tensor → index along it, in the order of the axes.
-        rank: the rank of the indices broadcast together.
-        place: where the axes of the indices stand in the result: at the first of the indexed axes where these are
+        by_axis: maps an axis of the indexed tensor to its index, in the order of the axes.
+        rank: the rank of all indices after broadcasting.
+        place: where the axes of the indices are in the result: at the first indexed axis if the indexed axes are
             consecutive, else in front.
     """
 
@@ -36,12 +38,12 @@ class Indices(NamedTuple):
     place: int
 
     def axes_first(self, rank: int) -> list[int]:
-        """The axes of the indexed tensor, those that are indexed in front."""
+        """Returns the axes of the indexed tensor, indexed ones first."""
         return [*self.by_axis, *(axis for axis in range(rank) if axis not in self.by_axis)]
 
 
 def read_indices(op: Emitter, indices: Sequence[Value | None]) -> Indices:
-    """The meaning of a list of index tensors, of which a mask stands for as many axes as it has."""
+    """Returns the meaning of a list of index tensors; a mask indexes as many axes as it has."""
     by_axis: dict[int, Value] = {}
     axis, rank, runs, inside = 0, 0, 0, False
     for index in indices:
@@ -56,12 +58,12 @@ def read_indices(op: Emitter, indices: Sequence[Value | None]) -> Indices:
 
 
 def _parts(op: Emitter, index: Value) -> list[Value]:
-    """An index as INT64, a mask as the coordinates of its true elements, an axis each."""
+    """Returns an index as INT64, or for a mask one index per axis: the coordinates of its true elements."""
     if index.dtype not in _MASKS:
         return [as_index(op, index)]
     rank = op.rank(index)
     if not rank:
-        raise NotImplementedError("A mask without dimensions as an index has no form here; use torch.where.")
+        raise NotImplementedError("A 0-d mask as an index has no translation; use torch.where.")
     places = op.NonZero(op.cast(index, DataType.BOOL))
     if rank == 1:
         return [op.with_sizes(op.Squeeze(places, [0]), (-1,))]
@@ -69,7 +71,7 @@ def _parts(op: Emitter, index: Value) -> list[Value]:
 
 
 def coordinates(op: Emitter, indices: Indices, sizes: Sequence[Size]) -> Value:
-    """The indices broadcast to ``sizes`` and side by side along a last axis, as GatherND and ScatterND want them."""
+    """Returns the indices, broadcast to ``sizes``, along a new last axis, as GatherND and ScatterND require."""
     columns = [
         op.Unsqueeze(_broadcast(op, op.cast(index, DataType.INT64), sizes), [-1]) for index in indices.by_axis.values()
     ]
@@ -77,7 +79,10 @@ def coordinates(op: Emitter, indices: Indices, sizes: Sequence[Size]) -> Value:
 
 
 def _broadcast(op: Emitter, index: Value, sizes: Sequence[Size]) -> Value:
-    """A column of a mask has as many elements as the mask is true, which the size of the result says too."""
+    """Returns an index broadcast to ``sizes``.
+
+    An index from a mask has as many elements as the mask has true ones; its size is -1 here.
+    """
     known = op.sizes(index)
     if len(known) == 1 == len(sizes) and isinstance(known[0], int) and known[0] == -1:
         return index
@@ -87,7 +92,7 @@ def _broadcast(op: Emitter, index: Value, sizes: Sequence[Size]) -> Value:
 
 
 def _only_mask(op: Emitter, indices: Sequence[Value | None]) -> tuple[int, Value] | None:
-    """The axis and the mask of an indexing by one mask and nothing else."""
+    """Returns the axis and the mask if the indexing is by one mask alone, else None."""
     given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
     if len(given) == 1 and given[0][1].dtype in _MASKS and op.rank(given[0][1]):
         return given[0]
@@ -96,7 +101,7 @@ def _only_mask(op: Emitter, indices: Sequence[Value | None]) -> tuple[int, Value
 
 @translates(aten.index.Tensor, aten._unsafe_index.Tensor)
 def aten_index(op: Emitter, self: Value, indices: Sequence[Value | None]) -> Value:
-    """self[indices]: a Gather for one index, Compress for one mask, GatherND over the axes moved to the front else."""
+    """Emits Gather for one index, Compress for one mask, else GatherND with the indexed axes moved to the front."""
     if (found := _only_mask(op, indices)) is not None:
         return compress(op, self, *found)
     read = read_indices(op, indices)
@@ -115,7 +120,7 @@ def aten_index(op: Emitter, self: Value, indices: Sequence[Value | None]) -> Val
 
 
 def compress(op: Emitter, self: Value, axis: int, mask: Value) -> Value:
-    """self[mask], where the mask stands for the axes from ``axis`` on, which are flattened into one."""
+    """Emits Compress; a mask of several axes, which begin at ``axis``, and these axes are flattened first."""
     mask, rank = op.cast(mask, DataType.BOOL), op.rank(mask)
     if rank == 1:
         return emit_widened(op, "Compress", self, mask, axis=axis)
@@ -137,14 +142,14 @@ def compress(op: Emitter, self: Value, axis: int, mask: Value) -> Value:
 def aten_index_put(
     op: Emitter, self: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
 ) -> Value:
-    """self with self[indices] = values, or += with accumulate: Where for a mask and one number, else ScatterND."""
+    """Emits Where for a mask with one value, else ScatterND with the indexed axes moved to the front."""
     values = op.cast(values, op.out_dtype)
     mask = _only_mask(op, indices)
     if mask is not None and not accumulate and _is_same_at_every_true_element(op, self, values, *mask):
         return _where_mask(op, self, values, *mask)
     read = read_indices(op, indices)
     if not read.by_axis:
-        raise NotImplementedError("index_put without any index has no form here; use copy_.")
+        raise NotImplementedError("index_put without an index has no translation; use copy_.")
     rank = op.rank(self)
     front = read.axes_first(rank)
     order = sorted(range(rank), key=front.__getitem__)
@@ -164,22 +169,23 @@ def aten_index_put_impl(
     accumulate: bool = False,
     unsafe: bool = False,
 ) -> Value:
-    """index_put that does not check its indices."""
+    """Emits index_put; the flag that skips the check of the indices has no effect in ONNX."""
     return aten_index_put(op, self, indices, values, accumulate)
 
 
 def _is_same_at_every_true_element(op: Emitter, self: Value, values: Value, axis: int, mask: Value) -> bool:
-    """Whether the same values go wherever the mask is true: all axes of the mask are broadcast."""
+    """Returns whether all true elements of the mask receive the same values."""
     rest = op.rank(self) - axis - op.rank(mask)
     sizes = op.sizes(values)
-    position = len(sizes) - rest - 1  # the axis of values that runs over the true elements
+    position = len(sizes) - rest - 1  # the axis of values that enumerates the true elements
     return position < 0 or (isinstance(sizes[position], int) and sizes[position] == 1)
 
 
 def _where_mask(op: Emitter, self: Value, values: Value, axis: int, mask: Value) -> Value:
+    """Emits Where with the mask and the values reshaped so that they broadcast to self."""
     rest = op.rank(self) - axis - op.rank(mask)
     condition = op.unsqueeze(op.cast(mask, DataType.BOOL), *range(op.rank(mask), op.rank(mask) + rest))
-    if op.rank(values) > rest:  # its axis over the true elements, of size 1, becomes the axes of the mask
+    if op.rank(values) > rest:  # the axis that enumerates the true elements, of size 1, becomes the axes of the mask
         before = op.sizes(values)[: op.rank(values) - rest - 1]
         after = op.sizes(values)[op.rank(values) - rest :]
         values = op.reshape(values, [*before, *[1] * op.rank(mask), *after])
@@ -187,7 +193,7 @@ def _where_mask(op: Emitter, self: Value, values: Value, axis: int, mask: Value)
 
 
 def _places(op: Emitter, read: Indices) -> Value:
-    """The coordinates that are written, the indices broadcast among themselves."""
+    """Returns the written coordinates: the indices broadcast to each other along a new last axis."""
     columns = list(read.by_axis.values())
     if len(columns) == 1:
         return op.Unsqueeze(op.cast(columns[0], DataType.INT64), [-1])
@@ -216,7 +222,7 @@ def _static(shapes: Sequence[Sequence[Size]]) -> bool:
 
 
 def _broadcast_shape(op: Emitter, columns: Sequence[Value]) -> Value:
-    """The shape of the columns broadcast together, worked out by the runtime: that of their sum."""
+    """Returns the shape of the columns after broadcasting, computed at run time as the shape of their sum."""
     total = op.cast(columns[0], DataType.INT64)
     for column in columns[1:]:
         total = op.Add(total, op.cast(column, DataType.INT64))
@@ -224,7 +230,7 @@ def _broadcast_shape(op: Emitter, columns: Sequence[Value]) -> Value:
 
 
 def _updates(op: Emitter, read: Indices, values: Value, places: Value, rest: Sequence[Size]) -> Value:
-    """The values broadcast to the written part: the axes of the indices, then those that are not indexed."""
+    """Returns the values broadcast to the written part: first the axes of the indices, then those not indexed."""
     rank = read.rank + len(rest)
     shape = op.Concat(op.Shape(places, start=0, end=-1), op.shape(rest), axis=0) if rest else op.Shape(places, end=-1)
     if isinstance(known := _known_places(op, read), tuple):
@@ -257,7 +263,7 @@ def _equal(a: Sequence[Size], b: Sequence[Size]) -> bool:
 
 @translates(aten.index_select.default)
 def aten_index_select(op: Emitter, self: Value, dim: int, index: Value) -> Value:
-    """The parts of self at the indices along dim; a single index without dimensions keeps the axis."""
+    """Emits Gather; a 0-d index keeps the axis."""
     if not op.rank(self):
         return self
     return op.Gather(self, index if op.rank(index) else op.unsqueeze(index, 0), axis=dim)
@@ -265,7 +271,7 @@ def aten_index_select(op: Emitter, self: Value, dim: int, index: Value) -> Value
 
 @translates(aten.gather.default)
 def aten_gather(op: Emitter, self: Value, dim: int, index: Value, *, sparse_grad: bool = False) -> Value:
-    """out[i, j] = self[index[i, j], j] for dim 0; a 0-d tensor counts as one of size 1."""
+    """Emits GatherElements: out[i, j] = self[index[i, j], j] for dim 0; a 0-d tensor becomes 1-d first."""
     if any(symbolic_sizes.same_size(size, 0) for size in op.sizes(index)):
         return filled(op, op.out_sizes, 0, op.out_dtype)
     at_least_1d = [x if op.rank(x) else op.unsqueeze(x, 0) for x in (self, as_index(op, index))]
@@ -275,13 +281,16 @@ def aten_gather(op: Emitter, self: Value, dim: int, index: Value, *, sparse_grad
 
 @translates(aten.take.default)
 def aten_take(op: Emitter, self: Value, index: Value) -> Value:
-    """The elements of the flattened tensor at the indices."""
+    """Emits Gather of the flattened tensor."""
     return op.Gather(_flat(op, self), index, axis=0)
 
 
 @translates(aten.take_along_dim.default)
 def aten_take_along_dim(op: Emitter, self: Value, indices: Value, dim: int | None = None) -> Value:
-    """gather with self and indices broadcast to each other but along dim; without dim, of the flattened tensors."""
+    """Emits GatherElements with self and indices broadcast to each other in all axes but dim.
+
+    Without dim, both are flattened.
+    """
     if dim is None:
         return op.GatherElements(_flat(op, self), _flat(op, indices), axis=0)
     rank = op.rank(self)

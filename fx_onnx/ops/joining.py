@@ -1,4 +1,4 @@
-"""ATen joins, splits and repetitions → ONNX."""
+"""Concatenation, splits, repetition, windows, diagonals and triangles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ aten = torch.ops.aten
 
 @translates(aten.cat.default, aten.concat.default, aten.concatenate.default)
 def aten_cat(op: Emitter, tensors: Sequence[Value], dim: int = 0) -> Value:
-    """One tensor after another along dim, without those of sizes (0,), which torch lets through for old times' sake."""
+    """Emits Concat. Tensors of sizes (0,) are left out, because torch admits them whatever the rank of the others."""
     rank = len(op.out_sizes)
     joined = [x for x in tensors if op.rank(x) == rank and not (_is_nothing(op.sizes(x)) and len(tensors) > 1)]
     if not joined:
@@ -34,13 +34,13 @@ def aten_cat(op: Emitter, tensors: Sequence[Value], dim: int = 0) -> Value:
 
 
 def _is_nothing(sizes: Sequence[Size]) -> bool:
-    """Whether the sizes are (0,), without asking torch about a symbolic one."""
+    """Returns whether the sizes are (0,); a symbolic size is not compared, because that would specialize it."""
     return len(sizes) == 1 and isinstance(sizes[0], int) and sizes[0] == 0
 
 
 @translates(aten.stack.default)
 def aten_stack(op: Emitter, tensors: Sequence[Value], dim: int = 0) -> Value:
-    """The tensors along a new axis."""
+    """Emits Concat of the tensors along a new axis."""
     axis = dim % len(op.out_sizes)
     parts = [op.unsqueeze(x, axis) for x in op.promote(*tensors, dtype=op.out[0].dtype)]
     return parts[0] if len(parts) == 1 else op.Concat(*parts, axis=axis)
@@ -51,13 +51,13 @@ def aten_stack(op: Emitter, tensors: Sequence[Value], dim: int = 0) -> Value:
 
 @translates(aten.split.Tensor, aten.unsafe_split.Tensor, aten.split_copy.Tensor)
 def aten_split(op: Emitter, self: Value, split_size: Size, dim: int = 0) -> Sequence[Value]:
-    """Pieces of split_size along dim, the last one perhaps smaller."""
+    """Emits Split into pieces of split_size; the last one may be smaller."""
     return _pieces(op, self, dim)
 
 
 @translates(aten.split.sizes)
 def aten_split_sizes(op: Emitter, self: Value, split_size: Sequence[Size], dim: int = 0) -> Sequence[Value]:
-    """Pieces of the given sizes along dim."""
+    """Emits Split into pieces of the given sizes."""
     return _pieces(op, self, dim)
 
 
@@ -65,13 +65,16 @@ def aten_split_sizes(op: Emitter, self: Value, split_size: Sequence[Size], dim: 
     aten.split_with_sizes.default, aten.unsafe_split_with_sizes.default, aten.split_with_sizes_copy.default
 )  # fmt: skip
 def aten_split_with_sizes(op: Emitter, self: Value, split_sizes: Sequence[Size], dim: int = 0) -> Sequence[Value]:
-    """Pieces of the given sizes along dim."""
+    """Emits Split into pieces of the given sizes."""
     return _pieces(op, self, dim)
 
 
 @translates(aten.chunk.default, aten.unsafe_chunk.default)
 def aten_chunk(op: Emitter, self: Value, chunks: int, dim: int = 0) -> Sequence[Value]:
-    """Pieces of ceil(size / chunks) along dim: what ONNX Split does by itself where none of them is missing."""
+    """Emits Split into pieces of ceil(size / chunks).
+
+    ONNX Split with num_outputs has this rule, so a dynamic size needs no sizes if all pieces exist.
+    """
     if len(op.out) == chunks > 1 and not isinstance(op.sizes(self)[dim], int):
         pieces: Sequence[Value] = op.Split(self, axis=dim, num_outputs=chunks, outputs=chunks)
         return pieces
@@ -80,13 +83,13 @@ def aten_chunk(op: Emitter, self: Value, chunks: int, dim: int = 0) -> Sequence[
 
 @translates(aten.tensor_split.sections)
 def aten_tensor_split(op: Emitter, self: Value, sections: Size, dim: int = 0) -> Sequence[Value]:
-    """Pieces along dim, of which the first ones are larger by one where the size does not divide."""
+    """Emits Split; the first pieces are larger by one if the size is not divisible."""
     return _pieces(op, self, dim)
 
 
 @translates(aten.tensor_split.indices)
 def aten_tensor_split_indices(op: Emitter, self: Value, indices: Sequence[Size], dim: int = 0) -> Sequence[Value]:
-    """self[: indices[0]], self[indices[0] : indices[1]] … along dim, which may overlap."""
+    """Emits Split at the indices, or a Slice for each piece if the pieces overlap."""
     ends = [0, *indices, INT_MAX]
     if all(symbolic_sizes.same_size(sum(_along(op, dim)[:i]), end) for i, end in enumerate(ends[:-1])):
         return _pieces(op, self, dim)
@@ -97,7 +100,7 @@ def aten_tensor_split_indices(op: Emitter, self: Value, indices: Sequence[Size],
 def aten_tensor_split_tensor(
     op: Emitter, self: Value, tensor_indices_or_sections: Value, dim: int = 0
 ) -> Sequence[Value]:
-    """Pieces between the indices of a tensor; how many there are is fixed when the model is captured."""
+    """Emits a Slice for each piece between the indices of a tensor; capture fixes the number of pieces."""
     if not op.rank(tensor_indices_or_sections):
         return _pieces(op, self, dim)
     ends = op.Concat([0], op.cast(tensor_indices_or_sections, DataType.INT64), [INT_MAX], axis=0)
@@ -110,7 +113,7 @@ def _along(op: Emitter, dim: int) -> list[Size]:
 
 
 def _pieces(op: Emitter, self: Value, dim: int) -> Sequence[Value]:
-    """One Split into pieces of the sizes that the FX results have."""
+    """Emits Split with the sizes of the FX results."""
     sizes = _along(op, dim)
     if len(sizes) == 1:
         return [self]
@@ -122,7 +125,7 @@ def _pieces(op: Emitter, self: Value, dim: int) -> Sequence[Value]:
 
 @translates(aten.unbind.int, aten.unbind_copy.int)
 def aten_unbind(op: Emitter, self: Value, dim: int = 0) -> Sequence[Value]:
-    """The parts at every index along dim: a Gather each, which is one node less than Split and Squeeze."""
+    """Emits a Gather for each index along dim, because Split and Squeeze would need one node more."""
     if len(op.out) == 1:
         return [op.squeeze(self, dim)]
     return [op.Gather(self, op.constant(index), axis=dim) for index in range(len(op.out))]
@@ -133,13 +136,13 @@ def aten_unbind(op: Emitter, self: Value, dim: int = 0) -> Sequence[Value]:
 
 @translates(aten.repeat.default)
 def aten_repeat(op: Emitter, self: Value, repeats: Sequence[Size]) -> Value:
-    """self repeats[i] times along axis i, after new axes in front."""
+    """Emits Tile: self is repeated repeats[i] times along axis i, after new leading axes are added."""
     return _tile(op, self, repeats)
 
 
 @translates(aten.tile.default)
 def aten_tile(op: Emitter, self: Value, dims: Sequence[Size]) -> Value:
-    """self dims[i] times along axis i, both counted from the last one."""
+    """Emits Tile; dims and axes are aligned at the last one."""
     return _tile(op, self, [1] * (op.rank(self) - len(dims)) + list(dims))
 
 
@@ -152,10 +155,10 @@ def _tile(op: Emitter, self: Value, repeats: Sequence[Size]) -> Value:
 
 @translates(aten.repeat_interleave.Tensor)
 def aten_repeat_interleave(op: Emitter, repeats: Value, *, output_size: Size | None = None) -> Value:
-    """The index i repeats[i] times.
+    """Emits each index i repeats[i] times.
 
-    Item i ends where the sum of the repeats up to it is, so an output place belongs to the item whose number is the
-    count of ends at or before it: ones added at the ends (several items may end at one place), then summed up.
+    Item i ends at the sum of the repeats up to it. The item at an output position is the number of ends at or before
+    that position: ones are added at the ends (several items may end at one position), then summed up.
     """
     ends = op.CumSum(op.cast(repeats, DataType.INT64), op.constant(0))
     total = op.Slice(op.Concat([0], ends, axis=0), [-1], [INT_MAX], [0])
@@ -166,7 +169,7 @@ def aten_repeat_interleave(op: Emitter, repeats: Value, *, output_size: Size | N
 
 @translates(aten.flip.default)
 def aten_flip(op: Emitter, self: Value, dims: Sequence[int]) -> Value:
-    """The axes dims read backwards: one Slice with steps of -1."""
+    """Emits one Slice with steps of -1."""
     axes = sorted({dim % op.rank(self) for dim in dims}) if op.rank(self) else []
     if not axes:
         return self
@@ -176,7 +179,7 @@ def aten_flip(op: Emitter, self: Value, dims: Sequence[int]) -> Value:
 
 @translates(aten.roll.default)
 def aten_roll(op: Emitter, self: Value, shifts: Sequence[Size], dims: Sequence[int] = ()) -> Value:
-    """What leaves an axis at its end comes back at its start; without dims, of the flattened tensor."""
+    """Emits two Slices and a Concat for each axis; without dims, for the flattened tensor."""
     sizes = op.sizes(self)
     if not sizes:
         return self
@@ -190,7 +193,7 @@ def aten_roll(op: Emitter, self: Value, shifts: Sequence[Size], dims: Sequence[i
 
 
 def _roll(op: Emitter, self: Value, shift: Size, dim: int, size: Size) -> Value:
-    """Two slices exchanged; a shift that may be more than the size is taken modulo it."""
+    """Emits the two slices in exchanged order; a shift that may exceed the size is reduced modulo the size."""
     if symbolic_sizes.same_size(size, 0):
         return self
     if isinstance(shift, int) and isinstance(size, int):
@@ -211,7 +214,7 @@ def _roll(op: Emitter, self: Value, shift: Size, dim: int, size: Size) -> Value:
 
 @translates(aten.unfold.default, aten.unfold_copy.default)
 def aten_unfold(op: Emitter, self: Value, dimension: int, size: int, step: int) -> Value:
-    """The windows of size along an axis, every step; the window's own axis is the last."""
+    """Emits Gather with the indices of all windows, then moves the window's axis to the end."""
     if not op.rank(self):
         return op.reshape(self, op.out_sizes)
     rank = op.rank(self)
@@ -229,7 +232,7 @@ def aten_unfold(op: Emitter, self: Value, dimension: int, size: int, step: int) 
 
 @translates(aten.diagonal.default, aten.diagonal_copy.default)
 def aten_diagonal(op: Emitter, self: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
-    """self[..., i, i + offset]: of the two axes flattened into one, every (columns + 1)th element."""
+    """Emits a Slice: after the two axes are flattened into one, every (columns + 1)th element is on the diagonal."""
     sizes = op.sizes(self)
     dim1, dim2 = dim1 % len(sizes), dim2 % len(sizes)
     rest = [axis for axis in range(len(sizes)) if axis not in (dim1, dim2)]
@@ -241,19 +244,19 @@ def aten_diagonal(op: Emitter, self: Value, offset: int = 0, dim1: int = 0, dim2
 
 @translates(aten.linalg_diagonal.default)
 def aten_linalg_diagonal(op: Emitter, A: Value, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Value:
-    """A[..., i, i + offset], of the last two axes unless told otherwise."""
+    """Emits the diagonal of the last two axes by default."""
     return aten_diagonal(op, A, offset, dim1, dim2)
 
 
 @translates(aten.tril.default)
 def aten_tril(op: Emitter, self: Value, diagonal: Size = 0) -> Value:
-    """self with zeros above a diagonal."""
+    """Emits Trilu of the lower triangle."""
     return op.Trilu(self, _diagonal(diagonal), upper=0)
 
 
 @translates(aten.triu.default)
 def aten_triu(op: Emitter, self: Value, diagonal: Size = 0) -> Value:
-    """self with zeros below a diagonal."""
+    """Emits Trilu of the upper triangle."""
     return op.Trilu(self, _diagonal(diagonal), upper=1)
 
 
@@ -264,7 +267,7 @@ def _diagonal(diagonal: Size) -> Size | None:
 def _is_row_major(
     self: torch.Tensor, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
 ) -> bool:
-    """Only in a contiguous tensor at the start of its memory do strides say which elements are meant."""
+    """Returns whether strides and offset identify elements of self: it is contiguous and starts its storage."""
     place = symbolic_sizes.static(self.storage_offset())
     return isinstance(place, int) and place == 0 and self.is_contiguous()
 
@@ -273,7 +276,7 @@ def _is_row_major(
 def aten_as_strided(
     op: Emitter, self: Value, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
 ) -> Value:
-    """flat[storage_offset + Σ i_k * stride_k] for every index i within size."""
+    """Emits Gather: flat[storage_offset + Σ i_k * stride_k] for every index i within size."""
     flat = op.reshape(self, [-1]) if op.rank(self) != 1 else self
     total: Value = (
         op.constant(0, DataType.INT64) if storage_offset is None else op.scalar(storage_offset, DataType.INT64)

@@ -1,4 +1,4 @@
-"""ATen matrix products → ONNX."""
+"""Matrix products."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ aten = torch.ops.aten
 
 @translates(aten.linear.default)
 def aten_linear(op: Emitter, input: Value, weight: Value, bias: Value | None = None) -> Value:
-    """input @ weightᵀ + bias: a Gemm for two dimensions, else a MatMul."""
+    """Emits Gemm for two matrices, else MatMul and Add: input @ weightᵀ + bias."""
     if op.rank(input) == 2 and op.rank(weight) == 2 and dtypes.is_float(op.out_dtype):
         return op.Gemm(input, weight, bias, transB=1)
     product = aten_matmul(op, input, op.transpose(weight, [1, 0]) if op.rank(weight) == 2 else weight)
@@ -25,9 +25,9 @@ def aten_linear(op: Emitter, input: Value, weight: Value, bias: Value | None = N
 
 @translates(aten.matmul.default, aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default)
 def aten_matmul(op: Emitter, self: Value, other: Value) -> Value:
-    """self @ other, with one-dimensional operands as row and column, as in NumPy."""
+    """Emits MatMul; 1-d operands are a row and a column, as in NumPy."""
     inner = op.sizes(self)[-1]
-    if isinstance(inner, int) and inner == 0:  # sums of nothing, which ONNX Runtime takes from memory as it finds it
+    if isinstance(inner, int) and inner == 0:  # the sums are empty, for which ONNX Runtime returns uninitialized memory
         return op.expand(op.constant(0, op.out_dtype), op.out_sizes)
     product: Value = op.MatMul(widened(op, "MatMul", self), widened(op, "MatMul", other))
     return op.cast(product, op.out_dtype)
@@ -36,9 +36,10 @@ def aten_matmul(op: Emitter, self: Value, other: Value) -> Value:
 def _is_gemm(
     self: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, *, beta: Scalar = 1, alpha: Scalar = 1
 ) -> bool:
-    """Gemm's factors are 32-bit floats: integers and most 64-bit factors are beyond them.
+    """Returns whether Gemm can express the call.
 
-    ONNX Runtime forgets beta where the inner size is 0.
+    Its factors are 32-bit floats, which cannot represent integers and most 64-bit factors. ONNX Runtime ignores beta
+    if the inner size is 0.
     """
     inner = symbolic_sizes.static(mat1.shape[1])
     if not self.dtype.is_floating_point or self.dtype != mat1.dtype or (isinstance(inner, int) and inner == 0):
@@ -49,19 +50,22 @@ def _is_gemm(
 
 @translates(aten.addmm.default, supports=_is_gemm)
 def aten_addmm(op: Emitter, self: Value, mat1: Value, mat2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
-    """beta * self + alpha * mat1 @ mat2; with beta 0, self is not looked at, even if it holds NaN."""
+    """Emits Gemm: beta * self + alpha * mat1 @ mat2; with beta 0, self is left out, because its NaN must not count."""
     factors = {name: float(f) for name, f in (("alpha", alpha), ("beta", beta)) if f != 1}  # type: ignore[arg-type]
     if beta == 0:
         return op.Gemm(mat1, mat2, **{**factors, "beta": None})
     return op.Gemm(mat1, mat2, self, **factors)
 
 
-# Those that ONNX Einsum takes and in which torch sums; of narrower integers it makes int64 here and there.
+# The dtypes that ONNX Einsum admits and in which torch sums; torch sums narrower integers in int64 at some places.
 _EINSUM_DTYPES = (torch.float32, torch.float64, torch.float16, torch.int64)
 
 
 def _is_einsum(equation: str, tensors: Sequence[torch.Tensor], *, path: Sequence[int] | None = None) -> bool:
-    """ONNX Einsum neither broadcasts a label nor an ellipsis of fewer axes, nor takes every dtype."""
+    """Returns whether ONNX Einsum can express the call.
+
+    It does not broadcast a label, does not broadcast ellipses of different ranks, and does not admit every dtype.
+    """
     sizes: dict[str, Size] = {}
     ranks: set[int] = set()
     for labels, tensor in zip(equation.replace(" ", "").partition("->")[0].split(","), tensors, strict=True):
@@ -79,12 +83,15 @@ def _is_einsum(equation: str, tensors: Sequence[torch.Tensor], *, path: Sequence
 
 @translates(aten.einsum.default, supports=_is_einsum)
 def aten_einsum(op: Emitter, equation: str, tensors: Sequence[Value], *, path: Sequence[int] | None = None) -> Value:
-    """The sum of products that the equation says, its result's axes written out."""
+    """Emits Einsum with an explicit output."""
     return op.Einsum(*tensors, equation=_explicit(equation.replace(" ", "")))
 
 
 def _explicit(equation: str) -> str:
-    """Without an arrow, the result has the broadcast axes, then the labels that occur once, capitals first."""
+    """Returns the equation with its output.
+
+    An implicit output has the broadcast axes, then the labels that occur once, in alphabetical order, capitals first.
+    """
     if "->" in equation:
         return equation
     labels = equation.replace("...", "").replace(",", "")

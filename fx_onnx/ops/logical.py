@@ -1,4 +1,4 @@
-"""ATen logic and bit operations → ONNX."""
+"""Logic, bit operations and shifts."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ _LOGICAL = {aten.logical_and.default: "And", aten.logical_or.default: "Or", aten
 
 def _logical(op_type: str) -> Callable[[Emitter, Value, Value], Value]:
     def aten_logical(op: Emitter, self: Value, other: Value) -> Value:
-        """Logic over the truth of any numbers; NaN is true."""
+        """Emits And, Or or Xor of the operands as booleans; NaN is true."""
         result: Value = op.emit(op_type, op.cast(self, DataType.BOOL), op.cast(other, DataType.BOOL))
         return result
 
@@ -31,7 +31,7 @@ for _target, _op_type in _LOGICAL.items():
 
 @translates(aten.logical_not.default)
 def aten_logical_not(op: Emitter, self: Value) -> Value:
-    """Whether self is zero."""
+    """Emits Not of self as a boolean."""
     return op.Not(op.cast(self, DataType.BOOL))
 
 
@@ -49,7 +49,7 @@ _BITWISE = {
 
 def _bitwise(logical: str) -> Callable[[Emitter, Operand, Operand], Value]:
     def aten_bitwise(op: Emitter, self: Operand, other: Operand) -> Value:
-        """A bit operation of integers; of booleans the logical one."""
+        """Emits BitwiseAnd, BitwiseOr or BitwiseXor; booleans use And, Or and Xor."""
         first, second = op.promote(self, other, dtype=op.out[0].dtype)
         result: Value = op.emit(logical if first.dtype == DataType.BOOL else f"Bitwise{logical}", first, second)
         return result
@@ -63,7 +63,7 @@ for _logical_type, _targets in _BITWISE.items():
 
 @translates(aten.bitwise_not.default)
 def aten_bitwise_not(op: Emitter, self: Value) -> Value:
-    """All bits inverted; of booleans the negation."""
+    """Emits BitwiseNot; booleans use Not."""
     return op.Not(self) if self.dtype == DataType.BOOL else op.BitwiseNot(self)
 
 
@@ -78,10 +78,13 @@ _UNSIGNED = {
 
 
 def _shifted(op: Emitter, value: Value, count: Operand, direction: str) -> Value:
-    """ONNX BitShift, which is of unsigned integers only and does not say what shifting out every bit gives: zero."""
+    """Emits BitShift; counts outside the width give zero.
+
+    ONNX BitShift admits unsigned integers only, and leaves the result undefined if all bits are shifted out.
+    """
     dtype = value.dtype
     if dtype is None or not dtypes.is_integer(dtype):
-        raise NotImplementedError("ONNX has no shift of floating-point numbers.")
+        raise NotImplementedError("ONNX cannot shift floating-point numbers; cast them to integers.")
     unsigned = _UNSIGNED.get(dtype, dtype)
     bits, source = dtype.bitwidth, op.cast(value, unsigned)
     if isinstance(count, int) and 0 <= count < bits:
@@ -100,7 +103,7 @@ def _shifted(op: Emitter, value: Value, count: Operand, direction: str) -> Value
     aten.__lshift__.Tensor, aten.__lshift__.Scalar,
 )  # fmt: skip
 def aten_bitwise_left_shift(op: Emitter, self: Operand, other: Operand) -> Value:
-    """self << other; zero where every bit is shifted out."""
+    """Emits BitShift to the left."""
     return _shifted(op, op.cast(self, op.out_dtype), other, "LEFT")
 
 
@@ -109,7 +112,10 @@ def aten_bitwise_left_shift(op: Emitter, self: Operand, other: Operand) -> Value
     aten.__rshift__.Tensor, aten.__rshift__.Scalar,
 )  # fmt: skip
 def aten_bitwise_right_shift(op: Emitter, self: Operand, other: Operand) -> Value:
-    """self >> other, filled with the sign: a negative number is shifted as its complement, whose sign bit is clear."""
+    """Emits BitShift to the right, filled with the sign.
+
+    A negative number is shifted as its complement, whose sign bit is clear, and complemented again.
+    """
     value = op.cast(self, op.out_dtype)
     if value.dtype not in _UNSIGNED:
         return _shifted(op, value, other, "RIGHT")

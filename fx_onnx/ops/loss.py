@@ -1,4 +1,4 @@
-"""ATen losses → ONNX: the two that are operators of ONNX; all others are decomposed."""
+"""Losses: the two that ONNX has operators for. The others are decomposed."""
 
 import torch
 from onnx_ir import Value
@@ -19,7 +19,10 @@ def _has_class_targets(
     ignore_index: Size = -100,
     label_smoothing: float = 0.0,
 ) -> bool:
-    """ONNX wants a batch, and class numbers for a target; of an empty batch ONNX Runtime makes nothing."""
+    """Returns whether the input has a batch and the target holds class indices, as ONNX requires.
+
+    ONNX Runtime fails on an empty batch.
+    """
     sizes_known = all(not isinstance(size, int) or size > 0 for size in self.shape)
     return self.dim() > 1 and target.dtype == torch.int64 and label_smoothing == 0 and sizes_known
 
@@ -34,7 +37,7 @@ def aten_cross_entropy_loss(
     ignore_index: Size = -100,
     label_smoothing: float = 0.0,
 ) -> Value:
-    """-weight[target] * log_softmax(self)[target]; the mean is weighted."""
+    """Emits SoftmaxCrossEntropyLoss: -weight[target] * log_softmax(self)[target]; the mean is weighted."""
     return op.SoftmaxCrossEntropyLoss(
         self, target, weight, reduction=_REDUCTION[reduction], ignore_index=ignore_index, outputs=1
     )
@@ -49,7 +52,7 @@ def aten_nll_loss(
     reduction: int = 1,
     ignore_index: Size = -100,
 ) -> Value:
-    """-weight[target] * self[target], self being log-probabilities; the mean is weighted."""
+    """Emits NegativeLogLikelihoodLoss: -weight[target] * self[target] of log-probabilities; the mean is weighted."""
     return op.NegativeLogLikelihoodLoss(
         self, target, weight, reduction=_REDUCTION[reduction], ignore_index=ignore_index
     )

@@ -1,4 +1,4 @@
-"""ATen masks → ONNX: masked_fill, where, nonzero, masked_select and masked_scatter."""
+"""Masks: masked_fill, masked_select, masked_scatter, nonzero and where with one argument."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ aten = torch.ops.aten
 
 @translates(aten.masked_fill.Scalar)
 def aten_masked_fill(op: Emitter, self: Value, mask: Value, value: Scalar) -> Value:
-    """value where the mask is true, else self."""
+    """Emits Where: value where the mask is true, else self."""
     return op.Where(op.cast(mask, DataType.BOOL), op.cast(value, op.out_dtype), self)
 
 
 @translates(aten.masked_fill.Tensor)
 def aten_masked_fill_tensor(op: Emitter, self: Value, mask: Value, value: Value) -> Value:
-    """A 0-d value where the mask is true, else self."""
+    """Emits Where with a 0-d value."""
     return op.Where(op.cast(mask, DataType.BOOL), op.cast(value, op.out_dtype), self)
 
 
 @translates(aten.masked_select.default)
 def aten_masked_select(op: Emitter, self: Value, mask: Value) -> Value:
-    """The elements of self where the mask is true, in row-major order, after both are broadcast to each other."""
+    """Emits Compress of the flattened tensor, after self and mask are broadcast to each other."""
     mask = op.cast(mask, DataType.BOOL)
     if not _same_sizes(op, self, mask):
         sizes = _broadcast_sizes(op, self, mask)
@@ -46,7 +46,7 @@ def _same_sizes(op: Emitter, a: Value, b: Value) -> bool:
 
 
 def _broadcast_sizes(op: Emitter, self: Value, mask: Value) -> Value:
-    """The sizes of self and mask broadcast to each other, worked out by the runtime where they are not known."""
+    """Returns the sizes of self and mask after broadcasting, computed at run time unless they are static."""
     shapes = (op.sizes(self), op.sizes(mask))
     if all(isinstance(size, int) for sizes in shapes for size in sizes):
         return op.shape(np.broadcast_shapes(*shapes))
@@ -55,16 +55,16 @@ def _broadcast_sizes(op: Emitter, self: Value, mask: Value) -> Value:
         shape if len(sizes) == rank else op.Concat([1] * (rank - len(sizes)), shape, axis=0)
         for sizes, shape in zip(shapes, (op.shape(shapes[0]), op.shape(shapes[1])), strict=True)
     ]
-    # max, but 1 beside 0 is 0
+    # The broadcast size is the larger one, except that 1 and 0 give 0.
     larger = op.Max(*padded)
     return op.Where(op.Equal(op.Min(*padded), [0]), op.constant([0]), larger)
 
 
 @translates(aten.masked_scatter.default)
 def aten_masked_scatter(op: Emitter, self: Value, mask: Value, source: Value) -> Value:
-    """self with the true places of the mask filled, in order, with the elements of source.
+    """Emits Where with the elements of source, in order, at the true elements of the mask.
 
-    The k-th true place has k - 1 true ones before it, which a cumulative sum over the flattened mask counts.
+    The k-th true element has k - 1 true ones before it; a CumSum over the flattened mask counts them.
     """
     mask = broadcast(op, op.cast(mask, DataType.BOOL), op.out_sizes)
     if not op.rank(mask):
@@ -78,12 +78,12 @@ def aten_masked_scatter(op: Emitter, self: Value, mask: Value, source: Value) ->
     return op.Where(mask, op.Reshape(picked, op.shape(op.out_sizes)), broadcast(op, self, op.out_sizes))
 
 
-# ---------------------------------------------------------------- where
+# ---------------------------------------------------------------- coordinates of nonzero elements
 
 
 @translates(aten.nonzero.default, aten.argwhere.default)
 def aten_nonzero(op: Emitter, self: Value) -> Value:
-    """The coordinates of the elements that are not zero, a row each; NaN is not zero."""
+    """Emits NonZero and Transpose: a row of coordinates for each nonzero element; NaN counts as nonzero."""
     if not op.rank(self):
         count = op.NonZero(op.unsqueeze(self, 0))
         return _no_columns(op, count)
@@ -91,19 +91,19 @@ def aten_nonzero(op: Emitter, self: Value) -> Value:
 
 
 def _no_columns(op: Emitter, places: Value) -> Value:
-    """As many rows as there are places, without columns: what a 0-d tensor gives."""
+    """Returns as many rows as there are places, without columns, as torch does for a 0-d tensor."""
     return op.Slice(op.Transpose(places, perm=[1, 0]), [0], [0], [1])
 
 
 @translates(aten.nonzero_numpy.default)
 def aten_nonzero_numpy(op: Emitter, self: Value) -> Sequence[Value]:
-    """The coordinates of the elements that are not zero, a tensor for each axis."""
+    """Emits NonZero and a Gather for each axis."""
     return _coordinates(op, self)
 
 
 @translates(aten.where.default)
 def aten_where(op: Emitter, condition: Value) -> Sequence[Value]:
-    """The coordinates of the elements that are not zero, a tensor for each axis."""
+    """Emits NonZero and a Gather for each axis."""
     return _coordinates(op, condition)
 
 
@@ -114,7 +114,7 @@ def _coordinates(op: Emitter, self: Value) -> Sequence[Value]:
 
 @translates(aten.nonzero_static.default)
 def aten_nonzero_static(op: Emitter, self: Value, *, size: Size, fill_value: int = -1) -> Value:
-    """The first size rows of nonzero, with rows of fill_value where there are fewer."""
+    """Emits the first ``size`` rows of nonzero, filled up with rows of fill_value."""
     rows = aten_nonzero(op, self)
     filler = op.Expand(op.constant(fill_value, DataType.INT64), op.shape(op.out_sizes))
     return slice_axis(op, op.Concat(rows, filler, axis=0), 0, 0, size)

@@ -1,4 +1,4 @@
-"""ATen normalizations → ONNX."""
+"""Layer, batch, group, instance and RMS normalization."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ def aten_layer_norm(
     eps: float = 1e-05,
     cudnn_enable: bool = True,
 ) -> Value:
-    """(input - mean) / √(var + eps) * weight + bias over the last axes."""
+    """Emits LayerNormalization: (input - mean) / √(var + eps) * weight + bias over the last axes."""
     if weight is None:
         weight = filled(op, op.sizes(input)[-len(normalized_shape) :], 1.0, _dtype(input))
     return op.LayerNormalization(input, weight, bias, axis=-len(normalized_shape), epsilon=eps)
@@ -60,7 +60,7 @@ def aten_batch_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> Value:
-    """(input - running_mean) / √(running_var + eps) * weight + bias for each channel."""
+    """Emits BatchNormalization with running statistics."""
     channels = op.sizes(running_mean)
     if weight is None:
         weight = filled(op, channels, 1.0, _dtype(bias or running_mean))
@@ -80,7 +80,7 @@ def aten__native_batch_norm_legit_no_training(
     momentum: float,
     eps: float,
 ) -> tuple[Value, Value, Value]:
-    """As ``batch_norm`` in inference, and two empty tensors."""
+    """Emits BatchNormalization and two empty tensors for the saved statistics."""
     result = aten_batch_norm(op, input, weight, bias, running_mean, running_var, False, momentum, eps, False)
     empty = filled(op, (0,), 0.0, _dtype(input))
     return result, empty, empty
@@ -94,7 +94,10 @@ def _is_group_norm(
     eps: float = 1e-05,
     cudnn_enabled: bool = True,
 ) -> bool:
-    """ONNX GroupNormalization wants scale and bias, and spatial axes to say that the second one is the channel's."""
+    """Returns whether GroupNormalization can express the call.
+
+    It requires scale and bias of the input's dtype, and at least one spatial axis; the input must not be empty.
+    """
     full = all(not isinstance(size, int) or size > 0 for size in input.shape)
     return full and input.dim() > 2 and (weight is None or weight.dtype == input.dtype)
 
@@ -109,7 +112,7 @@ def aten_group_norm(
     eps: float = 1e-05,
     cudnn_enabled: bool = True,
 ) -> Value:
-    """(input - mean) / √(var + eps) over each group of channels, then * weight + bias for each channel."""
+    """Emits GroupNormalization; missing weights and biases become ones and zeros."""
     channels = op.sizes(input)[1:2]
     if weight is None:
         weight = filled(op, channels, 1.0, _dtype(input))
@@ -145,7 +148,7 @@ def aten_instance_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> Value:
-    """(input - mean) / √(var + eps) over the spatial axes of each channel, then * weight + bias."""
+    """Emits InstanceNormalization; missing weights and biases become ones and zeros."""
     channels = op.sizes(input)[1:2]
     if weight is None:
         weight = filled(op, channels, 1.0, _dtype(input))
@@ -164,7 +167,7 @@ def _has_weight_of_input_dtype(
 def aten_rms_norm(
     op: Emitter, input: Value, normalized_shape: Sequence[Size], weight: Value | None = None, eps: float | None = None
 ) -> Value:
-    """input / √(mean(input²) + eps) * weight over the last axes; eps is the dtype's own where it is not given."""
+    """Emits RMSNormalization: input / √(mean(input²) + eps) * weight; eps defaults to that of the dtype."""
     if weight is None:
         weight = filled(op, op.sizes(input)[-len(normalized_shape) :], 1.0, _dtype(input))
     if eps is None:

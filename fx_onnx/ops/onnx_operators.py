@@ -1,4 +1,4 @@
-"""torch.onnx.ops → the ONNX operators they name. Below their opset torch's own decompositions say them.
+"""torch.onnx.ops: the ONNX operators that they name. Below the opset of an operator, torch's decomposition replaces it.
 
 torch defines these operators when ``torch.onnx`` is imported, so they are registered by name.
 """
@@ -28,7 +28,7 @@ def onnx_rotary_embedding(
     num_heads: int = 0,
     rotary_embedding_dim: int = 0,
 ) -> Value:
-    """Rotates pairs of features by angles that grow with the position."""
+    """Emits RotaryEmbedding: pairs of features are rotated by an angle that grows with the position."""
     return op.RotaryEmbedding(
         x,
         cos_cache,
@@ -56,8 +56,10 @@ def _has_onnx_semantics(
     softcap: float = 0.0,
     softmax_precision: int | None = None,
 ) -> bool:
-    """torch computes what ONNX's specification says, except that it masks before it caps, where ONNX caps first, and
-    that its causal mask begins at the first key, where ONNX's begins after the past ones.
+    """Returns whether torch's attention computes what ONNX specifies.
+
+    torch masks before it applies softcap; ONNX applies softcap first. torch's causal mask starts at the first key;
+    ONNX's starts after the past keys.
     """
     masked = attn_mask is not None or is_causal
     if masked and (softcap or qk_matmul_output_mode == 1):
@@ -85,7 +87,10 @@ def onnx_attention(
     softcap: float = 0.0,
     softmax_precision: int | None = None,
 ) -> Sequence[Value]:
-    """softmax(softcap(scale * Q @ Kᵀ) + mask) @ V, the keys and values with the past ones, and a stage of Q @ Kᵀ."""
+    """Emits Attention: softmax(softcap(scale * Q @ Kᵀ) + mask) @ V.
+
+    The results are the output, the keys and the values with the past ones in front, and one stage of Q @ Kᵀ.
+    """
     return op.Attention(
         Q,
         K,
@@ -106,7 +111,7 @@ def onnx_attention(
 
 @translates("onnx_symbolic::_symbolic")
 def onnx_symbolic(op: Emitter, inputs: Sequence[Value | None], op_type: str, onnx_dtype: int, **options: Any) -> Value:
-    """Any ONNX operator with one result."""
+    """Emits any ONNX operator with one result."""
     (result,) = onnx_symbolic_multi_out(op, inputs, op_type, [onnx_dtype], **options)
     return result
 
@@ -124,10 +129,10 @@ def onnx_symbolic_multi_out(
     version: int | None = None,
     **attributes: Any,
 ) -> Sequence[Value]:
-    """Any ONNX operator; its results have the shapes and dtypes that were stated.
+    """Emits any ONNX operator; its results have the declared shapes and dtypes.
 
     Raises:
-        TypeError: it is an operator of ONNX's own domain which means something else in the model's opset.
+        TypeError: the operator of ONNX's own domain has another meaning in the model's opset.
     """
     if not domain and version is not None:
         check_meaning(op_type, version, op.opset)
@@ -150,7 +155,7 @@ def _decoded(
     attr_strs: Sequence[str],
     **_: Any,
 ) -> Mapping[str, Any]:
-    """The attributes that torch spreads over lists by kind: ``attr_pos`` says where each begins and ends."""
+    """Returns the attributes, which torch spreads over lists by kind; ``attr_pos`` has the start and end of each."""
     pools: dict[str, Sequence[Any]] = {"i": attr_ints, "f": attr_floats, "s": attr_strs}
     decoded: dict[str, Any] = {}
     for key, kind, (begin, end) in zip(attr_keys, attr_types, attr_pos, strict=True):

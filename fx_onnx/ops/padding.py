@@ -1,4 +1,4 @@
-"""ATen padding → ONNX Pad. ATen pads the last axis first: (left, right, top, bottom, ...)."""
+"""Padding. ATen pads the last axis first: (left, right, top, bottom, ...)."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,7 +17,7 @@ _ONNX_MODE = {"constant": None, "reflect": "reflect", "replicate": "edge", "circ
 
 
 def _pad(op: Emitter, self: Value, pad: Sequence[Size], mode: str | None = None, value: Scalar = 0) -> Value:
-    """One Pad node; nothing where all pads are 0."""
+    """Emits one Pad, or nothing if all pads are 0."""
     pad = [symbolic_sizes.static(size) for size in pad]
     if all(isinstance(size, int) and size == 0 for size in pad):
         return self
@@ -30,21 +30,26 @@ def _pad(op: Emitter, self: Value, pad: Sequence[Size], mode: str | None = None,
 
 @translates(aten.constant_pad_nd.default)
 def aten_constant_pad_nd(op: Emitter, self: Value, pad: Sequence[Size], value: Scalar = 0) -> Value:
-    """self between constant borders; a negative pad crops."""
+    """Emits Pad with a constant; a negative pad crops."""
     return _pad(op, self, pad, None, value)
 
 
 def _only_adds(pad: Sequence[Size]) -> bool:
-    """Whether no pad is known to crop."""
+    """Returns whether no pad is known to be negative."""
     return all(not isinstance(size, int) or size >= 0 for size in map(symbolic_sizes.static, pad))
 
 
 def _has_elements(self: Tensor) -> bool:
-    """Whether self is not known to be empty: what an empty tensor repeats along its other axes, ONNX leaves open."""
+    """Returns whether self is not known to be empty.
+
+    ONNX does not define which elements the border of an empty tensor repeats.
+    """
     return all(not isinstance(size, int) or size > 0 for size in self.shape)
 
 
 def _has_mode(*modes: str) -> Callable[..., bool]:
+    """Returns a predicate that accepts ``modes``, and for all modes but "constant" pads that can repeat elements."""
+
     def is_supported(self: Tensor, pad: Sequence[Size], mode: str = "constant", value: float | None = None) -> bool:
         return mode in modes and (mode == "constant" or (_only_adds(pad) and _has_elements(self)))
 
@@ -56,11 +61,12 @@ def _has_mode(*modes: str) -> Callable[..., bool]:
 def aten_pad(
     op: Emitter, self: Value, pad: Sequence[Size], mode: str = "constant", value: float | None = None
 ) -> Value:
-    """self between borders: constant ones, its reflection, its edge or its other end (wrap, since opset 19)."""
+    """Emits Pad with a constant, a reflection, the edge, or the opposite end ("wrap", from opset 19)."""
     return _pad(op, self, pad, _ONNX_MODE[mode], 0 if value is None else value)
 
 
 def _is_repeatable(self: Tensor, padding: Sequence[Size]) -> bool:
+    """Returns whether the pads add to a tensor that has elements to repeat."""
     return _only_adds(padding) and _has_elements(self)
 
 
@@ -71,7 +77,7 @@ def _is_repeatable(self: Tensor, padding: Sequence[Size]) -> bool:
     supports=_is_repeatable,
 )
 def aten_reflection_pad(op: Emitter, self: Value, padding: Sequence[Size]) -> Value:
-    """self between its reflections, the edge not repeated."""
+    """Emits Pad with mode "reflect", which does not repeat the edge."""
     return _pad(op, self, padding, "reflect")
 
 
@@ -82,5 +88,5 @@ def aten_reflection_pad(op: Emitter, self: Value, padding: Sequence[Size]) -> Va
     supports=_is_repeatable,
 )
 def aten_replication_pad(op: Emitter, self: Value, padding: Sequence[Size]) -> Value:
-    """self between repetitions of its edge."""
+    """Emits Pad with mode "edge"."""
     return _pad(op, self, padding, "edge")
