@@ -59,7 +59,7 @@ def _real_matrix(count: int, length: int) -> npt.NDArray[np.float64]:
 
 
 def _product(op: Emitter, x: Value, axis: int, matrix: npt.NDArray[np.float64], sizes: Sequence[Size]) -> Value:
-    """Multiplies ``axis`` (together with the last axis, of the pairs) by ``matrix``; ``sizes`` are those of the result."""
+    """Multiplies ``axis`` (with the last axis, of the pairs) by ``matrix``; ``sizes`` are those of the result."""
     rank, pairs = op.rank(x), len(sizes) == op.rank(x)
     others = [i for i in range(rank - 1) if i != axis]
     x = op.transpose(x, [*others, axis, rank - 1])
@@ -79,7 +79,7 @@ def _transform(op: Emitter, input: Value, axis: int, inverse: bool, onesided: bo
     if isinstance(length, int) and _is_faster_as_matmul(length):
         parts = op.sizes(input)[-1]
         return _product(op, input, axis, _matrix(length, int(parts), inverse, onesided), op.out_sizes)
-    # For lengths that are not powers of two, float32 DFT of ONNX Runtime has three correct digits at 1000.
+    # ONNX Runtime's float32 DFT keeps only three digits at length 1000, because 1000 is not a power of two.
     wide = op.cast(input, DataType.DOUBLE) if not _is_power_of_two(length) else input
     flags = {"inverse": 1 if inverse else None, "onesided": 1 if onesided else None}
     result = op.DFT(wide, None, axis, **flags) if node_axis else op.DFT(wide, axis=axis, **flags)
