@@ -1,4 +1,4 @@
-"""Casts that change nothing, alone or in pairs."""
+"""Elimination of redundant Casts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["MergeCasts"]
 
-# dtype → (whether it has a sign, the bits of the whole numbers it holds exactly, the bits of its exponent).
+# dtype → (1 if it is signed, bits of the integers that it represents exactly, bits of its exponent).
 _RANGE = {
     DataType.BOOL: (0, 1, 0),
     DataType.UINT8: (0, 8, 0),
@@ -30,13 +30,16 @@ _RANGE = {
 
 
 class MergeCasts(Rewrite):
-    """Cast to the dtype a value has → that value; Cast(Cast(x)) → Cast(x), or x, where the first Cast loses nothing."""
+    """Cast(x) to the dtype of x → x; Cast(Cast(x)) → Cast(x), or x if the dtypes are equal.
+
+    Legal where the inner Cast is lossless: every number of its source dtype exists in its target dtype.
+    """
 
     name = "merge_casts"
     op_types = ("Cast",)
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Removes one Cast or the one before it."""
+        """Eliminates one Cast, or merges it with the Cast before it."""
         source, target = node.inputs[0], DataType(attribute(node, "to"))
         if source is None or source.dtype is None:
             return False
@@ -56,9 +59,9 @@ class MergeCasts(Rewrite):
 
 
 def _is_lossless(source: DataType, target: DataType) -> bool:
-    """Whether every number of ``source`` is one of ``target``."""
+    """Returns whether ``target`` represents every number of ``source``."""
     if source not in _RANGE or target not in _RANGE:
         return False
     sign, bits, exponent = _RANGE[source]
-    other_sign, other_bits, other_exponent = _RANGE[target]
-    return sign <= other_sign and bits <= other_bits and exponent <= other_exponent
+    target_sign, target_bits, target_exponent = _RANGE[target]
+    return sign <= target_sign and bits <= target_bits and exponent <= target_exponent

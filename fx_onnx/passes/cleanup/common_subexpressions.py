@@ -1,4 +1,4 @@
-"""One node for all that compute the same."""
+"""Common-subexpression elimination."""
 
 from __future__ import annotations
 
@@ -14,40 +14,41 @@ from fx_onnx.passes.traversal import subgraphs
 
 __all__ = ["EliminateCommonSubexpressions"]
 
-_LEFT_ALONE = frozenset(
+_EXCLUDED = frozenset(
     {
         "RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli", "Dropout",
-        "DequantizeLinear",  # each user of a quantised value has one of its own, as PT2E writes it; runtimes merge both
+        "DequantizeLinear",  # runtimes match a DequantizeLinear for each consumer, the form that PT2E writes
     }
 )  # fmt: skip
-# A node that stands for hundreds (every layer's mask) names this many of them.
+# The metadata of a node lists at most this many FX nodes: a mask may replace one of each layer.
 _MAX_ORIGINS = 8
 
 
 class EliminateCommonSubexpressions(Pass):
-    """Two nodes of one operator with the same inputs and attributes → one; in the graph, in bodies and in functions.
+    """f(x), f(x) with equal inputs and attributes → one f(x), in the graph, in each subgraph and in each function.
 
-    Legal for all operators of ONNX's own domains but the random ones; other domains may have effects. DequantizeLinear
-    stays with each user. A node whose result is an output of the graph stays, with its name. onnx_ir's pass of this
-    kind leaves out bodies and takes more per node.
+    Legal because operators of ONNX's domains are pure, except the random ones; operators of other domains are left
+    alone. A DequantizeLinear stays with each consumer. A node whose result the graph returns stays, with its name.
+    ``docs/passes.md`` compares this pass with onnx_ir's CommonSubexpressionEliminationPass.
     """
 
     name = "eliminate_common_subexpressions"
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Goes forwards through the nodes once."""
+        """Visits each node once, producers first."""
         graphs: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
-        return ir.passes.PassResult(model, modified=sum(map(_share, graphs)) > 0)
+        return ir.passes.PassResult(model, modified=sum(map(_eliminate, graphs)) > 0)
 
 
-def _share(graph: ir.Graph | ir.Function) -> bool:
+def _eliminate(graph: ir.Graph | ir.Function) -> bool:
+    """Replaces duplicates in a graph and its subgraphs, and returns whether there were any."""
     known: dict[Hashable, list[ir.Node]] = {}
     modified = False
     for node in graph:
         held = subgraphs(node)
         for body in held:
-            modified |= _share(body)
-        if held or node.domain not in ("", "ai.onnx.ml") or node.op_type in _LEFT_ALONE:
+            modified |= _eliminate(body)
+        if held or node.domain not in ("", "ai.onnx.ml") or node.op_type in _EXCLUDED:
             continue
         given = tuple(bool(output.name) for output in node.outputs)
         similar = known.setdefault((node.op_type, node.domain, given, node.inputs), [])
@@ -83,7 +84,7 @@ def _equal(first: ir.Attr, second: ir.Attr) -> bool:
         return True
     if first.type == ir.AttributeType.TENSOR:
         return _same_tensor(first.value, second.value)
-    if first.type in (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS):  # 0.0 and -0.0 are equal, but not the same
+    if first.type in (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS):  # by their text, because 0.0 == -0.0
         return repr(first.value) == repr(second.value)
     return bool(first.value == second.value)
 

@@ -1,4 +1,4 @@
-"""ONNX operators in torch, for folding: each row says how a node computes, given the constants among its inputs."""
+"""A table of ONNX operators as torch functions, with which constant folding evaluates nodes."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ TYPES = frozenset(
     {DataType.BOOL, DataType.UINT8, DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT64, DataType.FLOAT16,
      DataType.BFLOAT16, DataType.FLOAT, DataType.DOUBLE}
 )  # fmt: skip
-"""The dtypes in which torch computes everything."""
+"""The dtypes that torch supports for all operators of the table."""
 
 _Tensor = torch.Tensor
 _Array = npt.NDArray[Any] | None
-# Takes a torch tensor per input that is there.
+# Computes the result of a node from the tensors of its inputs; absent inputs are left out.
 Function = Callable[..., _Tensor]
-# From the node and the constants among its inputs, None for the others, to how it computes; None where it cannot.
+# Takes a node and, for each input, its elements, or None for a weight. Returns how to compute the node, or None if
+# torch cannot or the needed elements are unknown.
 Evaluator = Callable[..., Function | None]
 
 
 def _plain(function: Function) -> Evaluator:
-    """An operator that reads neither attributes nor constants."""
+    """Returns the evaluator of an operator that depends on neither attributes nor the elements of its inputs."""
     return lambda node, *values: function
 
 
@@ -40,7 +41,7 @@ def _ints(value: _Array) -> list[int] | None:
 
 
 def _divided(a: _Tensor, b: _Tensor) -> _Tensor:
-    """ONNX division of integers truncates."""
+    """Divides as ONNX does, which truncates the quotient of integers."""
     return torch.true_divide(a, b) if a.is_floating_point() else torch.div(a, b, rounding_mode="trunc")
 
 
@@ -116,7 +117,7 @@ def _expanded(sizes: list[int], value: _Tensor, _: _Tensor) -> _Tensor:
 
 
 def _transpose(node: ir.Node, value: _Array) -> Function | None:
-    """Only of constants: weights have a pass of their own, which keeps tied ones."""
+    """Evaluates a Transpose of a constant. The pass ``fold_weight_transposes`` handles weights, which may be tied."""
     order = attribute(node, "perm")
     return None if value is None or order is None else functools.partial(_permuted, tuple(order))
 
@@ -218,7 +219,7 @@ _COMPUTED: dict[str, Evaluator] = {
 }
 
 ELEMENTWISE = frozenset(_COMPUTED)
-"""The operators each element of whose result is computed from those at its place."""
+"""The elementwise operators: each element of the result depends on the elements at its position only."""
 
 OPERATORS: dict[str, Evaluator] = {
     **_COMPUTED,
@@ -234,4 +235,4 @@ OPERATORS: dict[str, Evaluator] = {
     "Range": _range,
     "ConstantOfShape": _constant_of_shape,
 }
-"""op_type → how a node of it computes. A Where or MatMul of buffers is a mask or a rotary table."""
+"""op_type → its evaluator. Where and MatMul are here because masks and rotary tables are computed from buffers."""

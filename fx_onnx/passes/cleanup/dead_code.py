@@ -1,4 +1,4 @@
-"""Nodes, results, weights and functions that nothing uses."""
+"""Dead-code elimination."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from fx_onnx.passes.traversal import subgraphs
 
 __all__ = ["EliminateDeadCode"]
 
-# op_type → how many of its outputs stay whether used or not; the others are dropped from the end.
+# op_type → how many outputs are required; unused outputs after these are removed from the end.
 _REQUIRED = {"MaxPool": 1, "LayerNormalization": 1, "RMSNormalization": 1, "Dropout": 1, "Attention": 1}
 
 
 class EliminateDeadCode(Pass):
-    """Removes nodes none of whose results are used, optional results at the end, weights and functions without users.
+    """Unused nodes, initializers, functions and trailing optional outputs → nothing.
 
-    onnx_ir's RemoveUnusedNodesPass asks ONNX for the schema of every node. The inputs
-    and outputs of the graph stay as they are.
+    Legal because ONNX operators have no side effects. The inputs and outputs of the graph stay. ``docs/passes.md``
+    compares this pass with onnx_ir's RemoveUnusedNodesPass.
     """
 
     name = "eliminate_dead_code"
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Goes backwards through the graph, all bodies and all functions."""
+        """Visits the nodes of the graph, its subgraphs and all functions in reverse order, consumers first."""
         whole: list[ir.Graph | ir.Function] = [*model.functions.values(), model.graph]
-        count = sum(map(_drop_nodes, whole))
+        count = sum(map(_remove_dead_nodes, whole))
         for graph in model.graphs():
             unused = [
                 name
@@ -42,7 +42,8 @@ class EliminateDeadCode(Pass):
         return ir.passes.PassResult(model, modified)
 
 
-def _drop_nodes(graph: ir.Graph | ir.Function) -> int:
+def _remove_dead_nodes(graph: ir.Graph | ir.Function) -> int:
+    """Removes the dead nodes of a graph and its subgraphs, and returns how many these were."""
     dead: set[ir.Node] = set()
     count = 0
     for node in reversed(graph):
@@ -52,9 +53,9 @@ def _drop_nodes(graph: ir.Graph | ir.Function) -> int:
             continue
         required = _REQUIRED.get(node.op_type)
         if required is not None and not node.domain and len(node.outputs) > required:
-            _drop_outputs(node, required)
+            _remove_trailing_outputs(node, required)
         for body in subgraphs(node):
-            count += _drop_nodes(body)
+            count += _remove_dead_nodes(body)
     graph.remove(dead, safe=True)
     return count + len(dead)
 
@@ -63,7 +64,7 @@ def _is_used(value: ir.Value, dead: set[ir.Node]) -> bool:
     return value.is_graph_output() or any(use.node not in dead for use in value.uses())
 
 
-def _drop_outputs(node: ir.Node, required: int) -> None:
+def _remove_trailing_outputs(node: ir.Node, required: int) -> None:
     kept = len(node.outputs)
     while kept > required and not node.outputs[kept - 1].uses() and not node.outputs[kept - 1].is_graph_output():
         kept -= 1
@@ -72,7 +73,7 @@ def _drop_outputs(node: ir.Node, required: int) -> None:
 
 
 def _clear(body: ir.Graph) -> int:
-    """Empties the body of a node that goes, so that it no longer uses outer values."""
+    """Removes the inputs of all nodes in the subgraph of a dead node, so that they no longer use outer values."""
     nodes = list(body)
     for node in nodes:
         for inner in subgraphs(node):

@@ -1,4 +1,4 @@
-"""Expands that the next node does by itself."""
+"""Elimination of Expands before nodes that broadcast."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _Sizes = tuple[int | str, ...]
 
 
 class EliminateExpands(Rewrite):
-    """f(Expand(x), y) → f(x, y) where f broadcasts: arithmetic, comparison, logic, Where, and MatMul's batch axes.
+    """f(Expand(x), y) → f(x, y), where f is elementwise with broadcasting, or MatMul.
 
-    Legal where the other operands have the shape of the result already (for MatMul: its batch axes), or give together
-    with x, axis by axis, what they gave with the expanded x.
+    Legal where the operands broadcast to the same shape without the Expand. For MatMul only batch axes broadcast; for
+    PRelu only the slope does.
     """
 
     name = "eliminate_expands"
@@ -25,7 +25,7 @@ class EliminateExpands(Rewrite):
                 "Less", "LessOrEqual", "Where", "MatMul", "Max", "Min", "Sum", "PRelu")  # fmt: skip
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Takes the Expands away from one node's operands."""
+        """Removes the Expands before one node."""
         inputs = list(node.inputs)
         absorbed: list[ir.Node] = []
         for index, value in enumerate(inputs):
@@ -36,6 +36,8 @@ class EliminateExpands(Rewrite):
             if _same_result(node, inputs, shorter):
                 inputs = shorter
                 absorbed.append(before)
+            else:
+                self.declines(node, "the result may have another shape without the Expand of operand %s", index)
         if not absorbed:
             return False
         editor.replace(node, node.op_type, inputs, absorbed=absorbed)

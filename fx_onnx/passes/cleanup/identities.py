@@ -1,4 +1,4 @@
-"""Nodes whose result is their input."""
+"""Elimination of nodes whose result equals one of their inputs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _Array = npt.NDArray[Any]
 
 
 class EliminateIdentities(Rewrite):
-    """A node that gives one of its inputs → that input.
+    """f(x) → x for each of these f:
 
     - Identity; Concat, Sum, Max, Min, Mean of one input; Split into one part.
-    - x * 1, x / 1, x - 0, x ** 1, x and true, x or false, x xor false; x + 0 of integers. Of floats only x + -0.0 is
-      x, since -0.0 + 0.0 is 0.0, and only x - 0.0.
-    - Expand to the shape it has, Tile by ones, Pad by zeros, Slice of everything with step 1.
+    - x * 1, x / 1, x ** 1, x - 0, x and true, x or false, x xor false. For integers also x + 0. For floats only
+      x + -0.0, because -0.0 + 0.0 is 0.0.
+    - Expand to the shape of x, Tile with repeats of 1, Pad of zero width, Slice of the whole tensor with step 1.
 
-    Legal where dtype and shape stay the same.
+    Legal where the result has the dtype and the shape of x.
     """
 
     name = "eliminate_identities"
@@ -34,10 +34,10 @@ class EliminateIdentities(Rewrite):
                 "Or", "Xor", "Expand", "Tile", "Pad", "Slice")  # fmt: skip
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Removes one such node."""
+        """Eliminates one node."""
         if not node.inputs or node.inputs[0] is None:
             return False
-        if node.op_type in _ALONE:
+        if node.op_type in _OF_ONE_INPUT:
             return len(node.inputs) == 1 and editor.replace_with_value(node, node.inputs[0])
         if node.op_type == "Split":
             return len(node.outputs) == 1 and editor.replace_with_value(node, node.inputs[0])
@@ -47,20 +47,20 @@ class EliminateIdentities(Rewrite):
                 and _SAME_SHAPE[node.op_type](node)
                 and editor.replace_with_value(node, node.inputs[0])
             )
-        return _drop_operand(node, editor)
+        return self._eliminate_binary(node, editor)
 
-
-def _drop_operand(node: ir.Node, editor: Editor) -> bool:
-    """Removes a binary node one of whose operands changes nothing; only Sub, Div and Pow need it on the right."""
-    is_neutral = _NEUTRAL[node.op_type]
-    for kept, other in commuted_inputs(node):
-        found = constant_array(other)
-        if found is not None and found.size and kept is not None and is_neutral(found):
-            same = kept.dtype == node.outputs[0].dtype and same_shape(kept, node.outputs[0])
-            return same and editor.replace_with_value(node, kept)
-        if node.op_type in ("Sub", "Div", "Pow"):
-            break
-    return False
+    def _eliminate_binary(self, node: ir.Node, editor: Editor) -> bool:
+        """Eliminates a binary node with a neutral operand, which for Sub, Div and Pow must be the second one."""
+        is_neutral = _NEUTRAL[node.op_type]
+        for kept, other in commuted_inputs(node):
+            found = constant_array(other)
+            if found is not None and found.size and kept is not None and is_neutral(found):
+                if kept.dtype != node.outputs[0].dtype or not same_shape(kept, node.outputs[0]):
+                    return self.declines(node, "the neutral operand changes the shape or the dtype")
+                return editor.replace_with_value(node, kept)
+            if node.op_type in ("Sub", "Div", "Pow"):
+                break
+        return False
 
 
 def _all_ones(values: _Array) -> bool:
@@ -76,7 +76,7 @@ def _positive_zeros(values: _Array) -> bool:
 
 
 def _negative_zeros(values: _Array) -> bool:
-    """What may be added to any number: -0.0, or an integer 0."""
+    """Returns whether x + values is x for all x: -0.0 for floats, 0 for integers."""
     return _all_zeros(values) and (values.dtype.kind in "iu" or bool(np.signbit(values).all()))
 
 
@@ -92,7 +92,7 @@ def _repeats_once(node: ir.Node) -> bool:
     return set(constant_integers(node.inputs[1]) or [0]) == {1}
 
 
-_ALONE = ("Identity", "Concat", "Sum", "Max", "Min", "Mean")
+_OF_ONE_INPUT = ("Identity", "Concat", "Sum", "Max", "Min", "Mean")
 _SAME_SHAPE: dict[str, Callable[[ir.Node], bool]] = {
     "Expand": lambda node: True,
     "Tile": _repeats_once,

@@ -1,4 +1,4 @@
-"""Nodes that compute with constants only."""
+"""Constant folding in the ONNX graph, lazily where the constants are weights."""
 
 from __future__ import annotations
 
@@ -20,18 +20,23 @@ from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["FoldConstants"]
 
-_OF_PARAMETERS = "of_parameters"
+# In the ``meta`` of a folded value: whether it is computed from a parameter.
+_FROM_PARAMETERS = "of_parameters"
+# The longest chain of computed weights, because each computes its sources again whenever it is read.
 _MAX_STEPS = 64
-"""A computed weight computes its sources anew each time: this many of them at most."""
 
 
 class FoldConstants(Rewrite):
-    """A node whose inputs are all constants → a constant; Shape and Size of known sizes → constants.
+    """f(constants) → constant; Shape(x) and Size(x) → constants where the sizes are numbers.
 
-    The result has at most 64 KiB. Constants of the exporter are computed at once. What depends on weights or buffers
-    becomes a weight that is computed when it is first read: a buffer (a table of positions, a mask) may keep other
-    users, a parameter may not, so that no tied parameter is stored twice; then the result may be as large as the
-    parameters that go. No Cast makes a parameter or a weight of 8 bits wider: what was made small stays so.
+    Legal because the operators are deterministic and torch computes the same values. Constants that the exporter
+    created are folded at once. A result that depends on weights becomes a lazy weight, which is computed when it is
+    first read. These limits keep the model small:
+
+    - The result has at most 64 KiB, or the size of the parameters that it replaces.
+    - A parameter that other nodes read too is not folded, because it would be stored twice. A buffer, such as a mask or
+      a table of positions, may be.
+    - A Cast that widens a parameter or an 8-bit weight is not folded.
     """
 
     name = "fold_constants"
@@ -45,7 +50,7 @@ class FoldConstants(Rewrite):
         if node.op_type == "Constant":
             return _lift(node, editor)
         if node.op_type in ("Shape", "Size"):
-            return _sizes(node, editor)
+            return _fold_sizes(node, editor)
         if any(value is not None and not value.is_initializer() for value in node.inputs):
             return False
         tensors = [initializer_tensor(value) for value in node.inputs]
@@ -55,12 +60,49 @@ class FoldConstants(Rewrite):
         if not known or any(tensor.dtype not in TYPES for tensor in known):
             return False
         if all(constant_array(value) is not None for value in node.inputs if value is not None):
-            return _now(node, tensors, editor)
-        return _later(node, tensors, editor)
+            return self._fold_now(node, tensors, editor)
+        return self._fold_lazily(node, tensors, editor)
+
+    def _fold_now(self, node: ir.Node, tensors: Sequence[ir.TensorProtocol | None], editor: Editor) -> bool:
+        """Computes a constant from the exporter's constants."""
+        function = OPERATORS[node.op_type](node, *(None if x is None else x.numpy() for x in tensors))
+        if function is None:
+            return self.declines(node, "torch does not compute this form of the operator")
+        if _result_bytes(node, tensors, function) > MAX_CONSTANT_BYTES:
+            return self.declines(node, "the constant would be larger than %s bytes", MAX_CONSTANT_BYTES)
+        with torch.no_grad(), unset_fake_temporarily():
+            result = function(*(as_torch(x) for x in tensors if x is not None))
+        return editor.replace_with_value(node, editor.constant(Weight(result.clone()).numpy(), node))
+
+    def _fold_lazily(self, node: ir.Node, tensors: Sequence[ir.TensorProtocol | None], editor: Editor) -> bool:
+        """Creates a weight that is computed from weights when it is read. No weight is read here."""
+        values = [value for value in node.inputs if value is not None]
+        known = [tensor for tensor in tensors if tensor is not None]
+        from_parameters = any(map(_is_from_parameters, values))
+        if _widens(node, known[0].dtype, from_parameters):
+            return self.declines(node, "the Cast makes a stored weight larger")
+        if from_parameters and any(_is_from_parameters(value) and len(value.uses()) > 1 for value in values):
+            return self.declines(node, "another node reads the parameter, which would be stored twice")
+        function = OPERATORS[node.op_type](node, *map(constant_array, node.inputs))
+        if function is None or 1 + sum(map(_steps, known)) > _MAX_STEPS:
+            return self.declines(node, "torch does not compute this form of the operator, or the chain is too long")
+        result = _without_data(function, known)
+        freed = sum(tensor.nbytes for value, tensor in zip(values, known, strict=True) if len(value.uses()) == 1)
+        if result.nbytes > max(MAX_CONSTANT_BYTES, freed):
+            return self.declines(node, "the result has %s bytes and replaces %s", result.nbytes, freed)
+        if not _agrees(node.outputs[0], result):
+            return self.declines(node, "the result has another dtype or shape than the graph declares")
+        shapes = [tensor.shape.numpy() for tensor in known]
+        along = elementwise(shapes, result.dim()) if node.op_type in ELEMENTWISE else None
+        new = computed(function, *known, dtype=onnx_dtype(result.dtype), shape=tuple(result.shape), along=along)
+        name = next(str(value.name) for value in values if constant_array(value) is None)
+        made = editor.initializer(new, name if name.endswith("_folded") else f"{name}_folded")
+        made.meta[_FROM_PARAMETERS] = from_parameters
+        return editor.replace_with_value(node, made)
 
 
 def _lift(node: ir.Node, editor: Editor) -> bool:
-    """A Constant node → an initializer."""
+    """Turns a Constant node into an initializer."""
     name, attr = next(iter(node.attributes.items()))
     if attr.is_ref() or name.startswith("value_string") or name == "sparse_value":
         return False
@@ -74,8 +116,8 @@ def _lift(node: ir.Node, editor: Editor) -> bool:
     return editor.replace_with_value(node, editor.constant(tensor.numpy(), node))
 
 
-def _sizes(node: ir.Node, editor: Editor) -> bool:
-    """Shape and Size, where the sizes they ask for are numbers."""
+def _fold_sizes(node: ir.Node, editor: Editor) -> bool:
+    """Folds a Shape or Size whose sizes are all numbers."""
     value = node.inputs[0]
     if value is None or value.shape is None:
         return False
@@ -94,18 +136,8 @@ def _scalar(number: int) -> Any:
     return torch.tensor(number).numpy()
 
 
-def _now(node: ir.Node, tensors: Sequence[ir.TensorProtocol | None], editor: Editor) -> bool:
-    """Computes a constant from the exporter's constants."""
-    function = OPERATORS[node.op_type](node, *(None if x is None else x.numpy() for x in tensors))
-    if function is None or _size(node, tensors, function) > MAX_CONSTANT_BYTES:
-        return False
-    with torch.no_grad(), unset_fake_temporarily():
-        result = function(*(as_torch(x) for x in tensors if x is not None))
-    return editor.replace_with_value(node, editor.constant(Weight(result.clone()).numpy(), node))
-
-
-def _size(node: ir.Node, tensors: Sequence[ir.TensorProtocol | None], function: Function) -> int:
-    """How many bytes the result will have: of small inputs that broadcast it may be any number."""
+def _result_bytes(node: ir.Node, tensors: Sequence[ir.TensorProtocol | None], function: Function) -> int:
+    """Returns the bytes of the result, which may be large although the inputs are small, as with Expand."""
     sizes, dtype = dims(node.outputs[0]), node.outputs[0].dtype
     known = [size for size in sizes or () if isinstance(size, int)]
     if sizes is None or dtype is None or len(known) < len(sizes):
@@ -114,56 +146,32 @@ def _size(node: ir.Node, tensors: Sequence[ir.TensorProtocol | None], function: 
 
 
 def _without_data(function: Function, tensors: Sequence[ir.TensorProtocol]) -> torch.Tensor:
-    """What the function gives for tensors of these dtypes and shapes, on the meta device."""
+    """Returns the function's result for tensors of these dtypes and shapes on the meta device, which has no data."""
     with torch.no_grad(), unset_fake_temporarily():
         return function(*(torch.empty(x.shape.numpy(), dtype=torch_dtype(x.dtype), device="meta") for x in tensors))
 
 
-def _later(node: ir.Node, tensors: Sequence[ir.TensorProtocol | None], editor: Editor) -> bool:
-    """Makes a weight that is computed from weights, without reading any."""
-    values = [value for value in node.inputs if value is not None]
-    known = [tensor for tensor in tensors if tensor is not None]
-    from_parameters = any(map(_is_of_parameters, values))
-    if _widens(node, known[0].dtype, from_parameters):
-        return False
-    if from_parameters and any(_is_of_parameters(value) and len(value.uses()) > 1 for value in values):
-        return False
-    function = OPERATORS[node.op_type](node, *map(constant_array, node.inputs))
-    if function is None or 1 + sum(map(_steps, known)) > _MAX_STEPS:
-        return False
-    result = _without_data(function, known)
-    freed = sum(tensor.nbytes for value, tensor in zip(values, known, strict=True) if len(value.uses()) == 1)
-    if result.nbytes > max(MAX_CONSTANT_BYTES, freed) or not _agrees(node.outputs[0], result):
-        return False
-    shapes = [tensor.shape.numpy() for tensor in known]
-    along = elementwise(shapes, result.dim()) if node.op_type in ELEMENTWISE else None
-    new = computed(function, *known, dtype=onnx_dtype(result.dtype), shape=tuple(result.shape), along=along)
-    name = next(str(value.name) for value in values if constant_array(value) is None)
-    made = editor.initializer(new, name if name.endswith("_folded") else f"{name}_folded")
-    made.meta[_OF_PARAMETERS] = from_parameters
-    return editor.replace_with_value(node, made)
-
-
 def _widens(node: ir.Node, dtype: ir.DataType, from_parameters: bool) -> bool:
-    """Whether it is a Cast that makes more of a parameter's bytes, or of integers of 8 bits."""
+    """Returns whether the node is a Cast that makes a parameter, or an 8-bit weight, larger."""
     if node.op_type != "Cast" or not (from_parameters or dtype in (ir.DataType.INT8, ir.DataType.UINT8)):
         return False
     return bool(ir.DataType(attribute(node, "to")).bitwidth > dtype.bitwidth)
 
 
-def _is_of_parameters(value: ir.Value) -> bool:
-    """Whether the value is a parameter or computed from one, or a weight of unknown origin: never stored twice."""
+def _is_from_parameters(value: ir.Value) -> bool:
+    """Returns whether the value is a parameter, is computed from one, or is a weight of unknown origin."""
     kind = value.metadata_props.get(metadata.INPUT_KIND)
     if kind in ("BUFFER", "CONSTANT_TENSOR") or constant_array(value) is not None:
         return False
-    return bool(value.meta.get(_OF_PARAMETERS, True))
+    return bool(value.meta.get(_FROM_PARAMETERS, True))
 
 
 def _steps(tensor: ir.TensorProtocol) -> int:
+    """Returns how many computed weights a weight depends on, itself included."""
     return 1 + sum(map(_steps, tensor.sources)) if isinstance(tensor, LazyWeight) else 0
 
 
 def _agrees(value: ir.Value, result: torch.Tensor) -> bool:
-    """Whether what was computed has the dtype and shape that the graph says."""
+    """Returns whether the result has the dtype and the shape that the graph declares for the value."""
     expected = dims(value)
     return value.dtype in (None, onnx_dtype(result.dtype)) and (expected is None or expected == tuple(result.shape))

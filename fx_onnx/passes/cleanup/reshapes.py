@@ -1,4 +1,4 @@
-"""Reshape, Flatten, Squeeze and Unsqueeze: merged where one follows the other, removed where they change nothing."""
+"""Merging of consecutive Reshape, Flatten, Squeeze and Unsqueeze nodes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
 class MergeReshapes(Rewrite):
-    """A view of a view → one Reshape, a Squeeze or Unsqueeze where the two differ by nothing else, or nothing.
+    """View(View(x)) → Reshape(x), or x if the shapes are equal; a view that keeps the shape → its input.
 
-    All four keep the elements in order, so only the sizes of the last result count. Legal where a constant shape can
-    say them: at most one size that is neither known nor the size at the same place of the input, and no 0 beside it,
-    nor a count that may be 0.
+    A view is a Reshape, Flatten, Squeeze or Unsqueeze. Legal because all four keep the elements in order, so that only
+    the last shape matters. Applies where a constant can express that shape: each dim is a number, a copy (0) of the
+    input's dim at the same place, or the one dim that Reshape infers (-1). A dim cannot be inferred beside a dim that
+    may be 0.
     """
 
     name = "merge_reshapes"
@@ -39,9 +40,11 @@ class MergeReshapes(Rewrite):
             return False
         if same_shape(origin, output) and editor.replace_with_value(node, origin):
             return True
-        sizes = _constant_sizes(dims(origin), dims(output)) if single_use(source) else None
+        if not single_use(source):
+            return self.declines(node, "another node reads the %s", before.op_type)
+        sizes = _constant_sizes(dims(origin), dims(output))
         if sizes is None:
-            return False
+            return self.declines(node, "a constant cannot express the shape %s", output.shape)
         editor.replace(node, "Reshape", [origin, editor.constant(sizes, node)], {}, absorbed=[before])
         return True
 

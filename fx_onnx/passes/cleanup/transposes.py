@@ -1,4 +1,4 @@
-"""A Transpose of a Transpose, and a Transpose that changes nothing."""
+"""Merging of consecutive Transposes."""
 
 from __future__ import annotations
 
@@ -12,35 +12,41 @@ __all__ = ["MergeTransposes", "permutation_of"]
 
 
 class MergeTransposes(Rewrite):
-    """Transpose(Transpose(x)) → Transpose(x) with both orders in one; one that keeps the order → x. Always legal."""
+    """Transpose(Transpose(x)) → Transpose(x) with the composed permutation; the identity permutation → x.
+
+    Legal because a permutation of a permutation is a permutation.
+    """
 
     name = "merge_transposes"
     op_types = ("Transpose",)
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Merges one Transpose with the one before it."""
-        order, source = permutation_of(node), node.inputs[0]
-        if order is None or source is None:
+        permutation, source = permutation_of(node), node.inputs[0]
+        if permutation is None or source is None:
             return False
-        if order == sorted(order):
+        if permutation == sorted(permutation):
             return editor.replace_with_value(node, source)
         before = producer_of(source, "Transpose")
         first = permutation_of(before)
-        if before is None or first is None or before.inputs[0] is None or len(first) != len(order):
+        if before is None or first is None or before.inputs[0] is None or len(first) != len(permutation):
             return False
-        both = [first[axis] for axis in order]
-        if both == sorted(both) and editor.replace_with_value(node, before.inputs[0]):
+        composed = [first[axis] for axis in permutation]
+        if composed == sorted(composed) and editor.replace_with_value(node, before.inputs[0]):
             return True
-        editor.replace(node, "Transpose", [before.inputs[0]], {"perm": both}, absorbed=[before])
+        editor.replace(node, "Transpose", [before.inputs[0]], {"perm": composed}, absorbed=[before])
         return True
 
 
 def permutation_of(node: ir.Node | None) -> list[int] | None:
-    """The order of the axes that a Transpose gives; None of another node, or if the default order's rank is unknown."""
+    """Returns the permutation of a Transpose, also the default one, which reverses the axes.
+
+    None for any other node, and for the default permutation where the rank is unknown.
+    """
     if node is None or node.op_type != "Transpose" or node.domain:
         return None
-    order = attribute(node, "perm")
-    if order is not None:
-        return list(order)
+    permutation = attribute(node, "perm")
+    if permutation is not None:
+        return list(permutation)
     sizes = dims(node.inputs[0])
     return None if sizes is None else list(range(len(sizes)))[::-1]

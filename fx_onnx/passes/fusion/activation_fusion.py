@@ -1,4 +1,4 @@
-"""Activations that the model's code spells out, as one node."""
+"""Fusion of activations that the model computes from elementary operators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import onnx_ir as ir
 from onnx_ir import DataType
 
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import commuted_inputs, constant_number, same_shape, single_use_producer
+from fx_onnx.passes.matchers import (
+    commuted_inputs,
+    constant_number,
+    is_absorbable,
+    producer_of,
+    same_shape,
+    single_use_producer,
+)
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["FuseGelu", "FuseSwish"]
@@ -18,8 +25,8 @@ __all__ = ["FuseGelu", "FuseSwish"]
 class FuseGelu(Rewrite):
     """0.5 * x * (1 + Tanh(√(2/π) * (x + 0.044715 * x³))) → Gelu(x, tanh); x * 0.5 * (1 + Erf(x / √2)) → Gelu(x).
 
-    The factors may come in any order, as constants within float32's precision of these numbers. Legal where no other
-    node reads what is between.
+    Legal where the constants equal these numbers within float32's precision. The factors may come in any order. No
+    other node may read an intermediate result.
     """
 
     name = "fuse_gelu"
@@ -30,25 +37,30 @@ class FuseGelu(Rewrite):
         """Fuses at the last product."""
         factor, factors = _factors(node)
         plus = next((found for each in factors if (found := _one_plus(each)) is not None), None)
-        if plus is None or not _is(factor, 0.5) or len(factors) != 2:
+        if plus is None:
             return False
+        if not _is(factor, 0.5) or len(factors) != 2:
+            return self.declines(node, "it is not 0.5 * x * (1 + f(x)): %s factors and %s", len(factors), factor)
         total, inner = plus
         x = next(each for each in factors if each is not total)
         if inner.op_type == "Erf":
             scale, scaled = _factors(inner.inputs[0])
             if scaled != [x] or not _is(scale, math.sqrt(0.5)):
-                return False
+                return self.declines(node, "the Erf is not of x / sqrt(2)")
         elif not _is_cubic(inner.inputs[0], x):
-            return False
+            return self.declines(node, "the Tanh is not of sqrt(2 / pi) * (x + 0.044715 * x ** 3)")
         if not same_shape(x, node.outputs[0]) or x.dtype != node.outputs[0].dtype:
-            return False
+            return self.declines(node, "the result has another shape or dtype than x")
         approximate = "tanh" if inner.op_type == "Tanh" else None
         editor.replace(node, "Gelu", [x], {"approximate": approximate}, absorbed=[inner])
         return True
 
 
 class FuseSwish(Rewrite):
-    """x * Sigmoid(alpha * x) → Swish(x, alpha), alpha a constant or 1. Legal where no other node reads the Sigmoid."""
+    """x * Sigmoid(alpha * x) → Swish(x, alpha), where alpha is a constant or 1.
+
+    Legal where alpha is exact as a float32, which the attribute is. No other node may read the Sigmoid.
+    """
 
     name = "fuse_swish"
     op_types = ("Mul",)
@@ -57,27 +69,37 @@ class FuseSwish(Rewrite):
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Fuses at the product."""
         for x, other in commuted_inputs(node):
-            sigmoid = single_use_producer(other, "Sigmoid")
-            if sigmoid is None or x is None:
+            sigmoid = producer_of(other, "Sigmoid")
+            if sigmoid is None or x is None or other is None:
                 continue
             alpha, scaled = (1.0, [x]) if sigmoid.inputs[0] is x else _factors(sigmoid.inputs[0])
-            if scaled == [x] and same_shape(x, node.outputs[0]) and _is_held(alpha, x.dtype):
+            if not is_absorbable(other):
+                self.declines(node, "another node reads the Sigmoid")
+            elif scaled != [x] or not same_shape(x, node.outputs[0]):
+                self.declines(node, "the Sigmoid is of another value than the other factor")
+            elif not _is_exact(alpha, x.dtype):
+                self.declines(node, "alpha = %s is not exact as a float32 attribute", alpha)
+            else:
                 editor.replace(node, "Swish", [x], {"alpha": alpha}, absorbed=[sigmoid])
                 return True
         return False
 
 
 def _is(factor: float, expected: float) -> bool:
+    """Returns whether two numbers are equal within float32's precision."""
     return math.isclose(factor, expected, rel_tol=2e-7)
 
 
-def _is_held(alpha: float, dtype: DataType | None) -> bool:
-    """Whether an attribute, which is a float32, is as exact as a constant of the dtype."""
+def _is_exact(alpha: float, dtype: DataType | None) -> bool:
+    """Returns whether a float32 attribute represents alpha as exactly as a constant of the dtype does."""
     return dtype != DataType.DOUBLE or float(np.float32(alpha)) == alpha
 
 
 def _factors(start: ir.Node | ir.Value | None) -> tuple[float, list[ir.Value]]:
-    """The product of all numbers, and the other factors, of nested Muls, and Divs by numbers, with one reader each."""
+    """Decomposes nested Muls, and Divs by constants, into the product of the constants and the other factors.
+
+    Only nodes whose result has one consumer are decomposed; any other value is a factor.
+    """
     node = start if isinstance(start, ir.Node) else single_use_producer(start, "Mul", "Div")
     if (
         node is None
@@ -98,7 +120,7 @@ def _factors(start: ir.Node | ir.Value | None) -> tuple[float, list[ir.Value]]:
 
 
 def _one_plus(value: ir.Value) -> tuple[ir.Value, ir.Node] | None:
-    """1 + f(...), f being Erf or Tanh: the value, and the node of f."""
+    """Matches 1 + f(...), where f is Erf or Tanh, and returns the value and the node of f."""
     node = single_use_producer(value, "Add")
     for one, other in commuted_inputs(node) if node is not None else ():
         inner = single_use_producer(other, "Erf", "Tanh")
@@ -108,7 +130,7 @@ def _one_plus(value: ir.Value) -> tuple[ir.Value, ir.Node] | None:
 
 
 def _is_cubic(value: ir.Value | None, x: ir.Value) -> bool:
-    """Whether it is √(2/π) * (x + 0.044715 * x³)."""
+    """Returns whether the value is √(2/π) * (x + 0.044715 * x³)."""
     scale, inner = _factors(value)
     total = single_use_producer(inner[0], "Add") if len(inner) == 1 else None
     if total is None or not _is(scale, math.sqrt(2 / math.pi)) or x not in total.inputs:

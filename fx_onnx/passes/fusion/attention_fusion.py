@@ -1,4 +1,4 @@
-"""Attention that the model's code spells out, as one node."""
+"""Fusion of attention that the model computes from MatMul and Softmax."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from onnx_ir import DataType
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.cleanup.transposes import permutation_of
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import attribute, commuted_inputs, constant_number, dims, producer_of, single_use_producer
+from fx_onnx.passes.matchers import (
+    attribute,
+    commuted_inputs,
+    constant_number,
+    dims,
+    is_absorbable,
+    producer_of,
+    single_use_producer,
+)
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["FuseAttention"]
@@ -19,9 +27,8 @@ __all__ = ["FuseAttention"]
 class FuseAttention(Rewrite):
     """MatMul(Softmax(scale * MatMul(q, kᵀ) + mask), v) → Attention(q, k, v, mask); the scale may be on q instead.
 
-    Legal where q, k and v are (batch, heads, length, size) with the same batch and heads, the scale is a constant, the
-    mask has the sizes of queries and keys and broadcasts over batch and heads only, and no other node reads what is
-    between.
+    Legal where q, k and v are (batch, heads, length, size) with the same batch and heads, the scale is a constant, and
+    the mask broadcasts over batch and heads only. No other node may read an intermediate result.
     """
 
     name = "fuse_attention"
@@ -30,18 +37,24 @@ class FuseAttention(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Fuses at the second product."""
-        softmax = single_use_producer(node.inputs[0], "Softmax")
+        softmax = producer_of(node.inputs[0], "Softmax")
         sizes, value = dims(node.outputs[0]), node.inputs[1]
         if softmax is None or sizes is None or len(sizes) != 4 or attribute(softmax, "axis", -1) not in (-1, 3):
             return False
-        found = _scores(softmax.inputs[0])
-        if found is None or found.query.dtype not in (DataType.FLOAT, DataType.FLOAT16):
-            return False
+        if not is_absorbable(softmax.outputs[0]):
+            return self.declines(node, "another node reads the Softmax")
+        found = _match_scores(softmax.inputs[0])
+        if found is None:
+            return self.declines(node, "the Softmax is not of scale * MatMul + mask with one consumer for each result")
+        if found.query.dtype not in (DataType.FLOAT, DataType.FLOAT16):
+            return self.declines(node, "the dtype is %s", found.query.dtype)
         query, key, values = dims(found.query), dims(found.transposed), dims(value)
         if query is None or key is None or values is None or not len(query) == len(key) == len(values) == 4:
-            return False
-        if not query[:2] == key[:2] == values[:2] or not _is_mask(found.mask, (*query[:2], query[2], key[3])):
-            return False
+            return self.declines(node, "the queries, keys or values are not known to have four dims")
+        if not query[:2] == key[:2] == values[:2]:
+            return self.declines(node, "batch and heads differ: queries %s, keys %s, values %s", query, key, values)
+        if not _is_mask(found.mask, (*query[:2], query[2], key[3])):
+            return self.declines(node, "the mask broadcasts over queries or keys")
         inputs = [found.query, _transposed_back(found.transposed, node, editor), value]
         inputs += [found.mask] if found.mask is not None else []
         editor.replace(node, "Attention", inputs, {"scale": found.scale}, [*found.absorbed, softmax])
@@ -49,7 +62,7 @@ class FuseAttention(Rewrite):
 
 
 class _Scores(NamedTuple):
-    """What the softmax is of: scale * query @ transposed + mask, and the nodes that compute it."""
+    """The attention scores scale * query @ transposed + mask, and the nodes that compute them."""
 
     query: ir.Value
     transposed: ir.Value
@@ -58,7 +71,8 @@ class _Scores(NamedTuple):
     absorbed: list[ir.Node]
 
 
-def _scores(value: ir.Value | None) -> _Scores | None:
+def _match_scores(value: ir.Value | None) -> _Scores | None:
+    """Matches the attention scores, whose intermediate results have one consumer each."""
     absorbed: list[ir.Node] = []
     mask, plus = None, single_use_producer(value, "Add")
     if plus is not None:
@@ -79,7 +93,10 @@ def _scores(value: ir.Value | None) -> _Scores | None:
 
 
 def _unscaled(value: ir.Value | None, absorbed: list[ir.Node]) -> tuple[ir.Value | None, float]:
-    """The value and the constant it is multiplied with; the node of the product goes to ``absorbed``."""
+    """Returns x and the constant factor of a product or quotient, whose node is added to ``absorbed``.
+
+    Any other value is returned with the factor 1.
+    """
     node = single_use_producer(value, "Mul", "Div")
     for x, factor in commuted_inputs(node) if node is not None else ():
         scale = constant_number(factor)
@@ -91,7 +108,7 @@ def _unscaled(value: ir.Value | None, absorbed: list[ir.Node]) -> tuple[ir.Value
 
 
 def _is_mask(mask: ir.Value | None, scores: tuple[int | str, ...]) -> bool:
-    """Whether there is none, or it broadcasts over leading axes only."""
+    """Returns whether there is no mask, or it broadcasts over batch and heads only."""
     if mask is None:
         return True
     sizes = dims(mask)
@@ -102,7 +119,7 @@ def _is_mask(mask: ir.Value | None, scores: tuple[int | str, ...]) -> bool:
 
 
 def _transposed_back(value: ir.Value, node: ir.Node, editor: Editor) -> ir.Value:
-    """The value with its last two axes swapped: what a Transpose before it, if there is one, makes of its own input."""
+    """Returns the value with its last two axes swapped. A Transpose that produces the value is merged into the swap."""
     before = producer_of(value, "Transpose")
     order = permutation_of(before)
     source = before.inputs[0] if before is not None and order is not None else value

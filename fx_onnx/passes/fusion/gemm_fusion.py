@@ -1,4 +1,4 @@
-"""MatMul and Add of matrices as one Gemm, which transposes its operands by itself."""
+"""Fusion of MatMul, Add and Transpose of matrices into Gemm."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from onnx_ir import DataType
 
 from fx_onnx.passes.cleanup.transposes import permutation_of
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import attribute, commuted_inputs, dims, producer_of, single_use_producer
+from fx_onnx.passes.matchers import attribute, commuted_inputs, dims, is_absorbable, producer_of
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["FuseGemm"]
@@ -16,48 +16,52 @@ _TYPES = (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16)
 
 
 class FuseGemm(Rewrite):
-    """MatMul(a, b) + c → Gemm(a, b, c); Transposes of a and b → transA and transB.
+    """MatMul(a, b) + c → Gemm(a, b, c); MatMul(aᵀ, bᵀ) → Gemm(a, b, transA=1, transB=1).
 
-    Legal where a and b have two dims and c has at most two, of which each is 1 or that of the result, so that the sum
-    has the shape of the product; and no other node reads the product. A MatMul of two matrices alone becomes a Gemm
-    only where that saves a Transpose. Gemm takes floats.
+    Legal for floats where a and b are matrices and c broadcasts to the shape of the product without widening it. No
+    other node may read the product. A MatMul without an addend becomes a Gemm only where that saves a Transpose.
     """
 
     name = "fuse_gemm"
     op_types = ("Add", "MatMul", "Gemm")
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Fuses at one of the three nodes."""
+        """Fuses an addend at the Add, or Transposes at the MatMul or Gemm."""
         if node.outputs[0].dtype not in _TYPES:
             return False
         if node.op_type == "Add":
-            return _add(node, editor)
+            return self._fuse_add(node, editor)
         if node.op_type == "MatMul" and not (_is_matrix(node.inputs[0]) and _is_matrix(node.inputs[1])):
             return False
-        return _transposed(node, editor)
+        return _fuse_transposes(node, editor)
+
+    def _fuse_add(self, node: ir.Node, editor: Editor) -> bool:
+        for product, addend in commuted_inputs(node):
+            before = producer_of(product, "MatMul", "Gemm")
+            if before is None or product is None or addend is None:
+                continue
+            if before.op_type == "Gemm":
+                is_legal = len(before.inputs) == 2 and attribute(before, "beta", 1.0) == 1.0
+            else:
+                is_legal = _is_matrix(before.inputs[0]) and _is_matrix(before.inputs[1])
+            if not is_legal:
+                continue
+            if not is_absorbable(product):
+                self.declines(node, "another node reads the %s", before.op_type)
+            elif not _broadcasts(addend, before, node.outputs[0]):
+                self.declines(node, "the addend, of shape %s, would widen the product", addend.shape)
+            else:
+                editor.replace(node, "Gemm", [*before.inputs[:2], addend], before.attributes, absorbed=[before])
+                return True
+        return False
 
 
 def _is_matrix(value: ir.Value | None) -> bool:
     return value is not None and value.shape is not None and len(value.shape) == 2
 
 
-def _add(node: ir.Node, editor: Editor) -> bool:
-    for product, addend in commuted_inputs(node):
-        before = single_use_producer(product, "MatMul", "Gemm")
-        if before is None or addend is None:
-            continue
-        if before.op_type == "Gemm":
-            fits = len(before.inputs) == 2 and attribute(before, "beta", 1.0) == 1.0
-        else:
-            fits = _is_matrix(before.inputs[0]) and _is_matrix(before.inputs[1])
-        if fits and _broadcasts(addend, before, node.outputs[0]):
-            editor.replace(node, "Gemm", [*before.inputs[:2], addend], before.attributes, absorbed=[before])
-            return True
-    return False
-
-
 def _broadcasts(addend: ir.Value, product: ir.Node, result: ir.Value) -> bool:
-    """Whether the addend broadcasts to the product's shape without widening it."""
+    """Returns whether the addend broadcasts to the product's shape without widening it."""
     sizes, a, b = dims(addend), dims(product.inputs[0]), dims(product.inputs[1])
     if sizes is None or a is None or b is None or len(sizes) > 2:
         return False
@@ -67,8 +71,8 @@ def _broadcasts(addend: ir.Value, product: ir.Node, result: ir.Value) -> bool:
     )
 
 
-def _transposed(node: ir.Node, editor: Editor) -> bool:
-    """Transposes of the operands become attributes."""
+def _fuse_transposes(node: ir.Node, editor: Editor) -> bool:
+    """Replaces Transposes of the operands by the attributes transA and transB."""
     operands, attributes, absorbed = list(node.inputs), dict(node.attributes), []
     for index, name in enumerate(("transA", "transB")):
         before = producer_of(operands[index], "Transpose")

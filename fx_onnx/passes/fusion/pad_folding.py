@@ -1,20 +1,20 @@
-"""Zero padding into the convolution or average pooling after it."""
+"""Folding of zero padding into the convolution or pooling after it."""
 
 from __future__ import annotations
 
 import onnx_ir as ir
 
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import attribute, constant_array, constant_integers, dims, single_use_producer
+from fx_onnx.passes.matchers import attribute, constant_array, constant_integers, dims, is_absorbable, producer_of
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["FoldPads"]
 
 
 class FoldPads(Rewrite):
-    """Conv(Pad(x)) → Conv(x) with larger ``pads``; likewise for an AveragePool that counts its padding.
+    """Conv(Pad(x)) → Conv(x) with larger ``pads``; AveragePool(Pad(x)) → AveragePool(x) if it counts its padding.
 
-    Legal where the padding is of constant zeros, at spatial axes only, none of it negative, and no other node reads it.
+    Legal where the Pad adds constant zeros, at spatial axes only, and removes nothing. No other node may read it.
     """
 
     name = "fold_pads"
@@ -22,30 +22,32 @@ class FoldPads(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Folds one Pad."""
-        before = single_use_producer(node.inputs[0], "Pad")
+        before = producer_of(node.inputs[0], "Pad")
         if before is None:
             return False
-        counted = node.op_type == "Conv" or (
+        if not is_absorbable(before.outputs[0]):
+            return self.declines(node, "another node reads the Pad")
+        counts_padding = node.op_type == "Conv" or (
             attribute(node, "count_include_pad", 0) == 1 and attribute(node, "ceil_mode", 0) == 0
         )
-        if not counted or attribute(node, "auto_pad", "NOTSET") != "NOTSET":
-            return False
+        if not counts_padding or attribute(node, "auto_pad", "NOTSET") != "NOTSET":
+            return self.declines(node, "it does not count its padding, or chooses it by auto_pad")
         added = _zero_padding(before)
         if added is None:
-            return False
+            return self.declines(node, "the Pad is not of constant zeros at spatial axes only")
         pads = attribute(node, "pads", [0] * len(added))
-        if node.op_type == "AveragePool" and any(pads):  # how much of both kinds of padding is counted differs
-            return False
+        if node.op_type == "AveragePool" and any(pads):  # the divisor counts the two kinds of padding differently
+            return self.declines(node, "the AveragePool has padding already")
         summed = [old + new for old, new in zip(pads, added, strict=True)]
-        if node.op_type == "AveragePool" and not _smaller_than_window(node, summed):
-            return False
+        if node.op_type == "AveragePool" and not _is_smaller_than_window(node, summed):
+            return self.declines(node, "the padding is as large as the window")
         inputs = [before.inputs[0], *node.inputs[1:]]
         editor.replace(node, node.op_type, inputs, {**node.attributes, "pads": summed}, absorbed=[before])
         return True
 
 
 def _zero_padding(node: ir.Node) -> list[int] | None:
-    """What a Pad adds before and after each spatial axis; None unless it is zeros and there only."""
+    """Returns what a Pad adds before and after the spatial axes, or None unless it adds only zeros and only there."""
     value = constant_array(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else None
     if len(node.inputs) > 2 and node.inputs[2] is not None and (value is None or value.any()):
         return None
@@ -66,7 +68,7 @@ def _zero_padding(node: ir.Node) -> list[int] | None:
     return begins[2:] + ends[2:]
 
 
-def _smaller_than_window(node: ir.Node, pads: list[int]) -> bool:
-    """Pooling asks for padding smaller than its window."""
+def _is_smaller_than_window(node: ir.Node, pads: list[int]) -> bool:
+    """Returns whether the padding is smaller than the window, as the pooling operators require."""
     window = attribute(node, "kernel_shape") * 2
     return all(pad < size for pad, size in zip(pads, window, strict=True))
