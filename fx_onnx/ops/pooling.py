@@ -1,7 +1,8 @@
-"""ATen pooling over fixed windows → ONNX MaxPool and AveragePool.
+"""Pooling: MaxPool, AveragePool and global pooling.
 
-Where the input's sizes are known, windows that ceil_mode adds are said as pads at the end, whose meaning is fixed;
-ONNX's own ceil_mode is left to the sizes that are not. torch never begins a window beyond the input and its left pad.
+If the sizes of the input are known, the windows that ceil_mode adds become pads at the end, whose meaning ONNX
+defines exactly. ONNX's own ceil_mode is used for dynamic sizes only. torch never starts a window after the input and
+its left pad.
 """
 
 import math
@@ -22,7 +23,10 @@ aten = torch.ops.aten
 
 
 class Window(NamedTuple):
-    """Where the windows of a pooling lie, a number per spatial axis; ``beyond``: what ceil_mode adds after the pad."""
+    """The windows of a pooling: one number for each spatial axis.
+
+    ``beyond`` is the additional pad at the end that replaces ceil_mode.
+    """
 
     kernel: list[int]
     stride: list[int]
@@ -32,7 +36,7 @@ class Window(NamedTuple):
     beyond: list[int]
 
     def attributes(self, padding: Sequence[int]) -> dict[str, object]:
-        """The attributes that MaxPool and AveragePool share, with ``padding`` on both sides."""
+        """Returns the attributes that MaxPool and AveragePool share, with ``padding`` on both sides."""
         ends = [pad + more for pad, more in zip(padding, self.beyond, strict=True)]
         return {
             "kernel_shape": self.kernel,
@@ -63,7 +67,7 @@ def _window(
 
 
 def _beyond(size: int, kernel: int, stride: int, pad: int, dilation: int) -> int:
-    """How far the last window of ceil_mode reaches over the padded input."""
+    """Returns how far the last window of ceil_mode extends over the padded input."""
     reach = dilation * (kernel - 1) + 1
     last = math.ceil((size + 2 * pad - reach) / stride)
     if last * stride >= size + pad:
@@ -84,7 +88,7 @@ def _max_pool(axes: int) -> Callable[..., Value]:
         dilation: int | Sequence[int] = 1,
         ceil_mode: bool = False,
     ) -> Value:
-        """The largest value of each window; integers that MaxPool lacks go through float64, exact up to 2**53."""
+        """Emits MaxPool; integer dtypes that it does not admit are computed in float64, which is exact up to 2**53."""
         window = _window(op.sizes(self), axes, kernel_size, stride, padding, dilation, ceil_mode)
         attributes = window.attributes(window.padding)
         result = over_batch(op, widened_or_double(op, "MaxPool", self), axes, lambda x: op.MaxPool(x, **attributes))
@@ -103,7 +107,7 @@ def _max_pool_with_indices(axes: int) -> Callable[..., tuple[Value, Value]]:
         dilation: int | Sequence[int] = 1,
         ceil_mode: bool = False,
     ) -> tuple[Value, Value]:
-        """The largest value of each window, and where it lies in its own flattened plane."""
+        """Emits MaxPool with indices into each flattened plane."""
         window = _window(op.sizes(self), axes, kernel_size, stride, padding, dilation, ceil_mode)
         return _largest(op, self, axes, window)
 
@@ -111,7 +115,10 @@ def _max_pool_with_indices(axes: int) -> Callable[..., tuple[Value, Value]]:
 
 
 def _largest(op: Emitter, self: Value, axes: int, window: Window) -> tuple[Value, Value]:
-    """ONNX counts through the whole tensor, torch inside one plane of it: the remainder by the plane's size."""
+    """Emits MaxPool with indices.
+
+    ONNX counts an index through the whole tensor, torch within one plane: the index modulo the size of the plane.
+    """
     sizes = op.sizes(self)
     batched = len(sizes) == axes + 2
     x = widened_or_double(op, "MaxPool", self if batched else op.unsqueeze(self, 0))
@@ -145,7 +152,7 @@ def _avg_pool(axes: int) -> Callable[..., Value]:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Value:
-        """The sum of each window over divisor_override, or else over its size without what ceil_mode added."""
+        """Emits AveragePool; with divisor_override, the mean is multiplied back to the sum first."""
         window = _window(op.sizes(self), axes, kernel_size, stride, padding, 1, ceil_mode)
         x = widened_or_double(op, "AveragePool", self)
         if divisor_override is not None:
@@ -159,7 +166,11 @@ def _avg_pool(axes: int) -> Callable[..., Value]:
 
 
 def _mean(op: Emitter, x: Value, window: Window, count_include_pad: bool) -> Value:
-    """AveragePool, which either counts all pads or none: where torch counts its own only, they become zeros in x."""
+    """Emits AveragePool.
+
+    ONNX counts either all pads or none, but torch counts its own pads and not those of ceil_mode. In that case,
+    torch's pads become zeros in the input.
+    """
     padded, axes = any(window.padding), len(window.kernel)
     if not padded or not count_include_pad or not (any(window.beyond) or window.ceil_mode):
         counted = 1 if padded and count_include_pad else None
@@ -169,17 +180,17 @@ def _mean(op: Emitter, x: Value, window: Window, count_include_pad: bool) -> Val
     result: Value = op.AveragePool(op.Pad(x, [*zeros, *zeros]), **window.attributes([0] * axes))
     if not window.ceil_mode:
         return result
-    # ONNX may begin a window in the zeros on the right
+    # ONNX may start a window in the zeros on the right.
     ends = op.shape(op.out_sizes[-axes:])
     inside: Value = op.Slice(result, [0] * axes, ends, [axis + 2 for axis in range(axes)])
     return inside
 
 
 def _sum_over(op: Emitter, self: Value, x: Value, window: Window, divisor: int) -> Value:
-    """The mean that counts everything, times the window's size, over the divisor (an integer truncates)."""
+    """Emits AveragePool that counts all pads, times the window's size, over the divisor; integers truncate."""
     axes, sizes = len(window.kernel), op.sizes(self)
     padding, total = window.padding, math.prod(window.kernel)
-    if window.ceil_mode:  # the sizes are not known: neither is what the last window needs
+    if window.ceil_mode:  # the sizes are dynamic: the pads are computed at run time
         ends = [
             (out - 1) * stride + kernel - size - pad
             for out, stride, kernel, size, pad in zip(
@@ -202,7 +213,7 @@ for _axes, _target in enumerate((aten.avg_pool1d, aten.avg_pool2d, aten.avg_pool
     translates(_target.default)(_avg_pool(_axes))
 
 
-# ---------------------------------------------------------------- windows by the output's size
+# ---------------------------------------------------------------- adaptive pooling
 
 
 def _divides_evenly(axes: int) -> Callable[..., bool]:
@@ -225,7 +236,7 @@ def _is_global(output_size: Sequence[Size]) -> bool:
 
 
 def _equal_windows(op: Emitter, self: Value, output_size: Sequence[Size]) -> Window:
-    """Windows that lie side by side: one element each along an axis that keeps its size."""
+    """Returns adjacent windows of equal sizes; an axis that keeps its size has windows of one element."""
     axes = len(output_size)
     kernel = [
         size // out if isinstance(size, int) and isinstance(out, int) else 1
@@ -241,7 +252,7 @@ def _is_global_or_divides_evenly(axes: int) -> Callable[..., bool]:
 
 def _adaptive_avg_pool(axes: int) -> Callable[..., Value]:
     def aten_adaptive_avg_pool(op: Emitter, self: Value, output_size: Sequence[Size]) -> Value:
-        """The means of output_size windows that divide self evenly; of all of it at output size 1."""
+        """Emits AveragePool for windows that divide the input evenly; GlobalAveragePool or ReduceMean for size 1."""
         if not _is_global(output_size):
             attributes = _equal_windows(op, self, output_size).attributes([0] * axes)
             x = widened_or_double(op, "AveragePool", self)
@@ -257,7 +268,7 @@ def _adaptive_avg_pool(axes: int) -> Callable[..., Value]:
 
 def _adaptive_max_pool(axes: int) -> Callable[..., tuple[Value, Value]]:
     def aten_adaptive_max_pool(op: Emitter, self: Value, output_size: Sequence[int]) -> tuple[Value, Value]:
-        """The largest values of output_size windows that divide self evenly, and their places in the plane."""
+        """Emits MaxPool with indices for windows that divide the input evenly."""
         return _largest(op, self, axes, _equal_windows(op, self, output_size))
 
     return aten_adaptive_max_pool

@@ -1,4 +1,4 @@
-"""Quantised values → QuantizeLinear and DequantizeLinear: PT2E's operators and fake quantisation."""
+"""Quantized values: QuantizeLinear and DequantizeLinear for PT2E's operators and fake quantization."""
 
 from __future__ import annotations
 
@@ -31,11 +31,14 @@ _FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
-# --- which opset says which dtypes ------------------------------------------------------------------------------------
+# --- the dtypes of each opset -----------------------------------------------------------------------------------------
 
 
 def _can_quantize_to(*allowed: torch.dtype) -> Callable[..., bool]:
-    """Whether ONNX rounds to the dtype as torch does: of float8 torch rounds to integers first."""
+    """Returns a predicate that accepts ``allowed`` as quantized dtypes.
+
+    float8 is never among them, because torch rounds to integers before it rounds to float8.
+    """
 
     def is_supported(input: Any, scale: Any, zero_point: Any, *rest: Any, dtype: torch.dtype | None = None) -> bool:
         return (dtype or rest[-1]) in allowed and not is_fractional(zero_point)
@@ -44,7 +47,7 @@ def _can_quantize_to(*allowed: torch.dtype) -> Callable[..., bool]:
 
 
 def _can_dequantize_from(*allowed: torch.dtype) -> Callable[..., bool]:
-    """Whether ONNX takes the dtype; int32, of which biases are, only without a zero point."""
+    """Returns a predicate that accepts ``allowed`` as quantized dtypes, and int32 (of biases) without a zero point."""
 
     def is_supported(input: Any, scale: Any, zero_point: Any, *rest: Any, **named: Any) -> bool:
         if input.dtype == torch.int32 or input.dtype in _FLOAT8:
@@ -56,7 +59,7 @@ def _can_dequantize_from(*allowed: torch.dtype) -> Callable[..., bool]:
 
 
 def _has_range_of(*allowed: torch.dtype) -> Callable[..., bool]:
-    """Whether ONNX has a dtype with the range."""
+    """Returns a predicate that accepts a range if the smallest dtype that holds it is one of ``allowed``."""
 
     def is_supported(self: Any, scale: Any, zero_point: Any, *rest: Any, **named: Any) -> bool:
         low, high = (*rest, *named.values())[-2:]
@@ -71,7 +74,7 @@ def _has_range_of(*allowed: torch.dtype) -> Callable[..., bool]:
 def quantize_per_tensor(
     op: Emitter, input: Value, scale: Any, zero_point: Any, quant_min: Any, quant_max: Any, dtype: torch.dtype
 ) -> Value:
-    """clamp(round(input / scale) + zero_point, quant_min, quant_max): QuantizeLinear, and Clip if that is narrower."""
+    """Emits QuantizeLinear with one scale, and Clip if the limits are narrower than the dtype."""
     return quantized(op, input, scale, zero_point, (quant_min, quant_max), op.out_dtype, ScaleLayout())
 
 
@@ -85,7 +88,7 @@ def quantize_per_channel(
     quant_max: int,
     dtype: torch.dtype,
 ) -> Value:
-    """QuantizeLinear with a scale for each index of the axis."""
+    """Emits QuantizeLinear with a scale for each index of the axis."""
     return quantized(op, input, scales, zero_points, (quant_min, quant_max), op.out_dtype, ScaleLayout(axis))
 
 
@@ -100,7 +103,7 @@ def dequantize_per_tensor(
     *,
     out_dtype: torch.dtype | None = None,
 ) -> Value:
-    """(input - zero_point) * scale: DequantizeLinear."""
+    """Emits DequantizeLinear with one scale: (input - zero_point) * scale."""
     return op.cast(dequantized(op, input, scale, zero_point, ScaleLayout()), op.out_dtype)
 
 
@@ -116,7 +119,7 @@ def dequantize_per_channel(
     *,
     out_dtype: torch.dtype | None = None,
 ) -> Value:
-    """DequantizeLinear with a scale for each index of the axis."""
+    """Emits DequantizeLinear with a scale for each index of the axis."""
     return op.cast(dequantized(op, input, scales, zero_points, ScaleLayout(axis)), op.out_dtype)
 
 
@@ -150,7 +153,7 @@ def _has_scale_matrix(
     input: Any, scales: Any, zero_points: Any, quant_min: int, quant_max: int, dtype: torch.dtype, group_size: int,
     output_dtype: torch.dtype,
 ) -> bool:  # fmt: skip
-    """Whether the scales are a matrix of one for each row and group, which is a block of ONNX's."""
+    """Returns whether there is one scale for each row and group, which is ONNX's blocked quantization."""
     return (
         input.dtype in INT8
         and scales.dim() == 2
@@ -170,34 +173,34 @@ def dequantize_per_channel_group(
     group_size: int,
     output_dtype: torch.dtype,
 ) -> Value:
-    """DequantizeLinear in blocks along the columns, of 4 bits each where they hold the range."""
+    """Emits DequantizeLinear in blocks along the columns, with a 4-bit input if the range fits."""
     columns = op.sizes(input)[1]
     block = columns if op.sizes(scales)[1] == 1 and isinstance(columns, int) else group_size
     input = packed_weight(op, input, quant_min, quant_max)
     return op.cast(dequantized(op, input, scales, zero_points, ScaleLayout(1, block)), op.out_dtype)
 
 
-# --- fake quantisation ------------------------------------------------------------------------------------------------
+# --- fake quantization ------------------------------------------------------------------------------------------------
 
 
 def aten_fake_quantize_per_tensor_affine(
     op: Emitter, self: Value, scale: Any, zero_point: Any, quant_min: int, quant_max: int
 ) -> Value:
-    """Quantised and dequantised again, in the smallest dtype with the range."""
+    """Emits QuantizeLinear and DequantizeLinear in the smallest dtype with the range."""
     return _fake_quantize(op, self, scale, zero_point, quant_min, quant_max, ScaleLayout())
 
 
 def aten_fake_quantize_per_channel_affine(
     op: Emitter, self: Value, scale: Value, zero_point: Value, axis: int, quant_min: int, quant_max: int
 ) -> Value:
-    """Quantised and dequantised again, with a scale for each index of the axis."""
+    """Emits QuantizeLinear and DequantizeLinear with a scale for each index of the axis."""
     return _fake_quantize(op, self, scale, zero_point, quant_min, quant_max, ScaleLayout(axis))
 
 
 def quantized_fake_quant_per_channel(
     op: Emitter, input: Value, scales: Value, zero_points: Value, axis: int, quant_min: int, quant_max: int
 ) -> Value:
-    """Quantised and dequantised again, with a scale for each index of the axis."""
+    """Emits QuantizeLinear and DequantizeLinear with a scale for each index of the axis."""
     return _fake_quantize(op, input, scales, zero_points, quant_min, quant_max, ScaleLayout(axis))
 
 
@@ -222,10 +225,10 @@ for _since, _dtypes in _QUANTIZABLE:
     )
 
 
-# --- products of quantised matrices -----------------------------------------------------------------------------------
+# --- products of quantized matrices -----------------------------------------------------------------------------------
 
 
 @translates(aten._int_mm.default)
 def aten_int_mm(op: Emitter, self: Value, mat2: Value) -> Value:
-    """The product of two matrices of 8-bit integers, in 32 bits."""
+    """Emits MatMulInteger: 8-bit integers, accumulated in 32 bits."""
     return op.MatMulInteger(self, mat2)

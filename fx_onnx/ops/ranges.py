@@ -1,4 +1,4 @@
-"""ATen ranges and index patterns → ONNX: arange, linspace, logspace, eye, triangular indices."""
+"""Ranges and index patterns: arange, linspace, logspace, eye, triangular indices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def aten_arange(
     op: Emitter, end: Scalar, *, dtype: torch.dtype | None = None, layout: Any = None, device: Any = None,
     pin_memory: bool | None = None,
 ) -> Value:  # fmt: skip
-    """0, 1 … below end."""
+    """Emits the numbers 0, 1, ... below end."""
     return _arange(op, 0, end, 1)
 
 
@@ -31,7 +31,7 @@ def aten_arange_start(
     op: Emitter, start: Scalar, end: Scalar, *, dtype: torch.dtype | None = None, layout: Any = None,
     device: Any = None, pin_memory: bool | None = None,
 ) -> Value:  # fmt: skip
-    """start, start + 1 … below end."""
+    """Emits the numbers start, start + 1, ... below end."""
     return _arange(op, start, end, 1)
 
 
@@ -40,7 +40,7 @@ def aten_arange_start_step(
     op: Emitter, start: Scalar, end: Scalar, step: Scalar = 1, *, dtype: torch.dtype | None = None,
     layout: Any = None, device: Any = None, pin_memory: bool | None = None,
 ) -> Value:  # fmt: skip
-    """start, start + step … before end."""
+    """Emits the numbers start, start + step, ... before end."""
     return _arange(op, start, end, step)
 
 
@@ -49,12 +49,12 @@ def aten_range_step(
     op: Emitter, start: Scalar, end: Scalar, step: Scalar = 1, *, dtype: torch.dtype | None = None,
     layout: Any = None, device: Any = None, pin_memory: bool | None = None,
 ) -> Value:  # fmt: skip
-    """start, start + step … up to end and end itself."""
+    """Emits the numbers start, start + step, ... up to and including end."""
     return _steps(op, start, step)
 
 
 def _arange(op: Emitter, start: Scalar, end: Scalar, step: Scalar) -> Value:
-    """A constant where it is small; a Range of integers where all numbers are such, else start + i * step."""
+    """Emits a constant if the range is small, a Range if all numbers are integers, else start + i * step."""
     start, end, step = map(symbolic_sizes.static, (start, end, step))
     (count,) = op.out_sizes
     if isinstance(count, int) and count <= MAX_CONSTANT_ELEMENTS and not _symbolic(start, end, step):
@@ -70,7 +70,7 @@ def _symbolic(*numbers: Any) -> bool:
 
 
 def _steps(op: Emitter, start: Scalar, step: Scalar) -> Value:
-    """start + i * step in float64, as torch computes it, for as many i as the result has elements."""
+    """Emits start + i * step for each element of the result, in float64 as torch computes it (int64 for integers)."""
     if dtypes.is_integer(op.out_dtype):
         start, step = (int(n) if isinstance(n, float) else n for n in (start, step))
     kind = DataType.INT64 if dtypes.is_integer(op.out_dtype) else DataType.DOUBLE
@@ -84,7 +84,7 @@ def aten_linspace(
     op: Emitter, start: Scalar, end: Scalar, steps: int, *, dtype: torch.dtype | None = None, layout: Any = None,
     device: Any = None, pin_memory: bool | None = None,
 ) -> Value:  # fmt: skip
-    """steps numbers evenly from start to end: always a constant, for torch fixes how many there are."""
+    """Emits a constant, because torch requires a static number of steps."""
     return torch_constant(op, torch.linspace(start, end, steps, dtype=op.out[0].dtype))  # type: ignore[arg-type]
 
 
@@ -93,7 +93,7 @@ def aten_logspace(
     op: Emitter, start: Scalar, end: Scalar, steps: int, base: float = 10.0, *, dtype: torch.dtype | None = None,
     layout: Any = None, device: Any = None, pin_memory: bool | None = None,
 ) -> Value:  # fmt: skip
-    """base to the power of steps numbers evenly from start to end: always a constant."""
+    """Emits a constant, because torch requires a static number of steps."""
     return torch_constant(op, torch.logspace(start, end, steps, base, dtype=op.out[0].dtype))  # type: ignore[arg-type]
 
 
@@ -102,7 +102,7 @@ def aten_eye(
     op: Emitter, n: Size, *, dtype: torch.dtype | None = None, layout: Any = None, device: Any = None,
     pin_memory: bool | None = None,
 ) -> Value:  # fmt: skip
-    """Ones on the diagonal of a square of zeros."""
+    """Emits a constant, or EyeLike if the matrix is large or dynamic."""
     return _eye(op)
 
 
@@ -111,7 +111,7 @@ def aten_eye_m(
     op: Emitter, n: Size, m: Size, *, dtype: torch.dtype | None = None, layout: Any = None, device: Any = None,
     pin_memory: bool | None = None,
 ) -> Value:  # fmt: skip
-    """Ones on the diagonal of a rectangle of zeros."""
+    """Emits a constant, or EyeLike if the matrix is large or dynamic."""
     return _eye(op)
 
 
@@ -127,7 +127,7 @@ def aten_tril_indices(
     op: Emitter, row: int, col: int, offset: int = 0, *, dtype: torch.dtype | None = torch.int64, layout: Any = None,
     device: Any = None, pin_memory: bool | None = None,
 ) -> Value:  # fmt: skip
-    """The rows and columns of the places on and below a diagonal."""
+    """Emits the rows and columns of the elements on and below a diagonal."""
     return _triangle(op, torch.tril_indices, row, col, offset)
 
 
@@ -136,12 +136,12 @@ def aten_triu_indices(
     op: Emitter, row: int, col: int, offset: int = 0, *, dtype: torch.dtype | None = torch.int64, layout: Any = None,
     device: Any = None, pin_memory: bool | None = None,
 ) -> Value:  # fmt: skip
-    """The rows and columns of the places on and above a diagonal."""
+    """Emits the rows and columns of the elements on and above a diagonal."""
     return _triangle(op, torch.triu_indices, row, col, offset)
 
 
 def _triangle(op: Emitter, indices: Any, row: int, col: int, offset: int) -> Value:
-    """A constant where it is small, else the places of a triangle of ones."""
+    """Emits a constant if the matrix is small, else NonZero of a triangle of ones."""
     if row * col <= MAX_CONSTANT_ELEMENTS:
         return torch_constant(op, indices(row, col, offset))
     ones = filled(op, (row, col), 1, DataType.FLOAT)

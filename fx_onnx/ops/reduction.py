@@ -1,4 +1,4 @@
-"""ATen reductions → ONNX."""
+"""Reductions: sums, extremes, any, all, norms."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,9 +15,9 @@ Dims = int | Sequence[int] | None
 
 
 def reduce(op: Emitter, op_type: str, self: Value, dim: Dims = None, keepdim: bool = False) -> Value:
-    """One Reduce node over ``dim`` (None or none: all), in a dtype that the operator admits.
+    """Emits one Reduce node over ``dim`` (None or empty: all axes), in a dtype that the operator admits.
 
-    The axes are counted from the front: of negative ones ONNX Runtime makes the wrong shape where a tensor is empty.
+    Axes are counted from the front, because ONNX Runtime infers a wrong shape from negative axes of an empty tensor.
     """
     rank = op.rank(self)
     dims = () if dim is None else (dim,) if isinstance(dim, int) else dim
@@ -27,7 +27,10 @@ def reduce(op: Emitter, op_type: str, self: Value, dim: Dims = None, keepdim: bo
 
 
 def _is_not_empty(self: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
-    """ONNX does not say what the mean of nothing is; ONNX Runtime does not take the maximum of no booleans."""
+    """Returns whether self is not known to be empty.
+
+    ONNX does not define the mean of an empty tensor, and ONNX Runtime rejects the maximum of no booleans.
+    """
     return all(not isinstance(size, int) or size > 0 for size in self.shape)
 
 
@@ -102,7 +105,7 @@ for _op_type, _index_type, _amax, _max, _argmax in _EXTREMES:
 
 
 def _index(op: Emitter, op_type: str, self: Value, dim: int | None, keepdim: bool) -> Value:
-    """ArgMax or ArgMin over one axis; over all of them of the flattened tensor."""
+    """Emits ArgMax or ArgMin over one axis, or over the flattened tensor if ``dim`` is None."""
     self = widened(op, op_type, self)
     rank = op.rank(self)
     if dim is not None and rank:
@@ -117,25 +120,25 @@ def _index(op: Emitter, op_type: str, self: Value, dim: int | None, keepdim: boo
 
 @translates(aten.any.default, aten._is_any_true.default, supports=_is_not_empty)
 def aten_any(op: Emitter, self: Value) -> Value:
-    """Whether anything is not zero; uint8 stays uint8, as in torch."""
+    """Emits ReduceMax of the booleans; a uint8 result stays uint8, as in torch."""
     return _logical(op, "ReduceMax", self, None)
 
 
 @translates(aten.any.dim, aten.any.dims, supports=_is_not_empty)
 def aten_any_dim(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    """Whether anything along ``dim`` is not zero; an empty list of dims reduces none."""
+    """Emits ReduceMax of the booleans over ``dim``; an empty list of dims reduces no axis."""
     return _logical(op, "ReduceMax", self, dim, keepdim)
 
 
 @translates(aten.all.default, aten._is_all_true.default, supports=_is_not_empty)
 def aten_all(op: Emitter, self: Value) -> Value:
-    """Whether nothing is zero; uint8 stays uint8, as in torch."""
+    """Emits ReduceMin of the booleans; a uint8 result stays uint8, as in torch."""
     return _logical(op, "ReduceMin", self, None)
 
 
 @translates(aten.all.dim, aten.all.dims, supports=_is_not_empty)
 def aten_all_dim(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    """Whether nothing along ``dim`` is zero; an empty list of dims reduces none."""
+    """Emits ReduceMin of the booleans over ``dim``; an empty list of dims reduces no axis."""
     return _logical(op, "ReduceMin", self, dim, keepdim)
 
 
@@ -151,7 +154,7 @@ def _logical(op: Emitter, op_type: str, self: Value, dim: Dims, keepdim: bool = 
 
 @translates(aten.logsumexp.default)
 def aten_logsumexp(op: Emitter, self: Value, dim: Dims, keepdim: bool = False) -> Value:
-    """log Σ exp(self) over ``dim``."""
+    """Emits ReduceLogSumExp over ``dim``."""
     return reduce(op, "ReduceLogSumExp", op.cast(self, op.out_dtype), dim, keepdim)
 
 
@@ -171,5 +174,5 @@ def aten_linalg_vector_norm(
     *,
     dtype: torch.dtype | None = None,
 ) -> Value:
-    """Σ |self| for order 1, √Σ self² for order 2; the other orders are decomposed."""
+    """Emits ReduceL1 for order 1 and ReduceL2 for order 2; other orders are decomposed."""
     return reduce(op, "ReduceL1" if ord == 1 else "ReduceL2", op.cast(self, op.out_dtype), dim, keepdim)

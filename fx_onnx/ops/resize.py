@@ -1,8 +1,9 @@
-"""ATen upsampling → ONNX Resize.
+"""Upsampling: ONNX Resize.
 
-torch reads an output place at ``place / factor``, where the factor is the one given, or else out / in. Resize reads at
-the same place by its ``scales`` or its ``sizes``; scales are float32, so that a factor is used where its float32 gives
-the same size. A nearest place must also come out the same in float32, in which both sides compute it, but differently.
+torch reads an output position at ``position / factor``; the factor is the given one, else out / in. Resize does the
+same with its ``scales`` or its ``sizes``. ONNX's scales are float32, so a factor is passed only if its float32 gives
+the same size. Nearest-neighbour positions must in addition select the same elements: both sides compute them in
+float32, but in a different order of operations.
 """
 
 import functools
@@ -38,13 +39,13 @@ _LINEAR_ANTIALIAS = {**_LINEAR, **_ANTIALIAS}
 _CUBIC_ANTIALIAS = {"mode": "cubic", "cubic_coeff_a": -0.5, **_ANTIALIAS}
 
 
-# ---------------------------------------------------------------- what Resize can say
+# ---------------------------------------------------------------- scales or sizes
 
 
 def _float32_factor(size: Size, out: Size, factor: float) -> float | None:
-    """A float32 next to ``factor`` with which Resize, too, makes ``out`` of ``size``: floor(size * factor).
+    """Returns a float32 near ``factor`` with which floor(size * factor) is ``out``, or None.
 
-    torch multiplies in float64. None where no float32 will do; for every symbolic size only the factor itself does.
+    torch multiplies in float64. A symbolic size admits only a factor that is itself a float32.
     """
     near = np.float32(factor)
     if not isinstance(size, int):
@@ -58,12 +59,12 @@ def _float32_factor(size: Size, out: Size, factor: float) -> float | None:
 
 
 def _is_whole(size: Size, out: Size, factor: float | None) -> bool:
-    """Whether the factor is out / in, so that the sizes say it."""
+    """Returns whether the factor equals out / in, so that Resize can take the sizes instead."""
     return factor is None or (isinstance(size, int) and isinstance(out, int) and size * factor == out)
 
 
 def _plan(sizes: Sequence[Size], outs: Sequence[Size], factors: Factors) -> list[float] | bool:
-    """The factors for Resize's scales; or True: its sizes say it; or False: neither does."""
+    """Returns the factors for Resize's scales, True if Resize can take the sizes, or False if neither is exact."""
     axes = list(zip(sizes, outs, factors, strict=True))
     whole = all(_is_whole(*axis) for axis in axes)
     scales = [None if factor is None else _float32_factor(size, out, factor) for size, out, factor in axes]
@@ -75,9 +76,9 @@ def _plan(sizes: Sequence[Size], outs: Sequence[Size], factors: Factors) -> list
 
 @functools.cache
 def _same_elements(size: int, out: int, factor: float | None, scale: float | None, exact: bool) -> bool:
-    """Whether Resize and torch read the same elements: torch multiplies by 1 / factor, Resize divides by it.
+    """Returns whether Resize and torch read the same elements: torch multiplies by 1 / factor, Resize divides by it.
 
-    Source: HelperInterpNearest in ATen's UpSampleKernel.cpp, and the coordinates of ONNX Resize, each in float32.
+    Source: HelperInterpNearest in ATen's UpSampleKernel.cpp and the coordinates of ONNX Resize, each in float32.
     """
     place, half = np.arange(out, dtype=np.float32), np.float32(0.5)
     step = np.float32(1 / factor) if factor else np.float32(size) / np.float32(out)
@@ -90,7 +91,8 @@ def _same_elements(size: int, out: int, factor: float | None, scale: float | Non
     return bool(np.array_equal(np.clip(np.floor(theirs), 0, last), np.clip(np.floor(ours), 0, last)))
 
 
-# Where a factor reads right up to here it does beyond: its float32 is not too small, and rounding is far from a place.
+# A factor that reads the right elements up to this size does so for every size: its float32 is not below it, and no
+# rounding error reaches the next element.
 _FAR = 2**14
 
 
@@ -101,7 +103,7 @@ def _is_exact_nearest(sizes: Sequence[Size], outs: Sequence[Size], factors: Fact
     scales = [None] * len(outs) if isinstance(plan, bool) else plan
     for size, out, factor, scale in zip(sizes, outs, factors, scales, strict=True):
         if factor and not (isinstance(size, int) and isinstance(out, int)):
-            size, out = _FAR, math.floor(_FAR * factor)  # of any size: all of them begin with the same places
+            size, out = _FAR, math.floor(_FAR * factor)  # a dynamic size: every size starts with the same positions
         if isinstance(size, int) and isinstance(out, int) and not _same_elements(size, out, factor, scale, exact):
             return False
     return True
@@ -113,7 +115,7 @@ def _is_exact_nearest(sizes: Sequence[Size], outs: Sequence[Size], factors: Fact
 def _axes_of(
     self: Tensor, output_size: Sequence[Size] | None, factors: Factors | None
 ) -> tuple[list[Size], list[Size], Factors]:
-    """The spatial sizes, those of the result (a symbolic one where it is not known), and a factor or None for each."""
+    """Returns the spatial sizes, the output sizes (symbolic if unknown), and a factor or None for each axis."""
     sizes = [symbolic_sizes.static(size) for size in self.shape[2:]]
     if output_size is not None:
         return sizes, [symbolic_sizes.static(size) for size in output_size], factors or [None] * len(sizes)
@@ -127,6 +129,8 @@ def _factors(axes: int, given: tuple[Any, ...], named: dict[str, Any]) -> list[f
 
 
 def _reads_same_elements(exact: bool) -> Callable[..., bool]:
+    """Returns a predicate for the overloads that take a factor for each axis."""
+
     def is_supported(self: Tensor, output_size: Sequence[Size], *given: Any, **named: Any) -> bool:
         return _is_exact_nearest(*_axes_of(self, output_size, _factors(self.dim() - 2, given, named)), exact)
 
@@ -134,6 +138,8 @@ def _reads_same_elements(exact: bool) -> Callable[..., bool]:
 
 
 def _reads_same_elements_vec(exact: bool) -> Callable[..., bool]:
+    """Returns a predicate for the overloads ``vec``, which take a list of factors."""
+
     def is_supported(input: Tensor, output_size: Sequence[Size] | None, scale_factors: Factors | None) -> bool:
         return _is_exact_nearest(*_axes_of(input, output_size, scale_factors), exact)
 
@@ -141,6 +147,8 @@ def _reads_same_elements_vec(exact: bool) -> Callable[..., bool]:
 
 
 def _interpolates_equally(antialias: bool) -> Callable[..., bool]:
+    """Returns a predicate for the overloads that take a factor for each axis."""
+
     def is_supported(self: Tensor, output_size: Sequence[Size], align_corners: bool, *given: Any, **named: Any) -> bool:
         return _is_interpolation(self, output_size, align_corners, _factors(self.dim() - 2, given, named), antialias)
 
@@ -148,6 +156,8 @@ def _interpolates_equally(antialias: bool) -> Callable[..., bool]:
 
 
 def _interpolates_equally_vec(antialias: bool) -> Callable[..., bool]:
+    """Returns a predicate for the overloads ``vec``, which take a list of factors."""
+
     def is_supported(
         input: Tensor, output_size: Sequence[Size] | None, align_corners: bool, scale_factors: Factors | None
     ) -> bool:
@@ -159,7 +169,10 @@ def _interpolates_equally_vec(antialias: bool) -> Callable[..., bool]:
 def _is_interpolation(
     self: Tensor, output_size: Sequence[Size] | None, align_corners: bool, factors: Factors | None, antialias: bool
 ) -> bool:
-    """Neither how torch stretches its antialiasing filter with align_corners nor how it rounds bytes is Resize's."""
+    """Returns whether Resize interpolates as torch does.
+
+    Its antialiasing filter differs from torch's if align_corners is set, and so does its rounding of integers.
+    """
     if dtypes.is_integer(dtypes.onnx_dtype(self.dtype)):
         return False
     return not (antialias and align_corners) and (align_corners or bool(_plan(*_axes_of(self, output_size, factors))))
@@ -169,7 +182,7 @@ def _is_interpolation(
 
 
 def _resize(op: Emitter, self: Value, factors: Factors | None, attributes: Attributes, aligned: bool = False) -> Value:
-    """One Resize over the spatial axes; where corners are aligned only the sizes count."""
+    """Emits one Resize over the spatial axes; with aligned corners, the factors have no effect."""
     outs, sizes = op.out_sizes[2:], op.sizes(self)[2:]
     given = factors or [None] * len(outs)
     known = all(isinstance(size, int) for size in outs)
@@ -183,10 +196,10 @@ def _resize(op: Emitter, self: Value, factors: Factors | None, attributes: Attri
 
 
 def _upsample(attributes: Attributes) -> tuple[Callable[..., Value], ...]:
-    """The translations of upsample_x1d, 2d, 3d and of the overload ``vec`` of each, without align_corners."""
+    """Returns the translations of upsample_x1d, 2d, 3d and of their overloads ``vec``, without align_corners."""
 
     def aten_upsample1d(op: Emitter, self: Value, output_size: Sequence[Size], scales: float | None = None) -> Value:
-        """self at the places of the result, by factor or by size."""
+        """Emits Resize by factor or by size."""
         return _resize(op, self, [scales], attributes)
 
     def aten_upsample2d(
@@ -196,7 +209,7 @@ def _upsample(attributes: Attributes) -> tuple[Callable[..., Value], ...]:
         scales_h: float | None = None,
         scales_w: float | None = None,
     ) -> Value:
-        """self at the places of the result, by factor or by size."""
+        """Emits Resize by factor or by size."""
         return _resize(op, self, [scales_h, scales_w], attributes)
 
     def aten_upsample3d(
@@ -207,25 +220,25 @@ def _upsample(attributes: Attributes) -> tuple[Callable[..., Value], ...]:
         scales_h: float | None = None,
         scales_w: float | None = None,
     ) -> Value:
-        """self at the places of the result, by factor or by size."""
+        """Emits Resize by factor or by size."""
         return _resize(op, self, [scales_d, scales_h, scales_w], attributes)
 
     def aten_upsample_vec(
         op: Emitter, input: Value, output_size: Sequence[Size] | None, scale_factors: Factors | None
     ) -> Value:
-        """input at the places of the result, by factor or by size."""
+        """Emits Resize by factor or by size."""
         return _resize(op, input, scale_factors, attributes)
 
     return aten_upsample1d, aten_upsample2d, aten_upsample3d, aten_upsample_vec
 
 
 def _upsample_interpolated(attributes: Attributes) -> tuple[Callable[..., Value], ...]:
-    """The translations of upsample_x1d, 2d, 3d and of the overload ``vec`` of each, with align_corners."""
+    """Returns the translations of upsample_x1d, 2d, 3d and of their overloads ``vec``, with align_corners."""
 
     def aten_upsample1d(
         op: Emitter, self: Value, output_size: Sequence[Size], align_corners: bool, scales: float | None = None
     ) -> Value:
-        """self interpolated at the places of the result, by factor or by size."""
+        """Emits Resize by factor or by size."""
         return _resize(op, self, [scales], attributes, align_corners)
 
     def aten_upsample2d(
@@ -236,7 +249,7 @@ def _upsample_interpolated(attributes: Attributes) -> tuple[Callable[..., Value]
         scales_h: float | None = None,
         scales_w: float | None = None,
     ) -> Value:
-        """self interpolated at the places of the result, by factor or by size."""
+        """Emits Resize by factor or by size."""
         return _resize(op, self, [scales_h, scales_w], attributes, align_corners)
 
     def aten_upsample3d(
@@ -248,7 +261,7 @@ def _upsample_interpolated(attributes: Attributes) -> tuple[Callable[..., Value]
         scales_h: float | None = None,
         scales_w: float | None = None,
     ) -> Value:
-        """self interpolated at the places of the result, by factor or by size."""
+        """Emits Resize by factor or by size."""
         return _resize(op, self, [scales_d, scales_h, scales_w], attributes, align_corners)
 
     def aten_upsample_vec(
@@ -258,7 +271,7 @@ def _upsample_interpolated(attributes: Attributes) -> tuple[Callable[..., Value]
         align_corners: bool,
         scale_factors: Factors | None,
     ) -> Value:
-        """input interpolated at the places of the result, by factor or by size."""
+        """Emits Resize by factor or by size."""
         return _resize(op, input, scale_factors, attributes, align_corners)
 
     return aten_upsample1d, aten_upsample2d, aten_upsample3d, aten_upsample_vec

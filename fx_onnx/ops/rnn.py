@@ -1,7 +1,7 @@
-"""ATen recurrences: each layer is one ONNX RNN, LSTM or GRU node over a sequence of any length.
+"""Recurrences: each layer is one ONNX RNN, LSTM or GRU node over a sequence of any length.
 
-torch gives a layer and direction its weights as (w_ih, w_hh, b_ih, b_hh), the gates stacked in the first axis; ONNX
-takes them stacked by direction, with the gates in another order, which the optimizer folds into the weights.
+torch gives the weights of a layer and direction as (w_ih, w_hh, b_ih, b_hh), with the gates along the first axis.
+ONNX stacks the directions and orders the gates differently. Constant folding applies the reordering to the weights.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _READ_BYTES = 64 * 1024
 
 
 class _Kind(NamedTuple):
-    """How torch's recurrence is said in ONNX: which of torch's gates comes where, and the activation of a plain RNN."""
+    """A recurrence: the ONNX operator, torch's gate at each of ONNX's positions, the activation of a plain RNN."""
 
     op_type: str
     gates: tuple[int, ...]
@@ -52,7 +52,10 @@ def aten_lstm(
     op: Emitter, input: Value, hx: Sequence[Value], params: Sequence[Value], has_biases: bool, num_layers: int,
     dropout: float, train: bool, bidirectional: bool, batch_first: bool,
 ) -> Sequence[Value]:  # fmt: skip
-    """One LSTM a layer; a Scan a direction where the hidden state is projected, which ONNX LSTM cannot say."""
+    """Emits one LSTM for each layer, or a Scan for each direction if the hidden state is projected.
+
+    ONNX LSTM has no projection.
+    """
     layers = _layers(params, has_biases, bidirectional, projected=_is_projected(op, hx))
     return _recurrence(op, _LSTM, input, hx, layers, dropout if train else 0.0, batch_first)
 
@@ -74,9 +77,11 @@ def packed_lstm(
     op: Emitter, input: Value, lengths: Value, hx: Sequence[Value], params: Sequence[Value], has_biases: bool,
     num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
 ) -> Sequence[Value]:  # fmt: skip
-    """An LSTM, likewise."""
+    """Emits one LSTM node for each layer; the outputs of a sequence after its length are zero."""
     if _is_projected(op, hx):
-        raise NotImplementedError("ONNX has no LSTM with projections, and a Scan takes no lengths of sequences.")
+        raise NotImplementedError(
+            "ONNX LSTM has no projection, and a Scan does not support packed sequences; use proj_size=0."
+        )
     layers = _layers(params, has_biases, bidirectional, projected=False)
     return _recurrence(op, _LSTM, input, hx, layers, dropout if train else 0.0, batch_first, lengths)
 
@@ -102,7 +107,7 @@ def aten_lstm_cell(
     b_ih: Value | None = None,
     b_hh: Value | None = None,
 ) -> Sequence[Value]:
-    """One step of an LSTM."""
+    """Emits one LSTM node over a sequence of one step."""
     return _cell(op, _LSTM, input, hx, _Weights(w_ih, w_hh, b_ih, b_hh))
 
 
@@ -120,7 +125,7 @@ for _kind, _whole, _packed, _step in (
 
 
 class _Weights(NamedTuple):
-    """Of one direction of one layer."""
+    """The weights of one direction of one layer."""
 
     w_ih: Value
     w_hh: Value
@@ -129,7 +134,7 @@ class _Weights(NamedTuple):
     w_hr: Value | None = None
 
     def cast(self, op: Emitter, dtype: DataType) -> _Weights:
-        """The weights in another dtype."""
+        """Returns the weights in another dtype."""
         b_ih, b_hh, w_hr = (None if each is None else op.cast(each, dtype) for each in self[2:])
         return _Weights(op.cast(self.w_ih, dtype), op.cast(self.w_hh, dtype), b_ih, b_hh, w_hr)
 
@@ -137,7 +142,7 @@ class _Weights(NamedTuple):
 def _layers(
     params: Sequence[Value], has_biases: bool, bidirectional: bool, projected: bool
 ) -> list[tuple[_Weights, ...]]:
-    """The weights by layer and direction."""
+    """Returns the weights by layer and direction."""
     count = 2 + 2 * has_biases + projected
     each = []
     for start in range(0, len(params), count):
@@ -154,13 +159,13 @@ def _is_projected(op: Emitter, hx: Sequence[Value]) -> bool:
 
 
 def _stacked(op: Emitter, kind: _Kind, weights: Sequence[Value], directions: int) -> Value:
-    """Weights or biases of every direction on a first axis, the gates in ONNX's order."""
+    """Returns the weights or biases of all directions stacked along a first axis, with the gates in ONNX's order."""
     rows, *rest = op.sizes(weights[0])
     gates, blocks = len(kind.gates), len(weights) // directions
     joined = weights[0] if len(weights) == 1 else op.Concat(*weights, axis=0)
     if gates > 1:
         if not isinstance(rows, int):
-            raise NotImplementedError(f"The number of rows of a {kind.op_type}'s weights must be known.")
+            raise NotImplementedError(f"The number of rows of the weights of {kind.op_type} must be static.")
         apart = op.Reshape(joined, [len(weights), gates, rows // gates, *rest])
         joined = op.Gather(apart, list(kind.gates), axis=1)
     elif len(weights) == 1:
@@ -175,7 +180,7 @@ def _recurrence(
     op: Emitter, kind: _Kind, input: Value, states: Sequence[Value], layers: Sequence[Sequence[_Weights]],
     dropout: float, batch_first: bool, lengths: Value | None = None,
 ) -> list[Value]:  # fmt: skip
-    """The outputs of the last layer at every step, then each state after the last step, layers and directions first."""
+    """Returns the outputs of the last layer at every step, then each final state with layers and directions first."""
     dtype = widened(op, kind.op_type, input).dtype or DataType.FLOAT
     result_dtype = op.out_dtype
     x, last = op.cast(input, dtype), []
@@ -200,7 +205,7 @@ def _recurrence(
 
 
 def _by_layer(op: Emitter, state: Value, count: int, dtype: DataType) -> Sequence[Value | None]:
-    """The initial state of each layer; None for zeros, which is what ONNX begins with."""
+    """Returns the initial state of each layer; None for a state of zeros, which is ONNX's default."""
     if _is_zero(state):
         return [None] * count
     state = op.cast(state, dtype)
@@ -208,7 +213,10 @@ def _by_layer(op: Emitter, state: Value, count: int, dtype: DataType) -> Sequenc
 
 
 def _is_zero(value: Value) -> bool:
-    """Whether it is a constant of zeros; a weight is not, whatever it holds now."""
+    """Returns whether the value is a constant of zeros.
+
+    A weight is not, even if it holds zeros now, because it can be replaced.
+    """
     node = value.producer()
     if node is not None and node.op_type in ("Expand", "ConstantOfShape"):
         filled = node.attributes.get("value")
@@ -224,7 +232,7 @@ def _layer(
     op: Emitter, kind: _Kind, x: Value, weights: Sequence[_Weights], initial: Sequence[Value | None],
     lengths: Value | None = None,
 ) -> list[Value]:  # fmt: skip
-    """One node: the outputs (step, direction, row, unit) and the last states (direction, row, unit)."""
+    """Emits one node: the outputs (step, direction, row, unit) and the final states (direction, row, unit)."""
     count = len(weights)
     steps, rows, _features = op.sizes(x)
     units = op.sizes(weights[0].w_hh)[1]
@@ -247,7 +255,7 @@ def _layer(
 
 
 def _joined(op: Emitter, y: Value, rows_first: bool) -> Value:
-    """(step, direction, row, unit) → (step, row, direction times unit), or rows before steps."""
+    """Returns (step, direction, row, unit) as (step, row, direction * unit), or with rows before steps."""
     steps, count, rows, units = op.sizes(y)
     if count == 1:
         y = op.squeeze(y, 1)
@@ -257,7 +265,7 @@ def _joined(op: Emitter, y: Value, rows_first: bool) -> Value:
 
 
 def _cell(op: Emitter, kind: _Kind, input: Value, states: Sequence[Value], weights: _Weights) -> list[Value]:
-    """The states after one step."""
+    """Returns the states after one step."""
     dtype = widened(op, kind.op_type, input).dtype or DataType.FLOAT
     result_dtype = op.out_dtype
     initial = [None if _is_zero(state) else op.unsqueeze(op.cast(state, dtype), 0) for state in states]
@@ -272,7 +280,7 @@ def _cell(op: Emitter, kind: _Kind, input: Value, states: Sequence[Value], weigh
 def _projected_layer(
     op: Emitter, x: Value, weights: Sequence[_Weights], initial: Sequence[Value | None], states: Sequence[Value]
 ) -> list[Value]:  # fmt: skip
-    """A Scan a direction, whose results have the axes of ``_layer``."""
+    """Emits a Scan for each direction; the results have the axes of ``_layer``."""
     steps, rows, _ = op.sizes(x)
     count, places = len(weights), range(len(weights))
     sizes = [(1, rows, op.sizes(state)[-1]) for state in states]
@@ -295,7 +303,10 @@ def _projected_layer(
 def _projected_direction(
     op: Emitter, x: Value, weights: _Weights, begin: Sequence[Value], reverse: bool
 ) -> Sequence[Value]:
-    """h' = P (o * tanh(c')), c' = f * c + i * g: the last states, then h of every step."""
+    """Emits the Scan of h' = P (o * tanh(c')), c' = f * c + i * g.
+
+    Returns the final states, then h of every step.
+    """
     w_ih, w_hh, b_ih, b_hh, w_hr = weights
     gates = op.MatMul(x, op.Transpose(w_ih, perm=[1, 0]))
     if b_ih is not None and b_hh is not None:

@@ -1,4 +1,4 @@
-"""ATen numbers read out of tensors → ONNX: what ``item()`` gives is a symbol that later sizes and numbers depend on."""
+"""Numbers read from tensors; later sizes and numbers depend on the symbol that ``item()`` returns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ aten = torch.ops.aten
 
 @translates(aten.item.default, aten._local_scalar_dense.default)
 def aten_item(op: Emitter, self: Value) -> Value:
-    """The only element, in the dtype in which symbolic numbers are computed."""
+    """Emits a Reshape to 0-d in the dtype in which symbolic numbers are computed."""
     number = op.out[0]
     if isinstance(number, (bool, torch.SymBool)):
         dtype = DataType.BOOL

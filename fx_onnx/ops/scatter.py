@@ -1,4 +1,4 @@
-"""ATen scatters → ONNX ScatterElements and ScatterND: writes to places that index tensors name."""
+"""Writes at indices: ScatterElements and ScatterND."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "am
 def scatter(
     op: Emitter, self: Value, dim: int, index: Value, src: Value | Scalar, reduction: str | None = None
 ) -> Value:
-    """self with src written, or accumulated, at the places index names along dim.
+    """Emits ScatterElements that writes, or accumulates, src at the indices along dim.
 
-    A 0-d tensor counts as one of size 1; a larger src is cut to the sizes of index; booleans accumulate as integers.
+    A 0-d tensor becomes 1-d first; a larger src is sliced to the sizes of index; booleans accumulate as integers.
     """
     if any(symbolic_sizes.same_size(size, 0) for size in op.sizes(index)):
         return self
@@ -47,6 +47,7 @@ def scatter(
 
 
 def _sliced_to(op: Emitter, src: Value, sizes: Sequence[Size]) -> Value:
+    """Returns src sliced to ``sizes``."""
     axes = [
         i
         for i, (have, want) in enumerate(zip(op.sizes(src), sizes, strict=True))
@@ -59,31 +60,31 @@ def _sliced_to(op: Emitter, src: Value, sizes: Sequence[Size]) -> Value:
 
 @translates(aten.scatter.src)
 def aten_scatter(op: Emitter, self: Value, dim: int, index: Value, src: Value) -> Value:
-    """self[index[i, j], j] = src[i, j] for dim 0."""
+    """Emits ScatterElements: self[index[i, j], j] = src[i, j] for dim 0."""
     return scatter(op, self, dim, index, src)
 
 
 @translates(aten.scatter.value)
 def aten_scatter_value(op: Emitter, self: Value, dim: int, index: Value, value: Scalar) -> Value:
-    """self[index[i, j], j] = value for dim 0."""
+    """Emits ScatterElements: self[index[i, j], j] = value for dim 0."""
     return scatter(op, self, dim, index, value)
 
 
 @translates(aten.scatter.reduce)
 def aten_scatter_reduce_src(op: Emitter, self: Value, dim: int, index: Value, src: Value, *, reduce: str) -> Value:
-    """self[index[i, j], j] += or *= src[i, j] for dim 0."""
+    """Emits ScatterElements that adds or multiplies: self[index[i, j], j] += src[i, j] for dim 0."""
     return scatter(op, self, dim, index, src, _REDUCTIONS[reduce])
 
 
 @translates(aten.scatter.value_reduce)
 def aten_scatter_reduce_value(op: Emitter, self: Value, dim: int, index: Value, value: Scalar, *, reduce: str) -> Value:
-    """self[index[i, j], j] += or *= value for dim 0."""
+    """Emits ScatterElements that adds or multiplies: self[index[i, j], j] += value for dim 0."""
     return scatter(op, self, dim, index, value, _REDUCTIONS[reduce])
 
 
 @translates(aten.scatter_add.default)
 def aten_scatter_add(op: Emitter, self: Value, dim: int, index: Value, src: Value) -> Value:
-    """self[index[i, j], j] += src[i, j] for dim 0."""
+    """Emits ScatterElements that adds: self[index[i, j], j] += src[i, j] for dim 0."""
     return scatter(op, self, dim, index, src, "add")
 
 
@@ -97,7 +98,7 @@ def _is_onnx_reduction(
 def aten_scatter_reduce(
     op: Emitter, self: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
-    """A reduction of self and of all that src has for each place."""
+    """Emits ScatterElements with a reduction of self and all elements of src for each index."""
     return scatter(op, self, dim, index, src, _REDUCTIONS[reduce])
 
 
@@ -106,7 +107,7 @@ def aten_scatter_reduce(
 
 @translates(aten.index_add.default)
 def aten_index_add(op: Emitter, self: Value, dim: int, index: Value, source: Value, *, alpha: Scalar = 1) -> Value:
-    """self[index[i]] += alpha * source[i] for dim 0."""
+    """Emits a scatter that adds: self[index[i]] += alpha * source[i] for dim 0."""
     if alpha != 1:
         dtype = source.dtype or op.out_dtype
         factor = dtypes.wrapped(alpha, dtype) if isinstance(alpha, int) and dtypes.is_integer(dtype) else alpha
@@ -117,19 +118,19 @@ def aten_index_add(op: Emitter, self: Value, dim: int, index: Value, source: Val
 
 @translates(aten.index_copy.default)
 def aten_index_copy(op: Emitter, self: Value, dim: int, index: Value, source: Value) -> Value:
-    """self[index[i]] = source[i] for dim 0."""
+    """Emits a scatter: self[index[i]] = source[i] for dim 0."""
     return _index_write(op, self, dim, index, source)
 
 
 @translates(aten.index_fill.int_Scalar)
 def aten_index_fill(op: Emitter, self: Value, dim: int, index: Value, value: Scalar) -> Value:
-    """self[index[i]] = value for dim 0."""
+    """Emits a scatter: self[index[i]] = value for dim 0."""
     return _index_write(op, self, dim, index, op.with_sizes(op.cast(value, op.out_dtype), ()))
 
 
 @translates(aten.index_fill.int_Tensor)
 def aten_index_fill_tensor(op: Emitter, self: Value, dim: int, index: Value, value: Value) -> Value:
-    """self[index[i]] = a 0-d value for dim 0."""
+    """Emits a scatter of a 0-d value: self[index[i]] = value for dim 0."""
     return _index_write(op, self, dim, index, op.cast(value, op.out_dtype))
 
 
@@ -143,7 +144,7 @@ def _sizes_of_source(op: Emitter, self: Value, dim: int, index: Value) -> list[S
 def _index_write(
     op: Emitter, self: Value, dim: int, index: Value, source: Value, reduction: str | None = None
 ) -> Value:
-    """Slices written at the indices: ScatterND along the first axis, else ScatterElements with the index repeated."""
+    """Emits ScatterND along the first axis; along another axis, ScatterElements with the index broadcast."""
     rank = op.rank(self)
     sizes = _sizes_of_source(op, self, dim, index)
     index = index if op.rank(index) else op.unsqueeze(index, 0)
@@ -167,7 +168,7 @@ def _is_index_reduction(
 def aten_index_reduce(
     op: Emitter, self: Value, dim: int, index: Value, source: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
-    """A reduction of self[index[i]] and of every source[i] that goes there for dim 0; a mean is a sum and a count."""
+    """Emits a scatter with a reduction; a mean is a sum divided by a count."""
     if reduce != "mean":
         return _index_write(op, self, dim, index, source, _REDUCTIONS[reduce])
     number = op.with_sizes(op.cast(0, op.out_dtype), ())
@@ -181,7 +182,7 @@ def aten_index_reduce(
 
 @translates(aten.put.default)
 def aten_put(op: Emitter, self: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
-    """self.flatten()[index[i]] = source[i], or += with accumulate, in the sizes of self."""
+    """Emits ScatterElements on the flattened tensor."""
     count = symbolic_sizes.static(op.out[0].numel())
     places, updates = (op.reshape(x, [_count(op, x)]) for x in (index, source))
     written = scatter(op, op.reshape(self, [count]), 0, places, updates, "add" if accumulate else None)
@@ -197,7 +198,11 @@ def _count(op: Emitter, value: Value) -> Size:
 
 @translates(torch.ops.fx_onnx.fill_diagonal.default)
 def fx_onnx_fill_diagonal(op: Emitter, self: Value, fill_value: Scalar, wrap: bool = False) -> Value:
-    """fill_value where all indices are equal; with wrap, of a tall matrix, also at every columns + 1 places after."""
+    """Emits Where: fill_value where all indices are equal.
+
+    With wrap, every (columns + 1)th element of the flattened matrix is filled, so that the diagonal of a tall matrix
+    starts again.
+    """
     sizes = op.sizes(self)
     places = [
         op.unsqueeze(linear_range(op, size), *(other for other in range(len(sizes)) if other != axis))

@@ -1,4 +1,4 @@
-"""ATen shapes → ONNX: new sizes or another order of the same elements, and other names of the same tensor."""
+"""Shapes, axis order, broadcasting, copies and dtype conversions."""
 
 from __future__ import annotations
 
@@ -22,67 +22,67 @@ aten = torch.ops.aten
 
 @translates(aten.view.default, aten._unsafe_view.default, aten.view_copy.default, aten._reshape_copy.default)
 def aten_view(op: Emitter, self: Value, size: Sequence[Size]) -> Value:
-    """The elements in row-major order in other sizes."""
+    """Emits Reshape to the sizes of the result."""
     return op.reshape(self, op.out_sizes)
 
 
 @translates(aten._reshape_alias.default)
 def aten_reshape_alias(op: Emitter, self: Value, size: Sequence[Size], stride: Sequence[Size]) -> Value:
-    """A view whose strides torch has worked out already; they mean nothing in ONNX."""
+    """Emits Reshape to the sizes of the result; ONNX tensors have no strides."""
     return op.reshape(self, op.out_sizes)
 
 
 @translates(aten.reshape.default)
 def aten_reshape(op: Emitter, self: Value, shape: Sequence[Size]) -> Value:
-    """The elements in row-major order in other sizes."""
+    """Emits Reshape to the sizes of the result."""
     return op.reshape(self, op.out_sizes)
 
 
 @translates(aten.view_as.default, aten.reshape_as.default)
 def aten_view_as(op: Emitter, self: Value, other: Value) -> Value:
-    """The elements of self in the sizes of other."""
+    """Emits Reshape to the sizes of other."""
     return op.reshape(self, op.out_sizes)
 
 
 @translates(aten.flatten.using_ints)
 def aten_flatten(op: Emitter, self: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
-    """One axis in the place of the axes start_dim to end_dim."""
+    """Emits Reshape that merges the axes start_dim to end_dim."""
     return op.reshape(self, op.out_sizes)
 
 
 @translates(aten.unflatten.int)
 def aten_unflatten(op: Emitter, self: Value, dim: int, sizes: Sequence[Size]) -> Value:
-    """Several axes in the place of one."""
+    """Emits Reshape that splits one axis."""
     return op.reshape(self, op.out_sizes)
 
 
 @translates(aten.ravel.default, aten.atleast_1d.default, aten.atleast_2d.default, aten.atleast_3d.default)
 def aten_ravel(op: Emitter, self: Value) -> Value:
-    """The elements in the sizes that torch works out from those of self."""
+    """Emits Reshape to the sizes that torch infers from those of self."""
     return op.reshape(self, op.out_sizes)
 
 
 @translates(aten.unsqueeze.default, aten.unsqueeze_copy.default)
 def aten_unsqueeze(op: Emitter, self: Value, dim: int) -> Value:
-    """A new axis of size 1 at dim of the result."""
+    """Emits Unsqueeze; dim counts axes of the result."""
     return op.unsqueeze(self, dim % (op.rank(self) + 1))
 
 
 @translates(aten.squeeze.default, aten.squeeze_copy.default)
 def aten_squeeze(op: Emitter, self: Value) -> Value:
-    """Without the axes whose size is known to be 1."""
+    """Emits Squeeze of the axes whose size is known to be 1."""
     return _squeeze(op, self, range(op.rank(self)))
 
 
 @translates(aten.squeeze.dim, aten.squeeze_copy.dim)
 def aten_squeeze_dim(op: Emitter, self: Value, dim: int) -> Value:
-    """Without the axis dim if its size is 1."""
+    """Emits Squeeze of the axis if its size is 1."""
     return _squeeze(op, self, [dim])
 
 
 @translates(aten.squeeze.dims, aten.squeeze_copy.dims)
 def aten_squeeze_dims(op: Emitter, self: Value, dim: Sequence[int]) -> Value:
-    """Without those of the axes dim whose size is 1."""
+    """Emits Squeeze of those of the axes whose size is 1."""
     return _squeeze(op, self, dim)
 
 
@@ -97,49 +97,49 @@ def _squeeze(op: Emitter, self: Value, dims: Sequence[int]) -> Value:
 
 @translates(aten.permute.default, aten.permute_copy.default)
 def aten_permute(op: Emitter, self: Value, dims: Sequence[int]) -> Value:
-    """The axis dims[i] at place i."""
+    """Emits Transpose: axis dims[i] becomes axis i."""
     return op.transpose(self, dims)
 
 
 @translates(aten.transpose.int, aten.transpose_copy.int, aten.swapdims.default)
 def aten_transpose(op: Emitter, self: Value, dim0: int, dim1: int) -> Value:
-    """Two axes exchanged."""
+    """Emits Transpose of two axes."""
     return _swap(op, self, dim0, dim1)
 
 
 @translates(aten.swapaxes.default)
 def aten_swapaxes(op: Emitter, self: Value, axis0: int, axis1: int) -> Value:
-    """Two axes exchanged."""
+    """Emits Transpose of two axes."""
     return _swap(op, self, axis0, axis1)
 
 
 @translates(aten.t.default, aten.t_copy.default)
 def aten_t(op: Emitter, self: Value) -> Value:
-    """A matrix transposed; a vector or a number as it is."""
+    """Emits Transpose of a matrix; a vector or a 0-d tensor stays as it is."""
     return _swap(op, self, 0, -1)
 
 
 @translates(aten.mT.default, aten.mH.default, aten.adjoint.default, aten.matrix_H.default)
 def aten_mt(op: Emitter, self: Value) -> Value:
-    """The last two axes exchanged; real numbers are their own conjugates."""
+    """Emits Transpose of the last two axes; conjugation has no effect on real numbers."""
     return _swap(op, self, -2, -1)
 
 
 @translates(aten.numpy_T.default)
 def aten_numpy_t(op: Emitter, self: Value) -> Value:
-    """The axes in the opposite order."""
+    """Emits Transpose that reverses the axes."""
     return op.transpose(self, range(op.rank(self))[::-1])
 
 
 @translates(aten.movedim.int, aten.moveaxis.int)
 def aten_movedim(op: Emitter, self: Value, source: int, destination: int) -> Value:
-    """One axis at another place, the others in their order."""
+    """Emits Transpose that moves one axis; the others keep their order."""
     return _move(op, self, [source], [destination])
 
 
 @translates(aten.movedim.intlist, aten.moveaxis.intlist)
 def aten_movedim_intlist(op: Emitter, self: Value, source: Sequence[int], destination: Sequence[int]) -> Value:
-    """Some axes at other places, the others in their order."""
+    """Emits Transpose that moves some axes; the others keep their order."""
     return _move(op, self, source, destination)
 
 
@@ -164,23 +164,23 @@ def _move(op: Emitter, self: Value, source: Sequence[int], destination: Sequence
 
 @translates(aten.expand.default, aten.expand_copy.default)
 def aten_expand(op: Emitter, self: Value, size: Sequence[Size], *, implicit: bool = False) -> Value:
-    """Axes of size 1 repeated, and new axes in front."""
+    """Emits Expand to the sizes of the result."""
     return broadcast(op, self, op.out_sizes)
 
 
 @translates(aten.broadcast_to.default)
 def aten_broadcast_to(op: Emitter, self: Value, size: Sequence[Size]) -> Value:
-    """Axes of size 1 repeated, and new axes in front."""
+    """Emits Expand to the sizes of the result."""
     return broadcast(op, self, op.out_sizes)
 
 
 @translates(aten.expand_as.default)
 def aten_expand_as(op: Emitter, self: Value, other: Value) -> Value:
-    """self in the sizes of other."""
+    """Emits Expand to the sizes of other."""
     return broadcast(op, self, op.out_sizes)
 
 
-# ---------------------------------------------------------------- other names of the same elements
+# ---------------------------------------------------------------- copies and aliases
 
 
 @translates(
@@ -189,19 +189,19 @@ def aten_expand_as(op: Emitter, self: Value, other: Value) -> Value:
     aten.resolve_neg.default, aten._conj.default, aten._conj_physical.default, aten.conj.default,
 )  # fmt: skip
 def aten_alias(op: Emitter, self: Value) -> Value:
-    """The same elements; real numbers are their own conjugates."""
+    """Returns self; conjugation has no effect on real numbers."""
     return self
 
 
 @translates(aten.contiguous.default)
 def aten_contiguous(op: Emitter, self: Value, *, memory_format: Any = torch.contiguous_format) -> Value:
-    """The same elements: an ONNX tensor has no strides."""
+    """Returns self; ONNX tensors have no strides."""
     return self
 
 
 @translates(aten.clone.default)
 def aten_clone(op: Emitter, self: Value, *, memory_format: Any = None) -> Value:
-    """The same elements: an ONNX tensor is never written to."""
+    """Returns self; no node writes to an ONNX tensor, so that a copy is not necessary."""
     return self
 
 
@@ -217,7 +217,7 @@ def aten_to_dtype(
     copy: bool = False,
     memory_format: Any = None,
 ) -> Value:
-    """self in another dtype; the same value where it has it already."""
+    """Emits Cast, or nothing if self has the dtype already."""
     return op.cast(self, dtype)
 
 
@@ -231,7 +231,7 @@ def aten_to_device(
     copy: bool = False,
     memory_format: Any = None,
 ) -> Value:
-    """self in another dtype; devices are the runtime's concern."""
+    """Emits Cast to dtype; the runtime chooses devices."""
     return op.cast(self, dtype)
 
 
@@ -248,7 +248,7 @@ def aten_to_dtype_layout(
     copy: bool = False,
     memory_format: Any = None,
 ) -> Value:
-    """self in another dtype; layouts and devices are the runtime's concern."""
+    """Emits Cast to dtype; the runtime chooses layouts and devices."""
     return op.cast(self, op.out_dtype)
 
 
@@ -264,7 +264,7 @@ def aten_to_copy(
     non_blocking: bool = False,
     memory_format: Any = None,
 ) -> Value:
-    """self in another dtype; layouts and devices are the runtime's concern."""
+    """Emits Cast to dtype; the runtime chooses layouts and devices."""
     return op.cast(self, op.out_dtype)
 
 
@@ -277,13 +277,13 @@ def aten_to_other(
     copy: bool = False,
     memory_format: Any = None,
 ) -> Value:
-    """self in the dtype of other."""
+    """Emits Cast to the dtype of other."""
     return op.cast(self, op.out_dtype)
 
 
 @translates(aten.type_as.default)
 def aten_type_as(op: Emitter, self: Value, other: Value) -> Value:
-    """self in the dtype of other."""
+    """Emits Cast to the dtype of other."""
     return op.cast(self, op.out_dtype)
 
 
@@ -293,7 +293,7 @@ def _has_same_itemsize(self: torch.Tensor, dtype: torch.dtype) -> bool:
 
 @translates(aten.view.dtype, aten.view_copy.dtype, since=26, supports=_has_same_itemsize)
 def aten_view_dtype(op: Emitter, self: Value, dtype: torch.dtype) -> Value:
-    """The bits of self read as another dtype of the same width."""
+    """Emits BitCast to another dtype of the same width."""
     if op.out_dtype == self.dtype:
         return self
     return op.BitCast(self, to=op.out_dtype)

@@ -1,4 +1,4 @@
-"""ATen slices → ONNX: a part along an axis, and a part put back."""
+"""Slices: reads of a part along one axis, and writes of a part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ aten = torch.ops.aten
 def aten_slice(
     op: Emitter, self: Value, dim: int = 0, start: Size | None = None, end: Size | None = None, step: Size = 1
 ) -> Value:
-    """self[start:end:step] along dim; ONNX clamps the ends as Python does. The whole axis is self."""
+    """Emits Slice, which clamps the ends as Python does; a slice of the whole axis is self."""
     if symbolic_sizes.same_size(op.out_sizes[dim], op.sizes(self)[dim]):
         return self
     return slice_axis(op, self, dim, 0 if start is None else start, INT_MAX if end is None else end, step)
@@ -26,13 +26,13 @@ def aten_slice(
 
 @translates(aten.select.int, aten.select_copy.int)
 def aten_select(op: Emitter, self: Value, dim: int, index: Size) -> Value:
-    """The part of self at one index along dim, without that axis."""
+    """Emits Gather of one index, which removes the axis."""
     return op.Gather(self, op.scalar(index, DataType.INT64), axis=dim)
 
 
 @translates(aten.narrow.default, aten.narrow_copy.default)
 def aten_narrow(op: Emitter, self: Value, dim: int, start: Size, length: Size) -> Value:
-    """self[start : start + length] along dim."""
+    """Emits Slice: self[start : start + length] along dim."""
     size = op.sizes(self)[dim]
     if symbolic_sizes.same_size(length, size):
         return self
@@ -41,7 +41,7 @@ def aten_narrow(op: Emitter, self: Value, dim: int, start: Size, length: Size) -
     return slice_axis(op, self, dim, start, start + length)
 
 
-# ---------------------------------------------------------------- a part put back
+# ---------------------------------------------------------------- writes of a part
 
 
 @translates(aten.slice_scatter.default)
@@ -54,7 +54,7 @@ def aten_slice_scatter(
     end: Size | None = None,
     step: Size = 1,
 ) -> Value:
-    """self with src in the place of self[start:end:step] along dim."""
+    """Emits Concat of src with the parts before and after it; for other steps than 1, ScatterND."""
     size, length = op.sizes(self)[dim], op.sizes(src)[dim]
     src = op.cast(src, op.out_dtype)
     if symbolic_sizes.same_size(size, length):
@@ -68,7 +68,7 @@ def aten_slice_scatter(
 
 @translates(aten.select_scatter.default)
 def aten_select_scatter(op: Emitter, self: Value, src: Value, dim: int, index: Size) -> Value:
-    """self with src in the place of the part at index along dim."""
+    """Emits Concat of src with the parts before and after it."""
     dim = dim % op.rank(self)
     size = op.sizes(self)[dim]
     part = op.unsqueeze(op.cast(src, op.out_dtype), dim)
@@ -82,7 +82,7 @@ def aten_select_scatter(op: Emitter, self: Value, src: Value, dim: int, index: S
 
 
 def _concatenated(op: Emitter, self: Value, src: Value, dim: int, start: Size, end: Size) -> Value:
-    """What is before start, src, and what is after end; a part that is known to be empty is left out."""
+    """Emits Concat of the part before start, src, and the part after end; a part known to be empty is left out."""
     size, length = op.sizes(self)[dim], op.sizes(src)[dim]
     parts = [src]
     first = isinstance(start, int) and (start == 0 or (isinstance(size, int) and start <= -size))
@@ -100,7 +100,10 @@ def _concatenated(op: Emitter, self: Value, src: Value, dim: int, start: Size, e
 
 
 def _scatter_steps(op: Emitter, self: Value, src: Value, dim: int, start: Size, step: Size) -> Value:
-    """The places start, start + step … along dim, which ScatterND wants first, hold src."""
+    """Emits ScatterND at start, start + step, ...
+
+    ScatterND indexes leading axes, so dim is moved to the front first.
+    """
     rank = op.rank(self)
     dim = dim % rank
     if isinstance(start, int) and start < 0:

@@ -1,4 +1,4 @@
-"""ATen sorts → ONNX TopK, and Unique."""
+"""Sorting, the largest elements, and distinct elements: TopK and Unique."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ aten = torch.ops.aten
 
 
 def top(op: Emitter, self: Value, k: Size, dim: int, largest: bool, ordered: bool = True) -> list[Value]:
-    """TopK; of equal elements the first comes first, so sorting with it is stable. A number is its own."""
+    """Emits TopK, which keeps the order of equal elements, so that sorting with it is stable.
+
+    A 0-d tensor is its own result.
+    """
     if not op.rank(self):
         if isinstance(k, int) and k == 0:
             return [op.unsqueeze(self, 0), op.constant([0])]
@@ -31,13 +34,13 @@ def top(op: Emitter, self: Value, k: Size, dim: int, largest: bool, ordered: boo
 def aten_topk(
     op: Emitter, self: Value, k: Size, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> Sequence[Value]:
-    """The k largest or smallest elements along dim and where they are."""
+    """Emits TopK: the k largest or smallest elements along dim and their indices."""
     return top(op, self, k, dim, largest, sorted)
 
 
 @translates(aten.sort.default)
 def aten_sort(op: Emitter, self: Value, dim: int = -1, descending: bool = False) -> Sequence[Value]:
-    """All elements in order and where they were."""
+    """Emits TopK of all elements."""
     return top(op, self, op.sizes(self)[dim] if op.rank(self) else 1, dim, descending)
 
 
@@ -45,25 +48,25 @@ def aten_sort(op: Emitter, self: Value, dim: int = -1, descending: bool = False)
 def aten_sort_stable(
     op: Emitter, self: Value, *, stable: bool | None, dim: int = -1, descending: bool = False
 ) -> Sequence[Value]:
-    """All elements in order and where they were; equal ones keep their order."""
+    """Emits TopK of all elements, which is stable."""
     return top(op, self, op.sizes(self)[dim] if op.rank(self) else 1, dim, descending)
 
 
 @translates(aten.argsort.default)
 def aten_argsort(op: Emitter, self: Value, dim: int = -1, descending: bool = False) -> Value:
-    """Where the elements in order were."""
+    """Emits TopK of all elements and returns the indices."""
     return top(op, self, op.sizes(self)[dim] if op.rank(self) else 1, dim, descending)[1]
 
 
 @translates(aten.argsort.stable)
 def aten_argsort_stable(op: Emitter, self: Value, *, stable: bool, dim: int = -1, descending: bool = False) -> Value:
-    """Where the elements in order were; equal ones keep their order."""
+    """Emits TopK of all elements, which is stable, and returns the indices."""
     return top(op, self, op.sizes(self)[dim] if op.rank(self) else 1, dim, descending)[1]
 
 
 @translates(aten.msort.default)
 def aten_msort(op: Emitter, self: Value) -> Value:
-    """All elements in order along the first axis."""
+    """Emits TopK of all elements along the first axis."""
     return top(op, self, op.sizes(self)[0] if op.rank(self) else 1, 0, False)[0]
 
 
@@ -74,20 +77,20 @@ def aten_msort(op: Emitter, self: Value) -> Value:
 def aten_unique2(
     op: Emitter, self: Value, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> Sequence[Value]:
-    """The distinct elements in order, which of them each element is, and how often each occurs."""
+    """Emits Unique of the flattened tensor: values, inverse indices and counts."""
     values, inverse, counts = unique(op, self, None)
     return _wanted(op, [values, op.reshape(inverse, op.sizes(self)), counts], return_inverse, return_counts)
 
 
 def _wanted(op: Emitter, results: list[Value], return_inverse: bool, return_counts: bool) -> Sequence[Value]:
-    """What was not asked for is empty, as in torch."""
+    """Returns the results, with an empty tensor for each that was not requested, as torch does."""
     empty = op.constant([], DataType.INT64)
     return [results[0], results[1] if return_inverse else empty, results[2] if return_counts else empty]
 
 
 @translates(aten._unique.default)
 def aten_unique(op: Emitter, self: Value, sorted: bool = True, return_inverse: bool = False) -> Sequence[Value]:
-    """The distinct elements in order, and which of them each element is."""
+    """Emits Unique of the flattened tensor: values and inverse indices."""
     values, inverse, counts = unique(op, self, None)
     return _wanted(op, [values, op.reshape(inverse, op.sizes(self)), counts], return_inverse, False)[:2]
 
@@ -96,12 +99,12 @@ def aten_unique(op: Emitter, self: Value, sorted: bool = True, return_inverse: b
 def aten_unique_dim(
     op: Emitter, self: Value, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> Sequence[Value]:
-    """The distinct slices along dim in order, which of them each slice is, and how often each occurs."""
+    """Emits Unique of the slices along dim: values, inverse indices and counts."""
     return unique(op, self, dim)
 
 
 def unique(op: Emitter, self: Value, dim: int | None) -> list[Value]:
-    """ONNX Unique: the values, the inverse indices and the counts."""
+    """Emits Unique and returns the values, the inverse indices and the counts."""
     values, _, inverse, counts = op.Unique(widened(op, "Unique", self), axis=dim, sorted=1, outputs=4)
     return [op.cast(values, op.out_dtype), inverse, counts]
 
@@ -110,7 +113,7 @@ def unique(op: Emitter, self: Value, dim: int | None) -> list[Value]:
 def aten_unique_consecutive(
     op: Emitter, self: Value, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Sequence[Value]:
-    """Without the elements, or the slices along dim, that equal the one before; which is which, and how often."""
+    """Emits Compress of the first element, or slice along dim, of each run; inverse indices and counts."""
     if dim is None or not op.rank(self):
         flat = self if op.rank(self) == 1 else op.with_sizes(op.Reshape(self, [-1]), (-1,))
         values, inverse, counts = _consecutive(op, flat, 0)
@@ -123,12 +126,15 @@ def aten_unique_consecutive(
 def aten_unique_dim_consecutive(
     op: Emitter, self: Value, dim: int, return_inverse: bool = False, return_counts: bool = False
 ) -> Sequence[Value]:
-    """Without the slices along dim that equal the one before; which is which, and how often."""
+    """Emits Compress of the first slice of each run along dim; inverse indices and counts."""
     return _consecutive(op, self, dim)
 
 
 def _consecutive(op: Emitter, self: Value, dim: int) -> list[Value]:
-    """An element begins a run where it differs from the one before; runs are numbered by a sum of beginnings."""
+    """Returns the first elements of the runs, inverse indices and counts.
+
+    A run starts where an element differs from the one before. A CumSum over the starts numbers the runs.
+    """
     rank = op.rank(self)
     dim = dim % rank
     later, earlier = op.Slice(self, [1], [2**63 - 1], [dim]), op.Slice(self, [0], [-1], [dim])
@@ -136,7 +142,7 @@ def _consecutive(op: Emitter, self: Value, dim: int) -> list[Value]:
     if rank > 1:
         differs = op.ReduceMax(differs, [axis for axis in range(rank) if axis != dim], keepdims=0)
     size = op.Shape(self, start=dim, end=dim + 1)
-    first = op.Expand(op.constant([1]), op.Min(size, op.constant([1])))  # nothing begins in an empty tensor
+    first = op.Expand(op.constant([1]), op.Min(size, op.constant([1])))  # an empty tensor has no runs
     begins = op.Concat(first, differs, axis=0)
     values = emit_widened(op, "Compress", self, op.cast(begins, DataType.BOOL), axis=dim)
     inverse = op.Sub(op.CumSum(begins, op.constant(0)), 1)

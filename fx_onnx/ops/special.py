@@ -1,6 +1,6 @@
-"""ATen's orthogonal polynomials → ONNX: one Loop over a three-term recurrence; polynomials of known coefficients.
+"""Orthogonal polynomials as one Loop over a three-term recurrence, and polynomials with constant coefficients.
 
-Other special functions decompose.
+Other special functions are decomposed.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,9 +17,9 @@ aten = torch.ops.aten
 
 
 class _Family(NamedTuple):
-    """Polynomials p(0) = 1, p(1) = slope * x + offset, and the step from p(k - 1) and p(k) to p(k + 1).
+    """Polynomials with p(0) = 1, p(1) = slope * x + offset, and a step from p(k - 1) and p(k) to p(k + 1).
 
-    ``shifted`` families are of 2x - 1 in the place of x.
+    ``shifted`` polynomials are evaluated at 2x - 1.
     """
 
     slope: float
@@ -29,29 +29,29 @@ class _Family(NamedTuple):
 
 
 def _chebyshev(op: Emitter, x: Value, k: Value, before: Value, current: Value) -> Value:
-    """2 x p(k) - p(k - 1)."""
+    """Emits 2 x p(k) - p(k - 1)."""
     return op.Sub(op.Mul(op.Add(x, x), current), before)
 
 
 def _hermite_h(op: Emitter, x: Value, k: Value, before: Value, current: Value) -> Value:
-    """2 (x p(k) - k p(k - 1))."""
+    """Emits 2 (x p(k) - k p(k - 1))."""
     half = op.Sub(op.Mul(x, current), op.Mul(k, before))
     return op.Add(half, half)
 
 
 def _hermite_he(op: Emitter, x: Value, k: Value, before: Value, current: Value) -> Value:
-    """x p(k) - k p(k - 1)."""
+    """Emits x p(k) - k p(k - 1)."""
     return op.Sub(op.Mul(x, current), op.Mul(k, before))
 
 
 def _laguerre(op: Emitter, x: Value, k: Value, before: Value, current: Value) -> Value:
-    """((2k + 1 - x) p(k) - k p(k - 1)) / (k + 1)."""
+    """Emits ((2k + 1 - x) p(k) - k p(k - 1)) / (k + 1)."""
     after = op.Add(k, 1)
     return op.Div(op.Sub(op.Mul(op.Sub(op.Add(k, after), x), current), op.Mul(k, before)), after)
 
 
 def _legendre(op: Emitter, x: Value, k: Value, before: Value, current: Value) -> Value:
-    """((2k + 1) x p(k) - k p(k - 1)) / (k + 1)."""
+    """Emits ((2k + 1) x p(k) - k p(k - 1)) / (k + 1)."""
     after = op.Add(k, 1)
     return op.Div(op.Sub(op.Mul(op.Mul(op.Add(k, after), x), current), op.Mul(k, before)), after)
 
@@ -103,7 +103,7 @@ def _evaluate(op: Emitter, family: _Family, x: Operand, n: Operand) -> Value:
         after = family.step(inner, variable, inner.cast(k, dtype), before, current)
         return current, after, inner.Where(inner.Equal(degree, inner.Add(k, 1)), after, result)
 
-    degrees = op.Concat(op.Reshape(degree, [-1]), [1], axis=0)  # of an empty tensor there is no largest
+    degrees = op.Concat(op.Reshape(degree, [-1]), [1], axis=0)  # an empty tensor has no maximum
     rounds = op.Sub(op.ReduceMax(degrees, keepdims=0), 1)
     result: Value = emit_loop(op, step, ones, first, start, rounds=rounds)[-1]
     return result
@@ -111,7 +111,7 @@ def _evaluate(op: Emitter, family: _Family, x: Operand, n: Operand) -> Value:
 
 @translates("fx_onnx::polynomial")
 def fx_onnx_polynomial(op: Emitter, x: Value, coefficients: Sequence[float]) -> Value:
-    """c[0] + c[1] x + c[2] x² + ...: a Mul and an Add for each power."""
+    """Emits a Mul and an Add for each power: c[0] + c[1] x + c[2] x² + ..."""
     if len(coefficients) == 1:
         return op.Expand(op.cast(coefficients[0], op.out_dtype), op.shape(op.out_sizes))
     *lower, before, highest = coefficients

@@ -1,4 +1,7 @@
-"""torchao's operators on quantised tensors → QuantizeLinear and DequantizeLinear; torchao itself need not be there."""
+"""torchao's operators on quantized tensors: QuantizeLinear and DequantizeLinear.
+
+The operators are registered by name, so that torchao does not have to be installed.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,16 @@ from fx_onnx.translation.emitter import Emitter
 
 
 def _can_quantize(blocks: bool) -> Callable[..., bool]:
-    """Whether ONNX has the call; ``blocks`` says whether it has scales for parts of an axis."""
+    """Returns a predicate that accepts calls for which ONNX has a layout; with ``blocks``, also blocked layouts."""
 
     def is_supported(
         input: Any, block_size: Any, scale: Any, zero_point: Any, output_dtype: torch.dtype,
         quant_min: Any = None, quant_max: Any = None,
     ) -> bool:  # fmt: skip
-        exact = torch.float32 in (input.dtype, scale.dtype)  # else torch rounds before it rounds to integers
+        exact = torch.float32 in (
+            input.dtype,
+            scale.dtype,
+        )  # in narrower dtypes torch rounds once more, before it rounds to integers
         return (
             exact
             and output_dtype in INT8
@@ -41,6 +47,8 @@ def _can_quantize(blocks: bool) -> Callable[..., bool]:
 
 
 def _can_dequantize(blocks: bool) -> Callable[..., bool]:
+    """Returns a predicate that accepts calls for which ONNX has a layout; with ``blocks``, also blocked layouts."""
+
     def is_supported(
         input: Any, block_size: Any, scale: Any, zero_point: Any, input_dtype: torch.dtype,
         quant_min: Any = None, quant_max: Any = None, output_dtype: torch.dtype = torch.float32,
@@ -58,7 +66,7 @@ def _has_layout(input: Any, block_size: Any, zero_point: Any, blocks: bool) -> b
 def _with_layout(
     op: Emitter, value: Value, block_size: Sequence[Size], *parameters: Value | None
 ) -> tuple[ScaleLayout, Any]:
-    """The layout, and the scale and zero point of each block in the sizes that it asks for."""
+    """Returns the layout, and each parameter reshaped to the sizes of that layout."""
     sizes = op.sizes(value)
     layout = scale_layout(sizes, block_size) or ScaleLayout()
     return layout, [None if p is None else op.reshape(p, layout.sizes(sizes)) for p in parameters]
@@ -76,7 +84,7 @@ def torchao_quantize_affine(
     quant_min: int | None = None,
     quant_max: int | None = None,
 ) -> Value:
-    """clamp(round(input / scale) + zero_point, quant_min, quant_max), with a scale for each block."""
+    """Emits QuantizeLinear with a scale for each block, and Clip if the limits are narrower than the dtype."""
     layout, (scale, zero_point) = _with_layout(op, input, block_size, scale, zero_point)
     limits = _limits(output_dtype, quant_min, quant_max)
     return quantized(op, input, scale, zero_point, limits, op.out_dtype, layout)
@@ -95,14 +103,20 @@ def torchao_dequantize_affine(
     quant_max: int | None = None,
     output_dtype: torch.dtype = torch.float32,
 ) -> Value:
-    """(input - zero_point) * scale, with a scale for each block; a weight is stored in the fewest bits of its range."""
+    """Emits DequantizeLinear with a scale for each block.
+
+    A weight is stored in the fewest bits that hold its range.
+    """
     layout, (scale, zero_point) = _with_layout(op, input, block_size, scale, zero_point)
     input = packed_weight(op, input, *_limits(input_dtype, quant_min, quant_max))
     return op.cast(dequantized(op, input, scale, zero_point, layout), op.out_dtype)
 
 
 def _limits(dtype: torch.dtype, low: int | None, high: int | None) -> tuple[int, int]:
-    """The range of the quantised values; that of the dtype, which may be one that torch only names, is the default."""
+    """Returns the range of the quantized values, by default that of the dtype.
+
+    The dtype may be one that torch only declares, such as uint4, so its range is computed from its name.
+    """
     name = str(dtype).removeprefix("torch.")
     bits = int(name.lstrip("uint"))
     least = 0 if name.startswith("u") else -(2 ** (bits - 1))

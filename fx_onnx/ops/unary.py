@@ -1,4 +1,4 @@
-"""ATen functions of one number → ONNX."""
+"""Functions of one number."""
 
 import math
 from collections.abc import Callable
@@ -38,14 +38,14 @@ _FUNCTIONS = {
     aten.tan.default: "Tan",
     aten.tanh.default: "Tanh",
 }
-# These keep integers, of which they are the identity; and these are of all numbers, the identity of booleans.
+# Roundings return integers unchanged, signs return booleans unchanged.
 _ROUNDINGS = {aten.ceil.default: "Ceil", aten.floor.default: "Floor", aten.round.default: "Round"}
 _SIGNED = {aten.abs.default: "Abs", aten.neg.default: "Neg", aten.sgn.default: "Sign", aten.sign.default: "Sign"}
 
 
 def _function(op_type: str) -> Callable[[Emitter, Value], Value]:
     def aten_function(op: Emitter, self: Value) -> Value:
-        """One ONNX function of floats; integers are promoted first."""
+        """Emits one function node in the floating-point dtype that torch promotes to."""
         return emit_widened(op, op_type, op.cast(self, op.out_dtype))
 
     return aten_function
@@ -53,7 +53,7 @@ def _function(op_type: str) -> Callable[[Emitter, Value], Value]:
 
 def _rounding(op_type: str) -> Callable[[Emitter, Value], Value]:
     def aten_rounding(op: Emitter, self: Value) -> Value:
-        """One ONNX rounding of floats; nothing of integers."""
+        """Emits one rounding node for floats; integers stay unchanged."""
         return emit_widened(op, op_type, self) if dtypes.is_float(op.out_dtype) else op.Identity(self)
 
     return aten_rounding
@@ -61,7 +61,7 @@ def _rounding(op_type: str) -> Callable[[Emitter, Value], Value]:
 
 def _sign(op_type: str) -> Callable[[Emitter, Value], Value]:
     def aten_sign(op: Emitter, self: Value) -> Value:
-        """One ONNX function of numbers; nothing of booleans."""
+        """Emits one node for numbers; booleans stay unchanged."""
         return emit_widened(op, op_type, self) if self.dtype != DataType.BOOL else op.Identity(self)
 
     return aten_sign
@@ -76,22 +76,24 @@ for _make, _table in ((_function, _FUNCTIONS), (_rounding, _ROUNDINGS), (_sign, 
 
 @translates(aten.trunc.default)
 def aten_trunc(op: Emitter, self: Value) -> Value:
-    """self rounded towards zero."""
+    """Emits Ceil below zero and Floor above; integers stay unchanged."""
     return truncated(op, self) if dtypes.is_float(op.out_dtype) else op.Identity(self)
 
 
 @translates(aten.frac.default)
 def aten_frac(op: Emitter, self: Value) -> Value:
-    """self - trunc(self), with the sign of self."""
+    """Emits self - trunc(self), which has the sign of self."""
     return op.Sub(self, truncated(op, self))
 
 
 @translates(aten.round.decimals)
 def aten_round_decimals(op: Emitter, self: Value, decimals: int) -> Value:
-    """self rounded, half to even, to ``decimals`` places after the point, or before it where negative."""
+    """Emits Round of self scaled by a power of ten; halves round to even."""
     if not dtypes.is_float(op.out_dtype):
         if decimals < 0:
-            raise NotImplementedError("round to negative decimals is of floating-point numbers only.")
+            raise NotImplementedError(
+                "round with negative decimals supports floating-point numbers only; cast the integers first."
+            )
         return op.Identity(self)
     if decimals == 0:
         return emit_widened(op, "Round", self)
@@ -106,19 +108,19 @@ def aten_round_decimals(op: Emitter, self: Value, decimals: int) -> Value:
 
 @translates(aten.exp2.default, aten.special_exp2.default)
 def aten_exp2(op: Emitter, self: Value) -> Value:
-    """2 ** self."""
+    """Emits Pow: 2 ** self."""
     return op.Pow(op.cast(2.0, op.out_dtype), op.cast(self, op.out_dtype))
 
 
 @translates(aten.log2.default)
 def aten_log2(op: Emitter, self: Value) -> Value:
-    """log(self) / log(2)."""
+    """Emits Log divided by log(2)."""
     return op.Div(op.Log(op.cast(self, op.out_dtype)), math.log(2.0))
 
 
 @translates(aten.log10.default)
 def aten_log10(op: Emitter, self: Value) -> Value:
-    """log(self) / log(10)."""
+    """Emits Log divided by log(10)."""
     return op.Div(op.Log(op.cast(self, op.out_dtype)), math.log(10.0))
 
 
@@ -127,13 +129,13 @@ def aten_log10(op: Emitter, self: Value) -> Value:
 
 @translates(aten.deg2rad.default)
 def aten_deg2rad(op: Emitter, self: Value) -> Value:
-    """self * pi / 180."""
+    """Emits Mul by π / 180."""
     return op.Mul(op.cast(self, op.out_dtype), math.pi / 180.0)
 
 
 @translates(aten.rad2deg.default)
 def aten_rad2deg(op: Emitter, self: Value) -> Value:
-    """self * 180 / pi."""
+    """Emits Mul by 180 / π."""
     return op.Mul(op.cast(self, op.out_dtype), 180.0 / math.pi)
 
 
@@ -148,7 +150,10 @@ def _is_float(self: torch.Tensor, *_: float | None, **__: float | None) -> bool:
 def aten_nan_to_num(
     op: Emitter, self: Value, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Value:
-    """self with NaN replaced by a number and the infinities by theirs: by default the largest of the dtype."""
+    """Emits Where for NaN, and Clip or Where for infinities.
+
+    By default, an infinity becomes the largest finite number of the dtype, which Clip produces.
+    """
     limits = torch.finfo(op.out[0].dtype)
     result = op.Where(emit_widened(op, "IsNaN", self), nan or 0.0, self)
     if posinf is None and neginf is None:

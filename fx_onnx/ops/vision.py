@@ -1,4 +1,4 @@
-"""ATen's operators on images → ONNX."""
+"""Operators on images."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ def _is_image_batch(self: Tensor, upscale_factor: int) -> bool:
 
 @translates(aten.pixel_shuffle.default, supports=_is_image_batch)
 def aten_pixel_shuffle(op: Emitter, self: Value, upscale_factor: int) -> Value:
-    """(N, C r r, H, W) → (N, C, H r, W r)."""
+    """Emits DepthToSpace: (N, C r r, H, W) → (N, C, H r, W r)."""
     result: Value = op.DepthToSpace(self, blocksize=upscale_factor, mode="CRD")
     return result
 
@@ -48,7 +48,7 @@ def _grid_sample(op: Emitter, input: Value, grid: Value, mode: str, padding_mode
 def aten_grid_sampler_2d(
     op: Emitter, input: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Value:
-    """input at the places of grid, which spans it from -1 to 1."""
+    """Emits GridSample, whose modes have other names before opset 20; input spans -1 to 1 in the grid."""
     mode = ("bilinear", "nearest", "bicubic")[interpolation_mode]
     return _grid_sample(op, input, grid, mode, padding_mode, align_corners)
 
@@ -57,13 +57,13 @@ def aten_grid_sampler_2d(
 def aten_grid_sampler(
     op: Emitter, input: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Value:
-    """input at the places of grid, which spans it from -1 to 1; of volumes, too, since opset 20."""
+    """Emits GridSample, which also admits volumes from opset 20; input spans -1 to 1 in the grid."""
     mode = ("linear", "nearest", "cubic")[interpolation_mode]
     return _grid_sample(op, input, grid, mode, padding_mode, align_corners)
 
 
 def _has_distinct_corners(theta: Tensor, size: Sequence[Size], align_corners: bool) -> bool:
-    """An axis of one pixel has no corners to align: torch puts it at 0, ONNX divides by 0."""
+    """Returns whether corners can be aligned: an axis of one pixel has position 0 in torch, but ONNX divides by 0."""
     return not align_corners or not any(
         isinstance(count, int) and count == 1 for count in map(symbolic_sizes.static, size[2:])
     )
@@ -71,7 +71,7 @@ def _has_distinct_corners(theta: Tensor, size: Sequence[Size], align_corners: bo
 
 @translates(aten.affine_grid_generator.default, since=20, supports=_has_distinct_corners)
 def aten_affine_grid_generator(op: Emitter, theta: Value, size: Sequence[Size], align_corners: bool) -> Value:
-    """The places from -1 to 1 in each axis of an image of this size, mapped by theta."""
+    """Emits AffineGrid: the positions from -1 to 1 in each axis of the image, transformed by theta."""
     result: Value = op.AffineGrid(theta, op.shape(size), align_corners=align_corners)
     return result
 
@@ -86,7 +86,7 @@ def aten_col2im(
     padding: Sequence[int],
     stride: Sequence[int],
 ) -> Value:
-    """The sum of blocks, a column of self each, at their places in the image."""
+    """Emits Col2Im: the sum of blocks, one for each column of self, at their positions in the image."""
     image, block = op.shape(output_size), op.shape(kernel_size)
     attributes = {"dilations": dilation, "pads": [*padding, *padding], "strides": stride}
     return over_batch(op, self, 1, lambda x: op.Col2Im(x, image, block, **attributes))

@@ -142,7 +142,7 @@ def test_of_a_list_of_sequences() -> None:
 
 
 def test_with_projections_there_is_no_form() -> None:
-    with pytest.raises(fx_onnx.TranslationError, match="ONNX has no LSTM with projections"):
+    with pytest.raises(fx_onnx.TranslationError, match="ONNX LSTM has no projection"):
         check(Net(padded, proj_size=3))
 
 
