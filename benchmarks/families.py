@@ -3,7 +3,7 @@
     python -m benchmarks.families [--beside EXPORTER ...] [--limit SECONDS] [--results FILE] [--names NAME ...]
 
 Each model runs in a process of its own with a time limit. `--beside` adds the columns of others: torch.onnx, and
-transformers' OnnxExporter with fx_onnx in the place of torch.onnx, with the patches that it makes for torch.onnx's sake
+transformers' OnnxExporter with fx_onnx instead of torch.onnx, with the patches that it makes for torch.onnx's sake
 and without. What no exporter can capture counts as blocked, with the reason that stands in the table. A run of the
 whole table writes docs/families.md; with `--results` it continues where an earlier one ended.
 """
