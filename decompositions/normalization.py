@@ -1,4 +1,4 @@
-"""Normalizations in terms of means."""
+"""Decompositions of normalizations into means and variances."""
 
 import math
 from collections.abc import Sequence
@@ -10,13 +10,23 @@ from torch.nn import functional as F
 from fx_onnx.decompositions.registry import aten, decomposes
 
 
+def _at_least_float32(input: Tensor) -> Tensor:
+    """Returns the tensor in float64 if it has that dtype, and in float32 otherwise."""
+    return input if input.dtype == torch.float64 else input.float()
+
+
+def _axes_but_channels(input: Tensor) -> list[int]:
+    """Returns all axes but the second one, which holds the channels."""
+    return [axis for axis in range(input.dim()) if axis != 1]
+
+
 def _per_channel(vector: Tensor, like: Tensor) -> Tensor:
-    """A value for each channel, broadcast against ``like``, whose second axis is the channel's."""
+    """Returns a vector of channels, shaped to broadcast with ``like``, whose second axis holds the channels."""
     return vector.reshape(vector.shape + (1,) * (like.dim() - 2)) if like.dim() > 2 else vector
 
 
-def _scaled(input: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """input * weight + bias for each channel."""
+def _scale_and_shift(input: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """Returns input * weight + bias, for each channel."""
     if weight is not None:
         input = input * _per_channel(weight, input)
     return input if bias is None else input + _per_channel(bias, input)
@@ -34,16 +44,20 @@ def batch_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> Tensor:
-    """Normalized with the statistics of the batch: what has running statistics to use is never decomposed."""
-    return _by_batch(input, weight, bias, eps)[0]
+    """Returns the input, normalized by the statistics of the batch.
+
+    Inference with running statistics has a translation, so it never reaches this decomposition.
+    """
+    return _normalize_by_batch(input, weight, bias, eps)[0]
 
 
-def _by_batch(input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """The normalized input, the mean and the variance over all axes but the channel's, which they keep as 1."""
-    axes = [axis for axis in range(input.dim()) if axis != 1]
-    exact = input.double() if input.dtype == torch.float64 else input.float()
+def _normalize_by_batch(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the normalized input, and the mean and variance over all axes but the channels (keepdim)."""
+    axes, exact = _axes_but_channels(input), _at_least_float32(input)
     var, mean = torch.var_mean(exact, axes, correction=0, keepdim=True)
-    out = _scaled((exact - mean) / torch.sqrt(var + eps), weight, bias)
+    out = _scale_and_shift((exact - mean) / torch.sqrt(var + eps), weight, bias)
     return out.to(input.dtype), mean, var
 
 
@@ -51,9 +65,9 @@ def _by_batch(input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: fl
 def _native_batch_norm_legit_no_stats(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Normalized with the statistics of the batch; also its mean and 1 / √(var + eps)."""
-    out, mean, var = _by_batch(input, weight, bias, eps)
-    axes = [axis for axis in range(input.dim()) if axis != 1]
+    """Returns the input normalized by the statistics of the batch, its mean and 1 / √(var + eps)."""
+    out, mean, var = _normalize_by_batch(input, weight, bias, eps)
+    axes = _axes_but_channels(input)
     return out, mean.squeeze(axes), (1 / torch.sqrt(var + eps)).squeeze(axes)
 
 
@@ -68,7 +82,10 @@ def native_batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As ``batch_norm``, with the saved statistics of training; the running ones are left as they are."""
+    """Returns the batch norm, and the mean and 1 / √(var + eps) of training.
+
+    The running statistics are not updated.
+    """
     if training or running_mean is None:
         return _native_batch_norm_legit_no_stats(input, weight, bias, True, momentum, eps)
     out = F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
@@ -86,18 +103,19 @@ def _native_batch_norm_legit_functional(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """As ``batch_norm``, with the saved statistics and the new running ones (of the unbiased variance)."""
+    """Returns the batch norm, the mean and 1 / √(var + eps), and the new running mean and variance.
+
+    The running variance takes the unbiased variance.
+    """
     if not training:
         out = F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
         empty = input.new_zeros((0,))
         return out, empty, empty, running_mean, running_var
-    out, mean, var = _by_batch(input, weight, bias, eps)
-    axes = [axis for axis in range(input.dim()) if axis != 1]
+    out, mean, var = _normalize_by_batch(input, weight, bias, eps)
+    axes = _axes_but_channels(input)
     inverse = (1 / torch.sqrt(var + eps)).squeeze(axes)
     mean, var = mean.squeeze(axes), var.squeeze(axes)
-    count = 1
-    for axis in axes:
-        count = count * input.size(axis)
+    count = math.prod(input.size(axis) for axis in axes)
     new_mean = running_mean * (1 - momentum) + mean * momentum
     new_var = running_var * (1 - momentum) + var * (count / (count - 1)) * momentum
     return out, mean, inverse, new_mean.to(running_mean.dtype), new_var.to(running_var.dtype)
@@ -112,11 +130,11 @@ def group_norm(
     eps: float = 1e-05,
     cudnn_enabled: bool = True,
 ) -> Tensor:
-    """instance_norm with the groups as channels, then * weight + bias for each channel."""
+    """Returns instance_norm with groups as channels, then * weight + bias for each channel."""
     spatial = math.prod(input.shape[2:])
     groups = input.reshape(input.size(0), num_groups, input.size(1) // num_groups * spatial)
     normal = torch.instance_norm(groups, None, None, None, None, True, 0.0, eps, False)
-    return _scaled(normal.reshape(input.shape), weight, bias)
+    return _scale_and_shift(normal.reshape(input.shape), weight, bias)
 
 
 @decomposes(aten.instance_norm.default)
@@ -131,21 +149,24 @@ def instance_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> Tensor:
-    """Normalized over the spatial axes of each channel, or like a batch with its running statistics."""
+    """Returns the input, normalized over the spatial axes of each channel.
+
+    Without ``use_input_stats`` it is batch norm with the running statistics.
+    """
     if not use_input_stats:
         return F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
-    exact = input.double() if input.dtype == torch.float64 else input.float()
+    exact = _at_least_float32(input)
     var, mean = torch.var_mean(exact, list(range(2, input.dim())), correction=0, keepdim=True)
-    return _scaled((exact - mean) / torch.sqrt(var + eps), weight, bias).to(input.dtype)
+    return _scale_and_shift((exact - mean) / torch.sqrt(var + eps), weight, bias).to(input.dtype)
 
 
 @decomposes(aten.rms_norm.default)
 def rms_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
-    """input / √(mean(input²) + eps) * weight over the last axes, computed in float32 at least."""
+    """Returns input / √(mean(input²) + eps) * weight over the last axes, computed in float32 or float64."""
     eps = torch.finfo(input.dtype).eps if eps is None else eps
-    exact = input if input.dtype == torch.float64 else input.float()
+    exact = _at_least_float32(input)
     mean = (exact * exact).mean(list(range(-len(normalized_shape), 0)), keepdim=True)
     normal = exact / torch.sqrt(mean + eps)
     if weight is None:
@@ -157,9 +178,9 @@ def rms_norm(
 def native_layer_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """layer_norm with its mean and 1 / √(var + eps)."""
+    """Returns layer_norm, the mean and 1 / √(var + eps)."""
     out = F.layer_norm(input, normalized_shape, weight, bias, eps)
-    exact = input if input.dtype == torch.float64 else input.float()
+    exact = _at_least_float32(input)
     var, mean = torch.var_mean(exact, list(range(-len(normalized_shape), 0)), correction=0, keepdim=True)
     return out, mean, 1 / torch.sqrt(var + eps)
 
@@ -168,7 +189,7 @@ def native_layer_norm(
 def native_group_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """group_norm with the mean and 1 / √(var + eps) of each group."""
+    """Returns group_norm, the mean and 1 / √(var + eps) of each group."""
     out = F.group_norm(input, group, weight, bias, eps)
     var, mean = torch.var_mean(input.reshape(N, group, C // group * HxW), -1, correction=0)
     return out, mean, 1 / torch.sqrt(var + eps)

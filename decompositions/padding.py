@@ -1,4 +1,4 @@
-"""Paddings that repeat the tensor, as reads at clamped, reflected or wrapped positions."""
+"""Decompositions of paddings that repeat the tensor: reads at clamped, reflected or wrapped positions."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,14 +12,17 @@ _MODES = ("reflect", "replicate", "circular", "constant")
 
 
 def _reflect(position: Tensor, size: int) -> Tensor:
+    """Returns the positions reflected at the first and the last element."""
     return (size - 1) - ((size - 1) - position.abs()).abs()
 
 
 def _replicate(position: Tensor, size: int) -> Tensor:
+    """Returns the positions clamped to the axis."""
     return position.clamp(0, size - 1)
 
 
 def _circular(position: Tensor, size: int) -> Tensor:
+    """Returns the positions modulo the size."""
     return torch.remainder(position, size)
 
 
@@ -31,13 +34,14 @@ _POSITION: dict[str, Callable[[Tensor, int], Tensor]] = {
 
 
 def _crops(size: int) -> bool:
+    """Returns whether a padding is known to be negative."""
     return isinstance(size, int) and size < 0
 
 
 def _pad(self: Tensor, pad: Sequence[int], mode: str) -> Tensor:
-    """self read, along each padded axis, at the positions -left .. size + right; a negative pad reads fewer.
+    """Returns self, read at the positions -left … size + right - 1 along each padded axis; a negative padding crops.
 
-    Circular padding alone crops before it wraps.
+    Circular padding crops before it wraps.
     """
     if mode == "circular" and any(_crops(size) for size in pad):
         self = torch.constant_pad_nd(self, [size if _crops(size) else 0 for size in pad])
@@ -55,7 +59,7 @@ def _pad(self: Tensor, pad: Sequence[int], mode: str) -> Tensor:
 
 @decomposes(aten.pad.default)
 def pad(self: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
-    """Padding by mode."""
+    """Returns self, padded in the given mode."""
     if mode == "constant":
         return torch.constant_pad_nd(self, pad, 0 if value is None else value)
     return _pad(self, pad, mode)
@@ -63,25 +67,25 @@ def pad(self: Tensor, pad: Sequence[int], mode: str = "constant", value: float |
 
 @decomposes(aten._pad_enum.default)
 def pad_enum(self: Tensor, pad: Sequence[int], mode: int, value: float | None = None) -> Tensor:
-    """Padding by the number of a mode."""
+    """Returns self, padded in the mode with the given number."""
     return torch.nn.functional.pad(self, pad, _MODES[mode], value)
 
 
 @decomposes(aten._pad_circular.default)
 def pad_circular(self: Tensor, pad: Sequence[int]) -> Tensor:
-    """Padding with the other end."""
+    """Returns self, padded with the elements of the other end."""
     return torch.nn.functional.pad(self, pad, "circular")
 
 
 @decomposes(aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default)
 def reflection_pad(self: Tensor, padding: Sequence[int]) -> Tensor:
-    """Padding with the reflection, the edge not repeated."""
+    """Returns self, padded with its reflection; the edge is not repeated."""
     return _pad(self, padding, "reflect")
 
 
 @decomposes(aten.replication_pad1d.default, aten.replication_pad2d.default, aten.replication_pad3d.default)
 def replication_pad(self: Tensor, padding: Sequence[int]) -> Tensor:
-    """Padding with the edge."""
+    """Returns self, padded with its edges."""
     return _pad(self, padding, "replicate")
 
 
@@ -89,12 +93,15 @@ def replication_pad(self: Tensor, padding: Sequence[int]) -> Tensor:
 def pad_sequence(
     sequences: Sequence[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
 ) -> Tensor:
-    """Every sequence with padding up to the longest, one beside the other; torch's own asks which is the longest."""
+    """Returns the stacked sequences, each padded to the length of the longest.
+
+    torch's own decomposition compares symbolic lengths, and so adds guards.
+    """
     longest = sequences[0].shape[0]
     for sequence in sequences[1:]:
         longest = torch.sym_max(longest, sequence.shape[0])
     padded = []
-    for sequence in sequences:  # cut off what is too much: that the padding is not less than nothing is not seen
+    for sequence in sequences:  # pad by the full length, then cut: a size longest - length might look negative
         padding = sequence.new_full([longest, *sequence.shape[1:]], padding_value)
         if padding_side == "right":
             padded.append(torch.cat([sequence, padding]).narrow(0, 0, longest))

@@ -1,4 +1,4 @@
-"""Pooling over windows that a fixed kernel and stride do not describe, and its inverse."""
+"""Decompositions of pooling over windows of varying size or position, and of unpooling."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from fx_onnx.decompositions.registry import aten, decomposes
 
 
 def _bounds(size: int, out: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Adaptive pooling: where each of ``out`` windows over ``size`` elements begins and ends."""
+    """Returns where each of the ``out`` windows of adaptive pooling over ``size`` elements begins and ends."""
     window = torch.arange(out, device=like.device)
     return (window * size) // out, ((window + 1) * size + out - 1) // out
 
@@ -30,7 +30,10 @@ def _bounds(size: int, out: int, like: Tensor) -> tuple[Tensor, Tensor]:
     aten._adaptive_avg_pool3d.default,
 )
 def adaptive_avg_pool(self: Tensor, output_size: Sequence[int]) -> Tensor:
-    """The mean over each axis in turn, as a product with the windows' weights; an infinity spreads over its line."""
+    """Returns the means over each axis in turn, as a matrix product with the weights of the windows.
+
+    An infinite or NaN element turns other windows along its axis into NaN, because the product multiplies it by zero.
+    """
     for axis, out in enumerate(reversed(list(output_size)), 1):
         size = self.shape[-axis]
         if is_known(out, 1):
@@ -41,7 +44,7 @@ def adaptive_avg_pool(self: Tensor, output_size: Sequence[int]) -> Tensor:
 
 
 def _weighted_mean(self: Tensor, axis: int, size: int, out: int) -> Tensor:
-    """self @ weights along ``axis``: 1 / length within the window, 0 without."""
+    """Returns the means along ``axis``: the weights are 1 / length within the window, and 0 outside."""
     begin, end = _bounds(size, out, self)
     place = torch.arange(size, device=self.device).unsqueeze(1)
     inside = (place >= begin) & (place < end)
@@ -53,9 +56,10 @@ def _weighted_mean(self: Tensor, axis: int, size: int, out: int) -> Tensor:
 
 
 def _largest(self: Tensor, places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """The largest of self at ``places`` and its index in the flattened plane.
+    """Returns the largest of the elements at ``places``, and its index in the flattened plane.
 
-    ``places``: for each spatial axis the positions (..., out, window); their leading axes broadcast with self's.
+    Args:
+        places: for each spatial axis, positions of shape (…, out, window), whose leading axes broadcast with self's.
     """
     axes = len(places)
     plane = self.shape[-axes:]
@@ -76,7 +80,10 @@ def _largest(self: Tensor, places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
 
 @decomposes(aten.adaptive_max_pool1d.default, aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
 def adaptive_max_pool(self: Tensor, output_size: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """The largest of each window and its place; a window shorter than the longest repeats its last element."""
+    """Returns the largest element of each window, and its index in the flattened plane.
+
+    A window that is shorter than the longest one repeats its last element.
+    """
     axes = len(output_size)
     if all(is_known(out, 1) for out in output_size):
         values, places = self.flatten(-axes).max(-1)
@@ -94,9 +101,12 @@ def adaptive_max_pool(self: Tensor, output_size: Sequence[int]) -> tuple[Tensor,
 def _fractional_max_pool(
     self: Tensor, kernel_size: Sequence[int], output_size: Sequence[int], random_samples: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Windows that begin at pseudo-random places: int((i + u) * a) - int(u * a), the last one at the end.
+    """Returns the largest element of windows at pseudo-random positions, and its index.
 
-    ``random_samples`` is (N, C, axes), its last axis counting the spatial axes from the last.
+    Window i begins at int((i + u) * a) - int(u * a), where u is a random sample; the last window is at the end.
+
+    Args:
+        random_samples: (N, C, axes); its last axis lists the spatial axes from the last to the first.
     """
     axes = len(kernel_size)
     places = []
@@ -118,7 +128,7 @@ def _fractional_max_pool(
 def fractional_max_pool2d(
     self: Tensor, kernel_size: Sequence[int], output_size: Sequence[int], random_samples: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Fractional max pooling of a plane."""
+    """Returns the fractional max pooling of a plane."""
     return _fractional_max_pool(self, kernel_size, output_size, random_samples)
 
 
@@ -126,7 +136,7 @@ def fractional_max_pool2d(
 def fractional_max_pool3d(
     self: Tensor, kernel_size: Sequence[int], output_size: Sequence[int], random_samples: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Fractional max pooling of a volume, whose samples are in the order of the axes."""
+    """Returns the fractional max pooling of a volume, whose samples list the axes from the first to the last."""
     return _fractional_max_pool(self, kernel_size, output_size, random_samples.flip(-1))
 
 
@@ -134,6 +144,7 @@ def fractional_max_pool3d(
 
 
 def _unpool(self: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor:
+    """Returns zeros, with each value at its index in the flattened output."""
     axes = len(output_size)
     lead = self.shape[:-axes]
     plane = torch.zeros([*lead, math.prod(output_size)], dtype=self.dtype, device=self.device)
@@ -143,7 +154,7 @@ def _unpool(self: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor
 
 @decomposes(aten.max_unpool2d.default)
 def max_unpool2d(self: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor:
-    """Zeros, with each value at its place in the flattened plane."""
+    """Returns zeros, with each value at its index in the flattened plane."""
     return _unpool(self, indices, output_size)
 
 
@@ -151,5 +162,5 @@ def max_unpool2d(self: Tensor, indices: Tensor, output_size: Sequence[int]) -> T
 def max_unpool3d(
     self: Tensor, indices: Tensor, output_size: Sequence[int], stride: Sequence[int], padding: Sequence[int]
 ) -> Tensor:
-    """Zeros, with each value at its place in the flattened volume."""
+    """Returns zeros, with each value at its index in the flattened volume."""
     return _unpool(self, indices, output_size)

@@ -1,4 +1,7 @@
-"""Random operators in terms of rand and randn. What they give is distributed as in torch, not equal to it."""
+"""Decompositions of random operators into rand and randn.
+
+The results have the same distribution as torch's, but not the same values.
+"""
 
 import math
 from collections.abc import Sequence
@@ -13,20 +16,23 @@ Number = bool | int | float
 
 
 def _uniform_like(self: Tensor) -> Tensor:
-    """Numbers of [0, 1), in float32 where the tensor itself is coarser, so that 1 - u is never 0."""
+    """Returns uniform numbers in [0, 1), in float64 or float32.
+
+    A dtype of lower precision would round some of them up to 1, and 1 - u must not be 0.
+    """
     dtype = self.dtype if self.dtype == torch.float64 else torch.float32
     return torch.rand(self.shape, dtype=dtype, device=self.device)
 
 
 def _integers(low: int, high: int, size: Sequence[int], dtype: torch.dtype | None, device: Any) -> Tensor:
-    """Integers of [low, high) from 53 random bits."""
+    """Returns integers in [low, high), from 53 random bits."""
     uniform = torch.rand(size, dtype=torch.float64, device=device)
     return (torch.floor(uniform * (high - low)) + low).to(torch.int64 if dtype is None else dtype)
 
 
 @decomposes(aten.randint.default)
 def randint(high: int, size: Sequence[int], *, dtype: torch.dtype | None = torch.int64, **options: Any) -> Tensor:
-    """Integers of [0, high)."""
+    """Returns integers in [0, high)."""
     return _integers(0, high, size, dtype, options.get("device"))
 
 
@@ -34,25 +40,25 @@ def randint(high: int, size: Sequence[int], *, dtype: torch.dtype | None = torch
 def randint_low(
     low: int, high: int, size: Sequence[int], *, dtype: torch.dtype | None = torch.int64, **options: Any
 ) -> Tensor:
-    """Integers of [low, high)."""
+    """Returns integers in [low, high)."""
     return _integers(low, high, size, dtype, options.get("device"))
 
 
 @decomposes(aten.randint_like.default)
 def randint_like(self: Tensor, high: int, *, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
-    """Integers of [0, high) in the sizes of a tensor."""
+    """Returns integers in [0, high), in the shape of a tensor."""
     return _integers(0, high, self.shape, dtype or self.dtype, self.device)
 
 
 @decomposes(aten.randint_like.low_dtype)
 def randint_like_low(self: Tensor, low: int, high: int, *, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
-    """Integers of [low, high) in the sizes of a tensor."""
+    """Returns integers in [low, high), in the shape of a tensor."""
     return _integers(low, high, self.shape, dtype or self.dtype, self.device)
 
 
 @decomposes(aten.randperm.default)
 def randperm(n: int, *, dtype: torch.dtype | None = torch.int64, **options: Any) -> Tensor:
-    """The order of n random numbers."""
+    """Returns the permutation that sorts n random numbers."""
     return torch.rand(n, dtype=torch.float64, device=options.get("device")).argsort().to(dtype or torch.int64)
 
 
@@ -60,13 +66,13 @@ def randperm(n: int, *, dtype: torch.dtype | None = torch.int64, **options: Any)
 def normal_float_float(
     mean: float, std: float, size: Sequence[int], *, dtype: torch.dtype | None = None, **options: Any
 ) -> Tensor:
-    """mean + std * randn."""
+    """Returns mean + std * randn."""
     return torch.randn(size, dtype=dtype, device=options.get("device")) * std + mean
 
 
 @decomposes(aten.normal.Tensor_float, aten.normal.Tensor_Tensor)
 def normal_tensor(mean: Tensor, std: Any = 1.0, *, generator: Any = None) -> Tensor:
-    """mean + std * randn."""
+    """Returns mean + std * randn."""
     size: torch.Size = (mean + std).shape
     result: Tensor = torch.randn(size, dtype=mean.dtype, device=mean.device) * std + mean
     return result
@@ -74,19 +80,22 @@ def normal_tensor(mean: Tensor, std: Any = 1.0, *, generator: Any = None) -> Ten
 
 @decomposes(aten.normal.float_Tensor)
 def normal_float_tensor(mean: float, std: Tensor, *, generator: Any = None) -> Tensor:
-    """mean + std * randn."""
+    """Returns mean + std * randn."""
     return torch.randn(std.shape, dtype=std.dtype, device=std.device) * std + mean
 
 
 @decomposes(aten.normal_functional.default)
 def normal_functional(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
-    """mean + std * randn in the sizes of a tensor."""
+    """Returns mean + std * randn, in the shape of a tensor."""
     return torch.randn_like(self) * std + mean
 
 
 @decomposes(aten.uniform.default)
 def uniform(self: Tensor, *limits: float, generator: Any = None, **named: float) -> Tensor:
-    """Numbers of [from, to); the schema's name ``from`` is a keyword of Python."""
+    """Returns numbers in [from, to).
+
+    ``from`` is a keyword of Python, so the function takes it in ``limits`` or ``named``.
+    """
     low, high = (*limits, *(0.0, 1.0)[len(limits) :])
     low, high = named.get("from", low), named.get("to", high)
     return (_uniform_like(self) * (high - low) + low).to(self.dtype)
@@ -94,50 +103,53 @@ def uniform(self: Tensor, *limits: float, generator: Any = None, **named: float)
 
 @decomposes(aten.exponential.default)
 def exponential(self: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
-    """-log(1 - u) / lambd."""
+    """Returns -log(1 - u) / lambd."""
     return (-torch.log1p(-_uniform_like(self)) / lambd).to(self.dtype)
 
 
 @decomposes(aten.cauchy.default)
 def cauchy(self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Any = None) -> Tensor:
-    """median + sigma * tan(π (u - 1/2))."""
+    """Returns median + sigma * tan(π (u - 1/2))."""
     return (torch.tan((_uniform_like(self) - 0.5) * math.pi) * sigma + median).to(self.dtype)
 
 
 @decomposes(aten.log_normal.default)
 def log_normal(self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Any = None) -> Tensor:
-    """exp(mean + std * randn)."""
+    """Returns exp(mean + std * randn)."""
     return torch.exp(torch.randn_like(self) * std + mean)
 
 
 @decomposes(aten.geometric.default)
 def geometric(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
-    """How many trials until the first success of probability p."""
+    """Returns the number of trials until the first success of probability p."""
     trials = torch.ceil(torch.log1p(-_uniform_like(self)) / (math.log1p(-p) if p < 1 else -math.inf))
     return trials.clamp(min=1).to(self.dtype)
 
 
 @decomposes(aten.bernoulli.p)
 def bernoulli_p(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
-    """1 with probability p, else 0, in the sizes and dtype of a tensor."""
+    """Returns 1 with probability p and 0 otherwise, in the shape and dtype of a tensor."""
     return (_uniform_like(self) < p).to(self.dtype)
 
 
 @decomposes(aten.bernoulli.Tensor)
 def bernoulli_tensor(self: Tensor, p: Tensor, *, generator: Any = None) -> Tensor:
-    """1 with the probability p of each element, else 0."""
+    """Returns 1 with the probability that p holds for each element, and 0 otherwise."""
     return (_uniform_like(self) < p).to(self.dtype)
 
 
 @decomposes(aten.bernoulli.default)
 def bernoulli(self: Tensor, *, generator: Any = None) -> Tensor:
-    """1 with the probability that each element says, else 0."""
+    """Returns 1 with the probability that self holds for each element, and 0 otherwise."""
     return (_uniform_like(self) < self).to(self.dtype)
 
 
 @decomposes(aten.multinomial.default)
 def multinomial(self: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None) -> Tensor:
-    """The places of the largest p / e, where e is exponentially distributed: a draw without replacement."""
+    """Returns the indices of the largest p / e, where e is exponentially distributed: a sample without replacement.
+
+    With replacement, each sample has its own e and takes the index of the smallest e / p.
+    """
     waiting = -torch.log1p(-_uniform_like(self))
     if replacement:
         waiting = -torch.log1p(-torch.rand((*self.shape[:-1], num_samples, self.size(-1)), device=self.device))
@@ -147,19 +159,19 @@ def multinomial(self: Tensor, num_samples: int, replacement: bool = False, *, ge
 
 @decomposes(aten.feature_dropout.default)
 def feature_dropout(input: Tensor, p: float, train: bool) -> Tensor:
-    """Dropout of whole channels: zeros with probability p, the others scaled by 1 / (1 - p)."""
+    """Returns the input with whole channels set to 0 with probability p, and the others scaled by 1 / (1 - p)."""
     if not train or p == 0:
         return input
     return input * 0.0 if p == 1 else torch.where(_kept_channels(input, p), input * (1 / (1 - p)), 0.0)
 
 
 def _kept_channels(input: Tensor, p: float) -> Tensor:
-    """Which channels a dropout of probability p keeps, broadcast against the input."""
+    """Returns which channels a dropout of probability p keeps, shaped to broadcast with the input."""
     return torch.rand((*input.shape[:2], *(1,) * (input.dim() - 2)), device=input.device) >= p
 
 
 def _alpha_dropout(input: Tensor, keep: Tensor, p: float) -> Tensor:
-    """What is dropped becomes SELU's lower limit; mean and variance are then restored."""
+    """Returns the input with SELU's lower limit where ``keep`` is false, at the same mean and variance."""
     limit = -1.7580993408473766
     if p == 1:
         return input * 0.0
@@ -169,13 +181,13 @@ def _alpha_dropout(input: Tensor, keep: Tensor, p: float) -> Tensor:
 
 @decomposes(aten.alpha_dropout.default)
 def alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
-    """Dropout to SELU's lower limit, keeping mean and variance."""
+    """Returns the input with elements set to SELU's lower limit with probability p, with the same mean and variance."""
     return _alpha_dropout(input, _uniform_like(input) >= p, p) if train and p > 0 else input
 
 
 @decomposes(aten.feature_alpha_dropout.default)
 def feature_alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
-    """Dropout of whole channels to SELU's lower limit, keeping mean and variance."""
+    """Returns the result of ``alpha_dropout`` with whole channels."""
     if not train or p == 0:
         return input
     return _alpha_dropout(input, _kept_channels(input, p), p)

@@ -1,4 +1,4 @@
-"""Reductions in terms of sum, mean, amax and amin."""
+"""Decompositions of reductions into sum, mean, amax and amin."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ Dims = int | Sequence[int] | None
 
 
 def _axes(self: Tensor, dim: Dims) -> list[int]:
-    """The axes over which a reduction goes, none of them negative; None and no axis mean all."""
+    """Returns the reduced axes, none of them negative; None and an empty list mean all axes."""
     if self.dim() == 0:
         return []
     axes = [] if dim is None else [dim] if isinstance(dim, int) else list(dim)
@@ -24,7 +24,7 @@ def _axes(self: Tensor, dim: Dims) -> list[int]:
 def var_mean_correction(
     self: Tensor, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Σ (self - mean)² / max(0, n - correction), the correction being 1 unless given; and the mean."""
+    """Returns Σ (self - mean)² / max(0, n - correction), where the correction is 1 by default, and the mean."""
     axes = _axes(self, dim)
     correction = 1 if correction is None else correction
     mean = self.mean(axes, keepdim=True)
@@ -42,7 +42,7 @@ def var_mean_correction(
 def var_correction(
     self: Tensor, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
 ) -> Tensor:
-    """Σ (self - mean)² / max(0, n - correction), the correction being 1 unless given."""
+    """Returns Σ (self - mean)² / max(0, n - correction), where the correction is 1 by default."""
     return var_mean_correction(self, dim, correction=correction, keepdim=keepdim)[0]
 
 
@@ -50,7 +50,7 @@ def var_correction(
 def std_correction(
     self: Tensor, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
 ) -> Tensor:
-    """√var."""
+    """Returns √var."""
     return var_correction(self, dim, correction=correction, keepdim=keepdim).sqrt()
 
 
@@ -58,7 +58,7 @@ def std_correction(
 def std_mean_correction(
     self: Tensor, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """√var and the mean."""
+    """Returns √var and the mean."""
     var, mean = var_mean_correction(self, dim, correction=correction, keepdim=keepdim)
     return var.sqrt(), mean
 
@@ -67,7 +67,7 @@ def std_mean_correction(
 def linalg_vector_norm(
     self: Tensor, ord: Number = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """(Σ |self|^ord)^(1/ord); the extremes for ±∞, the count of what is not 0 for 0."""
+    """Returns (Σ |self|^ord)^(1/ord); the extremes for ord = ±∞, and the count of nonzero elements for ord = 0."""
     axes = _axes(self, dim)
     size = self.abs()
     if dtype is not None:
@@ -88,47 +88,47 @@ def linalg_vector_norm(
 
 @decomposes(aten.norm.Scalar)
 def norm_scalar(self: Tensor, p: Number = 2) -> Tensor:
-    """(Σ |self|^p)^(1/p)."""
+    """Returns (Σ |self|^p)^(1/p)."""
     norm: Tensor = torch.linalg.vector_norm(self, p)
     return norm
 
 
 @decomposes(aten.norm.ScalarOpt_dim)
 def norm_dim(self: Tensor, p: Number | None, dim: Sequence[int], keepdim: bool = False) -> Tensor:
-    """(Σ |self|^p)^(1/p) over ``dim``."""
+    """Returns (Σ |self|^p)^(1/p) over ``dim``."""
     norm: Tensor = torch.linalg.vector_norm(self, 2 if p is None else p, _axes(self, dim), keepdim)
     return norm
 
 
 @decomposes(aten.norm.ScalarOpt_dtype)
 def norm_dtype(self: Tensor, p: Number | None, *, dtype: torch.dtype) -> Tensor:
-    """(Σ |self|^p)^(1/p) in another dtype."""
+    """Returns (Σ |self|^p)^(1/p), computed in ``dtype``."""
     norm: Tensor = torch.linalg.vector_norm(self, 2 if p is None else p, dtype=dtype)
     return norm
 
 
 @decomposes(aten.norm.ScalarOpt_dim_dtype)
 def norm_dim_dtype(self: Tensor, p: Number | None, dim: Sequence[int], keepdim: bool, *, dtype: torch.dtype) -> Tensor:
-    """(Σ |self|^p)^(1/p) over ``dim`` in another dtype."""
+    """Returns (Σ |self|^p)^(1/p) over ``dim``, computed in ``dtype``."""
     norm: Tensor = torch.linalg.vector_norm(self, 2 if p is None else p, _axes(self, dim), keepdim, dtype=dtype)
     return norm
 
 
 @decomposes(aten.count_nonzero.default)
 def count_nonzero(self: Tensor, dim: int | None = None) -> Tensor:
-    """How many elements are not 0."""
+    """Returns the number of nonzero elements."""
     return (self != 0).sum(_axes(self, dim))
 
 
 @decomposes(aten.count_nonzero.dim_IntList)
 def count_nonzero_dim(self: Tensor, dim: Sequence[int]) -> Tensor:
-    """How many elements along ``dim`` are not 0."""
+    """Returns the number of nonzero elements along ``dim``."""
     return (self != 0).sum(_axes(self, dim))
 
 
 @decomposes(aten.nansum.default)
 def nansum(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Σ self without its NaNs."""
+    """Returns the sum of the elements that are not NaN."""
     if self.is_floating_point():
         self = torch.where(self.isnan(), 0.0, self)
     return self.sum(_axes(self, dim), keepdim=keepdim, dtype=dtype)
@@ -136,55 +136,55 @@ def nansum(self: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torc
 
 @decomposes(aten.aminmax.default)
 def aminmax(self: Tensor, *, dim: int | None = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The least and the greatest element."""
+    """Returns the smallest and the largest element."""
     axes = _axes(self, dim)
     return self.amin(axes, keepdim=keepdim), self.amax(axes, keepdim=keepdim)
 
 
 @decomposes(aten.mean.default)
 def mean(self: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Σ self / n, which is NaN for nothing."""
+    """Returns Σ self / n, which is NaN for an empty tensor."""
     return self.sum(dtype=dtype) / self.numel()
 
 
 @decomposes(aten.mean.dim)
 def mean_dim(self: Tensor, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Σ self / n over ``dim``, which is NaN for nothing."""
+    """Returns Σ self / n over ``dim``, which is NaN for an empty axis."""
     axes = _axes(self, dim)
     return self.sum(axes, keepdim=keepdim, dtype=dtype) / math.prod(self.size(axis) for axis in axes)
 
 
-def _count(truth: Tensor, dim: Dims, keepdim: bool) -> Tensor:
-    """How many are true over ``dim``, where no axis means none."""
+def _count_true(truth: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+    """Returns how many elements are true over ``dim``; an empty list of axes reduces nothing."""
     if dim is not None and not isinstance(dim, int) and not len(dim):
         return truth.long()
     return truth.sum(_axes(truth, dim), keepdim=keepdim)
 
 
-def _result(truth: Tensor, self: Tensor) -> Tensor:
-    """The dtype of any and all: uint8 of uint8, else bool."""
+def _to_result_dtype(truth: Tensor, self: Tensor) -> Tensor:
+    """Returns ``truth`` in the dtype of any and all: uint8 for uint8, and bool otherwise."""
     return truth.to(torch.uint8) if self.dtype == torch.uint8 else truth
 
 
 @decomposes(aten.any.default, aten._is_any_true.default)
 def any_default(self: Tensor) -> Tensor:
-    """Whether the count of what is not zero is not 0."""
-    return _result(_count(self != 0, None, False) > 0, self)
+    """Returns whether an element is nonzero."""
+    return _to_result_dtype(_count_true(self != 0, None, False) > 0, self)
 
 
 @decomposes(aten.any.dim, aten.any.dims)
 def any_dim(self: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether the count of what is not zero along ``dim`` is not 0."""
-    return _result(_count(self != 0, dim, keepdim) > 0, self)
+    """Returns whether an element along ``dim`` is nonzero."""
+    return _to_result_dtype(_count_true(self != 0, dim, keepdim) > 0, self)
 
 
 @decomposes(aten.all.default, aten._is_all_true.default)
 def all_default(self: Tensor) -> Tensor:
-    """Whether the count of zeros is 0."""
-    return _result(_count(self == 0, None, False) == 0, self)
+    """Returns whether no element is zero."""
+    return _to_result_dtype(_count_true(self == 0, None, False) == 0, self)
 
 
 @decomposes(aten.all.dim, aten.all.dims)
 def all_dim(self: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether the count of zeros along ``dim`` is 0."""
-    return _result(_count(self == 0, dim, keepdim) == 0, self)
+    """Returns whether no element along ``dim`` is zero."""
+    return _to_result_dtype(_count_true(self == 0, dim, keepdim) == 0, self)

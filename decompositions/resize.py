@@ -1,4 +1,4 @@
-"""Upsampling as reads along each axis, or as products with the weights of a filter."""
+"""Decompositions of upsampling: reads along each axis, or matrix products with the weights of a filter."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,15 +11,15 @@ from fx_onnx.decompositions.registry import aten, decomposes
 
 Factor = float | None
 Kernel = Callable[[Tensor], Tensor]
-# (size, out, align_corners, factor, dtype) → the weights of an axis, (size, out)
-Weigh = Callable[[int, int, bool, Factor, torch.dtype], Tensor]
+# (size, out, align_corners, factor, dtype) → the weights of an axis, of shape (size, out)
+WeightFunction = Callable[[int, int, bool, Factor, torch.dtype], Tensor]
 
 
 # ---------------------------------------------------------------- by size or factor
 
 
 def _result_sizes(input: Tensor, output_size: Sequence[int] | None, factors: Sequence[float] | None) -> list[int]:
-    """The sizes given, or each floor(size * factor)."""
+    """Returns the given sizes, or floor(size * factor) for each axis."""
     if output_size is not None:
         return list(output_size)
     floor: Callable[[float], int] = torch.sym_int
@@ -27,18 +27,22 @@ def _result_sizes(input: Tensor, output_size: Sequence[int] | None, factors: Seq
 
 
 def _nearest_vec(target: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Returns the decomposition of the vec overload, which takes sizes or factors, for nearest-neighbour modes."""
+
     def upsample_vec(input: Tensor, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None) -> Tensor:
-        """The upsampling to the sizes given, or by the factors."""
+        """Upsamples to the given sizes, or by the given factors."""
         return target(input, _result_sizes(input, output_size, scale_factors), *(scale_factors or ()))
 
     return upsample_vec
 
 
 def _smooth_vec(target: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Returns the decomposition of the vec overload, which takes sizes or factors, for interpolating modes."""
+
     def upsample_vec(
         input: Tensor, output_size: Sequence[int] | None, align_corners: bool, scale_factors: Sequence[float] | None
     ) -> Tensor:
-        """The upsampling to the sizes given, or by the factors."""
+        """Upsamples to the given sizes, or by the given factors."""
         outs = _result_sizes(input, output_size, scale_factors)
         return target(input, outs, align_corners, *(scale_factors or ()))
 
@@ -69,7 +73,10 @@ for _target in (
 
 
 def _nearest(self: Tensor, output_size: Sequence[int], factors: Sequence[Factor], exact: bool) -> Tensor:
-    """Each axis read at floor(place / factor), or where the middle of the place lies, in ATen's own arithmetic."""
+    """Reads each axis at floor(position / factor), or, if ``exact``, at the element that the center falls on.
+
+    The positions use ATen's own arithmetic, so that they round as torch's do.
+    """
     work = torch.float64 if self.dtype == torch.float64 else torch.float32
     for axis, (out, factor) in enumerate(zip(output_size, factors, strict=True), 2):
         size = self.shape[axis]
@@ -82,7 +89,7 @@ def _nearest(self: Tensor, output_size: Sequence[int], factors: Sequence[Factor]
 
 @decomposes(aten.upsample_nearest1d.default)
 def upsample_nearest1d(self: Tensor, output_size: Sequence[int], scales: Factor = None) -> Tensor:
-    """The element at floor(place / factor)."""
+    """Returns the element at floor(position / factor)."""
     return _nearest(self, output_size, [scales], False)
 
 
@@ -90,7 +97,7 @@ def upsample_nearest1d(self: Tensor, output_size: Sequence[int], scales: Factor 
 def upsample_nearest2d(
     self: Tensor, output_size: Sequence[int], scales_h: Factor = None, scales_w: Factor = None
 ) -> Tensor:
-    """The element at floor(place / factor)."""
+    """Returns the element at floor(position / factor) along each axis."""
     return _nearest(self, output_size, [scales_h, scales_w], False)
 
 
@@ -98,13 +105,13 @@ def upsample_nearest2d(
 def upsample_nearest3d(
     self: Tensor, output_size: Sequence[int], scales_d: Factor = None, scales_h: Factor = None, scales_w: Factor = None
 ) -> Tensor:
-    """The element at floor(place / factor)."""
+    """Returns the element at floor(position / factor) along each axis."""
     return _nearest(self, output_size, [scales_d, scales_h, scales_w], False)
 
 
 @decomposes(aten._upsample_nearest_exact1d.default)
 def upsample_nearest_exact1d(self: Tensor, output_size: Sequence[int], scales: Factor = None) -> Tensor:
-    """The element whose middle is nearest."""
+    """Returns the element with the nearest center."""
     return _nearest(self, output_size, [scales], True)
 
 
@@ -112,7 +119,7 @@ def upsample_nearest_exact1d(self: Tensor, output_size: Sequence[int], scales: F
 def upsample_nearest_exact2d(
     self: Tensor, output_size: Sequence[int], scales_h: Factor = None, scales_w: Factor = None
 ) -> Tensor:
-    """The element whose middle is nearest."""
+    """Returns the element with the nearest center along each axis."""
     return _nearest(self, output_size, [scales_h, scales_w], True)
 
 
@@ -120,7 +127,7 @@ def upsample_nearest_exact2d(
 def upsample_nearest_exact3d(
     self: Tensor, output_size: Sequence[int], scales_d: Factor = None, scales_h: Factor = None, scales_w: Factor = None
 ) -> Tensor:
-    """The element whose middle is nearest."""
+    """Returns the element with the nearest center along each axis."""
     return _nearest(self, output_size, [scales_d, scales_h, scales_w], True)
 
 
@@ -128,11 +135,15 @@ def upsample_nearest_exact3d(
 
 
 def _triangle(distance: Tensor) -> Tensor:
+    """Returns the triangle filter, which interpolates linearly."""
     return (1 - distance.abs()).clamp(min=0)
 
 
 def _cubic(a: float) -> Callable[[Tensor], Tensor]:
-    """Keys' cubic convolution kernel."""
+    """Returns the cubic convolution kernel.
+
+    Source: Keys, Cubic Convolution Interpolation for Digital Image Processing, 1981.
+    """
 
     def kernel(distance: Tensor) -> Tensor:
         x = distance.abs()
@@ -144,14 +155,14 @@ def _cubic(a: float) -> Callable[[Tensor], Tensor]:
 
 
 def _step(size: int, out: int, align_corners: bool, factor: Factor) -> float:
-    """How far apart two neighbouring places of the result lie in the input."""
+    """Returns the distance, in elements of the input, between two neighbouring positions of the result."""
     if align_corners:
         return 0.0 if is_known(out, 1) else (size - 1) / at_least(out - 1, 1)
     return 1.0 / factor if factor else size / out
 
 
-def _neighbours(kernel: Kernel, reach: int) -> Weigh:
-    """The kernel around each place; what lies beyond the edge counts for the edge."""
+def _interpolation_weights(kernel: Kernel, reach: int) -> WeightFunction:
+    """Returns the weights of the kernel around each position; a tap beyond the edge counts for the edge."""
 
     def weigh(size: int, out: int, align_corners: bool, factor: Factor, dtype: torch.dtype) -> Tensor:
         step = _step(size, out, align_corners, factor)
@@ -170,8 +181,8 @@ def _neighbours(kernel: Kernel, reach: int) -> Weigh:
     return weigh
 
 
-def _stretched(kernel: Kernel, reach: int) -> Weigh:
-    """The kernel as wide as the step, against aliasing; the weights within the input add up to 1."""
+def _antialiasing_weights(kernel: Kernel, reach: int) -> WeightFunction:
+    """Returns the weights of a kernel stretched by the step against aliasing; those within the input sum to 1."""
 
     def weigh(size: int, out: int, align_corners: bool, factor: Factor, dtype: torch.dtype) -> Tensor:
         step = _step(size, out, align_corners, factor)
@@ -188,36 +199,36 @@ def _stretched(kernel: Kernel, reach: int) -> Weigh:
 
 
 def _filter(
-    self: Tensor, output_size: Sequence[int], align_corners: bool, factors: Sequence[Factor], weigh: Weigh
+    self: Tensor, output_size: Sequence[int], align_corners: bool, factors: Sequence[Factor], weigh: WeightFunction
 ) -> Tensor:
-    """Each axis times its weights, the last axis first; bytes are rounded after each."""
+    """Multiplies each axis by its weights, the last axis first; the sums of uint8 are rounded after each axis."""
     dtype, rank = self.dtype, self.dim()
     work = torch.float64 if dtype in (torch.float64, torch.uint8) else torch.float32
     self = self.to(work)
     for axis in reversed(range(2, rank)):
         weights = weigh(self.shape[axis], output_size[axis - 2], align_corners, factors[axis - 2], work)
         if dtype == torch.uint8:
-            self = _product_of_bytes(self, axis - rank, weights)
+            self = _uint8_matmul_along(self, axis - rank, weights)
         else:
             self = matmul_along(self, axis - rank, weights)
     return self.to(dtype)
 
 
-def _product_of_bytes(self: Tensor, axis: int, weights: Tensor) -> Tensor:
-    """The product in the fixed point of ATen's bytes: weights of 15 bits, the sum rounded half up."""
+def _uint8_matmul_along(self: Tensor, axis: int, weights: Tensor) -> Tensor:
+    """Multiplies in the fixed-point arithmetic of ATen's uint8 kernels: weights of 15 bits, sums rounded half up."""
     bits = torch.log2(32767.5 / weights.max()).floor()
     unit = torch.exp2(bits)
     fixed = (weights * unit).abs().add(0.5).floor() * weights.sign()
     return (matmul_along(self, axis, fixed) / unit + 0.5).floor().clamp(0, 255)
 
 
-_LINEAR, _CUBIC = _neighbours(_triangle, 1), _neighbours(_cubic(-0.75), 2)
-_LINEAR_ANTIALIASED, _CUBIC_ANTIALIASED = _stretched(_triangle, 1), _stretched(_cubic(-0.5), 2)
+_LINEAR, _CUBIC = _interpolation_weights(_triangle, 1), _interpolation_weights(_cubic(-0.75), 2)
+_LINEAR_ANTIALIASED, _CUBIC_ANTIALIASED = _antialiasing_weights(_triangle, 1), _antialiasing_weights(_cubic(-0.5), 2)
 
 
 @decomposes(aten.upsample_linear1d.default)
 def upsample_linear1d(self: Tensor, output_size: Sequence[int], align_corners: bool, scales: Factor = None) -> Tensor:
-    """Linear interpolation."""
+    """Interpolates linearly."""
     return _filter(self, output_size, align_corners, [scales], _LINEAR)
 
 
@@ -225,7 +236,7 @@ def upsample_linear1d(self: Tensor, output_size: Sequence[int], align_corners: b
 def upsample_bilinear2d(
     self: Tensor, output_size: Sequence[int], align_corners: bool, scales_h: Factor = None, scales_w: Factor = None
 ) -> Tensor:
-    """Linear interpolation along both axes."""
+    """Interpolates linearly along both axes."""
     return _filter(self, output_size, align_corners, [scales_h, scales_w], _LINEAR)
 
 
@@ -238,7 +249,7 @@ def upsample_trilinear3d(
     scales_h: Factor = None,
     scales_w: Factor = None,
 ) -> Tensor:
-    """Linear interpolation along the three axes."""
+    """Interpolates linearly along the three axes."""
     return _filter(self, output_size, align_corners, [scales_d, scales_h, scales_w], _LINEAR)
 
 
@@ -246,7 +257,7 @@ def upsample_trilinear3d(
 def upsample_bicubic2d(
     self: Tensor, output_size: Sequence[int], align_corners: bool, scales_h: Factor = None, scales_w: Factor = None
 ) -> Tensor:
-    """Cubic convolution along both axes, with a = -0.75."""
+    """Interpolates by cubic convolution with a = -0.75 along both axes."""
     return _filter(self, output_size, align_corners, [scales_h, scales_w], _CUBIC)
 
 
@@ -254,7 +265,7 @@ def upsample_bicubic2d(
 def upsample_bilinear2d_aa(
     self: Tensor, output_size: Sequence[int], align_corners: bool, scales_h: Factor = None, scales_w: Factor = None
 ) -> Tensor:
-    """A triangle filter as wide as the step, along both axes."""
+    """Applies a triangle filter, which reaches one step to each side, along both axes."""
     return _filter(self, output_size, align_corners, [scales_h, scales_w], _LINEAR_ANTIALIASED)
 
 
@@ -262,5 +273,5 @@ def upsample_bilinear2d_aa(
 def upsample_bicubic2d_aa(
     self: Tensor, output_size: Sequence[int], align_corners: bool, scales_h: Factor = None, scales_w: Factor = None
 ) -> Tensor:
-    """A cubic filter (a = -0.5) as wide as two steps, along both axes."""
+    """Applies a cubic filter (a = -0.5), which reaches two steps to each side, along both axes."""
     return _filter(self, output_size, align_corners, [scales_h, scales_w], _CUBIC_ANTIALIASED)

@@ -1,4 +1,4 @@
-"""Scatters that reduce, said in plainer scatters."""
+"""Decompositions of scatters with a reduction into simpler scatters."""
 
 import math
 
@@ -9,7 +9,7 @@ from fx_onnx.decompositions.registry import aten, decomposes
 
 
 def _identity(reduce: str, dtype: torch.dtype) -> bool | int | float:
-    """What leaves the other operand of a reduction as it is."""
+    """Returns the identity element of a reduction."""
     if reduce in ("sum", "mean", "prod"):
         return int(reduce == "prod")
     if dtype == torch.bool:
@@ -23,7 +23,11 @@ def _identity(reduce: str, dtype: torch.dtype) -> bool | int | float:
 def scatter_reduce(
     self: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """Without self, what is written starts from the identity of the reduction; a mean is a sum and a count."""
+    """Returns the reduction of self and the scattered values.
+
+    Without ``include_self`` the written elements start from the identity of the reduction. A mean is a sum divided by a
+    count.
+    """
     if not include_self:
         self = torch.scatter(self, dim, index, _identity(reduce, self.dtype))
     if reduce != "mean":
@@ -38,7 +42,11 @@ def scatter_reduce(
 def index_reduce(
     self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """Without self, what is written starts from the identity of the reduction; a mean is a sum and a count."""
+    """Returns the reduction of self and the values at the indices.
+
+    Without ``include_self`` the written elements start from the identity of the reduction. A mean is a sum divided by a
+    count.
+    """
     if not include_self:
         self = torch.index_fill(self, dim, index.to(torch.int64), _identity(reduce, self.dtype))
     if reduce != "mean":
@@ -48,16 +56,16 @@ def index_reduce(
     return torch.div(total, counts, rounding_mode=None if self.dtype.is_floating_point else "floor")
 
 
-def _clamped(self: Tensor, indices: list[Tensor | None]) -> list[Tensor | None]:
-    """The indices within the sizes of self."""
-    pairs = zip(indices, self.shape, strict=False)  # of the last dims, none may be given
+def _clamp_indices(self: Tensor, indices: list[Tensor | None]) -> list[Tensor | None]:
+    """Returns the indices, clamped to the sizes of self."""
+    pairs = zip(indices, self.shape, strict=False)  # there may be fewer indices than axes
     return [None if index is None else index.clamp(-size, size - 1) for index, size in pairs]
 
 
 @decomposes(aten._unsafe_masked_index.default)
 def unsafe_masked_index(self: Tensor, mask: Tensor, indices: list[Tensor | None], fill: float) -> Tensor:
-    """self[indices] where the mask is true, else fill; indices beyond the range stand for its ends."""
-    found: Tensor = aten.index.Tensor(self, _clamped(self, indices))
+    """Returns self[indices] where the mask is true, and ``fill`` elsewhere; an index out of range is clamped."""
+    found: Tensor = aten.index.Tensor(self, _clamp_indices(self, indices))
     return found.masked_fill(~mask, fill)
 
 
@@ -65,8 +73,8 @@ def unsafe_masked_index(self: Tensor, mask: Tensor, indices: list[Tensor | None]
 def unsafe_masked_index_put_accumulate(
     self: Tensor, mask: Tensor, indices: list[Tensor | None], values: Tensor
 ) -> Tensor:
-    """self[indices] += values where the mask is true; indices beyond the range stand for its ends."""
-    result: Tensor = aten.index_put.default(self, _clamped(self, indices), values.masked_fill(~mask, 0), True)
+    """Returns self with values added at the indices where the mask is true; an index out of range is clamped."""
+    result: Tensor = aten.index_put.default(self, _clamp_indices(self, indices), values.masked_fill(~mask, 0), True)
     return result
 
 
@@ -85,16 +93,20 @@ def segment_reduce(
     unsafe: bool = False,
     initial: float | None = None,
 ) -> Tensor:
-    """The reduction of each segment along ``axis``, as a scatter; what is in no segment goes to one that is cut off.
+    """Returns the reduction of each segment along ``axis``, as a scatter.
 
-    The segments follow one another: they have ``lengths`` (..., S), or lie between ``offsets`` (..., S + 1).
+    An element outside all segments goes to an additional segment, which is cut off.
+
+    Args:
+        lengths: (…, S): the lengths of the segments, which follow each other.
+        offsets: (…, S + 1): the positions between which the segments are, instead of the lengths.
     """
     if offsets is not None:
         ends, lengths = offsets[..., 1:], offsets.diff()
     elif lengths is not None:
         ends = lengths.cumsum(-1)
     else:
-        raise NotImplementedError("segment_reduce by indices is not there in PyTorch either: give lengths or offsets.")
+        raise NotImplementedError("segment_reduce by indices is not implemented in PyTorch. Pass lengths or offsets.")
     count, place = lengths.shape[-1], torch.arange(data.shape[axis], device=data.device)
     segment = (place.unsqueeze(-1) >= ends.unsqueeze(-2)).sum(-1)
     if offsets is not None:
@@ -109,4 +121,6 @@ def segment_reduce(
     result = torch.scatter_reduce(start, axis, segment, data, kind).narrow(axis, 0, count)
     if reduce != "mean":
         return result
-    return result / (lengths if initial is None else lengths.clamp(min=1))  # of no elements, NaN or the initial value
+    return result / (
+        lengths if initial is None else lengths.clamp(min=1)
+    )  # an empty segment gives NaN, or the initial value

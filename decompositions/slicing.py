@@ -1,4 +1,4 @@
-"""Parts put back into a tensor along a diagonal or at strides."""
+"""Decompositions of writes along a diagonal or at strides into slices and index_put."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,10 @@ from fx_onnx.decompositions.registry import aten, decomposes
 
 @decomposes(aten.diagonal_scatter.default)
 def diagonal_scatter(self: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """self with src on a diagonal: of the two axes flattened into one, every (columns + 1)th element."""
+    """Returns self with src written along a diagonal.
+
+    In the two axes, flattened into one, the diagonal is every (columns + 1)-th element.
+    """
     moved = self.movedim((dim1, dim2), (-2, -1))
     columns = moved.shape[-1]
     flat = moved.flatten(-2)
@@ -20,7 +23,7 @@ def diagonal_scatter(self: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, 
 
 @decomposes(aten.diag_embed.default)
 def diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """Zeros with the last axis of self on a diagonal of two new axes."""
+    """Returns zeros, with the last axis of self on a diagonal of two new axes."""
     size = self.shape[-1] + abs(offset)
     zeros = self.new_zeros([*self.shape[:-1], size, size])
     return torch.diagonal_scatter(zeros, self, offset, -2, -1).movedim((-2, -1), (dim1, dim2))
@@ -30,7 +33,7 @@ def diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
 def as_strided_scatter(
     self: Tensor, src: Tensor, size: list[int], stride: list[int], storage_offset: int | None = None
 ) -> Tensor:
-    """self with src at the elements storage_offset + Σ i_k * stride_k of its memory; self must be contiguous."""
+    """Returns the contiguous self with src at the elements storage_offset + Σ i_k * stride_k of its storage."""
     places = torch.full((), storage_offset or 0, dtype=torch.int64, device=self.device)
     for axis, (count, step) in enumerate(zip(size, stride, strict=True)):
         steps = torch.arange(count, device=self.device) * step

@@ -1,4 +1,4 @@
-"""Order statistics by sorting: median, nanmedian, kthvalue, mode."""
+"""Decompositions of order statistics and binary searches into sorts and comparisons."""
 
 import torch
 from torch import Tensor
@@ -6,34 +6,42 @@ from torch import Tensor
 from fx_onnx.decompositions.registry import aten, decomposes
 
 
-def _pick(values: Tensor, indices: Tensor, place: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
-    """The elements and their indices at one place along dim."""
-    picked, index = torch.gather(values, dim, place), torch.gather(indices, dim, place)
-    return (picked, index) if keepdim else (picked.squeeze(dim), index.squeeze(dim))
+def _of_scalar(self: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the element of a 0-d tensor, and its index 0."""
+    return self.clone(), torch.zeros_like(self, dtype=torch.int64)
+
+
+def _squeezed(values: Tensor, indices: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+    """Returns the results of a reduction, without the axis of size 1 unless ``keepdim``."""
+    return (values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))
+
+
+def _gather(values: Tensor, indices: Tensor, place: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+    """Returns the elements at ``place`` along dim, and their indices."""
+    return _squeezed(torch.gather(values, dim, place), torch.gather(indices, dim, place), dim, keepdim)
 
 
 @decomposes(aten.kthvalue.default)
 def kthvalue(self: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The last of the k smallest."""
+    """Returns the k-th smallest element: the last of the k smallest."""
     if self.dim() == 0:
-        return self.clone(), torch.zeros_like(self, dtype=torch.int64)
+        return _of_scalar(self)
     values, indices = torch.topk(self, k, dim, largest=False)
-    values, indices = values.narrow(dim, k - 1, 1), indices.narrow(dim, k - 1, 1)
-    return (values, indices) if keepdim else (values.squeeze(dim), indices.squeeze(dim))
+    return _squeezed(values.narrow(dim, k - 1, 1), indices.narrow(dim, k - 1, 1), dim, keepdim)
 
 
 def _middle(self: Tensor, dim: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+    """Returns the lower of the two middle elements and its index."""
     values, indices = torch.sort(self, dim=dim, stable=True)
     place = torch.full((1,), (self.shape[dim] - 1) // 2, dtype=torch.int64, device=self.device)
-    value, index = values.index_select(dim, place), indices.index_select(dim, place)
-    return (value, index) if keepdim else (value.squeeze(dim), index.squeeze(dim))
+    return _squeezed(values.index_select(dim, place), indices.index_select(dim, place), dim, keepdim)
 
 
 @decomposes(aten.median.dim)
 def median_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The lower of the two middle elements; the first NaN where there is one."""
+    """Returns the lower of the two middle elements; the first NaN if there is one."""
     if self.dim() == 0:
-        return self.clone(), torch.zeros_like(self, dtype=torch.int64)
+        return _of_scalar(self)
     if not self.dtype.is_floating_point:
         return _middle(self, dim, keepdim)
     nan = self.isnan()
@@ -44,38 +52,37 @@ def median_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, T
 
 @decomposes(aten.median.default)
 def median(self: Tensor) -> Tensor:
-    """The lower of the two middle elements of the flattened tensor."""
+    """Returns the lower of the two middle elements of the flattened tensor."""
     return median_dim(self.reshape(-1), 0)[0]
 
 
 @decomposes(aten.nanmedian.dim)
 def nanmedian_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The lower of the two middle elements among those that are not NaN; NaN where all are."""
+    """Returns the lower of the two middle elements that are not NaN; NaN if all are NaN."""
     if self.dim() == 0 or not self.dtype.is_floating_point:
         return median_dim(self, dim, keepdim)
     nan = self.isnan()
     values, indices = torch.sort(self.masked_fill(nan, float("inf")), dim=dim, stable=True)
     count = (~nan).sum(dim, keepdim=True)
     place = torch.div(count - 1, 2, rounding_mode="floor").clamp(min=0)
-    picked, index = _pick(values, indices, place, dim, True)
-    picked = picked.masked_fill(count == 0, float("nan"))
-    return (picked, index) if keepdim else (picked.squeeze(dim), index.squeeze(dim))
+    picked, index = _gather(values, indices, place, dim, True)
+    return _squeezed(picked.masked_fill(count == 0, float("nan")), index, dim, keepdim)
 
 
 @decomposes(aten.nanmedian.default)
 def nanmedian(self: Tensor) -> Tensor:
-    """The lower of the two middle elements of the flattened tensor that are not NaN."""
+    """Returns the lower of the two middle elements of the flattened tensor that are not NaN."""
     return nanmedian_dim(self.reshape(-1), 0)[0]
 
 
 @decomposes(aten.mode.default)
 def mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The smallest of the most frequent elements, and the last place where it is.
+    """Returns the smallest of the most frequent elements, and the last index where it occurs.
 
-    In the sorted tensor, an element is as frequent as its run is long; the first of the longest runs wins.
+    In the sorted tensor, an element is as frequent as its run is long, and the first of the longest runs wins.
     """
     if self.dim() == 0:
-        return self.clone(), torch.zeros_like(self, dtype=torch.int64)
+        return _of_scalar(self)
     values, indices = torch.sort(self, dim=dim, stable=True)
     size = self.shape[dim]
     sizes = [1] * self.dim()
@@ -85,7 +92,7 @@ def mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Te
                         values.narrow(dim, 1, size - 1) != values.narrow(dim, 0, size - 1)), dim)  # fmt: skip
     begin = torch.cummax(torch.where(starts, place, 0), dim)[0]
     best = (place - begin).argmax(dim, keepdim=True)
-    return _pick(values, indices, best, dim, keepdim)
+    return _gather(values, indices, best, dim, keepdim)
 
 
 @decomposes(aten.searchsorted.Tensor)
@@ -98,7 +105,7 @@ def searchsorted(
     side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Tensor:
-    """How many boundaries are below each value (or not above it, from the right); NaN is above all."""
+    """Returns how many boundaries are below each value, or not above it if ``right``; NaN is above all boundaries."""
     if sorter is not None:
         sorted_sequence = torch.gather(sorted_sequence, -1, sorter)
     boundaries = sorted_sequence.unsqueeze(-2) if sorted_sequence.dim() > 1 else sorted_sequence
@@ -117,7 +124,7 @@ def searchsorted_scalar(
     side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Tensor:
-    """How many boundaries are below the value."""
+    """Returns how many boundaries are below the value, or not above it if ``right``."""
     value = torch.scalar_tensor(self, dtype=sorted_sequence.dtype, device=sorted_sequence.device)
     found = searchsorted(sorted_sequence, value.reshape(1), out_int32=out_int32, right=right, side=side, sorter=sorter)
     return found.reshape(())
@@ -125,11 +132,11 @@ def searchsorted_scalar(
 
 @decomposes(aten.bucketize.Tensor)
 def bucketize(self: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
-    """How many boundaries are below each value."""
+    """Returns how many boundaries are below each value, or not above it if ``right``."""
     return searchsorted(boundaries, self, out_int32=out_int32, right=right)
 
 
 @decomposes(aten.bucketize.Scalar)
 def bucketize_scalar(self: float, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
-    """How many boundaries are below the value."""
+    """Returns how many boundaries are below the value, or not above it if ``right``."""
     return searchsorted_scalar(boundaries, self, out_int32=out_int32, right=right)

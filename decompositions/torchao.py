@@ -1,6 +1,7 @@
-"""torchao's operators on quantised tensors in plain arithmetic: what has no single ONNX operator, or not everywhere.
+"""Decompositions of torchao's operators on quantized tensors into plain arithmetic.
 
-torchao need not be there: its operators are known by their names.
+They cover what has no single ONNX operator, or none in some opset. The operators are registered by name, because
+torchao need not be installed.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ Number = int | float
 
 
 class _Blocks:
-    """The sizes of a tensor whose elements share a scale in blocks.
+    """The shapes for a computation on a tensor whose elements share scales in blocks.
 
     Attributes:
-        parted: the tensor's, with (count of blocks, size of a block) in the place of each axis that is parted.
-        scales: those of the scales, so that they broadcast to ``parted``.
-        within: the axes of ``parted`` along which a block lies.
+        parted: the shape of the tensor, with (number of blocks, block size) for each axis that is split into blocks.
+        scales: the shape of the scales, which broadcasts to ``parted``.
+        within: the axes of ``parted`` that lie within a block.
     """
 
     def __init__(self, sizes: Sequence[Any], blocks: Sequence[Any]) -> None:
@@ -44,8 +45,11 @@ class _Blocks:
             self.scales.append(1)
 
 
-def _bounds(dtype: torch.dtype, low: Number | None, high: Number | None) -> tuple[Number, Number]:
-    """The range of the quantised values; that of the dtype, which may be one that torch only names, is the default."""
+def _quantized_range(dtype: torch.dtype, low: Number | None, high: Number | None) -> tuple[Number, Number]:
+    """Returns the range of the quantized values, which is that of the dtype by default.
+
+    The dtype may be one that torch defines by name only, such as uint4.
+    """
     if dtype.is_floating_point:
         least, most = torch.finfo(dtype).min, torch.finfo(dtype).max
     else:
@@ -56,9 +60,10 @@ def _bounds(dtype: torch.dtype, low: Number | None, high: Number | None) -> tupl
     return least if low is None else low, most if high is None else high
 
 
-def _row(blocks: Sequence[Any], zero_point: Tensor | None) -> int | None:
-    """The size of blocks that lie along the last axis, and whose zero points are integers: each is a row of a matrix,
-    which has a scale of its own.
+def _row_size(blocks: Sequence[Any], zero_point: Tensor | None) -> int | None:
+    """Returns the size of blocks that lie along the last axis and have integer zero points; None for other blocks.
+
+    Each such block is a row of a matrix, and each row has its own scale.
     """
     if zero_point is not None and zero_point.dtype.is_floating_point:
         return None
@@ -76,10 +81,10 @@ def quantize_affine(
     quant_min: Number | None = None,
     quant_max: Number | None = None,
 ) -> Tensor:
-    """clamp(round(input / scale) + zero_point, quant_min, quant_max), with a scale for each block."""
-    low, high = _bounds(output_dtype, quant_min, quant_max)
+    """Returns clamp(round(input / scale) + zero_point, quant_min, quant_max), with a scale for each block."""
+    low, high = _quantized_range(output_dtype, quant_min, quant_max)
     stored = torch.uint8 if str(output_dtype).startswith("torch.uint") else output_dtype
-    row = _row(block_size, zero_point)
+    row = _row_size(block_size, zero_point)
     if row is not None and zero_point is not None and torch.float32 in (input.dtype, scale.dtype):
         scales, zeros = scale.reshape(-1).float(), zero_point.reshape(-1)
         rows = input.reshape(-1, row).float()
@@ -103,10 +108,10 @@ def dequantize_affine(
     quant_max: Number | None = None,
     output_dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """(input - zero_point) * scale, with a scale for each block."""
-    row = _row(block_size, zero_point)
+    """Returns (input - zero_point) * scale, with a scale for each block."""
+    row = _row_size(block_size, zero_point)
     if row is not None and input.dtype in (torch.int8, torch.uint8):
-        low, high = _bounds(input_dtype, quant_min, quant_max)
+        low, high = _quantized_range(input_dtype, quant_min, quant_max)
         scales, zeros = scale.reshape(-1).float(), None if zero_point is None else zero_point.reshape(-1)
         rows = input.reshape(-1, row)
         found: Tensor = quantized.dequantize_per_channel(rows, scales, zeros, 0, low, high, input.dtype)
@@ -131,8 +136,8 @@ def choose_qparams_affine(
     zero_point_dtype: torch.dtype | None = None,
     keepdim: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The scale and zero point of each block, whose range includes 0: symmetric about 0 or not."""
-    low, high = _bounds(target_dtype, quant_min, quant_max)
+    """Returns the scale and zero point of each block, whose range includes 0, and may be symmetric about 0."""
+    low, high = _quantized_range(target_dtype, quant_min, quant_max)
     eps = torch.finfo(input.dtype).smallest_normal if eps is None else eps
     blocks = _Blocks(input.shape, block_size)
     parted = input.reshape(blocks.parted)
@@ -145,19 +150,19 @@ def choose_qparams_affine(
     else:
         if mapping_type == "SYMMETRIC":
             scale = torch.maximum(-least, most) / (float(high - low) / 2)
-        else:  # SYMMETRIC_NO_CLIPPING_ERR: the larger of the scales that either side needs
+        else:  # SYMMETRIC_NO_CLIPPING_ERR: the larger of the scales that the two sides need
             scale = torch.maximum(least / float(low), most / float(high))
         zero_point = torch.full_like(scale, int((high + low + 1) / 2))
         zero_point = zero_point.to(zero_point_dtype or zero_point.dtype)
         scale = scale.clamp(min=eps)
     if keepdim:
-        sizes = [_count(size, block) for size, block in zip(input.shape, block_size, strict=True)]
+        sizes = [_block_count(size, block) for size, block in zip(input.shape, block_size, strict=True)]
         scale, zero_point = scale.reshape(sizes), zero_point.reshape(sizes)
     return scale.to(scale_dtype or input.dtype), zero_point
 
 
-def _count(size: Any, block: Any) -> Any:
-    """How many blocks an axis has; a symbolic block is a whole axis."""
+def _block_count(size: Any, block: Any) -> Any:
+    """Returns the number of blocks along an axis; a symbolic block is a whole axis."""
     return size // block if isinstance(block, int) else 1
 
 
@@ -170,20 +175,23 @@ def choose_scale_float8(
     hp_value_lb: float | None = None,
     hp_value_ub: float | None = None,
 ) -> Tensor:
-    """max(abs) / the largest 8-bit float, of each block; as a power of two if the scales are float8_e8m0fnu."""
+    """Returns max(abs) / the largest 8-bit float, for each block.
+
+    It is rounded to a power of two if the dtype of the scales is float8_e8m0fnu.
+    """
     blocks = _Blocks(tensor.shape, block_size)
     largest = tensor.reshape(blocks.parted).abs().amax(blocks.within, keepdim=True)
     if hp_value_lb is not None or hp_value_ub is not None:
         largest = largest.clamp(hp_value_lb, hp_value_ub)
     scale = largest / torch.finfo(float8_dtype).max
-    scale = scale.reshape([_count(size, block) for size, block in zip(tensor.shape, block_size, strict=True)])
+    scale = scale.reshape([_block_count(size, block) for size, block in zip(tensor.shape, block_size, strict=True)])
     if scale_dtype is torch.float8_e8m0fnu:
         scale = torch.exp2(torch.round(torch.log2(scale)))
     return scale.float()
 
 
-def _spread(scale: Tensor, sizes: Sequence[Any]) -> Tensor:
-    """A scale for each block, repeated over it where it does not broadcast by itself."""
+def _repeat_over_blocks(scale: Tensor, sizes: Sequence[Any]) -> Tensor:
+    """Returns the scales, repeated over their blocks where they would not broadcast."""
     if scale.dim() != len(sizes):
         return scale
     for axis, (count, size) in enumerate(zip(scale.shape, sizes, strict=True)):
@@ -196,14 +204,14 @@ def _spread(scale: Tensor, sizes: Sequence[Any]) -> Tensor:
 def quantize_affine_float8_non_decomposed(
     tensor: Tensor, scale: Tensor, float8_dtype: torch.dtype = torch.float8_e4m3fn
 ) -> Tensor:
-    """tensor / scale, no further from zero than the largest 8-bit float."""
+    """Returns tensor / scale, clamped to the range of the 8-bit float."""
     largest = torch.finfo(float8_dtype).max
-    return (tensor.float() / _spread(scale, tensor.shape)).clamp(-largest, largest).to(float8_dtype)
+    return (tensor.float() / _repeat_over_blocks(scale, tensor.shape)).clamp(-largest, largest).to(float8_dtype)
 
 
 @decomposes("torchao::dequantize_affine_float8_non_decomposed")
 def dequantize_affine_float8_non_decomposed(
     tensor: Tensor, scale: Tensor, output_dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """tensor * scale."""
-    return (tensor.float() * _spread(scale, tensor.shape)).to(output_dtype)
+    """Returns tensor * scale."""
+    return (tensor.float() * _repeat_over_blocks(scale, tensor.shape)).to(output_dtype)

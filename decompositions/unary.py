@@ -1,4 +1,4 @@
-"""Functions of one number (and xlogy, logaddexp, which are next of kin) in terms of exponentials and logarithms."""
+"""Decompositions of functions of one number, of xlogy and of logaddexp into exponentials and logarithms."""
 
 import math
 from typing import Any
@@ -14,16 +14,16 @@ from fx_onnx.decompositions.registry import aten, decomposes
 
 @decomposes(aten.expm1.default, aten.special_expm1.default)
 def expm1(self: Tensor) -> Tensor:
-    """exp(self) - 1 = tanh(self / 2) * (exp(self) + 1), which loses nothing where self is small."""
+    """Returns exp(self) - 1 = tanh(self / 2) * (exp(self) + 1), which loses no digits where self is small."""
     (x,) = floating(self)
     return torch.tanh(x * 0.5) * (torch.exp(x) + 1)
 
 
 @decomposes(aten.log1p.default, aten.special_log1p.default)
 def log1p(self: Tensor) -> Tensor:
-    """log(1 + self), right where self is small.
+    """Returns log(1 + self), which is accurate where self is small.
 
-    What 1 + self loses by rounding cancels in log(u) * self / (u - 1). Source: W. Kahan, as the HP-15C computes it.
+    The error of rounding u = 1 + self cancels in log(u) * self / (u - 1). Source: W. Kahan, as the HP-15C computes it.
     """
     (x,) = floating(self)
     rounded = 1 + x
@@ -33,7 +33,7 @@ def log1p(self: Tensor) -> Tensor:
 
 @decomposes(aten.logit.default)
 def logit(self: Tensor, eps: float | None = None) -> Tensor:
-    """log(self / (1 - self)), of self limited to [eps, 1 - eps]."""
+    """Returns log(self / (1 - self)), with self clamped to [eps, 1 - eps]."""
     (x,) = floating(self)
     if eps is not None:
         x = torch.clamp(x, eps, 1 - eps)
@@ -41,12 +41,16 @@ def logit(self: Tensor, eps: float | None = None) -> Tensor:
 
 
 def _softplus(x: Tensor) -> Tensor:
+    """Returns log(1 + exp(x))."""
     return torch.nn.functional.softplus(x, threshold=1000)
 
 
 @decomposes(aten.logaddexp.default)
 def logaddexp(self: Tensor, other: Tensor) -> Tensor:
-    """log(exp(self) + exp(other)); equal operands, infinite ones among them, differ by nothing."""
+    """Returns log(exp(self) + exp(other)).
+
+    The difference of equal operands counts as 0, because that of equal infinities is NaN.
+    """
     self, other = promoted(self, other)
     difference = torch.where(self == other, 0.0, -torch.abs(self - other))
     return torch.maximum(self, other) + _softplus(difference)
@@ -54,7 +58,7 @@ def logaddexp(self: Tensor, other: Tensor) -> Tensor:
 
 @decomposes(aten.logaddexp2.default)
 def logaddexp2(self: Tensor, other: Tensor) -> Tensor:
-    """log2(2 ** self + 2 ** other)."""
+    """Returns log2(2 ** self + 2 ** other)."""
     self, other = promoted(self, other)
     difference = torch.where(self == other, 0.0, -torch.abs(self - other))
     return torch.maximum(self, other) + _softplus(difference * math.log(2)) * (1 / math.log(2))
@@ -62,16 +66,16 @@ def logaddexp2(self: Tensor, other: Tensor) -> Tensor:
 
 @decomposes(aten.ldexp.Tensor)
 def ldexp(self: Tensor, other: Tensor) -> Tensor:
-    """self * 2 ** other."""
+    """Returns self * 2 ** other."""
     return self * torch.pow(2.0, other)
 
 
 @decomposes(aten.frexp.Tensor)
 def frexp(self: Tensor) -> tuple[Tensor, Tensor]:
-    """The mantissa, of a magnitude in [0.5, 1), and the exponent; zero, infinities and NaN keep exponent 0.
+    """Returns the mantissa, whose magnitude is in [0.5, 1), and the exponent; 0 for zero, infinities and NaN.
 
-    The logarithm may miss the exponent by one, which the mantissa shows; the power is taken in halves, for 2 ** 128 is
-    no float32. Subnormal numbers are scaled up first.
+    The exponent from the logarithm may be wrong by one, and the mantissa corrects it. The scaling multiplies by two
+    powers of 2, because 2 ** 128 is not a float32. Subnormal numbers are scaled up first.
     """
     plain = (self == 0) | ~(torch.abs(self) < torch.inf)
     x = torch.where(plain, 1.0, self)
@@ -93,7 +97,7 @@ def frexp(self: Tensor) -> tuple[Tensor, Tensor]:
 
 @decomposes(aten.xlogy.Tensor, aten.xlogy.Scalar_Other, aten.xlogy.Scalar_Self)
 def xlogy(self: Any, other: Any) -> Tensor:
-    """self * log(other), 0 where self is 0 unless other is NaN."""
+    """Returns self * log(other), or 0 where self is 0, unless other is NaN."""
     self, other = (x if isinstance(x, Tensor) else torch.tensor(float(x)) for x in floating(self, other))
     product = self * torch.log(other)
     return torch.where((self == 0) & (other == other), 0.0, product)
@@ -101,7 +105,7 @@ def xlogy(self: Any, other: Any) -> Tensor:
 
 @decomposes(aten.special_xlog1py.default, aten.special_xlog1py.other_scalar, aten.special_xlog1py.self_scalar)
 def special_xlog1py(self: Any, other: Any) -> Tensor:
-    """self * log(1 + other), 0 where self is 0 unless other is NaN."""
+    """Returns self * log(1 + other), or 0 where self is 0, unless other is NaN."""
     self, other = (x if isinstance(x, Tensor) else torch.tensor(float(x)) for x in floating(self, other))
     product = self * torch.log1p(other)
     return torch.where((self == 0) & (other == other), 0.0, product)
@@ -109,7 +113,7 @@ def special_xlog1py(self: Any, other: Any) -> Tensor:
 
 @decomposes(aten.special_entr.default)
 def special_entr(self: Tensor) -> Tensor:
-    """-self * log(self), 0 at 0, -inf below."""
+    """Returns -self * log(self), which is 0 at 0 and -inf below."""
     (x,) = floating(self)
     return torch.where(x == 0, 0.0, torch.where(x < 0, -torch.inf, -x * torch.log(x)))
 
@@ -119,7 +123,7 @@ def special_entr(self: Tensor) -> Tensor:
 
 @decomposes(aten.sinc.default, aten.special_sinc.default)
 def sinc(self: Tensor) -> Tensor:
-    """sin(pi self) / (pi self), 1 at 0."""
+    """Returns sin(pi self) / (pi self), which is 1 at 0."""
     (x,) = floating(self)
     angle = x * math.pi
     return torch.where(x == 0, 1.0, torch.sin(angle) / angle)
@@ -127,7 +131,7 @@ def sinc(self: Tensor) -> Tensor:
 
 @decomposes(aten.angle.default)
 def angle(self: Tensor) -> Tensor:
-    """The angle of a real number: pi below zero, else 0; NaN stays."""
+    """Returns the angle of a real number: pi below zero, 0 elsewhere, and NaN for NaN."""
     (x,) = floating(self)
     turned = torch.where(x < 0, torch.pi, 0.0).to(x.dtype)
     return turned if x is not self else torch.where(torch.isnan(x), x, turned)
@@ -140,5 +144,5 @@ def angle(self: Tensor) -> Tensor:
 def nan_to_num(
     self: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
-    """self: an integer is neither NaN nor infinite. (What is true of floats has a translation.)"""
+    """Returns self, because an integer is neither NaN nor infinite. (Tensors of floats have a translation.)"""
     return torch.clone(self)

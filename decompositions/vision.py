@@ -1,4 +1,4 @@
-"""Operators on images in terms of reshapes and reads."""
+"""Decompositions of operators on images into reshapes and gathers."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from fx_onnx.decompositions.registry import aten, decomposes
 
 @decomposes(aten.pixel_shuffle.default)
 def pixel_shuffle(self: Tensor, upscale_factor: int) -> Tensor:
-    """(..., C r r, H, W) → (..., C, H r, W r)."""
+    """Returns (..., C, H r, W r) from (..., C r r, H, W)."""
     *lead, channels, height, width = self.shape
     r, n = upscale_factor, len(lead)
     blocks = self.reshape([*lead, channels // (r * r), r, r, height, width])
@@ -22,7 +22,7 @@ def pixel_shuffle(self: Tensor, upscale_factor: int) -> Tensor:
 
 @decomposes(aten.pixel_unshuffle.default)
 def pixel_unshuffle(self: Tensor, downscale_factor: int) -> Tensor:
-    """(..., C, H r, W r) → (..., C r r, H, W)."""
+    """Returns (..., C r r, H, W) from (..., C, H r, W r)."""
     *lead, channels, height, width = self.shape
     r, n = downscale_factor, len(lead)
     blocks = self.reshape([*lead, channels, height // r, r, width // r, r])
@@ -32,7 +32,7 @@ def pixel_unshuffle(self: Tensor, downscale_factor: int) -> Tensor:
 
 @decomposes(aten.channel_shuffle.default, aten.native_channel_shuffle.default)
 def channel_shuffle(self: Tensor, groups: int) -> Tensor:
-    """Channel j of group i becomes channel i of group j."""
+    """Moves channel j of group i to channel i of group j."""
     batch, channels, *rest = self.shape
     return self.reshape([batch, groups, channels // groups, *rest]).transpose(1, 2).reshape(self.shape)
 
@@ -45,7 +45,7 @@ def im2col(
     padding: Sequence[int],
     stride: Sequence[int],
 ) -> Tensor:
-    """Each block of the image a column: (N, C kh kw, blocks)."""
+    """Returns each block of the image as a column: (N, C kh kw, blocks)."""
     image = self if self.dim() == 4 else self.unsqueeze(0)
     if any(padding):
         image = torch.constant_pad_nd(image, [padding[1], padding[1], padding[0], padding[0]])
@@ -68,7 +68,10 @@ def im2col(
 
 @decomposes(aten.affine_grid_generator.default)
 def affine_grid_generator(theta: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
-    """theta @ (x, y[, z], 1) for the places of an image: -1 and 1 are the middles or the edges of the outer pixels."""
+    """Returns theta @ (x, y[, z], 1) for the positions of an image.
+
+    The coordinates -1 and 1 are the centers of the outer pixels if ``align_corners``, and their outer edges otherwise.
+    """
     spatial = list(size)[2:]
     axes = len(spatial)
     coordinates = []
@@ -87,11 +90,12 @@ def affine_grid_generator(theta: Tensor, size: Sequence[int], align_corners: boo
 
 
 def _unnormalize(place: Tensor, size: int, align_corners: bool) -> Tensor:
+    """Returns the positions in pixels of coordinates from -1 to 1."""
     return (place + 1) / 2 * (size - 1) if align_corners else ((place + 1) * size - 1) / 2
 
 
 def _reflect(place: Tensor, size: int, align_corners: bool) -> Tensor:
-    """The place mirrored at the middles (align_corners) or the edges of the outer pixels until it lies within."""
+    """Returns the position, reflected at the centers (align_corners) or edges of the outer pixels into the image."""
     low, span = (0.0, size - 1) if align_corners else (-0.5, size)
     if is_known(span, 0):
         return torch.zeros_like(place)
@@ -101,8 +105,8 @@ def _reflect(place: Tensor, size: int, align_corners: bool) -> Tensor:
     return torch.where(torch.remainder(turns, 2) == 0, rest + low, span - rest + low)
 
 
-def _inside(place: Tensor, size: int, padding_mode: int, align_corners: bool) -> Tensor:
-    """Where a place beyond the image is read: where it is (0), at the border (1), or at its reflection (2)."""
+def _apply_padding_mode(place: Tensor, size: int, padding_mode: int, align_corners: bool) -> Tensor:
+    """Returns the position to read: as it is (padding mode 0), clamped to the border (1), or reflected (2)."""
     if padding_mode == 0:
         return place
     if padding_mode == 2:
@@ -111,7 +115,11 @@ def _inside(place: Tensor, size: int, padding_mode: int, align_corners: bool) ->
 
 
 def _read(input: Tensor, places: Sequence[Tensor]) -> Tensor:
-    """input[n, c, places[n]...], 0 outside; each of ``places`` is (N, out...), in whole numbers."""
+    """Returns input[n, c, places[n]...], and 0 outside the image.
+
+    Args:
+        places: for each spatial axis, integer positions of shape (N, out...).
+    """
     spatial = input.shape[2:]
     flat = torch.zeros_like(places[0], dtype=torch.int64)
     within = torch.ones_like(places[0], dtype=torch.bool)
@@ -126,7 +134,10 @@ def _read(input: Tensor, places: Sequence[Tensor]) -> Tensor:
 
 
 def _cubic_weights(t: Tensor) -> list[Tensor]:
-    """Keys' kernel with a = -0.75 at the distances 1 + t, t, 1 - t, 2 - t."""
+    """Returns the weights of the cubic convolution kernel (a = -0.75) at the distances 1 + t, t, 1 - t and 2 - t.
+
+    Source: Keys, Cubic Convolution Interpolation for Digital Image Processing, 1981.
+    """
     a = -0.75
 
     def near(x: Tensor) -> Tensor:
@@ -142,13 +153,17 @@ def _cubic_weights(t: Tensor) -> list[Tensor]:
 def grid_sampler(
     input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Tensor:
-    """input at the places of grid (x first): the sum of its neighbours there, weighted by linear or cubic kernels."""
+    """Returns the input, interpolated at the positions of the grid.
+
+    The last axis of the grid holds coordinates from -1 to 1, x first. The result is a sum of neighbours, weighted by a
+    linear or cubic kernel, or the nearest pixel.
+    """
     spatial = input.shape[2:]
     axes = len(spatial)
     places = [_unnormalize(grid[..., axes - 1 - axis], size, align_corners) for axis, size in enumerate(spatial)]
 
     def bounded(place: Tensor, axis: int) -> Tensor:
-        return _inside(place, spatial[axis], padding_mode, align_corners)
+        return _apply_padding_mode(place, spatial[axis], padding_mode, align_corners)
 
     if interpolation_mode == 1:
         return _read(input, [bounded(place, axis).round() for axis, place in enumerate(places)])
@@ -166,7 +181,7 @@ def grid_sampler(
 
 
 def _weighted_reads(input: Tensor, taps: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> Tensor:
-    """The sum over all combinations of one tap (place, weight) of each axis."""
+    """Returns the sum over all combinations of one tap (position, weight) for each axis."""
     combinations: list[tuple[list[Tensor], Tensor | None]] = [([], None)]
     for axis in taps:
         combinations = [
