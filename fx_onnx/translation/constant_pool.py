@@ -1,49 +1,69 @@
-"""The constants of a model: numbers in translations become initializers of the root graph, each once."""
+"""The constants of a model: numbers in translations become initializers of the root graph, which equal ones share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+import torch
 from onnx_ir import DataType, Value
 
-# The key of ``Value.meta`` under which a value keeps its sizes, in torch's own terms (ints and SymInts).
-SIZES = "sizes"
+from fx_onnx.core import dtypes
+from fx_onnx.core.small_constants import ConstantKey, constant_key
+from fx_onnx.translation.known_sizes import record_sizes
+
+Scalar = bool | int | float | torch.SymInt | torch.SymFloat | torch.SymBool
+"""A Python number or a symbolic one."""
+
+Operand = Value | Scalar
+"""What a translation receives for a tensor argument: an ONNX value, or a number that becomes a constant."""
+
+Numbers = Sequence["Scalar | Numbers"]
+
+Input = Operand | Numbers | np.ndarray[Any, Any]
+"""What an ONNX node accepts as an input: a value, a number, nested lists of numbers or an array."""
 
 _NUMBER_DTYPES = {bool: DataType.BOOL, int: DataType.INT64, float: DataType.FLOAT}
 
 
-class Constants:
-    """The constants of one model, deduplicated by dtype, shape and bytes (so 0.0 and -0.0 stay two)."""
+class ConstantPool:
+    """The constants of one model. Two constants are equal if they have the same dtype, shape and bytes."""
 
     def __init__(self, graph: ir.Graph, unique: Callable[[str], str]) -> None:
+        """Registers initializers in ``graph``, under names that ``unique`` makes unique."""
         self._graph, self._unique = graph, unique
-        self._known: dict[tuple[DataType, tuple[int, ...], bytes], Value] = {}
+        self._values: dict[ConstantKey, Value] = {}
 
-    def get(self, array: np.ndarray[Any, Any], dtype: DataType) -> Value:
-        """The initializer of the root graph that holds ``array``."""
-        key = (dtype, array.shape, array.tobytes())
-        value = self._known.get(key)
+    def get(self, number: Any, dtype: DataType | None) -> Value:
+        """Returns the initializer that holds a number, nested lists of numbers or an array.
+
+        Args:
+            number: must not be symbolic.
+            dtype: None gives INT64 for ints, FLOAT for floats, BOOL for bools and an array's own dtype.
+
+        Raises:
+            TypeError: a float with a fraction cannot have an integer dtype.
+        """
+        if dtype is None:
+            dtype = DataType.from_numpy(number.dtype) if isinstance(number, np.ndarray) else _default_dtype(number)
+        if isinstance(number, float) and not number.is_integer() and dtypes.is_integer(dtype):
+            raise TypeError(f"the number {number} cannot be a constant of an integer dtype: promote the operands first")
+        tensor = ir.Tensor(np.asarray(number, dtype=dtype.numpy()), dtype=dtype)
+        key = constant_key(tensor)
+        value = self._values.get(key)
         if value is None:
-            name = self._unique(f"constant_{len(self._known)}")
-            tensor = ir.Tensor(array, dtype=dtype, name=name)
-            value = Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(dtype), const_value=tensor)
-            value.meta[SIZES] = array.shape
+            tensor.name = name = self._unique(f"constant_{len(self._values)}")
+            value = Value(name=name, shape=tensor.shape, type=ir.TensorType(dtype), const_value=tensor)
+            record_sizes(value, tensor.shape.numpy())
             self._graph.register_initializer(value)
-            self._known[key] = value
+            self._values[key] = value
         return value
 
 
-def dtype_of_number(value: Any) -> DataType:
-    """The dtype of a number, or of the numbers in nested lists, where nothing else decides it."""
+def _default_dtype(value: Any) -> DataType:
+    """Returns the default dtype of a number or of the first number in nested lists."""
     while isinstance(value, (list, tuple)):
         value = value[0] if value else 0
     return _NUMBER_DTYPES[type(value)]
-
-
-def refuse_fractions(value: Any) -> None:
-    """Raises TypeError for a number that an integer constant cannot hold."""
-    if isinstance(value, float) and not value.is_integer():
-        raise TypeError(f"the number {value} cannot be a constant of an integer dtype: promote the operands first")

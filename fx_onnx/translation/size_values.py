@@ -16,7 +16,7 @@ import torch
 from fx_onnx.core.symbolic_sizes import Size, expression
 
 if TYPE_CHECKING:
-    from fx_onnx.translation.emitter import Emitter
+    from fx_onnx.translation.tensor_helpers import TensorHelpers
 
 _INT, _FLOAT, _BOOL = ir.DataType.INT64, ir.DataType.DOUBLE, ir.DataType.BOOL
 
@@ -31,19 +31,19 @@ class SymbolTable:
     def __init__(self, names: Mapping[str, str] | None = None, parent: SymbolTable | None = None) -> None:
         self.names: Mapping[str, str] = parent.names if parent is not None else names or {}
         self._parent = parent
-        self._definitions: dict[sympy.Symbol, Callable[[Emitter], ir.Value]] = {}
-        self._derived: list[tuple[sympy.Expr, Callable[[Emitter], ir.Value]]] = []
+        self._definitions: dict[sympy.Symbol, Callable[[TensorHelpers], ir.Value]] = {}
+        self._derived: list[tuple[sympy.Expr, Callable[[TensorHelpers], ir.Value]]] = []
         self._values: dict[tuple[sympy.Basic, int], ir.Value] = {}
         self._dims: dict[sympy.Expr, int | str] = parent._dims if parent is not None else {}
         self._own: set[sympy.Basic] = set()
 
-    def bind(self, size: Any, read: Callable[[Emitter], ir.Value]) -> None:
+    def bind(self, size: Any, read: Callable[[TensorHelpers], ir.Value]) -> None:
         """Say what the symbol of a body's parameter is in here, whatever it is outside."""
         symbol = expression(size)
         self._definitions[symbol] = read
         self._own.add(symbol)
 
-    def define(self, size: Any, read: Callable[[Emitter], ir.Value]) -> None:
+    def define(self, size: Any, read: Callable[[TensorHelpers], ir.Value]) -> None:
         """Say that ``read`` emits the value of ``size``; the first definition of a symbol stays."""
         expr = expression(size)
         if isinstance(expr, sympy.Symbol):
@@ -81,11 +81,11 @@ class SymbolTable:
         renamed = {s: sympy.Symbol(self.names[s.name], integer=True) for s in expr.free_symbols if s.name in self.names}
         return str(expr.xreplace(renamed)).replace(" ", "")
 
-    def value(self, op: Emitter, size: Any, rank: int = 1) -> ir.Value:
+    def value(self, op: TensorHelpers, size: Any, rank: int = 1) -> ir.Value:
         """The number as a tensor of shape ``[1]`` (rank 1) or ``[]`` (rank 0): INT64, DOUBLE or BOOL by its kind."""
         return self._value(op, expression(size), rank)
 
-    def _value(self, op: Emitter, expr: sympy.Basic, rank: int) -> ir.Value:
+    def _value(self, op: TensorHelpers, expr: sympy.Basic, rank: int) -> ir.Value:
         if (known := self._find((expr, rank))) is not None:
             return known
         if expr.is_number or expr in (sympy.true, sympy.false):
@@ -107,7 +107,7 @@ class SymbolTable:
             return known
         return self._parent._find(key)
 
-    def _symbol(self, op: Emitter, symbol: sympy.Symbol) -> ir.Value:
+    def _symbol(self, op: TensorHelpers, symbol: sympy.Symbol) -> ir.Value:
         table: SymbolTable | None = self
         while table is not None:
             if symbol in table._definitions:
@@ -120,7 +120,7 @@ class SymbolTable:
                 return shifted if scale == 1 else op.Div(shifted, [scale])
         raise LookupError(f"no input or result of the program has a dim that defines the symbolic size {symbol}")
 
-    def _all_derived(self) -> list[tuple[sympy.Expr, Callable[[Emitter], ir.Value]]]:
+    def _all_derived(self) -> list[tuple[sympy.Expr, Callable[[TensorHelpers], ir.Value]]]:
         return self._derived + (self._parent._all_derived() if self._parent is not None else [])
 
 
@@ -136,7 +136,7 @@ def _inverse(expr: sympy.Expr, symbol: sympy.Symbol) -> tuple[int, int] | None:
 class _Compute:
     """Emits one sympy (or torch.utils._sympy) expression; ``recurse`` gives the values of its arguments."""
 
-    def __init__(self, op: Emitter, recurse: Callable[[sympy.Basic], ir.Value]) -> None:
+    def __init__(self, op: TensorHelpers, recurse: Callable[[sympy.Basic], ir.Value]) -> None:
         self._op, self._recurse = op, recurse
 
     def compute(self, expr: sympy.Basic) -> ir.Value:

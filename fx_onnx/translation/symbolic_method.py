@@ -17,8 +17,8 @@ from onnx_ir.tensor_adapters import TorchTensor
 from torch.autograd import Function
 
 from fx_onnx.core import dtypes
-from fx_onnx.translation.constant_pool import SIZES
 from fx_onnx.translation.emitter import Emitter
+from fx_onnx.translation.known_sizes import known_sizes
 
 # The names of dtypes in TorchScript's types.
 _SCALAR_TYPES = {
@@ -137,7 +137,7 @@ class SymbolicValue:
 
     def type(self) -> SymbolicType:
         """What is known of its dtype and sizes."""
-        sizes = self.value.meta.get(SIZES)
+        sizes = known_sizes(self.value)
         dtype = None if self.value.dtype is None else dtypes.torch_dtype(self.value.dtype)
         return SymbolicType(dtype, None if sizes is None else list(sizes))
 

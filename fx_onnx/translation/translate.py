@@ -79,9 +79,9 @@ class Walker:
     def walk_body(self, op: Emitter, body: str, operands: Sequence[Any]) -> list[Any]:
         """Translates the body of a higher-order operator in place: ``operands`` stand for its placeholders."""
         walker = Walker(op, self.table, self.program)
-        walker.prefix = f"{op.scope_name}.{body}."
+        walker.prefix = f"{op.names.scope}.{body}."
         graph = self.program.bodies[body]
-        with op.scope():
+        with op.body_scope():
             for placeholder, operand in zip(graph.find_nodes(op="placeholder", sort=True), operands, strict=True):
                 walker.bind(placeholder, operand)
             results = walker.walk(graph)
@@ -178,7 +178,7 @@ class Walker:
             if value.producer() is not None and _scope(node) == node.name and not value.meta.get("named"):
                 value.meta["named"] = isinstance(fake, torch.Tensor) and len(results) == 1
                 name = self.prefix + node.name
-                value.name = self.op.unique(name if len(results) == 1 else f"{name}.{index}")
+                value.name = self.op.names.unique(name if len(results) == 1 else f"{name}.{index}")
 
     @staticmethod
     def _stamp_number(value: Value, fake: Any) -> None:
@@ -220,13 +220,13 @@ class Walker:
 
     def initializer(self, name: str, tensor: torch.Tensor) -> Value:
         """A weight of the root graph over the tensor's own storage."""
-        name = self.op.unique(name)
+        name = self.op.names.unique(name)
         data = weight(real_view(tensor), name)
         self._known(data.dtype, name)
         sizes = data.shape.numpy()
         value = Value(name=name, shape=ir.Shape(sizes), type=ir.TensorType(data.dtype), const_value=data)
         self.op.with_sizes(value, sizes)
-        self.op.root.graph.register_initializer(value)
+        self.op.root_graph.register_initializer(value)
         return value
 
 
@@ -261,7 +261,7 @@ def _bind_inputs(walker: Walker, placeholders: Sequence[Node], exported: torch.e
 def _user_input(walker: Walker, placeholder: Node, spec: InputSpec) -> Any:
     fake = placeholder.meta["val"]
     op = walker.op
-    value = Value(name=op.unique(placeholder.name))
+    value = Value(name=op.names.unique(placeholder.name))
     value.metadata_props[metadata.INPUT_KIND] = spec.kind.name
     value.metadata_props[metadata.INPUT_PERSISTENT] = str(spec.persistent)
     op.graph.inputs.append(value)
@@ -291,17 +291,17 @@ def _bind_outputs(walker: Walker, results: Any, specs: Sequence[OutputSpec]) -> 
             op.enter(name, {}, ())
             result = op.Identity(op.symbols.value(op, result, rank=0) if _is_symbol(result) else op.constant(result))
             result.shape = ir.Shape([])
-            result.name = op.unique(name)
+            result.name = op.names.unique(name)
         elif result.producer() is None or result in seen:
             op.enter(name, {metadata.FX_NODE: name}, ())
             source, result = result, op.Identity(result)
             result.shape = source.shape
-            result.name = op.unique(name)
+            result.name = op.names.unique(name)
         seen.add(result)
         result.metadata_props[metadata.OUTPUT_KIND] = spec.kind.name
         if spec.target is not None:  # what the program writes to a buffer or an input, named after it
             result.metadata_props[metadata.ORIGINAL_NODE_NAME] = name
-            result.name = op.unique(f"{spec.target}_out")
+            result.name = op.names.unique(f"{spec.target}_out")
             if spec.kind == OutputKind.BUFFER_MUTATION:
                 op.graph.inputs.append(_state(walker, spec.target))
         op.graph.outputs.append(result)
@@ -309,7 +309,7 @@ def _bind_outputs(walker: Walker, results: Any, specs: Sequence[OutputSpec]) -> 
 
 def _state(walker: Walker, target: str) -> Value:
     """The initial value of a buffer that the program writes: an initializer that a runtime may give another value."""
-    known = walker.op.root.graph.initializers.get(target)
+    known = walker.op.root_graph.initializers.get(target)
     if known is not None:
         return known
     exported = walker.program.exported_program

@@ -1,15 +1,16 @@
-"""Constants are deduplicated by dtype, shape and bytes."""
+"""Constants are shared if they have the same dtype, shape and bytes."""
 
 import numpy as np
 import onnx_ir as ir
 import pytest
 from onnx_ir import DataType
 
-from fx_onnx.translation.constant_pool import Constants, dtype_of_number, refuse_fractions
+from fx_onnx.translation.constant_pool import ConstantPool
 
 
-def constants() -> Constants:
-    return Constants(ir.Graph((), (), nodes=(), opset_imports={"": 20}), lambda name: name)
+@pytest.fixture
+def pool() -> ConstantPool:
+    return ConstantPool(ir.Graph((), (), nodes=(), opset_imports={"": 20}), lambda name: name)
 
 
 @pytest.mark.parametrize(
@@ -22,19 +23,20 @@ def constants() -> Constants:
         (np.array([1, 2]), np.array([1, 2]), True),
     ],
 )
-def test_equal_means_equal_bytes(first: np.ndarray, second: np.ndarray, same: bool) -> None:
-    pool = constants()
-    one, two = (pool.get(np.asarray(x), DataType.from_numpy(np.asarray(x).dtype)) for x in (first, second))
+def test_equal_constants_have_equal_bytes(
+    pool: ConstantPool, first: np.ndarray, second: np.ndarray, same: bool
+) -> None:
+    one, two = (pool.get(np.asarray(x), None) for x in (first, second))
     assert (one is two) == same
 
 
-def test_the_dtype_of_bare_numbers() -> None:
-    assert [dtype_of_number(x) for x in (True, 1, 1.5, [[2]], [])] == [
+def test_the_default_dtypes_of_numbers(pool: ConstantPool) -> None:
+    assert [pool.get(x, None).dtype for x in (True, 1, 1.5, [[2]], [])] == [
         DataType.BOOL, DataType.INT64, DataType.FLOAT, DataType.INT64, DataType.INT64,
     ]  # fmt: skip
 
 
-def test_fractions_are_no_integers() -> None:
-    refuse_fractions(2.0)
+def test_an_integer_constant_refuses_a_fraction(pool: ConstantPool) -> None:
+    assert pool.get(2.0, DataType.INT32).const_value.numpy() == 2
     with pytest.raises(TypeError, match="promote the operands"):
-        refuse_fractions(0.5)
+        pool.get(0.5, DataType.INT32)
