@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from onnx_ir import DataType, Value
 
-from fx_onnx.translation.emitter import Emitter
+from fx_onnx.translation.emitter import Emitter, as_tuple
 
 
 def emit_loop(
@@ -30,4 +30,4 @@ def emit_loop(
     body = inner.finish([after, *results])
     before = True if condition is None else condition(op, *initial)
     final = op.Loop(rounds, before, *initial, body=body, outputs=len(initial))
-    return tuple(final) if isinstance(final, Sequence) else (final,)
+    return as_tuple(final)

@@ -9,7 +9,7 @@ import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.core.translation_table import translates
-from fx_onnx.translation.emitter import Emitter
+from fx_onnx.translation.emitter import Emitter, as_tuple
 
 higher_order = torch.ops.higher_order
 
@@ -22,7 +22,7 @@ def cond(op: Emitter, pred: Any, true_graph: str, false_graph: str, operands: Se
         inner = op.nested()
         branches.append(inner.finish(inner.inline(body, operands)))
     results = op.If(op.cast(pred, DataType.BOOL), then_branch=branches[0], else_branch=branches[1], outputs=len(op.out))
-    return results if isinstance(results, Sequence) else (results,)
+    return as_tuple(results)
 
 
 @translates(higher_order.while_loop)
@@ -43,7 +43,7 @@ def while_loop(
     (after,) = inner.inline(cond_fn, [*results, *additional_inputs])
     body = inner.finish([inner.cast(after, DataType.BOOL), *results])
     final = op.Loop(None, op.cast(before, DataType.BOOL), *initial, body=body, outputs=len(initial))
-    return final if isinstance(final, Sequence) else (final,)
+    return as_tuple(final)
 
 
 @translates(higher_order.scan)
@@ -56,7 +56,7 @@ def scan(
     inner = op.nested([*carries, *slices])
     body = inner.finish(inner.inline(combine_fn, [*carries, *slices, *additional_inputs]))
     results = op.Scan(*init, *xs, body=body, num_scan_inputs=len(xs), outputs=len(op.out))
-    return results if isinstance(results, Sequence) else (results,)
+    return as_tuple(results)
 
 
 @translates(higher_order.map_impl)
@@ -82,7 +82,7 @@ def associative_scan(
     slices = [inner.with_sizes(inner.Gather(x, place, axis=0), op.sizes(x)[1:]) for x in xs]
     results = inner.inline(combine_fn, [*carried, *slices, *additional_inputs])
     body = inner.finish([again, *results, *results])
-    found = op.Loop(op.Reshape(count, []), None, *first, body=body, outputs=2 * len(xs))
+    found = as_tuple(op.Loop(op.Reshape(count, []), None, *first, body=body, outputs=2 * len(xs)))
     rows = found[len(xs) :]
     return [op.Concat(op.unsqueeze(row, 0), rest, axis=0) for row, rest in zip(first, rows, strict=True)]
 

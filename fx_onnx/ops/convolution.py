@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from onnx_ir import Value
@@ -87,7 +88,7 @@ def _conv(
 ) -> Value:
     """Emits one Conv node."""
     operands = _operands(op, "Conv", weight, bias)
-    attributes = {
+    attributes: dict[str, Any] = {
         "kernel_shape": _spatial_kernel(op, weight),
         "strides": stride,
         "pads": pads,
@@ -100,8 +101,9 @@ def _conv(
     return op.cast(result, op.out_dtype)
 
 
-def _operands(op: Emitter, op_type: str, *values: Value | None) -> list[Value | None]:
-    return [None if value is None else widened_or_double(op, op_type, value) for value in values]
+def _operands(op: Emitter, op_type: str, weight: Value, bias: Value | None) -> tuple[Value, Value | None]:
+    weight = widened_or_double(op, op_type, weight)
+    return weight, None if bias is None else widened_or_double(op, op_type, bias)
 
 
 def _pads_below_stride(
@@ -144,7 +146,7 @@ def aten_conv_transpose(
     pads = per_axis(padding, axes)
     operands = _operands(op, "ConvTranspose", weight, bias)
     extra = per_axis(output_padding, axes)
-    attributes = {
+    attributes: dict[str, Any] = {
         "kernel_shape": _spatial_kernel(op, weight),
         "strides": per_axis(stride, axes),
         "pads": [*pads, *pads],

@@ -14,7 +14,7 @@ from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._known_tensors import filled
 from fx_onnx.ops._widening import emit_widened
-from fx_onnx.translation.emitter import Emitter
+from fx_onnx.translation.emitter import Emitter, as_tuple
 
 aten = torch.ops.aten
 
@@ -35,10 +35,11 @@ def scan(op: Emitter, self: Value, dim: int, initial: Sequence[Value], body: Bod
     after = list(body(inner, states, part))
     graph = inner.finish([*after, *(inner.Identity(state) for state in after[:results])])
     count = len(initial)
-    outputs = op.Scan(
+    scanned = op.Scan(
         *initial, self, body=graph, num_scan_inputs=1, scan_input_axes=[axis],
         scan_output_axes=[axis] * results, outputs=count + results,
     )  # fmt: skip
+    outputs = as_tuple(scanned)
     for output, state in zip(outputs, [*initial, *initial[:results]], strict=True):
         output.dtype = _dtype(state)
     return list(outputs[count:])

@@ -99,8 +99,8 @@ def _scores_by_class(op: Emitter, scores: Value, idxs: Value) -> Value:
 def _sorted_by_score(op: Emitter, indices: Value, scores: Value) -> Value:
     """Returns indices by descending score; equal scores keep the order of the indices."""
     count = op.Shape(indices)
-    ordered, _ = op.TopK(indices, count, largest=0, outputs=2)
-    _, order = op.TopK(op.Gather(scores, ordered), count, outputs=2)
+    ordered, _ = op.TopK(indices, count, largest=0)
+    _, order = op.TopK(op.Gather(scores, ordered), count)
     return op.Gather(ordered, order)
 
 
@@ -204,8 +204,12 @@ def torchvision_deform_conv2d(
     groups: Size, offset_groups: Size, use_mask: bool,
 ) -> Value:  # fmt: skip
     """Emits DeformConv: each kernel element reads at its offset (y, x) and is multiplied by its mask."""
+    input, weight, offset, bias = (widened(op, "DeformConv", value) for value in (input, weight, offset, bias))
     result = op.DeformConv(
-        *(widened(op, "DeformConv", value) for value in (input, weight, offset, bias)),
+        input,
+        weight,
+        offset,
+        bias,
         widened(op, "DeformConv", mask) if use_mask else None,
         dilations=[dilation_h, dilation_w],
         group=groups,

@@ -14,7 +14,7 @@ from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.torch_private import statically_known_true
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._movement import INT_MAX, INT_MIN, MAX_CONSTANT_ELEMENTS, linear_range, slice_axis
-from fx_onnx.translation.emitter import Emitter
+from fx_onnx.translation.emitter import Emitter, as_tuple
 
 aten = torch.ops.aten
 
@@ -76,8 +76,7 @@ def aten_chunk(op: Emitter, self: Value, chunks: int, dim: int = 0) -> Sequence[
     ONNX Split with num_outputs has this rule, so a dynamic size needs no sizes if all pieces exist.
     """
     if len(op.out) == chunks > 1 and not isinstance(op.sizes(self)[dim], int):
-        pieces: Sequence[Value] = op.Split(self, axis=dim, num_outputs=chunks, outputs=chunks)
-        return pieces
+        return as_tuple(op.Split(self, axis=dim, num_outputs=chunks, outputs=chunks))
     return _pieces(op, self, dim)
 
 
@@ -119,8 +118,7 @@ def _pieces(op: Emitter, self: Value, dim: int) -> Sequence[Value]:
         return [self]
     if symbolic_sizes.same_size(op.sizes(self)[dim], 0):
         return [self] * len(sizes)
-    pieces: Sequence[Value] = op.Split(self, op.shape(sizes), axis=dim, outputs=len(sizes))
-    return pieces
+    return as_tuple(op.Split(self, op.shape(sizes), axis=dim, outputs=len(sizes)))
 
 
 @translates(aten.unbind.int, aten.unbind_copy.int)

@@ -1,6 +1,7 @@
 """Matrix products."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from onnx_ir import Value
@@ -51,7 +52,7 @@ def _is_gemm(
 @translates(aten.addmm.default, supports=_is_gemm)
 def aten_addmm(op: Emitter, self: Value, mat1: Value, mat2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
     """Emits Gemm: beta * self + alpha * mat1 @ mat2; with beta 0, self is left out, because its NaN must not count."""
-    factors = {name: float(f) for name, f in (("alpha", alpha), ("beta", beta)) if f != 1}  # type: ignore[arg-type]
+    factors: dict[str, Any] = {name: float(f) for name, f in (("alpha", alpha), ("beta", beta)) if f != 1}  # type: ignore[arg-type]
     if beta == 0:
         return op.Gemm(mat1, mat2, **{**factors, "beta": None})
     return op.Gemm(mat1, mat2, self, **factors)

@@ -7,7 +7,7 @@ its left pad.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from onnx_ir import Value
@@ -35,7 +35,7 @@ class Window(NamedTuple):
     ceil_mode: bool
     beyond: list[int]
 
-    def attributes(self, padding: Sequence[int]) -> dict[str, object]:
+    def attributes(self, padding: Sequence[int]) -> dict[str, Any]:
         """Returns the attributes that MaxPool and AveragePool share, with ``padding`` on both sides."""
         ends = [pad + more for pad, more in zip(padding, self.beyond, strict=True)]
         return {

@@ -99,5 +99,5 @@ def aten_native_dropout(op: Emitter, input: Value, p: float, train: bool | None)
         return input, op.expand(op.constant(True), sizes)
     if p == 1:  # ONNX requires a ratio below 1
         return op.Mul(input, 0.0), op.expand(op.constant(False), sizes)
-    kept: tuple[Value, Value] = op.Dropout(input, op.constant(float(p)), True, outputs=2)
-    return kept
+    result, kept = op.Dropout(input, op.constant(float(p)), True, outputs=2)
+    return result, kept

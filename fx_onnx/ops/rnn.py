@@ -15,7 +15,7 @@ from onnx_ir import DataType, Value
 from fx_onnx.core import metadata
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._widening import widened
-from fx_onnx.translation.emitter import Emitter
+from fx_onnx.translation.emitter import Emitter, as_tuple
 
 aten = torch.ops.aten
 
@@ -209,7 +209,7 @@ def _by_layer(op: Emitter, state: Value, count: int, dtype: DataType) -> Sequenc
     if _is_zero(state):
         return [None] * count
     state = op.cast(state, dtype)
-    return [state] if count == 1 else op.Split(state, axis=0, num_outputs=count, outputs=count)
+    return [state] if count == 1 else as_tuple(op.Split(state, axis=0, num_outputs=count, outputs=count))
 
 
 def _is_zero(value: Value) -> bool:
@@ -308,6 +308,8 @@ def _projected_direction(
     Returns the final states, then h of every step.
     """
     w_ih, w_hh, b_ih, b_hh, w_hr = weights
+    if w_hr is None:
+        raise ValueError("only a layer with a projection becomes a Scan")
     gates = op.MatMul(x, op.Transpose(w_ih, perm=[1, 0]))
     if b_ih is not None and b_hh is not None:
         gates = op.Add(gates, op.Add(b_ih, b_hh))

@@ -17,10 +17,11 @@ from onnx_ir import DataType, Value
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.translation.constant_pool import Input, Operand, Scalar
 from fx_onnx.translation.known_sizes import record_sizes
+from fx_onnx.translation.node_emitter import as_tuple
 from fx_onnx.translation.size_values import SymbolTable
 from fx_onnx.translation.tensor_helpers import TensorHelpers
 
-__all__ = ["Emitter", "Input", "Operand", "Scalar"]
+__all__ = ["Emitter", "Input", "Operand", "Scalar", "as_tuple"]
 
 
 class Emitter(TensorHelpers):

@@ -213,6 +213,11 @@ class NodeEmitter(OperatorMethods, BuilderBase):
                 output.type = ir.TensorType(dtype)
 
 
+def as_tuple(results: Value | Sequence[Value]) -> tuple[Value, ...]:
+    """Returns the results of a node with a computed number of outputs as a tuple; one output comes as a bare value."""
+    return (results,) if isinstance(results, Value) else tuple(results)
+
+
 def _plain(value: Any) -> Any:
     """Returns an attribute's value without torch's types: a dtype as ONNX's number, a symbolic number as its constant.
 

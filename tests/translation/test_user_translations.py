@@ -144,7 +144,9 @@ def test_a_users_translation_goes_before_ours() -> None:
 
 
 def test_without_a_translation_the_operator_is_named() -> None:
-    with pytest.raises(UnsupportedOperatorError, match=r"fx_onnx_tests.scaled.default: 1 call, first at .*test_custom"):
+    with pytest.raises(
+        UnsupportedOperatorError, match=r"fx_onnx_tests.scaled.default: 1 call, first at .*test_user_translations"
+    ):
         fx_onnx.export(Net().eval(), (X,))
 
 
@@ -368,7 +370,7 @@ def test_a_signature_that_does_not_fit_is_refused_first(key: Any, function: Any,
     ],
 )
 def test_results_that_do_not_fit(function: Any, message: str) -> None:
-    with pytest.raises(fx_onnx.TranslationError, match=rf"scaled.*test_custom.*{message}"):
+    with pytest.raises(fx_onnx.TranslationError, match=rf"scaled.*test_user_translations.*{message}"):
         fx_onnx.export(Net().eval(), (X,), custom_translation_table={SCALED: function})
 
 
