@@ -1,4 +1,4 @@
-"""Modules and tensors for the tests of requests."""
+"""Modules, tensors and containers that several tests of the capture use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""autograd_functions.Functions as single operators of the captured program, and only while a model is traced."""
+"""An autograd.Function with its own translation is captured as one operator, but only while a model is traced."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ X = torch.randn(2, 3)
 
 
 class Scale(Function):
-    """The old way of torch.onnx: a forward and what it is in ONNX."""
+    """The older form of torch.onnx: a forward, and a ``symbolic`` method that creates ONNX nodes."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
@@ -36,7 +36,7 @@ class Scale(Function):
 
 
 class Plain(Function):
-    """Without ``symbolic``."""
+    """Has no ``symbolic`` method."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ class Plain(Function):
 
 
 class Net(nn.Module):
-    """Calls a function on what a layer gives."""
+    """Calls a function on the output of a linear layer."""
 
     def __init__(self, function: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def _operators(program: fx_onnx.ONNXProgram) -> list[str]:
     return [node.op_type for node in program.model.graph]
 
 
-def test_symbolic_is_honoured() -> None:
+def test_a_function_with_symbolic_is_one_operator() -> None:
     module = Net(Scale, 2.5)
     program = _exported(module, dynamic_shapes=({0: "n"},), verify=True)
     assert _operators(program) == ["Gemm", "Mul"]
@@ -78,8 +78,8 @@ def test_symbolic_is_honoured() -> None:
     assert "autograd_function.Scale.default" in names
 
 
-class OfTheOtherExporter(Function):
-    """Its ``symbolic`` calls translations of torch.onnx's TorchScript exporter, as models of transformers do."""
+class WithTorchScriptSymbolic(Function):
+    """Has a ``symbolic`` method that calls translations of torch.onnx's TorchScript exporter, as in transformers."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -92,17 +92,17 @@ class OfTheOtherExporter(Function):
         return softmax(g, x, -1)
 
 
-def test_symbolic_of_the_other_exporter_is_not_asked() -> None:
+def test_symbolic_that_calls_the_torchscript_exporter_is_ignored() -> None:
     class Net(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return OfTheOtherExporter.apply(x)  # type: ignore[no-any-return]
+            return WithTorchScriptSymbolic.apply(x)  # type: ignore[no-any-return]
 
     program = fx_onnx.export(Net().eval(), (X,), verbose=False)
     assert [node.op_type for node in program.model.graph] == ["Softmax"]
     assert_close(program(X), X.softmax(-1))
 
 
-def test_without_symbolic_it_is_inlined() -> None:
+def test_a_function_without_symbolic_is_traced_through() -> None:
     module = Net(Plain)
     program = _exported(module)
     assert _operators(program) == ["Gemm", "Relu", "Add"]
@@ -110,7 +110,7 @@ def test_without_symbolic_it_is_inlined() -> None:
 
 
 @pytest.mark.parametrize("function", [Plain, Scale])
-def test_the_users_table_goes_first(function: Any) -> None:
+def test_the_custom_translation_table_takes_precedence(function: Any) -> None:
     def translation(op: Emitter, x: Any, *rest: Any) -> Any:
         return op.Neg(x)
 
@@ -119,13 +119,13 @@ def test_the_users_table_goes_first(function: Any) -> None:
     assert _operators(program) == ["Gemm", "Neg"]
 
 
-def test_a_translation_that_does_not_fit_is_refused_first() -> None:
+def test_a_translation_with_wrong_parameters_raises_before_the_capture() -> None:
     with pytest.raises(fx_onnx.ArgumentError, match=r"of Scale cannot take what apply takes: too many positional"):
         _exported(Net(Scale, 2.0), custom_translation_table={Scale: lambda op, x: x})
 
 
 class Everything(Function):
-    """Arguments and results of every kind."""
+    """Takes arguments of every type and returns a nested structure."""
 
     @staticmethod
     def forward(
@@ -142,7 +142,7 @@ class Everything(Function):
         return total, g.op("Identity", x), half
 
 
-def test_arguments_and_results_of_every_kind() -> None:
+def test_arguments_and_results_of_every_type() -> None:
     class Module(nn.Module):
         def forward(self, x: Tensor) -> Any:
             arguments = (3, 0.5, True, "up", None, torch.float64, (1, 2), [x, None])
@@ -154,8 +154,8 @@ def test_arguments_and_results_of_every_kind() -> None:
     assert_close(program(X), Module()(X))
 
 
-class WithSetup(Function):
-    """The newer form: a forward without context."""
+class WithSetupContext(Function):
+    """The newer form: ``setup_context``, and a forward without ``ctx``."""
 
     @staticmethod
     def forward(x: Tensor, factor: float = 2.0) -> tuple[Tensor, Tensor]:
@@ -171,12 +171,12 @@ class WithSetup(Function):
 
 
 @pytest.mark.parametrize(("args", "kwargs"), [((), {}), ((3.0,), {}), ((), {"factor": 4.0})])
-def test_a_forward_without_context(args: Any, kwargs: Any) -> None:
-    module = Net(WithSetup, *args, **kwargs)
+def test_a_function_with_setup_context(args: Any, kwargs: Any) -> None:
+    module = Net(WithSetupContext, *args, **kwargs)
     assert_close(_exported(module)(X), tuple(module(X)))
 
 
-def test_calls_of_different_types_are_different_operators() -> None:
+def test_calls_with_different_argument_types_are_different_operators() -> None:
     class Module(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return Scale.apply(x, 2.0) + Scale.apply(x, 3)
@@ -185,7 +185,7 @@ def test_calls_of_different_types_are_different_operators() -> None:
 
 
 class Positive(Function):
-    """A result whose size depends on the values."""
+    """Returns a result of data-dependent size."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -197,7 +197,7 @@ class Positive(Function):
         return g.op("Compress", x, g.op("Reshape", g.op("Greater", x, zero), torch.tensor([-1])))
 
 
-def test_a_result_of_unknown_size() -> None:
+def test_a_result_of_data_dependent_size() -> None:
     class Module(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return Positive.apply(x) * 2
@@ -222,13 +222,13 @@ class InPlace(Scale):
         (Net(Scale, object()), r"Scale.apply got <object.*which cannot be an argument of an operator"),
     ],
 )
-def test_what_cannot_be_one_operator_is_refused(module: nn.Module, message: str) -> None:
+def test_functions_that_cannot_be_one_operator_raise(module: nn.Module, message: str) -> None:
     with pytest.raises(fx_onnx.CaptureError, match=message):
         _exported(module)
 
 
-def test_where_bytecode_is_read_it_is_refused() -> None:
-    """Inside torch.cond, and in strict mode, torch would take the function apart unseen."""
+def test_functions_raise_where_torch_traces_bytecode() -> None:
+    """Inside torch.cond and in strict mode, torch would trace through the function unnoticed."""
 
     class Module(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -242,7 +242,7 @@ def test_where_bytecode_is_read_it_is_refused() -> None:
         torch.export.export(Net(Scale, 2.0), (X,), strict=True)
 
 
-def test_after_an_export_everything_is_as_before() -> None:
+def test_the_classes_are_unchanged_after_an_export() -> None:
     before = dict(vars(Function)), dict(vars(Scale)), dict(vars(InPlace))
     _exported(Net(Scale, 2.0))
     with pytest.raises(fx_onnx.CaptureError):
@@ -252,7 +252,7 @@ def test_after_an_export_everything_is_as_before() -> None:
     assert Scale.apply(X.clone().requires_grad_(), 2.0).grad_fn.name() == "ScaleBackward"
 
 
-def test_other_threads_run_as_ever() -> None:
+def test_other_threads_are_not_affected() -> None:
     with autograd_functions.trace_as_operators(), ThreadPoolExecutor() as threads:
         x = X.clone().requires_grad_()
         result = threads.submit(lambda: Scale.apply(x, 2.0)).result()

@@ -24,7 +24,7 @@ class Returned:
     x: torch.Tensor
 
 
-def test_static():
+def test_a_capture_without_dynamic_dims():
     captured = run(torch.relu, t(2, 3))
     assert (captured.strategy, captured.symbol_names, captured.specialized) == ("torch.export(strict=False)", {}, ())
 
@@ -35,7 +35,7 @@ def test_additional_inputs():
     assert shapes(run(torch.relu, t(3, 4), dynamic_shapes=more))[0][1] == "4"
 
 
-def test_keywords_out_of_order():
+def test_keywords_keep_the_order_of_the_call():
     class Keywords(torch.nn.Module):
         def forward(self, a, b):
             return a[:, None] + b
@@ -45,24 +45,24 @@ def test_keywords_out_of_order():
     assert shapes(captured) == [("n",), ("m",)]
 
 
-def test_one_tensor_given_twice_is_two_inputs():
+def test_a_tensor_that_is_passed_twice_is_two_inputs():
     x = t(3)
     program = run(torch.sub, x, x).exported_program
     assert torch.equal(program.module()(t(3) * 0 + 5, t(3) * 0 + 2), torch.full((3,), 3.0))
 
 
-def test_dim_that_is_another_is_relaxed():
+def test_a_dim_that_depends_on_another_dim_becomes_auto():
     captured = run(lambda x, y: x[1:] + y, t(5), t(4), dynamic_shapes=({0: BATCH}, {0: SEQ}))
     assert sorted(captured.symbol_names.values()) == ["batch", "seq"]
 
 
-def test_dim_dynamic_that_cannot_be():
+def test_a_required_dynamic_dim_that_the_model_fixes_raises():
     with pytest.raises(CaptureError, match=r"specialized it to be a constant \(3\).*change dynamic_shapes") as caught:
         run(lambda x: x.reshape(3, 4), t(3, 4), dynamic_shapes=({0: Dim.DYNAMIC},))
     assert "\n" not in str(caught.value)
 
 
-def test_strict_mends():
+def test_strict_mode_succeeds_where_non_strict_mode_fails():
     def through_numpy(x):
         return torch.from_numpy(x.numpy() * 2)
 
@@ -100,7 +100,7 @@ def test_failures_show_the_users_line(function, message):
     assert caught.value.__cause__ is not None
 
 
-def test_given_program():
+def test_an_exported_program_is_used_as_it_is():
     program = torch.export.export(Function(torch.relu).eval(), (t(3, 4),), dynamic_shapes={"x": {0: Dim.AUTO}})
     captured = run(program, dynamic_shapes=({0: "n"},))
     assert captured.exported_program is program
@@ -110,7 +110,7 @@ def test_given_program():
         capture(parse_request(program, dynamic_shapes=({1: "m"},)))
 
 
-def test_training_mode_warns_and_stays():
+def test_training_mode_warns_and_is_not_changed():
     model = torch.nn.Linear(2, 2)
     with pytest.warns(OnnxExporterWarning, match="Linear is in training mode"):
         capture(parse_request(model, t(3, 2)))
@@ -118,10 +118,10 @@ def test_training_mode_warns_and_stays():
 
 
 @pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
-def test_recurrences_stay_whole(kind):
+def test_recurrent_modules_stay_one_operator(kind):
     kernel = torch.ops.aten.lstm.input.py_kernels[torch._C.DispatchKey.CompositeImplicitAutograd]
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # not even of the list of weights that such a module keeps
+        warnings.simplefilter("error")  # torch must not warn about the list of weights in the module either
         captured = run(getattr(torch.nn, kind)(4, 5), t(7, 3, 4), dynamic_shapes=({0: "seq", 1: "batch"},))
     assert shapes(captured) == [("seq", "batch", "4")]
     assert torch.ops.aten.lstm.input.py_kernels[torch._C.DispatchKey.CompositeImplicitAutograd] is kernel

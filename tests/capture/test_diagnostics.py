@@ -1,4 +1,4 @@
-"""Typical failures, as a user meets them: one sentence with torch's reason, the user's line and what to change."""
+"""Each typical failure gives one sentence with torch's reason, the user's line and a remedy."""
 
 from __future__ import annotations
 
@@ -11,16 +11,7 @@ from torch._higher_order_ops import while_loop
 
 import fx_onnx
 from fx_onnx.core.errors import CaptureError
-
-
-class Function(torch.nn.Module):
-    def __init__(self, function: Callable[[Tensor], object]) -> None:
-        super().__init__()
-        self.function = function
-        self.linear = torch.nn.Linear(5, 4)
-
-    def forward(self, x: Tensor) -> object:
-        return self.function(x)
+from tests.capture.modules import Function
 
 
 class Unknown:
@@ -63,7 +54,7 @@ def no_such_method(x: Tensor) -> Tensor:
     return x.nothing()  # type: ignore[attr-defined]
 
 
-def of_unknown_class(x: Tensor) -> object:
+def unknown_class_in_output(x: Tensor) -> object:
     return x, Unknown()
 
 
@@ -71,11 +62,11 @@ def custom(x: Tensor) -> Tensor:
     return torch.ops.explanations.without_fake(x)
 
 
-def returned_as_given(x: Tensor) -> object:
+def operand_returned_from_loop(x: Tensor) -> object:
     return while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x), (torch.tensor(0), x))
 
 
-def branches_of_two_dtypes(x: Tensor) -> Tensor:
+def branches_with_different_dtypes(x: Tensor) -> Tensor:
     return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x.long(), (x,))
 
 
@@ -83,7 +74,7 @@ def branch_in_a_branch(x: Tensor) -> Tensor:
     return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x if x.sum() > 3 else x * 2, (x,))
 
 
-def growing(x: Tensor) -> object:
+def growing_carry(x: Tensor) -> object:
     return while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, torch.cat([y, y])), (torch.tensor(0), x))
 
 
@@ -93,7 +84,7 @@ def packed(x: Tensor) -> object:
 
 
 @pytest.mark.parametrize(
-    ("function", "reason", "advice"),
+    ("function", "reason", "remedy"),
     [
         (branch, "data-dependent expression", "torch.cond"),
         (item, "data-dependent expression", "torch.cond"),
@@ -102,35 +93,35 @@ def packed(x: Tensor) -> object:
         (failed_assertion, "AssertionError: rows must be 7", "runs on these arguments"),
         (two_devices, "found at least two devices, cpu and meta", "runs on these arguments"),
         (no_such_method, "has no attribute 'nothing'", "runs on these arguments"),
-        (of_unknown_class, "Unknown'> in output", "register_dataclass"),
+        (unknown_class_in_output, "Unknown'> in output", "register_dataclass"),
         (custom, "no fake impl registered", "torch.library.register_fake"),
-        (returned_as_given, "Encountered aliasing", "return clones"),
-        (branches_of_two_dtypes, "expected same dtype", "let both branches return"),
+        (operand_returned_from_loop, "Encountered aliasing", "return clones"),
+        (branches_with_different_dtypes, "expected same dtype", "let both branches return"),
         (branch_in_a_branch, "Data-dependent branching", "torch.cond"),
         (
             packed,
             "data-dependent expression",
             "a PackedSequence can be captured only if pack_padded_sequence creates it",
         ),
-        (growing, "same metadata but found: pair", "keep the shape and dtype of each carried tensor the same"),
+        (growing_carry, "same metadata but found: pair", "keep the shape and dtype of each carried tensor the same"),
     ],
 )
-def test_failures(function: Callable[[Tensor], object], reason: str, advice: str) -> None:
+def test_failures(function: Callable[[Tensor], object], reason: str, remedy: str) -> None:
     with pytest.raises(CaptureError) as caught:
         fx_onnx.export(Function(function).eval(), (torch.rand(3, 4),), verbose=False)
     message = str(caught.value)
     assert message.startswith("torch.export could not capture Function: ")
     assert "\n" not in message
     assert reason in message
-    assert advice in message.partition("; ")[2]
-    if function is not of_unknown_class:  # which torch looks at when the forward has returned
+    assert remedy in message.partition("; ")[2]
+    if function is not unknown_class_in_output:  # torch finds this error after the forward has returned
         assert "test_diagnostics.py:" in message
         assert function.__code__.co_firstlineno < int(message.split("test_diagnostics.py:")[1].split(":")[0])
     assert caught.value.__cause__ is not None
 
 
-def test_torch_prints_nothing_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
-    """It would print the graph of each attempt, two of them for each of the two ways of tracing."""
+def test_torch_does_not_print_graphs(capfd: pytest.CaptureFixture[str]) -> None:
+    """Without the patch, torch prints the graph of each failed attempt."""
     with pytest.raises(CaptureError):
         fx_onnx.export(Function(branch).eval(), (torch.rand(3, 4),), verbose=False)
     out, err = capfd.readouterr()

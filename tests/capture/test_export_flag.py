@@ -1,4 +1,4 @@
-"""The mark of an export: set inside, gone after it, also after a failure, and not seen by other threads."""
+"""The export flag is set during an export only, is reset after a failure, and is not visible in other threads."""
 
 import gc
 import subprocess
@@ -12,7 +12,7 @@ import fx_onnx
 from fx_onnx.capture.export_flag import exporting, is_in_onnx_export
 
 
-def test_the_mark():
+def test_the_flag():
     assert not is_in_onnx_export()
     with pytest.raises(KeyError), exporting():
         with exporting():
@@ -25,7 +25,7 @@ def test_the_mark():
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_the_garbage_collector_is_left_as_it_was(enabled: bool) -> None:
+def test_the_garbage_collector_keeps_its_state(enabled: bool) -> None:
     before = gc.isenabled()
     try:
         (gc.enable if enabled else gc.disable)()
@@ -35,8 +35,8 @@ def test_the_garbage_collector_is_left_as_it_was(enabled: bool) -> None:
         (gc.enable if before else gc.disable)()
 
 
-def test_torch_says_so_too() -> None:
-    """Models ask torch.onnx."""
+def test_the_flag_of_torch_onnx_is_set_too() -> None:
+    """Models of other libraries read ``torch.onnx.is_in_onnx_export()``."""
 
     class Net(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -46,7 +46,7 @@ def test_torch_says_so_too() -> None:
     assert not torch.onnx.is_in_onnx_export()
 
 
-def test_importing_it_loads_nothing_but_torch() -> None:
+def test_importing_the_flag_loads_no_module_beside_torch() -> None:
     code = (
         "import sys, torch; before = set(sys.modules); import fx_onnx.capture.export_flag; "
         "print(*(name for name in set(sys.modules) - before if not name.startswith('fx_onnx')))"

@@ -1,4 +1,4 @@
-"""Dataclasses, named tuples and transformers' caches as inputs, outputs and state, under readable names."""
+"""Dataclasses, named tuples and caches of transformers as inputs, outputs and state, with readable names."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_prefill_and_decode_from_one_program() -> None:
 
 
 def test_encoder_decoder_cache() -> None:
-    """The decoder of T5: what it attends to of the encoder is cached too, and has a length of its own."""
+    """The decoder of T5 also caches the keys and values of the encoder's output, which have another length."""
     torch.manual_seed(0)
     config = transformers.T5Config(
         vocab_size=32, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, decoder_start_token_id=0
@@ -153,7 +153,7 @@ def test_static_cache() -> None:
             assert_close(got.logits, module(input_ids=ids, past_key_values=theirs).logits)
 
 
-def test_state_is_carried_where_asked() -> None:
+def test_state_is_carried_between_calls_on_request() -> None:
     program = fx_onnx.export(Counter().eval(), (torch.ones(2),))
     one = torch.ones(2)
     assert [program(one)[0][0].item() for _ in range(2)] == [1, 1]
@@ -167,7 +167,7 @@ def test_state_is_carried_where_asked() -> None:
         program(one)
 
 
-def test_caches_come_back_as_they_were() -> None:
+def test_caches_survive_flatten_and_unflatten() -> None:
     pytrees.register(())
     filled = step(2, 5, 1)["past_key_values"]
     for cache in (filled, EncoderDecoderCache(filled, DynamicCache()), StaticCache(CONFIG, max_cache_len=4)):
@@ -178,7 +178,7 @@ def test_caches_come_back_as_they_were() -> None:
     assert pytrees.leaf_paths(pytree.tree_structure(filled))[:2] == [(0, "key"), (0, "value")]
 
 
-def test_one_spec_for_a_cache_whose_layers_are_of_several_kinds() -> None:
+def test_axes_of_a_cache_with_several_kinds_of_layers() -> None:
     axes = {0: "batch", 2: "past"}
     pytrees.register(DynamicCache())
     assert pytrees.axes_of_part(DynamicLayer(), "keys", axes) == axes

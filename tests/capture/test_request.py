@@ -23,7 +23,7 @@ class MLP(torch.nn.Module):
     ("args", "kwargs"),
     [(X, None), ((X,), None), ((X, {}), None), (({"x": X},), None), ((), {"x": X}), ((), {"x": X, "flag": False})],
 )
-def test_args(args, kwargs):
+def test_each_form_of_args(args, kwargs):
     request = parse_request(Two(), args, kwargs, dynamic_shapes={"x": {0: "batch"}})
     assert [leaf is X for leaf in (*request.args, request.kwargs.get("x"))].count(True) == 1
     assert axes(request) == [{0: "batch"}]
@@ -51,7 +51,7 @@ def test_tensors_that_share_a_storage_are_cloned():
 
 
 @pytest.mark.parametrize("spec", [({0: "n"}, {0: "n"}), {"x": {0: "n"}, "y": {0: "n"}}, {"p": {0: "n"}, "q": {0: "n"}}])
-def test_of_an_exported_program_dims_only_get_names(spec):
+def test_dims_of_an_exported_program_only_get_names(spec):
     program = torch.export.export(Two(), (X, Y), dynamic_shapes={"x": {0: A}, "y": {0: A}})
     request = parse_request(program, dynamic_shapes=spec, input_names=["p", "q"])
     assert request.model is program

@@ -1,4 +1,4 @@
-"""Every limit on a dim asked to be dynamic is said in one sentence, and what need not be fixed is not."""
+"""Every constraint on a dynamic dim gives one warning; dims that need no constraint stay unconstrained."""
 
 from __future__ import annotations
 
@@ -16,20 +16,12 @@ from fx_onnx.capture.capture import capture
 from fx_onnx.capture.request import parse_request
 from fx_onnx.capture.size_constraints import size_constraints
 from fx_onnx.core.errors import OnnxExporterWarning
+from tests.capture.modules import Function
 from tests.compare import assert_close
 
 
-class Function(torch.nn.Module):
-    def __init__(self, function: Callable[..., object]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor, y: Tensor | None = None) -> object:
-        return self.function(x) if y is None else self.function(x, y)
-
-
 def warned(function: Callable[..., object], *shapes: object, rows: int = 5, dim: object = "rows") -> list[str]:
-    """What an export with dynamic rows warns of."""
+    """Returns the warnings of a capture with dynamic rows."""
     args = tuple(torch.rand(rows, 4) for _ in shapes or (None,))
     spec = tuple({0: dim if isinstance(dim, Dim) else f"{dim}{i or ''}"} for i in range(len(args)))
     with warnings.catch_warnings(record=True) as caught:
@@ -68,14 +60,16 @@ def logarithm(x: Tensor) -> Tensor:
         (logarithm, "float(rows) + 1.0 == 6.0", "converts a size to a Python number"),
     ],
 )
-def test_a_limit_names_dim_condition_and_line(function: Callable[..., object], condition: str, cause: str) -> None:
+def test_a_warning_names_the_condition_and_the_line(
+    function: Callable[..., object], condition: str, cause: str
+) -> None:
     (message,) = warned(function)
     assert message.startswith(f"The exported model is correct only where {condition}, because the code {cause} (")
     assert message.endswith(f" in {function.__name__}).")
     assert f"({__file__}:" in message
 
 
-def test_a_table_that_is_too_short() -> None:
+def test_a_slice_of_a_constant_bounds_the_size() -> None:
     (message,) = warned(lambda x: x + torch.ones(16, 4)[: x.shape[0]])
     assert message == (
         "The exported model is correct only where rows <= 16, because the code fails or takes another branch for "
@@ -91,13 +85,13 @@ def test_a_table_that_is_too_short() -> None:
         (lambda x, y: torch.cat([x, y])[:12], "rows + rows1 < 12"),
     ],
 )
-def test_slices_beyond_the_size_are_cut_off(function: Callable[..., object], condition: str) -> None:
-    """What is shorter than a slice in the example is taken whole, which is correct only where it stays shorter."""
+def test_a_slice_that_is_longer_than_the_example(function: Callable[..., object], condition: str) -> None:
+    """The slice returns the whole tensor, which is correct only for sizes that do not exceed the slice."""
     (message,) = warned(function, 1, 2)
     assert f"correct only where {condition}," in message.replace("rows1 + rows", "rows + rows1")
 
 
-def test_a_relation_between_two_dims() -> None:
+def test_a_comparison_of_two_dims() -> None:
     def longer(x: Tensor, y: Tensor) -> Tensor:
         return x.sum() if x.shape[0] < 2 * y.shape[0] else y.sum()
 
@@ -117,17 +111,17 @@ def test_a_relation_between_two_dims() -> None:
         lambda x: torch.cat([x, x[: x.shape[0] // 2]]),
     ],
 )
-def test_no_limit(function: Callable[..., object]) -> None:
+def test_no_constraint(function: Callable[..., object]) -> None:
     assert warned(function) == []
 
 
-def test_a_limit_that_was_asked_for() -> None:
+def test_a_requested_range_is_not_reported() -> None:
     assert warned(branch_below, dim=Dim("rows", min=2, max=7)) == []
     assert len(warned(branch_below, dim=Dim("rows", min=2, max=9))) == 1
 
 
 def check(function: Callable[..., object], rows: int) -> str:
-    """Exports without a warning, compares at two sizes; gives how it was captured."""
+    """Exports without a warning, compares the results at two sizes, and returns the strategy of the capture."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", OnnxExporterWarning)
         request = parse_request(Function(function).eval(), (torch.rand(rows, 4),), dynamic_shapes=({0: "rows"},))
@@ -141,23 +135,23 @@ def check(function: Callable[..., object], rows: int) -> str:
     return strategy
 
 
-def test_a_part_of_the_example_that_has_one_row_by_chance() -> None:
+def test_a_slice_with_one_row_in_the_example_stays_dynamic() -> None:
     assert check(lambda x: x.split([2, x.shape[0] - 2]), 3) == "torch.export(strict=False)"
     assert check(lambda x: x[: x.shape[0] // 2] + 1, 3) == "torch.export(strict=False)"
 
 
-def test_plain_numbers_of_sizes_stay_dynamic_in_strict_mode() -> None:
+def test_sizes_converted_to_python_numbers_stay_dynamic_in_strict_mode() -> None:
     assert check(lambda x: x.new_zeros(int(x.shape[0] * 0.7)), 5) == "torch.export(strict=True)"
     assert check(lambda x: x * int(x.shape[0] ** 0.5), 5) == "torch.export(strict=True)"
 
 
-def test_of_a_program_without_guards() -> None:
+def test_a_program_without_guards_has_no_constraints() -> None:
     program = torch.export.export(Function(torch.relu), (torch.rand(3, 4),))
     assert size_constraints(parse_request(program), program, []) == []
 
 
-def test_a_larger_example_must_go_the_same_way() -> None:
-    """The last piece of five rows has one row, by chance; of twenty there would be other pieces."""
+def test_a_larger_example_must_take_the_same_branches() -> None:
+    """Five rows are split into three pieces, and the last one has one row; twenty rows would give ten pieces."""
 
     def pieces(x: Tensor) -> Tensor:
         return torch.cat([piece * number for number, piece in enumerate(x.split(2))])

@@ -1,4 +1,4 @@
-"""Control flow that torch runs is captured, at any size, and torch's own functions are back when capture is over."""
+"""Control flow that torch can run is captured for any size, and torch's functions are restored afterwards."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,14 +26,14 @@ class Net(nn.Module):
 
 
 def check(function: Callable[[Net, Tensor], Any], *rows: int) -> None:
-    """At several sizes, none of them fixed."""
+    """Exports with dynamic rows and compares the results at several sizes."""
     module = Net(function).eval()
     program = fx_onnx.export(module, (torch.randn(3, 4),), dynamic_shapes=({0: "rows"},))
     assert program.model.graph.inputs[0].shape == ("rows", 4)
     for count in (3, *rows):
         for sign in (1, -1):
             x = (torch.rand(count, 4) + 0.1) * sign
-            with torch.no_grad():  # in which torch runs branches that give back what they were given
+            with torch.no_grad():  # with gradients, torch does not run branches whose results alias operands
                 assert_close(program(x), module(x))
 
 
@@ -58,7 +58,7 @@ def one_twice(net: Net, x: Tensor) -> Any:
 
 
 @pytest.mark.parametrize("function", [same, view, swapped, one_twice])
-def test_branches_that_give_back_what_they_were_given(function: Callable[[Net, Tensor], Any]) -> None:
+def test_branches_whose_results_alias_operands(function: Callable[[Net, Tensor], Any]) -> None:
     check(function, 6)
 
 
@@ -67,7 +67,7 @@ def prefixes(combine: Callable[[Any, Any], Any], xs: Any, dim: int = 0, reverse:
 
 
 def recurrence(net: Net, x: Tensor) -> Any:
-    """h = a * h + b, as state space models compute it."""
+    """The recurrence h = a * h + b of state space models."""
 
     def combine(first: dict[str, Tensor], second: dict[str, Tensor]) -> dict[str, Tensor]:
         return {"a": first["a"] * second["a"], "b": second["a"] * first["b"] + second["b"]}
@@ -90,7 +90,7 @@ def test_associative_scans_of_any_length(function: Callable[[Net, Tensor], Any])
     check(function, 1, 2, 8)
 
 
-def test_nothing_stays_behind() -> None:
+def test_torch_is_restored_after_an_error() -> None:
     before = torch.cond, control_flow.associative_scan
     with pytest.raises(ZeroDivisionError), apply_patches(PATCHES):
         assert torch.cond is control_flow.cond is not before[0]

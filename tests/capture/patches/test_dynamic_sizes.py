@@ -1,4 +1,4 @@
-"""Dims that torch would fix while it captures stay dynamic: right at other sizes, and nothing of it stays behind."""
+"""Sizes that torch would specialize stay dynamic, with correct results at other sizes; all patches are removed."""
 
 import math
 import warnings
@@ -18,19 +18,18 @@ aten, key = torch.ops.aten, torch._C.DispatchKey
 
 
 class Call(nn.Module):
-    """A function of one tensor."""
+    """Calls a function of one tensor."""
 
     def __init__(self, function: Callable[[Tensor], Any]) -> None:
         super().__init__()
         self.function = function
 
     def forward(self, x: Tensor) -> Any:
-        """What it gives."""
         return self.function(x)
 
 
 def grid(x: Tensor) -> Tensor:
-    """Coordinates of the pixels, as detectors compute them."""
+    """Computes the coordinates of pixels, as detectors do."""
     rows, columns = torch.linspace(0, 1, x.shape[1]), torch.linspace(1.5, -0.5, x.shape[2], dtype=torch.float64)
     return rows[:, None] * columns
 
@@ -58,7 +57,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_stays_dynamic(name: str) -> None:
-    """Without a warning that a dim is static, and right at several sizes."""
+    """No dim becomes static, and the results are correct at several sizes."""
     module = Call(FUNCTIONS[name]).eval()
     with warnings.catch_warnings():
         warnings.filterwarnings("error", category=fx_onnx.OnnxExporterWarning)
@@ -71,21 +70,20 @@ def test_stays_dynamic(name: str) -> None:
 
 
 def attend_within(x: Tensor, lengths: Tensor) -> Tensor:
-    """Rows of several sequences, each attending to itself, as vision models with images of any size do."""
+    """Computes attention within each of several sequences, as in vision models with images of different sizes."""
     parts = x.split(lengths.tolist())
     return torch.cat([F.scaled_dot_product_attention(part[None], part[None], part[None])[0] for part in parts])
 
 
 class Pair(nn.Module):
-    """A function of two tensors."""
+    """Calls ``attend_within``."""
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """What it gives."""
         return attend_within(x, lengths)
 
 
 def test_attention_of_data_dependent_length() -> None:
-    """Torch's fused kernels would ask whether the length is 0 or 1."""
+    """torch's fused kernels would compare the length with 0 and 1."""
     inputs = (torch.randn(6, 8), torch.tensor([2, 4]))
     program = fx_onnx.export(Pair().eval(), inputs, dynamic_shapes=({0: "rows"}, None), verbose=False)
     for rows, lengths in ((6, [2, 4]), (6, [5, 1]), (9, [3, 6])):
@@ -97,7 +95,7 @@ def test_attention_of_data_dependent_length() -> None:
 @pytest.mark.parametrize("ends", [(0.0, 1.0), (-3, 11), (5, 5)])
 @pytest.mark.parametrize("dtype", [None, torch.float64, torch.int64])
 def test_linspace(steps: int, ends: tuple[float, float], dtype: torch.dtype | None) -> None:
-    """The same numbers as torch's, to the last one."""
+    """All values are those of torch, including the last one."""
     from fx_onnx.capture.patches.dynamic_sizes import _linspace
 
     got, want = _linspace(*ends, steps, dtype=dtype), torch.linspace(*ends, steps, dtype=dtype)
@@ -105,8 +103,8 @@ def test_linspace(steps: int, ends: tuple[float, float], dtype: torch.dtype | No
     torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
 
 
-def test_nothing_stays_behind() -> None:
-    """Kernels and functions are those of before, also after an error; strict mode leaves ``math`` alone."""
+def test_patches_are_removed_after_an_error() -> None:
+    """Kernels and functions are restored; strict mode does not replace functions of ``math``."""
     sqrt, kernel = math.sqrt, aten.lstm.input.py_kernels[key.CompositeImplicitAutograd]
     with pytest.raises(ZeroDivisionError), keep_sizes_symbolic():
         assert math.sqrt(4) == 2.0

@@ -22,7 +22,7 @@ PLAIN = QConfig(
 
 
 class Net(nn.Module):
-    """Stubs around a convolution, a sum of torch's class for those, and a linear layer."""
+    """A convolution, a FloatFunctional sum and a linear layer between quantization stubs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Net(nn.Module):
 
 
 def trained(qconfig: Any) -> nn.Module:
-    """A network after a little quantization-aware training, which observes no more."""
+    """Returns a network after short quantization-aware training, with its observers disabled."""
     torch.manual_seed(0)
     net = Net().train()
     net.qconfig = qconfig
@@ -49,9 +49,9 @@ def trained(qconfig: Any) -> nn.Module:
 
 @pytest.mark.parametrize("qconfig", [PLAIN, quantization.get_default_qat_qconfig("x86")], ids=["plain", "fused"])
 def test_quantization_aware_training(qconfig: Any) -> None:
-    """Each fake quantizer is a pair of QuantizeLinear and DequantizeLinear; the module is left as it was."""
+    """Each fake quantizer is a pair of QuantizeLinear and DequantizeLinear; the module is not changed."""
     net = trained(qconfig)
-    torch.manual_seed(1)  # of values that no rounding error takes over the middle between two integers
+    torch.manual_seed(1)  # inputs for which a rounding error does not change the nearest integer
     x, other = torch.randn(2, 3, 8, 8), torch.randn(3, 3, 8, 8)
     program = fx_onnx.export(net, (x,), dynamic_shapes=({0: "batch"},))
     for example in (x, other):
@@ -61,25 +61,25 @@ def test_quantization_aware_training(qconfig: Any) -> None:
     assert not any("forward" in vars(module) for module in net.modules())
 
 
-def test_what_is_yet_to_be_quantized_computes_in_floats() -> None:
+def test_stubs_of_a_network_that_is_not_prepared_do_nothing() -> None:
     net, x = Net().eval(), torch.randn(2, 3, 8, 8)
     assert_close(fx_onnx.export(net, (x,))(x), net(x))
 
 
-def test_one_that_is_switched_off_passes_its_input_on() -> None:
+def test_a_disabled_fake_quantizer_returns_its_input() -> None:
     net, x = trained(PLAIN).apply(quantization.disable_fake_quant), torch.randn(2, 3, 8, 8)
     program = fx_onnx.export(net, (x,))
     assert_close(program(x), net(x), None)
     assert not any("Linear" in node.op_type for node in program.model.graph)
 
 
-def test_one_that_observes_is_refused() -> None:
+def test_a_fake_quantizer_that_observes_raises() -> None:
     net = trained(PLAIN).apply(quantization.enable_observer)
     with pytest.raises(CaptureError, match=r"call model\.apply\(torch\.ao\.quantization\.disable_observer\) before"):
         fx_onnx.export(net, (torch.randn(2, 3, 8, 8),))
 
 
-def test_converted_modules_are_refused() -> None:
+def test_converted_modules_raise() -> None:
     net = quantization.quantize_dynamic(nn.Sequential(nn.Linear(8, 4)).eval(), {nn.Linear}, dtype=torch.qint8)
     with pytest.raises(CaptureError, match=r"The module '0' is a torch\.ao\.nn\.quantized.*quantize with PT2E"):
         fx_onnx.export(net, (torch.randn(2, 8),))

@@ -1,4 +1,4 @@
-"""Sequences of different lengths, packed and padded again within the forward, as ONNX's recurrences with lengths."""
+"""Sequences that the forward packs and pads again become ONNX's RNN, LSTM and GRU with sequence lengths."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ KINDS = {"RNN": nn.RNN, "LSTM": nn.LSTM, "GRU": nn.GRU}
 
 
 class Net(nn.Module):
-    """A recurrence of packed sequences; ``function`` says what happens before and after."""
+    """An RNN, LSTM or GRU; ``function`` packs the sequences, calls it and processes the result."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Net(nn.Module):
 
 
 def check(module: Net, sort: bool = False) -> fx_onnx.ONNXProgram:
-    """Exports for one size and compares at three; the last one has no padding."""
+    """Exports for one size and compares the results at three sizes; the last example has no padding."""
     module.eval()
     shapes = {0: "batch", 1: "step"} if module.batch_first else {0: "step", 1: "batch"}
     examples = []
@@ -62,14 +62,14 @@ def padded(net: Net, x: Tensor, lengths: Tensor) -> Any:
 @pytest.mark.parametrize(
     "options", [{}, {"num_layers": 2, "bidirectional": True, "dropout": 0.5}, {"batch_first": False}], ids=str
 )
-def test_of_any_length(kind: str, options: dict[str, Any]) -> None:
+def test_each_module_with_any_lengths(kind: str, options: dict[str, Any]) -> None:
     program = check(Net(padded, kind, **options))
     (node, *_) = [node for node in program.model.graph if node.op_type == kind]
     assert node.inputs[4] is not None
     assert node.inputs[4].dtype.name == "INT32"
 
 
-def test_relu() -> None:
+def test_rnn_with_relu() -> None:
     check(Net(padded, "RNN", nonlinearity="relu"))
 
 
@@ -78,7 +78,7 @@ def last_state(net: Net, x: Tensor, lengths: Tensor) -> Any:
     return net.head(hidden[-1])
 
 
-def test_the_last_state_of_each() -> None:
+def test_the_last_state_of_each_sequence() -> None:
     program = check(Net(last_state), sort=True)
     operators = {node.op_type for node in program.model.graph}
     assert operators <= {"LSTM", "Cast", "Transpose", "Gather", "Gemm"}, operators
@@ -114,15 +114,15 @@ def without_a_recurrence(net: Net, x: Tensor, lengths: Tensor) -> Any:
 
 
 @pytest.mark.parametrize("function", [initial_state, data, without_a_recurrence])
-def test_what_is_done_with_them(function: Callable[[Net, Tensor, Tensor], Any]) -> None:
+def test_operations_on_packed_sequences(function: Callable[[Net, Tensor, Tensor], Any]) -> None:
     check(Net(function))
 
 
-def test_what_is_done_with_sorted_ones() -> None:
+def test_operations_on_sorted_packed_sequences() -> None:
     check(Net(data_of_sorted), sort=True)
 
 
-def test_of_a_list_of_sequences() -> None:
+def test_a_list_of_sequences() -> None:
     class Listed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -141,14 +141,14 @@ def test_of_a_list_of_sequences() -> None:
             assert_close(program(*sequences), module(*sequences))
 
 
-def test_with_projections_there_is_no_form() -> None:
+def test_an_lstm_with_projections_raises() -> None:
     with pytest.raises(fx_onnx.TranslationError, match="ONNX LSTM has no projection"):
         check(Net(padded, proj_size=3))
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru", "rnn_tanh", "rnn_relu"])
-def test_the_operators_compute_what_torch_does(kind: str) -> None:
-    """Each sequence as if it were alone."""
+def test_the_operators_compute_the_same_as_torch(kind: str) -> None:
+    """Each sequence gives the same result as if it were the only one."""
     module = {"lstm": nn.LSTM, "gru": nn.GRU}.get(kind, nn.RNN)(4, 5, bidirectional=True)
     if kind == "rnn_relu":
         module.nonlinearity = "relu"
@@ -166,7 +166,7 @@ def test_the_operators_compute_what_torch_does(kind: str) -> None:
         torch.testing.assert_close(hidden[:, index], last[0] if kind == "lstm" else last)
 
 
-def test_nothing_stays_behind() -> None:
+def test_torch_is_restored() -> None:
     before = nn.LSTM.forward, nn.utils.rnn.pack_padded_sequence
     with apply_patches(PATCHES):
         assert (nn.LSTM.forward, nn.utils.rnn.pack_padded_sequence) != before

@@ -1,4 +1,4 @@
-"""Stand-ins are everywhere in the place of what they stand for, and go again, also after an error."""
+"""Patches replace a function in every module that has it, and are removed afterwards, also after an error."""
 
 import sys
 from types import ModuleType
@@ -17,7 +17,7 @@ def count() -> int:
     return 1
 
 
-def test_functions_and_methods_are_replaced_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_and_methods_are_replaced_within_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
     other = ModuleType("other")
     other.__dict__["count"] = count
     monkeypatch.setitem(sys.modules, "other", other)
@@ -33,7 +33,7 @@ def test_functions_and_methods_are_replaced_for_a_while(monkeypatch: pytest.Monk
     assert (here.count(), other.count(), Layer().size()) == (1, 1, 1)
 
 
-def test_modules_are_looked_through_again_after_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_imported_later_are_patched_too(monkeypatch: pytest.MonkeyPatch) -> None:
     late = ModuleType("late")
     monkeypatch.setitem(sys.modules, "late", late)
     patches = {(__name__, "count"): lambda: 2}

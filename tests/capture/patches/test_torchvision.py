@@ -1,4 +1,4 @@
-"""What stands for torchvision's functions computes the same, for any number of boxes, and goes when capture is over."""
+"""Each patch computes the same as torchvision's function for any number of boxes, and is removed afterwards."""
 
 import copy
 
@@ -27,14 +27,14 @@ BoxCoder = torchvision.models.detection._utils.BoxCoder
 
 
 def boxes(count: int, seed: int = 0, extent: float = 40.0) -> Tensor:
-    """Random boxes, many of which overlap."""
+    """Returns random boxes, many of which overlap."""
     generator = torch.Generator().manual_seed(seed)
     corners = torch.rand(count, 4, generator=generator) * extent
     return torch.cat([corners[:, :2], corners[:, :2] + corners[:, 2:]], 1)
 
 
-class Found(nn.Module):
-    """As detectors do: the good ones among the boxes, suppressed within their class."""
+class NonMaxSuppression(nn.Module):
+    """Selects boxes by score and suppresses overlapping boxes of the same class, as detectors do."""
 
     def forward(self, boxes: Tensor, scores: Tensor, labels: Tensor) -> Tensor:
         good = torch.where(scores > 0.1)[0]
@@ -43,8 +43,8 @@ class Found(nn.Module):
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
 def test_batched_nms(dtype: torch.dtype) -> None:
-    """No box, few, and more than torchvision moves apart; classes of any number."""
-    module = Found().eval()
+    """Tests no boxes, few boxes, and more than 1000, for which torchvision has another branch; negative classes too."""
+    module = NonMaxSuppression().eval()
     example = (boxes(30), torch.rand(30), torch.randint(0, 4, (30,)).to(dtype))
     count = {0: "boxes"}
     program = fx_onnx.export(module, example, dynamic_shapes=(count, count, count))
@@ -57,7 +57,7 @@ def test_batched_nms(dtype: torch.dtype) -> None:
         assert_close(program(*inputs), module(*inputs))
         tied = (inputs[0], (scores * 8).round() / 8, labels)
         got, want = program(*tied)[0], module(*tied)
-        if number > 1000:  # then torchvision does not keep the order of equal scores
+        if number > 1000:  # torchvision's branch for many boxes does not keep the order of equal scores
             got, want = got.sort()[0], want.sort()[0]
         assert_close(got, want)
         assert program(inputs[0], scores * 0, labels)[0].shape == (0,)
@@ -75,8 +75,8 @@ BOXES = torch.tensor(
 )
 
 
-def test_masks_are_pasted() -> None:
-    """Boxes over the edges, of a pixel, larger than the image."""
+def test_paste_masks_in_image() -> None:
+    """Tests boxes that cross the edges, that have one pixel, and that are larger than the image."""
     masks = torch.rand(6, 1, 7, 7, generator=torch.Generator().manual_seed(0))
     for size in ((30, 40), (64, 45)):
         want = roi_heads.paste_masks_in_image(masks, BOXES, size)
@@ -84,7 +84,7 @@ def test_masks_are_pasted() -> None:
     assert _paste_masks_in_image(masks[:0], BOXES[:0], (5, 6)).shape == (0, 1, 5, 6)
 
 
-def test_masks_are_pasted_by_the_program() -> None:
+def test_an_exported_model_pastes_masks() -> None:
     module, masks = Pasted().eval(), torch.rand(6, 1, 7, 7)
     dynamic = ({0: "boxes"}, {0: "boxes"}, {0: "height", 1: "width"})
     program = fx_onnx.export(module, (masks, BOXES, torch.zeros(30, 40)), dynamic_shapes=dynamic)
@@ -108,7 +108,7 @@ def test_keypoints() -> None:
         assert_close(program(maps, BOXES, scores), module(maps, BOXES, scores))
 
 
-def test_boxes_are_decoded() -> None:
+def test_decode() -> None:
     coder = BoxCoder((10.0, 10.0, 5.0, 5.0))
     codes = torch.randn(6, 12, generator=torch.Generator().manual_seed(0))
     assert_close(_decode(coder, codes, [BOXES[:2], BOXES[2:]]), coder.decode(codes, [BOXES[:2], BOXES[2:]]))
@@ -116,7 +116,7 @@ def test_boxes_are_decoded() -> None:
 
 
 @pytest.mark.parametrize("size", [(50, 60), (64, 48), (30, 100), (120, 40)])
-def test_images_are_resized_and_batched(size: tuple[int, int]) -> None:
+def test_resize_and_batch_images(size: tuple[int, int]) -> None:
     image, target = torch.rand(3, *size), {"masks": torch.ones(2, *size, dtype=torch.uint8)}
     for options in ((64, 96, None, None), (64, 96, None, (40, 30)), (64, 96, target, None)):
         want = transform._resize_image_and_masks(image, *(copy.copy(each) for each in options))
@@ -126,7 +126,7 @@ def test_images_are_resized_and_batched(size: tuple[int, int]) -> None:
         assert_close(_batch_images(whole, batch), whole.batch_images(batch))
 
 
-def test_scales_are_those_of_the_first_images() -> None:
+def test_setup_scales() -> None:
     maps = [torch.rand(1, 2, size, size) for size in (24, 12, 6)]
     for shapes in ([(90, 60)], [(64, 48), (96, 90)]):
         (want, levels), (got, mapper) = (find(maps, shapes, 224, 4) for find in (poolers._setup_scales, _setup_scales))
@@ -134,11 +134,11 @@ def test_scales_are_those_of_the_first_images() -> None:
         assert got == [0.25, 0.125, 0.0625]
 
 
-def test_no_more_than_there_are() -> None:
+def test_topk_min() -> None:
     assert [_topk_min(torch.zeros(2, 5), count, 1) for count in (3, 9)] == [3, 5]
 
 
-def test_the_functions_come_back() -> None:
+def test_torchvision_is_restored() -> None:
     before = batched_nms, roi_heads.paste_masks_in_image, BoxCoder.decode
     with apply_patches(PATCHES):
         assert globals()["batched_nms"] is not before[0]
@@ -147,8 +147,7 @@ def test_the_functions_come_back() -> None:
     assert (batched_nms, roi_heads.paste_masks_in_image, BoxCoder.decode) == before
 
 
-def test_the_operators_run_in_torch() -> None:
-    """What was captured can be run by torch itself."""
-    module, example = Found().eval(), (boxes(30), torch.rand(30), torch.randint(0, 4, (30,)))
+def test_a_captured_program_runs_in_torch() -> None:
+    module, example = NonMaxSuppression().eval(), (boxes(30), torch.rand(30), torch.randint(0, 4, (30,)))
     captured = fx_onnx.export(module, example).exported_program
     assert_close(captured.module()(*example), module(*example))

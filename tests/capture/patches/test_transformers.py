@@ -1,4 +1,4 @@
-"""Caches with a sliding window: what stands for their methods, and one program within and beyond it; scans."""
+"""Caches with a sliding window work within and beyond the window in one program; state space models scan any length."""
 
 import copy
 
@@ -21,33 +21,39 @@ SIZES = {
 
 
 @pytest.mark.parametrize("record_past", [False, True])
-def test_layers_hold_and_see_the_same(record_past: bool) -> None:
-    own, stand_in = DynamicSlidingWindowLayer(5), DynamicSlidingWindowLayer(5)
-    own.record_past = stand_in.record_past = record_past
+def test_patched_layers_compute_the_same(record_past: bool) -> None:
+    original, patched = DynamicSlidingWindowLayer(5), DynamicSlidingWindowLayer(5)
+    original.record_past = patched.record_past = record_past
     for new in (2, 1, 3, 1, 7, 1):
         keys, values = torch.randn(2, 3, new, 4), torch.randn(2, 3, new, 4)
-        want = own.get_mask_sizes(new), own.update(keys, values), own.keys, own.values, own.get_seq_length()
+        want = (
+            original.get_mask_sizes(new),
+            original.update(keys, values),
+            original.keys,
+            original.values,
+            original.get_seq_length(),
+        )
         with apply_patches(patches()):
-            sizes = stand_in.get_mask_sizes(new)
-            found = sizes, stand_in.update(keys, values), stand_in.keys, stand_in.values, stand_in.get_seq_length()
+            sizes = patched.get_mask_sizes(new)
+            found = sizes, patched.update(keys, values), patched.keys, patched.values, patched.get_seq_length()
         assert found[0] == want[0]
         assert found[4] == want[4]
         assert_close(found[1:4], want[1:4], tolerance=0)
 
 
 def mistral() -> nn.Module:
-    """All layers have a window."""
+    """Returns a model in which all layers have a sliding window."""
     return transformers.MistralForCausalLM(transformers.MistralConfig(**SIZES))
 
 
 def gemma2() -> nn.Module:
-    """Every other layer has one."""
+    """Returns a model in which every second layer has a sliding window."""
     return transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**SIZES, query_pre_attn_scalar=8))
 
 
 @pytest.mark.parametrize("make", [mistral, gemma2])
 def test_one_program_within_and_beyond_the_window(make: object) -> None:
-    """Exported within the window; a prefill, a few steps until the window is full, and more beyond it."""
+    """Exports with a partly filled window, then runs a prefill and steps until the window is full and beyond."""
     torch.manual_seed(0)
     module = make().eval()
 
