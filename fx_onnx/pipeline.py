@@ -19,12 +19,15 @@ import torch
 from torch import nn
 
 import fx_onnx.ops  # noqa: F401  registers the translations
+from fx_onnx.aten.aten_program import AtenProgram
+from fx_onnx.aten.autocast import lower_autocast
 from fx_onnx.aten.complex_to_real import lower_complex
 from fx_onnx.aten.constant_folding import fold_constants
 from fx_onnx.aten.decompose import decompose
 from fx_onnx.aten.flex_attention import lower_flex_attention
-from fx_onnx.aten.functionalize import AtenProgram, functionalize
+from fx_onnx.aten.functionalize import functionalize
 from fx_onnx.aten.tensor_subclasses import unwrap_tensor_subclasses
+from fx_onnx.aten.vmap_regions import lower_vmap
 from fx_onnx.capture import autograd_functions
 from fx_onnx.capture.capture import Capture, capture
 from fx_onnx.capture.request import Request
@@ -169,9 +172,17 @@ def _capture(job: Job) -> CapturedJob:
     return CapturedJob(job.request, job.options, job.log, captured, job.log.table)
 
 
-def _functionalize(job: CapturedJob) -> AtenJob:
-    program = functionalize(job.captured.exported_program)
+def _lower_vmap(job: CapturedJob) -> AtenJob:
+    program = lower_vmap(AtenProgram.captured(job.captured.exported_program))
     return AtenJob(job.request, job.options, job.log, job.captured, job.table, program)
+
+
+def _lower_autocast(job: AtenJob) -> AtenJob:
+    return replace(job, aten=lower_autocast(job.aten))
+
+
+def _functionalize(job: AtenJob) -> AtenJob:
+    return replace(job, aten=functionalize(job.aten))
 
 
 def _unwrap_tensor_subclasses(job: AtenJob) -> AtenJob:
@@ -284,6 +295,8 @@ class Stage:
 
 STAGES: tuple[Stage, ...] = (
     Stage("capture", _capture, is_isolated=False),
+    Stage("lower_vmap", _lower_vmap),
+    Stage("lower_autocast", _lower_autocast),
     Stage("functionalize", _functionalize),
     Stage("unwrap_tensor_subclasses", _unwrap_tensor_subclasses),
     Stage("lower_flex_attention", _lower_flex_attention),

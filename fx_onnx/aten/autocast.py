@@ -1,31 +1,37 @@
-"""Autocast regions → the same operators with the casts that autocast makes.
+"""Lowering of autocast regions: explicit casts where autocast would cast.
 
-torch.export keeps a region as a call of its body, whose operators have the arguments of the user's code but autocast's
-results. Which operators cast, and to what, is torch's to know, by device. It is read off the dtypes: those casts are
-right with which the operator gives its captured dtypes outside autocast.
+torch.export captures a region as a call of its body. The operators of the body have the arguments of the user's code
+and autocast's results. Which operators autocast casts, and to what dtype, is internal to torch and depends on the
+device.
+This stage infers it from dtypes: it chooses the casts that give the operator its captured dtypes outside autocast.
 """
 
 from __future__ import annotations
 
-import operator
+import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-import torch.fx
+from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
 
+from fx_onnx.aten.aten_program import AtenProgram
+from fx_onnx.aten.fx_nodes import AUTOCAST_ENABLED, attribute, is_autocast_region
 from fx_onnx.core.errors import TranslationError
 from fx_onnx.core.torch_private import OpOverload, operator_name, pytree
 
 aten = torch.ops.aten
 
-_BY_VALUE = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
-_ENTER, _EXIT = "_enter_autocast", "_exit_autocast"  # of a region in a branch or loop, where it is no call of a body
-_ENABLED = 2  # the place of that argument of a region
+# Autocast does not cast operators whose result depends on the elements of their arguments.
+_DATA_DEPENDENT = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
 
-# Composed of products that autocast casts and sums that it does not, so that their results do not tell what it does.
+# The calls around an autocast region in a branch or loop, where the region is not a call of a body.
+_ENTER, _EXIT = "_enter_autocast", "_exit_autocast"
+
+# Autocast casts the products in these operators but not the sums, so the dtypes of the results do not reveal the casts.
 _RECURRENCES = frozenset(
     {
         aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input,
@@ -36,13 +42,13 @@ _RECURRENCES = frozenset(
 
 @dataclass(frozen=True)
 class _Setting:
-    """What autocast casts: floating tensors on a device, but float64."""
+    """An enabled autocast: it casts floating-point tensors on a device, except float64."""
 
     device: str
     dtype: torch.dtype
 
     def casts(self, value: Any) -> bool:
-        """Whether autocast may cast this argument."""
+        """Returns whether autocast may cast this argument."""
         return (
             isinstance(value, torch.Tensor)
             and value.is_floating_point()
@@ -51,23 +57,32 @@ class _Setting:
         )
 
 
-def with_casts(module: GraphModule) -> GraphModule:
-    """The module with every cast that its autocast regions make; itself where they make none.
+def lower_autocast(program: AtenProgram) -> AtenProgram:
+    """Inserts the casts that the program's autocast regions make; the captured graph stays as it is.
+
+    The returned program has the regions still, with autocast disabled. A program without an enabled region is returned
+    as it is.
 
     Raises:
         TranslationError: no casts of an operator's arguments give its captured dtypes.
     """
-    graphs = (each.graph for each in module.modules() if isinstance(each, GraphModule))
-    if any((_is_region(node) and node.args[_ENABLED]) or _name(node) == _ENTER for g in graphs for node in g.nodes):
-        return _Casting(module, None).run()
-    return module
+    module = program.graph.owning_module
+    if module is None or not any(map(_enables_autocast, _all_nodes(module))):
+        return program
+    return dataclasses.replace(program, graph=_CastInserter(module, None).run().graph)
 
 
-def _is_region(node: Node) -> bool:
-    return operator_name(node.target) == "wrap_with_autocast"
+def _all_nodes(module: GraphModule) -> Iterator[Node]:
+    for each in module.modules():
+        if isinstance(each, GraphModule):
+            yield from each.graph.nodes
 
 
-def _name(node: Node) -> str:
+def _enables_autocast(node: Node) -> bool:
+    return _target_name(node) == _ENTER or (is_autocast_region(node) and bool(node.args[AUTOCAST_ENABLED]))
+
+
+def _target_name(node: Node) -> str:
     return str(getattr(node.target, "__name__", ""))
 
 
@@ -75,22 +90,18 @@ def _setting(device: Any, dtype: Any, enabled: Any) -> _Setting | None:
     return _Setting(device, dtype) if enabled else None
 
 
-def _named(node: Node) -> Any:
-    """What a ``get_attr`` node names."""
-    return operator.attrgetter(str(node.target))(node.graph.owning_module)
+def _is_body(node: Node) -> bool:
+    """Returns whether a node is the ``get_attr`` node of the body of a region or of control flow."""
+    return node.op == "get_attr" and isinstance(attribute(node), GraphModule)
 
 
-def _names_body(node: Node) -> bool:
-    return node.op == "get_attr" and isinstance(_named(node), GraphModule)
-
-
-class _Casting:
-    """Copies a graph with casts, and the bodies of its regions and control flow likewise.
+class _CastInserter:
+    """Copies a graph, and the bodies of its regions and control flow, with the casts of autocast.
 
     Attributes:
-        setting: of the autocast region that it is in; None outside, and where autocast is off.
-        env: captured node -> new node.
-        attributes: what the copy's ``get_attr`` nodes name.
+        setting: the setting of the enclosing autocast region; None outside a region and where autocast is disabled.
+        env: captured node → new node.
+        attributes: the attributes that the copy's ``get_attr`` nodes name.
     """
 
     def __init__(self, old: GraphModule, setting: _Setting | None) -> None:
@@ -100,51 +111,53 @@ class _Casting:
         self.attributes: dict[str, Any] = {}
 
     def run(self) -> GraphModule:
-        """The copy."""
+        """Returns the copy."""
         outer: list[_Setting | None] = []
         for node in self.old.graph.nodes:
-            if _name(node) == _ENTER:
+            if _target_name(node) == _ENTER:
                 outer.append(self.setting)
                 self.setting = _setting(*node.args[:3])
-            elif _name(node) == _EXIT:
+            elif _target_name(node) == _EXIT:
                 self.setting = outer.pop()
-            elif _names_body(node):
-                continue  # copied where it is called
+            elif _is_body(node):
+                continue  # _copy copies the body at its call
             elif node.op == "call_function" and self.setting is not None and isinstance(node.target, OpOverload):
                 self.env[node] = self._call(node, self.setting)
             else:
                 self.env[node] = self._copy(node, {})
-            if _is_region(node):  # now it only says how to run
-                self.env[node].update_arg(_ENABLED, False)
+            if is_autocast_region(node):
+                self.env[node].update_arg(AUTOCAST_ENABLED, False)
         return GraphModule(self.attributes, self.graph)
 
     def _body(self, node: Node, user: Node) -> Node:
-        """A body's copy, cast as the region says that calls it, or as what is around the call."""
-        setting = _setting(*user.args[:3]) if _is_region(user) else self.setting
+        """Returns a copy of a body, under the setting of the region that calls it, or else of the enclosing region."""
+        setting = _setting(*user.args[:3]) if is_autocast_region(user) else self.setting
         name = f"{node.name}_with_casts"
-        self.attributes[name] = _Casting(_named(node), setting).run()
+        self.attributes[name] = _CastInserter(attribute(node), setting).run()
         return self.graph.get_attr(name)
 
     def _copy(self, node: Node, casts: dict[Node, Node]) -> Node:
-        for argument in filter(_names_body, node.all_input_nodes):
+        for argument in filter(_is_body, node.all_input_nodes):
             self.env[argument] = self._body(argument, node)
         new = self.graph.node_copy(node, lambda argument: casts.get(argument, self.env[argument]))
         new.name = node.name
         if node.op == "get_attr":
-            self.attributes[str(node.target)] = _named(node)
+            self.attributes[str(node.target)] = attribute(node)
         return new
 
     def _call(self, node: Node, setting: _Setting) -> Node:
         target = cast(OpOverload, node.target)
         floats = any(setting.casts(argument.meta.get("val")) for argument in node.all_input_nodes)
-        if not floats or target._schema.is_mutable or _BY_VALUE.intersection(target.tags):
-            return self._copy(node, {})  # autocast leaves these alone
+        if not floats or target._schema.is_mutable or _DATA_DEPENDENT.intersection(target.tags):
+            return self._copy(node, {})  # autocast does not cast these
         if node.target in _RECURRENCES:
-            raise TranslationError(f"{node.target} in an autocast region casts inside; call it outside of the region.")
-        return self._copy(node, self._casts(node, _dtype(node, setting), setting))
+            raise TranslationError(
+                f"{node.target} in an autocast region casts inside the operator; call it outside of the region."
+            )
+        return self._copy(node, self._casts(node, _infer_cast(node, setting), setting))
 
     def _casts(self, node: Node, dtype: torch.dtype | None, setting: _Setting) -> dict[Node, Node]:
-        """New casts of the arguments."""
+        """Emits casts to ``dtype`` and returns them by argument."""
         found: dict[Node, Node] = {}
         for argument in node.all_input_nodes:
             value: Any = argument.meta.get("val")
@@ -154,19 +167,24 @@ class _Casting:
         return found
 
 
-def _dtype(node: Node, setting: _Setting) -> torch.dtype | None:
-    """What the arguments of a call are cast to; None where autocast leaves them alone."""
+def _infer_cast(node: Node, setting: _Setting) -> torch.dtype | None:
+    """Returns the dtype to which autocast casts the arguments of a call; None if it does not cast them."""
     wanted = _dtypes(node.meta.get("val"))
     for dtype in (None, setting.dtype, torch.float32):
         try:
             if _dtypes(_result(node, dtype, setting)) == wanted:
                 return dtype
-        except (RuntimeError, TypeError, ValueError):  # such as of arguments of two dtypes
+        except (RuntimeError, TypeError, ValueError):  # the operator refuses the arguments, of two dtypes for example
             continue
-    raise TranslationError(f"How autocast casts the arguments of {node.target} cannot be told from its result.")
+    raise TranslationError(
+        f"The casts that autocast makes for {node.target} cannot be inferred from the dtypes of its results. Call it "
+        f"outside of the autocast region."
+    )
 
 
 def _result(node: Node, dtype: torch.dtype | None, setting: _Setting) -> Any:
+    """Returns the fake result of a call without autocast, with its arguments cast to ``dtype``."""
+
     def argument(each: Any) -> Any:
         value: Any = each.meta.get("val") if isinstance(each, Node) else each
         return value.to(dtype) if dtype is not None and setting.casts(value) else value

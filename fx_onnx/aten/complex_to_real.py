@@ -1,33 +1,26 @@
-"""Complex tensors → pairs of real ones.
+"""Lowering of complex tensors to pairs of real tensors.
 
-ONNX has next to nothing for complex numbers. Every FX node with a complex value becomes two: its real and its imaginary
-part. A complex input, weight or output of the program is one real tensor with a last axis of 2.
+ONNX has almost no operators on complex numbers. Every FX node with a complex value becomes two nodes: its real and its
+imaginary part. A complex input, weight or output of the program becomes one real tensor with a last axis of size 2.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_aggregate
 
-import fx_onnx.core.custom_ops  # noqa: F401  defines what the functions of pairs call
-from fx_onnx.aten.decompose import (
-    Tracer,
-    argument_key,
-    decompose_where,
-    described,
-    fake_mode,
-    is_effect,
-    is_symbolic,
-    makes_symbols,
-    splice,
-)
-from fx_onnx.aten.functionalize import AtenProgram
+import fx_onnx.core.custom_ops  # noqa: F401  defines operators that the pair functions call
+from fx_onnx.aten.aten_program import AtenProgram
+from fx_onnx.aten.call_decomposer import decompose_calls
+from fx_onnx.aten.fx_nodes import FlatCall, describe, fake_results, is_effect, is_symbolic, makes_symbols
+from fx_onnx.aten.fx_rewriting import origin, splice
 from fx_onnx.aten.tracing.fake_tensors import FakeTensorFactory
+from fx_onnx.aten.tracing.replacement_tracer import ReplacementTracer
 from fx_onnx.core import metadata
 from fx_onnx.core.errors import TranslationError
 from fx_onnx.core.torch_private import HigherOrderOperator, pytree
@@ -37,29 +30,31 @@ from fx_onnx.decompositions.registry import COMPLEX, Complex
 
 aten = torch.ops.aten
 
-# Operators from real to real tensors that pass through complex ones.
+# Operators with real arguments and results that compute with complex numbers inside.
 _COMPLEX_INSIDE = frozenset(
     ["stft", "istft", "fft_irfft", "fft_irfft2", "fft_irfftn", "fft_hfft", "fft_hfft2", "fft_hfftn"]
 )
 _PARTS = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
-# FX node metadata of ours: made here, and superfluous where nothing uses it.
+# The FX metadata key of nodes that this stage makes; those without users are erased.
 _MADE = "fx_onnx.part"
 
 
 def lower_complex(program: AtenProgram) -> AtenProgram:
-    """The program with a pair of real nodes in the place of every complex one; its graphs are rewritten in place.
+    """Replaces every complex node by a pair of real nodes; rewrites the graphs in place.
+
+    A program without complex numbers is returned as it is.
 
     Raises:
-        UnsupportedOperatorError: operators are not known on complex numbers; all are listed.
-        TranslationError: a decomposition failed.
+        UnsupportedOperatorError: operators have neither a pair function nor a decomposition; the message lists all.
+        TranslationError: a decomposition fails.
     """
     if not any(_makes_complex(node) for graph in program.graphs for node in graph.nodes):
         return program
-    decompose_where(program, lambda n: _is_concerned(n) and not _is_control_flow(n) and _pair_function(n) is None)
-    tracer = Tracer(program.constants, program.bodies, fake_mode(program.graph))
-    memo: dict[Any, Graph] = {}
+    decompose_calls(program, lambda n: _is_complex_call(n) and not _is_control_flow(n) and _pair_function(n) is None)
+    tracer = ReplacementTracer.of(program)
+    memo: dict[Hashable, Graph] = {}
     for graph in program.graphs:
-        _Splitter(program, graph, tracer, memo).run()
+        _PairRewriter(program, graph, tracer, memo).run()
     return program
 
 
@@ -68,17 +63,18 @@ def _is_complex(value: Any) -> bool:
 
 
 def _has_complex(node: Node) -> bool:
-    """Whether a value of the node is complex."""
+    """Returns whether a result of the node is complex."""
     value = node.meta.get("val")
     return any(map(_is_complex, value)) if isinstance(value, (list, tuple)) else _is_complex(value)
 
 
 def _makes_complex(node: Node) -> bool:
+    """Returns whether a call has complex results, or complex values inside it."""
     return _has_complex(node) or name_of(node.target) in _COMPLEX_INSIDE
 
 
-def _is_concerned(node: Node) -> bool:
-    """Whether a call takes or gives complex numbers."""
+def _is_complex_call(node: Node) -> bool:
+    """Returns whether a node is a call with complex arguments or results, or with complex values inside it."""
     if node.op != "call_function" or node.target is operator.getitem or is_symbolic(node) or is_effect(node):
         return False
     return _makes_complex(node) or any(map(_has_complex, node.all_input_nodes))
@@ -88,37 +84,39 @@ def _is_control_flow(node: Node) -> bool:
     return isinstance(node.target, HigherOrderOperator)
 
 
-def _is_known(target: Any) -> bool:
-    """Whether the operator, or all of that name, have a function of pairs."""
+def _is_registered(target: Any) -> bool:
+    """Returns whether a pair function is registered for the operator or for all overloads of its name."""
     return target in COMPLEX or getattr(target, "overloadpacket", None) in COMPLEX
 
 
 def _pair_function(node: Node) -> Callable[..., Any] | None:
-    """What computes the call from the parts of its arguments, or None: then it is decomposed."""
+    """Returns the pair function of a call: it takes pairs for complex tensors. None if the call must be decomposed."""
     target, name = node.target, name_of(node.target)
-    if _is_known(target):
+    if _is_registered(target):
         return COMPLEX.get(target) or COMPLEX[target.overloadpacket]  # type: ignore[union-attr]
     if name in OF_TRUTH:
-        return _of_truth(target)
+        return _on_truth_values(target)
     if (name in BY_PARTS or name in CREATING) and _has_complex(node):
         return by_parts(target, _part_dtype(node))
     return _cast if name in _CASTS else None
 
 
 def _part_dtype(node: Node) -> torch.dtype:
-    """The dtype of the parts of a node's complex value."""
+    """Returns the dtype of the two parts of a node's complex value."""
     value = node.meta["val"]
     return _PARTS[next(v.dtype for v in pytree.tree_leaves(value) if _is_complex(v))]
 
 
-def _of_truth(target: Any) -> Callable[..., Any]:
+def _on_truth_values(target: Any) -> Callable[..., Any]:
+    """Returns the pair function of a logical operator: the operator on whether each argument is nonzero."""
+
     def call(*args: Any, **kwargs: Any) -> Any:
         return target(*map(truth, args), **kwargs)
 
     return call
 
 
-# Operators that make another dtype of a tensor.
+# Operators that convert a tensor to another dtype.
 _CASTS = frozenset(
     {
         "to", "_to_copy", "type_as", "cdouble", "cfloat", "chalf", "double", "float", "half", "int", "long", "short",
@@ -128,21 +126,25 @@ _CASTS = frozenset(
 
 
 def _cast(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """The tensor itself, for what follows casts to the dtype of the result."""
+    """Returns the tensor itself, because the caller casts to the dtype of the result."""
     return self
 
 
-class _Splitter:
-    """Rewrites one graph, all of whose calls on complex numbers have a function of pairs.
+class _PairRewriter:
+    """Rewrites one graph, in which all calls with complex numbers have a pair function.
 
     Attributes:
-        pairs: the parts of each complex node; the node itself stays until the end.
-        views: the real view of each complex value that the graph is given, which its node becomes in the end.
-        joined: the real view of complex nodes that are handed over as such.
-        memo: call → its graph, of all graphs of the program.
+        pairs: complex node → its two parts. The complex node stays in the graph until the end.
+        views: complex placeholder or result of control flow → its real view, with a last axis of size 2. In the end
+            the node gets this value.
+        joined: complex node → the node that stacks its parts to a real view.
+        replaced: the nodes to erase in the end, in order.
+        memo: the key of a call → the graph of its pair function, shared by all graphs of the program.
     """
 
-    def __init__(self, program: AtenProgram, graph: Graph, tracer: Tracer, memo: dict[Any, Graph]) -> None:
+    def __init__(
+        self, program: AtenProgram, graph: Graph, tracer: ReplacementTracer, memo: dict[Hashable, Graph]
+    ) -> None:
         self.program, self.graph, self.tracer, self.memo = program, graph, tracer, memo
         self.pairs: dict[Node, Complex] = {}
         self.views: dict[Node, torch.Tensor] = {}
@@ -150,19 +152,19 @@ class _Splitter:
         self.replaced: dict[Node, None] = {}
 
     def run(self) -> None:
-        """Splits every node, joins what the graph returns, and removes what is left."""
+        """Splits every complex node, joins complex results of the graph, and erases unused nodes."""
         for node in list(self.graph.nodes):
             if node.op in ("placeholder", "get_attr"):
                 if _has_complex(node):
-                    self._given(node)
+                    self._split_view(node)
             elif node.op == "output":
                 self._output(node)
             elif node.op == "call_function" and node not in self.replaced:
-                if _is_concerned(node):
+                if _is_complex_call(node):
                     split = self._control_flow if _is_control_flow(node) else self._call
                     split(node)
                 elif any(argument in self.pairs for argument in node.all_input_nodes):
-                    self._ask(node)
+                    self._use_real_part(node)
         for node in reversed(self.replaced):
             self.graph.erase_node(node)
         for node, view in self.views.items():
@@ -172,10 +174,10 @@ class _Splitter:
             if not node.users and _MADE in node.meta:
                 self.graph.erase_node(node)
 
-    # ---------------------------------------------------------------- what is there
+    # ---------------------------------------------------------------- inputs, outputs and control flow
 
-    def _given(self, node: Node) -> None:
-        """A placeholder, a constant or a result of control flow: its parts are taken from its real view."""
+    def _split_view(self, node: Node) -> None:
+        """Takes the parts of a placeholder, a constant or a result of control flow out of its real view."""
         _part_dtype(node)
         view, *values = (self._fake(node.meta["val"], *more) for more in ((2,), (), ()))
         following = node.next
@@ -193,11 +195,11 @@ class _Splitter:
         self.pairs[node] = Complex(*(self._made(part, node, val) for part, val in zip(parts, values, strict=True)))
 
     def _fake(self, value: torch.Tensor, *more: int) -> torch.Tensor:
-        """A part of a complex fake tensor, or with one more axis of 2 both of them; of a real one, another."""
+        """Returns the fake tensor of one part, or of the real view if ``more`` is 2; a copy of a real fake tensor."""
         return FakeTensorFactory.of(self.tracer.fake_mode).like(value, _PARTS.get(value.dtype), *more)
 
     def _constant_parts(self, name: str) -> list[str]:
-        """The names of the parts of a constant, which other nodes may name too."""
+        """Adds the parts of a constant to the program and returns their names. Other nodes may still use it whole."""
         names = [f"{name}_real", f"{name}_imag"]
         tensor = torch.view_as_real(self.program.constants[name].resolve_conj())
         for index, part in enumerate(names):
@@ -205,12 +207,12 @@ class _Splitter:
         return names
 
     def _made(self, part: Node, node: Node, value: Any) -> Any:
-        kept: dict[str, Any] = {key: node.meta[key] for key in ("nn_module_stack", "stack_trace") if key in node.meta}
-        part.meta = {**kept, "val": value, metadata.SOURCE_NAME: node.name, _MADE: True}
+        """Gives a new node its value and the origin of the complex node, and returns it."""
+        part.meta = {**origin(node), "val": value, metadata.SOURCE_NAME: node.name, _MADE: True}
         return part
 
-    def _ask(self, node: Node) -> None:
-        """A question about sizes is put to the real part; an assertion about dtypes is dropped."""
+    def _use_real_part(self, node: Node) -> None:
+        """Lets a size query read the real part, which has the same sizes; erases an assertion."""
         if is_effect(node):
             self.graph.erase_node(node)
             return
@@ -219,21 +221,21 @@ class _Splitter:
                 node.replace_input_with(argument, self.pairs[argument].real)  # type: ignore[arg-type]
 
     def _output(self, node: Node) -> None:
-        """A complex result is its real view, under its own name."""
+        """Lets the graph return the real views of complex results, under the names of the results."""
         node.args = (map_aggregate(node.args[0], lambda a: self._join(a, node)),)
         for argument, stack in self.joined.items():
             stack.name = argument.name
 
     def _control_flow(self, node: Node) -> None:
-        """Complex operands and results of a body are real views, as those of the program are."""
+        """Passes complex operands to control flow, and takes its complex results, as real views."""
         node.args = map_aggregate(node.args, lambda a: self._join(a, node))
         for user in list(node.users):
             if _has_complex(user):
-                self._given(user)
+                self._split_view(user)
         node.meta["val"] = tuple(self._fake(v, 2) if _is_complex(v) else v for v in node.meta["val"])
 
     def _join(self, argument: Any, before: Node) -> Any:
-        """The real view of a complex node; any other argument as it is."""
+        """Returns the real view of a complex node, stacked in front of ``before``; any other argument unchanged."""
         if not isinstance(argument, Node) or argument not in self.pairs:
             return argument
         if argument not in self.joined:
@@ -246,39 +248,41 @@ class _Splitter:
     # ---------------------------------------------------------------- calls
 
     def _call(self, node: Node) -> None:
-        if self._is_same_call(node):
-            self._call_twice(node)
+        """Replaces a call by its pair function, traced with a pair for each complex argument."""
+        if self._acts_on_each_part(node):
+            self._call_each_part(node)
             return
-        leaves, spec = pytree.tree_flatten((node.args, dict(node.kwargs)))
-        inputs = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node)))
-        flat: list[Any] = [part for n in inputs for part in self.pairs.get(n, (n,))]
-        key = (node.target, spec, tuple(argument_key(leaf, inputs) for leaf in leaves))
-        traced = self.memo.get(key)
+        call = FlatCall.of(node)
+        flat: list[Any] = [part for n in call.inputs for part in self.pairs.get(n, (n,))]
+        traced = self.memo.get(call.key)
         if traced is None:
-            call = self._on_pairs(node, leaves, spec, inputs)
-            traced = self.tracer.function_graph(call, [n.meta["val"] for n in flat], node, keeps_composites=True)
+            function = self._on_pairs(call)
+            traced = self.tracer.trace(function, [n.meta["val"] for n in flat], node, keeps_composites=True)
             if traced is None:
-                raise TranslationError(f"{described(node)} leaves ATen on its way to real numbers.")
+                raise TranslationError(
+                    f"The lowering of {describe(node)} to real numbers needs operators of torch's `prims`, which have "
+                    f"no translation."
+                )
             if not any(map(makes_symbols, traced.nodes)):
-                self.memo[key] = traced
+                self.memo[call.key] = traced
         results, made = splice(self.graph, node, flat, traced)
         for new in made:
             new.meta[_MADE] = True
         flat_results = iter(results)
         grouped = [
             Complex(next(flat_results), next(flat_results)) if fake.is_complex() else next(flat_results)
-            for fake in _tensors(node)
+            for fake in fake_results(node)
         ]
         self.replaced[node] = None
         if isinstance(node.meta["val"], torch.Tensor):
-            self._stand_for(node, grouped[0], made)
+            self._replace(node, grouped[0], made)
         else:
             for user in list(node.users):
-                self._stand_for(user, grouped[user.args[1]], made)  # type: ignore[index]
+                self._replace(user, grouped[user.args[1]], made)  # type: ignore[index]
 
-    def _is_same_call(self, node: Node) -> bool:
-        """Whether the call is just made for each part: it only moves or adds the elements of complex tensors."""
-        if name_of(node.target) not in BY_PARTS or not _has_complex(node) or _is_known(node.target):
+    def _acts_on_each_part(self, node: Node) -> bool:
+        """Returns whether the call on each part gives the parts of the result: it only moves or adds elements."""
+        if name_of(node.target) not in BY_PARTS or not _has_complex(node) or _is_registered(node.target):
             return False
         names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
         for name, value in [*zip(names, node.args, strict=False), *node.kwargs.items()]:
@@ -289,8 +293,8 @@ class _Splitter:
                     return False
         return True
 
-    def _call_twice(self, node: Node) -> None:
-        """The call for each part, without a trace: it would ask again what the capture has asked about the sizes."""
+    def _call_each_part(self, node: Node) -> None:
+        """Makes the call on each part, without a trace, which would repeat the capture's guards on sizes."""
         source = {metadata.SOURCE_NAME: node.name, metadata.SOURCE_TEXT: str(node.format_node())}
         with self.graph.inserting_before(node):
             calls = []
@@ -300,36 +304,36 @@ class _Splitter:
                     lambda a, index=index: self.pairs[a][index] if a in self.pairs else a,  # type: ignore[misc]
                 )
                 call = self.graph.call_function(node.target, args, kwargs)  # type: ignore[arg-type]
-                values = list(map(self._fake, _tensors(node)))
+                values = list(map(self._fake, fake_results(node)))
                 single = isinstance(node.meta["val"], torch.Tensor)
                 call.meta = {**node.meta, **source, "val": values[0] if single else values, _MADE: True}
                 calls.append(call)
             self.replaced[node] = None
             if isinstance(node.meta["val"], torch.Tensor):
-                self._stand_for(node, Complex(*calls), dict.fromkeys(calls))  # type: ignore[arg-type]
+                self._replace(node, Complex(*calls), dict.fromkeys(calls))  # type: ignore[arg-type]
                 return
             for user in list(node.users):
                 items = [self.graph.call_function(operator.getitem, (call, user.args[1])) for call in calls]
                 for item, call in zip(items, calls, strict=True):
                     item.meta = {**call.meta, "val": call.meta["val"][user.args[1]]}
-                self._stand_for(user, Complex(*items), dict.fromkeys(items))  # type: ignore[arg-type]
+                self._replace(user, Complex(*items), dict.fromkeys(items))  # type: ignore[arg-type]
 
-    def _on_pairs(self, node: Node, leaves: Sequence[Any], spec: Any, inputs: Sequence[Node]) -> Callable[..., Any]:
-        """The function of flat real tensors that gives the call's flat results in the operator's dtypes."""
-        function, expected, pairs = _pair_function(node), _tensors(node), self.pairs
+    def _on_pairs(self, flat_call: FlatCall) -> Callable[..., Any]:
+        """Returns a function of the flat real arguments that returns the call's flat real results."""
+        function, expected = _pair_function(flat_call.node), fake_results(flat_call.node)
 
         def call(*values: Any) -> Any:
             rest = iter(values)
-            bound = {n: Complex(next(rest), next(rest)) if n in pairs else next(rest) for n in inputs}
-            args, kwargs = pytree.tree_unflatten([bound[x] if isinstance(x, Node) else x for x in leaves], spec)
+            bound = [Complex(next(rest), next(rest)) if n in self.pairs else next(rest) for n in flat_call.inputs]
+            args, kwargs = flat_call.bind(bound)
             results = function(*args, **kwargs)  # type: ignore[misc]
             results = [results] if isinstance(results, (Complex, torch.Tensor)) else results
             return [part for result, fake in zip(results, expected, strict=True) for part in _as_expected(result, fake)]
 
         return call
 
-    def _stand_for(self, node: Node, result: Any, made: dict[Node, None]) -> None:
-        """Lets ``result``, a node or a pair of them, stand for the node, of whose name it takes what is free."""
+    def _replace(self, node: Node, result: Any, made: dict[Node, None]) -> None:
+        """Replaces a node by ``result``, a node or a pair. New nodes (``made``) get names derived from the node's."""
         self.replaced[node] = None
         names = (f"{node.name}_real", f"{node.name}_imag") if isinstance(result, Complex) else (node.name,)
         for part, name in zip(result if isinstance(result, Complex) else (result,), names, strict=True):
@@ -343,14 +347,8 @@ class _Splitter:
             node.replace_all_uses_with(result)
 
 
-def _tensors(node: Node) -> list[torch.Tensor]:
-    """The fake results of a node."""
-    value = node.meta["val"]
-    return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
 def _as_expected(result: Any, fake: torch.Tensor) -> list[torch.Tensor]:
-    """A result in the dtype of the operator's, in one part or two."""
+    """Converts a result to the captured dtype: one tensor, or the two parts of a complex one."""
     if not fake.is_complex():
         if isinstance(result, Complex):
             result = truth(result) if fake.dtype == torch.bool else result.real
@@ -362,13 +360,13 @@ def _as_expected(result: Any, fake: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _use_whole_views(graph: Graph) -> None:
-    """Both parts of one real view, stacked again, are that view."""
+    """Replaces a stack of both parts of one real view by that view."""
     for node in graph.find_nodes(op="call_function", target=aten.stack.default):
         parts, axis = node.args[0], node.args[1] if len(node.args) > 1 else 0
         rank = node.meta["val"].dim()
         if axis % rank != rank - 1 or len(parts) != 2:
             continue
-        sources = [_is_part(part, index) for index, part in enumerate(parts)]
+        sources = [_viewed(part, index) for index, part in enumerate(parts)]
         if sources[0] is None or sources[0] is not sources[1]:
             continue
         whole = sources[0]
@@ -376,8 +374,8 @@ def _use_whole_views(graph: Graph) -> None:
         graph.erase_node(node)
 
 
-def _is_part(node: Any, index: int) -> Node | None:
-    """The real view of which ``node`` is the part ``index``."""
+def _viewed(node: Any, index: int) -> Node | None:
+    """Returns the real view of which ``node`` takes the part ``index``; None if it does not."""
     if not isinstance(node, Node) or node.target is not aten.select.int or node.args[2] != index:
         return None
     source: Any = node.args[0]

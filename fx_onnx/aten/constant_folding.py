@@ -1,7 +1,7 @@
-"""Nodes that depend on no input and no weight → constants, computed once by torch itself.
+"""Constant folding: nodes that depend on no input and no weight become constants, which torch computes during export.
 
-Position indices, causal masks, tables of relative positions: what a forward builds from numbers alone is the same at
-every run. Weights (parameters and persistent buffers) are never folded: they stay in the model under their names.
+Such nodes are position indices, causal masks and tables of relative positions, for example. Weights (parameters and
+persistent buffers) are never folded, because they stay in the model under their names.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from torch.export.graph_signature import InputKind, InputSpec
 from torch.fx import Node
 from torch.fx.node import map_aggregate
 
-from fx_onnx.aten.functionalize import AtenProgram
+from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.core import metadata
 from fx_onnx.core.torch_private import FakeTensor, OpOverload, unset_fake_temporarily
 
 MAXIMUM_BYTES = 64 * 1024
-"""A larger result stays computed: a model should not grow by what a few nodes can make."""
+"""A larger result is not folded, because the model should not grow by data that a few nodes can compute."""
 
 
 def fold_constants(program: AtenProgram) -> AtenProgram:
-    """The program with every foldable node that another kind of node uses replaced by a constant, in place."""
-    values = _Values(program)
+    """Replaces foldable nodes by constants where other nodes use them; rewrites the graph in place."""
+    foldable = _FoldableNodes(program)
     for node in list(program.graph.nodes):
-        if node.op == "call_function" and values.is_constant(node) and any(u not in values for u in node.users):
-            values.replace(program, node)
+        if node.op == "call_function" and foldable.is_tensor(node) and any(u not in foldable for u in node.users):
+            foldable.replace(program, node)
     return program
 
 
-class _Values:
-    """The foldable nodes of a program; the value of one is computed when it is asked for."""
+class _FoldableNodes:
+    """The foldable nodes of a program. The value of a node is computed on first use."""
 
     def __init__(self, program: AtenProgram) -> None:
-        self._values: dict[Node, Any] = _given(program)
+        self._values: dict[Node, Any] = _constant_placeholders(program)
         self._constants: dict[Hashable, Node] = {}
         self._foldable: set[Node] = set(self._values)
         for node in program.graph.nodes:
@@ -46,8 +46,8 @@ class _Values:
     def __contains__(self, node: Node) -> bool:
         return node in self._foldable
 
-    def is_constant(self, node: Node) -> bool:
-        """Whether the node's own result is a tensor that can be a constant."""
+    def is_tensor(self, node: Node) -> bool:
+        """Returns whether a node is foldable and its result is one tensor."""
         return node in self._foldable and isinstance(node.meta.get("val"), torch.Tensor)
 
     def __getitem__(self, node: Node) -> Any:
@@ -58,10 +58,7 @@ class _Values:
         return self._values[node]
 
     def replace(self, program: AtenProgram, node: Node) -> None:
-        """Puts a constant with the node's value and name in its place, or the constant that has that value already.
-
-        So what each layer computes anew from the same numbers is one constant.
-        """
+        """Replaces a node by a constant of its name. Nodes of equal value, as repeated layers have them, share one."""
         value, name = self[node].contiguous(), node.name
         key = _key(value)
         if key in self._constants:
@@ -80,20 +77,22 @@ class _Values:
         self._constants[key] = constant
 
     def _argument(self, argument: Any) -> Any:
-        if isinstance(argument, torch.device) and argument.type == "meta":  # of a model captured without data
+        if (
+            isinstance(argument, torch.device) and argument.type == "meta"
+        ):  # the model was captured on meta tensors, which have no data
             return torch.device("cpu")
         return self[argument] if isinstance(argument, Node) else argument
 
 
 def _key(value: torch.Tensor) -> Hashable:
-    """What makes two constants one: dtype, shape and bytes (0.0 and -0.0 are two)."""
+    """Returns a key that equal constants share: dtype, shape and bytes (0.0 and -0.0 differ)."""
     real = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
-    dense = real.cpu().clone(memory_format=torch.contiguous_format)  # a single element may have any stride
+    dense = real.cpu().clone(memory_format=torch.contiguous_format)  # contiguous() keeps the strides of one element
     return value.dtype, value.shape, dense.flatten().view(torch.uint8).numpy().tobytes()
 
 
-def _given(program: AtenProgram) -> dict[Node, Any]:
-    """The placeholders that hold a tensor of the code, not a weight, and have its data."""
+def _constant_placeholders(program: AtenProgram) -> dict[Node, Any]:
+    """Returns the tensors of the placeholders that are neither inputs nor weights, are not written, and have data."""
     exported = program.exported_program
     written = {spec.target for spec in program.mutations}
     tensors = exported.constants
@@ -115,7 +114,7 @@ def _has_data(tensor: Any) -> bool:
 
 
 def _may_fold(node: Node) -> bool:
-    """Whether a call gives the same small tensor whenever its arguments are the same."""
+    """Returns whether a call is deterministic and its results are small tensors of static shape."""
     if node.target is operator.getitem:
         return True
     if not isinstance(node.target, OpOverload) or node.target.namespace != "aten":
@@ -128,7 +127,7 @@ def _may_fold(node: Node) -> bool:
 
 
 def _bytes(tensor: torch.Tensor) -> float:
-    """The size of a tensor; infinite where it is symbolic."""
+    """Returns the size of a tensor in bytes; infinity if a size is symbolic."""
     count = 1
     for size in tensor.shape:
         if not isinstance(size, int):

@@ -1,7 +1,7 @@
-"""flex_attention → attention written out: scores, the user's functions of them at every position, softmax, product.
+"""Lowering of flex_attention to scores, the user's functions of the scores, softmax and a matrix product.
 
-torch.export keeps it whole, with the user's two functions of one position, ``score_mod`` and ``mask_mod``, as bodies. A
-block mask says nothing more than its ``mask_mod`` does.
+torch.export keeps the operator whole. Its bodies are the user's functions of one position, ``score_mod`` and
+``mask_mod``. The block mask adds no information to its ``mask_mod``, so it is not used.
 """
 
 from __future__ import annotations
@@ -14,43 +14,46 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 
-from fx_onnx.aten.decompose import Tracer, fake_mode, splice, use_instead
-from fx_onnx.aten.functionalize import AtenProgram
+from fx_onnx.aten.aten_program import AtenProgram
+from fx_onnx.aten.fx_rewriting import replace, splice
+from fx_onnx.aten.tracing.replacement_tracer import ReplacementTracer
 from fx_onnx.core.errors import TranslationError
 
 
 def lower_flex_attention(program: AtenProgram) -> AtenProgram:
-    """The program with every flex_attention written out; rewritten in place.
+    """Replaces every flex_attention by simpler operators; rewrites the graphs in place.
 
     Raises:
-        TranslationError: the user's functions cannot be computed at all positions together.
+        TranslationError: the user's functions cannot be vectorized over all positions.
     """
     target = torch.ops.higher_order.flex_attention
     calls = [node for graph in program.graphs for node in graph.find_nodes(op="call_function", target=target)]
-    tracer = Tracer(program.constants, program.bodies, fake_mode(program.graph))
+    tracer = ReplacementTracer.of(program)
     for node in calls:
-        _write_out(program, node, tracer)
+        _lower(program, node, tracer)
     return program
 
 
-def _write_out(program: AtenProgram, node: Node, tracer: Tracer) -> None:
+def _lower(program: AtenProgram, node: Node, tracer: ReplacementTracer) -> None:
     query, key, value, score_mod, block_mask, scale, _, *buffers = cast("tuple[Any, ...]", node.args)
-    of_score, of_mask = (list(each) for each in (*buffers, (), ())[:2])
+    score_buffers, mask_buffers = (list(each) for each in (*buffers, (), ())[:2])
     score_body, mask_body = (_body(program, each) for each in (score_mod, block_mask[-1]))
 
     def modified(scores: Tensor, *buffers: Any) -> Tensor:
-        """The scores as the user's function changes them, -inf where the mask is False."""
+        """Applies the user's functions: the modified scores, and -inf where the mask is False."""
         positions = [torch.arange(size, device=scores.device) for size in scores.shape]
-        (score,) = _at_all_positions(score_body, 1, len(of_score))(scores, *positions, *buffers[: len(of_score)])
-        (mask,) = _at_all_positions(mask_body, 0, len(of_mask))(*positions, *buffers[len(of_score) :])
+        at_scores = _over_all_positions(score_body, 1, len(score_buffers))
+        at_mask = _over_all_positions(mask_body, 0, len(mask_buffers))
+        (score,) = at_scores(scores, *positions, *buffers[: len(score_buffers)])
+        (mask,) = at_mask(*positions, *buffers[len(score_buffers) :])
         return torch.where(mask, score, -math.inf)
 
-    # vmap is no operator: what it makes is traced on its own, down to operators that are not composed
+    # vmap needs a trace without composite operators; the trace of the attention below keeps them
     with tracer.fake_mode:
         scores = _scores(query.meta["val"], key.meta["val"], 1.0)
-    modification = _traced(tracer, modified, [scores, *map(_value, of_score), *map(_value, of_mask)], node, False)
-    modify = GraphModule(program.constants, modification)
-    inputs: list[Any] = [query, key, value, *of_score, *of_mask]
+    arguments = [scores, *map(_value, score_buffers), *map(_value, mask_buffers)]
+    modify = GraphModule(program.constants, _trace(tracer, modified, arguments, node, False))
+    inputs: list[Any] = [query, key, value, *score_buffers, *mask_buffers]
     tensors = list(dict.fromkeys(each for each in inputs if isinstance(each, Node)))
 
     def attention(*values: Any) -> Any:
@@ -58,21 +61,24 @@ def _write_out(program: AtenProgram, node: Node, tracer: Tracer) -> None:
         q, k, v, *rest = (env[each] if isinstance(each, Node) else each for each in inputs)
         return _attention(q, v, modify(_scores(q, k, float(scale)), *rest))
 
-    traced = _traced(tracer, attention, [each.meta["val"] for each in tensors], node, True)
+    traced = _trace(tracer, attention, [each.meta["val"] for each in tensors], node, True)
     results, made = splice(node.graph, node, tensors, traced)
-    use_instead(node.graph, node, results, made)
+    replace(node.graph, node, results, made)
 
 
 def _value(argument: Any) -> Any:
     return argument.meta["val"] if isinstance(argument, Node) else argument
 
 
-def _traced(
-    tracer: Tracer, function: Callable[..., Any], values: Sequence[Any], node: Node, keeps_composites: bool
+def _trace(
+    tracer: ReplacementTracer, function: Callable[..., Any], values: Sequence[Any], node: Node, keeps_composites: bool
 ) -> Graph:
-    graph = tracer.function_graph(function, values, node, keeps_composites)
+    graph = tracer.trace(function, values, node, keeps_composites)
     if graph is None:
-        raise TranslationError("The functions of a flex_attention need operators that are not ATen's.")
+        raise TranslationError(
+            "The score_mod or mask_mod of a flex_attention uses an operator that torch lowers to its `prims`, which "
+            "have no translation. Write the function with ATen operators."
+        )
     return graph
 
 
@@ -81,25 +87,29 @@ def _body(program: AtenProgram, node: Any) -> GraphModule:
 
 
 def _scores(query: Tensor, key: Tensor, scale: float) -> Tensor:
-    """The products of queries and keys, in single precision at least."""
+    """Returns the scaled products of queries and keys, (batch, heads, queries, keys), in float32 or float64."""
     precise = torch.float64 if query.dtype == torch.float64 else torch.float32
-    return (query.to(precise) @ _for_all_heads(key, query).to(precise).transpose(-2, -1)) * scale
+    return (query.to(precise) @ _repeat_heads(key, query).to(precise).transpose(-2, -1)) * scale
 
 
 def _attention(query: Tensor, value: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The output, and of each row the logarithm to base 2 of the sum of exponentials, and the largest score likewise.
+    """Returns the results of flex_attention for modified scores.
 
-    A row whose keys are all masked gives 0, and -inf.
+    A row whose keys are all masked has the output 0 and the statistics -inf.
+
+    Returns:
+        the output, (batch, heads, queries, features); for each row, (batch, heads, queries), the logarithm to base 2
+        of the sum of exponentials; for each row the largest score, divided by log(2).
     """
     largest = scores.amax(-1, keepdim=True)
     masked = largest == -math.inf
-    output = torch.where(masked, 0.0, scores.softmax(-1)).to(query.dtype) @ _for_all_heads(value, query)
+    output = torch.where(masked, 0.0, scores.softmax(-1)).to(query.dtype) @ _repeat_heads(value, query)
     total = torch.where(masked, -math.inf, scores.logsumexp(-1, keepdim=True))
     return output, total.squeeze(-1) / math.log(2), largest.squeeze(-1) / math.log(2)
 
 
-def _for_all_heads(tensor: Tensor, query: Tensor) -> Tensor:
-    """Keys or values of every query head, of which several share one, and of every row of the batch."""
+def _repeat_heads(tensor: Tensor, query: Tensor) -> Tensor:
+    """Repeats the heads of keys or values for grouped queries, where several query heads share one of them."""
     batch, heads, length, features = tensor.shape
     times = query.shape[1] // heads
     if not isinstance(times, int) or times != 1:
@@ -107,9 +117,9 @@ def _for_all_heads(tensor: Tensor, query: Tensor) -> Tensor:
     return tensor
 
 
-def _at_all_positions(function: Callable[..., Any], scores: int, buffers: int) -> Callable[..., Any]:
-    """A function of (scores, batch, head, query, key, buffers) over all of the four."""
+def _over_all_positions(function: Callable[..., Any], scores: int, buffers: int) -> Callable[..., Any]:
+    """Vectorizes a function of (scores, batch, head, query, key, buffers) over the four positions."""
     for axis in (3, 2, 1, 0):
-        places = [0 if axis == place else None for place in range(4)]
-        function = torch.vmap(function, in_dims=(*[0] * scores, *places, *[None] * buffers))
+        axes = [0 if axis == place else None for place in range(4)]
+        function = torch.vmap(function, in_dims=(*[0] * scores, *axes, *[None] * buffers))
     return function

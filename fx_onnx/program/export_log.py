@@ -21,7 +21,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from fx_onnx.aten.functionalize import AtenProgram
+from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.capture.capture import Capture
 from fx_onnx.core.translation_table import Table
 from fx_onnx.core.version import version

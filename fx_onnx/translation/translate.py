@@ -14,8 +14,8 @@ from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec,
 from torch.fx import Node
 from torch.fx.node import map_aggregate
 
-from fx_onnx.aten.decompose import described, is_effect, is_symbolic, meta_arguments
-from fx_onnx.aten.functionalize import AtenProgram
+from fx_onnx.aten.aten_program import AtenProgram
+from fx_onnx.aten.fx_nodes import describe, is_effect, is_symbolic, meta_arguments
 from fx_onnx.core import dtypes, metadata, symbolic_sizes
 from fx_onnx.core.errors import OnnxExporterError, TranslationError
 from fx_onnx.core.translation_table import Table
@@ -141,7 +141,7 @@ class Walker:
             raise
         except Exception as error:
             raise TranslationError(
-                f"The translation of {described(node)} failed: {type(error).__name__}: {error}"
+                f"The translation of {describe(node)} failed: {type(error).__name__}: {error}"
             ) from error
 
     def _take(self, node: Node) -> None:
@@ -149,7 +149,7 @@ class Walker:
         (source, index), results = node.args, self._value(node.args[0])
         if isinstance(source, Node) and isinstance(index, int) and index >= len(results):
             if node.users:
-                raise TranslationError(f"The result {index} of {described(source)} has no ONNX form.")
+                raise TranslationError(f"The result {index} of {describe(source)} has no ONNX form.")
             return
         self.env[node] = results[index]
         self._stamp(node, (results[index],))

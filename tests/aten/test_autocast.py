@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.aten.autocast import with_casts
+from fx_onnx.aten.aten_program import AtenProgram
+from fx_onnx.aten.autocast import lower_autocast
 from fx_onnx.core.errors import TranslationError
 from tests.compare import assert_close
 
@@ -154,14 +155,14 @@ def test_what_casts_nothing_stays_as_it_is() -> None:
         with torch.autocast("cpu", enabled=False):
             return net.linear(x)
 
-    program = torch.export.export(Net(off), (torch.randn(3, 4),))
-    assert with_casts(program.graph_module) is program.graph_module
+    program = AtenProgram.captured(torch.export.export(Net(off), (torch.randn(3, 4),)))
+    assert lower_autocast(program) is program
 
 
 def test_the_captured_graph_stays_as_it_is() -> None:
     program = torch.export.export(Net(switched_off_within), (torch.randn(3, 4),))
     before = str(program.graph_module.code)
-    cast = with_casts(program.graph_module)
+    cast = lower_autocast(AtenProgram.captured(program)).graph.owning_module
     assert str(program.graph_module.code) == before
     assert any(node.target is torch.ops.aten.to.dtype for m in cast.modules() for node in m.graph.nodes)
 
@@ -183,5 +184,5 @@ def test_a_recurrence_is_refused(name: str, operator: str) -> None:
         with torch.autocast("cpu", dtype=BF16):
             return getattr(net, name)(x)[0]
 
-    with pytest.raises(TranslationError, match=f"aten.{operator} in an autocast region casts inside"):
+    with pytest.raises(TranslationError, match=f"aten.{operator} in an autocast region casts inside the operator"):
         fx_onnx.export(Net(recurrent), (torch.randn(3, 4),), verbose=False)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
+from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.complex_to_real import lower_complex
 from fx_onnx.aten.functionalize import functionalize
 from fx_onnx.core.errors import UnsupportedOperatorError
@@ -23,7 +24,7 @@ def _export(model: nn.Module, *args: Tensor, dynamic: Any = None, **options: Any
 
 
 def test_a_real_program_is_left_alone() -> None:
-    program = functionalize(torch.export.export(Of(torch.sin), (torch.randn(2),)))
+    program = functionalize(AtenProgram.captured(torch.export.export(Of(torch.sin), (torch.randn(2),))))
     before = list(program.graph.nodes)
     assert lower_complex(program) is program
     assert list(program.graph.nodes) == before
@@ -31,7 +32,8 @@ def test_a_real_program_is_left_alone() -> None:
 
 def test_no_node_is_complex_after_it() -> None:
     z = torch.randn(2, 3, dtype=torch.complex64)
-    program = lower_complex(functionalize(torch.export.export(Of(lambda z: (z * z).exp().abs()), (z,))))
+    exported = torch.export.export(Of(lambda z: (z * z).exp().abs()), (z,))
+    program = lower_complex(functionalize(AtenProgram.captured(exported)))
     program.graph.lint()
     assert not any(n.meta["val"].is_complex() for n in program.graph.nodes if "val" in n.meta)
 

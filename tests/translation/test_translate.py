@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
+from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.decompose import decompose
 from fx_onnx.aten.functionalize import functionalize
 from fx_onnx.core import metadata
@@ -128,7 +129,7 @@ def test_dims_bear_the_users_names() -> None:
 
 def test_translate_alone_is_a_function_of_its_arguments() -> None:
     exported = torch.export.export(Net(), (torch.randn(2, 4),))
-    program = decompose(functionalize(exported), table(20))
+    program = decompose(functionalize(AtenProgram.captured(exported)), table(20))
     first, second = translate(program, table(20)), translate(program, table(20))
     assert ir.to_proto(first).SerializeToString() == ir.to_proto(second).SerializeToString()
     assert first.graph.opset_imports == {"": 20}
@@ -318,7 +319,7 @@ def test_a_failing_translation_names_node_arguments_and_source() -> None:
 
     exported = torch.export.export(Net(), (torch.randn(2, 4),))
     translations = table(20).extended({torch.ops.aten.relu.default: broken})
-    program = decompose(functionalize(exported), translations)
+    program = decompose(functionalize(AtenProgram.captured(exported)), translations)
     with pytest.raises(TranslationError) as caught:
         translate(program, translations)
     message = str(caught.value)
@@ -330,7 +331,7 @@ def test_a_failing_translation_names_node_arguments_and_source() -> None:
 def test_a_translation_of_the_wrong_dtype_is_a_failure() -> None:
     exported = torch.export.export(Net(), (torch.randn(2, 4),))
     translations = table(20).extended({torch.ops.aten.relu.default: lambda op, self: op.cast(self, torch.float64)})
-    program = decompose(functionalize(exported), translations)
+    program = decompose(functionalize(AtenProgram.captured(exported)), translations)
     with pytest.raises(TranslationError, match=r"gives DOUBLE where .* gives FLOAT"):
         translate(program, translations)
 

@@ -1,4 +1,4 @@
-"""Fake tensors made from a dtype and sizes, without torch's way through all of its layers."""
+"""Fast construction of fake tensors from a dtype and sizes, without a dispatch through torch's layers."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from fx_onnx.core import symbolic_sizes
 from fx_onnx.core.torch_private import FakeTensor, FakeTensorMode, unset_fake_temporarily
 
 Size: TypeAlias = "int | sympy.Expr"
-"""A size as what equal sizes have in common: a number, or the expression of a symbolic one."""
+"""A size in a form that compares equal for equal sizes: a number, or the expression of a symbolic one."""
 
 Sizes = tuple[Size, ...]
 
 
 class TensorSpec(NamedTuple):
-    """Dtype and sizes of a tensor, which lies in memory row by row."""
+    """Dtype and sizes of a tensor whose elements are contiguous in memory."""
 
     dtype: torch.dtype
     sizes: Sizes
 
 
 def size_of(number: int | torch.SymInt) -> Size:
-    """The size that a plain or a symbolic number says."""
+    """Returns the size that a plain or a symbolic number has."""
     if isinstance(number, int):
         return number
     found = symbolic_sizes.expression(number)
@@ -36,34 +36,34 @@ def size_of(number: int | torch.SymInt) -> Size:
 
 
 class FakeTensorFactory:
-    """Makes the fake tensors of a mode. Those of one form are aliases of each other, since they hold nothing."""
+    """Makes the fake tensors of a mode. Tensors of one spec share a storage, because they have no elements."""
 
     def __init__(self, mode: FakeTensorMode) -> None:
-        self._mode = weakref.ref(mode)  # which has these, and not the other way round
+        self._mode = weakref.ref(mode)  # the mode keeps its factory alive, so the factory must not keep the mode alive
         self._elements: dict[TensorSpec, Tensor] = {}
         self._numbers: dict[sympy.Expr, torch.SymInt] = {}
 
     @classmethod
     def of(cls, mode: FakeTensorMode) -> FakeTensorFactory:
-        """Those of a mode, which its captures and traces share."""
-        found = _FAKES.get(mode)
+        """Returns the factory of a mode, which all traces under the mode share."""
+        found = _FACTORIES.get(mode)
         if found is None:
-            found = _FAKES[mode] = cls(mode)
+            found = _FACTORIES[mode] = cls(mode)
         return found
 
     def size(self, number: int | torch.SymInt) -> Size:
-        """The size that a number says, of which tensors can be made from now on."""
+        """Returns the size of a number, and remembers the number so that ``make`` can use the size."""
         size = size_of(number)
         if not isinstance(size, int):
             self._numbers.setdefault(size, number)  # type: ignore[arg-type]  # a plain number is a plain size
         return size
 
-    def form(self, value: Tensor) -> TensorSpec:
-        """The form of a tensor."""
+    def spec(self, value: Tensor) -> TensorSpec:
+        """Returns the spec of a tensor, and remembers its sizes so that ``make`` can use them."""
         return TensorSpec(value.dtype, tuple(map(self.size, value.shape)))
 
     def number(self, size: Size) -> int | torch.SymInt | None:
-        """A size as torch knows it, sums and products of sizes too; None of what no tensor had so far."""
+        """Returns torch's number for a size or for a sum or product of sizes; None if an unknown symbol is in it."""
         if isinstance(size, int) or size in self._numbers:
             return size if isinstance(size, int) else self._numbers[size]
         if size.is_Integer:
@@ -75,21 +75,21 @@ class FakeTensorFactory:
         return self._numbers[size]
 
     def like(self, tensor: Tensor, dtype: torch.dtype | None = None, *more: int) -> Tensor:
-        """A new tensor of the sizes of another, and ``more`` after them."""
-        form = self.form(tensor)
-        made = self.make(TensorSpec(dtype or form.dtype, (*form.sizes, *more)), tensor.device)
-        return cast(Tensor, made)  # all of its sizes are known: from the other tensor
+        """Returns a new tensor with the sizes of another tensor, followed by the sizes ``more``."""
+        spec = self.spec(tensor)
+        made = self.make(TensorSpec(dtype or spec.dtype, (*spec.sizes, *more)), tensor.device)
+        return cast(Tensor, made)  # not None: the sizes of the other tensor are known
 
-    def make(self, form: TensorSpec, device: torch.device) -> Tensor | None:
-        """A new tensor; None if torch does not know all of its sizes."""
-        element = self._elements.get(form)
+    def make(self, spec: TensorSpec, device: torch.device) -> Tensor | None:
+        """Returns a new tensor; None if no number is known for one of the sizes."""
+        element = self._elements.get(spec)
         if element is None:
-            shape: list[Any] = list(map(self.number, form.sizes))
+            shape: list[Any] = list(map(self.number, spec.sizes))
             if None in shape:
                 return None
             with unset_fake_temporarily():
-                element = self._elements[form] = torch.empty(shape, dtype=form.dtype, device="meta")
+                element = self._elements[spec] = torch.empty(shape, dtype=spec.dtype, device="meta")
         return FakeTensor(self._mode(), element, device)
 
 
-_FAKES: weakref.WeakKeyDictionary[FakeTensorMode, FakeTensorFactory] = weakref.WeakKeyDictionary()
+_FACTORIES: weakref.WeakKeyDictionary[FakeTensorMode, FakeTensorFactory] = weakref.WeakKeyDictionary()

@@ -1,10 +1,11 @@
-"""The dtype and sizes of what an operator gives, by rules.
+"""Shape rules: the dtype and the sizes of an operator's result, without running the operator.
 
-torch finds them by running the operator on fake tensors, through refs and guards: a third of a millisecond for sizes
-it has not met, several for symbolic ones. For most operators they are a line of their specification. A rule asks
-nothing of symbolic sizes: it answers where their expressions do, and with None where torch must be asked.
+torch runs the operator on fake tensors, through its reference implementations and guards. That takes a third of a
+millisecond for sizes that it has not seen, and several milliseconds for symbolic sizes. For most operators the result
+follows from one line of their specification. A rule compares the expressions of symbolic sizes and adds no guards: it
+returns None where the expressions do not decide, and torch runs the operator then.
 
-Source: the documentation of torch, operator by operator; dtypes by ``torch`` itself, once for each kind of arguments.
+Source: the documentation of torch, operator by operator; torch itself for dtypes, once for each kind of arguments.
 """
 
 from __future__ import annotations
@@ -23,20 +24,23 @@ from fx_onnx.core.torch_private import FakeTensorMode, OpOverload
 aten = torch.ops.aten
 
 Rule: TypeAlias = Callable[..., TensorSpec | Sizes | None]
-"""Takes a call's arguments, forms for tensors and expressions for symbolic sizes. Sizes alone leave torch the dtype."""
+"""A function of a call's arguments, with specs for tensors and expressions for symbolic sizes.
+
+It returns the spec of the result, or its sizes if torch determines the dtype, or None if it does not know the result.
+"""
 
 _Rule = TypeVar("_Rule", bound=Rule)
 
 _RULES: dict[OpOverload, Rule] = {}
 
 
-def result_form(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], mode: FakeTensorMode) -> TensorSpec | None:
-    """The form of the one tensor that a call gives; None if no rule says it.
+def infer_spec(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], mode: FakeTensorMode) -> TensorSpec | None:
+    """Returns the spec of the one tensor that a call returns; None if there is no rule or the rule declines.
 
     Args:
-        target: what is called.
-        args, kwargs: forms in the place of tensors, expressions in that of symbolic integers.
-        mode: in which torch is asked for dtypes.
+        target: the operator.
+        args, kwargs: its arguments, with specs for tensors and expressions for symbolic integers.
+        mode: the mode in which torch determines the dtype.
     """
     rule = find_rule(target)
     if rule is None or (args and isinstance(args[0], (int, float, complex)) and _is_of_tensors(target)):
@@ -50,7 +54,7 @@ def result_form(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], mod
 
 @functools.cache
 def find_rule(target: Any) -> Rule | None:
-    """The rule of an operator, which those that torch calls pointwise share."""
+    """Returns the rule of an operator; all operators that torch tags as pointwise share one."""
     if target in _RULES or not isinstance(target, OpOverload):
         return _RULES.get(target)
     results = target._schema.returns
@@ -61,7 +65,7 @@ def find_rule(target: Any) -> Rule | None:
 
 @functools.cache
 def _is_of_tensors(target: OpOverload) -> bool:
-    """Whether the first argument is a tensor, for which torch also takes a number."""
+    """Returns whether the schema's first argument is a tensor. torch also accepts a number there."""
     return str(target._schema.arguments[0].type) == "Tensor"
 
 
@@ -81,20 +85,20 @@ _dtypes: dict[Any, torch.dtype | None] = {}
 def _dtype(
     target: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], mode: FakeTensorMode
 ) -> torch.dtype | None:
-    """The dtype of a result, which sizes have no say in; None if torch does not tell it of tensors of size 1."""
+    """Returns the dtype of a result, which torch computes on tensors of size 1; None if the operator refuses them."""
     key = (target, torch.get_default_dtype(), *map(_kind, args), *((name, _kind(kwargs[name])) for name in kwargs))
     if key not in _dtypes:
         try:
             with mode:
                 named = {name: _example(value) for name, value in kwargs.items()}
                 _dtypes[key] = target(*map(_example, args), **named).dtype
-        except (RuntimeError, TypeError, ValueError, IndexError):  # torch is asked about the call itself then
+        except (RuntimeError, TypeError, ValueError, IndexError):  # the caller runs the call itself then
             _dtypes[key] = None
     return _dtypes[key]
 
 
 def _kind(argument: Any) -> Any:
-    """What of an argument decides dtypes."""
+    """Returns the part of an argument that decides the dtype of the result."""
     if isinstance(argument, TensorSpec):
         return argument.dtype, len(argument.sizes)
     if isinstance(argument, (list, tuple)):
@@ -105,7 +109,7 @@ def _kind(argument: Any) -> Any:
 
 
 def _example(argument: Any) -> Any:
-    """An argument of that kind."""
+    """Returns an example of an argument's kind, with tensors of size 1."""
     if isinstance(argument, TensorSpec):
         return torch.empty([1] * len(argument.sizes), dtype=argument.dtype)
     if isinstance(argument, (list, tuple)):
@@ -113,7 +117,7 @@ def _example(argument: Any) -> Any:
     return 1 if isinstance(argument, sympy.Basic) else argument
 
 
-# ---------------------------------------------------------------- what rules share
+# ---------------------------------------------------------------- helpers of rules
 
 
 def _axis(dim: int, rank: int) -> int:
@@ -146,7 +150,7 @@ def _reduced(sizes: Sizes, axes: set[int], keepdim: bool) -> Sizes:
     return tuple(size for size, axis in kept if keepdim or axis not in axes)
 
 
-# ---------------------------------------------------------------- as the operands
+# ---------------------------------------------------------------- elementwise operators
 
 
 @_rule(
@@ -217,7 +221,7 @@ def _arange(*bounds: Any, **options: Any) -> Sizes | None:
     return (end,) if from_zero and isinstance(end, sympy.Basic) and end.is_nonnegative else None
 
 
-# ---------------------------------------------------------------- parts and places
+# ---------------------------------------------------------------- indexing and dimensions of size 1
 
 
 @_rule(aten.unsqueeze.default)
@@ -271,7 +275,9 @@ def _slice(self: TensorSpec, dim: int = 0, start: Any = None, end: Any = None, s
         return None
     if end is None or end == size or (isinstance(end, int) and end >= torch.iinfo(torch.int64).max):
         return self
-    is_least = isinstance(end, sympy.Basic) and end.func.__name__ == "Min" and size in end.args  # torch's own class
+    is_least = (
+        isinstance(end, sympy.Basic) and end.func.__name__ == "Min" and size in end.args
+    )  # torch's own class, not sympy.Min
     return TensorSpec(self.dtype, _replaced(self.sizes, axis, end)) if is_least else None
 
 
@@ -295,7 +301,7 @@ def _diagonal(self: TensorSpec, offset: int = 0, dim1: int = 0, dim2: int = 1) -
     return TensorSpec(self.dtype, (*_reduced(self.sizes, {first, second}, False), count))
 
 
-# ---------------------------------------------------------------- the same elements in other sizes
+# ---------------------------------------------------------------- views, padding and concatenation
 
 
 @_rule(aten.expand.default)
@@ -342,7 +348,7 @@ def _reshape(self: TensorSpec, shape: Sequence[Size]) -> TensorSpec | None:
 def _flatten(self: TensorSpec, start_dim: int = 0, end_dim: int = -1) -> TensorSpec | None:
     first, last = (_axis(dim, len(self.sizes)) for dim in (start_dim, end_dim))
     if first >= last:
-        return None  # the tensor itself, but for a 0-d one
+        return None  # returns the tensor itself, except for a 0-d tensor
     return TensorSpec(
         self.dtype, (*self.sizes[:first], math.prod(self.sizes[first : last + 1]), *self.sizes[last + 1 :])
     )

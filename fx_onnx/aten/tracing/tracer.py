@@ -1,8 +1,8 @@
-"""A function of fake tensors → the FX graph of the operators that it calls.
+"""Tracing: a function of fake tensors → the FX graph of the operators that it calls.
 
-As torch.fx.experimental's make_fx does under a fake mode, with the same graphs, for a small part of its time: what
-makes make_fx general (constants that it computes, hooks, metadata of calls, proxies of all numbers) has no use here,
-and most shapes are found by rules of our own, not by running the operator on fake tensors.
+The graph is the one that torch.fx.experimental's ``make_fx`` makes under a fake mode, in a fraction of its time. This
+tracer leaves out what makes ``make_fx`` general (constant propagation, hooks, metadata of calls, proxies of all
+numbers), and finds most shapes by ``shape_rules`` instead of running the operator on fake tensors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.fx import Graph, Node
 
 from fx_onnx.aten.tracing.fake_tensors import FakeTensorFactory, TensorSpec
-from fx_onnx.aten.tracing.shape_rules import find_rule, result_form
+from fx_onnx.aten.tracing.shape_rules import find_rule, infer_spec
 from fx_onnx.core import symbolic_sizes
 from fx_onnx.core.torch_private import (
     FakeTensor,
@@ -35,208 +35,224 @@ from fx_onnx.core.torch_private import (
 
 aten = torch.ops.aten
 
-_ASKED = frozenset({torch.ops.prim.device.default, aten.size.default, aten.stride.default})
-"""What is asked of a tensor and is no operation."""
+_QUERIES = frozenset({torch.ops.prim.device.default, aten.size.default, aten.stride.default})
+"""Operators that query a tensor and do not compute; they get no node."""
 
 _NODE = "_fx_onnx_node"
-"""The attribute of a tensor that an operator made: the node of that."""
+"""The attribute of a traced tensor that holds the node that made it."""
 
 
 @dataclass
-class Recording:
-    """A recorded function: its graph, and the tensors and bodies that ``get_attr`` nodes name."""
+class Trace:
+    """A traced function.
+
+    Attributes:
+        graph: the graph of its calls.
+        attributes: the tensors and the bodies of control flow that ``get_attr`` nodes of the graph name.
+    """
 
     graph: Graph = field(default_factory=Graph)
-    named: dict[str, Tensor | Recording] = field(default_factory=dict)
+    attributes: dict[str, Tensor | Trace] = field(default_factory=dict)
 
 
-def record(
+def trace(
     function: Callable[..., Any], values: Sequence[Any], fake_mode: FakeTensorMode, keeps_composites: bool
-) -> Recording:
-    """The graph of ``function(*values)``, with a placeholder for each value.
+) -> Trace:
+    """Traces ``function(*values)`` to a graph with a placeholder for each value.
 
     Args:
         function: returns tensors and numbers in any structure of tuples, lists and dicts.
-        values: fake tensors of ``fake_mode``, each a tensor of its own, and numbers.
+        values: numbers and distinct fake tensors of ``fake_mode``.
         fake_mode: makes the new tensors.
-        keeps_composites: whether operators that torch itself composes, such as linear and matmul, stay whole.
+        keeps_composites: whether composite operators (CompositeImplicitAutograd) such as linear stay whole.
 
     Raises:
-        NotImplementedError: it uses a fake tensor that is none of the values, or a loop that changes sizes.
+        NotImplementedError: the function uses a fake tensor that is not among the values, or a loop that changes sizes.
     """
-    with fake_mode, torch.no_grad(), enable_python_dispatcher(), torch_composes(not keeps_composites):
+    with fake_mode, torch.no_grad(), enable_python_dispatcher(), _composites_decomposed(not keeps_composites):
         try:
-            return _Recorder(fake_mode).record(function, values)
+            return _TracingMode(fake_mode).run(function, values)
         except _MemoryMatters:
             fresh = [x.new_empty_strided(x.shape, x.stride()) if isinstance(x, Tensor) else x for x in values]
-            return _Recorder(fake_mode, asks_torch=True).record(function, fresh)
+            return _TracingMode(fake_mode, uses_rules=False).run(function, fresh)
+
+
+def _composites_decomposed(enabled: bool) -> Any:
+    """Returns a context in which torch decomposes composite operators, or keeps them whole.
+
+    torch decomposes them where autograd would run, so excluding the keys of autograd keeps them whole.
+    """
+    return torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, not enabled)
 
 
 class _MemoryMatters(Exception):
-    """A function writes to a tensor, or asks where its elements lie, of which rules of sizes know nothing."""
+    """The function writes to a tensor or reads it by strides. Results of shape rules do not model memory."""
 
 
-class _Recorder(ProxyTorchDispatchMode):
-    """The mode in which torch hands over every operator that is called.
+class _TracingMode(ProxyTorchDispatchMode):
+    """The dispatch mode that receives every operator that the function calls.
 
-    Only subclasses of torch's own mode get to see symbolic arithmetic.
+    It derives from torch's own tracing mode because torch passes symbolic arithmetic to that class only.
 
     Attributes:
-        asks_torch: whether torch runs all operators on fake tensors, which then share memory as the real ones would.
-        forms: of the tensors that nodes stand for, as far as they were needed.
-        given: tensors that are not made here, by identity, each with its node.
-        numbers: the node of each symbolic number, or what makes it when it is used.
+        uses_rules: whether shape rules make results. Otherwise torch runs all operators on fake tensors, which then
+            share memory as the real tensors would.
+        trace: the trace so far.
+        specs: the specs of the tensors of nodes, computed on first use.
+        inputs: tensors that the function did not make, by identity, each with its node.
+        numbers: the node of each symbolic number, or a function that makes the node on first use.
     """
 
-    def __init__(self, fake_mode: FakeTensorMode, asks_torch: bool = False) -> None:
-        super().__init__(None, "real", pre_dispatch=False)  # type: ignore[arg-type]  # it has no tracer
-        self.fake_mode, self.fakes, self.asks_torch = fake_mode, FakeTensorFactory.of(fake_mode), asks_torch
-        self.recording = Recording()
-        self.forms: dict[Node | None, TensorSpec] = {}
-        self.given: dict[int, tuple[Tensor, Node]] = {}
+    def __init__(self, fake_mode: FakeTensorMode, uses_rules: bool = True) -> None:
+        super().__init__(None, "real", pre_dispatch=False)  # type: ignore[arg-type]  # there is no proxy tracer
+        self.fake_mode, self.fakes, self.uses_rules = fake_mode, FakeTensorFactory.of(fake_mode), uses_rules
+        self.trace = Trace()
+        self.specs: dict[Node | None, TensorSpec] = {}
+        self.inputs: dict[int, tuple[Tensor, Node]] = {}
         self.numbers: dict[sympy.Expr, Node | Callable[[], Node]] = {}
 
-    def record(self, function: Callable[..., Any], values: Sequence[Any]) -> Recording:
-        graph = self.recording.graph
+    def run(self, function: Callable[..., Any], values: Sequence[Any]) -> Trace:
+        """Traces one function."""
+        graph = self.trace.graph
         for index, value in enumerate(values):
-            self._give(graph.placeholder(f"arg{index}_1"), value)
+            self._bind_input(graph.placeholder(f"arg{index}_1"), value)
         with self:
             results = function(*values)
         graph.output(pytree.tree_map(self._argument, results))
-        return self.recording
+        return self.trace
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        if func in _ASKED:
+        if func in _QUERIES:
             return func(*args, **kwargs)
         if func is aten.detach_.default:
             return args[0]  # nothing is differentiated
         if func is aten.lift_fresh.default:
-            func = aten.lift_fresh_copy.default  # what is written to it is not written to the constant
+            func = aten.lift_fresh_copy.default  # a write to the result must not reach the constant
         arguments = self._argument(args)
         if _is_about_memory(func):
-            if not self.asks_torch:
+            if self.uses_rules:
                 raise _MemoryMatters
             self._keep_shapes((args, kwargs))
-        named = {key: self._argument(value) for key, value in kwargs.items()}
-        result = None if self.asks_torch else self._by_rule(func, args, kwargs)
+        keyword_arguments = {key: self._argument(value) for key, value in kwargs.items()}
+        result = self._by_rule(func, args, kwargs) if self.uses_rules else None
         if result is None:
-            with torch_composes(True):
+            with _composites_decomposed(True):
                 result = func(*args, **kwargs)
-        self._call(func, arguments, named, result, func.overloadpacket.__name__)
+        self._call(func, arguments, keyword_arguments, result, func.overloadpacket.__name__)
         return result
 
     def _by_rule(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | None:
-        """The result of a call whose dtype and sizes a rule says."""
+        """Returns the fake result of a call by its shape rule; None if there is no rule or the rule declines."""
         if find_rule(func) is None:
             return None
-        given = [*args, *kwargs.values()]
-        tensors = [x for x in given if isinstance(x, Tensor)]
+        values = [*args, *kwargs.values()]
+        tensors = [x for x in values if isinstance(x, Tensor)]
         if tensors and all(getattr(x, "constant", None) is not None for x in tensors):
-            return None  # torch knows the values of the result too
-        if any(isinstance(x, (torch.SymFloat, torch.SymBool)) for x in given):
+            return None  # torch also computes the elements of the result
+        if any(isinstance(x, (torch.SymFloat, torch.SymBool)) for x in values):
             return None
-        named = {key: self._formed(value) for key, value in kwargs.items()}
-        form = result_form(func, [*map(self._formed, args)], named, self.fake_mode)
-        return None if form is None else self.fakes.make(form, _device(tensors, kwargs))
+        keyword_specs = {key: self._spec(value) for key, value in kwargs.items()}
+        spec = infer_spec(func, [*map(self._spec, args)], keyword_specs, self.fake_mode)
+        return None if spec is None else self.fakes.make(spec, _device(tensors, kwargs))
 
-    def _formed(self, value: Any) -> Any:
-        """An argument as rules of sizes take it."""
+    def _spec(self, value: Any) -> Any:
+        """Converts an argument for shape rules: a tensor to its spec, a symbolic integer to its expression."""
         if isinstance(value, Tensor):
             node = self._node(value)
-            if node not in self.forms:
-                self.forms[node] = self.fakes.form(value)
-            return self.forms[node]
+            if node not in self.specs:
+                self.specs[node] = self.fakes.spec(value)
+            return self.specs[node]
         if isinstance(value, torch.SymInt):
             return self.fakes.size(value)
-        return [*map(self._formed, value)] if isinstance(value, (list, tuple)) else value
+        return [*map(self._spec, value)] if isinstance(value, (list, tuple)) else value
 
     def __sym_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Arithmetic on symbolic numbers, of which only what an operator uses is recorded."""
+        """Computes with symbolic numbers. A node is made only when an operator uses the result."""
         result = func(*args, **kwargs)
         if isinstance(result, symbolic_sizes.SymbolicNumber):
-            self._number(result, lambda: self._call(func, self._argument(args), {}, result, func.__name__))
+            self._bind_number(result, lambda: self._call(func, self._argument(args), {}, result, func.__name__))
         return result
 
     def while_loop(
-        self, more: Callable[..., Any], step: Callable[..., Any], carry: Sequence[Any], given: Sequence[Any]
+        self, condition: Callable[..., Any], step: Callable[..., Any], carried: Sequence[Any], extra: Sequence[Any]
     ) -> tuple[Tensor, ...]:
-        """``while_loop`` of tensors that keep their sizes; its functions are recorded as graphs of their own."""
+        """Traces a ``while_loop`` whose tensors keep their sizes; its two functions become traces themselves."""
         bodies = []
-        for function in (more, step):
-            values = [*map(self._like, carry), *given]
-            body = _Recorder(self.fake_mode, self.asks_torch).record(function, values)
-            bodies.append(self._named(body))
+        for function in (condition, step):
+            values = [*map(self._like, carried), *extra]
+            body = _TracingMode(self.fake_mode, self.uses_rules).run(function, values)
+            bodies.append(self._get_attr(body))
         after = [each.meta["val"] for each in body.graph.output_node().args[0]]  # type: ignore[union-attr]
-        if [*map(self.fakes.form, after)] != [*map(self.fakes.form, carry)]:
+        if [*map(self.fakes.spec, after)] != [*map(self.fakes.spec, carried)]:
             raise NotImplementedError("A loop in a decomposition must keep the sizes and dtypes of its tensors.")
-        results = tuple(map(self._like, carry))
-        operands = self._argument(tuple(carry)), self._argument(tuple(given))
+        results = tuple(map(self._like, carried))
+        operands = self._argument(tuple(carried)), self._argument(tuple(extra))
         self._call(torch.ops.higher_order.while_loop, (*bodies, *operands), {}, results, "while_loop")
         return results
 
     # ---------------------------------------------------------------- nodes
 
     def _call(self, target: Any, args: Any, kwargs: dict[str, Any], result: Any, name: str) -> Node:
-        node = self.recording.graph.create_node("call_function", target, args, kwargs, name)
-        if made := compute_unbacked_bindings(self.fake_mode.shape_env, result):
-            node.meta["unbacked_bindings"] = made
-        self._stands_for(node, result)
+        node = self.trace.graph.create_node("call_function", target, args, kwargs, name)
+        if bindings := compute_unbacked_bindings(self.fake_mode.shape_env, result):
+            node.meta["unbacked_bindings"] = bindings
+        self._bind(node, result)
         return node
 
-    def _stands_for(self, node: Node, value: Any) -> None:
-        """From now on ``node`` is what stands in the graph for a tensor, a number, or several."""
-        node.meta["val"] = self._apart(value) if _is_factory(node.target) else value
+    def _bind(self, node: Node, value: Any) -> None:
+        """Records that ``node`` computes ``value``: a tensor, a number, or several of them."""
+        node.meta["val"] = self._separate(value) if _is_factory(node.target) else value
         if isinstance(value, Tensor):
-            if id(value) in self.given:  # it was written to
-                self.given[id(value)] = value, node
+            if id(value) in self.inputs:  # it was written to
+                self.inputs[id(value)] = value, node
             else:
                 setattr(value, _NODE, node)
             for axis, size in enumerate(value.shape):
                 if isinstance(size, torch.SymInt) and symbolic_sizes.expression(size) not in self.numbers:
                     arguments = (aten.sym_size.int, (node, axis), {}, size, "sym_size")
-                    self._number(size, functools.partial(self._call, *arguments))
+                    self._bind_number(size, functools.partial(self._call, *arguments))
         elif isinstance(value, symbolic_sizes.SymbolicNumber):
-            self._number(value, node)
+            self._bind_number(value, node)
         elif isinstance(value, (list, tuple)):
             for index, each in enumerate(value):
                 if isinstance(each, (Tensor, *symbolic_sizes.SymbolicNumber)):
-                    self._stands_for(self.recording.graph.call_function(operator.getitem, (node, index)), each)
+                    self._bind(self.trace.graph.call_function(operator.getitem, (node, index)), each)
+
+    def _bind_input(self, node: Node, value: Any) -> None:
+        """Records the node of a value that the function did not make. The tensor gets no attribute."""
+        if isinstance(value, Tensor):
+            self.inputs[id(value)] = value, node
+        self._bind(node, value)
+
+    def _bind_number(self, number: Any, node: Node | Callable[[], Node]) -> None:
+        self.numbers.setdefault(symbolic_sizes.expression(number), node)
 
     def _like(self, tensor: Tensor) -> Tensor:
-        """A new tensor of the same form."""
-        if not self.asks_torch:
+        """Returns a new tensor of the same spec."""
+        if self.uses_rules:
             return self.fakes.like(tensor)
         with self.fake_mode:
             return torch.empty_like(tensor)
 
-    def _apart(self, tensor: Tensor) -> Tensor:
-        """Another tensor for the same elements."""
-        return tensor.detach() if self.asks_torch else self._like(tensor)
-
-    def _give(self, node: Node, value: Any) -> None:
-        """``node`` stands for a value that is not made here, and is not changed therefore."""
-        if isinstance(value, Tensor):
-            self.given[id(value)] = value, node
-        self._stands_for(node, value)
+    def _separate(self, tensor: Tensor) -> Tensor:
+        """Returns another tensor object with the same elements."""
+        return self._like(tensor) if self.uses_rules else tensor.detach()
 
     def _node(self, tensor: Tensor) -> Node | None:
-        """What stands for a tensor."""
-        if id(tensor) in self.given:
-            return self.given[id(tensor)][1]
+        """Returns the node of a tensor; None if the trace does not know the tensor."""
+        if id(tensor) in self.inputs:
+            return self.inputs[id(tensor)][1]
         found: Node | None = getattr(tensor, _NODE, None)
-        return found if found is not None and found.graph is self.recording.graph else None
-
-    def _number(self, number: Any, node: Node | Callable[[], Node]) -> None:
-        self.numbers.setdefault(symbolic_sizes.expression(number), node)
+        return found if found is not None and found.graph is self.trace.graph else None
 
     def _argument(self, value: Any) -> Any:
-        """A value as an argument of a node: nodes for tensors and symbolic numbers."""
+        """Converts a value to an argument of a node: tensors and symbolic numbers become nodes."""
         if isinstance(value, Tensor):
             known = self._node(value)
-            return self._named(value) if known is None else known
+            return self._get_attr(value) if known is None else known
         if isinstance(value, symbolic_sizes.SymbolicNumber):
             return self._symbolic(value)
         if isinstance(value, (list, tuple)):
@@ -244,48 +260,51 @@ class _Recorder(ProxyTorchDispatchMode):
         return value
 
     def _symbolic(self, number: Any) -> Any:
-        """The node of a symbolic number; the number itself where only the tensors' strides, say, told of it."""
+        """Returns the node of a symbolic number; the number itself if no node computes it (a stride, for example)."""
         number = symbolic_sizes.static(number)
         found = self.numbers.get(symbolic_sizes.expression(number), number)
         if callable(found):
             found = self.numbers[symbolic_sizes.expression(number)] = found()
         return found
 
-    def _named(self, value: Tensor | Recording) -> Node:
-        """A ``get_attr`` node for a constant, or for a body."""
+    def _get_attr(self, value: Tensor | Trace) -> Node:
+        """Returns a new ``get_attr`` node of a constant or a body."""
         if isinstance(value, FakeTensor):
-            raise NotImplementedError("A decomposition uses a tensor that it was not given.")
-        name = f"_attribute{len(self.recording.named)}"
-        self.recording.named[name] = value
-        node = self.recording.graph.create_node("get_attr", name)
+            raise NotImplementedError("A decomposition uses a tensor that is not one of its arguments.")
+        name = f"_attribute{len(self.trace.attributes)}"
+        self.trace.attributes[name] = value
+        node = self.trace.graph.create_node("get_attr", name)
         if isinstance(value, Tensor):
             node.meta["val"] = self.fake_mode.from_tensor(value, static_shapes=True)
-            self.given[id(value)] = value, node
+            self.inputs[id(value)] = value, node
         return node
 
     def _keep_shapes(self, arguments: Any) -> None:
-        """An operator in place may change a tensor's sizes, and what was said of it before must stay true."""
+        """Copies the fake values of the arguments' nodes, because an operator in place may change their shapes."""
         for tensor in pytree.tree_leaves(arguments):
             if isinstance(tensor, Tensor) and (node := self._node(tensor)) is not None:
                 node.meta["val"] = tensor.detach()
 
 
-implement_in_mode(torch.ops.higher_order.while_loop, _Recorder, _Recorder.while_loop)
+torch.ops.higher_order.while_loop.py_impl(_TracingMode)(_TracingMode.while_loop)
 
 
 @functools.cache
 def _is_factory(target: Any) -> bool:
-    """Whether Python gets a new tensor out of an operator that makes one, if something else holds the one it made."""
+    """Returns whether an operator makes a tensor from numbers.
+
+    Python receives a new tensor object from such an operator if anything else holds the tensor that it made.
+    """
     return isinstance(target, OpOverload) and any(a.name == "pin_memory" for a in target._schema.arguments)
 
 
 @functools.cache
 def _is_about_memory(func: OpOverload) -> bool:
-    """Whether a call writes to a tensor or reads it by strides."""
+    """Returns whether an operator writes to a tensor or reads it by strides."""
     return func._schema.is_mutable or func._schema.name.startswith("aten::as_strided")
 
 
 def _device(tensors: Sequence[Tensor], kwargs: Mapping[str, Any]) -> torch.device:
-    """Where the result of a call is: where it is asked to be, or else where the tensors with dimensions are."""
+    """Returns the device of a result: the requested one, or else that of the first argument with dimensions."""
     first = next((x for x in tensors if x.dim()), next(iter(tensors), None))
     return kwargs.get("device") or (torch.get_default_device() if first is None else first.device)

@@ -15,7 +15,7 @@ def _mode() -> FakeTensorMode:
     return FakeTensorMode(shape_env=ShapeEnv())
 
 
-def test_a_tensor_of_a_form() -> None:
+def test_a_tensor_of_a_spec() -> None:
     mode = _mode()
     made = FakeTensorFactory.of(mode).make(TensorSpec(torch.float16, (2, 3)), CPU)
     assert isinstance(made, FakeTensor) and made.fake_mode is mode
@@ -24,23 +24,23 @@ def test_a_tensor_of_a_form() -> None:
 
 def test_each_is_a_tensor_of_its_own() -> None:
     mode = _mode()
-    fakes, form = FakeTensorFactory.of(mode), TensorSpec(torch.bool, ())
-    assert fakes.make(form, CPU) is not fakes.make(form, CPU)
+    fakes, spec = FakeTensorFactory.of(mode), TensorSpec(torch.bool, ())
+    assert fakes.make(spec, CPU) is not fakes.make(spec, CPU)
 
 
-def test_a_form_knows_symbolic_sizes_by_their_expressions() -> None:
+def test_a_spec_knows_symbolic_sizes_by_their_expressions() -> None:
     mode = _mode()
     fakes, x = FakeTensorFactory.of(mode), mode.from_tensor(torch.ones(5, 7))
-    form = fakes.form(x)
-    assert form.sizes == (x.shape[0].node.expr, x.shape[1].node.expr)  # type: ignore[attr-defined]
-    again = fakes.make(form, CPU)
-    assert again is not None and fakes.form(again) == form
+    spec = fakes.spec(x)
+    assert spec.sizes == (x.shape[0].node.expr, x.shape[1].node.expr)  # type: ignore[attr-defined]
+    again = fakes.make(spec, CPU)
+    assert again is not None and fakes.spec(again) == spec
 
 
 def test_sums_and_products_of_sizes() -> None:
     mode = _mode()
     fakes, x = FakeTensorFactory.of(mode), mode.from_tensor(torch.ones(5, 7))
-    m, n = fakes.form(x).sizes
+    m, n = fakes.spec(x).sizes
     made = fakes.make(TensorSpec(torch.int64, (m + n + 1, 2 * m * n)), CPU)
     assert made is not None
     assert [size_of(size) for size in made.shape] == [m + n + 1, 2 * m * n]
@@ -51,10 +51,10 @@ def test_other_expressions_are_known_from_numbers() -> None:
     mode = _mode()
     fakes, x = FakeTensorFactory.of(mode), mode.from_tensor(torch.ones(5, 7))
     half = x.shape[0] // 2
-    form = TensorSpec(torch.int64, (size_of(half),))
-    assert fakes.make(form, CPU) is None
+    spec = TensorSpec(torch.int64, (size_of(half),))
+    assert fakes.make(spec, CPU) is None
     fakes.size(half)
-    assert fakes.make(form, CPU) is not None
+    assert fakes.make(spec, CPU) is not None
 
 
 def test_like_another_with_more_axes() -> None:

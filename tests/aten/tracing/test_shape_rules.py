@@ -13,7 +13,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from fx_onnx.aten.tracing.fake_tensors import TensorSpec, size_of
-from fx_onnx.aten.tracing.shape_rules import find_rule, result_form
+from fx_onnx.aten.tracing.shape_rules import find_rule, infer_spec
 
 aten = torch.ops.aten
 
@@ -69,12 +69,12 @@ NUMBERS: list[tuple[Any, ...]] = [
 
 
 def _arguments(case: tuple[Any, ...], mode: FakeTensorMode, symbolic: bool) -> tuple[list[Any], list[Any]]:
-    """The arguments of a case as fake tensors, and as forms."""
+    """The arguments of a case as fake tensors, and as specs."""
     fakes = pytree.tree_map_only(Tensor, lambda x: mode.from_tensor(x, static_shapes=not symbolic), list(case[1:]))
-    return fakes, pytree.tree_map_only(Tensor, _form, fakes)
+    return fakes, pytree.tree_map_only(Tensor, _spec, fakes)
 
 
-def _form(value: Tensor) -> TensorSpec:
+def _spec(value: Tensor) -> TensorSpec:
     return TensorSpec(value.dtype, tuple(map(size_of, value.shape)))
 
 
@@ -85,11 +85,11 @@ def _named(case: tuple[Any, ...]) -> str:
 def _check(case: tuple[Any, ...], symbolic: bool) -> None:
     mode = FakeTensorMode(shape_env=ShapeEnv())
     mode.cache_enabled = False  # torch takes symbolic sizes for the numbers that they had in another test
-    fakes, forms = _arguments(case, mode, symbolic)
-    said = result_form(case[0], forms, {}, mode)
-    assert said is not None
+    fakes, specs = _arguments(case, mode, symbolic)
+    found = infer_spec(case[0], specs, {}, mode)
+    assert found is not None
     with mode, enable_python_dispatcher():  # as the recorder has it, without which torch fixes some sizes
-        assert said == _form(case[0](*fakes))
+        assert found == _spec(case[0](*fakes))
 
 
 @pytest.mark.parametrize("case", [*ANY_SIZE, *NUMBERS], ids=_named)
@@ -119,33 +119,33 @@ ASKED: list[tuple[Any, ...]] = [
 @pytest.mark.parametrize("case", ASKED, ids=_named)
 def test_torch_is_asked(case: tuple[Any, ...]) -> None:
     mode = FakeTensorMode(shape_env=ShapeEnv())
-    _, forms = _arguments(case, mode, True)
-    assert result_form(case[0], forms, {}, mode) is None
+    _, specs = _arguments(case, mode, True)
+    assert infer_spec(case[0], specs, {}, mode) is None
 
 
 def test_nothing_is_asked_of_symbols() -> None:
     mode = FakeTensorMode(shape_env=ShapeEnv())
     for case in (*ANY_SIZE, *ASKED):
-        _, forms = _arguments(case, mode, True)
-        result_form(case[0], forms, {}, mode)
+        _, specs = _arguments(case, mode, True)
+        infer_spec(case[0], specs, {}, mode)
     assert not mode.shape_env.guards  # type: ignore[union-attr]
 
 
 def test_an_end_of_sizes_is_a_count() -> None:
     mode = FakeTensorMode(shape_env=ShapeEnv())
     m, n = map(size_of, mode.from_tensor(torch.ones(5, 7)).shape)
-    assert result_form(aten.arange.default, [m], {}, mode) == TensorSpec(torch.int64, (m,))
-    assert result_form(aten.arange.default, [m - n], {}, mode) is None  # type: ignore[operator]
-    assert result_form(aten.eye.m, [m, n], {"dtype": torch.bool}, mode) == TensorSpec(torch.bool, (m, n))
+    assert infer_spec(aten.arange.default, [m], {}, mode) == TensorSpec(torch.int64, (m,))
+    assert infer_spec(aten.arange.default, [m - n], {}, mode) is None  # type: ignore[operator]
+    assert infer_spec(aten.eye.m, [m, n], {"dtype": torch.bool}, mode) == TensorSpec(torch.bool, (m, n))
 
 
 def test_keywords_decide_dtypes() -> None:
     mode = FakeTensorMode(shape_env=ShapeEnv())
-    form = _form(INTS)
-    assert result_form(aten.sum.dim_IntList, [form, [0]], {"dtype": torch.float64}, mode) == TensorSpec(
+    spec = _spec(INTS)
+    assert infer_spec(aten.sum.dim_IntList, [spec, [0]], {"dtype": torch.float64}, mode) == TensorSpec(
         torch.float64, (7,)
     )
-    assert result_form(aten.div.Tensor_mode, [form, form], {"rounding_mode": "floor"}, mode) == form
+    assert infer_spec(aten.div.Tensor_mode, [spec, spec], {"rounding_mode": "floor"}, mode) == spec
 
 
 def test_operators_that_write_or_alias_have_none() -> None:

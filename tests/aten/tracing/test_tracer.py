@@ -14,8 +14,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
-from fx_onnx.aten.functionalize import functional_graph
-from fx_onnx.aten.tracing.tracer import Recording, record
+from fx_onnx.aten.functional_graph import functional_graph
+from fx_onnx.aten.tracing.tracer import Trace, trace
 
 aten = torch.ops.aten
 
@@ -28,16 +28,16 @@ def _targets(graph: Graph) -> list[Any]:
     return [node.target for node in graph.nodes if node.op == "call_function"]
 
 
-def _recorded(function: Callable[..., Any], *inputs: Tensor, keeps_composites: bool = True) -> Recording:
+def _traced(function: Callable[..., Any], *inputs: Tensor, keeps_composites: bool = True) -> Trace:
     mode = FakeTensorMode(shape_env=ShapeEnv())
-    return record(function, _fake(mode, *inputs), mode, keeps_composites)
+    return trace(function, _fake(mode, *inputs), mode, keeps_composites)
 
 
-def _run(recording: Recording, *inputs: Tensor) -> Any:
+def _run(traced: Trace, *inputs: Tensor) -> Any:
     holder = torch.nn.Module()
-    for name, value in recording.named.items():
+    for name, value in traced.attributes.items():
         setattr(holder, name, value if isinstance(value, Tensor) else GraphModule(torch.nn.Module(), value.graph))
-    return torch.fx.Interpreter(GraphModule(holder, recording.graph)).run(*inputs)
+    return torch.fx.Interpreter(GraphModule(holder, traced.graph)).run(*inputs)
 
 
 def _halved(x: Tensor) -> Tensor:
@@ -68,11 +68,11 @@ def _written(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_computes_the_same(function: Callable[[Tensor], Any], keeps_composites: bool) -> None:
     x = torch.randn(3, 4)
-    recording = _recorded(function, x, keeps_composites=keeps_composites)
-    recording.graph.lint()
-    results = _run(recording, x.clone())
+    traced = _traced(function, x, keeps_composites=keeps_composites)
+    traced.graph.lint()
+    results = _run(traced, x.clone())
     torch.testing.assert_close(results, function(x.clone()))
-    known = [node.meta["val"] for node in recording.graph.output_node().all_input_nodes]
+    known = [node.meta["val"] for node in traced.graph.output_node().all_input_nodes]
     sizes = {tuple(map(int, value.shape)) for value in known}
     assert sizes == {tuple(result.shape) for result in pytree.tree_leaves(results)}
 
@@ -85,7 +85,7 @@ def test_is_what_make_fx_records(function: Callable[[Tensor], Any]) -> None:
     with mode, torch.no_grad():
         theirs = make_fx(function, pre_dispatch=True)(fake)
     wanted = [target for target in _targets(theirs.graph) if target is not aten.detach_.default]
-    assert _targets(_recorded(function, x).graph) == wanted
+    assert _targets(_traced(function, x).graph) == wanted
 
 
 def test_whole_composites_have_the_shapes_of_their_parts() -> None:
@@ -93,7 +93,7 @@ def test_whole_composites_have_the_shapes_of_their_parts() -> None:
     each = aten.cross_entropy_loss.default
     mode = FakeTensorMode(shape_env=ShapeEnv())
     scores, target = mode.from_tensor(torch.randn(1, 5)), mode.from_tensor(torch.tensor([2]))
-    graph = record(lambda x, y: each(x, y, None, 0), [scores, target], mode, True).graph
+    graph = trace(lambda x, y: each(x, y, None, 0), [scores, target], mode, True).graph
     assert _targets(graph) == [each]
     assert tuple(graph.output_node().all_input_nodes[0].meta["val"].shape) == (1,)
 
@@ -102,17 +102,17 @@ def test_equal_forms_are_not_taken_for_one_memory() -> None:
     """What rules of sizes make shares memory, and a write then must not reach the others."""
     mode = FakeTensorMode(shape_env=ShapeEnv())
     (x,) = _fake(mode, torch.ones(3))
-    made = record(lambda x: (x + 1, x + 2), [x], mode, True).graph.output_node().all_input_nodes
+    made = trace(lambda x: (x + 1, x + 2), [x], mode, True).graph.output_node().all_input_nodes
     first, second = (node.meta["val"] for node in made)
-    recording = record(lambda x, y: (x.mul_(2), y + 1), [first, second], mode, True)
-    graph = functional_graph(recording.graph)
+    traced = trace(lambda x, y: (x.mul_(2), y + 1), [first, second], mode, True)
+    graph = functional_graph(traced.graph)
     result = torch.fx.Interpreter(GraphModule(torch.nn.Module(), graph)).run(torch.ones(3), torch.ones(3))
     torch.testing.assert_close(result, (torch.full((3,), 2.0), torch.full((3,), 2.0)))
 
 
 def test_what_is_read_by_strides_has_those_of_torch() -> None:
     x = torch.randn(3, 4)
-    graph = _recorded(lambda x: (x.t() * 2).as_strided((2, 3), (1, 3)), x).graph
+    graph = _traced(lambda x: (x.t() * 2).as_strided((2, 3), (1, 3)), x).graph
     (read,) = graph.find_nodes(op="call_function", target=aten.as_strided.default)
     assert read.args[0].meta["val"].stride() == (x.t() * 2).stride() == (1, 4)
 
@@ -120,9 +120,9 @@ def test_what_is_read_by_strides_has_those_of_torch() -> None:
 @pytest.mark.parametrize("keeps_composites", [True, False])
 def test_loop_bodies_are_graphs_of_their_own(keeps_composites: bool) -> None:
     x = torch.rand(3, 4) + 1
-    recording = _recorded(_halved, x, keeps_composites=keeps_composites)
-    assert [type(value) for value in recording.named.values()] == [Recording, Recording]
-    torch.testing.assert_close(_run(recording, x), _halved(x))
+    traced = _traced(_halved, x, keeps_composites=keeps_composites)
+    assert [type(value) for value in traced.attributes.values()] == [Trace, Trace]
+    torch.testing.assert_close(_run(traced, x), _halved(x))
 
 
 def test_a_loop_keeps_its_sizes() -> None:
@@ -131,14 +131,14 @@ def test_a_loop_keeps_its_sizes() -> None:
         return torch.ops.higher_order.while_loop(lambda x: x.sum() < 9, longer, (x.clone(),), ())[0]
 
     with pytest.raises(NotImplementedError, match="must keep the sizes"):
-        _recorded(grown, torch.ones(2))
+        _traced(grown, torch.ones(2))
 
 
 def test_tensors_from_elsewhere_are_refused() -> None:
     mode = FakeTensorMode()
     x, other = _fake(mode, torch.ones(2), torch.ones(2))
     with pytest.raises(NotImplementedError, match="was not given"):
-        record(lambda x: x + other, [x], mode, True)
+        trace(lambda x: x + other, [x], mode, True)
 
 
 def test_symbolic_sizes_are_nodes() -> None:
@@ -150,7 +150,7 @@ def test_symbolic_sizes_are_nodes() -> None:
 
     mode = FakeTensorMode(shape_env=ShapeEnv())
     (x,) = _fake(mode, torch.ones(6))
-    graph = record(function, [x, 3], mode, True).graph
+    graph = trace(function, [x, 3], mode, True).graph
     names = [str(getattr(target, "__name__", target)) for target in _targets(graph)]
     assert names == [
         *("sym_size.int", "mul", "add", "new_zeros.default", "sum.default", "nonzero.default"),
@@ -159,19 +159,19 @@ def test_symbolic_sizes_are_nodes() -> None:
 
 
 def test_the_sizes_of_constants_are_known() -> None:
-    graph = _recorded(lambda x: x.sum() + torch.tensor([1.0, 2.0, 3.0]), torch.randn(5)).graph
+    graph = _traced(lambda x: x.sum() + torch.tensor([1.0, 2.0, 3.0]), torch.randn(5)).graph
     assert tuple(graph.output_node().all_input_nodes[0].meta["val"].shape) == (3,)
 
 
 def test_a_number_of_elements_is_bound_where_it_is_made() -> None:
-    recording = _recorded(lambda x: x[x > 0] * 2, torch.randn(5))
-    (bound,) = [node for node in recording.graph.nodes if node.meta.get("unbacked_bindings")]
+    traced = _traced(lambda x: x[x > 0] * 2, torch.randn(5))
+    (bound,) = [node for node in traced.graph.nodes if node.meta.get("unbacked_bindings")]
     assert bound.target is aten.index.Tensor
     x = torch.tensor([1.0, -1.0, 2.0])
-    torch.testing.assert_close(_run(recording, x), torch.tensor([2.0, 4.0]))
+    torch.testing.assert_close(_run(traced, x), torch.tensor([2.0, 4.0]))
 
 
 def test_what_is_changed_in_place_keeps_what_was_said_of_it() -> None:
-    graph = _recorded(lambda x: (x * 2).unsqueeze_(0), torch.ones(3)).graph
+    graph = _traced(lambda x: (x * 2).unsqueeze_(0), torch.ones(3)).graph
     shapes = [tuple(node.meta["val"].shape) for node in graph.nodes if "val" in node.meta]
     assert shapes == [(3,), (3,), (1, 3)]

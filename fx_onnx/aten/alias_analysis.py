@@ -1,0 +1,178 @@
+"""Alias analysis: which tensors of a graph share memory, and which values a write has made stale.
+
+The fake tensors of a captured graph share storages exactly where the real tensors would, so the analysis is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch.fx import Graph, Node
+
+from fx_onnx.aten.functional_variants import is_write, written_arguments
+from fx_onnx.aten.fx_nodes import region_body
+from fx_onnx.core.errors import MutationError
+
+aten = torch.ops.aten
+
+
+@dataclass
+class _Storage:
+    """A storage that the graph writes to.
+
+    Attributes:
+        owner: the node whose tensor the storage was made for; the others on it are views of that tensor.
+        version: the number of writes so far.
+    """
+
+    owner: Node | None = None
+    version: int = 0
+
+
+@dataclass
+class _Tensor:
+    """The aliases of one captured node, whose value may be several tensors.
+
+    Attributes:
+        storages: the storages of its tensors.
+        base: the node that it is a view or another name of; None for the owner of its storage.
+        version: the version of its storages that its rewritten value has.
+    """
+
+    storages: frozenset[int]
+    base: Node | None = None
+    version: int = 0
+
+
+class AliasTracker:
+    """Tracks the tensors on the storages that a graph writes to, while a rewriter walks over the graph in order.
+
+    Example::
+
+        y = x[0]    # track(y): a view of x, at version 0
+        x.add_(1)   # record_write(x): the storage of x has version 1
+        z = y * 2   # is_stale(y): the rewriter takes the view again, of the new x
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._written = {s for node in _all_nodes(graph) for n in written_arguments(node) for s in _storage_ids(n)}
+        self._storages: dict[int, _Storage] = {}
+        self._tensors: dict[Node, _Tensor] = {}
+        self._identities: dict[Node, Node] = {}
+
+    def identify(self, node: Node, same: Node) -> None:
+        """Records that a node is the tensor of a node in another graph: an operand or a result of a region."""
+        self._identities[node] = same
+
+    def canonical(self, node: Node) -> Node:
+        """Returns the node that a node was identified with, or the node itself."""
+        while node in self._identities:
+            node = self._identities[node]
+        return node
+
+    def track(self, node: Node) -> None:
+        """Records a node that has just been computed, if it is on a storage that the graph writes to.
+
+        Raises:
+            MutationError: its tensor shares such a storage with a tensor that it is not a view of.
+        """
+        if not self._written:
+            return
+        for storage in self._written.intersection(_storage_ids(node)):
+            base = _input_on(storage, node)
+            if isinstance(node.meta["val"], (list, tuple)) and base is None:
+                continue  # new tensors, as topk returns: each belongs to the getitem that takes it out
+            self.refresh(node)
+            owned = self._storage(storage)
+            if owned.owner is None:
+                owned.owner = node
+            elif owned.owner is not node:
+                if base is None:
+                    raise MutationError(
+                        f"{node.name} shares memory that is written in place, but is not a view of it; the `.data` of "
+                        f"a tensor, for example, is not. Write to the tensor itself."
+                    )
+                self._tensors[node].base = base
+
+    def track_result(self, node: Node, written: Node) -> None:
+        """Records the result of an in-place call, which is another name of the tensor that the call wrote to."""
+        # the storage of that tensor: the node's own fake tensor sometimes has another one
+        self._tensors[node] = _Tensor(self._tensor(written).storages, base=written)
+        self.refresh(node)
+
+    def record_write(self, owner: Node) -> None:
+        """Records a write to the owner of a storage, which makes every view of it stale."""
+        for storage in self._tensor(owner).storages:
+            self._storage(storage).version += 1
+
+    def refresh(self, node: Node) -> None:
+        """Records that the rewritten value of a node is up to date."""
+        tensor = self._tensor(node)
+        tensor.version = self._version(tensor)
+
+    def is_tracked(self, node: Node) -> bool:
+        """Returns whether a node is on a storage that the graph writes to."""
+        return node in self._tensors
+
+    def is_stale(self, node: Node) -> bool:
+        """Returns whether a view's storage was written after the view's value was computed.
+
+        The owner of a storage is never stale, because each write gives it a new value.
+        """
+        tensor = self._tensors.get(node)
+        return tensor is not None and tensor.base is not None and tensor.version != self._version(tensor)
+
+    def base(self, node: Node) -> Node | None:
+        """Returns the tensor that a node is a view or another name of; None for the owner of a storage.
+
+        The base of a piece of a split is the tensor that was split.
+        """
+        tensor = self._tensors.get(node)
+        if tensor is None or tensor.base is None:
+            return None
+        base = self.canonical(tensor.base)
+        if not is_write(node.target) and not isinstance(base.meta.get("val"), torch.Tensor):
+            pieces = self._tensors[base].base
+            return None if pieces is None else self.canonical(pieces)
+        return base
+
+    def written_placeholders(self) -> list[Node]:
+        """Returns the placeholders that were written so far, in order."""
+        owners = (storage.owner for storage in self._storages.values() if storage.version)
+        return list(dict.fromkeys(node for node in owners if node is not None and node.op == "placeholder"))
+
+    def _tensor(self, node: Node) -> _Tensor:
+        if node not in self._tensors:
+            self._tensors[node] = _Tensor(frozenset(_storage_ids(node)))
+        return self._tensors[node]
+
+    def _storage(self, storage: int) -> _Storage:
+        return self._storages.setdefault(storage, _Storage())
+
+    def _version(self, tensor: _Tensor) -> int:
+        """The writes to all storages of a node together: a write to any of them changes this number."""
+        return sum(self._storages[s].version for s in tensor.storages if s in self._storages)
+
+
+def _storage_ids(node: Node) -> set[int]:
+    """Returns the storages of a node's tensors."""
+    if node.target is aten.dropout.default and (node.args[1] == 0 or node.args[2] is False):
+        return _storage_ids(node.args[0])  # type: ignore[arg-type]  # returns its input, but its fake tensor is a copy
+    value = node.meta.get("val")
+    values = value if isinstance(value, (list, tuple)) else (value,)
+    return {item.untyped_storage()._cdata for item in values if isinstance(item, torch.Tensor)}
+
+
+def _input_on(storage: int, node: Node) -> Node | None:
+    """Returns the first argument of a node that is on the storage."""
+    return next((n for n in node.all_input_nodes if storage in _storage_ids(n)), None)
+
+
+def _all_nodes(graph: Graph) -> Iterator[Node]:
+    """Yields the nodes of a graph and of the bodies of its regions."""
+    for node in graph.nodes:
+        yield node
+        if (region := region_body(node)) is not None:
+            yield from _all_nodes(region[0])

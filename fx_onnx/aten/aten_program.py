@@ -1,0 +1,41 @@
+"""The record that the ATen stages pass on: a captured program with a graph that they may rewrite."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.export.graph_signature import OutputSpec
+from torch.fx import Graph
+
+
+@dataclass(frozen=True)
+class AtenProgram:
+    """An ExportedProgram together with a graph of its computation, which the ATen stages rewrite.
+
+    Attributes:
+        exported_program: the captured program, which no stage changes.
+        graph: the FX graph. Its placeholders and user outputs are those of the ExportedProgram, in the same order;
+            the outputs of ``mutations`` follow the user outputs. ``functionalize`` replaces the captured graph, whose
+            ``get_attr`` nodes name attributes of its module, by a copy whose ``get_attr`` nodes name ``constants``
+            and ``bodies``.
+        mutations: an output specification for each buffer and input that the program writes to.
+        constants: the tensors that ``get_attr`` nodes name.
+        bodies: the graphs of higher-order operators (branches, loop bodies) that ``get_attr`` nodes name.
+    """
+
+    exported_program: torch.export.ExportedProgram
+    graph: Graph
+    mutations: tuple[OutputSpec, ...]
+    constants: dict[str, torch.Tensor]
+    bodies: dict[str, Graph]
+
+    @classmethod
+    def captured(cls, exported_program: torch.export.ExportedProgram) -> AtenProgram:
+        """Returns a captured program before any stage: its graph is the captured graph itself."""
+        return cls(exported_program, exported_program.graph, (), {}, {})
+
+    @property
+    def graphs(self) -> list[Graph]:
+        """The main graph and all bodies."""
+        return [self.graph, *self.bodies.values()]

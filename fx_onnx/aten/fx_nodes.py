@@ -1,0 +1,182 @@
+"""Facts about FX nodes: what a call computes, with which arguments, and where it comes from."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx import Graph, Node
+from torch.fx.node import map_aggregate
+from torch.utils import _pytree as pytree
+
+from fx_onnx.aten.tracing.fake_tensors import size_of
+from fx_onnx.core import symbolic_sizes
+
+aten = torch.ops.aten
+
+# Calls that inform torch.export or the allocator and compute nothing.
+_EFFECTS = frozenset(
+    {
+        aten._assert_scalar.default, aten._assert_async.msg, aten._assert_async.default,
+        aten._assert_tensor_metadata.default, aten._linalg_check_errors.default, aten.sym_constrain_range.default,
+        aten.sym_constrain_range_for_size.default, torch._check, torch._check_is_size,
+    }
+)  # fmt: skip
+
+# Higher-order operators that run their body once, unchanged, with the position of the body among the arguments.
+_REGIONS = {
+    "wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4, "tag_activation_checkpoint": 0, "invoke_subgraph": 0,
+    "hints_wrapper": 0,
+}  # fmt: skip
+
+AUTOCAST_ENABLED = 2
+"""The position of the argument ``enabled`` of ``wrap_with_autocast``."""
+
+
+# ---------------------------------------------------------------- kinds of nodes
+
+
+def is_symbolic(node: Node) -> bool:
+    """Returns whether the node computes a symbolic number. Its users compute it from its expression instead."""
+    return isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool))
+
+
+def is_effect(node: Node) -> bool:
+    """Returns whether the node computes nothing: an assertion or a hint to torch.export."""
+    return node.target in _EFFECTS or (isinstance(node.target, OpOverload) and "assert" in node.target.__name__)
+
+
+def makes_symbols(node: Node) -> bool:
+    """Returns whether the node creates data-dependent sizes. Each call has its own, so two calls cannot share them."""
+    return bool(node.meta.get("unbacked_bindings"))
+
+
+def is_autocast_region(node: Node) -> bool:
+    """Returns whether the node calls the body of an autocast region."""
+    return getattr(node.target, "_name", "") == "wrap_with_autocast"
+
+
+def region_body(node: Node) -> tuple[Graph, Sequence[Any]] | None:
+    """Returns the body and the operands of a region that runs its body once: of gradients, recomputation or hints.
+
+    Returns None for every other node, and for an autocast region that casts.
+    """
+    name = getattr(node.target, "_name", "") if node.op == "call_function" else ""
+    position = _REGIONS.get(name) if isinstance(name, str) else None
+    if position is None or (is_autocast_region(node) and node.args[AUTOCAST_ENABLED] is not False):
+        return None
+    body, operands = node.args[position], node.args[position + (2 if name == "invoke_subgraph" else 1) :]
+    if name == "hints_wrapper":
+        operands = operands[0]  # type: ignore[assignment]
+    return attribute(body).graph, operands  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- values and arguments
+
+
+def attribute(node: Node) -> Any:
+    """Returns the attribute of its module that a captured ``get_attr`` node names."""
+    return operator.attrgetter(str(node.target))(node.graph.owning_module)
+
+
+def fake_mode(graph: Graph) -> FakeTensorMode:
+    """Returns the FakeTensorMode of the graph's values; a new one if the graph has no tensors."""
+    values = (node.meta.get("val") for node in graph.nodes)
+    return next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None) or FakeTensorMode()
+
+
+def fake_results(node: Node) -> list[Any]:
+    """Returns the fake results of a call as a list, also if the call has one result."""
+    value = node.meta["val"]
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def meta_arguments(node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns the arguments of a node, with the fake tensor or symbolic number of each argument that is a node."""
+
+    def meta(argument: Any) -> Any:
+        return argument.meta.get("val", argument) if isinstance(argument, Node) else argument
+
+    return map_aggregate(node.args, meta), map_aggregate(dict(node.kwargs), meta)
+
+
+@dataclass(frozen=True)
+class FlatCall:
+    """A call with its arguments flattened, so that it can be made again with other values.
+
+    Attributes:
+        node: the call.
+        leaves: the flattened arguments.
+        structure: their pytree structure.
+        inputs: the nodes among the leaves, each once, in order.
+    """
+
+    node: Node
+    leaves: list[Any]
+    structure: Any
+    inputs: list[Node]
+
+    @classmethod
+    def of(cls, node: Node) -> FlatCall:
+        """Flattens the arguments of a call."""
+        leaves, structure = pytree.tree_flatten((node.args, dict(node.kwargs)))
+        return cls(node, leaves, structure, list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node))))
+
+    @cached_property
+    def key(self) -> Hashable:
+        """A key that two calls share if they trace to the same graph: tensors count by dtype, sizes and strides."""
+        return self.node.target, self.structure, tuple(map(self._leaf_key, self.leaves))
+
+    def bind(self, values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Returns the call's arguments and keyword arguments, with one of ``values`` for each of ``inputs``."""
+        bound = dict(zip(self.inputs, values, strict=True))
+        leaves = [bound[leaf] if isinstance(leaf, Node) else leaf for leaf in self.leaves]
+        args, kwargs = pytree.tree_unflatten(leaves, self.structure)
+        return args, kwargs
+
+    def _leaf_key(self, leaf: Any) -> Hashable:
+        if not isinstance(leaf, Node):
+            return type(leaf), repr(leaf)  # the text, because 0.0 equals -0.0 and 1 equals True
+        value, index = leaf.meta.get("val"), self.inputs.index(leaf)
+        if isinstance(value, torch.Tensor):
+            return index, value.dtype, tuple(map(size_of, (*value.shape, *value.stride())))
+        symbolic = isinstance(value, symbolic_sizes.SymbolicNumber)
+        return index, symbolic_sizes.expression(value) if symbolic else repr(value)
+
+
+# ---------------------------------------------------------------- descriptions for messages
+
+
+def source_line(node: Node) -> str:
+    """Returns ``file:line: code`` of the last frame of the user's code that made the node; "" without a stack trace."""
+    frames = [f.strip() for f in (node.meta.get("stack_trace") or "").split("File ") if f.strip()]
+    own = [f for f in frames if "site-packages/torch/" not in f]
+    if not frames:
+        return ""
+    place, _, code = (own or frames)[-1].partition("\n")
+    path, _, rest = place.partition(", line ")
+    number = rest.partition(",")[0]
+    return f"{path.strip(chr(34))}:{number}: {code.strip()}"
+
+
+def describe(node: Node) -> str:
+    """Describes a call in an error message: the FX node, its target, its arguments and the user's source line."""
+    where = source_line(node)
+    args = ", ".join(_summary(a) for a in (*node.args, *node.kwargs.values()))
+    return f"{node.name} = {node.target}({args})" + (f" (at {where})" if where else "")
+
+
+def _summary(argument: Any) -> str:
+    if not isinstance(argument, Node):
+        return repr(argument)
+    value = argument.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        sizes = ",".join(str(size) for size in value.shape)
+        return f"{argument.name}: {str(value.dtype).removeprefix('torch.')}[{sizes}]"
+    return f"{argument.name}: {value}"
