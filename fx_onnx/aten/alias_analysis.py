@@ -14,6 +14,7 @@ from torch.fx import Graph, Node
 from fx_onnx.aten.functional_variants import is_write, written_arguments
 from fx_onnx.aten.fx_nodes import region_body
 from fx_onnx.core.errors import MutationError
+from fx_onnx.core.torch_private import storage_id
 
 aten = torch.ops.aten
 
@@ -37,7 +38,8 @@ class _Tensor:
 
     Attributes:
         storages: the storages of its tensors.
-        base: the node that it is a view or another name of; None for the owner of its storage.
+        base: the node that it is a view or another name of, or the call that returned it among several views; None for
+            the owner of its storage.
         version: the version of its storages that its rewritten value has.
     """
 
@@ -127,15 +129,16 @@ class AliasTracker:
     def base(self, node: Node) -> Node | None:
         """Returns the tensor that a node is a view or another name of; None for the owner of a storage.
 
-        The base of a piece of a split is the tensor that was split.
+        The base of one of several views, as split returns them, is the tensor that they are views of.
         """
         tensor = self._tensors.get(node)
         if tensor is None or tensor.base is None:
             return None
         base = self.canonical(tensor.base)
         if not is_write(node.target) and not isinstance(base.meta.get("val"), torch.Tensor):
-            pieces = self._tensors[base].base
-            return None if pieces is None else self.canonical(pieces)
+            (storage,) = tensor.storages
+            viewed = _input_on(storage, base)
+            return None if viewed is None else self.canonical(viewed)
         return base
 
     def written_placeholders(self) -> list[Node]:
@@ -162,7 +165,7 @@ def _storage_ids(node: Node) -> set[int]:
         return _storage_ids(node.args[0])  # type: ignore[arg-type]  # returns its input, but its fake tensor is a copy
     value = node.meta.get("val")
     values = value if isinstance(value, (list, tuple)) else (value,)
-    return {item.untyped_storage()._cdata for item in values if isinstance(item, torch.Tensor)}
+    return {storage_id(item) for item in values if isinstance(item, torch.Tensor)}
 
 
 def _input_on(storage: int, node: Node) -> Node | None:

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
 
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.fx_nodes import AUTOCAST_ENABLED, attribute, is_autocast_region
 from fx_onnx.core.errors import TranslationError
-from fx_onnx.core.torch_private import OpOverload, operator_name, pytree
+from fx_onnx.core.torch_private import OpOverload, pytree
 
 aten = torch.ops.aten
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
-from torch._ops import OpOverload
 
+from fx_onnx.core.torch_private import OpOverload, has_composite_kernel, torch_decompositions
 from fx_onnx.decompositions import DECOMPOSITIONS
 
 
@@ -33,7 +33,7 @@ def find_decomposition(target: Any) -> Decomposition | None:
         return Decomposition(own, True)
     if not isinstance(target, OpOverload):
         return None
-    if torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd"):
+    if has_composite_kernel(target):
         return Decomposition(target, False)
     function = _torch_decompositions().get(target)
     return None if function is None else Decomposition(function, True)
@@ -41,11 +41,5 @@ def find_decomposition(target: Any) -> Decomposition | None:
 
 @functools.cache
 def _torch_decompositions() -> Mapping[Any, Callable[..., Any]]:
-    """Returns PyTorch's decompositions, including those of ``torch.onnx.ops``.
-
-    The public table of torch.export takes precedence over the full table, which has more operators and no public name.
-    """
-    from torch._decomp import global_decomposition_table
-
-    everything = global_decomposition_table["post_autograd"]
-    return {**everything, **dict(torch.export.default_decompositions().items()), **torch.onnx.ops.aten_decompositions()}
+    """Returns PyTorch's decompositions, including those of ``torch.onnx.ops``."""
+    return {**torch_decompositions(), **torch.onnx.ops.aten_decompositions()}

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
 
@@ -22,6 +21,7 @@ from fx_onnx.aten.view_scatter import scatter_back
 from fx_onnx.core import metadata
 from fx_onnx.core.errors import MutationError
 from fx_onnx.core.names import Names
+from fx_onnx.core.torch_private import OpOverload
 
 aten = torch.ops.aten
 

@@ -6,11 +6,11 @@ import functools
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 from torch.fx import Node
 
 import fx_onnx.core.custom_ops  # noqa: F401  defines the variants that ATen lacks
 from fx_onnx.core.errors import MutationError
+from fx_onnx.core.torch_private import OpOverload
 
 aten = torch.ops.aten
 

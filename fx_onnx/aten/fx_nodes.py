@@ -9,14 +9,12 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import Graph, Node
 from torch.fx.node import map_aggregate
-from torch.utils import _pytree as pytree
 
 from fx_onnx.aten.tracing.fake_tensors import size_of
 from fx_onnx.core import symbolic_sizes
+from fx_onnx.core.torch_private import CHECKS, FakeTensor, FakeTensorMode, OpOverload, operator_name, pytree
 
 aten = torch.ops.aten
 
@@ -25,7 +23,7 @@ _EFFECTS = frozenset(
     {
         aten._assert_scalar.default, aten._assert_async.msg, aten._assert_async.default,
         aten._assert_tensor_metadata.default, aten._linalg_check_errors.default, aten.sym_constrain_range.default,
-        aten.sym_constrain_range_for_size.default, torch._check, torch._check_is_size,
+        aten.sym_constrain_range_for_size.default, *CHECKS,
     }
 )  # fmt: skip
 
@@ -59,7 +57,7 @@ def makes_symbols(node: Node) -> bool:
 
 def is_autocast_region(node: Node) -> bool:
     """Returns whether the node calls the body of an autocast region."""
-    return getattr(node.target, "_name", "") == "wrap_with_autocast"
+    return operator_name(node.target) == "wrap_with_autocast"
 
 
 def region_body(node: Node) -> tuple[Graph, Sequence[Any]] | None:
@@ -67,8 +65,8 @@ def region_body(node: Node) -> tuple[Graph, Sequence[Any]] | None:
 
     Returns None for every other node, and for an autocast region that casts.
     """
-    name = getattr(node.target, "_name", "") if node.op == "call_function" else ""
-    position = _REGIONS.get(name) if isinstance(name, str) else None
+    name = operator_name(node.target) if node.op == "call_function" else ""
+    position = _REGIONS.get(name)
     if position is None or (is_autocast_region(node) and node.args[AUTOCAST_ENABLED] is not False):
         return None
     body, operands = node.args[position], node.args[position + (2 if name == "invoke_subgraph" else 1) :]

@@ -1,4 +1,4 @@
-"""The inverse of each ATen view: a new value of the view, put back into the tensor it was taken from."""
+"""The inverse of each ATen view: from the new value of a view, the new value of the tensor that it is a view of."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fx_onnx.core.torch_private import OpOverload
 
 aten = torch.ops.aten
 
-# Views that keep the elements in row-major order: reshaping back undoes them.
+# Views with the elements of the tensor in the same order, and casts. A reshape is their inverse.
 ORDER_PRESERVING = frozenset(
     {
         aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.flatten.using_ints,
@@ -35,17 +35,17 @@ ReadArgument = Callable[[Any], Any]
 
 
 def scatter_back(graph: Graph, view: Node, base: Node, value: Node, read: ReadArgument) -> Node:
-    """Emits into ``graph`` what the viewed tensor holds once its view holds ``value``.
+    """Emits the new value of a viewed tensor, after its view was given a new value.
 
     Args:
         graph: the graph under construction.
-        view: the node of the captured graph that takes the view of its first argument.
+        view: the node of the captured graph that takes the view.
         base: the node of ``graph`` with the viewed tensor's present value.
         value: the node of ``graph`` with the view's new value.
-        read: maps arguments of ``view`` to what stands for them in ``graph``.
+        read: returns the value in ``graph`` of an argument of ``view``.
 
     Raises:
-        MutationError: the view has no inverse here.
+        MutationError: the view has no inverse, or this function does not know it.
     """
 
     def emit(target: Any, *args: Any, val: Any = None) -> Node:
@@ -55,10 +55,10 @@ def scatter_back(graph: Graph, view: Node, base: Node, value: Node, read: ReadAr
 
     viewed, target = base.meta["val"], view.target
     if target in ORDER_PRESERVING:
-        if viewed.numel() is not view.meta["val"].numel() and not _same_count(viewed, view.meta["val"]):
-            raise MutationError(f"{view.name} is written in place through {target}, which repeats elements.")
-        return emit(aten.reshape.default, value, _sizes(graph, base))
+        return _reshape_back(graph, emit, view, base, value, target)
     if target is operator.getitem:
+        if isinstance(source := view.args[0], Node) and source.target is aten.broadcast_tensors.default:
+            return _reshape_back(graph, emit, view, base, value, source.target)
         return _scatter_item(emit, view, base, value)
     arguments = _bound(view, read)
     if target in (aten.select.int, aten.slice.Tensor, aten.diagonal.default, aten.as_strided.default):
@@ -75,18 +75,28 @@ def scatter_back(graph: Graph, view: Node, base: Node, value: Node, read: ReadAr
     if target in (aten.view_as_complex.default, aten.view_as_real.default):
         back = aten.view_as_real if target is aten.view_as_complex.default else aten.view_as_complex
         return emit(back.default, value)
-    raise MutationError(
+    raise _unknown_view(view, target)
+
+
+def _unknown_view(view: Node, target: Any) -> MutationError:
+    return MutationError(
         f"{view.name} is written in place through {target}, a view that fx_onnx cannot write through; "
         f"assign a new tensor instead."
     )
 
 
-def _same_count(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return str(a.numel()) == str(b.numel())
+def _reshape_back(graph: Graph, emit: Callable[..., Node], view: Node, base: Node, value: Node, target: Any) -> Node:
+    """Emits the inverse of a view that has each element of the tensor once."""
+    counts = [base.meta["val"].numel(), view.meta["val"].numel()]
+    if counts[0] is not counts[1] and str(counts[0]) != str(counts[1]):  # comparing the text adds no guard
+        raise MutationError(
+            f"{view.name} is written in place through {target}, which repeats elements; write to a clone of the view."
+        )
+    return emit(aten.reshape.default, value, _sizes(graph, base))
 
 
 def _sum(emit: Callable[..., Node], start: Any, length: Any) -> Any:
-    """``start + length`` of numbers and of nodes of symbolic numbers."""
+    """Returns ``start + length``, where each is a number or the node of a symbolic number."""
     if not isinstance(start, Node) and not isinstance(length, Node):
         return start + length
     numbers = [n.meta["val"] if isinstance(n, Node) else n for n in (start, length)]
@@ -94,7 +104,7 @@ def _sum(emit: Callable[..., Node], start: Any, length: Any) -> Any:
 
 
 def _sizes(graph: Graph, base: Node) -> list[Any]:
-    """The sizes of ``base``: symbolic ones as ``sym_size`` nodes, for an FX graph holds no SymInt itself."""
+    """Returns the sizes of ``base``, symbolic ones as ``sym_size`` nodes, because FX arguments cannot be SymInts."""
     sizes: list[Any] = []
     for axis, size in enumerate(base.meta["val"].shape):
         if isinstance(size, int):
@@ -107,7 +117,7 @@ def _sizes(graph: Graph, base: Node) -> list[Any]:
 
 
 def _bound(node: Node, read: ReadArgument) -> dict[str, Any]:
-    """The arguments of an ATen call by name, defaults filled in."""
+    """Returns the arguments of an ATen call by name, with the defaults of those that are not given."""
     schema = node.target._schema.arguments  # type: ignore[union-attr]
     found = {a.name: a.default_value for a in schema if a.has_default_value()}
     found.update({a.name: read(x) for a, x in zip(schema, node.args, strict=False)})
@@ -116,10 +126,10 @@ def _bound(node: Node, read: ReadArgument) -> dict[str, Any]:
 
 
 def _permutation(target: Any, arguments: dict[str, Any], rank: int) -> list[int] | None:
-    """``perm`` such that the view is ``permute(perm)``, for every ATen way to say it."""
+    """Returns ``perm`` such that the view equals ``permute(perm)``; None if the view is not a permutation."""
     perm = list(range(rank))
     name = target._schema.name.removeprefix("aten::") if isinstance(target, OpOverload) else ""
-    name = name.removesuffix("_")  # transpose_ and such give their tensor a new shape
+    name = name.removesuffix("_")  # an in-place view such as transpose_ changes the shape of its tensor
     if name == "permute":
         return [d % rank for d in arguments["dims"]]
     if name in ("t", "numpy_T"):
@@ -140,26 +150,34 @@ def _permutation(target: Any, arguments: dict[str, Any], rank: int) -> list[int]
     return None
 
 
+_SPLITS = frozenset(
+    f"aten::{name}"
+    for name in ("split", "split_with_sizes", "chunk", "tensor_split", "unbind", "vsplit", "hsplit", "dsplit")
+)
 _SPLIT_AXES = {"aten::vsplit": 0, "aten::hsplit": 1, "aten::dsplit": 2}
 
 
 def _scatter_item(emit: Callable[..., Node], view: Node, base: Node, value: Node) -> Node:
-    """One piece of a split, chunk or unbind: its place follows from the sizes of the pieces before it."""
+    """Emits the inverse for one piece of a split, chunk or unbind; the sizes of earlier pieces give its position."""
     source, index = view.args
     if not isinstance(source, Node) or not isinstance(index, int):
         raise MutationError(f"{view.name} is written in place through an indexing that fx_onnx cannot write through.")
-    pieces = source.meta["val"]
     name = source.target._schema.name  # type: ignore[union-attr]
+    if name not in _SPLITS:
+        raise _unknown_view(view, source.target)
+    pieces = source.meta["val"]
     default_dim = {a.name: a.default_value for a in source.target._schema.arguments}.get("dim", 0)  # type: ignore[union-attr]
     position = 1 if name == "aten::unbind" else 2
     dim = source.kwargs.get("dim", source.args[position] if len(source.args) > position else default_dim)
     if name in _SPLIT_AXES:
-        dim = min(_SPLIT_AXES[name], base.meta["val"].dim() - 1)  # hsplit of one dimension splits that
+        dim = min(_SPLIT_AXES[name], base.meta["val"].dim() - 1)  # hsplit splits the only dimension of a vector
     if name == "aten::unbind":
         return emit(aten.select_scatter.default, base, value, dim, index % len(pieces))
     sizes = [piece.shape[dim] for piece in pieces]
     start = sum(sizes[: index % len(pieces)])
     stop = start + sizes[index % len(pieces)]
     if not (isinstance(start, int) and isinstance(stop, int)):
-        raise MutationError(f"{view.name}, a piece of dynamic size, is written in place; write to a slice instead.")
+        raise MutationError(
+            f"{view.name}, a piece of a split, has a dynamic size and is written in place; write to a slice instead."
+        )
     return emit(aten.slice_scatter.default, base, value, dim, start, stop)

@@ -1,4 +1,4 @@
-"""Disables the autocast that is enabled around an export."""
+"""Disables an autocast of the caller during an export."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ def autocast_disabled() -> Iterator[Callable[[], AbstractContextManager[Any]]]:
     """Disables any autocast that the caller has enabled, on every device.
 
     Yields:
-        a function whose context manager enables it again, so that a captured forward records it as a region;
-        ``nullcontext`` itself where no autocast was enabled.
+        a function that returns a context manager which enables the autocast again, so that the capture records the
+        forward as an autocast region; ``nullcontext`` itself if no autocast was enabled.
     """
-    on = [(device, torch.get_autocast_dtype(device)) for device in _DEVICES if torch.is_autocast_enabled(device)]
+    enabled = [(device, torch.get_autocast_dtype(device)) for device in _DEVICES if torch.is_autocast_enabled(device)]
 
     @contextmanager
-    def as_before() -> Iterator[None]:
+    def enable_again() -> Iterator[None]:
         with ExitStack() as stack:
-            for device, dtype in on:
+            for device, dtype in enabled:
                 stack.enter_context(torch.autocast(device, dtype=dtype))
             yield
 
     with ExitStack() as stack:
-        for device, _ in on:
+        for device, _ in enabled:
             stack.enter_context(torch.autocast(device, enabled=False))
-        yield as_before if on else nullcontext
+        yield enable_again if enabled else nullcontext

@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import sympy
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Node
-from torch.fx.experimental import _config as size_hints
 
 from fx_onnx.aten.fx_nodes import describe
 from fx_onnx.core.errors import TranslationError
+from fx_onnx.core.torch_private import FakeTensorMode, size_oblivious
 
 
 @contextmanager
@@ -30,7 +29,7 @@ def refuse_guards(fake_mode: FakeTensorMode, node: Node) -> Iterator[None]:
         TranslationError: the trace added a guard; the message lists all.
     """
     before = len(_guards(fake_mode))
-    with size_hints.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
+    with size_oblivious():
         yield
     new = [str(guard.expr) for guard in _guards(fake_mode)[before:] if not is_precondition(guard.expr)]
     if new:

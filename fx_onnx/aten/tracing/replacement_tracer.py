@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, Node
 
 from fx_onnx.aten.aten_program import AtenProgram
@@ -18,6 +16,7 @@ from fx_onnx.aten.fx_rewriting import set_origin
 from fx_onnx.aten.tracing.guard_check import refuse_guards
 from fx_onnx.aten.tracing.tracer import Trace, trace
 from fx_onnx.core.errors import TranslationError
+from fx_onnx.core.torch_private import FakeTensorMode, OpOverload
 
 
 @dataclass

@@ -28,7 +28,6 @@ from fx_onnx.core.torch_private import (
     ProxyTorchDispatchMode,
     compute_unbacked_bindings,
     enable_python_dispatcher,
-    implement_in_mode,
     pytree,
     torch_composes,
 )
@@ -69,20 +68,12 @@ def trace(
     Raises:
         NotImplementedError: the function uses a fake tensor that is not among the values, or a loop that changes sizes.
     """
-    with fake_mode, torch.no_grad(), enable_python_dispatcher(), _composites_decomposed(not keeps_composites):
+    with fake_mode, torch.no_grad(), enable_python_dispatcher(), torch_composes(not keeps_composites):
         try:
             return _TracingMode(fake_mode).run(function, values)
         except _MemoryMatters:
             fresh = [x.new_empty_strided(x.shape, x.stride()) if isinstance(x, Tensor) else x for x in values]
             return _TracingMode(fake_mode, uses_rules=False).run(function, fresh)
-
-
-def _composites_decomposed(enabled: bool) -> Any:
-    """Returns a context in which torch decomposes composite operators, or keeps them whole.
-
-    torch decomposes them where autograd would run, so excluding the keys of autograd keeps them whole.
-    """
-    return torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, not enabled)
 
 
 class _MemoryMatters(Exception):
@@ -139,7 +130,7 @@ class _TracingMode(ProxyTorchDispatchMode):
         keyword_arguments = {key: self._argument(value) for key, value in kwargs.items()}
         result = self._by_rule(func, args, kwargs) if self.uses_rules else None
         if result is None:
-            with _composites_decomposed(True):
+            with torch_composes(True):
                 result = func(*args, **kwargs)
         self._call(func, arguments, keyword_arguments, result, func.overloadpacket.__name__)
         return result

@@ -1,0 +1,38 @@
+"""Lookup of decompositions: the own ones first, then those of PyTorch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from fx_onnx.aten import decomposition_lookup as lookup
+from fx_onnx.aten.decompose import decompose
+from fx_onnx.aten.decomposition_lookup import find_decomposition
+from tests.aten.decomposed import CORE, captured, table, targets
+
+aten = torch.ops.aten
+
+
+pytestmark = pytest.mark.usefixtures("no_own_decompositions")
+
+
+def test_ours_comes_before_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ours(self: Tensor) -> Tensor:
+        return self * torch.sigmoid(self) + 0.0
+
+    monkeypatch.setitem(lookup.DECOMPOSITIONS, aten.silu.default, ours)
+    program = captured(lambda x: torch.nn.functional.silu(x), torch.randn(3))
+    decompose(program, table(*CORE))
+    assert targets(program) == [aten.sigmoid.default, aten.mul.Tensor, aten.add.Tensor]
+
+
+def test_the_module_says_what_a_decomposition_keeps() -> None:
+    found = find_decomposition(aten.silu.default)
+    assert found is not None
+    assert found.keeps_composites
+    composite = find_decomposition(aten.linear.default)
+    assert composite is not None
+    assert not composite.keeps_composites
+    assert find_decomposition(aten.geqrf.default) is None
+    assert find_decomposition(len) is None

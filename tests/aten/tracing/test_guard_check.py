@@ -1,0 +1,48 @@
+"""Refusal of traces that specialize a symbolic size."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.fx import Graph
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+import fx_onnx
+from fx_onnx.aten.tracing.guard_check import refuse_guards
+from fx_onnx.core.errors import TranslationError
+from fx_onnx.core.torch_private import FakeTensorMode
+
+
+def _sizes() -> tuple[FakeTensorMode, list[torch.SymInt]]:
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    return mode, [*mode.from_tensor(torch.ones(5, 7)).shape]
+
+
+def test_a_guard_on_a_size_is_refused() -> None:
+    mode, (rows, _) = _sizes()
+    node = Graph().call_function(torch.relu)
+    with pytest.raises(TranslationError, match=r"relu = .* can only be decomposed where .*s\d+"):  # noqa: SIM117
+        with refuse_guards(mode, node):
+            assert rows > 3
+
+
+def test_equal_sizes_and_sizes_0_and_1_are_accepted() -> None:
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    x, y = (mode.from_tensor(torch.ones(n)) for n in (5, 5))
+    with refuse_guards(mode, Graph().call_function(torch.relu)):
+        assert x.shape[0] == y.shape[0]
+        with mode:
+            torch.ones(x.shape[0]) + torch.ones(1)
+
+
+def test_sizes_that_the_operator_needs_equal_may_differ_in_name() -> None:
+    class Attention(nn.Module):
+        def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            return nn.functional.scaled_dot_product_attention(query, key, value)
+
+    example = tuple(torch.randn(2, 2, n, 4) for n in (3, 5, 5))
+    shapes = tuple({2: name} for name in ("queries", "keys", "values"))
+    program = fx_onnx.export(Attention().eval(), example, dynamic_shapes=shapes)
+    other = tuple(torch.randn(2, 2, n, 4) for n in (4, 7, 7))
+    torch.testing.assert_close(program(*other)[0], Attention()(*other))
