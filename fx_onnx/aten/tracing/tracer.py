@@ -28,6 +28,7 @@ from fx_onnx.core.torch_private import (
     ProxyTorchDispatchMode,
     compute_unbacked_bindings,
     enable_python_dispatcher,
+    implement_in_mode,
     pytree,
     torch_composes,
 )
@@ -277,7 +278,7 @@ class _TracingMode(ProxyTorchDispatchMode):
                 node.meta["val"] = tensor.detach()
 
 
-torch.ops.higher_order.while_loop.py_impl(_TracingMode)(_TracingMode.while_loop)
+implement_in_mode(torch.ops.higher_order.while_loop, _TracingMode, _TracingMode.while_loop)
 
 
 @functools.cache
