@@ -134,7 +134,7 @@ def group_norm(
     spatial = math.prod(input.shape[2:])
     groups = input.reshape(input.size(0), num_groups, input.size(1) // num_groups * spatial)
     normal = torch.instance_norm(groups, None, None, None, None, True, 0.0, eps, False)
-    return _scale_and_shift(normal.reshape(input.shape), weight, bias)
+    return _scale_and_shift(normal.reshape(input.shape), weight, bias).to(input.dtype)
 
 
 @decomposes(aten.instance_norm.default)
@@ -169,9 +169,21 @@ def rms_norm(
     exact = _at_least_float32(input)
     mean = (exact * exact).mean(list(range(-len(normalized_shape), 0)), keepdim=True)
     normal = exact / torch.sqrt(mean + eps)
-    if weight is None:
-        return normal.to(input.dtype)
-    return (normal * weight).to(torch.promote_types(input.dtype, weight.dtype))
+    return (normal if weight is None else normal * weight).to(input.dtype)
+
+
+@decomposes(aten.layer_norm.default)
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-05,
+    cudnn_enable: bool = True,
+) -> Tensor:
+    """Computes layer_norm in float32 where input and weight have different dtypes; the result has the input's."""
+    weight, bias = (None if each is None else each.float() for each in (weight, bias))
+    return F.layer_norm(input.float(), normalized_shape, weight, bias, eps).to(input.dtype)
 
 
 @decomposes(aten.native_layer_norm.default)

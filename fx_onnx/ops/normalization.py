@@ -17,7 +17,18 @@ def _dtype(value: Value) -> DataType:
     return value.dtype or DataType.FLOAT
 
 
-@translates(aten.layer_norm.default)
+def _has_one_dtype(
+    input: torch.Tensor,
+    normalized_shape: Sequence[Size],
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-05,
+    cudnn_enable: bool = True,
+) -> bool:
+    return all(each is None or each.dtype == input.dtype for each in (weight, bias))
+
+
+@translates(aten.layer_norm.default, supports=_has_one_dtype)
 def aten_layer_norm(
     op: Emitter,
     input: Value,

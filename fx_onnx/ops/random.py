@@ -3,28 +3,14 @@
 from collections.abc import Sequence
 
 import torch
-from onnx_ir import DataType, Value
+from onnx_ir import Value
 
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
+from fx_onnx.ops._random_draws import apply_dropout, draw
 from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
-
-
-def _draw(op: Emitter, op_type: str, sizes: Sequence[Size]) -> Value:
-    """Emits RandomUniform or RandomNormal, or its Like form if a size is symbolic."""
-    dtype = op.out_dtype
-    drawn_dtype = dtype if dtype in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16) else DataType.FLOAT
-    if all(isinstance(size, int) for size in sizes):
-        drawn = op.emit(op_type, shape=list(sizes), dtype=drawn_dtype)
-    else:
-        drawn = op.emit(f"{op_type}Like", op.expand(op.constant(0, drawn_dtype), sizes), dtype=drawn_dtype)
-    if (
-        dtype == DataType.BFLOAT16 and op_type == "RandomUniform"
-    ):  # keep the eight bits of bfloat16, so that no number rounds up to 1
-        drawn = op.Mul(op.Floor(op.Mul(drawn, 256.0)), 1 / 256)
-    return op.cast(drawn, dtype)
 
 
 @translates(aten.rand.default)
@@ -38,7 +24,7 @@ def aten_rand(
     pin_memory: bool | None = None,
 ) -> Value:
     """Emits RandomUniform over [0, 1)."""
-    return _draw(op, "RandomUniform", op.out_sizes)
+    return draw(op, "RandomUniform", op.out_sizes, op.out_dtype)
 
 
 @translates(aten.randn.default)
@@ -52,7 +38,7 @@ def aten_randn(
     pin_memory: bool | None = None,
 ) -> Value:
     """Emits RandomNormal with mean 0 and variance 1."""
-    return _draw(op, "RandomNormal", op.out_sizes)
+    return draw(op, "RandomNormal", op.out_sizes, op.out_dtype)
 
 
 @translates(aten.rand_like.default)
@@ -67,7 +53,7 @@ def aten_rand_like(
     memory_format: torch.memory_format | None = None,
 ) -> Value:
     """Emits RandomUniform over [0, 1) in the sizes of self."""
-    return _draw(op, "RandomUniform", op.out_sizes)
+    return draw(op, "RandomUniform", op.out_sizes, op.out_dtype)
 
 
 @translates(aten.randn_like.default)
@@ -82,7 +68,7 @@ def aten_randn_like(
     memory_format: torch.memory_format | None = None,
 ) -> Value:
     """Emits RandomNormal in the sizes of self."""
-    return _draw(op, "RandomNormal", op.out_sizes)
+    return draw(op, "RandomNormal", op.out_sizes, op.out_dtype)
 
 
 @translates(aten.dropout.default)
@@ -97,7 +83,6 @@ def aten_native_dropout(op: Emitter, input: Value, p: float, train: bool | None)
     sizes = op.sizes(input)
     if train is False or p == 0:
         return input, op.expand(op.constant(True), sizes)
-    if p == 1:  # ONNX requires a ratio below 1
+    if p == 1:
         return op.Mul(input, 0.0), op.expand(op.constant(False), sizes)
-    result, kept = op.Dropout(input, op.constant(float(p)), True, outputs=2)
-    return result, kept
+    return apply_dropout(op, input, p)

@@ -14,6 +14,7 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.core import metadata
 from fx_onnx.core.translation_table import translates
+from fx_onnx.ops._random_draws import apply_dropout
 from fx_onnx.ops._widening import widened
 from fx_onnx.translation.emitter import Emitter, as_tuple
 
@@ -191,7 +192,7 @@ def _recurrence(
     for index, layer in enumerate(layers):
         weights = [each.cast(op, dtype) for each in layer]
         if dropout and index:
-            x = op.with_sizes(op.Dropout(x, dropout, True), op.sizes(x))
+            x = op.with_sizes(apply_dropout(op, x, dropout)[0], op.sizes(x))
         begin = [each[index] for each in initial]
         if weights[0].w_hr is None:
             x, *finals = _layer(op, kind, x, weights, begin, lengths)

@@ -3,7 +3,7 @@
 import torch
 from torch.nn import functional as F
 
-from tests.harness import Case, cases, check, f16, f32, f64
+from tests.harness import Case, bf16, cases, check, f16, f32, f64
 
 aten = torch.ops.aten
 functional_batch_norm = aten._native_batch_norm_legit_functional.default
@@ -84,4 +84,21 @@ def test_batch_norm(case: Case) -> None:
     ]
 )
 def test_group_norm(case: Case) -> None:
+    check(case)
+
+
+@cases(
+    [
+        Case(function, low(*shape), *arguments, opsets=[20, 23])
+        for low in (f16, bf16)
+        for function, shape, arguments in (
+            (F.layer_norm, (2, 5, 4), ([4], f32(4), f32(4))),
+            (F.rms_norm, (2, 5, 4), ([4], f32(4))),
+            (F.group_norm, (2, 4), (2, f32(4), f32(4))),
+            (F.group_norm, (2, 4, 5), (2, f32(4), f32(4))),
+        )
+    ]
+)
+def test_float32_weights_of_a_half_precision_input(case: Case) -> None:
+    """The result has the dtype of the input, as in eager mode."""
     check(case)

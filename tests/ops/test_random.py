@@ -79,3 +79,28 @@ def test_moments(function: Callable[[Tensor], Tensor], mean: float, std: float, 
     assert (got.shape, got.dtype) == (want.shape, want.dtype)
     assert abs(float(got.double().mean()) - mean) < 0.05 * max(1, std)
     assert abs(float(got.double().std()) - std) < 0.05 * max(1, std)
+
+
+@pytest.mark.parametrize("opset", [20, 23])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: F.dropout(x * 2, 0.5, True) + 1,
+        lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None], dropout_p=0.5) + 1,
+        lambda x: torch.native_dropout(x * 2, 0.5, True)[0] + 1,
+    ],
+)
+def test_dropout_between_other_operators_draws(function: Callable[[Tensor], Tensor], opset: int) -> None:
+    """ONNX Runtime removes an inner Dropout node, so dropout is emitted in other operators."""
+    x = torch.randn(20, 10)
+    program = fx_onnx.export(Module(function).eval(), (x,), opset_version=opset, verbose=False)
+    (first,), (second,) = program(x), program(x)
+    assert not torch.equal(first, second)
+
+
+def test_dropout_between_layers_of_a_recurrence_draws() -> None:
+    x = torch.randn(5, 2, 3)
+    gru = torch.nn.GRU(3, 4, num_layers=2, dropout=0.5).train()
+    with pytest.warns(fx_onnx.OnnxExporterWarning, match="training mode"):
+        program = fx_onnx.export(gru, (x,), verbose=False)
+    assert not torch.equal(program(x)[0], program(x)[0])
