@@ -1,49 +1,52 @@
-"""Every error fx_onnx raises on purpose, and its warning; each message is one sentence that says what to do."""
+"""The errors and the warning of fx_onnx.
+
+A message is one sentence. It states what is wrong and what the user can do.
+"""
 
 import inspect
 import warnings
 
 
 class OnnxExporterError(RuntimeError):
-    """The base of all of them: catch this one to catch any failure of an export."""
+    """The base class of all errors of fx_onnx. It also covers failures that have no class of their own."""
 
 
 class ArgumentError(OnnxExporterError, ValueError):
-    """An argument of a public function is not one it takes."""
+    """An argument of a public function is not valid."""
 
 
 class CaptureError(OnnxExporterError):
-    """torch.export could not capture the model; the cause is torch's own error."""
+    """torch.export could not capture the model. The cause (``__cause__``) is the error of torch."""
 
 
 class UnsupportedOperatorError(OnnxExporterError):
-    """The captured program calls operators with neither a translation nor a decomposition; the message lists all."""
+    """The program calls operators that have neither a translation nor a decomposition. The message lists them all."""
 
 
 class MutationError(OnnxExporterError):
-    """An in-place write cannot be expressed as a pure value."""
+    """An in-place write has no functional form, for example a write to a view that cannot be inverted."""
 
 
 class TranslationError(OnnxExporterError):
-    """The translation of one FX node failed; the message names the node, its arguments and the user's source line."""
+    """One FX node could not be translated. The message names the node, its arguments and the source line of the model."""
 
 
 class CheckerError(OnnxExporterError):
-    """The finished model is not valid ONNX."""
+    """The ONNX checker or ONNX shape inference rejects the model."""
 
 
 class VerificationError(OnnxExporterError):
-    """The ONNX program's results differ from the PyTorch module's."""
+    """The results of the ONNX program and of the PyTorch module differ."""
 
 
 class OnnxExporterWarning(UserWarning):
-    """Something was not as asked, and the export went on: a dim that came out static, a weight without a place."""
+    """The export continues, but not exactly as requested. For example, a dynamic dim became static."""
 
 
 def warn(message: str) -> None:
-    """Warns at the line of the user's code that called into fx_onnx."""
+    """Issues an OnnxExporterWarning. Python shows it at the line of the user's code that called fx_onnx."""
     level, frame = 1, inspect.currentframe()
-    package = __name__.partition(".")[0]
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == package:
+    internal = {__name__.partition(".")[0], "contextlib"}  # contextlib runs the context managers of fx_onnx
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in internal:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, OnnxExporterWarning, stacklevel=level)

@@ -1,17 +1,19 @@
-"""Opset versions: which are native, and which is the default."""
+"""The supported opset versions, and checks of them."""
 
 from fx_onnx.core.errors import ArgumentError
 
 MINIMUM_OPSET, MAXIMUM_OPSET = 18, 26
+"""The first and the last native opset: the versions to which ATen operators are translated directly."""
 DEFAULT_OPSET = 20
 OLDEST_OPSET = 7
+"""The oldest opset to which onnxscript's version converter converts."""
 
 
 def check(version: int | None) -> int:
-    """The opset version to export to: the default for None.
+    """Returns the opset to export to, which is the default opset if ``version`` is None.
 
     Raises:
-        ArgumentError: it is not a number between the oldest and the newest supported version.
+        ArgumentError: ``version`` is not an integer between the oldest and the newest supported opset.
     """
     if version is None:
         return DEFAULT_OPSET
@@ -24,5 +26,5 @@ def check(version: int | None) -> int:
 
 
 def native(version: int) -> int:
-    """The opset in which a model for ``version`` is translated."""
+    """Returns the opset to translate to. It is ``version``, or the first native opset if ``version`` is older."""
     return max(version, MINIMUM_OPSET)

@@ -1,8 +1,8 @@
-"""Writing a model to disk: streamed from the weights' own storages, and moved into place only when it is whole.
+"""Saves a model: streams the weights to a temporary file and moves it into place when it is complete.
 
-A model file is a protobuf message, whose fields may come in any order and whose lengths are known before any weight is
-read. So the graph without its weights is serialised by onnx_ir, and the weights are appended to it one by one: memory
-never holds a second copy of them, in one file or in two.
+A model file is a protobuf message. The fields of a message may have any order, and their lengths are known before any
+weight is read. Therefore onnx_ir serializes the graph without its weights, and this module appends the weights one by
+one. Memory never holds a second copy of the weights.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import io
 import os
 import secrets
 import shutil
-import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from fx_onnx.core.errors import ArgumentError, OnnxExporterError, OnnxExporterWarning
+from fx_onnx.core.errors import ArgumentError, OnnxExporterError, warn
 from fx_onnx.core.weights import LazyWeight, Weight, has_data, memory_key
 from fx_onnx.program.streaming import Piece, length, write
 from fx_onnx.program.weight_references import StoredWeight, by_reference, stored_weights
@@ -32,11 +31,11 @@ __all__ = ["Destination", "initializers", "parameter_bytes", "require_data", "sa
 Destination = str | os.PathLike[str] | BinaryIO
 
 MAX_FILE_BYTES = 2**31 - 1
-"""The longest message protobuf can read; a larger model must keep its weights in a second file."""
+"""The longest message that protobuf can read. A larger model needs a second file for its weights."""
 EXTERNAL_FROM_BYTES = 256
-"""Smaller tensors stay in the model file: shape inference wants to read them, and they are no load."""
+"""Smaller tensors stay in the model file, because shape inference may read them and they take little space."""
 ALIGNMENT_BYTES = 64
-"""Where a tensor may start in the data file, so that a runtime that maps the file gets aligned vectors."""
+"""The alignment of tensors in the data file. A runtime that maps the file into memory gets aligned vectors."""
 
 _MODEL_FIELDS = onnx.ModelProto.DESCRIPTOR.fields_by_name
 _GRAPH_FIELDS = onnx.GraphProto.DESCRIPTOR.fields_by_name
@@ -54,26 +53,27 @@ def save(
     weights_from: str | os.PathLike[str] | None = None,
     tied: Iterable[Sequence[str]] = (),
 ) -> None:
-    """Writes ``model`` to a path or a binary file; the model in memory stays as it is, also when this fails.
+    """Writes ``model`` to a path or a binary file. The model in memory does not change, even if this fails.
 
-    Files appear under their names only when they are whole. Where a model with a data file replaces an older model,
-    the older one is moved away first: a kill in between leaves no model under the name (the older pair lies beside it,
-    hidden), never a model with another's weights. A single file does not remove the data file of an earlier save.
+    A file gets its final name only when it is complete. If a model with a data file replaces an older model, the older
+    model is moved away first. A process that is killed in between leaves no model under the name (the older files are
+    beside it under hidden names), and never a model with another model's weights. Saving a single file does not remove
+    the data file of an earlier save.
 
     Args:
-        model: what to write; weights are streamed, tied ones (the same memory) once in the data file.
+        model: the model. Tied weights, which share memory, appear once in the data file.
         destination: a path in an existing folder, or a file object with ``write(bytes)``.
         include_initializers: whether the weights are written.
-        keep_initializers_as_inputs: whether the initializers are graph inputs too, which a runtime may override.
-        external_data: True for weights of 256 bytes and more in ``<name>.data``; None or False for a single file, but
-            above protobuf's 2 GB there is no choice (False then warns).
-        weights_from: a safetensors file, index or folder, to which the model points for all weights that it holds.
-        tied: groups of names of one weight, of which ``weights_from`` may have any.
+        keep_initializers_as_inputs: whether the weights are graph inputs too, so that a runtime may override them.
+        external_data: True writes weights of 256 bytes and more to ``<name>.data``. None and False write a single file.
+            Above the 2 GB limit of protobuf the data file is always written; False then warns.
+        weights_from: a safetensors file, index or folder. The model refers to it for all weights that it contains.
+        tied: groups of names that share one weight. ``weights_from`` may contain any name of a group.
 
     Raises:
-        ArgumentError: the path cannot be written, a weight has no data, ``weights_from`` does not fit, or a file object
-            is given for what needs two files. Nothing has been written then.
-        OnnxExporterError: writing failed on the way (a full disk); whatever was under the name before is still there.
+        ArgumentError: the path cannot be written, a weight has no data, ``weights_from`` does not fit, or the model
+            needs two files but the destination is a file object. Nothing is written.
+        OnnxExporterError: writing failed, for example because the disk is full. An older file with this name remains.
     """
     options = _Options(include_initializers, keep_initializers_as_inputs)
     path = _checked_path(destination) if isinstance(destination, (str, os.PathLike)) else None
@@ -83,7 +83,7 @@ def save(
         )
     if weights_from is not None:
         if path is None or _is_stream(path) or not include_initializers:
-            raise ArgumentError("weights_from is for models that are saved to a path and with their initializers.")
+            raise ArgumentError("weights_from needs a path as the destination, and include_initializers=True.")
         with _by_reference(model, path, weights_from, tied) as pointing:
             save(pointing, path, keep_initializers_as_inputs=keep_initializers_as_inputs, external_data=external_data)
         return
@@ -94,11 +94,7 @@ def save(
         if path is None or _is_stream(path):
             raise ArgumentError("External data and models above 2 GB need a file path, not a stream.")
         if external_data is False:
-            warnings.warn(
-                f"A model above 2 GB does not fit a single ONNX file; its weights are in {path.name}.data.",
-                OnnxExporterWarning,
-                stacklevel=3,
-            )
+            warn(f"A model above 2 GB does not fit into a single ONNX file; its weights are in {path.name}.data.")
         _save_external(model, path, options)
     except OSError as error:
         kind = ArgumentError if isinstance(error, _BAD_PATH) else OnnxExporterError
@@ -109,49 +105,50 @@ def save(
 def _by_reference(
     model: ir.Model, path: Path, source: str | os.PathLike[str], tied: Iterable[Sequence[str]]
 ) -> Iterator[ir.Model]:
-    """The model to save in the place of ``model``, which goes on reading what saving may move."""
+    """Yields a copy of ``model`` that refers to the stored weights, and that is saved instead of ``model``.
+
+    Saving may replace the data file that ``model`` reads. Afterwards ``model`` reads the same weights as the copy.
+    """
     stored = stored_weights(source, path.parent)
     for entry in stored.values():
         if any(_reads(entry, target) for target in (path, path.with_name(f"{path.name}.data"))):
             raise ArgumentError(f"The model cannot be saved over the file {entry.path!r}, which holds its weights.")
     pointing, differing = by_reference(model, stored, tied)
     if differing:
-        warnings.warn(
-            f"{len(differing)} weights have other values, another dtype or shape in the files of weights_from, and are "
-            f"stored with the model: {', '.join(map(repr, differing[:5]))}{', ...' if len(differing) > 5 else ''}.",
-            OnnxExporterWarning,
-            stacklevel=5,
+        warn(
+            f"{len(differing)} weights are stored with the model, because their values, dtype or shape differ in the "
+            f"files of weights_from: {', '.join(map(repr, differing[:5]))}{', ...' if len(differing) > 5 else ''}."
         )
     shared = {id(value.const_value): value for value in initializers(pointing)}
     pairs = [(value, shared[id(value.const_value)]) for value in initializers(model) if id(value.const_value) in shared]
     yield pointing
     for value, twin in pairs:
-        value.const_value = twin.const_value  # the data file that it was read from may have been replaced
+        value.const_value = twin.const_value
 
 
 @dataclass(frozen=True)
 class _Options:
-    """Which initializers appear in the file, and as what."""
+    """Whether the initializers are written, and whether they are graph inputs too."""
 
     include: bool
     as_inputs: bool
 
 
 def initializers(model: ir.Model) -> list[ir.Value]:
-    """The initializers of the model's graph and of all its subgraphs, in order."""
+    """Returns the initializers of the main graph and of all subgraphs, in order."""
     return [value for graph in model.graphs() for value in graph.initializers.values()]
 
 
 def parameter_bytes(model: ir.Model) -> int:
-    """The size of all initializers in bytes."""
+    """Returns the size of all initializers in bytes."""
     return sum(value.const_value.nbytes for value in initializers(model) if value.const_value is not None)
 
 
 def require_data(model: ir.Model) -> None:
-    """Refuses a model some weight of which cannot be read.
+    """Checks that every weight of the model has data.
 
     Raises:
-        ArgumentError: names the first weight without data.
+        ArgumentError: a weight has no data; the message names the first one.
     """
     _require_data(initializers(model))
 
@@ -160,13 +157,13 @@ def _require_data(values: Iterable[ir.Value]) -> None:
     for value in values:
         if value.const_value is None or not has_data(value.const_value):
             raise ArgumentError(
-                f"The weight {value.name!r} has no data (it was a FakeTensor or on the meta device): give it data with "
-                "ONNXProgram.apply_weights(state_dict), or save with include_initializers=False."
+                f"The weight {value.name!r} has no data, because it was a FakeTensor or on the meta device; give it "
+                "data with ONNXProgram.apply_weights(state_dict), or save with include_initializers=False."
             )
 
 
 def _nested(model: ir.Model) -> list[ir.Value]:
-    """The initializers of subgraphs, which always stay: nothing can provide them from outside."""
+    """Returns the initializers of subgraphs. They are always written, because they cannot be graph inputs."""
     return [value for graph in model.graph.subgraphs() for value in graph.initializers.values()]
 
 
@@ -174,10 +171,10 @@ def _nested(model: ir.Model) -> list[ir.Value]:
 
 
 def _single_file(model: ir.Model, options: _Options) -> list[Piece]:
-    """The pieces of the one file, in order: the graph, then each initializer's head and its values."""
-    marks = _marks(model)
-    streamed = {str(value.name): value.const_value for value in marks}
-    proto = _serialised(model, marks, options)
+    """Returns the pieces of a single file, in order: the graph, then the header and the data of each initializer."""
+    placeholders = _placeholders(model)
+    streamed = {str(value.name): value.const_value for value in placeholders}
+    proto = _serialized(model, placeholders, options)
     pieces: list[Piece] = []
     total = 0
     for initializer in proto.graph.initializer:
@@ -199,19 +196,24 @@ def _single_file(model: ir.Model, options: _Options) -> list[Piece]:
     return [start, *pieces]
 
 
-def _marks(model: ir.Model) -> dict[ir.Value, ir.TensorProtocol]:
-    """Stand-ins for the graph's initializers; not for strings, which have no raw form, whole messages, references."""
+def _placeholders(model: ir.Model) -> dict[ir.Value, ir.TensorProtocol]:
+    """Returns a placeholder for each initializer whose data is streamed.
+
+    onnx_ir serializes the others itself: strings have no raw data, a TensorProtoTensor is a message already, and a
+    StoredWeight is a reference to a file.
+    """
     kept = (ir.StringTensor, ir.serde.TensorProtoTensor, StoredWeight)
     values = model.graph.initializers.values()
-    return {value: _marker(value, "", 0) for value in values if not isinstance(value.const_value, kept)}
+    return {value: _placeholder(value, "", 0) for value in values if not isinstance(value.const_value, kept)}
 
 
 def _header(field: int, length: int) -> bytes:
-    """What protobuf writes before a length-delimited field: its number, wire type 2, and its length, as varints."""
+    """Returns the header of a length-delimited protobuf field: its number with wire type 2, and its length."""
     return _varint(field << 3 | 2) + _varint(length)
 
 
 def _varint(number: int) -> bytes:
+    """Returns the base-128 encoding of protobuf: seven bits a byte, the lowest first."""
     groups = bytearray()
     while number > 0x7F:
         groups.append(number & 0x7F | 0x80)
@@ -220,8 +222,8 @@ def _varint(number: int) -> bytes:
     return bytes(groups)
 
 
-def _marker(value: ir.Value, location: str, offset: int) -> ir.TensorProtocol:
-    """A tensor that serialises to the initializer's name, dtype, dims and place, without any data."""
+def _placeholder(value: ir.Value, location: str, offset: int) -> ir.TensorProtocol:
+    """Returns a tensor that serializes to the initializer's name, dtype, dims and location, without data."""
     tensor = value.const_value
     shape = tensor.shape if tensor is not None else value.shape
     dtype = tensor.dtype if tensor is not None else value.dtype
@@ -231,9 +233,11 @@ def _marker(value: ir.Value, location: str, offset: int) -> ir.TensorProtocol:
     return ir.ExternalTensor(location, offset, length, dtype, shape=shape, name=str(value.name))
 
 
-def _serialised(model: ir.Model, patches: Mapping[ir.Value, ir.TensorProtocol], options: _Options) -> onnx.ModelProto:
-    """The model's message, with ``patches`` for the data of its initializers."""
-    with _replaced(patches):
+def _serialized(
+    model: ir.Model, placeholders: Mapping[ir.Value, ir.TensorProtocol], options: _Options
+) -> onnx.ModelProto:
+    """Returns the protobuf message of the model, with the placeholders instead of the initializers' data."""
+    with _replaced(placeholders):
         proto = ir.serde.serialize_model(model)
     if options.as_inputs:
         _move_to_inputs(proto.graph)
@@ -243,11 +247,11 @@ def _serialised(model: ir.Model, patches: Mapping[ir.Value, ir.TensorProtocol], 
 
 
 @contextmanager
-def _replaced(patches: Mapping[ir.Value, ir.TensorProtocol]) -> Iterator[None]:
-    """Gives values other data for as long as onnx_ir serialises them; it takes a model only whole."""
-    before = [(value, value.const_value) for value in patches]
+def _replaced(placeholders: Mapping[ir.Value, ir.TensorProtocol]) -> Iterator[None]:
+    """Replaces initializers temporarily, because onnx_ir can only serialize a whole model."""
+    before = [(value, value.const_value) for value in placeholders]
     try:
-        for value, tensor in patches.items():
+        for value, tensor in placeholders.items():
             value.const_value = tensor
         yield
     finally:
@@ -256,7 +260,7 @@ def _replaced(patches: Mapping[ir.Value, ir.TensorProtocol]) -> Iterator[None]:
 
 
 def _move_to_inputs(graph: onnx.GraphProto) -> None:
-    """Makes every initializer a graph input as well, after the inputs that are there."""
+    """Adds every initializer to the graph inputs, after the existing inputs."""
     known = {info.name: info for info in graph.value_info}
     present = {info.name for info in graph.input}
     names = [tensor.name for tensor in graph.initializer if tensor.name not in present]
@@ -274,7 +278,14 @@ def _move_to_inputs(graph: onnx.GraphProto) -> None:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a tensor lies in the data file; ``first`` is false of a tied weight that is written already."""
+    """The location of a tensor in the data file.
+
+    Attributes:
+        value: the initializer.
+        tensor: its data.
+        offset: where the data starts, in bytes.
+        first: False for a tied weight whose data another initializer writes.
+    """
 
     value: ir.Value
     tensor: ir.TensorProtocol
@@ -283,7 +294,7 @@ class _Place:
 
 
 def _places(model: ir.Model) -> list[_Place]:
-    """A place for every initializer that goes to the data file; what shares memory shares its place."""
+    """Returns the location of each initializer in the data file. Initializers that share memory share a location."""
     places: list[_Place] = []
     offsets: dict[Hashable, int] = {}
     end = 0
@@ -303,7 +314,7 @@ def _places(model: ir.Model) -> list[_Place]:
 
 
 def _data_file(places: Sequence[_Place]) -> list[Piece]:
-    """The pieces of the data file, in order: zeros up to where a tensor starts, and its values."""
+    """Returns the pieces of the data file, in order: for each tensor the zeros that align it, and its data."""
     pieces: list[Piece] = []
     end = 0
     for place in places:
@@ -314,6 +325,7 @@ def _data_file(places: Sequence[_Place]) -> list[Piece]:
 
 
 def _identity(tensor: ir.TensorProtocol) -> Hashable:
+    """Returns a key that is equal for tensors with the same memory or the same location in a file."""
     if isinstance(tensor, Weight):
         return memory_key(tensor.raw)
     if isinstance(tensor, ir.ExternalTensor):
@@ -322,14 +334,14 @@ def _identity(tensor: ir.TensorProtocol) -> Hashable:
 
 
 def _save_external(model: ir.Model, path: Path, options: _Options) -> None:
-    """Two files: the model, and its larger initializers beside it."""
+    """Writes two files: the model, and its larger initializers beside it."""
     places = _places(model) if options.include else []
     location = f"{path.name}.data"
     data_path = _followed(path.with_name(location))
-    chosen = {place.value: _marker(place.value, location, place.offset) for place in places}
+    chosen = {place.value: _placeholder(place.value, location, place.offset) for place in places}
     if not options.include:
-        chosen = _marks(model)
-    proto = _serialised(model, chosen, options)
+        chosen = _placeholders(model)
+    proto = _serialized(model, chosen, options)
     overwritten = _moved_tensors(model, chosen, data_path, path.parent) if places else {}
     with ExitStack() as stack:
         staged: list[_Staged] = []
@@ -347,7 +359,10 @@ def _save_external(model: ir.Model, path: Path, options: _Options) -> None:
 def _moved_tensors(
     model: ir.Model, chosen: Mapping[ir.Value, ir.TensorProtocol], data_path: Path, folder: Path
 ) -> dict[ir.Value, ir.TensorProtocol]:
-    """What the initializers that read from the file about to be replaced must read from afterwards: the same values."""
+    """Returns new tensors for the initializers that read from the data file, because saving replaces that file.
+
+    The new tensors have the same values: they read from the new data file, or from memory.
+    """
     moved: dict[ir.Value, ir.TensorProtocol] = {}
     for value in initializers(model):
         tensor = value.const_value
@@ -357,13 +372,13 @@ def _moved_tensors(
         if isinstance(place, ir.ExternalTensor):
             place.base_dir = folder
             moved[value] = place
-        else:  # too small for the data file: into memory
+        else:  # the new data file does not contain tensors this small
             moved[value] = ir.Tensor(np.array(tensor.numpy()), dtype=tensor.dtype, name=value.name)
     return moved
 
 
 def _reads(tensor: ir.TensorProtocol, path: Path) -> bool:
-    """Whether the values come from the file at ``path``."""
+    """Returns whether the values come from the file at ``path``."""
     if isinstance(tensor, LazyWeight):
         return any(_reads(source, path) for source in tensor.sources)
     if not isinstance(tensor, ir.ExternalTensor):
@@ -378,13 +393,14 @@ def _reads(tensor: ir.TensorProtocol, path: Path) -> bool:
 
 @dataclass(frozen=True)
 class _Staged:
-    """A file being written under a temporary name in the folder of the name it is for."""
+    """A file that is written under a temporary name, in the folder of its final name."""
 
     temporary: Path
     target: Path
 
 
 def _checked_path(destination: str | os.PathLike[str]) -> Path:
+    """Returns the destination as a Path, or raises ArgumentError if no file can be created there."""
     path = Path(destination)
     if path.is_dir():
         raise ArgumentError(f"The model cannot be saved to {os.fspath(path)!r}: it is a folder.")
@@ -394,17 +410,17 @@ def _checked_path(destination: str | os.PathLike[str]) -> Path:
 
 
 def _followed(path: Path) -> Path:
-    """A link is written through, as open() does, and not replaced by a file."""
+    """Returns the target of a symbolic link, so that the link remains and its target is written, as with open()."""
     return path.resolve() if path.is_symlink() else path
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether the path is a device or a pipe, which must be written to and cannot be replaced."""
+    """Returns whether the path is a device or a pipe, which is written directly and cannot be replaced."""
     return path.exists() and not path.is_file()
 
 
 def _save_single(model: ir.Model, destination: Destination, path: Path | None, options: _Options) -> bool:
-    """One file with everything in it; False, and nothing done, if protobuf could not read it back."""
+    """Writes a single file and returns True, or does nothing and returns False if the file is too long for protobuf."""
     pieces = _single_file(model, options)
     if length(pieces) > MAX_FILE_BYTES:
         return False
@@ -423,7 +439,7 @@ def _save_single(model: ir.Model, destination: Destination, path: Path | None, o
 
 @contextmanager
 def _staged(target: Path) -> Iterator[_Staged]:
-    """A temporary name beside ``target``, removed at the end if it was not moved away."""
+    """Yields a temporary name beside ``target``. The temporary file is removed at the end if it still exists."""
     temporary = _beside(target, "new")
     try:
         yield _Staged(temporary, target)
@@ -432,12 +448,16 @@ def _staged(target: Path) -> Iterator[_Staged]:
 
 
 def _beside(target: Path, purpose: str) -> Path:
-    """A hidden name that is not taken, in the same folder and so on the same file system."""
+    """Returns an unused hidden name in the folder of ``target``, which is on the same file system."""
     return target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.{purpose}")
 
 
 def _move_into_place(staged: Sequence[_Staged]) -> None:
-    """Gives finished files their names, all or none; the last one, the model, goes first and comes last."""
+    """Gives complete files their final names, either all of them or none.
+
+    The last file is the model. Move the old model away first and install the new one last, so that a crash never pairs
+    a model with another model's weights.
+    """
     for file in staged:
         if file.target.exists():
             shutil.copymode(file.target, file.temporary)

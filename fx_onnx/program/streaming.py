@@ -1,4 +1,4 @@
-"""Bytes and tensors to a file, one after the other: nothing is held in memory, and a person who waits sees how far."""
+"""Writes bytes and tensors to a file one after another, without a copy in memory, and with a progress bar."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ __all__ = ["Piece", "length", "write"]
 Piece = bytes | ir.TensorProtocol
 
 PROGRESS_FROM_BYTES = 1024**3
-"""Writing less is soon done."""
+"""No progress bar below this size."""
 PROGRESS_STEP_BYTES = 32 * 1024**2
+"""How many bytes are written between two updates of the progress bar."""
 
 
 def write(pieces: Sequence[Piece], file: Any) -> None:
-    """Writes all pieces in order, with a progress bar above 1 GB.
+    """Writes all pieces in order. A progress bar appears above 1 GB.
 
     Raises:
-        OnnxExporterError: a tensor gave another number of bytes than its type says.
+        OnnxExporterError: the number of bytes of a tensor does not match its dtype and shape.
     """
     total = length(pieces)
     with _Progress(file, total) if total >= PROGRESS_FROM_BYTES else nullcontext(file) as target:
@@ -36,12 +37,12 @@ def write(pieces: Sequence[Piece], file: Any) -> None:
 
 
 def length(pieces: Sequence[Piece]) -> int:
-    """The number of bytes that ``write`` will write."""
+    """Returns the number of bytes that ``write`` writes."""
     return sum(len(piece) if isinstance(piece, bytes) else piece.nbytes for piece in pieces)
 
 
 class _Progress:
-    """A file with a progress bar on stderr, where that is a terminal."""
+    """A file with a progress bar on stderr. The bar is hidden if stderr is not a terminal."""
 
     def __init__(self, file: Any, total: int) -> None:
         from tqdm import tqdm
@@ -65,7 +66,7 @@ class _Progress:
 
 
 class _Counted:
-    """A file that is only written to, front to back, and counts; so every kind of tensor streams into every file."""
+    """Counts the bytes that are written to a file. It needs no ``seek``, so that a tensor can be streamed to a pipe."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -79,10 +80,10 @@ class _Counted:
 
 
 def _write_tensor(tensor: ir.TensorProtocol, file: Any) -> None:
-    """Streams the values and makes sure that they are as many bytes as the file says."""
+    """Streams the data of a tensor and checks its length, on which the lengths in the file depend."""
     counted = _Counted(file)
     stream(tensor, counted)
     if counted.written != tensor.nbytes:
         raise OnnxExporterError(
-            f"The weight {tensor.name!r} gave {counted.written} bytes instead of the {tensor.nbytes} its type says."
+            f"The weight {tensor.name!r} has {counted.written} bytes, but its dtype and shape need {tensor.nbytes}."
         )

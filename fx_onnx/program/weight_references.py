@@ -1,7 +1,7 @@
-"""Weights that lie in safetensors files already: a saved model points into these files instead of storing them again.
+"""References to weights in safetensors files. A saved model refers to these files instead of storing the weights again.
 
-The format stores values row by row and little endian, as ONNX's external data does, so an entry of the same dtype and
-shape holds the very bytes that a model would store.
+safetensors stores values in row-major order and little-endian, as ONNX's external data does. Therefore an entry with
+the same dtype, shape and values has exactly the bytes that the model would store.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ __all__ = ["StoredWeight", "by_reference", "stored_weights"]
 
 INDEX_SUFFIX = ".safetensors.index.json"
 PIECE_BYTES = 8 * 1024**2
-_MAX_HEADER_BYTES = 100_000_000  # the format's own limit
+"""How many bytes are compared at a time."""
+_MAX_HEADER_BYTES = 100_000_000  # the limit of the format
 
-# safetensors' names of the types that both know (https://github.com/huggingface/safetensors).
+# The dtypes that both formats have, by their names in safetensors (https://github.com/huggingface/safetensors).
 DTYPES = {
     "BOOL": DataType.BOOL,
     "U8": DataType.UINT8,
@@ -50,21 +51,24 @@ DTYPES = {
 
 
 class StoredWeight(ir.ExternalTensor):
-    """A tensor in a safetensors file; ``location`` is relative to the folder of the model that will point to it."""
+    """A tensor in a safetensors file. ``location`` is relative to the folder of the model that refers to it."""
 
     def numpy(self) -> npt.NDArray[Any]:
-        """The values, read anew each time: a mapped file would stay in memory."""
+        """Reads the values from the file each time, because a memory-mapped file would stay in memory."""
         data = np.fromfile(self.path, np.uint8, count=self.nbytes, offset=self.offset or 0)
         return data.view(self.dtype.numpy()).reshape(self.shape.numpy())
 
     def named(self, name: str) -> StoredWeight:
-        """The same values under another name."""
+        """Returns the same tensor under another name."""
         return StoredWeight(
             self.location, self.offset, self.length, self.dtype, shape=self.shape, name=name, base_dir=self.base_dir
         )
 
     def holds(self, tensor: ir.TensorProtocol) -> bool:
-        """Whether the file has the values of ``tensor``, which has this dtype and shape; reads both once, in pieces."""
+        """Returns whether the file contains the values of ``tensor``, which must have this dtype and shape.
+
+        Both are read once, in pieces.
+        """
         with open(self.path, "rb") as file:
             file.seek(self.offset or 0)
             comparison = _Comparison(file)
@@ -73,7 +77,7 @@ class StoredWeight(ir.ExternalTensor):
 
 
 class _Comparison:
-    """A file to be written to that compares what it is given with what it holds."""
+    """A writable object that compares the written bytes with the content of a file."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -91,15 +95,16 @@ class _Comparison:
 
 
 def stored_weights(source: str | os.PathLike[str], folder: Path) -> dict[str, StoredWeight]:
-    """The tensors of safetensors files by name; no values are read.
+    """Returns the tensors of safetensors files by name, without reading any values.
 
     Args:
-        source: a safetensors file, an index (``model.safetensors.index.json``), or a folder: its index if it has one,
-            else its ``model.safetensors``, else all its safetensors files.
-        folder: that of the model, in which the files must be, or below.
+        source: a safetensors file, an index (``model.safetensors.index.json``), or a folder. Of a folder its index is
+            used; without an index its ``model.safetensors``; without that file all its safetensors files.
+        folder: the folder of the model. The files must be in this folder or below it.
 
     Raises:
-        ArgumentError: there is no such file, it is outside the folder, or it is not a whole safetensors file.
+        ArgumentError: a file does not exist, is outside the folder, or is not a complete safetensors file, or two files
+            contain the same name.
     """
     found: dict[str, StoredWeight] = {}
     for path, wanted in _files(Path(source)).items():
@@ -109,20 +114,23 @@ def stored_weights(source: str | os.PathLike[str], folder: Path) -> dict[str, St
                 continue
             if entry.name in found:
                 raise ArgumentError(
-                    f"The weight {entry.name!r} is in {os.fspath(found[entry.name].location)!r} and in {location!r}: "
-                    "give the index that says which one is meant."
+                    f"The weight {entry.name!r} is in {os.fspath(found[entry.name].location)!r} and in {location!r}; "
+                    "give an index, which names one file for each weight."
                 )
             found[entry.name] = entry
     return found
 
 
 def _files(source: Path) -> dict[Path, set[str] | None]:
-    """The safetensors files that ``source`` means, with the names to take from each (None: all)."""
+    """Returns the safetensors files of ``source`` with the names to read from each. None means all names."""
     if source.is_dir():
         indices = sorted(source.glob(f"*{INDEX_SUFFIX}"))
         plain = source / "model.safetensors"
         if len(indices) > 1:
-            raise ArgumentError(f"weights_from: {str(source)!r} has several indices, such as {indices[0].name!r}.")
+            raise ArgumentError(
+                f"weights_from: {str(source)!r} has {len(indices)} indices; give one of them, such as "
+                f"{indices[0].name!r}."
+            )
         if not indices:
             files = [plain] if plain.exists() else sorted(source.glob("*.safetensors"))
             if not files:
@@ -135,6 +143,7 @@ def _files(source: Path) -> dict[Path, set[str] | None]:
 
 
 def _indexed(index: Path) -> dict[Path, set[str] | None]:
+    """Returns the files that an index names, with the names of the weights in each."""
     try:
         names: dict[str, str] = json.loads(index.read_bytes())["weight_map"]
         files = {index.parent / file: {n for n in names if names[n] == file} for file in sorted(set(names.values()))}
@@ -142,24 +151,27 @@ def _indexed(index: Path) -> dict[Path, set[str] | None]:
         raise ArgumentError(f"weights_from: {str(index)!r} is not an index of safetensors files: {error}.") from error
     for file in files:
         if not file.is_file():
-            raise ArgumentError(f"weights_from: {str(index)!r} names {file.name!r}, which is not there.")
+            raise ArgumentError(f"weights_from: {str(index)!r} names {file.name!r}, which does not exist.")
     return dict(files)
 
 
 def _location(path: Path, folder: Path) -> str:
-    """Where the file lies, seen from the model; links are followed, as runtimes that guard the folder do."""
+    """Returns the path of the file relative to the model's folder.
+
+    Symbolic links are resolved, because a runtime resolves them before it checks that the file is in the folder.
+    """
     base, real = folder.resolve(), path.resolve()
     if not real.is_relative_to(base):
         linked = " (through a link)" if path.is_symlink() else ""
         raise ArgumentError(
-            f"The model would have to read {str(real)!r}{linked}, which is outside its folder {str(base)!r}: ONNX "
-            "allows no such reference. Save the model in the folder of its weights, or above."
+            f"The weights are in {str(real)!r}{linked}, outside of the model's folder {str(base)!r}, which ONNX does "
+            "not allow; save the model to the folder of its weights or to a folder above it."
         )
     return real.relative_to(base).as_posix()
 
 
 def _entries(path: Path, location: str, folder: Path) -> Iterator[StoredWeight]:
-    """What the file's header says it holds, in the types that ONNX knows, checked against the file's size."""
+    """Yields the tensors in the file's header that have an ONNX dtype, after a check against the size of the file."""
     start, header = _header(path)
     size = path.stat().st_size
     for name, entry in header.items():
@@ -177,16 +189,16 @@ def _entries(path: Path, location: str, folder: Path) -> Iterator[StoredWeight]:
         found = StoredWeight(location, start + begin, end - begin, dtype, shape=shape, name=name, base_dir=folder)
         if found.nbytes != end - begin:
             raise ArgumentError(
-                f"The weight {name!r} in {str(path)!r} takes {end - begin} bytes, but {described(found)} is "
+                f"The weight {name!r} in {str(path)!r} has {end - begin} bytes, but {described(found)} needs "
                 f"{found.nbytes} bytes."
             )
         yield found
 
 
 def _header(path: Path) -> tuple[int, dict[str, Any]]:
-    """Where the data begins, and the header: what each tensor is and where it lies.
+    """Returns the offset of the data, and the header, which gives the dtype, shape and offsets of each tensor.
 
-    The safetensors library checks the file, but does not say where a tensor lies, so the header is read besides.
+    The safetensors library checks the file. It does not return the offsets, so this function parses the header too.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -194,11 +206,11 @@ def _header(path: Path) -> tuple[int, dict[str, Any]]:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if not 0 < length <= min(_MAX_HEADER_BYTES, path.stat().st_size - 8):
-                raise ValueError(f"its header would have {length} bytes")
+                raise ValueError(f"the length of its header, {length} bytes, is not valid")
             header: dict[str, Any] = json.loads(file.read(length))
         tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
         end = max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
-        if 8 + length + end <= path.stat().st_size:  # else _entries says which weight is cut off
+        if 8 + length + end <= path.stat().st_size:  # otherwise _entries reports the weight that is truncated
             with safe_open(path, "numpy"):
                 pass
     except (SafetensorError, ValueError, LookupError, TypeError, AttributeError, OSError) as error:
@@ -207,7 +219,7 @@ def _header(path: Path) -> tuple[int, dict[str, Any]]:
 
 
 def described(tensor: ir.TensorProtocol) -> str:
-    """The dtype and shape of a tensor: FLOAT[2, 3]."""
+    """Returns the dtype and shape of a tensor as text, for example ``FLOAT[2, 3]``."""
     return f"{tensor.dtype.name}{list(tensor.shape.numpy())}"
 
 
@@ -215,7 +227,11 @@ def described(tensor: ir.TensorProtocol) -> str:
 
 
 class _Finder:
-    """Finds weights in the files; what it was asked once it need not read again."""
+    """Finds the model's weights in the files, and reads each weight only once.
+
+    Attributes:
+        differing: the names of the weights whose values, dtype or shape differ in the files.
+    """
 
     def __init__(self, stored: Mapping[str, StoredWeight], aliases: Mapping[str, Sequence[str]]) -> None:
         self._stored, self._aliases = stored, aliases
@@ -223,10 +239,10 @@ class _Finder:
         self.differing: list[str] = []
 
     def find(self, tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-        """The tensor in the files that is the same as ``tensor``; ``tensor`` itself where there is none.
+        """Returns the tensor of the files that is equal to ``tensor``, or ``tensor`` itself if there is none.
 
         Raises:
-            ArgumentError: it has no data and is not in the files, or has another dtype or shape there.
+            ArgumentError: ``tensor`` has no data, and it is not in the files or has another dtype or shape there.
         """
         if isinstance(tensor, LazyWeight):
             return tensor.over([self.find(source) for source in tensor.sources])
@@ -256,20 +272,21 @@ class _Finder:
 def by_reference(
     model: ir.Model, stored: Mapping[str, StoredWeight], aliases: Iterable[Sequence[str]] = ()
 ) -> tuple[ir.Model, list[str]]:
-    """A copy of the model (not of its weights) with ``stored`` in the place of the weights that are the same.
+    """Returns a copy of the model whose weights refer to the equal tensors in ``stored``. The weights are not copied.
 
-    A transposed weight becomes a Transpose of the stored one; other computed weights read theirs when they are written.
+    A weight that the optimizer transposed becomes a Transpose node of the stored weight. Other computed weights are
+    written to the model; they read the stored weights they are computed from if their own have no data.
 
     Args:
-        model: stays as it is.
+        model: the model, which does not change.
         stored: the tensors of the files, by name.
-        aliases: groups of names of one tied weight, of which the files may have any.
+        aliases: groups of names that share one weight. The files may contain any name of a group.
 
     Returns:
-        The model, and the names of the weights that have other values, another dtype or shape in the files.
+        The copy, and the names of the weights whose values, dtype or shape differ in the files.
 
     Raises:
-        ArgumentError: a weight has no data and is not in the files, or has another dtype or shape there.
+        ArgumentError: a weight has no data, and it is not in the files or has another dtype or shape there.
     """
     finder = _Finder(stored, {name: group for group in aliases for name in group})
     copy = model.clone()

@@ -298,7 +298,7 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path, monkeypatch):
 
 def test_a_tensor_of_the_wrong_length_is_caught(tmp_path, monkeypatch):
     monkeypatch.setattr(Weight, "tofile", lambda self, file: file.write(b"1234"))
-    with pytest.raises(OnnxExporterError, match="gave 4 bytes instead of the 1024"):
+    with pytest.raises(OnnxExporterError, match="has 4 bytes, but its dtype and shape need 1024"):
         save.save(make_model(), tmp_path / "m.onnx")
     assert os.listdir(tmp_path) == []
 

@@ -51,7 +51,7 @@ def test_what_is_not_contiguous_is_copied_in_pieces(monkeypatch, shape):
 
 def test_a_tensor_of_the_wrong_length_is_caught(monkeypatch):
     monkeypatch.setattr(Weight, "tofile", lambda self, file: file.write(b"1234"))
-    with pytest.raises(OnnxExporterError, match=r"'w' gave 4 bytes instead of the 40"):
+    with pytest.raises(OnnxExporterError, match=r"'w' has 4 bytes, but its dtype and shape need 40"):
         write([weight(torch.zeros(10), "w")], io.BytesIO())
 
 
