@@ -8,7 +8,7 @@ import warnings
 
 
 class OnnxExporterError(RuntimeError):
-    """The base class of all errors of fx_onnx. It also covers failures that have no class of their own."""
+    """The base class of all errors of fx_onnx. Catch it to catch every failure of an export."""
 
 
 class ArgumentError(OnnxExporterError, ValueError):
@@ -28,7 +28,7 @@ class MutationError(OnnxExporterError):
 
 
 class TranslationError(OnnxExporterError):
-    """One FX node could not be translated. The message names the node, its arguments and the source line of the model."""
+    """One FX node could not be translated. The message names the node, its arguments and its source line."""
 
 
 class CheckerError(OnnxExporterError):

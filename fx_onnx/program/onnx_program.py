@@ -1,4 +1,4 @@
-"""ONNXProgram: the exported model, to be called with the module's own arguments, saved, renamed, given new weights."""
+"""ONNXProgram, the result of export(): it runs, saves and changes the exported model."""
 
 from __future__ import annotations
 
@@ -29,20 +29,21 @@ if TYPE_CHECKING:
 __all__ = ["ONNXProgram"]
 
 _FROM_FILE_BYTES = 512 * 1024**2
-"""Above this many bytes of weights a session is loaded from a temporary file, which ONNX Runtime maps."""
+"""Above this size of the weights a session is loaded from a temporary file, which ONNX Runtime maps into memory."""
 
 
 class ONNXProgram:
-    """What export() returns: an ONNX model, and the ExportedProgram it was translated from.
+    """An ONNX model together with the ExportedProgram from which it was translated.
 
     Attributes:
-        model: the onnx_ir.Model. Assigning another one drops the loaded session; after changing it in place, call
+        model: the onnx_ir.Model. To assign a new model releases the loaded session. After a change in place, call
             ``release()``.
-        exported_program: the torch.export.ExportedProgram, or None if the model came from elsewhere; then inputs are
-            taken in the order of the graph's and outputs have no structure.
-        timings: seconds by stage of the export that made it.
-        state: None, and every call begins with the buffers as they were at export; or a dict of buffers by name: a
-            call begins with those it holds, and puts into it what they became. Assign ``{}`` to begin anew.
+        exported_program: the torch.export.ExportedProgram, or None for a model from another source. Without it, inputs
+            are bound in the order of the graph inputs, and outputs have no structure.
+        timings: stage name → seconds, for the stages of the export that ran.
+        state: the buffers that the model writes. If it is None, each call starts with the buffers of the export. If it
+            is a dict, a call starts with the buffers in it, by name, and stores their new values in it. Assign ``{}``
+            to start with the buffers of the export and to keep them from call to call.
     """
 
     def __init__(self, model: ir.Model, exported_program: torch.export.ExportedProgram | None = None) -> None:
@@ -65,7 +66,7 @@ class ONNXProgram:
 
     @property
     def model_proto(self) -> onnx.ModelProto:
-        """The ONNX model as a protobuf message: a copy of everything, weights included.
+        """The ONNX model as a protobuf message. It is a copy, including the weights.
 
         Raises:
             ArgumentError: a weight has no data.
@@ -85,7 +86,7 @@ class ONNXProgram:
         return "\n".join(lines) + ")"
 
     def summary(self) -> ModelSummary:
-        """The model in numbers, as the report shows it; nodes of functions are not counted, only calls of them."""
+        """Returns the figures for the report. A call of a local function counts as one node."""
         graph = self._model.graph
         sizes = [value.const_value for value in save.initializers(self._model) if value.const_value is not None]
         dtypes: Counter[str] = Counter()
@@ -104,26 +105,28 @@ class ONNXProgram:
     # Running
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
-        """Runs the model in ONNX Runtime with the arguments of the module it was exported from.
+        """Runs the model in ONNX Runtime with the arguments of the exported module.
 
         Args:
-            args: the module's positional arguments, in its own structure (or the graph's inputs in order). None and
-                constants may be given where they were given at export. Python numbers do for 0-d inputs. A complex
-                tensor is passed as its real view.
-            kwargs: its keyword arguments in any order.
+            args: the positional arguments in the structure of the module, or the graph inputs in order. None and
+                constants are allowed where the export had them. A 0-d input may be a Python number. A complex tensor
+                is converted to its real view.
+            kwargs: the keyword arguments, in any order.
 
         Returns:
-            All graph outputs as tensors in order: the module's, flattened and without None, then what the program
-            keeps of its state. A complex output is its real view, with a last axis of 2.
+            All graph outputs as tensors, in order: the outputs of the module, flattened and without None, then the new
+            values of the buffers and inputs that the model writes. A complex output is its real view, whose last axis
+            has size 2.
 
         Raises:
-            ArgumentError: an input is missing, too many, or of another dtype or shape than the graph's.
+            ArgumentError: there are too many or too few inputs, an input does not have the dtype or shape of the graph
+                input, or ``state`` has a name that is not a buffer of the program.
         """
         inputs = bind(self._model.graph, self.exported_program, args, kwargs)
         buffers = {str(value.name): value for value in self._model.graph.inputs if value.is_initializer()}
         for name, tensor in (self.state or {}).items():
             if name not in buffers:
-                raise ArgumentError(f"The program writes no buffer {name!r}; its state is {sorted(buffers)}.")
+                raise ArgumentError(f"The program writes no buffer {name!r}; it writes {sorted(buffers)}.")
             inputs[name] = bound(buffers[name], tensor)
         if self._session is None:
             self.initialize_inference_session()
@@ -135,17 +138,20 @@ class ONNXProgram:
         return results
 
     def call_structured(self, *args: Any, **kwargs: Any) -> Any:
-        """Like calling the program, but returns what the module does: its own dicts, tuples, None and complex tensors.
+        """Runs the model and returns the module's own structure, with its dicts, tuples, None and complex tensors.
 
         Raises:
-            ArgumentError: as for a call, or the program has no exported_program.
+            ArgumentError: the arguments do not fit, as for a call, or the program has no exported_program.
         """
         if self.exported_program is None:
-            raise ArgumentError("Only a program with an exported_program knows the structure of its outputs.")
+            raise ArgumentError("The program has no exported_program, which defines the structure of the outputs.")
         return structured(self.exported_program, self(*args, **kwargs))
 
     def call_reference(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
-        """Like calling the program, but in onnx.reference's evaluator: slow, in Python, with no runtime to suspect."""
+        """Runs the model in onnx.reference's evaluator instead of ONNX Runtime, to find out which of them is wrong.
+
+        The evaluator is implemented in Python and slow. Arguments and results are those of a call.
+        """
         from onnx.reference import ReferenceEvaluator
 
         inputs = bind(self._model.graph, self.exported_program, args, kwargs)
@@ -156,15 +162,18 @@ class ONNXProgram:
     def compute_values(
         self, value_names: Sequence[str], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> tuple[torch.Tensor, ...]:
-        """Runs the model and returns the values with these names, which need not be outputs.
+        """Runs the model and returns any of its values, also those that are not outputs.
 
         Args:
-            value_names: names of inputs, initializers or results of nodes of the main graph.
+            value_names: names of inputs, initializers or node outputs of the main graph.
             args: the module's positional arguments.
-            kwargs: its keyword arguments.
+            kwargs: the module's keyword arguments.
+
+        Returns:
+            One tensor for each name, in order.
 
         Raises:
-            ArgumentError: the main graph has no such value, or the arguments do not fit.
+            ArgumentError: the main graph has no value with one of the names, or the arguments do not fit.
         """
         inputs = bind(self._model.graph, self.exported_program, tuple(args), dict(kwargs or {}))
         model = self._model.clone()  # the weights are shared
@@ -180,17 +189,17 @@ class ONNXProgram:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             session = new_session(_loadable(model, Path(folder)))
             found = dict(zip(unique, run(session, inputs), strict=True))
-            del session  # before the folder it maps
+            del session  # it maps a file in the folder, which is removed next
         return tuple(found[name] for name in value_names)
 
     def initialize_inference_session(
         self, initializer: Callable[[str | bytes], onnxruntime.InferenceSession] = new_session
     ) -> None:
-        """Loads the model into ONNX Runtime now instead of at the first call.
+        """Loads the model into ONNX Runtime now, instead of at the first call.
 
         Args:
-            initializer: makes the session from the model's bytes, or from a path if the model is large; here providers
-                and options can be chosen.
+            initializer: creates the session from the bytes of the model, or from a path if the model is large. Use it
+                to choose execution providers and session options.
         """
         self.release()
         if save.parameter_bytes(self._model) > _FROM_FILE_BYTES:
@@ -198,7 +207,7 @@ class ONNXProgram:
         self._session = initializer(_loadable(self._model, Path(self._folder.name) if self._folder else None))
 
     def release(self) -> None:
-        """Drops the loaded session and the temporary file it was loaded from, if any; the next call loads anew."""
+        """Releases the loaded session and its temporary file. The next call loads the model again."""
         self._session = None
         if self._folder is not None:
             self._folder.cleanup()
@@ -215,21 +224,23 @@ class ONNXProgram:
         external_data: bool | None = None,
         weights_from: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Writes the model to a path or a binary file object; the file appears under its name only when it is whole.
+        """Writes the model to a path or a binary file object. A file gets its final name only when it is complete.
 
         Args:
-            destination: a path in an existing folder, or a file object opened in binary mode.
+            destination: a path in an existing folder, or a file object that is open in binary mode.
             include_initializers: whether the weights are written.
-            keep_initializers_as_inputs: whether they are graph inputs too, so that a runtime may override them.
-            external_data: True puts the weights into ``<name>.data`` beside the model; None and False make a single
-                file, except above 2 GB, where that cannot be (False then warns).
-            weights_from: a safetensors file, an index of several, or a folder of them, in the model's own folder or
-                below. Weights whose name, dtype, shape and values are those of an entry are not written: the model
-                points to the entry. So weights need no data (FakeTensors, the meta device) if they are there.
+            keep_initializers_as_inputs: whether the weights are graph inputs too, so that a runtime may override them.
+            external_data: True writes the weights to ``<name>.data`` beside the model. None and False write a single
+                file if the model has at most 2 GB, the limit of protobuf. Above it the weights are written to
+                ``<name>.data``; False then warns.
+            weights_from: a safetensors file, an index of several files, or a folder of them, in the model's folder or
+                below it. The model refers to each entry that equals a weight in name, dtype, shape and values, and
+                such a weight is not written. Therefore weights in these files need no data: they may be FakeTensors or
+                on the meta device.
 
         Raises:
             ArgumentError: the path cannot be written, a weight has no data, or ``weights_from`` does not fit.
-            OnnxExporterError: writing failed; a file that was there before still is.
+            OnnxExporterError: writing failed. An older file with this name remains.
         """
         save.save(
             self._model,
@@ -248,14 +259,16 @@ class ONNXProgram:
         self.model = optimize(self._model)
 
     def apply_weights(self, state_dict: Mapping[str, torch.Tensor]) -> None:
-        """Gives weights new data, by name; what was folded from weights is folded again from the new ones.
+        """Replaces the data of weights, by name. Weights that the optimizer computed are computed from the new data.
+
+        It warns of names that are not weights of the model.
 
         Args:
-            state_dict: tensors of the shapes and dtypes that the model holds; they are used in place, not copied.
-                Of a quantised tensor of torchao those inside it are (``fc.weight.qdata``, ``fc.weight.scale``).
+            state_dict: tensors with the shapes and dtypes of the model's weights. They are not copied. A quantized
+                tensor of torchao replaces the weights of its parts (``fc.weight.qdata``, ``fc.weight.scale``).
 
         Raises:
-            ArgumentError: a tensor has another shape or dtype; no weight has changed then.
+            ArgumentError: a tensor has another shape or dtype. In this case no weight changes.
         """
         state_dict, used = plain(state_dict), set[str]()
         replacements = {
@@ -266,16 +279,19 @@ class ONNXProgram:
         self.release()
         for value, new in replacements.items():
             value.const_value = new
-        placed = {memory_key(state_dict[name]) for name in used}  # a tied weight is one initializer for several names
+        placed = {memory_key(state_dict[name]) for name in used}  # tied weights have several names, but one initializer
         for name, tensor in state_dict.items():
             if name not in used and memory_key(tensor) not in placed:
                 warn(f"The model has no weight named {name!r}.")
 
     def rename_axes(self, rename_mapping: Mapping[str | ir.SymbolicDim, str]) -> None:
-        """Renames symbolic dims everywhere: in subgraphs, in functions, and inside expressions such as ``2*s0``.
+        """Renames symbolic dims in the whole model: in subgraphs, in functions, and in expressions such as ``2*s0``.
+
+        It warns of names that no shape of the model has.
 
         Args:
-            rename_mapping: new names by old name, or by the dim found in a shape. All are replaced at once.
+            rename_mapping: old name, or a dim of a shape → new name. All dims are renamed at once, so that two dims may
+                swap their names.
 
         Raises:
             ArgumentError: a name is not a string or is empty.
@@ -284,7 +300,7 @@ class ONNXProgram:
         for axis, new in rename_mapping.items():
             old = axis.value if isinstance(axis, ir.SymbolicDim) else axis
             if not isinstance(old, str) or not isinstance(new, str) or not old or not new:
-                raise ArgumentError(f"Axes are renamed from name to name, not from {old!r} to {new!r}.")
+                raise ArgumentError(f"The names of axes must be strings that are not empty, not {old!r} and {new!r}.")
             mapping[old] = new
         found = _rename(self._model, mapping)
         self.release()
@@ -294,7 +310,7 @@ class ONNXProgram:
 
 
 def _tied(program: torch.export.ExportedProgram) -> list[list[str]]:
-    """The names of each weight that has several."""
+    """Returns the groups of names that share one weight."""
     names: dict[Any, list[str]] = {}
     for name, tensor in plain(program.state_dict).items():
         names.setdefault(memory_key(tensor), []).append(name)
@@ -302,12 +318,13 @@ def _tied(program: torch.export.ExportedProgram) -> list[list[str]]:
 
 
 def _described(value: ir.Value) -> str:
+    """Returns an input or output as text, for example ``x: float[batch, 8]``."""
     dims = "?" if value.shape is None else ", ".join(str(dim) for dim in value.shape)
     return f"{value.name}: {value.dtype.name.lower() if value.dtype else '?'}[{dims}]"
 
 
 def _loadable(model: ir.Model, folder: Path | None) -> str | bytes:
-    """What a session is made from: the model's bytes, or the path of a file in ``folder`` if the model is large."""
+    """Returns what a session loads: the bytes of the model, or a path in ``folder`` if the model is large."""
     if folder is not None and save.parameter_bytes(model) > _FROM_FILE_BYTES:
         path = folder / "model.onnx"
         save.save(model, path, external_data=True)
@@ -324,7 +341,7 @@ _WORD = re.compile(r"[^\W\d][\w.]*")
 
 
 def _rename(model: ir.Model, mapping: Mapping[str, str]) -> set[str]:
-    """Renames dims in place; returns the old names that were found."""
+    """Renames dims in place, and returns the old names that occur in the model."""
     found: set[str] = set()
 
     def renamed(name: str) -> str:
@@ -333,7 +350,7 @@ def _rename(model: ir.Model, mapping: Mapping[str, str]) -> set[str]:
             return mapping[name]
         return name
 
-    for value in dict.fromkeys(_values(model)):  # once each: renaming a to b and b to a twice is nothing
+    for value in dict.fromkeys(_values(model)):  # once each, because a swap of two names must not happen twice
         if value.shape is None or value.shape.is_static():
             continue
         shape = ir.Shape(value.shape, [value.shape.get_denotation(axis) for axis in range(len(value.shape))])
@@ -341,12 +358,12 @@ def _rename(model: ir.Model, mapping: Mapping[str, str]) -> set[str]:
             if isinstance(dim, ir.SymbolicDim) and dim.value is not None:
                 whole = renamed(dim.value)
                 shape[axis] = whole if whole != dim.value else _WORD.sub(lambda word: renamed(word.group()), dim.value)
-        value.shape = shape  # a new one, as the old one may be frozen, or shared with a value still to come
+        value.shape = shape  # a new shape, because the old one may be frozen or shared with another value
     return found
 
 
 def _values(model: ir.Model) -> Iterator[ir.Value]:
-    """Every value of the graph, its subgraphs and the functions."""
+    """Yields every value of the graph, its subgraphs and the functions."""
     graphs: list[ir.Graph | ir.Function] = [*model.graphs()]
     for function in model.functions.values():
         graphs += [function, *function.subgraphs()]

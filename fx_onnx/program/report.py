@@ -1,4 +1,4 @@
-"""The Markdown report of one export. It formats facts that others gathered, and computes none."""
+"""Formats the Markdown report of one export. The facts come from the export log."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Stage:
     """One stage of the export.
 
     Attributes:
-        name: a word or two, such as ``capture``; the report's file name takes it up on failure.
-        seconds: how long it took; None if it was not reached.
+        name: the name of the stage, for example ``capture``. The file name of the report of a failure contains it.
+        seconds: how long it took; None if it was not reached or was skipped.
         ok: whether it succeeded; None if it was not reached or was skipped.
-        note: what to say besides, such as ``skipped: verify=False``.
+        note: what it decided, for example ``skipped: verify=False``.
     """
 
     name: str
@@ -33,12 +33,12 @@ class Stage:
 
 @dataclass(frozen=True)
 class TranslatedOperator:
-    """One operator of the decomposed program and the function that translated it.
+    """One operator of the decomposed program and its translation.
 
     Attributes:
-        operator: the ATen overload, such as ``aten.add.Tensor``.
-        function: the translation function's name; empty if there is none.
-        place: its file and line.
+        operator: the ATen overload, for example ``aten.add.Tensor``.
+        function: the name of the translation function.
+        place: the file and line of the function; empty for a built-in function.
         count: how many FX nodes call the operator.
     """
 
@@ -50,13 +50,13 @@ class TranslatedOperator:
 
 @dataclass(frozen=True)
 class DynamicDim:
-    """What became of one requested dynamic dim, or one symbol of the program.
+    """One symbolic size of the program, or one requested dynamic dim that is static.
 
     Attributes:
-        name: the dim's name in the model.
-        where: the inputs and axes that have it, such as ``x[0]``.
-        range: its constraint, such as ``2..inf``.
-        specialized: the size it was fixed to against the request, and why; empty if it stayed dynamic.
+        name: the name of the dim in the model.
+        where: the inputs and axes that have this size, for example ``x[0]``.
+        range: the range of the size, for example ``2..inf``.
+        specialized: the static size and the reason; empty if the dim is dynamic.
     """
 
     name: str
@@ -67,16 +67,16 @@ class DynamicDim:
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """The finished ONNX model in numbers.
+    """The figures of an ONNX model.
 
     Attributes:
-        opset: opset version by domain.
-        inputs: each input as text, such as ``x: float[batch, 8]``.
-        outputs: likewise.
-        operators: number of nodes by operator type, subgraphs included.
-        parameters: number of elements of all initializers.
-        parameter_bytes: their size in bytes.
-        dtypes: the number of elements by element type, which says whether and how a model is quantised.
+        opset: domain → opset version.
+        inputs: each input as text, for example ``x: float[batch, 8]``.
+        outputs: each output as text.
+        operators: operator type → number of nodes, including subgraphs.
+        parameters: the number of elements of all initializers.
+        parameter_bytes: the size of all initializers in bytes.
+        dtypes: element type → number of elements. It shows whether a model is quantized.
     """
 
     opset: Mapping[str, int]
@@ -90,21 +90,21 @@ class ModelSummary:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything a report can say; what an export did not reach is None.
+    """The content of a report. A fact is None if the export did not reach it.
 
     Attributes:
-        stages: all stages in order, reached or not.
-        versions: version by package, Python and the platform among them.
-        error: the error in full, with its traceback and causes.
+        stages: all stages, in order.
+        versions: package → version. Python and the platform are included.
+        error: the error with its traceback and causes.
         exported_program: the captured program as text.
-        operators_before: number of FX nodes by operator as captured.
-        operators_after: number of FX nodes by operator after decomposition.
-        translated_operators: the operators and the functions that translated them.
-        model: the finished model in numbers.
-        dynamic_dims: what became of the dynamic dims.
+        operators_before: operator → number of FX nodes after capture.
+        operators_after: operator → number of FX nodes after decomposition.
+        translated_operators: the operators of the decomposed program with their translations.
+        model: the figures of the model, as the last stage that ran left it.
+        dynamic_dims: the symbolic sizes, and the requested dynamic dims that are static.
         verification: the comparison of the outputs.
-        values: the comparison of every FX value, in order.
-        profile: the profiler's text.
+        values: the comparison of every FX value, in the order of execution.
+        profile: the output of the profiler.
     """
 
     stages: Sequence[Stage]
@@ -122,12 +122,12 @@ class Facts:
 
 
 def write(facts: Facts, folder: str | os.PathLike[str], *, when: datetime | None = None) -> Path:
-    """Writes the report as ``onnx_export_<time>_<success or the stage that failed>.md`` in UTF-8.
+    """Writes the report to ``onnx_export_<time>_<success or the stage that failed>.md`` in UTF-8.
 
     Args:
-        facts: what to write.
-        folder: made if it is not there.
-        when: the time in the name; by default now.
+        facts: the content of the report.
+        folder: the folder of the file. It is created if it does not exist.
+        when: the time in the file name; by default the current time.
 
     Returns:
         The path of the file.
@@ -148,7 +148,7 @@ def write(facts: Facts, folder: str | os.PathLike[str], *, when: datetime | None
 
 
 def markdown(facts: Facts) -> str:
-    """The report as Markdown; a section whose facts are None says that it was not reached."""
+    """Returns the report as Markdown. A section without facts consists of the text "Not reached."."""
     sections = [
         ("Stages", _stages(facts.stages)),
         ("Error", None if facts.error is None else _fenced(facts.error, "pytb")),
@@ -162,7 +162,7 @@ def markdown(facts: Facts) -> str:
         ("Exported program", None if facts.exported_program is None else _fenced(facts.exported_program, "python")),
         ("Profile", None if facts.profile is None else _fenced(facts.profile, "")),
     ]
-    optional = {"Error", "FX values", "Profile"}  # an absence that says nothing about how far the export came
+    optional = {"Error", "FX values", "Profile"}  # these sections are left out if they have no facts
     parts = ["# ONNX export"]
     for title, body in sections:
         if body is not None or title not in optional:
@@ -173,10 +173,10 @@ def markdown(facts: Facts) -> str:
 def _stages(stages: Iterable[Stage]) -> str:
     lines = []
     for stage in stages:
-        state = {True: "", False: "**failed**", None: "not reached"}[stage.ok]
+        state = {True: "", False: "**failed**", None: "" if stage.note else "not reached"}[stage.ok]
         time = "" if stage.seconds is None else f"{stage.seconds:.3f} s"
-        said = ", ".join(text for text in (stage.note or state, time) if text)
-        lines.append(f"- [{'x' if stage.ok else ' '}] {stage.name}{': ' if said else ''}{said}")
+        details = ", ".join(text for text in (state, stage.note, time) if text)
+        lines.append(f"- [{'x' if stage.ok else ' '}] {stage.name}{': ' if details else ''}{details}")
     return "\n".join(lines)
 
 
@@ -247,7 +247,7 @@ def _cell(text: str) -> str:
 
 
 def _fenced(text: str, language: str) -> str:
-    """A code block whose fence is longer than any in the text."""
+    """Returns a code block whose fence is longer than every fence in the text."""
     fence = "```"
     while fence in text:
         fence += "`"

@@ -1,4 +1,4 @@
-"""The module's arguments to the graph's inputs, ONNX Runtime between torch tensors, and outputs back to structure."""
+"""Runs a model in ONNX Runtime: binds arguments to graph inputs, and restores the structure of the outputs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = ["bind", "bound", "flat_outputs", "new_session", "run", "structured"]
 
 
 def new_session(model: str | bytes) -> onnxruntime.InferenceSession:
-    """An ONNX Runtime session of a path or bytes, with CUDA if this build has it; logs errors only.
+    """Returns an ONNX Runtime session for a model file or its bytes. It uses CUDA if available, and logs errors only.
 
-    Products with dequantised weights are computed in float32, as the model says: left to itself ONNX Runtime rounds the
-    other factor to 8 bits too (its session option ``session.qdq_matmulnbits_accuracy_level``).
+    The session multiplies by dequantized weights in float32, as the model specifies. The default of ONNX Runtime also
+    rounds the other operand to 8 bits (the option ``session.qdq_matmulnbits_accuracy_level``).
     """
     import onnxruntime
 
@@ -46,17 +46,18 @@ def new_session(model: str | bytes) -> onnxruntime.InferenceSession:
 def bind(
     graph: ir.Graph, program: ExportedProgram | None, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, torch.Tensor]:
-    """The tensor for each graph input, by name, from the arguments of the exported module.
+    """Returns a tensor for each graph input, by name, from the arguments of the exported module.
 
     Args:
-        graph: whose inputs are bound, in order; initializers that are inputs too keep their values.
-        program: knows the structure of the arguments and which leaves are constants; without it, or where the
-            arguments have another structure, their tensors are taken in order and keyword arguments by input name.
+        graph: the graph. Initializers that are also inputs keep their values.
+        program: defines the structure of the arguments, and which of their leaves are constants. Without it, or if the
+            arguments have another structure, positional tensors are bound in order and keyword arguments by input name.
         args: positional arguments.
         kwargs: keyword arguments in any order.
 
     Raises:
-        ArgumentError: too many or too few inputs, or one of another dtype or shape than the graph's.
+        ArgumentError: there are too many or too few inputs, or an input does not have the dtype or shape of the graph
+            input.
     """
     values = [value for value in graph.inputs if not value.is_initializer()]
     leaves = _leaves(values, program, args, kwargs)
@@ -73,10 +74,10 @@ def bind(
 
 
 def bound(value: ir.Value, leaf: Any) -> torch.Tensor:
-    """The tensor for one graph input.
+    """Returns the tensor for one graph input.
 
     Raises:
-        ArgumentError: it has another dtype or shape than the input.
+        ArgumentError: ``leaf`` does not have the dtype or shape of the graph input.
     """
     tensor = _tensor(value, leaf)
     _check_type(value, tensor)
@@ -86,7 +87,7 @@ def bound(value: ir.Value, leaf: Any) -> torch.Tensor:
 def _leaves(
     values: Sequence[ir.Value], program: ExportedProgram | None, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[Any]:
-    """The arguments flattened in the order of the graph's inputs, without constants."""
+    """Returns the arguments without constants, flattened in the order of the graph inputs."""
     mismatch: ValueError | None = None
     if program is not None and program.call_spec.in_spec is not None:
         try:
@@ -102,13 +103,13 @@ def _leaves(
         return [*flat, *(named[name] for name in rest)]
     if mismatch is not None:
         raise ArgumentError(
-            f"The arguments do not have the structure the model was exported with: {mismatch}"
+            f"The arguments do not have the structure with which the model was exported: {mismatch}"
         ) from mismatch
     raise ArgumentError(f"After {len(flat)} positional inputs the program takes {rest}, not {sorted(named)}.")
 
 
 def _without_constants(program: ExportedProgram, flat: Sequence[Any]) -> list[Any]:
-    """Drops the leaves that were constants at export, after making sure that they are the same constants."""
+    """Returns the leaves that are graph inputs, and checks that the others equal the constants at export."""
     user = [spec.arg for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
     leaves = []
     for argument, leaf in zip(user, flat, strict=True):
@@ -116,14 +117,14 @@ def _without_constants(program: ExportedProgram, flat: Sequence[Any]) -> list[An
             leaves.append(leaf)
         elif isinstance(leaf, (torch.Tensor, np.ndarray)) or leaf != argument.value:
             raise ArgumentError(
-                f"The argument {argument.name!r} was {argument.value!r} when the model was exported, which fixed it; "
-                f"it cannot be {'a tensor' if isinstance(leaf, torch.Tensor) else repr(leaf)} now."
+                f"The argument {argument.name!r} must be {argument.value!r}, a constant of the exported model, "
+                f"not {'a tensor' if isinstance(leaf, torch.Tensor) else repr(leaf)}."
             )
     return leaves
 
 
 def _tensor(value: ir.Value, leaf: Any) -> torch.Tensor:
-    """One leaf as a tensor with data and without gradient; a Python number takes the input's dtype."""
+    """Returns one leaf as a detached tensor. A Python number gets the dtype of the input."""
     if isinstance(leaf, (np.ndarray, np.generic)):
         leaf = torch.as_tensor(leaf)
     if isinstance(leaf, (bool, int, float)):
@@ -144,6 +145,7 @@ def _tensor(value: ir.Value, leaf: Any) -> torch.Tensor:
 
 
 def _check_type(value: ir.Value, tensor: torch.Tensor) -> None:
+    """Raises ArgumentError if the tensor does not have the dtype, the rank and the static sizes of the input."""
     fits = value.dtype is None or onnx_dtype(tensor.dtype) == value.dtype
     if value.shape is not None:
         fits = fits and len(value.shape) == tensor.dim()
@@ -156,7 +158,10 @@ def _check_type(value: ir.Value, tensor: torch.Tensor) -> None:
 
 
 def _check_axes(value: ir.Value, tensor: torch.Tensor, sizes: dict[str, tuple[int, str]]) -> None:
-    """An axis name stands for one size in all inputs; ONNX Runtime would go on and compute nonsense."""
+    """Raises ArgumentError if two inputs have different sizes for one axis name.
+
+    ONNX Runtime does not check this; it computes wrong results.
+    """
     for dim, size in zip(value.shape or (), tensor.shape, strict=False):
         if not isinstance(dim, ir.SymbolicDim) or dim.value is None:
             continue
@@ -168,6 +173,7 @@ def _check_axes(value: ir.Value, tensor: torch.Tensor, sizes: dict[str, tuple[in
 
 
 def _expected(value: ir.Value) -> str:
+    """Returns the dtype and shape of an input as text, for example ``float[batch, 8]``."""
     dims = "" if value.shape is None else f"[{', '.join(str(dim) for dim in value.shape)}]"
     return f"{value.dtype.name.lower() if value.dtype is not None else 'a tensor'}{dims}"
 
@@ -176,11 +182,11 @@ def _expected(value: ir.Value) -> str:
 
 
 def run(session: onnxruntime.InferenceSession, inputs: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """All outputs of a session as new CPU tensors.
+    """Runs a session and returns all outputs as new CPU tensors.
 
     Args:
         session: an ONNX Runtime session.
-        inputs: a tensor of the right dtype and shape by input name, of any strides, on any device.
+        inputs: input name → a tensor with the dtype and shape of the input. Strides and device are arbitrary.
 
     Raises:
         OnnxExporterError: an output is not a tensor.
@@ -194,22 +200,24 @@ def run(session: onnxruntime.InferenceSession, inputs: Mapping[str, torch.Tensor
 
 
 def _to_runtime(tensor: torch.Tensor) -> onnxruntime.OrtValue:
-    """An OrtValue over the tensor's memory, which it keeps alive."""
+    """Returns an OrtValue that shares the memory of the tensor and keeps it alive."""
     import onnxruntime
 
     dtype = onnx_dtype(tensor.dtype)
     array = Weight(tensor).numpy()
     if array.dtype.kind == "V" or array.dtype.name.startswith(("float8", "bfloat16")):
-        array = array.view(np.uint8 if array.itemsize == 1 else np.uint16)  # ONNX Runtime does not know ml_dtypes
+        array = array.view(
+            np.uint8 if array.itemsize == 1 else np.uint16
+        )  # ONNX Runtime does not support the dtypes of ml_dtypes
     return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, int(dtype))
 
 
 def _from_runtime(value: onnxruntime.OrtValue) -> torch.Tensor:
-    """A copy of an output; its own memory may be an initializer of the session."""
+    """Returns a copy of an output, because the memory of the output may be an initializer of the session."""
     if not value.is_tensor():
-        raise OnnxExporterError(f"An output of type {value.data_type()} has no counterpart among torch tensors.")
+        raise OnnxExporterError(f"An output of type {value.data_type()} cannot be converted to a torch tensor.")
     dtype = ir.DataType(value.element_type())
-    if is_float8(dtype):  # neither NumPy nor DLPack carries these out of ONNX Runtime
+    if is_float8(dtype):  # ONNX Runtime exports these dtypes neither to NumPy nor through DLPack
         shape = value.shape()
         data = ctypes.string_at(value.data_ptr(), int(np.prod(shape)))
         return torch.from_numpy(np.frombuffer(data, np.uint8).copy()).view(torch_dtype(dtype)).reshape(shape)
@@ -221,11 +229,11 @@ def _from_runtime(value: onnxruntime.OrtValue) -> torch.Tensor:
 
 
 def structured(program: ExportedProgram, outputs: Sequence[torch.Tensor]) -> Any:
-    """The module's own return value from the graph's outputs in order; what follows the user's outputs is left out.
+    """Returns the outputs in the structure that the module returns. Updated buffers and inputs are left out.
 
     Args:
-        program: knows the outputs' structure, their constants and which are complex.
-        outputs: the graph's outputs, the user's first.
+        program: defines the structure of the outputs, their constants, and which outputs are complex.
+        outputs: the graph outputs. The outputs of the module come first.
     """
     nodes = {node.name: node.meta.get("val") for node in program.graph.nodes}
     rest = iter(outputs)
@@ -246,11 +254,11 @@ def structured(program: ExportedProgram, outputs: Sequence[torch.Tensor]) -> Any
 
 
 def flat_outputs(program: ExportedProgram | None, result: Any) -> list[Any]:
-    """What the module returned as the graph returns it: flattened, without None and constants.
+    """Returns the result of the module as the graph returns it: flattened, without None and constants.
 
     Args:
-        program: knows which leaves are constants; without it all that is not a tensor is dropped.
-        result: the module's own return value.
+        program: defines which leaves are constants. Without it only tensors are returned.
+        result: the return value of the module.
     """
     leaves = pytree.tree_leaves(result)
     if program is None:

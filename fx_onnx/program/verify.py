@@ -1,4 +1,4 @@
-"""Runs the PyTorch module and the ONNX program on the same inputs: differences per output, per FX value, per module."""
+"""Compares an ONNX program with the PyTorch module on the same inputs: by output, by FX value, or by module."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ RELATIVE_TOLERANCE: dict[torch.dtype, float] = {
     torch.float16: 1e-2,
     torch.bfloat16: 5e-2,
 }
-"""The largest difference allowed, as a part of the largest expected magnitude; integers and booleans are exact."""
+"""The largest allowed difference, relative to the largest expected magnitude. Integers and booleans must be equal."""
 FLOAT8_TOLERANCE = 0.25
 ABSOLUTE_TOLERANCE = 1e-7
-"""Added for floats, since an output of zeros has no scale."""
+"""Added to the tolerance of floats, because an output of zeros has no magnitude to be relative to."""
 
 
 class Program(Protocol):
-    """What is verified: an ONNXProgram, which this file comes before."""
+    """The interface of ONNXProgram that verification uses. onnx_program.py imports this module indirectly."""
 
     exported_program: ExportedProgram | None
 
@@ -60,18 +60,18 @@ class Program(Protocol):
 
 @dataclass(frozen=True)
 class Difference:
-    """How one ONNX value differs from PyTorch's.
+    """The difference between one value of the ONNX program and of the PyTorch module.
 
     Attributes:
-        name: the ONNX value's name.
-        dtype: what PyTorch computed, such as ``float32``.
-        shape: its sizes.
-        max_abs: the largest absolute difference of finite elements, 0 if all are equal; inf if shapes differ.
-        max_rel: the same, divided by the largest finite magnitude PyTorch computed.
+        name: the name of the ONNX value.
+        dtype: the dtype of the PyTorch value, for example ``float32``.
+        shape: the shape of the PyTorch value.
+        max_abs: the largest absolute difference of finite elements; inf if the shapes differ.
+        max_rel: ``max_abs`` divided by the largest finite magnitude of the PyTorch value.
         nonfinite: how many elements are NaN or infinite on one side only, or infinite with different signs.
-        tolerance: the absolute difference that was allowed.
-        problem: why it is not ok, in words; empty if it is.
-        module: the path of the module that computed the value; empty for the root and for outputs.
+        tolerance: the allowed absolute difference.
+        problem: why the values do not agree, as text; empty if they agree.
+        module: the path of the module that computed the value; empty for the root module and for outputs.
     """
 
     name: str
@@ -86,38 +86,42 @@ class Difference:
 
     @property
     def ok(self) -> bool:
-        """Whether the values agree."""
+        """True if the values agree."""
         return not self.problem
 
 
 @dataclass(frozen=True)
 class Verification:
-    """The differences of all outputs, in order."""
+    """The result of ``verify``.
+
+    Attributes:
+        outputs: the differences of all outputs, in order.
+    """
 
     outputs: tuple[Difference, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether every output agrees."""
+        """True if all outputs agree."""
         return all(output.ok for output in self.outputs)
 
     @property
     def max_rel(self) -> float:
-        """The largest difference, as a part of its output's scale."""
+        """The largest ``max_rel`` of all outputs."""
         return max((output.max_rel for output in self.outputs), default=0.0)
 
     def check(self) -> None:
-        """Raises VerificationError with every output that differs, if one does."""
+        """Raises VerificationError if an output differs. The message lists all outputs that differ."""
         bad = [f"{output.name!r}: {output.problem}" for output in self.outputs if not output.ok]
         if bad:
             raise VerificationError(f"The ONNX program differs from the PyTorch module in {'; '.join(bad)}.")
 
 
 def check_model(program: Program) -> None:
-    """Holds the model against ONNX's own checker and shape inference; weights are not looked at.
+    """Checks the model with ONNX's checker and shape inference. Large weights are not serialized for this.
 
     Raises:
-        CheckerError: the model is not valid ONNX; the message is the checker's first line.
+        CheckerError: the model is not valid ONNX. The message contains the first line of the checker's message.
     """
     proto = ir.serde.serialize_model(_without_weights(program.model))
     try:
@@ -127,7 +131,10 @@ def check_model(program: Program) -> None:
 
 
 def _without_weights(model: ir.Model) -> ir.Model:
-    """A copy whose weights are inputs: the checker wants types and shapes, and a message cannot hold large weights."""
+    """Returns a copy whose larger weights are inputs.
+
+    The checker needs their types and shapes only, and a protobuf message is limited to 2 GB.
+    """
     model = model.clone()
     for value in list(model.graph.initializers.values()):
         if value.const_value is not None and value.const_value.nbytes > 1024:
@@ -146,22 +153,27 @@ def verify(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> Verification:
-    """Compares the outputs of the ONNX program with those of the PyTorch module.
+    """Compares the outputs of the ONNX program with the outputs of the PyTorch module.
 
     Args:
         program: the ONNXProgram.
-        args: the module's positional arguments; they are copied, as either side may write to them.
-        kwargs: its keyword arguments.
-        module: the module to compare with; by default the exported program's. Its buffers are put back afterwards.
-        rtol: allowed difference as a part of the output's largest magnitude; by default by dtype, 1e-4 for float32.
-        atol: allowed absolute difference besides.
+        args: the module's positional arguments. Both sides get copies, because they may write to them.
+        kwargs: the module's keyword arguments.
+        module: the module to compare with; by default the module of the exported program. Its buffers are restored.
+        rtol: the allowed difference relative to the largest magnitude of the output. The default depends on the dtype:
+            1e-6 for float64, 1e-4 for float32, 1e-2 for float16, 5e-2 for bfloat16, 0.25 for 8-bit floats.
+        atol: the allowed absolute difference, which is added to the relative one; by default 1e-7 for floats.
+
+    Returns:
+        The differences of all outputs. Call its ``check()`` to raise an error if one differs.
 
     Raises:
-        ArgumentError: there is nothing to compare with, or the arguments do not fit.
+        ArgumentError: there is no module to compare with, or the arguments do not fit.
+        VerificationError: the program returns fewer outputs than the module.
     """
     if module is None:
         if program.exported_program is None:
-            raise ArgumentError("A program without an exported_program can only be verified against a given module.")
+            raise ArgumentError("The program has no exported_program to compare with; give verify() a module.")
         module = program.exported_program.module()
     found = program(*_copied(tuple(args)), **_copied(dict(kwargs or {})))
     with torch.no_grad(), _unchanged_buffers(module):
@@ -170,16 +182,18 @@ def verify(
     names = [str(value.name) for value in program.model.graph.outputs]
     if len(expected) > len(found):
         raise VerificationError(f"The module returns {len(expected)} values, the ONNX program {len(found)}.")
-    triples = zip(names, expected, found, strict=False)  # state that the graph returns follows the user's outputs
+    triples = zip(names, expected, found, strict=False)  # the graph returns updated buffers after the user's outputs
     return Verification(tuple(compare(*triple, rtol=rtol, atol=atol) for triple in triples))
 
 
 def _copied(tree: Any) -> Any:
+    """Returns the structure with a detached copy of each tensor."""
     return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), tree)
 
 
 @contextmanager
 def _unchanged_buffers(module: Callable[..., Any]) -> Iterator[None]:
+    """Restores the buffers of the module at the end."""
     buffers = list(module.buffers()) if isinstance(module, torch.nn.Module) else []
     before = [buffer.detach().clone() for buffer in buffers]
     try:
@@ -201,15 +215,15 @@ def compare(
     atol: float | None = None,
     module: str = "",
 ) -> Difference:
-    """The difference of one value.
+    """Compares one value.
 
     Args:
-        name: what to call it.
-        expected: PyTorch's tensor or number; a complex one is compared as its real view if ``found`` is real.
-        found: the ONNX program's tensor.
-        rtol: as for verify().
-        atol: as for verify().
-        module: the path of the module it belongs to.
+        name: the name for the result.
+        expected: the tensor or number of PyTorch. A complex tensor is compared as its real view if ``found`` is real.
+        found: the tensor of the ONNX program.
+        rtol: the relative tolerance, as for verify().
+        atol: the absolute tolerance, as for verify().
+        module: the path of the module that computed the value.
     """
     if not isinstance(expected, torch.Tensor):
         expected = torch.as_tensor(expected, dtype=found.dtype)
@@ -228,14 +242,14 @@ def compare(
     elif nonfinite:
         problem = f"{nonfinite} elements are NaN or infinite on one side only"
     elif max_abs > tolerance:
-        problem = f"the largest difference is {max_abs:.3g}, {tolerance:.3g} is allowed"
+        problem = f"the largest difference is {max_abs:.3g}, but at most {tolerance:.3g} is allowed"
     else:
         problem = ""
     return Difference(name, dtype, shape, max_abs, max_rel, nonfinite, tolerance, problem, module)
 
 
 def _tolerance(dtype: torch.dtype, scale: float, rtol: float | None, atol: float | None) -> float:
-    """The absolute difference allowed at this scale."""
+    """Returns the allowed absolute difference for values of this scale, the largest expected magnitude."""
     inexact = dtype.is_floating_point or dtype.is_complex
     relative = RELATIVE_TOLERANCE.get(dtype.to_real(), FLOAT8_TOLERANCE) if inexact else 0.0
     absolute = ABSOLUTE_TOLERANCE if inexact else 0.0
@@ -243,7 +257,10 @@ def _tolerance(dtype: torch.dtype, scale: float, rtol: float | None, atol: float
 
 
 def _distance(expected: torch.Tensor, found: torch.Tensor) -> tuple[float, float, int]:
-    """(largest difference, largest expected magnitude) among the finite elements, and how many disagree in being so."""
+    """Returns the largest difference and the largest expected magnitude of finite elements, and a count.
+
+    The count is the number of elements that are not finite on at least one side and that differ.
+    """
     wide = torch.complex128 if expected.is_complex() or found.is_complex() else torch.float64
     left, right = expected.to(wide), found.to(wide)
     finite = left.isfinite() & right.isfinite()
@@ -253,7 +270,7 @@ def _distance(expected: torch.Tensor, found: torch.Tensor) -> tuple[float, float
         return 0.0, 0.0, nonfinite
     difference = torch.where(finite, left - right, 0).abs().max().item()
     if not difference and not expected.dtype.is_floating_point and not expected.dtype.is_complex:
-        difference = float(bool((expected != found).any()))  # large 64-bit integers are alike in float64
+        difference = float(bool((expected != found).any()))  # float64 rounds large 64-bit integers to equal numbers
     return difference, torch.where(left.isfinite(), left, 0).abs().max().item(), nonfinite
 
 
@@ -268,24 +285,24 @@ def compare_values(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> tuple[Difference, ...]:
-    """Compares every FX node's value with the ONNX value that bears its name, in the order of execution.
+    """Compares the value of each FX node with the ONNX value of the same name, in the order of execution.
 
-    All values are held in memory at once: this is for finding a fault, not for every export. What the optimizer
-    removed is not there to compare.
+    It keeps all values in memory at once, so use it to find an error, not to check every export. Values that the
+    optimizer removed are not compared.
 
     Args:
         program: an ONNXProgram with an exported_program.
         args: the module's positional arguments.
-        kwargs: its keyword arguments.
-        rtol: as for verify().
-        atol: as for verify().
+        kwargs: the module's keyword arguments.
+        rtol: the relative tolerance, as for verify().
+        atol: the absolute tolerance, as for verify().
 
     Raises:
         ArgumentError: the program has no exported_program, or the arguments do not fit.
     """
     exported = program.exported_program
     if exported is None:
-        raise ArgumentError("Only a program with an exported_program has FX values to compare with.")
+        raise ArgumentError("The program has no exported_program, so it has no FX values to compare with.")
     lifted = _lifted(exported, args, kwargs)
     computed = {node.name for node in exported.graph.nodes if node.op == "call_function"}
     names = {fx: name for fx, name in _fx_names(program.model.graph) if fx in computed}
@@ -314,13 +331,13 @@ def first_difference(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> Difference | None:
-    """The first value, in the order of execution, in which the two sides differ; None if there is none."""
+    """Returns the first value, in the order of execution, that differs; None if all values agree."""
     differences = compare_values(program, args, kwargs, rtol=rtol, atol=atol)
     return next((difference for difference in differences if not difference.ok), None)
 
 
 def by_module(differences: Iterable[Difference]) -> dict[str, Difference]:
-    """The worst difference of each module, by module path, in the order in which the modules first computed."""
+    """Returns the worst difference of each module, by module path, in the order of execution."""
     worst: dict[str, Difference] = {}
     for difference in differences:
         known = worst.get(difference.module)
@@ -330,7 +347,7 @@ def by_module(differences: Iterable[Difference]) -> dict[str, Difference]:
 
 
 def _fx_names(graph: ir.Graph) -> Iterator[tuple[str, str]]:
-    """(FX node name, ONNX name) of the main graph's values."""
+    """Yields the FX name and the ONNX name of each value of the main graph."""
     for node in graph:
         for value in node.outputs:
             if value.name:
@@ -338,16 +355,22 @@ def _fx_names(graph: ir.Graph) -> Iterator[tuple[str, str]]:
 
 
 def _module_path(node: torch.fx.Node) -> str:
-    scopes: list[str] = ast.literal_eval(of_fx_node(node)[NAME_SCOPES])  # module paths, then the node's own name
+    """Returns the path of the module that contains the FX node; empty for the root module."""
+    scopes: list[str] = ast.literal_eval(of_fx_node(node)[NAME_SCOPES])  # module paths, then the name of the node
     return scopes[-2] if len(scopes) > 1 else ""
 
 
 def _lifted(exported: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> list[Any]:
-    """The arguments of the FX graph: weights, buffers and constants, copied where it may write, then the user's."""
+    """Returns the arguments of the FX graph: weights, buffers and constants, then the user's arguments.
+
+    All except parameters are copied, because the graph may write to them.
+    """
     try:
         user = iter(exported.call_spec.in_spec.flatten_up_to((tuple(args), dict(kwargs or {}))))
     except ValueError as error:
-        raise ArgumentError(f"The arguments do not have the structure the model was exported with: {error}") from error
+        raise ArgumentError(
+            f"The arguments do not have the structure with which the model was exported: {error}"
+        ) from error
     values: list[Any] = []
     for spec in exported.graph_signature.input_specs:
         if spec.kind == InputKind.USER_INPUT or spec.target is None:

@@ -187,7 +187,7 @@ def test_without_data_nothing_is_written(tmp_path, external):
     with FakeTensorMode():
         fake = torch.zeros(16, 16)
     model.graph.initializers["w"].const_value = weight(fake, "w")
-    with pytest.raises(ArgumentError, match=r"'w' has no data .*apply_weights"):
+    with pytest.raises(ArgumentError, match=r"'w' has no data,.*apply_weights"):
         save.save(model, tmp_path / "m.onnx", external_data=external)
     assert os.listdir(tmp_path) == []
     save.save(model, tmp_path / "m.onnx", include_initializers=False, external_data=external)

@@ -38,7 +38,7 @@ def test_bind_follows_the_signature_and_not_the_order_of_keywords():
     graph = model_of(text).graph
     inputs = bind(graph, exported, ({"b": two, "a": one}, 2), {"second": four, "first": three})
     assert {name: tensor.item() for name, tensor in inputs.items()} == {"a": 1, "b": 2, "first": 3, "second": 4}
-    with pytest.raises(ArgumentError, match="'scale' was 2 when the model was exported"):
+    with pytest.raises(ArgumentError, match="'scale' must be 2, a constant of the exported model"):
         bind(graph, exported, ({"a": one, "b": two}, 3), {"first": three, "second": four})
     result = structured(exported, [one, two, three])  # the third is state
     assert (result[0] is one, result[1:]) == (True, (None, 3, {"k": two}))

@@ -132,7 +132,7 @@ def test_other_values_are_stored(tmp_path):
     data["steps"] = data["steps"].double()
     save_file(data, tmp_path / "w.safetensors")
     program = fx_onnx.export(model, (X,))
-    with pytest.warns(OnnxExporterWarning, match=r"2 weights have other values.*head.weight.*steps") as caught:
+    with pytest.warns(OnnxExporterWarning, match=r"2 weights are stored with the model.*head.weight.*steps") as caught:
         program.save(tmp_path / "m.onnx", weights_from=tmp_path / "w.safetensors")
     assert caught[0].filename == __file__
     assert "linear.weight" in places(tmp_path / "m.onnx")
@@ -225,12 +225,12 @@ def test_files_outside_the_folder(tmp_path):
     save_file({"w": torch.zeros(2)}, tmp_path / "w.safetensors")
     (tmp_path / "in" / "linked.safetensors").symlink_to(tmp_path / "w.safetensors")
     index = tmp_path / "in" / "model.safetensors.index.json"
-    with pytest.raises(ArgumentError, match="outside its folder"):
+    with pytest.raises(ArgumentError, match="outside of the model's folder"):
         stored_weights(tmp_path / "w.safetensors", tmp_path / "in")
-    with pytest.raises(ArgumentError, match=r"\(through a link\), which is outside its folder"):
+    with pytest.raises(ArgumentError, match=r"\(through a link\), outside of the model's folder"):
         stored_weights(tmp_path / "in", tmp_path / "in")
     index.write_text(json.dumps({"weight_map": {"w": "../w.safetensors"}}))
-    with pytest.raises(ArgumentError, match="outside its folder"):
+    with pytest.raises(ArgumentError, match="outside of the model's folder"):
         stored_weights(index, tmp_path / "in")
     assert stored_weights(index, tmp_path)["w"].location == "w.safetensors"
 
