@@ -1,4 +1,4 @@
-"""export() as a user meets it: files, reports, checks, names, bad input."""
+"""Tests of export() as users call it: files, reports, verification, names and invalid arguments."""
 
 import io
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_a_path(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     fx_onnx.export(net(), (X,), path)
     onnx.checker.check_model(str(path), full_check=True)
-    assert [p.name for p in tmp_path.iterdir()] == ["net.onnx"], "one file unless asked"
+    assert [p.name for p in tmp_path.iterdir()] == ["net.onnx"], "a single file by default"
 
 
 def test_a_binary_file() -> None:
@@ -68,32 +68,32 @@ def test_without_parameters(tmp_path: Path) -> None:
     ("args", "kwargs"),
     [((X,), None), (X, None), ((X, {"scale": 2.0}), None), ((), {"x": X}), ((X,), {"bias": torch.ones(2)})],
 )
-def test_spellings_of_arguments(args: object, kwargs: dict[str, object] | None) -> None:
+def test_forms_of_arguments(args: object, kwargs: dict[str, object] | None) -> None:
     program = fx_onnx.export(net(), args, kwargs=kwargs)  # type: ignore[arg-type]
     expected = net()(X, bias=(kwargs or {}).get("bias"))
     assert_close(program(X, **({"bias": kwargs["bias"]} if kwargs and "bias" in kwargs else {}))[0], expected["y"])
 
 
-def test_the_results_in_the_modules_own_structure() -> None:
+def test_call_structured_returns_the_structure_of_the_module() -> None:
     program = fx_onnx.export(net(), (X,), dynamic_shapes={"x": {0: "rows"}})
     result = program.call_structured(torch.randn(5, 4))
     assert list(result) == ["y", "nothing", "rows"]
     assert (result["nothing"], int(result["rows"]), result["y"].shape) == (None, 5, (5, 2))
 
 
-def test_a_written_buffer_is_an_output_named_after_it() -> None:
+def test_an_updated_buffer_is_an_output_named_after_it() -> None:
     program = fx_onnx.export(net(), (X,))
     assert [value.name for value in program.model.graph.outputs][-1] == "calls_out"
     assert_close(program(X)[-1], torch.tensor(1.0))
     assert_close(torch.from_numpy(program.model.graph.initializers["calls"].const_value.numpy()), torch.tensor(0.0))
 
 
-def test_an_exported_program_is_taken_as_it_is() -> None:
+def test_an_exported_program_is_not_captured_again() -> None:
     exported = torch.export.export(net(), (X,))
     before = str(exported)
     program = fx_onnx.export(exported)
     assert program.exported_program is exported
-    assert str(exported) == before, "the captured program is not changed"
+    assert str(exported) == before, "export() must not change the captured program"
 
 
 def test_a_decomposed_exported_program() -> None:
@@ -123,7 +123,7 @@ def test_a_report_of_a_failure(tmp_path: Path) -> None:
     assert "UnsupportedOperatorError" in path.read_text(encoding="utf-8")
 
 
-def test_verify_raises_where_results_differ(tmp_path: Path) -> None:
+def test_verify_raises_if_results_differ(tmp_path: Path) -> None:
     table = {
         torch.ops.aten.linear.default: lambda op, input, weight, bias=None: op.MatMul(
             input, op.transpose(weight, [1, 0])
@@ -131,10 +131,10 @@ def test_verify_raises_where_results_differ(tmp_path: Path) -> None:
     }
     with pytest.raises(VerificationError, match="differs from the PyTorch module"):
         fx_onnx.export(net(), (X,), tmp_path / "net.onnx", verify=True, custom_translation_table=table)
-    assert not list(tmp_path.iterdir()), "a program that is wrong is not saved"
+    assert not list(tmp_path.iterdir()), "a wrong program is not saved"
 
 
-def test_verify_raises_where_the_model_is_not_onnx(tmp_path: Path) -> None:
+def test_verify_raises_if_the_model_is_not_valid(tmp_path: Path) -> None:
     def half_a_node(op, input, weight, bias=None):  # type: ignore[no-untyped-def]
         return op.emit("NoSuchOperator", input, domain="ai.onnx.ml")
 
@@ -159,7 +159,7 @@ def test_verbose_prints_a_line_per_stage(capfd: pytest.CaptureFixture[str]) -> N
     assert printed.isascii()
 
 
-def test_tracing_is_visible_to_the_model() -> None:
+def test_the_model_can_ask_whether_it_is_traced() -> None:
     class Asks(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x + 1 if fx_onnx.is_in_onnx_export() else x
@@ -180,7 +180,7 @@ def test_tracing_is_visible_to_the_model() -> None:
         ({"dynamic_shapes": {"x": {7: "rows"}}}, "7"),
     ],
 )
-def test_bad_input(options: dict[str, object], message: str) -> None:
+def test_invalid_arguments(options: dict[str, object], message: str) -> None:
     with pytest.raises(ArgumentError, match=message) as caught:
         fx_onnx.export(net(), (X,), **options)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
@@ -191,7 +191,7 @@ def test_a_data_parallel_module() -> None:
         fx_onnx.export(nn.DataParallel(net()), (X,))
 
 
-def test_a_failing_forward_reaches_the_user() -> None:
+def test_an_error_of_the_forward_is_in_the_message() -> None:
     class Wrong(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x @ torch.ones(5, 5)

@@ -1,4 +1,4 @@
-"""The files beside the model, after an export that ended well and after one that did not."""
+"""Tests of the files beside the model, after an export that succeeded and after one that failed."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from fx_onnx.core.errors import CaptureError
 from fx_onnx.program.artifacts import record
 
 
-def test_nothing_is_written_unless_asked(tmp_path: Path) -> None:
+def test_only_requested_files_are_written(tmp_path: Path) -> None:
     folder = tmp_path / "new"
     with record(folder, verbose=None, report=False, profile=False, program=True):
         pass

@@ -1,11 +1,11 @@
-"""The log times stages, knows which failed, and holds the facts of the report."""
+"""Tests that the log times stages, records which failed, and holds the facts for the report."""
 
 import pytest
 
 from fx_onnx.program.export_log import ExportLog, print_line
 
 
-def test_stages_are_timed_and_the_failed_one_is_known() -> None:
+def test_stages_are_timed_and_the_failed_one_is_recorded() -> None:
     log = ExportLog(stages=("capture", "decompose", "translate"))
     with log.stage("capture"):
         pass
@@ -31,7 +31,7 @@ def test_decisions_are_notes_of_their_stage(capfd: pytest.CaptureFixture[str]) -
     assert capfd.readouterr().out == f"[fx_onnx] capture: {log.seconds['capture']:.2f} s; first; second\n"
 
 
-def test_versions_name_all_that_takes_part() -> None:
+def test_versions_include_every_package_involved() -> None:
     assert {"fx_onnx", "torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "python"} <= set(
         ExportLog().facts().versions
     )

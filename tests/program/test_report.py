@@ -1,4 +1,4 @@
-"""The report says what was reached and nothing else, and its file name says how it ended."""
+"""Tests that the report contains the facts that the export reached, and that its file name shows the outcome."""
 
 from datetime import datetime
 

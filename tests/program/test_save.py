@@ -1,4 +1,4 @@
-"""Saving streams, replaces files whole or not at all, and leaves the model in memory as it was."""
+"""Tests that saving streams the weights, replaces files completely or not at all, and does not change the model."""
 
 import errno
 import io
@@ -28,7 +28,7 @@ g (float[N, 16] x) => (float[N, 16] y) {
 
 
 def make_model(seed=0):
-    """x @ w + b, times a second name for w; w and tied are one tensor, b is small."""
+    """Returns a model of ``(x @ w + b) @ tied``, in which w and tied are one tensor and b is small."""
     torch.manual_seed(seed)
     shared = torch.nn.Parameter(torch.randn(16, 16))
     return with_weights(GRAPH, {"w": shared, "b": torch.randn(16), "tied": shared})
@@ -64,7 +64,7 @@ def check(model, path_or_bytes):
 
 
 def state(model):
-    """What must not change: the very data objects, their names, inputs and outputs."""
+    """Returns the parts of the model that saving must not change: data objects, names, inputs, outputs and nodes."""
     graph = model.graph
     data = [(name, value.const_value, value.const_value.name) for name, value in graph.initializers.items()]
     return data, list(graph.inputs), list(graph.outputs), list(graph)
@@ -81,7 +81,7 @@ def test_single_file(tmp_path, external):
     assert state(model) == before
 
 
-def test_the_streamed_message_is_the_serialised_one(tmp_path):
+def test_the_streamed_message_equals_the_serialized_message(tmp_path):
     model = make_model()
     save.save(model, tmp_path / "m.onnx")
     assert onnx.load(tmp_path / "m.onnx") == ir.serde.serialize_model(model)
@@ -94,7 +94,7 @@ def test_external_data(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.data"]
     check(model, str(tmp_path / "m.onnx"))
     assert state(model) == before
-    assert (tmp_path / "m.onnx.data").stat().st_size == 16 * 16 * 4  # tied weights once, the bias stays in the model
+    assert (tmp_path / "m.onnx.data").stat().st_size == 16 * 16 * 4  # tied weights once; the small bias is in the model
     onnx.checker.check_model(str(tmp_path / "m.onnx"))
 
 
@@ -109,7 +109,7 @@ def test_offsets_are_aligned(tmp_path):
     assert [int(places[name]["offset"]) for name in ("w", "b", "v")] == [0, 1024, 1024 + 320]
 
 
-def test_permissions_are_those_of_an_ordinary_file(tmp_path):
+def test_permissions_equal_those_of_an_ordinary_file(tmp_path):
     (tmp_path / "plain").touch()
     save.save(make_model(), tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx").stat().st_mode == (tmp_path / "plain").stat().st_mode
@@ -142,7 +142,7 @@ def test_links_and_devices(tmp_path):
 @pytest.mark.parametrize("external", [None, True])
 @pytest.mark.parametrize("include", [True, False])
 @pytest.mark.parametrize("as_inputs", [True, False])
-def test_which_initializers_appear_and_as_what(tmp_path, external, include, as_inputs):
+def test_which_initializers_are_written_and_which_are_inputs(tmp_path, external, include, as_inputs):
     model = make_model()
     model.graph.initializers["w"].metadata_props["kind"] = "PARAMETER"
     before = state(model)
@@ -168,7 +168,7 @@ def test_which_initializers_appear_and_as_what(tmp_path, external, include, as_i
         np.testing.assert_allclose(found, expected(model, X), rtol=1e-4, atol=1e-4)
 
 
-def test_above_the_limit_the_weights_go_beside(tmp_path, monkeypatch):
+def test_weights_above_the_limit_are_external(tmp_path, monkeypatch):
     monkeypatch.setattr(save, "MAX_FILE_BYTES", 1000)
     model = make_model()
     save.save(model, tmp_path / "a.onnx")
@@ -182,7 +182,7 @@ def test_above_the_limit_the_weights_go_beside(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("external", [None, True])
-def test_without_data_nothing_is_written(tmp_path, external):
+def test_weights_without_data_are_refused(tmp_path, external):
     model = make_model()
     with FakeTensorMode():
         fake = torch.zeros(16, 16)
@@ -209,7 +209,7 @@ def test_bad_destinations(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_refused_permission_is_one_sentence(tmp_path, monkeypatch):
+def test_a_permission_error_is_one_sentence(tmp_path, monkeypatch):
     def refuse(*_):
         raise PermissionError(errno.EACCES, "Permission denied")
 
@@ -219,7 +219,7 @@ def test_refused_permission_is_one_sentence(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-# Failures on the way
+# Failures while writing
 
 
 def listing(folder):
@@ -246,7 +246,7 @@ def test_a_full_disk_leaves_the_old_files(tmp_path, monkeypatch, external):
 
 @pytest.mark.parametrize("failing", range(4))
 def test_a_failure_between_the_moves_is_undone(tmp_path, monkeypatch, failing):
-    # Four moves: old model away, old data away, new data in, new model in.
+    # There are four moves: the old model away, the old data away, the new data in, the new model in.
     save.save(make_model(seed=1), tmp_path / "m.onnx", external_data=True)
     old = listing(tmp_path)
     real, calls = os.replace, []
@@ -283,10 +283,10 @@ save.save(make_model(), {str(tmp_path / "m.onnx")!r}, external_data=True)
 """
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 9
     assert not (tmp_path / "m.onnx").exists()
-    assert set(old.values()) <= set(listing(tmp_path).values())  # the old pair can be had back
+    assert set(old.values()) <= set(listing(tmp_path).values())  # the old files still exist
 
 
-def test_an_interrupt_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_an_interrupt_leaves_no_files(tmp_path, monkeypatch):
     def interrupt(self, file):
         raise KeyboardInterrupt
 
@@ -296,14 +296,14 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_tensor_of_the_wrong_length_is_caught(tmp_path, monkeypatch):
+def test_a_tensor_of_the_wrong_length_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(Weight, "tofile", lambda self, file: file.write(b"1234"))
     with pytest.raises(OnnxExporterError, match="has 4 bytes, but its dtype and shape need 1024"):
         save.save(make_model(), tmp_path / "m.onnx")
     assert os.listdir(tmp_path) == []
 
 
-# Models whose weights lie in files
+# Models that read their weights from files
 
 
 @pytest.mark.parametrize("external", [None, True])
@@ -316,7 +316,7 @@ def test_saving_over_the_files_a_model_reads_from(tmp_path, external):
     values[0].const_value, values[2].const_value = values[2].const_value, values[0].const_value
     extra = ir.Value(name="first", const_value=weight(torch.zeros(100), "first"))
     model.graph.initializers.clear()
-    for value in (extra, *values):  # a new first weight moves all the others in the file
+    for value in (extra, *values):  # a new first weight changes the offsets of all others
         model.graph.register_initializer(value)
     for _ in range(2):
         save.save(model, path, external_data=external)
@@ -326,7 +326,7 @@ def test_saving_over_the_files_a_model_reads_from(tmp_path, external):
     check(reference, str(tmp_path / "other.onnx"))
 
 
-def test_computed_over_overwritten_data(tmp_path):
+def test_a_computed_weight_over_replaced_data(tmp_path):
     path = tmp_path / "m.onnx"
     save.save(make_model(), path, external_data=True)
     model = ir.load(path)
@@ -338,7 +338,7 @@ def test_computed_over_overwritten_data(tmp_path):
     np.testing.assert_array_equal(ir.load(path).graph.initializers["w"].const_value.numpy(), wanted)
 
 
-def test_every_kind_of_tensor_streams(tmp_path):
+def test_every_kind_of_tensor_is_saved(tmp_path):
     text = """<ir_version: 10, opset_import: ["" : 18]>
     g (float[3] x) => (float[3] y, int64[3] n, string[2] t) {
         y = Add(x, a)
@@ -377,14 +377,16 @@ def test_weights_in_subgraphs(tmp_path):
         found = session.run(None, {"c": np.array(True), "x": np.ones(100, np.float32)})[0]
         np.testing.assert_array_equal(found, np.arange(100) + 1)
     assert (tmp_path / "m.onnx.data").stat().st_size == 400
-    save.save(model, tmp_path / "m.onnx", include_initializers=False)  # of the graph, not of its branches
+    save.save(
+        model, tmp_path / "m.onnx", include_initializers=False
+    )  # removes those of the graph, not those of its branches
     onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
     inner.const_value = weight(torch.zeros(100, device="meta"), "w")
     with pytest.raises(ArgumentError, match="'w' has no data"):
         save.save(model, tmp_path / "n.onnx", include_initializers=False)
 
 
-def test_nothing_is_copied_while_saving(tmp_path):
+def test_saving_does_not_copy_weights(tmp_path):
     big = torch.zeros(1024, 4096)  # 16 MB
     text = '<ir_version: 10, opset_import: ["" : 18]> g (float[N, 1024] x) => (float[N, 4096] y) { y = MatMul(x, w) }'
     model = with_weights(text, {"w": big})

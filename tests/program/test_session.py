@@ -1,4 +1,4 @@
-"""Arguments of the module to graph inputs, every dtype through ONNX Runtime, and outputs back to structure."""
+"""Tests of binding arguments to graph inputs, of every dtype in ONNX Runtime, and of the structure of outputs."""
 
 import onnx
 import onnx_ir as ir
@@ -40,13 +40,13 @@ def test_bind_follows_the_signature_and_not_the_order_of_keywords():
     assert {name: tensor.item() for name, tensor in inputs.items()} == {"a": 1, "b": 2, "first": 3, "second": 4}
     with pytest.raises(ArgumentError, match="'scale' must be 2, a constant of the exported model"):
         bind(graph, exported, ({"a": one, "b": two}, 3), {"first": three, "second": four})
-    result = structured(exported, [one, two, three])  # the third is state
+    result = structured(exported, [one, two, three])  # the third is an updated buffer
     assert (result[0] is one, result[1:]) == (True, (None, 3, {"k": two}))
     assert flat_outputs(exported, result) == [one, two]
     assert flat_outputs(None, result) == [one, two]
 
 
-def test_run_takes_and_gives_tensors():
+def test_run_takes_and_returns_tensors():
     text = '<ir_version: 10, opset_import: ["" : 18]> g (float[a, b] x) => (float[a, b] y) { y = Neg(x) }'
     session = new_session(ir.serde.serialize_model(model_of(text)).SerializeToString())
     source = torch.arange(6.0).reshape(2, 3).t()
@@ -54,7 +54,7 @@ def test_run_takes_and_gives_tensors():
     assert torch.equal(found, -source)
 
 
-def test_one_axis_name_is_one_size():
+def test_one_axis_name_has_one_size():
     text = '<ir_version: 10, opset_import: ["" : 18]> g (float[n] a, float[n] b) => (float[n] c) { c = Add(a, b) }'
     with pytest.raises(ArgumentError, match="'n' is 3 in the input 'a' but 1 in the input 'b'"):
         ONNXProgram(model_of(text))(torch.ones(3), torch.ones(1))
@@ -84,7 +84,7 @@ DTYPES = [
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_dtype_goes_in_and_out(dtype):
+def test_every_dtype_is_input_and_output(dtype):
     name = weight(torch.zeros(1, dtype=dtype), "").dtype.name.lower()
     text = f'<ir_version: 10, opset_import: ["" : 21]> g ({name}[a, b] x) => ({name}[a, b] y) {{ y = Identity(x) }}'
     program = ONNXProgram(model_of(text))

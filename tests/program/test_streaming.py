@@ -1,4 +1,4 @@
-"""Pieces in order, whole tensors only, and a progress bar where someone looks."""
+"""Tests that pieces are written in order, that lengths are checked, and that a terminal shows a progress bar."""
 
 import io
 
@@ -15,7 +15,7 @@ from fx_onnx.program.streaming import length, write
 
 
 class Sink(io.BytesIO):
-    """A file that remembers how much it was given at once."""
+    """A file that records the size of each write."""
 
     def __init__(self):
         super().__init__()
@@ -35,7 +35,7 @@ def test_pieces_in_order():
 
 
 @pytest.mark.parametrize("shape", [(64, 48), (3, 1024), (1024, 3), (2, 3, 512)])
-def test_what_is_not_contiguous_is_copied_in_pieces(monkeypatch, shape):
+def test_a_tensor_that_is_not_contiguous_is_copied_in_pieces(monkeypatch, shape):
     monkeypatch.setattr(weights, "PIECE_BYTES", 1000)
     data = torch.randn(shape)
     order = range(data.dim())[::-1]
@@ -46,17 +46,17 @@ def test_what_is_not_contiguous_is_copied_in_pieces(monkeypatch, shape):
     assert max(file.sizes) <= 1000
     file = Sink()
     write([weight(data, "w")], file)
-    assert file.sizes == [data.nbytes]  # straight from the storage
+    assert file.sizes == [data.nbytes]  # one write, directly from the storage
 
 
-def test_a_tensor_of_the_wrong_length_is_caught(monkeypatch):
+def test_a_tensor_of_the_wrong_length_is_refused(monkeypatch):
     monkeypatch.setattr(Weight, "tofile", lambda self, file: file.write(b"1234"))
     with pytest.raises(OnnxExporterError, match=r"'w' has 4 bytes, but its dtype and shape need 40"):
         write([weight(torch.zeros(10), "w")], io.BytesIO())
 
 
 class Terminal(io.StringIO):
-    """A terminal that keeps what it shows."""
+    """A terminal that records its output."""
 
     def isatty(self):
         return True

@@ -1,4 +1,4 @@
-"""Verification finds what differs, says by how much, and blames the right node and module."""
+"""Tests that verification finds differences, measures them, and names the node and the module."""
 
 import math
 import re
@@ -100,7 +100,7 @@ def test_renamed_values_are_matched_by_their_fx_name(exported):
     assert first_difference(program, (X,)).name == "renamed"
 
 
-def test_state_and_inputs_are_left_alone(exported):
+def test_verification_does_not_change_buffers_and_inputs(exported):
     module = Net()
     program = make_program(exported=exported)
     x = X.clone()

@@ -1,4 +1,4 @@
-"""A saved model points into safetensors files for the weights that they hold, and never at other values."""
+"""Tests that a saved model refers to equal weights in safetensors files, and stores all other weights."""
 
 import io
 import json
@@ -25,7 +25,7 @@ X = torch.tensor([[1, 5, 2], [0, 3, 3]])
 
 
 class Network(nn.Module):
-    """Weights read as they are, transposed, folded into others, tied, in half precision, and constants of the code."""
+    """Has weights that are read directly, transposed, folded, tied or in half precision, and constants in the code."""
 
     def __init__(self):
         super().__init__()
@@ -49,7 +49,7 @@ def make():
 
 
 def without_data(how):
-    """The program of the network, captured without its weights."""
+    """Exports the network without the data of its weights."""
     if how == "meta":
         with torch.device("meta"):
             return fx_onnx.export(Network().eval(), (X.to("meta"),))
@@ -62,7 +62,7 @@ def without_data(how):
 
 
 def tensors(model):
-    """What save_pretrained writes: a tied weight once."""
+    """Returns the tensors that save_pretrained writes. It writes a tied weight once."""
     return {name: tensor.clone() for name, tensor in model.state_dict().items() if name != "head.weight"}
 
 
@@ -89,14 +89,14 @@ def test_exported_without_weights(tmp_path, how, external):
     check(tmp_path / "m.onnx")
     onnx.checker.check_model(str(tmp_path / "m.onnx"), full_check=True)
     found = places(tmp_path / "m.onnx")
-    assert {"head.weight", "linear.weight", "linear.bias", "steps"} <= set(found)  # also what was transposed
+    assert {"head.weight", "linear.weight", "linear.bias", "steps"} <= set(found)  # also transposed weights
     assert {place["location"] for place in found.values()} <= {"w.safetensors", "m.onnx.data"}
     assert (list(program.model.graph), dict(program.model.graph.initializers)) == before
     with pytest.raises(ArgumentError, match="has no data"):
         program.save(tmp_path / "n.onnx")
 
 
-def test_references_are_into_the_header_given_places(tmp_path):
+def test_references_have_the_offsets_of_the_header(tmp_path):
     model = make()
     save_file(tensors(model), tmp_path / "w.safetensors")
     fx_onnx.export(model, (X,)).save(tmp_path / "m.onnx", weights_from=tmp_path)
@@ -125,7 +125,7 @@ def test_shards_below_the_folder(tmp_path):
     }
 
 
-def test_other_values_are_stored(tmp_path):
+def test_weights_with_other_values_are_stored(tmp_path):
     model = make()
     data = tensors(model)
     data["embed.weight"] = data["embed.weight"] + 1
@@ -140,7 +140,7 @@ def test_other_values_are_stored(tmp_path):
     check(tmp_path / "m.onnx")
 
 
-def test_any_name_of_a_tied_weight_will_do(tmp_path):
+def test_a_tied_weight_is_found_by_any_of_its_names(tmp_path):
     data = tensors(make())
     data["head.weight"] = data.pop("embed.weight")
     save_file(data, tmp_path / "w.safetensors")
@@ -159,7 +159,7 @@ def test_any_name_of_a_tied_weight_will_do(tmp_path):
         (lambda d: d.update(steps=d["steps"][:7].clone()), r"'steps' is FLOAT\[8\] in the model, but FLOAT\[7\]"),
     ],
 )
-def test_what_is_needed_must_be_there(tmp_path, change, message):
+def test_a_weight_without_data_must_be_in_the_files(tmp_path, change, message):
     data = tensors(make())
     change(data)
     save_file(data, tmp_path / "w.safetensors")
@@ -214,7 +214,7 @@ def test_broken_files(tmp_path, entries, data, message):
 
 
 @pytest.mark.parametrize("content", [b"", b"1234", bytes(8), b"\xff" * 20, b"\x02" + bytes(7) + b"no"])
-def test_not_safetensors_at_all(tmp_path, content):
+def test_files_that_are_not_safetensors(tmp_path, content):
     (tmp_path / "w.safetensors").write_bytes(content)
     with pytest.raises(ArgumentError, match=r"w.safetensors' is not a safetensors file"):
         stored_weights(tmp_path / "w.safetensors", tmp_path)
@@ -235,7 +235,7 @@ def test_files_outside_the_folder(tmp_path):
     assert stored_weights(index, tmp_path)["w"].location == "w.safetensors"
 
 
-def test_sources_that_are_not_clear(tmp_path):
+def test_ambiguous_and_missing_sources(tmp_path):
     with pytest.raises(ArgumentError, match="no safetensors file in"):
         stored_weights(tmp_path, tmp_path)
     with pytest.raises(ArgumentError, match="there is no file"):
@@ -257,7 +257,7 @@ def test_sources_that_are_not_clear(tmp_path):
         stored_weights(tmp_path, tmp_path)
 
 
-def test_where_it_cannot_be_saved(tmp_path):
+def test_destinations_that_are_refused(tmp_path):
     model = make()
     program = fx_onnx.export(model, (X,))
     save_file(tensors(model), tmp_path / "m.onnx.data")
@@ -285,7 +285,7 @@ def test_saving_over_the_data_that_the_program_reads(tmp_path):
 
 
 def graph_of(tensor):
-    """A model that adds one weight."""
+    """Returns a model that adds one weight."""
     text = '<ir_version: 10, opset_import: ["" : 18]> g (float[2, 3] x) => (float[2, 3] y) { y = Add(x, w) }'
     model = ir.serde.deserialize_model(onnx.parser.parse_model(text))
     value = model.graph[0].inputs[1]
@@ -314,7 +314,7 @@ def test_a_transposed_weight_becomes_a_transpose_and_another_reads_the_file(tmp_
     )
     file = io.BytesIO()
     with mock.patch("fx_onnx.core.weights.PIECE_BYTES", 8), mock.patch.object(StoredWeight, "numpy"):
-        doubled.tofile(file)  # no piece reads more than itself
+        doubled.tofile(file)  # each piece reads its own part of the file only
     assert file.getvalue() == (data * 2).numpy().tobytes()
     with warnings.catch_warnings(), pytest.raises(ArgumentError, match=r"'s' has no data and is not in the files"):
         by_reference(graph_of(scaled), {})
