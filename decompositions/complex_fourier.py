@@ -1,4 +1,7 @@
-"""The three Fourier transforms of ATen, by the transform of pairs of real numbers ``torch.ops.fx_onnx.dft``."""
+"""Decompositions of Fourier transforms into ``torch.ops.fx_onnx.dft``, a transform along one axis.
+
+``dft`` takes and returns pairs of real numbers in a last axis. Its inverse divides by the length.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,35 +13,42 @@ from fx_onnx.decompositions._sizes import is_known
 from fx_onnx.decompositions.complex_numbers import as_complex, conjugate, real_part
 from fx_onnx.decompositions.registry import Complex, Operand, aten, complex_decomposes
 
-# How ATen says what to divide by: nothing, √n or n.
-NOTHING, ROOT, COUNT = 0, 1, 2
+# ATen's numbers for the divisor: none, √n or n.
+NO_DIVISOR, ROOT_OF_COUNT, COUNT = 0, 1, 2
 LONGEST_MATRIX = 1024
+"""The longest axis whose inverse real transform is one product with a matrix of cosines and sines."""
 
 
-def _interleaved(x: Operand) -> Tensor:
-    """Both parts, or the one, along a last axis."""
+def _stack_parts(x: Operand) -> Tensor:
+    """Returns both parts, or the only part of a real tensor, stacked along a new last axis."""
     return torch.stack((x.real, x.imag), -1) if isinstance(x, Complex) else real_part(x).unsqueeze(-1)
 
 
-def _scaled(x: Tensor, count: int, normalization: int, inverse: bool) -> Tensor:
-    """What is divided by ``count`` in the inverse already, and is not otherwise, as it should be."""
-    exponent = {NOTHING: 0.0, ROOT: -0.5, COUNT: -1.0}[normalization] + (1.0 if inverse else 0.0)
+def _normalize(x: Tensor, count: int, normalization: int, inverse: bool) -> Tensor:
+    """Returns the transform with ATen's normalization.
+
+    The inverse ``dft`` has divided by ``count`` already; the forward one has not.
+    """
+    exponent = {NO_DIVISOR: 0.0, ROOT_OF_COUNT: -0.5, COUNT: -1.0}[normalization] + (1.0 if inverse else 0.0)
     if exponent == 0:
         return x
     return x * (count if exponent == 1 else count**exponent)
 
 
 def _transform(x: Tensor, axes: list[int], inverse: bool) -> Tensor:
+    """Returns the transform along several axes."""
     for axis in axes:
         x = torch.ops.fx_onnx.dft(x, axis, inverse)
     return x
 
 
 def _axes(x: Tensor, dim: list[int]) -> list[int]:
+    """Returns the axes without negative numbers; the last axis of ``x`` holds the parts."""
     return [axis % (x.dim() - 1) for axis in dim]
 
 
 def _count(x: Tensor, axes: list[int]) -> int:
+    """Returns the product of the sizes along the axes."""
     count = 1
     for axis in axes:
         count = count * x.size(axis)
@@ -47,64 +57,73 @@ def _count(x: Tensor, axes: list[int]) -> int:
 
 @complex_decomposes(aten._fft_c2c)
 def _fft_c2c(self: Operand, dim: list[int], normalization: int, forward: bool) -> Complex:
-    """Complex (or real) to complex."""
-    x = _interleaved(self)
+    """Returns the transform of complex (or real) numbers to complex ones."""
+    x = _stack_parts(self)
     axes = _axes(x, dim)
-    y = _scaled(_transform(x, axes, not forward), _count(x, axes), normalization, not forward)
+    y = _normalize(_transform(x, axes, not forward), _count(x, axes), normalization, not forward)
     return Complex(y.select(-1, 0), y.select(-1, 1))
 
 
 @complex_decomposes(aten._fft_r2c)
 def _fft_r2c(self: Tensor, dim: list[int], normalization: int, onesided: bool) -> Complex:
-    """Real to complex: half of the last axis is enough, as the other half is its conjugate."""
-    x = _interleaved(self)
+    """Returns the transform of real numbers to complex ones.
+
+    A one-sided transform computes half of the last axis, because the other half is its conjugate.
+    """
+    x = _stack_parts(self)
     axes = _axes(x, dim)
     y = torch.ops.fx_onnx.dft(x, axes[-1], False, onesided)
-    y = _scaled(_transform(y, axes[:-1], False), _count(x, axes), normalization, False)
+    y = _normalize(_transform(y, axes[:-1], False), _count(x, axes), normalization, False)
     return Complex(y.select(-1, 0), y.select(-1, 1))
 
 
 @complex_decomposes(aten._fft_c2r)
 def _fft_c2r(self: Operand, dim: list[int], normalization: int, last_dim_size: int) -> Tensor:
-    """Complex to real: the inverse of the one-sided transform."""
-    x = _interleaved(as_complex(self))
+    """Returns the inverse of the one-sided transform: complex numbers to real ones."""
+    x = _stack_parts(as_complex(self))
     axes = _axes(x, dim)
     count = _count(x, axes[:-1]) * last_dim_size
     x, last = _transform(x, axes[:-1], True), axes[-1]
     if isinstance(last_dim_size, int) and isinstance(x.size(last), int) and last_dim_size <= LONGEST_MATRIX:
         y = torch.ops.fx_onnx.irdft(x, last, last_dim_size)
     else:
-        y = torch.ops.fx_onnx.dft(_whole(x, last, last_dim_size), last, True).select(-1, 0)
-    return _scaled(y, count, normalization, True)
+        y = torch.ops.fx_onnx.dft(_whole_spectrum(x, last, last_dim_size), last, True).select(-1, 0)
+    return _normalize(y, count, normalization, True)
 
 
-def _whole(half: Tensor, axis: int, length: int) -> Tensor:
-    """The whole spectrum of real numbers: after its half the conjugates of all but the ends, backwards."""
+def _whole_spectrum(half: Tensor, axis: int, length: int) -> Tensor:
+    """Returns the whole spectrum of real numbers from its first half.
+
+    The second half is the conjugate of the first, in reverse order and without the ends.
+    """
     half = half.narrow(axis, 0, length // 2 + 1)
     count = (length - 1) // 2
     rest = half.index_select(axis, count - torch.arange(count, device=half.device))
     return torch.cat((half, torch.stack((rest.select(-1, 0), -rest.select(-1, 1)), -1)), axis)
 
 
-# ---------------------------------------------------------------- torch.fft, without the fake kernels of the above
+# ---------------------------------------------------------------- the functions of torch.fft
 
 
 def _normalization(norm: str | None, inverse: bool) -> int:
-    """What a transform is divided by: ``backward`` (or None) means that the inverse is, by the count."""
+    """Returns the divisor of a transform as ATen's number.
+
+    The mode "backward" (or None) divides the inverse by the count, and "forward" the forward transform.
+    """
     if norm == "ortho":
-        return ROOT
-    return COUNT if (norm == "forward") != inverse else NOTHING
+        return ROOT_OF_COUNT
+    return COUNT if (norm == "forward") != inverse else NO_DIVISOR
 
 
 def _floating(x: Operand) -> Operand:
-    """Integers as torch's default dtype."""
+    """Returns the operand, with integers in torch's default dtype."""
     if isinstance(x, Tensor) and not x.is_floating_point():
         return x.to(torch.get_default_dtype())
     return x
 
 
-def _resized(x: Tensor, sizes: Sequence[int | None], dim: Sequence[int]) -> Tensor:
-    """Cut off or filled up with zeros at the end of each axis; a size of None or -1 is left."""
+def _resize(x: Tensor, sizes: Sequence[int | None], dim: Sequence[int]) -> Tensor:
+    """Returns the tensor, cut or padded with zeros at the end of each axis; a size of None or -1 keeps the axis."""
     for size, axis in zip(sizes, dim, strict=True):
         if size is None or is_known(size, -1):
             continue
@@ -120,14 +139,17 @@ def _resized(x: Tensor, sizes: Sequence[int | None], dim: Sequence[int]) -> Tens
     return x
 
 
-def _fitted(x: Operand, sizes: Sequence[int | None], dim: Sequence[int]) -> Operand:
+def _resize_operand(x: Operand, sizes: Sequence[int | None], dim: Sequence[int]) -> Operand:
+    """Returns ``_resize`` of a complex or real operand."""
     if isinstance(x, Complex):
-        return Complex(_resized(x.real, sizes, dim), _resized(x.imag, sizes, dim))
-    return _resized(real_part(x), sizes, dim)
+        return Complex(_resize(x.real, sizes, dim), _resize(x.imag, sizes, dim))
+    return _resize(real_part(x), sizes, dim)
 
 
-def _plan(x: Operand, s: Sequence[int] | None, dim: Sequence[int] | None) -> tuple[list[int | None], list[int]]:
-    """The sizes and the axes of a transform in several axes: by default all, or the last ones that have a size."""
+def _sizes_and_axes(
+    x: Operand, s: Sequence[int] | None, dim: Sequence[int] | None
+) -> tuple[list[int | None], list[int]]:
+    """Returns the sizes and axes of a transform; the default are all axes, or the last ones if there are sizes."""
     rank = real_part(x).dim()
     if dim is None:
         dim = range(rank) if s is None else range(rank - len(s), rank)
@@ -136,34 +158,35 @@ def _plan(x: Operand, s: Sequence[int] | None, dim: Sequence[int] | None) -> tup
 
 
 def _to_complex(x: Operand, s: Any, dim: Any, norm: str | None, inverse: bool) -> Complex:
+    """Returns the transform to complex numbers, or its inverse."""
     x = _floating(x)
-    sizes, axes = _plan(x, s, dim)
+    sizes, axes = _sizes_and_axes(x, s, dim)
     if not axes:
         return as_complex(x)
-    return _fft_c2c(_fitted(x, sizes, axes), axes, _normalization(norm, inverse), not inverse)
+    return _fft_c2c(_resize_operand(x, sizes, axes), axes, _normalization(norm, inverse), not inverse)
 
 
-def _half(x: Operand, s: Any, dim: Any, norm: str | None, inverse: bool) -> Complex:
-    """The one-sided transform of real numbers; the inverse is its conjugate."""
+def _to_half_spectrum(x: Operand, s: Any, dim: Any, norm: str | None, inverse: bool) -> Complex:
+    """Returns the one-sided transform of real numbers, or the inverse one, which is its conjugate."""
     x = _floating(x)
-    sizes, axes = _plan(x, s, dim)
-    found = _fft_r2c(_resized(real_part(x), sizes, axes), axes, _normalization(norm, inverse), True)
+    sizes, axes = _sizes_and_axes(x, s, dim)
+    found = _fft_r2c(_resize(real_part(x), sizes, axes), axes, _normalization(norm, inverse), True)
     return conjugate(found) if inverse else found
 
 
 def _to_real(x: Operand, s: Any, dim: Any, norm: str | None, inverse: bool) -> Tensor:
-    """From half a spectrum; that of a forward transform is conjugated first."""
+    """Returns real numbers from half a spectrum; a forward transform conjugates the spectrum first."""
     x = _floating(x)
-    sizes, axes = _plan(x, s, dim)
+    sizes, axes = _sizes_and_axes(x, s, dim)
     last = sizes[-1]
     if last is None or is_known(last, -1):
         last = 2 * (real_part(x).size(axes[-1]) - 1)
-    x = as_complex(_fitted(x, [*sizes[:-1], last // 2 + 1], axes))
+    x = as_complex(_resize_operand(x, [*sizes[:-1], last // 2 + 1], axes))
     return _fft_c2r(x if inverse else conjugate(x), axes, _normalization(norm, inverse), last)
 
 
 def _register(name: str, function: Callable[..., Any], inverse: bool) -> None:
-    """Registers torch.fft's transform in one axis, in two and in n."""
+    """Registers torch.fft's transform along one axis, two axes and n axes."""
 
     def one(self: Operand, n: int | None = None, dim: int = -1, norm: str | None = None) -> Any:
         return function(self, None if n is None else [n], [dim], norm, inverse)
@@ -181,8 +204,8 @@ def _register(name: str, function: Callable[..., Any], inverse: bool) -> None:
 for _name, _function, _inverse in (
     ("fft", _to_complex, False),
     ("ifft", _to_complex, True),
-    ("rfft", _half, False),
-    ("ihfft", _half, True),
+    ("rfft", _to_half_spectrum, False),
+    ("ihfft", _to_half_spectrum, True),
     ("irfft", _to_real, True),
     ("hfft", _to_real, False),
 ):

@@ -1,4 +1,4 @@
-"""Arithmetic and functions of complex numbers, in the real and imaginary parts z = a + ib."""
+"""Decompositions of arithmetic and functions of complex numbers z = a + ib into real arithmetic on a and b."""
 
 import math
 
@@ -12,7 +12,7 @@ Part = Tensor | float
 
 
 def parts(x: Operand) -> tuple[Part, Part | None]:
-    """The real and the imaginary part; None of what is real."""
+    """Returns the real and the imaginary part of an operand; the imaginary part of a real one is None."""
     if isinstance(x, Complex):
         return x
     if isinstance(x, complex):
@@ -21,12 +21,12 @@ def parts(x: Operand) -> tuple[Part, Part | None]:
 
 
 def real_part(x: Operand) -> Tensor:
-    """The real part of a tensor."""
+    """Returns the real part of a tensor."""
     return x.real if isinstance(x, Complex) else x  # type: ignore[return-value]
 
 
 def as_complex(x: Operand, like: Operand | None = None) -> Complex:
-    """Any operand as two tensors; a number takes the dtype of ``like``."""
+    """Returns any operand as a pair of tensors; a number takes the dtype of ``like``."""
     if isinstance(x, Complex):
         return x
     if isinstance(x, Tensor):
@@ -35,16 +35,16 @@ def as_complex(x: Operand, like: Operand | None = None) -> Complex:
     return Complex(model.new_full((), complex(x).real), model.new_full((), complex(x).imag))
 
 
-def _same_sizes(x: Tensor, y: Tensor) -> bool:
-    """Whether the sizes are known to be equal, without asking."""
+def _have_equal_shapes(x: Tensor, y: Tensor) -> bool:
+    """Returns whether the shapes are known to be equal; it adds no guard."""
     return x.dim() == y.dim() and all(statically_known_true(m == n) for m, n in zip(x.shape, y.shape, strict=True))
 
 
-def paired(real: Part, imag: Part) -> Complex:
-    """The parts, a tensor at least, broadcast to each other's sizes."""
+def broadcast_parts(real: Part, imag: Part) -> Complex:
+    """Returns the parts, at least one of which is a tensor, broadcast to a common shape."""
     first = real if isinstance(real, Tensor) else torch.full_like(imag, real)  # type: ignore[arg-type]
     second = imag if isinstance(imag, Tensor) else torch.full_like(first, imag)
-    if not _same_sizes(first, second):
+    if not _have_equal_shapes(first, second):
         first, second = torch.broadcast_tensors(first, second)
     return Complex(first, second)
 
@@ -53,50 +53,50 @@ def paired(real: Part, imag: Part) -> Complex:
 
 
 def add(x: Operand, y: Operand) -> Complex:
-    """x + y."""
+    """Returns x + y."""
     (a, b), (c, d) = parts(x), parts(y)
     imag = d if b is None else b if d is None else b + d
-    return paired(a + c, 0.0 if imag is None else imag)
+    return broadcast_parts(a + c, 0.0 if imag is None else imag)
 
 
 def negative(z: Operand) -> Operand:
-    """-z."""
+    """Returns -z."""
     return Complex(-z.real, -z.imag) if isinstance(z, Complex) else -z
 
 
 def mul(x: Operand, y: Operand) -> Complex:
-    """(ac - bd) + i(ad + bc)."""
+    """Returns x * y = (ac - bd) + i(ad + bc)."""
     (a, b), (c, d) = parts(x), parts(y)
     if b is None:
-        return paired(a * c, 0.0 if d is None else a * d)
+        return broadcast_parts(a * c, 0.0 if d is None else a * d)
     if d is None:
-        return paired(a * c, b * c)
-    return paired(a * c - b * d, a * d + b * c)
+        return broadcast_parts(a * c, b * c)
+    return broadcast_parts(a * c - b * d, a * d + b * c)
 
 
 def norm_squared(z: Complex) -> Tensor:
-    """a² + b²."""
+    """Returns |z|² = a² + b²."""
     return z.real * z.real + z.imag * z.imag
 
 
 def magnitude(z: Complex) -> Tensor:
-    """|z|."""
+    """Returns |z|."""
     return torch.sqrt(norm_squared(z))
 
 
 def conjugate(z: Complex) -> Complex:
-    """a - ib."""
+    """Returns a - ib."""
     return Complex(z.real, -z.imag)
 
 
 def inverse(z: Complex) -> Complex:
-    """(a - ib) / |z|²."""
+    """Returns 1 / z = (a - ib) / |z|²."""
     squared = norm_squared(z)
     return Complex(z.real / squared, -z.imag / squared)
 
 
 def div(x: Operand, y: Operand) -> Complex:
-    """x ȳ / |y|²."""
+    """Returns x / y = x ȳ / |y|²."""
     if isinstance(y, complex):
         return mul(x, 1 / y)
     if isinstance(y, Complex):
@@ -104,33 +104,33 @@ def div(x: Operand, y: Operand) -> Complex:
         product = mul(x, conjugate(y))
         return Complex(product.real / squared, product.imag / squared)
     a, b = parts(x)
-    return paired(a / y, 0.0 if b is None else b / y)
+    return broadcast_parts(a / y, 0.0 if b is None else b / y)
 
 
 @complex_decomposes(aten.add.Tensor, aten.add.Scalar)
 def _add(self: Operand, other: Operand, alpha: complex = 1) -> Complex:
-    """self + alpha * other."""
+    """Returns self + alpha * other."""
     return add(self, other if alpha == 1 else mul(other, alpha))
 
 
 @complex_decomposes(aten.sub.Tensor, aten.sub.Scalar, aten.subtract.Tensor, aten.subtract.Scalar)
 def _sub(self: Operand, other: Operand, alpha: complex = 1) -> Complex:
-    """self - alpha * other."""
+    """Returns self - alpha * other."""
     (a, b), (c, d) = parts(self), parts(other if alpha == 1 else mul(other, alpha))
     if b is None:
-        return paired(a - c, 0.0 if d is None else -d)
-    return paired(a - c, b if d is None else b - d)
+        return broadcast_parts(a - c, 0.0 if d is None else -d)
+    return broadcast_parts(a - c, b if d is None else b - d)
 
 
 @complex_decomposes(aten.rsub.Tensor, aten.rsub.Scalar)
 def _rsub(self: Operand, other: Operand, alpha: complex = 1) -> Complex:
-    """other - alpha * self."""
+    """Returns other - alpha * self."""
     return _sub(other, self, alpha)
 
 
 @complex_decomposes(aten.mul.Tensor, aten.mul.Scalar, aten.multiply.Tensor, aten.multiply.Scalar)
 def _mul(self: Operand, other: Operand) -> Complex:
-    """self * other."""
+    """Returns self * other."""
     return mul(self, other)
 
 
@@ -139,25 +139,25 @@ def _mul(self: Operand, other: Operand) -> Complex:
     aten.true_divide.Tensor, aten.true_divide.Scalar,
 )  # fmt: skip
 def _div(self: Operand, other: Operand) -> Complex:
-    """self / other."""
+    """Returns self / other."""
     return div(self, other)
 
 
 @complex_decomposes(aten.reciprocal)
 def reciprocal(self: Complex) -> Complex:
-    """1 / self."""
+    """Returns 1 / self."""
     return inverse(self)
 
 
 @complex_decomposes(aten.square)
 def square(self: Complex) -> Complex:
-    """self²."""
+    """Returns self²."""
     return mul(self, self)
 
 
 @complex_decomposes(aten.conj, aten._conj, aten.conj_physical, aten._conj_physical)
 def conj(self: Complex) -> Complex:
-    """a - ib."""
+    """Returns a - ib."""
     return conjugate(self)
 
 
@@ -166,55 +166,55 @@ def conj(self: Complex) -> Complex:
 
 @complex_decomposes(aten.real)
 def real(self: Operand) -> Operand:
-    """a."""
+    """Returns a."""
     return parts(self)[0]
 
 
 @complex_decomposes(aten.imag)
 def imag(self: Complex) -> Tensor:
-    """b."""
+    """Returns b."""
     return self.imag
 
 
 @complex_decomposes(aten.abs, aten.absolute)
 def absolute(self: Complex) -> Tensor:
-    """|z|."""
+    """Returns |z|."""
     return magnitude(self)
 
 
 @complex_decomposes(aten.angle)
 def angle(self: Complex) -> Tensor:
-    """The angle from the real axis."""
+    """Returns the angle between z and the positive real axis."""
     return torch.atan2(self.imag, self.real)
 
 
 @complex_decomposes(aten.view_as_real, aten.view_as_real_copy)
 def view_as_real(self: Complex) -> Tensor:
-    """Both parts along a last axis."""
+    """Returns both parts, stacked along a new last axis."""
     return torch.stack((self.real, self.imag), -1)
 
 
 @complex_decomposes(aten.view_as_complex, aten.view_as_complex_copy)
 def view_as_complex(self: Tensor) -> Complex:
-    """The parts from a last axis."""
+    """Returns the complex tensor whose parts are stacked along the last axis."""
     return Complex(self.select(-1, 0), self.select(-1, 1))
 
 
 @complex_decomposes(aten.complex)
 def make_complex(real: Tensor, imag: Tensor) -> Complex:
-    """real + i imag."""
-    return paired(real, imag)
+    """Returns real + i imag."""
+    return broadcast_parts(real, imag)
 
 
 @complex_decomposes(aten.polar)
 def polar(abs: Tensor, angle: Tensor) -> Complex:
-    """abs * exp(i angle)."""
+    """Returns abs * exp(i angle)."""
     return Complex(abs * torch.cos(angle), abs * torch.sin(angle))
 
 
 @complex_decomposes(aten.sgn)
 def sgn(self: Complex) -> Complex:
-    """z / |z|; 0 of 0."""
+    """Returns z / |z|, which is 0 at 0."""
     size = magnitude(self)
     size = torch.where(size == 0, 1.0, size)
     return Complex(self.real / size, self.imag / size)
@@ -224,31 +224,31 @@ def sgn(self: Complex) -> Complex:
 
 
 def exp(z: Complex) -> Complex:
-    """eᵃ (cos b + i sin b)."""
+    """Returns e^z = eᵃ (cos b + i sin b)."""
     size = torch.exp(z.real)
     return Complex(size * torch.cos(z.imag), size * torch.sin(z.imag))
 
 
 def log(z: Complex) -> Complex:
-    """log |z| + i angle."""
+    """Returns log z = log |z| + i angle."""
     return Complex(torch.log(magnitude(z)), torch.atan2(z.imag, z.real))
 
 
 @complex_decomposes(aten.exp)
 def _exp(self: Complex) -> Complex:
-    """e^z."""
+    """Returns e^z."""
     return exp(self)
 
 
 @complex_decomposes(aten.exp2)
 def exp2(self: Complex) -> Complex:
-    """2^z."""
+    """Returns 2^z."""
     return exp(mul(self, math.log(2)))
 
 
 @complex_decomposes(aten.expm1)
 def expm1(self: Complex) -> Complex:
-    """e^z - 1; near 0 as (eᵃ - 1) cos b - 2 sin²(b / 2)."""
+    """Returns e^z - 1; the real part is (eᵃ - 1) cos b - 2 sin²(b / 2), which is accurate near 0."""
     half = torch.sin(self.imag / 2)
     real = torch.expm1(self.real) * torch.cos(self.imag) - 2 * half * half
     return Complex(real, torch.exp(self.real) * torch.sin(self.imag))
@@ -256,31 +256,34 @@ def expm1(self: Complex) -> Complex:
 
 @complex_decomposes(aten.log)
 def _log(self: Complex) -> Complex:
-    """log z."""
+    """Returns log z."""
     return log(self)
 
 
 @complex_decomposes(aten.log2)
 def log2(self: Complex) -> Complex:
-    """log z / log 2."""
+    """Returns log z / log 2."""
     return mul(log(self), 1 / math.log(2))
 
 
 @complex_decomposes(aten.log10)
 def log10(self: Complex) -> Complex:
-    """log z / log 10."""
+    """Returns log z / log 10."""
     return mul(log(self), 1 / math.log(10))
 
 
 @complex_decomposes(aten.log1p)
 def log1p(self: Complex) -> Complex:
-    """log(1 + z); near 0 of |1 + z|² = 1 + a(a + 2) + b²."""
+    """Returns log(1 + z), from |1 + z|² = 1 + a(a + 2) + b², which is accurate near 0."""
     real = torch.log1p(self.real * (self.real + 2) + self.imag * self.imag) / 2
     return Complex(real, torch.atan2(self.imag, self.real + 1))
 
 
 def sqrt(z: Complex) -> Complex:
-    """The root with a real part that is not negative; the larger part first, the other from b = 2 re im."""
+    """Returns the square root whose real part is not negative.
+
+    The part with the larger magnitude comes from |z| and a, and the other part from b = 2 re im.
+    """
     larger = torch.sqrt((magnitude(z) + z.real.abs()) / 2)
     smaller = z.imag.abs() / torch.where(larger == 0, 1.0, 2 * larger)
     right = z.real >= 0
@@ -290,18 +293,18 @@ def sqrt(z: Complex) -> Complex:
 
 @complex_decomposes(aten.sqrt)
 def _sqrt(self: Complex) -> Complex:
-    """√z."""
+    """Returns √z."""
     return sqrt(self)
 
 
 @complex_decomposes(aten.rsqrt)
 def rsqrt(self: Complex) -> Complex:
-    """1 / √z."""
+    """Returns 1 / √z."""
     return inverse(sqrt(self))
 
 
 def power(base: Operand, exponent: Operand) -> Complex:
-    """exp(exponent * log(base)); of a base of 0 it is 0, or 1 for the exponent 0."""
+    """Returns exp(exponent * log(base)); a base of 0 gives 0, or 1 for the exponent 0."""
     z = as_complex(base, exponent)
     zero = (z.real == 0) & (z.imag == 0)
     safe = Complex(torch.where(zero, 1.0, z.real), z.imag)
@@ -316,7 +319,7 @@ def power(base: Operand, exponent: Operand) -> Complex:
 
 @complex_decomposes(aten.pow.Tensor_Scalar)
 def pow_scalar(self: Operand, exponent: complex) -> Complex:
-    """self ** exponent: products and roots where the exponent is small and even half an integer."""
+    """Returns self ** exponent, by products and roots for small exponents."""
     z = as_complex(self)
     if exponent == 0:
         return Complex(torch.ones_like(z.real), torch.zeros_like(z.real))
@@ -328,38 +331,36 @@ def pow_scalar(self: Operand, exponent: complex) -> Complex:
         return inverse(z)
     if exponent in (2, 3, 4, -2):
         squared = mul(z, z)
-        return (
-            inverse(squared)
-            if exponent == -2
-            else squared
-            if exponent == 2
-            else mul(squared, z if exponent == 3 else squared)
-        )
+        if exponent == -2:
+            return inverse(squared)
+        if exponent == 2:
+            return squared
+        return mul(squared, z if exponent == 3 else squared)
     return power(z, exponent)
 
 
 @complex_decomposes(aten.pow.Scalar)
 def pow_of_scalar(self: complex, exponent: Complex | Tensor) -> Complex:
-    """self ** exponent."""
+    """Returns self ** exponent."""
     return power(self, exponent)
 
 
 @complex_decomposes(aten.pow.Tensor_Tensor)
 def pow_tensor(self: Complex | Tensor, exponent: Complex | Tensor) -> Complex:
-    """self ** exponent."""
-    return paired(*power(self, exponent))
+    """Returns self ** exponent."""
+    return broadcast_parts(*power(self, exponent))
 
 
 @complex_decomposes(aten.sigmoid)
 def sigmoid(self: Complex) -> Complex:
-    """1 / (1 + e^-z) = (1 + tanh(z / 2)) / 2, which does not overflow."""
+    """Returns 1 / (1 + e^-z) = (1 + tanh(z / 2)) / 2, which does not overflow."""
     half = tanh(Complex(self.real / 2, self.imag / 2))
     return Complex((1 + half.real) / 2, half.imag / 2)
 
 
 @complex_decomposes(aten.silu)
 def silu(self: Complex) -> Complex:
-    """z sigmoid(z)."""
+    """Returns z sigmoid(z)."""
     return mul(self, sigmoid(self))
 
 
@@ -367,39 +368,44 @@ def silu(self: Complex) -> Complex:
 
 
 def _times_i(z: Complex) -> Complex:
+    """Returns iz."""
     return Complex(-z.imag, z.real)
 
 
 def _over_i(z: Complex) -> Complex:
+    """Returns z / i."""
     return Complex(z.imag, -z.real)
 
 
 @complex_decomposes(aten.sin)
 def sin(self: Complex) -> Complex:
-    """sin a cosh b + i cos a sinh b."""
+    """Returns sin z = sin a cosh b + i cos a sinh b."""
     return Complex(torch.sin(self.real) * torch.cosh(self.imag), torch.cos(self.real) * torch.sinh(self.imag))
 
 
 @complex_decomposes(aten.cos)
 def cos(self: Complex) -> Complex:
-    """cos a cosh b - i sin a sinh b."""
+    """Returns cos z = cos a cosh b - i sin a sinh b."""
     return Complex(torch.cos(self.real) * torch.cosh(self.imag), -torch.sin(self.real) * torch.sinh(self.imag))
 
 
 @complex_decomposes(aten.sinh)
 def sinh(self: Complex) -> Complex:
-    """sinh a cos b + i cosh a sin b."""
+    """Returns sinh z = sinh a cos b + i cosh a sin b."""
     return Complex(torch.sinh(self.real) * torch.cos(self.imag), torch.cosh(self.real) * torch.sin(self.imag))
 
 
 @complex_decomposes(aten.cosh)
 def cosh(self: Complex) -> Complex:
-    """cosh a cos b + i sinh a sin b."""
+    """Returns cosh z = cosh a cos b + i sinh a sin b."""
     return Complex(torch.cosh(self.real) * torch.cos(self.imag), torch.sinh(self.real) * torch.sin(self.imag))
 
 
 def tanh(z: Complex) -> Complex:
-    """(t + i sin b cos b (1 - t²)) / (cos² b + t² sin² b) of t = tanh a, which does not overflow."""
+    """Returns tanh z = (t + i sin b cos b (1 - t²)) / (cos² b + t² sin² b), where t = tanh a.
+
+    This form does not overflow.
+    """
     t, c, s = torch.tanh(z.real), torch.cos(z.imag), torch.sin(z.imag)
     squared = t * t
     divisor = c * c + squared * s * s
@@ -408,18 +414,21 @@ def tanh(z: Complex) -> Complex:
 
 @complex_decomposes(aten.tanh)
 def _tanh(self: Complex) -> Complex:
-    """tanh z."""
+    """Returns tanh z."""
     return tanh(self)
 
 
 @complex_decomposes(aten.tan)
 def tan(self: Complex) -> Complex:
-    """tanh(iz) / i."""
+    """Returns tan z = tanh(iz) / i."""
     return _over_i(tanh(_times_i(self)))
 
 
 def asin(z: Complex) -> Complex:
-    """Source: Kahan, Branch Cuts for Complex Elementary Functions, 1987."""
+    """Returns asin z.
+
+    Source: Kahan, Branch Cuts for Complex Elementary Functions, 1987.
+    """
     minus, plus = sqrt(Complex(1 - z.real, -z.imag)), sqrt(Complex(1 + z.real, z.imag))
     real = torch.atan2(z.real, minus.real * plus.real - minus.imag * plus.imag)
     return Complex(real, torch.asinh(minus.real * plus.imag - minus.imag * plus.real))
@@ -427,19 +436,22 @@ def asin(z: Complex) -> Complex:
 
 @complex_decomposes(aten.asin, aten.arcsin)
 def _asin(self: Complex) -> Complex:
-    """asin z."""
+    """Returns asin z."""
     return asin(self)
 
 
 @complex_decomposes(aten.asinh, aten.arcsinh)
 def asinh(self: Complex) -> Complex:
-    """asin(iz) / i."""
+    """Returns asinh z = asin(iz) / i."""
     return _over_i(asin(_times_i(self)))
 
 
 @complex_decomposes(aten.acos, aten.arccos)
 def acos(self: Complex) -> Complex:
-    """Source: Kahan, Branch Cuts for Complex Elementary Functions, 1987."""
+    """Returns acos z.
+
+    Source: Kahan, Branch Cuts for Complex Elementary Functions, 1987.
+    """
     minus, plus = sqrt(Complex(1 - self.real, -self.imag)), sqrt(Complex(1 + self.real, self.imag))
     imag = torch.asinh(plus.real * minus.imag - plus.imag * minus.real)
     return Complex(2 * torch.atan2(minus.real, plus.real), imag)
@@ -447,14 +459,17 @@ def acos(self: Complex) -> Complex:
 
 @complex_decomposes(aten.acosh, aten.arccosh)
 def acosh(self: Complex) -> Complex:
-    """Source: Kahan, Branch Cuts for Complex Elementary Functions, 1987."""
+    """Returns acosh z.
+
+    Source: Kahan, Branch Cuts for Complex Elementary Functions, 1987.
+    """
     minus, plus = sqrt(Complex(self.real - 1, self.imag)), sqrt(Complex(self.real + 1, self.imag))
     real = torch.asinh(minus.real * plus.real + minus.imag * plus.imag)
     return Complex(real, 2 * torch.atan2(minus.imag, plus.real))
 
 
 def atanh(z: Complex) -> Complex:
-    """log1p(4a / ((1 - a)² + b²)) / 4 + i atan2(2b, (1 - a)(1 + a) - b²) / 2."""
+    """Returns atanh z = log1p(4a / ((1 - a)² + b²)) / 4 + i atan2(2b, (1 - a)(1 + a) - b²) / 2."""
     left, squared = 1 - z.real, z.imag * z.imag
     real = torch.log1p(4 * z.real / (left * left + squared)) / 4
     return Complex(real, torch.atan2(2 * z.imag, left * (1 + z.real) - squared) / 2)
@@ -462,19 +477,19 @@ def atanh(z: Complex) -> Complex:
 
 @complex_decomposes(aten.atanh, aten.arctanh)
 def _atanh(self: Complex) -> Complex:
-    """atanh z."""
+    """Returns atanh z."""
     return atanh(self)
 
 
 @complex_decomposes(aten.atan, aten.arctan)
 def atan(self: Complex) -> Complex:
-    """atanh(iz) / i."""
+    """Returns atan z = atanh(iz) / i."""
     return _over_i(atanh(_times_i(self)))
 
 
 @complex_decomposes(aten.sinc)
 def sinc(self: Complex) -> Complex:
-    """sin(πz) / πz; 1 at 0."""
+    """Returns sin(πz) / πz, which is 1 at 0."""
     scaled = Complex(self.real * math.pi, self.imag * math.pi)
     zero = (self.real == 0) & (self.imag == 0)
     quotient = div(sin(scaled), Complex(torch.where(zero, 1.0, scaled.real), scaled.imag))

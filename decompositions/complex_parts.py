@@ -1,4 +1,4 @@
-"""Operators that do the same to the real and the imaginary part: what moves elements, and what is linear in them."""
+"""Operators that act on the real and the imaginary part alike: they move elements, or are linear in them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from torch import Tensor
 from fx_onnx.decompositions._torch_private import schema_argument_names, schema_name
 from fx_onnx.decompositions.registry import Complex
 
-# Operators by name, all their overloads.
+# Operators by name, with all their overloads.
 _MOVING = """
     view view_copy _unsafe_view reshape reshape_as view_as flatten unflatten ravel squeeze squeeze_copy unsqueeze
     unsqueeze_copy transpose transpose_copy permute permute_copy t t_copy numpy_T mT swapaxes swapdims movedim moveaxis
@@ -30,34 +30,34 @@ _MOVING = """
 _LINEAR = "neg negative sum mean cumsum diff scatter_add index_add nansum avg_pool1d avg_pool2d avg_pool3d"
 BY_PARTS = frozenset((_MOVING + _LINEAR).split())
 
-# Tensors and numbers that say where or how much, not what: both parts get them as they are.
+# Parameters that select positions or amounts: both calls receive them unchanged.
 SELECTORS = frozenset([
     "index", "indices", "mask", "condition", "repeats", "tensor_indices_or_sections", "diagonal", "alpha", "p",
     "start", "end", "step", "prepend_n",
 ])  # fmt: skip
-# Operators on no complex tensor that make one: where there is an imaginary part, it is that of the number given.
+# Operators that create a complex tensor without a complex input; a number among the arguments gives the parts.
 CREATING = frozenset([
     "zeros", "ones", "full", "empty", "empty_strided", "zeros_like", "ones_like", "full_like", "empty_like",
     "new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided", "eye", "scalar_tensor",
 ])  # fmt: skip
 NUMBERS = frozenset(("value", "fill_value", "fill", "s"))
-# Where the operator takes a number in the place of a tensor, as ``where`` does.
+# Parameters that may be a number instead of a tensor, as in ``where``.
 OPERANDS = NUMBERS | {"self", "other"}
 
 
 def name_of(target: Any) -> str:
-    """The name of an ATen operator without its overload; empty for anything else."""
+    """Returns the name of an ATen operator without its overload; "" for anything else."""
     name = schema_name(target)
     return name.removeprefix("aten::") if name.startswith("aten::") else ""
 
 
 def in_dtype(value: Tensor, dtype: torch.dtype) -> Tensor:
-    """The tensor in a dtype; ``to`` would leave a trace where it has it already."""
+    """Returns the tensor in a dtype, without a call of ``to`` if it has that dtype: the call would be traced."""
     return value if value.dtype == dtype else value.to(dtype)
 
 
 def _part(value: Any, name: str, imaginary: bool, dtype: torch.dtype) -> Any:
-    """What of an argument belongs to one of the parts."""
+    """Returns the argument of the call for one of the parts."""
     if isinstance(value, Complex):
         return value.imag if imaginary else value.real
     if isinstance(value, torch.dtype):
@@ -74,11 +74,11 @@ def _part(value: Any, name: str, imaginary: bool, dtype: torch.dtype) -> Any:
 
 
 def by_parts(target: Any, dtype: torch.dtype) -> Callable[..., Any]:
-    """The function that applies ``target`` to the real and to the imaginary parts of its arguments.
+    """Returns the function that applies ``target`` to the real and to the imaginary parts of its arguments.
 
     Args:
-        target: one of ``BY_PARTS`` or ``CREATING``.
-        dtype: that of the parts of the result.
+        target: an overload of an operator in ``BY_PARTS`` or ``CREATING``.
+        dtype: the dtype of the parts of the result.
     """
     names = schema_argument_names(target)
 

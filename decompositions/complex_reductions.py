@@ -1,4 +1,4 @@
-"""Comparisons, tests, products, norms and variances of complex numbers."""
+"""Decompositions of comparisons, tests, products, norms and variances of complex numbers."""
 
 from typing import Any
 
@@ -19,8 +19,8 @@ from fx_onnx.decompositions.complex_numbers import (
 )
 from fx_onnx.decompositions.registry import Complex, Operand, aten, complex_decomposes
 
-_STEPS = 64
-"""What is summed step by step: more is a large graph."""
+_MAX_STEPS = 64
+"""The longest axis that is summed step by step: the graph has some operators for each step."""
 
 
 # ---------------------------------------------------------------- comparisons and tests
@@ -28,58 +28,58 @@ _STEPS = 64
 
 @complex_decomposes(aten.eq, aten.equal)
 def eq(self: Operand, other: Operand) -> Tensor:
-    """Whether both parts are equal."""
+    """Returns whether both parts are equal."""
     (a, b), (c, d) = parts(self), parts(other)
     return torch.logical_and(a == c, (0.0 if b is None else b) == (0.0 if d is None else d))  # type: ignore[arg-type]
 
 
 @complex_decomposes(aten.ne, aten.not_equal)
 def ne(self: Operand, other: Operand) -> Tensor:
-    """Whether a part differs."""
+    """Returns whether a part differs."""
     (a, b), (c, d) = parts(self), parts(other)
     return torch.logical_or(a != c, (0.0 if b is None else b) != (0.0 if d is None else d))  # type: ignore[arg-type]
 
 
 @complex_decomposes(aten.isnan)
 def isnan(self: Complex) -> Tensor:
-    """Whether a part is NaN."""
+    """Returns whether a part is NaN."""
     return torch.isnan(self.real) | torch.isnan(self.imag)
 
 
 @complex_decomposes(aten.isinf)
 def isinf(self: Complex) -> Tensor:
-    """Whether a part is infinite."""
+    """Returns whether a part is infinite."""
     return torch.isinf(self.real) | torch.isinf(self.imag)
 
 
 @complex_decomposes(aten.isfinite)
 def isfinite(self: Complex) -> Tensor:
-    """Whether both parts are finite."""
+    """Returns whether both parts are finite."""
     return torch.isfinite(self.real) & torch.isfinite(self.imag)
 
 
 @complex_decomposes(aten.isreal)
 def isreal(self: Complex) -> Tensor:
-    """Whether the imaginary part is 0."""
+    """Returns whether the imaginary part is 0."""
     return self.imag == 0
 
 
 @complex_decomposes(aten.isclose)
 def isclose(self: Operand, other: Operand, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
-    """|self - other| <= atol + rtol |other|, or equal."""
+    """Returns |self - other| <= atol + rtol |other|, or whether both are equal."""
     x, y = as_complex(self, other), as_complex(other, self)
     difference = magnitude(Complex(x.real - y.real, x.imag - y.imag))
     close = eq(x, y) | (torch.isfinite(difference) & (difference <= atol + rtol * magnitude(y)))
     return close | (isnan(x) & isnan(y)) if equal_nan else close
 
 
-def truth(self: Operand) -> Any:
-    """Whether it is not 0."""
+def is_nonzero(self: Operand) -> Any:
+    """Returns whether the operand is nonzero; an operand that is not complex stays as it is."""
     return torch.logical_or(self.real != 0, self.imag != 0) if isinstance(self, Complex) else self
 
 
-# Operators that only ask whether numbers are 0.
-OF_TRUTH = frozenset(
+# Operators that read only whether numbers are zero.
+ZERO_TESTS = frozenset(
     [
         "logical_not",
         "logical_and",
@@ -99,35 +99,37 @@ OF_TRUTH = frozenset(
 # ---------------------------------------------------------------- products
 
 
-def _turned(size: Tensor, angle: Tensor) -> Complex:
+def _from_polar(size: Tensor, angle: Tensor) -> Complex:
+    """Returns the complex number with a given magnitude and angle."""
     return Complex(size * torch.cos(angle), size * torch.sin(angle))
 
 
 @complex_decomposes(aten.prod.default)
 def prod(self: Operand, *, dtype: torch.dtype | None = None) -> Complex:
-    """The product of the magnitudes, at the sum of the angles."""
+    """Returns the product, from the product of the magnitudes and the sum of the angles."""
     z = as_complex(self)
-    return _turned(magnitude(z).prod(), torch.atan2(z.imag, z.real).sum())
+    return _from_polar(magnitude(z).prod(), torch.atan2(z.imag, z.real).sum())
 
 
 @complex_decomposes(aten.prod.dim_int)
 def prod_dim(self: Operand, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Complex:
-    """The product of the magnitudes, at the sum of the angles."""
+    """Returns the product over ``dim``, from the product of the magnitudes and the sum of the angles."""
     z = as_complex(self)
-    return _turned(magnitude(z).prod(dim, keepdim), torch.atan2(z.imag, z.real).sum(dim, keepdim))
+    return _from_polar(magnitude(z).prod(dim, keepdim), torch.atan2(z.imag, z.real).sum(dim, keepdim))
 
 
 @complex_decomposes(aten.cumprod)
 def cumprod(self: Operand, dim: int, *, dtype: torch.dtype | None = None) -> Complex:
-    """The products of the magnitudes so far, at the sums of the angles."""
+    """Returns the cumulative product, from that of the magnitudes and the cumulative sum of the angles."""
     z = as_complex(self)
-    return _turned(torch.cumprod(magnitude(z), dim), torch.cumsum(torch.atan2(z.imag, z.real), dim))
+    return _from_polar(torch.cumprod(magnitude(z), dim), torch.cumsum(torch.atan2(z.imag, z.real), dim))
 
 
 # ---------------------------------------------------------------- norms and variances
 
 
 def _norm(z: Complex, ord: float, dim: list[int] | None, keepdim: bool) -> Tensor:
+    """Returns the norm of the magnitudes."""
     result: Tensor = torch.linalg.vector_norm(magnitude(z), ord, dim, keepdim)
     return result
 
@@ -141,7 +143,7 @@ def linalg_vector_norm(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """The norm of the magnitudes; for 2 without their roots."""
+    """Returns the norm of the magnitudes; the Euclidean norm adds their squares without taking roots."""
     if ord == 2:
         squared = norm_squared(self)
         axes = list(range(squared.dim())) if dim is None else dim
@@ -151,7 +153,7 @@ def linalg_vector_norm(
 
 @complex_decomposes(aten.norm.Scalar)
 def norm(self: Complex, p: float = 2) -> Tensor:
-    """The norm of the magnitudes."""
+    """Returns the norm of the magnitudes."""
     return _norm(self, p, None, False)
 
 
@@ -164,19 +166,19 @@ def norm_dim(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """The norm of the magnitudes."""
+    """Returns the norm of the magnitudes over ``dim``."""
     return _norm(self, 2 if p is None else p, dim or None, keepdim)
 
 
 @complex_decomposes(aten.var.default)
 def var(self: Complex, unbiased: bool = True) -> Tensor:
-    """The sum of the variances of the parts."""
+    """Returns the variance: the sum of the variances of the parts."""
     return torch.var(self.real, correction=int(unbiased)) + torch.var(self.imag, correction=int(unbiased))
 
 
 @complex_decomposes(aten.var.dim)
 def var_dim(self: Complex, dim: list[int] | None, unbiased: bool = True, keepdim: bool = False) -> Tensor:
-    """The sum of the variances of the parts."""
+    """Returns the variance: the sum of the variances of the parts."""
     return var_correction(self, dim, correction=int(unbiased), keepdim=keepdim)
 
 
@@ -184,20 +186,20 @@ def var_dim(self: Complex, dim: list[int] | None, unbiased: bool = True, keepdim
 def var_correction(
     self: Complex, dim: list[int] | None = None, *, correction: float | None = None, keepdim: bool = False
 ) -> Tensor:
-    """The sum of the variances of the parts."""
+    """Returns the variance: the sum of the variances of the parts."""
     real, imag = (torch.var(x, dim, correction=correction, keepdim=keepdim) for x in self)
     return real + imag
 
 
 @complex_decomposes(aten.std.default)
 def std(self: Complex, unbiased: bool = True) -> Tensor:
-    """√ of the variance."""
+    """Returns the square root of the variance."""
     return torch.sqrt(var(self, unbiased))
 
 
 @complex_decomposes(aten.std.dim)
 def std_dim(self: Complex, dim: list[int] | None, unbiased: bool = True, keepdim: bool = False) -> Tensor:
-    """√ of the variance."""
+    """Returns the square root of the variance."""
     return torch.sqrt(var_dim(self, dim, unbiased, keepdim))
 
 
@@ -205,17 +207,18 @@ def std_dim(self: Complex, dim: list[int] | None, unbiased: bool = True, keepdim
 def std_correction(
     self: Complex, dim: list[int] | None = None, *, correction: float | None = None, keepdim: bool = False
 ) -> Tensor:
-    """√ of the variance."""
+    """Returns the square root of the variance."""
     return torch.sqrt(var_correction(self, dim, correction=correction, keepdim=keepdim))
 
 
 def _mean(self: Complex, dim: list[int] | None, keepdim: bool) -> Complex:
+    """Returns the mean over ``dim``."""
     return Complex(self.real.mean(dim, keepdim), self.imag.mean(dim, keepdim))
 
 
 @complex_decomposes(aten.var_mean.default)
 def var_mean(self: Complex, unbiased: bool = True) -> tuple[Tensor, Complex]:
-    """The variance and the mean."""
+    """Returns the variance and the mean."""
     return var(self, unbiased), Complex(self.real.mean(), self.imag.mean())
 
 
@@ -223,7 +226,7 @@ def var_mean(self: Complex, unbiased: bool = True) -> tuple[Tensor, Complex]:
 def var_mean_dim(
     self: Complex, dim: list[int] | None, unbiased: bool = True, keepdim: bool = False
 ) -> tuple[Tensor, Complex]:
-    """The variance and the mean."""
+    """Returns the variance and the mean."""
     return var_dim(self, dim, unbiased, keepdim), _mean(self, dim, keepdim)
 
 
@@ -231,13 +234,13 @@ def var_mean_dim(
 def var_mean_correction(
     self: Complex, dim: list[int] | None = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Complex]:
-    """The variance and the mean."""
+    """Returns the variance and the mean."""
     return var_correction(self, dim, correction=correction, keepdim=keepdim), _mean(self, dim, keepdim)
 
 
 @complex_decomposes(aten.std_mean.default)
 def std_mean(self: Complex, unbiased: bool = True) -> tuple[Tensor, Complex]:
-    """The standard deviation and the mean."""
+    """Returns the standard deviation and the mean."""
     return std(self, unbiased), Complex(self.real.mean(), self.imag.mean())
 
 
@@ -245,7 +248,7 @@ def std_mean(self: Complex, unbiased: bool = True) -> tuple[Tensor, Complex]:
 def std_mean_dim(
     self: Complex, dim: list[int] | None, unbiased: bool = True, keepdim: bool = False
 ) -> tuple[Tensor, Complex]:
-    """The standard deviation and the mean."""
+    """Returns the standard deviation and the mean."""
     return std_dim(self, dim, unbiased, keepdim), _mean(self, dim, keepdim)
 
 
@@ -253,15 +256,15 @@ def std_mean_dim(
 def std_mean_correction(
     self: Complex, dim: list[int] | None = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Complex]:
-    """The standard deviation and the mean."""
+    """Returns the standard deviation and the mean."""
     return std_correction(self, dim, correction=correction, keepdim=keepdim), _mean(self, dim, keepdim)
 
 
 # ---------------------------------------------------------------- sums of exponentials
 
 
-def _shifted(self: Complex, dim: int | list[int]) -> tuple[Complex, Tensor]:
-    """e^(z - m), of m the largest real part, and m."""
+def _shifted_exp(self: Complex, dim: int | list[int]) -> tuple[Complex, Tensor]:
+    """Returns e^(z - m), where m is the largest real part, and m."""
     largest = self.real.amax(dim, keepdim=True)
     largest = torch.where(torch.isinf(largest), 0.0, largest)
     return exp(Complex(self.real - largest, self.imag)), largest
@@ -269,31 +272,34 @@ def _shifted(self: Complex, dim: int | list[int]) -> tuple[Complex, Tensor]:
 
 @complex_decomposes(aten.softmax.int)
 def softmax(self: Complex, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Of the real part, into a real dtype: torch has no other one."""
+    """Returns the softmax of the real part, because torch casts the input to the real ``dtype`` first."""
     return torch.softmax(self.real, dim, dtype=dtype)
 
 
 @complex_decomposes(aten.log_softmax.int)
 def log_softmax(self: Complex, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Of the real part, into a real dtype: torch has no other one."""
+    """Returns the log-softmax of the real part, because torch casts the input to the real ``dtype`` first."""
     return torch.log_softmax(self.real, dim, dtype=dtype)
 
 
 @complex_decomposes(aten.logsumexp)
 def logsumexp(self: Complex, dim: list[int], keepdim: bool = False) -> Complex:
-    """log Σ e^z."""
-    powers, largest = _shifted(self, dim)
+    """Returns log Σ e^z."""
+    powers, largest = _shifted_exp(self, dim)
     found = log(Complex(powers.real.sum(dim, True), powers.imag.sum(dim, True)))
     found = Complex(found.real + largest, found.imag)
     return found if keepdim or not dim else Complex(found.real.squeeze(dim), found.imag.squeeze(dim))
 
 
 def log_add_exp(x: Complex, y: Complex) -> Complex:
-    """log(e^x + e^y) = m + log(1 + e^(o - m)), m being the one with the larger real part and o the other."""
+    """Returns log(e^x + e^y) = m + log(1 + e^(o - m)).
+
+    Here m is the operand with the larger real part, and o is the other one.
+    """
     larger = x.real >= y.real
     most = Complex(torch.where(larger, x.real, y.real), torch.where(larger, x.imag, y.imag))
     other = Complex(torch.where(larger, y.real, x.real), torch.where(larger, y.imag, x.imag))
-    same = (x.real == y.real) & torch.isinf(x.real)  # of which the difference is NaN
+    same = (x.real == y.real) & torch.isinf(x.real)  # the difference of equal infinities is NaN
     power = exp(Complex(torch.where(same, 0.0, other.real - most.real), other.imag - most.imag))
     grown = log(Complex(1 + power.real, power.imag))
     return Complex(most.real + grown.real, most.imag + grown.imag)
@@ -301,32 +307,38 @@ def log_add_exp(x: Complex, y: Complex) -> Complex:
 
 @complex_decomposes(aten.logaddexp)
 def logaddexp(self: Complex, other: Complex) -> Complex:
-    """log(e^self + e^other)."""
+    """Returns log(e^self + e^other)."""
     return log_add_exp(Complex(*self), Complex(*other))
 
 
 @complex_decomposes(aten.logcumsumexp)
 def logcumsumexp(self: Complex, dim: int) -> Complex:
-    """log Σ e^z so far; step by step where the size is known and small, as then the angles grow like torch's."""
+    """Returns the cumulative log Σ e^z.
+
+    An axis of a known, small size is summed step by step, because the angles then grow as torch's do.
+    """
     if not self.real.dim():
         return self
     size = self.real.size(dim)
-    if isinstance(size, int) and 0 < size <= _STEPS:
+    if isinstance(size, int) and 0 < size <= _MAX_STEPS:
         sums = [Complex(self.real.narrow(dim, 0, 1), self.imag.narrow(dim, 0, 1))]
         for k in range(1, size):
             sums.append(log_add_exp(sums[-1], Complex(self.real.narrow(dim, k, 1), self.imag.narrow(dim, k, 1))))
         return Complex(torch.cat([z.real for z in sums], dim), torch.cat([z.imag for z in sums], dim))
-    powers, largest = _shifted(self, dim)
+    powers, largest = _shifted_exp(self, dim)
     found = log(Complex(torch.cumsum(powers.real, dim), torch.cumsum(powers.imag, dim)))
     return Complex(found.real + largest, found.imag)
 
 
-# ---------------------------------------------------------------- of both parts together
+# ---------------------------------------------------------------- operators on both parts at once
 
 
 @complex_decomposes(aten.masked_select)
 def masked_select(self: Complex, mask: Tensor) -> Complex:
-    """The numbers where mask is true; both parts at once, for how many there are is known at run time only."""
+    """Returns the numbers where mask is true.
+
+    It selects both parts at once, so that they have the same data-dependent size.
+    """
     sizes = torch.broadcast_shapes(self.real.shape, mask.shape)
     chosen = torch.stack((self.real.expand(sizes), self.imag.expand(sizes)), -1)[mask.expand(sizes)]
     return Complex(chosen.select(-1, 0), chosen.select(-1, 1))
@@ -334,7 +346,7 @@ def masked_select(self: Complex, mask: Tensor) -> Complex:
 
 @complex_decomposes(aten.copy.default)
 def copy(self: Operand, src: Operand, non_blocking: bool = False) -> Complex:
-    """src in the sizes of self."""
+    """Returns src, expanded to the shape of self."""
     z = as_complex(src, self)
     sizes = real_part(self).shape
     return Complex(z.real.expand(sizes), z.imag.expand(sizes))
@@ -342,7 +354,7 @@ def copy(self: Operand, src: Operand, non_blocking: bool = False) -> Complex:
 
 @complex_decomposes(aten.as_strided, aten.as_strided_copy)
 def as_strided(self: Complex, size: list[int], stride: list[int], storage_offset: int | None = None) -> Complex:
-    """Elements by their places in memory, each part in a memory of its own."""
+    """Returns the elements at the given strides; each part is read from its own contiguous storage."""
     real, imag = (x.clone(memory_format=torch.contiguous_format) for x in self)
     return Complex(real.as_strided(size, stride, storage_offset), imag.as_strided(size, stride, storage_offset))
 
@@ -351,7 +363,10 @@ def as_strided(self: Complex, size: list[int], stride: list[int], storage_offset
 def rms_norm(
     input: Operand, normalized_shape: list[int], weight: Operand | None = None, eps: float | None = None
 ) -> Complex:
-    """input / √(mean(input²) + eps) * weight over the last axes; the square is that of the complex number."""
+    """Returns input / √(mean(input²) + eps) * weight over the last axes.
+
+    The square is the complex square, not that of the magnitude.
+    """
     z = as_complex(input)
     axes = list(range(-len(normalized_shape), 0))
     squared = mul(z, z)

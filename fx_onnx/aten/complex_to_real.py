@@ -25,7 +25,7 @@ from fx_onnx.core import metadata
 from fx_onnx.core.errors import TranslationError
 from fx_onnx.core.torch_private import HigherOrderOperator, pytree
 from fx_onnx.decompositions.complex_parts import BY_PARTS, CREATING, OPERANDS, SELECTORS, by_parts, in_dtype, name_of
-from fx_onnx.decompositions.complex_reductions import OF_TRUTH, truth
+from fx_onnx.decompositions.complex_reductions import ZERO_TESTS, is_nonzero
 from fx_onnx.decompositions.registry import COMPLEX, Complex
 
 aten = torch.ops.aten
@@ -94,7 +94,7 @@ def _pair_function(node: Node) -> Callable[..., Any] | None:
     target, name = node.target, name_of(node.target)
     if _is_registered(target):
         return COMPLEX.get(target) or COMPLEX[target.overloadpacket]  # type: ignore[union-attr]
-    if name in OF_TRUTH:
+    if name in ZERO_TESTS:
         return _on_truth_values(target)
     if (name in BY_PARTS or name in CREATING) and _has_complex(node):
         return by_parts(target, _part_dtype(node))
@@ -111,7 +111,7 @@ def _on_truth_values(target: Any) -> Callable[..., Any]:
     """Returns the pair function of a logical operator: the operator on whether each argument is nonzero."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return target(*map(truth, args), **kwargs)
+        return target(*map(is_nonzero, args), **kwargs)
 
     return call
 
@@ -351,7 +351,7 @@ def _as_expected(result: Any, fake: torch.Tensor) -> list[torch.Tensor]:
     """Converts a result to the captured dtype: one tensor, or the two parts of a complex one."""
     if not fake.is_complex():
         if isinstance(result, Complex):
-            result = truth(result) if fake.dtype == torch.bool else result.real
+            result = is_nonzero(result) if fake.dtype == torch.bool else result.real
         return [in_dtype(result, fake.dtype)]
     dtype = _PARTS[fake.dtype]
     if not isinstance(result, Complex):
