@@ -18,7 +18,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def decomposes_unless_empty(*targets: Any) -> Callable[[Function], Function]:
     """Registers a decomposition as ``decomposes`` does, and replaces each result that is known to be empty.
 
-    The replacement is a new tensor of the same shape and dtype. What computed the original result becomes dead code.
+    The replacement is a new tensor of the same shape and dtype. The operators that computed the original become dead
+    code.
     """
 
     def register(function: Function) -> Function:

@@ -1,4 +1,4 @@
-"""Loops over steps that depend on each other: unrolled when they are few, as torch's ``while_loop`` otherwise.
+"""Loops whose steps depend on each other: unrolled if there are few steps, and torch's ``while_loop`` otherwise.
 
 A step is written once for both forms. It receives its number as a tensor, so it reads rows and columns by ``slice_at``
 and writes them under masks of indices. All tensors keep their shapes.
@@ -46,7 +46,7 @@ def for_loop(count: int, step: Callable[..., Tensors], carry: Tensors, constants
 
 
 def rolled_for_loop(count: int, step: Callable[..., Tensors], carry: Tensors, constants: Tensors = ()) -> Tensors:
-    """Returns what ``for_loop`` returns, never unrolled: for steps of many operators, or inside another loop."""
+    """Returns the result of ``for_loop`` without unrolling it: for steps of many operators, or inside another loop."""
     end = torch.full((), count)
 
     def more(k: Tensor, *rest: Tensor) -> Tensor:

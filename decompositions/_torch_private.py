@@ -1,7 +1,7 @@
 """The private and experimental names of torch that decompositions use: no other file of this folder uses one.
 
-Each function looks its name up at the first call, because some of these modules are slow to import (symbolic_shapes
-loads sympy), and says what happens when a version of torch no longer has the name.
+Each function gives the reason, and the result when a version of torch no longer has the name. It looks the name up at
+the first call, because some of these modules are slow to import: symbolic_shapes loads sympy.
 """
 
 import functools
@@ -14,11 +14,11 @@ from torch import Tensor
 
 
 def statically_known_true(condition: Any) -> bool:
-    """Returns whether a comparison of sizes holds for every value of the symbols in it.
+    """Returns whether a comparison of sizes holds for every value of their symbols.
 
-    ``bool(condition)`` would specialize a symbolic size: torch.export would add a guard. No public function answers
-    without a guard. When the name is gone, the answer is that of Python for plain booleans and False for symbolic ones,
-    which is always safe: the caller then takes the general path.
+    ``bool(condition)`` would specialize a symbolic size, because torch.export adds a guard for it. No public function
+    answers without a guard. When the name is gone, the result is False for symbolic comparisons. False is always safe:
+    the caller then takes the general path.
     """
     return _statically_known_true()(condition)
 
@@ -73,7 +73,7 @@ def declare_quantized_operators() -> None:
 def schema_name(target: Any) -> str:
     """Returns the name of an operator overload without the overload, such as ``aten::add``; "" for anything else.
 
-    ``OpOverload.name()`` is public but ends with the overload. When the attribute is gone, the answer is "".
+    ``OpOverload.name()`` is public, but includes the overload. When the attribute is gone, the result is "".
     """
     return getattr(getattr(target, "_schema", None), "name", "")
 
@@ -81,6 +81,6 @@ def schema_name(target: Any) -> str:
 def schema_argument_names(target: Any) -> list[str]:
     """Returns the names of the parameters of an operator overload, in order.
 
-    The schema is not available in public. When the attribute is gone, the list is empty.
+    No public function returns the schema. When the attribute is gone, the list is empty.
     """
     return [argument.name for argument in getattr(getattr(target, "_schema", None), "arguments", ())]

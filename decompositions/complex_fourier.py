@@ -16,7 +16,7 @@ from fx_onnx.decompositions.registry import Complex, Operand, aten, complex_deco
 # ATen's numbers for the divisor: none, √n or n.
 NO_DIVISOR, ROOT_OF_COUNT, COUNT = 0, 1, 2
 LONGEST_MATRIX = 1024
-"""The longest axis whose inverse real transform is one product with a matrix of cosines and sines."""
+"""The longest axis whose inverse real transform is a product with a matrix of cosines and sines."""
 
 
 def _stack_parts(x: Operand) -> Tensor:

@@ -1,4 +1,4 @@
-"""Decompositions of quantization into plain arithmetic, for what has no ONNX operator in some opset."""
+"""Decompositions of quantization into plain arithmetic, where an opset has no operator for it."""
 
 from __future__ import annotations
 

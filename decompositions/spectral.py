@@ -1,4 +1,4 @@
-"""Eigenvalues of Hermitian matrices, singular values and what is built on them, by Jacobi rotations in float64.
+"""Eigenvalues of Hermitian matrices, singular values and functions of them, by Jacobi rotations in float64.
 
 A round rotates n / 2 pairs of columns at once, and a sweep of n rounds rotates every pair once: O(n³) operations. About
 log2 n + 4 sweeps converge to float64's rounding, the last ones quadratically. The rounds are a loop that ends after a

@@ -1,6 +1,6 @@
 """Decompositions of torchao's operators on quantized tensors into plain arithmetic.
 
-They cover what has no single ONNX operator, or none in some opset. The operators are registered by name, because
+They are used where an opset has no operator for it. The operators are registered by name, because
 torchao need not be installed.
 """
 
