@@ -50,9 +50,9 @@ def has_symbolic(function: type[Function]) -> bool:
 def trace_as_operators(functions: Iterable[type[Function]] = ()) -> Iterator[None]:
     """Makes torch trace each function in ``functions``, and each one with ``symbolic``, as one operator.
 
-    Other threads are not affected. Where torch traces bytecode (strict mode, the branches of ``torch.cond``) it does
-    not call ``apply``. There such a function raises NotImplementedError, because torch would trace through it
-    unnoticed.
+    Other threads are not affected. Where torch traces bytecode (strict mode, the branches of ``torch.cond``), it does
+    not call ``apply``. There such a function raises NotImplementedError, because otherwise torch would trace through
+    its forward without a warning.
     """
     original_apply = vars(Function)["apply"].__func__
 

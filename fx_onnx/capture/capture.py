@@ -234,7 +234,7 @@ def _patch_tables(strict: bool) -> tuple[PatchTable, ...]:
     Strict mode traces the bytecode of the replacements too, so it leaves torch's own functions in place.
     """
     torch_patches = () if strict else (control_flow.PATCHES, packed_sequences.PATCHES)
-    return (torchvision.PATCHES, transformers.patches(), *torch_patches)
+    return (torchvision.PATCHES, transformers.cache_patches(), *torch_patches)
 
 
 def _with_auto_dims(dynamic_shapes: Any) -> Any:

@@ -67,9 +67,8 @@ def is_dim_conflict(text: str) -> bool:
 
 def _essence(text: str) -> str:
     """Returns the lines of torch's message that name the problem, without the explanations that follow them."""
-    if (
-        inner := re.search(r"""got (\w+)\((["'])(.+?)\2\)""", text, re.DOTALL)
-    ) is not None:  # an error that dynamo wraps
+    inner = re.search(r"""got (\w+)\((["'])(.+?)\2\)""", text, re.DOTALL)  # the error that dynamo has wrapped
+    if inner is not None:
         return f"{inner[1]}: {_first_sentence(inner[3])}"
     _, _, after = text.partition("Got graph break/error:")
     lines = [line.strip() for line in (after or text).splitlines() if line.strip()] or ["no message"]
@@ -90,17 +89,17 @@ def _remedy(text: str) -> str:
 
 
 def _has_packed_sequence(error: Exception) -> bool:
-    """Returns whether a frame of the traceback has a PackedSequence; torch's message does not mention it."""
+    """Returns whether a local variable in the traceback is a PackedSequence; torch's message does not mention it."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(isinstance(each, PackedSequence) for frame in frames for each in frame.f_locals.values())
 
 
 def _user_line(error: Exception) -> str:
-    """Returns ` (file:line: code)` for the innermost frame outside Python's standard library, torch and this folder."""
-    stdlib, torch_folder, own = Path(sysconfig.get_path("stdlib")), Path(torch.__file__).parent, Path(__file__).parent
+    """Returns ` (file:line: code)` for the innermost frame outside Python's standard library, torch and fx_onnx."""
+    stdlib, libraries = Path(sysconfig.get_path("stdlib")), (Path(torch.__file__).parent, Path(__file__).parents[1])
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
         in_stdlib = path.is_relative_to(stdlib) and "site-packages" not in path.parts
-        if path.is_file() and not in_stdlib and not path.is_relative_to(torch_folder) and not path.is_relative_to(own):
+        if path.is_file() and not in_stdlib and not any(path.is_relative_to(library) for library in libraries):
             return f" ({frame.filename}:{frame.lineno}: {frame.line})"
     return ""

@@ -1,7 +1,8 @@
 """Finds what happened to each dim that was requested as dynamic: its name, and whether and why it became static.
 
 torch.export captures the model for one example. Where the forward, or torch itself, asks a question about a symbolic
-size, torch keeps the answer for the example as a guard. A guard such as `s0 == 3` makes the dim static.
+size, torch records the answer for the example as a guard. A guard such as `s0 == 3` makes the dim static. Guards that
+only exclude some sizes are the subject of ``size_constraints.py``.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from torch.export import ExportedProgram
 from fx_onnx.capture.capture import Capture, capture
 from fx_onnx.capture.request import parse_request
 from fx_onnx.core.errors import OnnxExporterWarning
-from tests.capture.modules import Function
+from tests.capture.sample_modules import Function
 
 
 def run(function: Any, *args: Any, **options: Any) -> Capture:

@@ -14,7 +14,7 @@ from fx_onnx.capture.export_flag import is_in_onnx_export
 from fx_onnx.capture.request import parse_request
 from fx_onnx.core.errors import CaptureError, OnnxExporterWarning
 from tests.capture.captures import run, shapes
-from tests.capture.modules import Function, t
+from tests.capture.sample_modules import Function, t
 
 BATCH, SEQ = Dim("batch"), Dim("seq")
 

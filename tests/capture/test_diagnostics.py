@@ -10,8 +10,10 @@ from torch import Tensor
 from torch._higher_order_ops import while_loop
 
 import fx_onnx
+from fx_onnx.capture.diagnostics import explain_failure
+from fx_onnx.core import opsets
 from fx_onnx.core.errors import CaptureError
-from tests.capture.modules import Function
+from tests.capture.sample_modules import Function
 
 
 class Unknown:
@@ -127,3 +129,9 @@ def test_torch_does_not_print_graphs(capfd: pytest.CaptureFixture[str]) -> None:
     out, err = capfd.readouterr()
     assert "def forward" not in out + err
     assert "always_classified" not in err
+
+
+def test_the_line_is_not_one_of_this_package() -> None:
+    with pytest.raises(fx_onnx.ArgumentError) as caught:
+        opsets.check(3)
+    assert "test_diagnostics.py:" in explain_failure(torch.nn.ReLU(), caught.value)

@@ -6,7 +6,7 @@ import pytest
 
 from fx_onnx.capture.request import parse_request
 from fx_onnx.core.errors import ArgumentError
-from tests.capture.modules import Two, X, Y, axes
+from tests.capture.sample_modules import Two, X, Y, axes
 
 
 @pytest.mark.parametrize(

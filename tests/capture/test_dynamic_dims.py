@@ -10,7 +10,7 @@ from fx_onnx.capture.capture import capture
 from fx_onnx.capture.request import parse_request
 from fx_onnx.core.errors import OnnxExporterWarning
 from tests.capture.captures import run, shapes
-from tests.capture.modules import Function, t
+from tests.capture.sample_modules import Function, t
 
 BATCH, SEQ = Dim("batch"), Dim("seq")
 

@@ -8,7 +8,7 @@ from torch.export import AdditionalInputs, Dim, ShapesCollection
 
 from fx_onnx.capture.request import parse_request
 from fx_onnx.core.errors import ArgumentError
-from tests.capture.modules import Cache, One, Pair, Two, X, Y, axes, t
+from tests.capture.sample_modules import Cache, One, Pair, Two, X, Y, axes, t
 
 A = Dim.AUTO
 BATCH, SEQ = Dim("batch"), Dim("seq")

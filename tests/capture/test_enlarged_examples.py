@@ -16,7 +16,7 @@ from fx_onnx.capture.enlarged_examples import (
 from fx_onnx.capture.request import parse_request
 from fx_onnx.core.errors import OnnxExporterWarning
 from tests.capture.captures import run, shapes
-from tests.capture.modules import Function, t
+from tests.capture.sample_modules import Function, t
 
 BATCH = Dim("batch")
 

@@ -9,7 +9,7 @@ from torch.export import Dim
 from fx_onnx.capture.forward_parameters import module_parameters, program_parameters
 from fx_onnx.capture.request import parse_request
 from fx_onnx.core.errors import ArgumentError
-from tests.capture.modules import One, Two, X, Y, axes
+from tests.capture.sample_modules import One, Two, X, Y, axes
 
 A = Dim.AUTO
 

@@ -9,7 +9,7 @@ import torch
 
 from fx_onnx.capture.forward_wrapper import wrap_forward
 from tests.capture.captures import run, shapes
-from tests.capture.modules import Function, t
+from tests.capture.sample_modules import Function, t
 
 
 def test_arguments_of_var_keyword_are_inputs():

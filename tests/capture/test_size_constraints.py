@@ -16,7 +16,7 @@ from fx_onnx.capture.capture import capture
 from fx_onnx.capture.request import parse_request
 from fx_onnx.capture.size_constraints import size_constraints
 from fx_onnx.core.errors import OnnxExporterWarning
-from tests.capture.modules import Function
+from tests.capture.sample_modules import Function
 from tests.compare import assert_close
 
 

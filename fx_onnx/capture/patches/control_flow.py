@@ -1,4 +1,4 @@
-"""Patches for torch.cond and associative_scan, for cases that torch can run but cannot capture."""
+"""Patches for torch.cond and associative_scan: torch runs them in cases in which it cannot capture them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
 """Keeps symbolic sizes symbolic where torch would replace them by the sizes of the example during the capture.
 
-There are two causes. Some operators of torch compute their results to find the shapes; here they get kernels that only
-compute shapes. Some functions accept plain Python numbers only; here they are replaced by functions that accept
-symbols.
+There are two causes:
+
+- Some operators compute their results, or branch on sizes, to find the shapes of their results. Here they get kernels
+  that only compute shapes.
+- Some functions accept plain Python numbers only. Here functions that accept symbols replace them.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from fx_onnx.core.torch_private import (
 )
 from fx_onnx.decompositions.vision import affine_grid_generator
 
-__all__ = ["keep_sizes_symbolic"]
+__all__ = ["empty_recurrence_results", "keep_sizes_symbolic"]
 
 
 @contextmanager
@@ -92,12 +94,20 @@ def _recurrence(
     kernel: Callable[..., Any], input: torch.Tensor, hx: Any, params: Any, has_biases: bool, num_layers: int,
     dropout: float, train: bool, bidirectional: bool, batch_first: bool,
 ) -> Any:  # fmt: skip
+    """Computes only the shapes of an RNN, LSTM or GRU for fake tensors; calls torch's kernel for real ones."""
+    if isinstance(input, FakeTensor):
+        return empty_recurrence_results(input, hx, bidirectional)
+    return kernel(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
+
+
+def empty_recurrence_results(input: torch.Tensor, hx: Any, bidirectional: bool) -> tuple[torch.Tensor, ...]:
     """Returns empty results of an RNN, LSTM or GRU: the outputs of all steps, then the last states.
 
-    The last states have the shapes of the initial states in ``hx``.
+    Args:
+        input: The input (step, sequence, feature), or (sequence, step, feature).
+        hx: The initial state, or the list of them. The last states have the same shapes.
+        bidirectional: Whether the outputs of two directions are concatenated.
     """
-    if not isinstance(input, FakeTensor):
-        return kernel(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
     states = [hx] if isinstance(hx, torch.Tensor) else hx
     output = input.new_empty([*input.shape[:-1], states[0].shape[-1] * (2 if bidirectional else 1)])
     return (output, *(torch.empty_like(state) for state in states))

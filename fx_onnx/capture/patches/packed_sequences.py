@@ -19,6 +19,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.overrides import TorchFunctionMode
 
 import fx_onnx.core.custom_ops  # noqa: F401  creates the library fx_onnx, which the fragment below extends
+from fx_onnx.capture.patches.dynamic_sizes import empty_recurrence_results
 from fx_onnx.capture.patches.patching import PatchTable
 from fx_onnx.core.symbolic_sizes import same_size
 
@@ -62,9 +63,7 @@ def _fake_kernel(
     input: Tensor, lengths: Tensor, hx: Any, params: Any, has_biases: bool, num_layers: int, dropout: float,
     train: bool, bidirectional: bool, batch_first: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    states = [hx] if isinstance(hx, Tensor) else hx
-    output = input.new_empty([*input.shape[:-1], states[0].shape[-1] * (2 if bidirectional else 1)])
-    return (output, *(torch.empty_like(state) for state in states))
+    return empty_recurrence_results(input, hx, bidirectional)
 
 
 for _name in ("lstm", *_SINGLE_STATE_OPERATORS):

@@ -1,8 +1,8 @@
 """Patches for torchvision's detection models.
 
 The original functions branch on the number of boxes, loop over the boxes, or convert the sizes of the images to Python
-numbers. The replacements compute the same for any number of boxes and for images of any size. They are written in torch
-operators; where the size of an intermediate result depends on each box, they call a custom operator instead.
+numbers. The replacements compute the same for any number of boxes and for images of any size. Most of them use torch's
+operators. Where an intermediate result has another size for each box, the replacement is a custom operator.
 """
 
 from __future__ import annotations

@@ -20,16 +20,16 @@ from torch import Tensor
 
 from fx_onnx.capture.patches.patching import PatchTable, replace_attribute
 
-__all__ = ["keep_scan_operators", "patches"]
+__all__ = ["cache_patches", "keep_scan_operators"]
 
 _CACHES, _MASKS = "transformers.cache_utils", "transformers.masking_utils"
 _SCANS = [f"transformers.models.{name}.modeling_{name}" for name in ("falcon_mamba", "jamba", "mamba", "zamba")]
 _EXPORTING = "is_torchdynamo_exporting"  # where it returns True, the scan is a Python loop over the example's tokens
 
 
-def patches() -> PatchTable:
+def cache_patches() -> PatchTable:
     """Returns the patches for caches and masks; none for a version of transformers with a different cache interface."""
-    return _PATCHES if _has_known_interface(sys.modules.get(_CACHES)) else {}
+    return _CACHE_PATCHES if _has_known_interface(sys.modules.get(_CACHES)) else {}
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def _ignore_causal_mask_sdpa(*_: Any, **__: Any) -> bool:
     return False
 
 
-_PATCHES: PatchTable = {
+_CACHE_PATCHES: PatchTable = {
     (_CACHES, "DynamicSlidingWindowLayer.update"): _update,
     (_CACHES, "DynamicSlidingWindowLayer.get_mask_sizes"): _get_mask_sizes,
     (_MASKS, "_ignore_causal_mask_sdpa"): _ignore_causal_mask_sdpa,

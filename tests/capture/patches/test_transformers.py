@@ -11,7 +11,7 @@ from transformers.cache_utils import DynamicSlidingWindowLayer
 
 import fx_onnx
 from fx_onnx.capture.patches.patching import apply_patches
-from fx_onnx.capture.patches.transformers import patches
+from fx_onnx.capture.patches.transformers import cache_patches
 from tests.compare import assert_close
 
 SIZES = {
@@ -33,7 +33,7 @@ def test_patched_layers_compute_the_same(record_past: bool) -> None:
             original.values,
             original.get_seq_length(),
         )
-        with apply_patches(patches()):
+        with apply_patches(cache_patches()):
             sizes = patched.get_mask_sizes(new)
             found = sizes, patched.update(keys, values), patched.keys, patched.values, patched.get_seq_length()
         assert found[0] == want[0]

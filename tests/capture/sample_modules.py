@@ -19,7 +19,7 @@ class Cache:
     value: torch.Tensor
 
 
-torch.export.register_dataclass(Cache, serialized_type_name="tests.capture.modules.Cache")
+torch.export.register_dataclass(Cache, serialized_type_name="tests.capture.sample_modules.Cache")
 
 
 class Two(torch.nn.Module):
