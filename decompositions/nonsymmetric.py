@@ -1,11 +1,12 @@
 """Eigenvalues of general matrices, by the implicitly shifted QR algorithm in float64.
 
 The matrix is balanced and reduced to Hessenberg form. Sweeps of small Householder reflections then split off the last
-eigenvalue, or a pair of a real matrix. The reduction takes n steps of O(n²), and about two or three sweeps of n such
-steps find an eigenvalue, so the algorithm is O(n⁴) in all. Elements that are negligible in the matrix's own dtype are
-set to zero, so the eigenvalues are as accurate as those of LAPACK, whose balancing, shifts and tests these are (gebal,
-lahqr). torch promises no order of the eigenvalues; for small matrices the order is mostly the same. Source: Golub and
-Van Loan, Matrix Computations, 7.5.
+eigenvalue, or the last pair for a real matrix. The reduction and each sweep take n steps of O(n²), and two or three
+sweeps find an eigenvalue, so the algorithm is O(n⁴) in all. Elements that are negligible in the matrix's own dtype are
+set to zero. The eigenvalues are as accurate as LAPACK's, because balancing, shifts and tests are those of gebal and
+lahqr. torch promises no order of the eigenvalues; for small matrices it is mostly the same.
+
+Source: Golub and Van Loan, Matrix Computations, 7.5.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Activations, against torch."""
+"""Decompositions of activation functions against torch."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def test_log_sigmoid() -> None:
     torch.testing.assert_close(got, torch.nn.functional.logsigmoid(evenly_spaced(-40, 40)))
 
 
-def test_a_masked_row_is_zero() -> None:
+def test_softmax_of_a_masked_row_is_zero() -> None:
     x = torch.tensor([[1.0, 2.0], [-torch.inf, -torch.inf], [-torch.inf, 0.0]])
     assert_matches_torch(aten._safe_softmax.default, x, -1)
     assert_matches_torch(aten._safe_softmax.default, x, 1, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Quotients, remainders and means of two numbers, against torch."""
+"""Decompositions of quotients, remainders, interpolations and sign functions against torch."""
 
 import pytest
 import torch
@@ -26,14 +26,14 @@ def test_division(dtype: torch.dtype) -> None:
     assert_matches_torch(aten.remainder.Scalar_Tensor, 2.5, x)
 
 
-def test_the_quotient_is_that_of_the_exact_division() -> None:
+def test_floor_division_does_not_round_up() -> None:
     x, y = torch.tensor([1.0]), torch.tensor([0.1])
-    assert float(torch.floor(x / y)) == 10.0  # what a naive translation gives
+    assert float(torch.floor(x / y)) == 10.0  # the floor of the rounded quotient is wrong
     assert_matches_torch(aten.floor_divide.default, x, y)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_between(dtype: torch.dtype) -> None:
+def test_lerp(dtype: torch.dtype) -> None:
     x, y = evenly_spaced(-3, 3, dtype), evenly_spaced(-2, 5, dtype)
     assert_matches_torch(aten.lerp.Scalar, x, y, 0.2)
     assert_matches_torch(aten.lerp.Scalar, x, y, 1)
@@ -53,7 +53,7 @@ def test_signs(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_directions(dtype: torch.dtype) -> None:
+def test_angles_and_lengths(dtype: torch.dtype) -> None:
     x = special_values(dtype)
     assert_matches_torch(aten.atan2.default, x, x.unsqueeze(1))
     assert_matches_torch(aten.hypot.default, x[:9], x[:9].unsqueeze(1))
@@ -64,7 +64,7 @@ def test_directions(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_the_neighbour_is_exact(dtype: torch.dtype) -> None:
+def test_nextafter_is_exact(dtype: torch.dtype) -> None:
     x = torch.cat([evenly_spaced(-9, 9, dtype), torch.tensor([1e-30, 2.0, 0.5, torch.finfo(dtype).max], dtype=dtype)])
     for towards in (torch.inf, -torch.inf, 0.0):
         other = torch.full_like(x, towards)

@@ -1,4 +1,4 @@
-"""Attention, against torch."""
+"""Decompositions of attention against torch."""
 
 import math
 
@@ -31,11 +31,11 @@ def test_causal() -> None:
     assert_matches_torch(aten.scaled_dot_product_attention.default, q[0, 0], k[0, 0], v[0, 0], is_causal=True)
 
 
-def test_nan_stays() -> None:
+def test_nan_propagates() -> None:
     assert_matches_torch(aten.scaled_dot_product_attention.default, q * math.nan, k, v, keep[[0, 2, 4, 0, 2]])
 
 
-def test_flash() -> None:
+def test_flash_attention() -> None:
     for causal in (False, True):
         assert_matches_torch(
             aten._scaled_dot_product_flash_attention_for_cpu.default,

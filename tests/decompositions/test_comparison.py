@@ -1,4 +1,4 @@
-"""Kinds of numbers and extremes, against torch."""
+"""Decompositions of tests of numbers and of extremes against torch."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""ATen's Fourier transforms of pairs against torch."""
+"""Complex decompositions of Fourier transforms against torch."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def test_transforms(dim: list[int], normalization: int) -> None:
 
 @pytest.mark.parametrize("length", [4, 5, 2000, 2001])
 @pytest.mark.parametrize("normalization", [0, 1, 2])
-def test_back_to_real_numbers(length: int, normalization: int) -> None:
+def test_transforms_to_real_numbers(length: int, normalization: int) -> None:
     half = torch.fft.rfft(complex_randn(3, length).real)
     assert_complex_matches_torch(aten._fft_c2r.default, half, [1], normalization, length)
     assert_complex_matches_torch(aten._fft_c2r.default, torch.fft.fft(half, dim=0), [0, 1], normalization, length)
@@ -31,7 +31,7 @@ NORMS = [None, "backward", "ortho", "forward"]
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("name", ["fft", "ifft", "irfft", "hfft"])
-def test_functions_of_complex_numbers(name: str, norm: str | None) -> None:
+def test_torch_fft_of_complex_numbers(name: str, norm: str | None) -> None:
     z = complex_randn(4, 5)
     for n, dim in ((None, -1), (3, 1), (8, 0)):
         assert_complex_matches_torch(getattr(aten, f"fft_{name}").default, z, n, dim, norm)
@@ -42,7 +42,7 @@ def test_functions_of_complex_numbers(name: str, norm: str | None) -> None:
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "ihfft", "irfft"])
-def test_functions_of_real_numbers(name: str, norm: str | None) -> None:
+def test_torch_fft_of_real_numbers(name: str, norm: str | None) -> None:
     for x in (complex_randn(4, 5).real.clone(), torch.arange(12).reshape(3, 4)):
         for n, dim in ((None, -1), (3, 1), (8, 0)):
             assert_complex_matches_torch(getattr(aten, f"fft_{name}").default, x, n, dim, norm)

@@ -1,4 +1,4 @@
-"""Products and convolutions of pairs against torch."""
+"""Complex decompositions of products and convolutions against torch."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ aten = torch.ops.aten
 
 @pytest.mark.parametrize("side", ["both", "left", "right"])
 def test_products(side: str) -> None:
-    def given(*shape: int, complex_: bool) -> torch.Tensor:
+    def operand(*shape: int, complex_: bool) -> torch.Tensor:
         return complex_randn(*shape) if complex_ else complex_randn(*shape).real
 
     left, right = side != "right", side != "left"
-    if side == "both":  # torch multiplies matrices of one dtype only
+    if side == "both":  # torch does not multiply matrices of different dtypes
         assert_complex_matches_torch(aten.mm.default, complex_randn(2, 3), complex_randn(3, 4))
         assert_complex_matches_torch(aten.bmm.default, complex_randn(2, 2, 3), complex_randn(2, 3, 4))
         assert_complex_matches_torch(aten.mv.default, complex_randn(2, 3), complex_randn(3))
@@ -24,8 +24,8 @@ def test_products(side: str) -> None:
         assert_complex_matches_torch(aten.vdot.default, complex_randn(3), complex_randn(3) * 1j)
         assert_complex_matches_torch(aten.matmul.default, complex_randn(2, 3), complex_randn(3))
         assert_complex_matches_torch(aten.linear.default, complex_randn(2, 3), complex_randn(4, 3), complex_randn(4))
-    assert_complex_matches_torch(aten.outer.default, given(3, complex_=left), given(2, complex_=right))
-    assert_complex_matches_torch(aten.kron.default, given(2, 2, complex_=left), given(2, 3, complex_=right))
+    assert_complex_matches_torch(aten.outer.default, operand(3, complex_=left), operand(2, complex_=right))
+    assert_complex_matches_torch(aten.kron.default, operand(2, 2, complex_=left), operand(2, 3, complex_=right))
 
 
 @pytest.mark.parametrize("scales", [(1, 1), (0, 2), (0.5, 1j)], ids=str)

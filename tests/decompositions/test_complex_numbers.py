@@ -1,4 +1,4 @@
-"""Functions of pairs against torch's complex numbers."""
+"""Complex decompositions of arithmetic and functions against torch."""
 
 import math
 
@@ -58,7 +58,7 @@ def test_functions(name: str, scale: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["sqrt", "log", "abs", "sgn", "tanh", "sigmoid"])
-def test_axes_and_zero(name: str) -> None:
+def test_points_on_the_axes(name: str) -> None:
     points = [0j, 1 + 0j, -1 + 0j, 1j, -1j, 3 - 4j, complex(-1.0, -0.0)]
     values = points if name != "log" else points[1:]
     assert_complex_matches_torch(getattr(aten, name).default, torch.tensor(values, dtype=torch.complex128))
@@ -93,14 +93,14 @@ def test_powers_of_zero() -> None:
     assert_complex_matches_torch(aten.pow.Tensor_Tensor, zero, torch.tensor([2, 1.5], dtype=torch.complex128))
 
 
-def test_making() -> None:
+def test_creation_and_views() -> None:
     assert_complex_matches_torch(aten.polar.default, torch.tensor([1.0, 2.0]), torch.tensor([0.3, math.pi]))
     assert_complex_matches_torch(aten.complex.default, torch.randn(2, 3), torch.randn(3))
     assert_complex_matches_torch(aten.view_as_complex.default, torch.randn(2, 2))
     assert_complex_matches_torch(aten.view_as_real.default, complex_randn(2, 3))
 
 
-def test_reductions_of_extremes() -> None:
+def test_sums_of_large_exponentials() -> None:
     big = torch.full((3,), 1e4, dtype=torch.complex64)
     assert_complex_matches_torch(aten.logsumexp.default, big, [0])
     assert_complex_matches_torch(aten.logcumsumexp.default, big, 0)

@@ -1,4 +1,4 @@
-"""Operators applied to each part against the operator on complex numbers."""
+"""Operators applied to the real and imaginary parts against the operators on complex tensors."""
 
 from typing import Any
 
@@ -43,6 +43,6 @@ def test_every_name_is_an_operator() -> None:
     assert not [name for name in BY_PARTS | CREATING if not hasattr(aten, name)]
 
 
-def test_only_aten_has_names() -> None:
+def test_name_of_an_operator() -> None:
     assert name_of(aten.add.Tensor) == "add"
     assert name_of(torch.sin) == "" and not isinstance(torch.sin, Tensor)

@@ -1,4 +1,4 @@
-"""Norms, variances, products and sums of exponentials of pairs against torch."""
+"""Complex decompositions of norms, variances, products and sums of exponentials against torch."""
 
 from typing import Any
 

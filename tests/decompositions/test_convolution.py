@@ -1,4 +1,4 @@
-"""Convolutions under other names."""
+"""Decompositions of the variants of convolution against torch."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def test_conv_tbc() -> None:
 
 @pytest.mark.parametrize("padding", ["same", "valid"])
 @pytest.mark.parametrize("dilation", [[1], [2, 1]])
-def test_padding_by_name(padding: str, dilation: list[int]) -> None:
+def test_named_padding(padding: str, dilation: list[int]) -> None:
     x, weight = torch.randn(2, 4, 9, 8), torch.randn(6, 4, 3, 4)
     assert_matches_torch(aten.conv2d.padding, x, weight, None, [1, 1], padding, dilation, tolerance=5e-7)
 

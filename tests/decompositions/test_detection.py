@@ -1,4 +1,4 @@
-"""Regions of interest and the deformable convolution in plain torch, against torchvision's operators."""
+"""Decompositions of torchvision's operators against torchvision."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from tests.decompositions.harness import assert_matches_torch, randn
 
 operators = torch.ops.torchvision
 
-# image, x1, y1, x2, y2: inside, of one point, over all edges, with swapped corners, tiny, outside
+# image, x1, y1, x2, y2: inside, a single point, beyond all edges, with swapped corners, tiny, outside
 REGIONS = torch.tensor(
     [
         [0, 0, 0, 10, 10], [1, 2.3, 1.7, 9.1, 12.9], [0, 5, 5, 5, 5], [1, -3, -2, 4, 30],
@@ -27,7 +27,7 @@ def test_regions(dtype: torch.dtype, scale: float) -> None:
     assert_matches_torch(operators.ps_roi_align.default, maps, rois[[0, 1, 2, 3, 5, 6]], scale, 3, 2, 0)
 
 
-def test_the_first_of_equal_values_is_the_largest() -> None:
+def test_roi_pool_takes_the_first_of_equal_values() -> None:
     assert_matches_torch(operators.roi_pool.default, torch.ones(1, 2, 6, 7), REGIONS[:1], 0.5, 2, 3)
 
 

@@ -1,4 +1,4 @@
-"""Distances, against torch."""
+"""Decompositions of distances against torch."""
 
 import math
 
@@ -26,7 +26,7 @@ def test_pdist(p: float) -> None:
         assert_matches_torch(aten.pdist.default, randn(*shape), p)
 
 
-def test_others() -> None:
+def test_other_distances() -> None:
     x, y = randn(4, 5), randn(4, 5, seed=1)
     assert_matches_torch(aten.pairwise_distance.default, x, y, 1.5, 1e-3, True)
     assert_matches_torch(aten.cosine_similarity.default, x, y, -1)

@@ -1,4 +1,4 @@
-"""Bags of embeddings, against torch."""
+"""Decompositions of embedding bags against torch."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def test_embedding_bag(mode: str, padding: int | None, last: bool) -> None:
     torch.testing.assert_close(found[0], want)
 
 
-def test_weights() -> None:
+def test_per_sample_weights() -> None:
     weight, indices, offsets = torch.randn(5, 3), torch.tensor([0, 2, 4, 2]), torch.tensor([0, 3])
     scale = torch.rand(4)
     want = F.embedding_bag(indices, weight, offsets, mode="sum", per_sample_weights=scale)

@@ -1,4 +1,4 @@
-"""Linear equations, against LAPACK."""
+"""Decompositions of linear equations against LAPACK."""
 
 import pytest
 import torch

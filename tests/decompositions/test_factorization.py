@@ -1,4 +1,4 @@
-"""LU, Cholesky and QR factorizations, against LAPACK."""
+"""Decompositions of LU, Cholesky and QR factorizations against LAPACK."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ SHAPES = [(1, 1), (4, 4), (2, 3, 5, 3), (3, 5), (2, 7, 7), (11, 9), (10, 10), (0
 SQUARE = [shape for shape in SHAPES if shape[-1] == shape[-2]]
 
 
-def positive(*shape: int) -> torch.Tensor:
+def positive_definite(*shape: int) -> torch.Tensor:
     A = randn(*shape)
     return A @ A.mT + torch.eye(shape[-1])
 
@@ -26,7 +26,7 @@ def test_lu(shape: tuple[int, ...]) -> None:
     assert_matches_torch(aten.lu_unpack.default, LU, pivots)
 
 
-def test_a_singular_matrix_is_told() -> None:
+def test_singular_matrices_are_reported() -> None:
     A = torch.tensor([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [0.0, 0.0, 1.0]])
     assert_matches_torch(aten.linalg_lu_factor_ex.default, A)
     assert_matches_torch(aten.linalg_det.default, A)
@@ -35,7 +35,7 @@ def test_a_singular_matrix_is_told() -> None:
 
 @pytest.mark.parametrize("n", [4, 10])
 def test_a_matrix_that_is_not_positive_definite(n: int) -> None:
-    A = positive(2, n, n)
+    A = positive_definite(2, n, n)
     A[1, 2, 2] = -1.0
     assert_matches_torch(aten.linalg_cholesky_ex.default, A)
     factor = DECOMPOSITIONS[aten.linalg_cholesky.default](A)
@@ -52,7 +52,7 @@ def test_complex(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     assert_matches_torch(aten.linalg_cholesky_ex.default, A @ A.mH + torch.eye(shape[-2]))
 
 
-def test_a_loop_does_the_steps_that_are_not_written_out() -> None:
+def test_for_loop_unrolled_and_rolled() -> None:
     def step(k: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor]:
         return (x + k * y,)
 
@@ -71,8 +71,8 @@ def test_determinants(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("shape", SQUARE)
 @pytest.mark.parametrize("upper", [False, True])
 def test_cholesky(shape: tuple[int, ...], upper: bool) -> None:
-    assert_matches_torch(aten.linalg_cholesky_ex.default, positive(*shape), upper=upper)
-    assert_matches_torch(aten.cholesky.default, positive(*shape), upper)
+    assert_matches_torch(aten.linalg_cholesky_ex.default, positive_definite(*shape), upper=upper)
+    assert_matches_torch(aten.cholesky.default, positive_definite(*shape), upper)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -1,4 +1,4 @@
-"""Short-time Fourier transforms in torch alone."""
+"""Decompositions of short-time Fourier transforms against torch."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def test_stft(options: dict[str, Any]) -> None:
     assert_close(stft_center(SIGNAL, 16, 4, window=window, return_complex=True, **options), want)
 
 
-def test_variants() -> None:
+def test_stft_of_other_signals() -> None:
     for signal in (SIGNAL, SIGNAL[0], SIGNAL + 1j * SIGNAL.flip(0)):
         onesided = not signal.is_complex()
         want = torch.ops.aten.stft.default(signal, 16, 4, None, WINDOW, onesided=onesided, return_complex=True)
@@ -39,7 +39,7 @@ def test_istft(options: dict[str, Any]) -> None:
         assert_close(istft(each, 16, 4, window=window, **options), torch.istft(each, 16, 4, window=window, **options))
 
 
-def test_istft_of_whole_spectra() -> None:
+def test_istft_of_two_sided_spectra() -> None:
     window = torch.ones(16, dtype=torch.float64)
     spectrum = torch.stft(SIGNAL, 16, 4, window=window, onesided=False, return_complex=True)
     assert_close(istft(spectrum, 16, 4, window=window, onesided=False), SIGNAL)

@@ -1,4 +1,4 @@
-"""The incomplete gamma functions, against torch."""
+"""Decompositions of the incomplete gamma functions against torch."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Counts per bin, against torch."""
+"""Decompositions of histograms against torch."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Symmetric indefinite factorizations, against LAPACK."""
+"""Decompositions of symmetric indefinite factorizations against LAPACK."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def symmetric(shape: tuple[int, ...], dtype: torch.dtype, hermitian: bool, seed:
     if dtype.is_complex:
         A = torch.complex(randn(*shape, seed=seed), randn(*shape, seed=seed + 1)).to(dtype)
     A = A + (A.mH if hermitian else A.mT)
-    return torch.where(torch.eye(shape[-1], dtype=torch.bool), A / 8, A)  # so that pivots of two rows occur
+    return torch.where(torch.eye(shape[-1], dtype=torch.bool), A / 8, A)  # a small diagonal causes pivots of two rows
 
 
 @pytest.mark.parametrize("hermitian", [False, True])
@@ -30,7 +30,7 @@ def test_factors_and_solutions(shape: tuple[int, ...], dtype: torch.dtype, hermi
         assert (pivots < 0).any() and (LD.numel() < 30 or (pivots > 0).any())
     B = randn(*shape[:-1], 2, seed=3).to(dtype)
     assert_matches_torch(aten.linalg_ldl_solve.default, LD, pivots, B, hermitian=hermitian)
-    if len(shape) == 2:  # of a batch, torch reads beyond the factorization
+    if len(shape) == 2:  # for batches, torch's own solver reads out of bounds
         assert_matches_torch(aten.linalg_ldl_solve.default, LD, pivots, B.repeat(2, 1, 1), hermitian=hermitian)
 
 
@@ -40,5 +40,5 @@ def test_pivots(seed: int) -> None:
 
 
 @pytest.mark.parametrize("A", [torch.zeros(3, 3), torch.diag(torch.tensor([1.0, 0.0, 2.0])), torch.ones(3, 3)])
-def test_a_singular_matrix_is_told(A: Tensor) -> None:
+def test_singular_matrices_are_reported(A: Tensor) -> None:
     assert_matches_torch(aten.linalg_ldl_factor_ex.default, A)

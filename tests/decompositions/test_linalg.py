@@ -1,4 +1,4 @@
-"""Matrix products, against torch."""
+"""Decompositions of matrix products against torch."""
 
 import math
 
@@ -24,17 +24,17 @@ def test_added_products(dtype: torch.dtype, beta: int, alpha: int) -> None:
     assert_matches_torch(aten.addbmm.default, tensor(2, 4), tensor(5, 2, 3), tensor(5, 3, 4), **options)
 
 
-def test_what_counts_for_nothing_is_not_looked_at() -> None:
+def test_beta_zero_ignores_nan() -> None:
     assert_matches_torch(aten.addmm.default, torch.full((2, 4), math.nan), randn(2, 3), randn(3, 4), beta=0)
 
 
-def test_others() -> None:
+def test_vdot_and_bilinear() -> None:
     assert_matches_torch(aten.vdot.default, randn(3), randn(3, seed=1))
     assert_matches_torch(aten.bilinear.default, randn(2, 3), randn(2, 4), randn(5, 3, 4), randn(5))
     assert_matches_torch(aten.bilinear.default, randn(7, 2, 3), randn(7, 2, 4), randn(5, 3, 4))
 
 
-def test_factors_of_integers_are_integers() -> None:
+def test_factors_are_truncated_for_integers() -> None:
     a, b = torch.arange(6).reshape(1, 2, 3), torch.arange(6).reshape(1, 3, 2)
     assert_matches_torch(aten.baddbmm.default, torch.ones(1, 2, 2, dtype=torch.int64), a, b, beta=2.7, alpha=1.6)
     assert_matches_torch(

@@ -1,4 +1,4 @@
-"""Losses, against torch."""
+"""Decompositions of losses against torch."""
 
 import importlib
 
@@ -93,7 +93,7 @@ def test_classes(reduction: int, weight: Tensor | None, target: list[int]) -> No
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_linear_cross_entropy(reduction: str, weighted: bool) -> None:
-    importlib.import_module("torch.nn.modules.linear_cross_entropy")  # defines the operators
+    importlib.import_module("torch.nn.modules.linear_cross_entropy")  # declares the operators
     operators = torch.ops.torch_nn
     weight = torch.rand(3) + 0.5 if weighted else None
     data = (x, randn(3, 5, seed=2), torch.tensor([0, 2, 1, 2]), randn(3), weight)

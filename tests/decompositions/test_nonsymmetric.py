@@ -1,4 +1,4 @@
-"""Eigenvalues and eigenvectors of matrices of any kind, against LAPACK."""
+"""Decompositions of eigenvalues of general matrices against LAPACK."""
 
 import math
 
@@ -38,7 +38,7 @@ def matrix(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 
 def assert_eigen(A: Tensor, values: Tensor, vectors: Tensor) -> None:
-    """Every eigenvalue is one of LAPACK's and every other way, and every vector of length 1 is turned by its own."""
+    """Checks that the eigenvalues are LAPACK's in any order, and that A @ v = value * v for each unit vector v."""
     want = torch.linalg.eigvals(A)
     scale = float(want.abs().max()) or 1.0
     distance = (values.unsqueeze(-1) - want.unsqueeze(-2)).abs() / scale
@@ -64,7 +64,7 @@ def test_eigenvalues(shape: tuple[int, ...], dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("n", [2, 3, 5, 8])
 def test_order(n: int) -> None:
-    """That of LAPACK, where rounding does not decide."""
+    """Tests that the order is LAPACK's where rounding does not decide it."""
     assert_matches_torch(aten.linalg_eigvals.default, randn(3, n, n, dtype=torch.float64), tolerance=1e-10)
     assert_matches_torch(aten.linalg_eigvals.default, matrix((3, n, n), torch.complex128), tolerance=1e-10)
 
@@ -77,5 +77,5 @@ def test_special_matrices(name: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_what_has_no_eigenvalues_ends(value: float) -> None:
+def test_the_loop_ends_for_nan_and_infinity(value: float) -> None:
     assert DECOMPOSITIONS[aten.linalg_eig.default](torch.full((3, 3), value))[0].real.isnan().all()

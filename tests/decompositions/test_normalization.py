@@ -1,4 +1,4 @@
-"""Normalizations, against torch."""
+"""Decompositions of normalizations against torch."""
 
 import pytest
 import torch

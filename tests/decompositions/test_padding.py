@@ -1,4 +1,4 @@
-"""Paddings that repeat the tensor."""
+"""Decompositions of paddings against torch."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ def test_pad(mode: str, pad: list[int], dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
-def test_by_rank(rank: int) -> None:
+def test_operators_of_each_rank(rank: int) -> None:
     x = torch.randn(2, 3, *range(4, 4 + rank))
     pad = [2, 1, 0, 3, 1, 1][: 2 * rank]
     for kind in ("reflection", "replication"):
@@ -25,7 +25,7 @@ def test_by_rank(rank: int) -> None:
         assert_matches_torch(getattr(aten, f"{kind}_pad{rank}d").default, x[0], pad, tolerance=0.0)
 
 
-def test_by_number() -> None:
+def test_modes_by_number() -> None:
     for mode in range(4):
         assert_matches_torch(aten._pad_enum.default, torch.randn(2, 3, 6), [1, 2], mode, tolerance=0.0)
     assert_matches_torch(aten._pad_circular.default, torch.randn(2, 3, 6), [1, 2], tolerance=0.0)

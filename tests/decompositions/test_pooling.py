@@ -1,4 +1,4 @@
-"""Pooling over uneven windows."""
+"""Decompositions of pooling against torch."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Quantisation, against torch."""
+"""Decompositions of quantization against torch."""
 
 import pytest
 import torch
@@ -75,7 +75,7 @@ def test_fake_quantize() -> None:
     assert_matches_torch(quantized.fake_quant_per_channel.default, x, scales, zeros, 1, *INT8[:2])
 
 
-def test_fake_quantize_that_can_be_switched_off() -> None:
+def test_fake_quantize_with_a_switch() -> None:
     one = torch.tensor([0.1])
     for enabled in (0, 1):
         assert_matches_torch(
@@ -103,7 +103,10 @@ def test_products() -> None:
 
 
 def test_products_of_scaled_blocks() -> None:
-    """torch's own kernels run on GPUs only; the last blocks are smaller than 128."""
+    """Compares blockwise scales with their definition, because torch's own kernels run on GPUs only.
+
+    The last blocks have fewer than 128 rows or columns.
+    """
     a, b = randn(130, 256).to(torch.float8_e4m3fn), randn(144, 256, seed=1).to(torch.float8_e4m3fn).t()
     large, small, tokens, columns = (randn(*sizes).abs() for sizes in ((2, 2), (2, 2), (130, 2), (2, 144)))
     for left, right in ((tokens, small), (tokens, columns), (large, small)):
@@ -115,7 +118,7 @@ def test_products_of_scaled_blocks() -> None:
         assert_close(scaled_mm(a, b, left, right, out_dtype=torch.float32), want)
 
 
-def test_scales_in_an_order_of_the_machine_are_refused() -> None:
+def test_scales_in_a_hardware_order_are_refused() -> None:
     a, b = torch.ones(128, 128).to(torch.float8_e4m3fn), torch.ones(128, 128).to(torch.float8_e4m3fn)
     scales = torch.ones(128, 4).to(torch.float8_e8m0fnu)
     with pytest.raises(NotImplementedError, match="float8_e8m0fnu"):

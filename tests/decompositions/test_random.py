@@ -1,4 +1,4 @@
-"""Random operators: what can be said of them without luck."""
+"""Decompositions of random operators: ranges and permutations, which do not depend on the random values."""
 
 import pytest
 import torch
@@ -28,5 +28,5 @@ def test_limits(target: torch._ops.OpOverload, arguments: tuple[object, ...], lo
     assert low <= float(got.min()) <= float(got.max()) <= high
 
 
-def test_a_permutation_has_every_number() -> None:
+def test_randperm_is_a_permutation() -> None:
     assert DECOMPOSITIONS[aten.randperm.default](100).sort().values.tolist() == list(range(100))

@@ -1,4 +1,4 @@
-"""Reductions, against torch."""
+"""Decompositions of reductions against torch."""
 
 import math
 
@@ -44,7 +44,7 @@ def test_counts(dim: list[int] | None) -> None:
             assert_matches_torch(target, torch.zeros(2, 0, 3, dtype=dtype), dim)
 
 
-def test_all_at_once() -> None:
+def test_reductions_to_a_scalar() -> None:
     assert_matches_torch(aten.mean.default, torch.zeros(0))
     assert_matches_torch(aten.mean.dim, torch.zeros(2, 0), [1], True)
     assert_matches_torch(aten.any.default, torch.zeros(0))

@@ -1,4 +1,4 @@
-"""Scatters that reduce, against torch."""
+"""Decompositions of scatters with a reduction against torch."""
 
 import pytest
 import torch
@@ -65,7 +65,7 @@ def test_segment_reduce(reduce: str, initial: float | None, axis: int) -> None:
     torch.testing.assert_close(segment_reduce(x, reduce, offsets=offsets, **options), want, equal_nan=True)
 
 
-def test_segment_reduce_leaves_out_what_lies_between_no_offsets() -> None:
+def test_segment_reduce_ignores_elements_outside_the_offsets() -> None:
     x, offsets = torch.randn(6), torch.tensor([1, 3, 5])
     want = torch.segment_reduce(x, "sum", offsets=offsets)
     torch.testing.assert_close(segment_reduce(x, "sum", offsets=offsets), want)

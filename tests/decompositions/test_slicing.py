@@ -1,4 +1,4 @@
-"""Parts put back, against torch."""
+"""Decompositions of writes along diagonals and at strides against torch."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Order statistics and searches, against torch."""
+"""Decompositions of order statistics and searches against torch."""
 
 import pytest
 import torch
@@ -13,8 +13,10 @@ def values(dtype: torch.dtype, *shape: int, nan: bool = False) -> torch.Tensor:
     return x.masked_fill(x == 2, float("nan")) if nan and dtype.is_floating_point else x
 
 
-def assert_places(x: torch.Tensor, found: tuple[torch.Tensor, torch.Tensor], want: torch.Tensor, dim: int) -> None:
-    """The values are right and stand where the indices say; which of several equal ones is left to each."""
+def assert_values_and_indices(
+    x: torch.Tensor, found: tuple[torch.Tensor, torch.Tensor], want: torch.Tensor, dim: int
+) -> None:
+    """Checks the values, and that x has them at the indices; the choice between equal elements is free."""
     torch.testing.assert_close(found[0], want, equal_nan=True)
     if x.dim():
         torch.testing.assert_close(x.gather(dim, found[1].unsqueeze(dim)).squeeze(dim), want, equal_nan=True)
@@ -25,12 +27,12 @@ def assert_places(x: torch.Tensor, found: tuple[torch.Tensor, torch.Tensor], wan
 def test_order_statistics(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     for dim in range(-1, max(len(shape), 1)):
         x = values(dtype, *shape)
-        assert_places(x, kthvalue(x, 1, dim), torch.kthvalue(x, 1, dim)[0], dim)
-        assert_places(x, mode(x, dim), torch.mode(x, dim)[0], dim)
+        assert_values_and_indices(x, kthvalue(x, 1, dim), torch.kthvalue(x, 1, dim)[0], dim)
+        assert_values_and_indices(x, mode(x, dim), torch.mode(x, dim)[0], dim)
         for nan in (False, True):
             x = values(dtype, *shape, nan=nan)
-            assert_places(x, median_dim(x, dim), torch.median(x, dim)[0], dim)
-            assert_places(x, nanmedian_dim(x, dim), torch.nanmedian(x, dim)[0], dim)
+            assert_values_and_indices(x, median_dim(x, dim), torch.median(x, dim)[0], dim)
+            assert_values_and_indices(x, nanmedian_dim(x, dim), torch.nanmedian(x, dim)[0], dim)
 
 
 @pytest.mark.parametrize("right", [False, True])

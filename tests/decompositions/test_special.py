@@ -1,4 +1,4 @@
-"""The error function and the gamma function with their kin, against torch."""
+"""Decompositions of the error function, the gamma function and related functions against torch."""
 
 import math
 from typing import Any
@@ -27,7 +27,7 @@ def test_functions(target: Any, dtype: torch.dtype) -> None:
     assert_matches_torch(target.default, torch.arange(1, 5))
 
 
-def test_tails_keep_their_digits() -> None:
+def test_small_relative_error_in_the_tails() -> None:
     x = torch.tensor([1.0, 5.0, 9.0])
     torch.testing.assert_close(DECOMPOSITIONS[aten.erfc.default](x), torch.erfc(x), rtol=1e-6, atol=0.0)
     x = torch.tensor([-5.0, -20.0, -100.0])
@@ -43,7 +43,7 @@ def test_inverses(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_gamma_of_more(dtype: torch.dtype) -> None:
+def test_multivariate_gamma_and_polygamma(dtype: torch.dtype) -> None:
     for p in (1, 3, 5):
         assert_matches_torch(aten.mvlgamma.default, evenly_spaced(2.1, 40, dtype), p)
     for n in range(6):

@@ -1,4 +1,4 @@
-"""Eigenvalues, singular values and what is built on them, against LAPACK."""
+"""Decompositions of Hermitian eigenvalues, singular values and functions of them against LAPACK."""
 
 import math
 
@@ -64,7 +64,7 @@ def test_small_singular_values() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_what_has_no_eigenvalues_ends(value: float) -> None:
+def test_the_loop_ends_for_nan_and_infinity(value: float) -> None:
     A = torch.full((3, 3), value)
     assert DECOMPOSITIONS[aten._linalg_eigh.default](A)[0].isnan().all()
     assert DECOMPOSITIONS[aten._linalg_svd.default](A)[1].isnan().all()
@@ -77,7 +77,7 @@ def test_pseudo_inverse(shape: tuple[int, ...]) -> None:
     assert_matches_torch(aten.linalg_pinv.atol_rtol_tensor, randn(*shape), rtol=torch.tensor(0.3))
 
 
-def test_pseudo_inverse_of_a_lower_rank() -> None:
+def test_pseudo_inverse_of_a_singular_matrix() -> None:
     assert_matches_torch(aten.linalg_pinv.atol_rtol_tensor, randn(5, 2) @ randn(2, 4, seed=1))
 
 

@@ -1,4 +1,4 @@
-"""The private names of torch that decompositions use, present and gone."""
+"""The private names of torch that decompositions use, with and without the name."""
 
 import importlib
 from typing import Any

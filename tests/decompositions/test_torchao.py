@@ -1,4 +1,4 @@
-"""torchao's operators in plain arithmetic: against torchao where it is installed, else against their definitions."""
+"""Decompositions of torchao's operators against torchao."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check(name: str, *args: Any, **kwargs: Any) -> Any:
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 @pytest.mark.parametrize("mapping", ["SYMMETRIC", "SYMMETRIC_NO_CLIPPING_ERR", "ASYMMETRIC"])
 def test_affine(block: list[int], mapping: str) -> None:
-    """The parameters, to integers with them, and back."""
+    """Tests the choice of parameters, the quantization with them, and the dequantization."""
     for keepdim in (False, True):
         scale, zero = check(
             "choose_qparams_affine", x, mapping, block, torch.int8, -8, 7, 1e-5, torch.float32, torch.int32, keepdim
@@ -44,7 +44,7 @@ def test_defaults() -> None:
     check("choose_qparams_affine", x.half(), "SYMMETRIC", [1, 4], torch.int8)
 
 
-def test_dtypes_that_torch_only_names() -> None:
+def test_dtypes_without_kernels() -> None:
     for dtype in (torch.uint4, torch.uint2):
         scale, zero = check("choose_qparams_affine", x, "ASYMMETRIC", [1, 4], dtype, None, None, 1e-5)
         integers = check("quantize_affine", x, [1, 4], scale, zero, dtype)

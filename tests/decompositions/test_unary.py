@@ -1,4 +1,4 @@
-"""Exponentials, logarithms and their kin, against torch."""
+"""Decompositions of exponentials, logarithms and related functions against torch."""
 
 import math
 
@@ -23,14 +23,14 @@ def test_functions(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_small_numbers_keep_their_digits(dtype: torch.dtype) -> None:
+def test_small_relative_error_near_zero(dtype: torch.dtype) -> None:
     x = torch.tensor([1e-3, -1e-3, 1e-6, 1e-12, 1e-30], dtype=dtype)
     for target in (aten.expm1.default, aten.log1p.default):
         torch.testing.assert_close(target(x) / x, DECOMPOSED[target](x) / x, rtol=4e-7, atol=0.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_two_numbers(dtype: torch.dtype) -> None:
+def test_functions_of_two_numbers(dtype: torch.dtype) -> None:
     x = special_values(dtype)
     for target in (aten.logaddexp.default, aten.logaddexp2.default, aten.xlogy.Tensor, aten.special_xlog1py.default):
         assert_matches_torch(target, x, x.unsqueeze(1))

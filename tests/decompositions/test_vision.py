@@ -1,4 +1,4 @@
-"""Operators on images."""
+"""Decompositions of operators on images against torch."""
 
 import pytest
 import torch
