@@ -1,7 +1,8 @@
-"""The Python in README.md and docs/ runs, the links lead somewhere, and the text is of this project."""
+"""The Python code in README.md and docs/ runs, links have targets, and the pages agree with the code."""
 
 from __future__ import annotations
 
+import inspect
 import re
 import runpy
 import sys
@@ -9,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
+import fx_onnx
+
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
 def _blocks() -> list[object]:
-    """The ```python blocks; one that shows part of a file is marked ```python no-run."""
+    """Returns the ```python blocks that are whole programs; a part of a file is marked ```python no-run."""
     found = []
     for page in PAGES:
         for number, block in enumerate(re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)):
@@ -25,7 +28,7 @@ def _blocks() -> list[object]:
 
 @pytest.mark.parametrize("block", _blocks())
 def test_python_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a folder of its own, from a file, as torch.export wants to see the source."""
+    """Each block runs from a file, because torch.export reads the source."""
     monkeypatch.chdir(tmp_path)
     script = tmp_path / "block.py"
     script.write_text(block, encoding="utf-8")
@@ -33,45 +36,49 @@ def test_python_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @by_page
-def test_parts_of_files_are_python(page: Path) -> None:
+def test_partial_blocks_are_python(page: Path) -> None:
     for block in re.findall(r"^```python no-run\n(.*?)^```", page.read_text("utf-8"), re.M | re.S):
         compile(block, page.name, "exec")
 
 
 @by_page
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_targets(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text("utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), target
 
 
 @by_page
-def test_files_that_are_named_exist(page: Path) -> None:
-    """A path in backticks with a folder and an ending is one of this repository."""
+def test_named_files_exist(page: Path) -> None:
+    """A path in backticks, with a folder and a suffix, is a file of this repository."""
     for name in re.findall(r"`([\w./]+/[\w.]+\.(?:py|md|txt|toml))`", page.read_text("utf-8")):
         assert (ROOT / name).exists(), name
 
 
-def test_the_architecture_page_names_every_file() -> None:
-    """So that it cannot fall behind the code."""
+def test_the_architecture_page_lists_every_folder() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-    files = [path.stem for path in (ROOT / "fx_onnx").glob("*.py") if path.stem != "__init__"]
-    missing = [stem for stem in files if f"`{stem}.py`" not in text]
-    assert not missing
+    folders = [path.name for path in (ROOT / "fx_onnx").iterdir() if (path / "__init__.py").exists()]
+    assert [name for name in folders if f"| `fx_onnx/{name}/` |" not in text] == []
+
+
+def test_the_architecture_page_shows_the_example_after_every_stage() -> None:
+    """The blocks are the output of docs/examples/stages.py, in the same order."""
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    script = ROOT / "docs" / "examples" / "stages.py"
+    shown = re.findall(r"^```after-(\w+)\n(.*?)\n^```", text, re.M | re.S)
+    assert shown == list(runpy.run_path(str(script))["texts"]())
+    (model,) = re.findall(r"^class Example.*?\n(?=\n\n)", script.read_text("utf-8"), re.M | re.S)
+    assert model in text
 
 
 def test_the_readme_names_every_parameter_of_export() -> None:
-    import inspect
-
-    import fx_onnx
-
     text = (ROOT / "README.md").read_text("utf-8")
     missing = [name for name in inspect.signature(fx_onnx.export).parameters if f"`{name}`" not in text]
     assert not missing
 
 
 def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends well, its text is ASCII, and the file is where it says."""
+    """The demo succeeds, prints ASCII, and writes the file that it names."""
     target = tmp_path / "encoder.onnx"
     monkeypatch.setattr(sys, "argv", ["demo.py", str(target)])
     runpy.run_path(str(ROOT / "docs" / "examples" / "demo.py"), run_name="__main__")
