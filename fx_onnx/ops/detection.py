@@ -167,9 +167,8 @@ def torchvision_roi_align(
     features = widened(op, "RoiAlign", input)
     batch, corners = op.Split(rois, [1, 4], axis=1, outputs=2)
     corners = op.cast(corners, features.dtype or DataType.FLOAT)
-    if (
-        features.dtype == DataType.DOUBLE and spatial_scale != 1
-    ):  # the attribute is a float32, so the product is computed outside
+    # The attribute spatial_scale is a float32, so float64 corners are scaled outside the node.
+    if features.dtype == DataType.DOUBLE and spatial_scale != 1:
         corners, spatial_scale = op.Mul(corners, spatial_scale), 1.0
     pooled = op.RoiAlign(
         features,

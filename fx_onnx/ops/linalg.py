@@ -58,7 +58,7 @@ def aten_addmm(op: Emitter, self: Value, mat1: Value, mat2: Value, *, beta: Scal
     return op.Gemm(mat1, mat2, self, **factors)
 
 
-# The dtypes that ONNX Einsum admits and in which torch sums; torch sums narrower integers in int64 at some places.
+# The dtypes that ONNX Einsum admits and in which torch sums. torch sums narrower integers in int64 in some cases.
 _EINSUM_DTYPES = (torch.float32, torch.float64, torch.float16, torch.int64)
 
 

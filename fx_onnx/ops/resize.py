@@ -84,16 +84,16 @@ def _same_elements(size: int, out: int, factor: float | None, scale: float | Non
     step = np.float32(1 / factor) if factor else np.float32(size) / np.float32(out)
     ratio = np.float32(scale if scale is not None else out / size)
     if exact:
-        theirs, ours = ((place + half) * step - half) + half, ((place + half) / ratio - half) + half
+        by_torch, by_onnx = ((place + half) * step - half) + half, ((place + half) / ratio - half) + half
     else:
-        theirs, ours = place * step, place / ratio
+        by_torch, by_onnx = place * step, place / ratio
     last = size - 1
-    return bool(np.array_equal(np.clip(np.floor(theirs), 0, last), np.clip(np.floor(ours), 0, last)))
+    return bool(np.array_equal(np.clip(np.floor(by_torch), 0, last), np.clip(np.floor(by_onnx), 0, last)))
 
 
 # A factor that reads the right elements up to this size does so for every size: its float32 is not below it, and no
 # rounding error reaches the next element.
-_FAR = 2**14
+_MAX_CHECKED_SIZE = 2**14
 
 
 def _is_exact_nearest(sizes: Sequence[Size], outs: Sequence[Size], factors: Factors, exact: bool) -> bool:
@@ -103,7 +103,8 @@ def _is_exact_nearest(sizes: Sequence[Size], outs: Sequence[Size], factors: Fact
     scales = [None] * len(outs) if isinstance(plan, bool) else plan
     for size, out, factor, scale in zip(sizes, outs, factors, scales, strict=True):
         if factor and not (isinstance(size, int) and isinstance(out, int)):
-            size, out = _FAR, math.floor(_FAR * factor)  # a dynamic size: every size starts with the same positions
+            # The size is dynamic. The positions of a large size begin with those of every smaller size.
+            size, out = _MAX_CHECKED_SIZE, math.floor(_MAX_CHECKED_SIZE * factor)
         if isinstance(size, int) and isinstance(out, int) and not _same_elements(size, out, factor, scale, exact):
             return False
     return True

@@ -74,7 +74,7 @@ _FAMILIES: dict[Any, _Family] = {
 
 def _polynomial(family: _Family) -> Callable[[Emitter, Operand, Operand], Value]:
     def aten_orthogonal_polynomial(op: Emitter, x: Operand, n: Operand) -> Value:
-        """The polynomial of degree n (truncated to an integer; 0 where it is negative) at x."""
+        """Emits a Loop for the polynomial of degree n at x; n is truncated to an integer, and a negative n gives 0."""
         return _evaluate(op, family, x, n)
 
     return aten_orthogonal_polynomial
@@ -85,7 +85,7 @@ for _packet, _row in _FAMILIES.items():
 
 
 def _evaluate(op: Emitter, family: _Family, x: Operand, n: Operand) -> Value:
-    """Runs the recurrence up to the largest degree and keeps of each element the step of its own."""
+    """Emits a Loop up to the largest degree; each element keeps the polynomial of its own degree."""
     dtype = op.out_dtype
     degree = op.cast(n, DataType.INT64)
     variable = op.cast(x, dtype)

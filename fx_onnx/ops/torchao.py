@@ -32,16 +32,10 @@ def _can_quantize(blocks: bool) -> Callable[..., bool]:
         input: Any, block_size: Any, scale: Any, zero_point: Any, output_dtype: torch.dtype,
         quant_min: Any = None, quant_max: Any = None,
     ) -> bool:  # fmt: skip
-        exact = torch.float32 in (
-            input.dtype,
-            scale.dtype,
-        )  # in narrower dtypes torch rounds once more, before it rounds to integers
-        return (
-            exact
-            and output_dtype in INT8
-            and zero_point is not None
-            and _has_layout(input, block_size, zero_point, blocks)
-        )
+        # In a narrower dtype, torch rounds the quotient to that dtype before it rounds to integers.
+        is_exact = torch.float32 in (input.dtype, scale.dtype)
+        is_integer = output_dtype in INT8 and zero_point is not None
+        return is_exact and is_integer and _has_layout(input, block_size, zero_point, blocks)
 
     return is_supported
 
