@@ -1,4 +1,4 @@
-"""Modules that tests make."""
+"""Modules that several tests use."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 
 
-class Of(nn.Module):
-    """A function of tensors as a module."""
+class FunctionModule(nn.Module):
+    """A module whose forward calls a function of tensors."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()

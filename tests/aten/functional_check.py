@@ -20,7 +20,7 @@ from tests.compare import assert_close
 
 def check(module: nn.Module, *inputs: Tensor, dynamic: bool = False) -> AtenProgram:
     """The functional program, after comparing its results and what it writes with eager, at one or two sizes."""
-    shapes = (tuple({0: Dim.AUTO} for _ in inputs),) if dynamic else None  # of *tensors, the parameter of Of
+    shapes = (tuple({0: Dim.AUTO} for _ in inputs),) if dynamic else None  # of *tensors, the parameter of forward
     exported = torch.export.export(copy.deepcopy(module), inputs, dynamic_shapes=shapes)
     before = str(exported.graph)
     program = functionalize(lower_autocast(AtenProgram.captured(exported)))

@@ -12,12 +12,12 @@ from torch.fx import Node
 
 from fx_onnx.aten.alias_analysis import AliasTracker
 from fx_onnx.core.errors import MutationError
-from tests.modules import Of
+from tests.modules import FunctionModule
 
 
 def _tracked(function: Callable[..., Any], *inputs: Tensor) -> tuple[AliasTracker, dict[str, Node]]:
     """The tracker after all nodes of a captured function but its writes, and the nodes by name."""
-    graph = torch.export.export(Of(function), inputs).graph
+    graph = torch.export.export(FunctionModule(function), inputs).graph
     aliases, nodes = AliasTracker(graph), {node.name: node for node in graph.nodes}
     for node in graph.nodes:
         if node.op != "output" and not node.name.endswith("_"):
@@ -76,7 +76,7 @@ def test_identified_nodes_are_one_tensor() -> None:
 
 
 def test_shared_memory_that_is_not_a_view_is_refused() -> None:
-    graph = torch.export.export(Of(lambda x: (x.clone().add_(1), x * 2)), (torch.randn(2),)).graph
+    graph = torch.export.export(FunctionModule(lambda x: (x.clone().add_(1), x * 2)), (torch.randn(2),)).graph
     nodes = {node.name: node for node in graph.nodes}
     nodes["mul"].meta["val"] = nodes["clone"].meta["val"]
     aliases = AliasTracker(graph)

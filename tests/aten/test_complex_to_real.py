@@ -13,7 +13,7 @@ from fx_onnx.aten.functionalize import functionalize
 from fx_onnx.core.errors import UnsupportedOperatorError
 from tests.compare import assert_close
 from tests.harness import Case, b8, c64, c128, cases, check, f32, f64, i64
-from tests.modules import Of
+from tests.modules import FunctionModule
 
 
 def _export(model: nn.Module, *args: Tensor, dynamic: Any = None, **options: Any) -> fx_onnx.ONNXProgram:
@@ -24,7 +24,7 @@ def _export(model: nn.Module, *args: Tensor, dynamic: Any = None, **options: Any
 
 
 def test_a_real_program_is_left_alone() -> None:
-    program = functionalize(AtenProgram.captured(torch.export.export(Of(torch.sin), (torch.randn(2),))))
+    program = functionalize(AtenProgram.captured(torch.export.export(FunctionModule(torch.sin), (torch.randn(2),))))
     before = list(program.graph.nodes)
     assert lower_complex(program) is program
     assert list(program.graph.nodes) == before
@@ -32,7 +32,7 @@ def test_a_real_program_is_left_alone() -> None:
 
 def test_no_node_is_complex_after_it() -> None:
     z = torch.randn(2, 3, dtype=torch.complex64)
-    exported = torch.export.export(Of(lambda z: (z * z).exp().abs()), (z,))
+    exported = torch.export.export(FunctionModule(lambda z: (z * z).exp().abs()), (z,))
     program = lower_complex(functionalize(AtenProgram.captured(exported)))
     program.graph.lint()
     assert not any(n.meta["val"].is_complex() for n in program.graph.nodes if "val" in n.meta)
@@ -40,7 +40,7 @@ def test_no_node_is_complex_after_it() -> None:
 
 def test_inputs_and_outputs_are_real_views_under_their_names() -> None:
     z = torch.randn(2, 3, dtype=torch.complex64)
-    program = _export(Of(lambda z: z * 2), z, output_names=["result"])
+    program = _export(FunctionModule(lambda z: z * 2), z, output_names=["result"])
     (given,), (result,) = program.model.graph.inputs, program.model.graph.outputs
     assert list(given.shape) == [2, 3, 2] and list(result.shape) == [2, 3, 2] and result.name == "result"
     assert_close(program.call_structured(z), z * 2)
@@ -48,7 +48,7 @@ def test_inputs_and_outputs_are_real_views_under_their_names() -> None:
 
 def test_what_goes_through_the_real_view_stays_whole() -> None:
     x = torch.randn(3, 2)
-    program = _export(Of(lambda x: torch.view_as_real(torch.view_as_complex(x)) + 1), x)
+    program = _export(FunctionModule(lambda x: torch.view_as_real(torch.view_as_complex(x)) + 1), x)
     assert [node.op_type for node in program.model.graph] == ["Add"]
 
 
@@ -74,7 +74,7 @@ def test_complex_weights_are_real_views_that_can_be_replaced() -> None:
 
 def test_an_input_that_is_an_output_too() -> None:
     z = torch.randn(2, dtype=torch.complex64)
-    program = _export(Of(lambda z: (z, z.conj())), z)
+    program = _export(FunctionModule(lambda z: (z, z.conj())), z)
     assert_close(program.call_structured(z), (z, z.conj().resolve_conj()))
 
 
@@ -97,15 +97,15 @@ def test_a_complex_buffer_that_is_written() -> None:
 def test_equal_calls_of_equal_results_stay_apart() -> None:
     """Two calls traced once share their fake tensors; a third call must not take them for one."""
     z = torch.randn(4, dtype=torch.complex64)
-    check_function = Of(lambda z: torch.cat([z[:2].exp(), z[2:].exp()]) * (z[:2].exp() - z[2:].exp()).sum())
+    check_function = FunctionModule(lambda z: torch.cat([z[:2].exp(), z[2:].exp()]) * (z[:2].exp() - z[2:].exp()).sum())
     assert_close(_export(check_function, z).call_structured(z), check_function(z))
 
 
 def test_half_complex_is_a_pair_of_float16() -> None:
     scale = torch.randn(2).chalf()
-    call, z = Of(lambda z: (z + scale).real), torch.randn(2).chalf()
+    call, z = FunctionModule(lambda z: (z + scale).real), torch.randn(2).chalf()
     assert_close(_export(call, z).call_structured(z), call(z))
-    assert _export(Of(lambda x: x.chalf()), torch.randn(2))(torch.ones(2))[0].dtype == torch.float16
+    assert _export(FunctionModule(lambda x: x.chalf()), torch.randn(2))(torch.ones(2))[0].dtype == torch.float16
 
 
 @torch.library.custom_op("tests::turned", mutates_args=())
@@ -118,7 +118,7 @@ _of_nobody.register_fake(torch.empty_like)
 
 def test_all_unknown_operators_are_listed() -> None:
     with pytest.raises(UnsupportedOperatorError, match=r"tests\.turned"):
-        _export(Of(_of_nobody), torch.randn(3, 3, dtype=torch.complex64))
+        _export(FunctionModule(_of_nobody), torch.randn(3, 3, dtype=torch.complex64))
 
 
 class Loop(nn.Module):

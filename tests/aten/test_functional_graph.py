@@ -13,13 +13,13 @@ from torch.fx import GraphModule
 from fx_onnx.aten.functional_graph import Attributes, functional_graph, rewrite_writes
 from fx_onnx.aten.functional_variants import is_write
 from fx_onnx.core.errors import MutationError
-from tests.modules import Of
+from tests.modules import FunctionModule
 
 aten = torch.ops.aten
 
 
 def _captured(function: Callable[..., Any], *inputs: Tensor) -> GraphModule:
-    return torch.export.export(Of(function), inputs).graph_module
+    return torch.export.export(FunctionModule(function), inputs).graph_module
 
 
 def test_a_functional_graph_drops_writes_to_placeholders() -> None:

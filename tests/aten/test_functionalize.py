@@ -14,7 +14,7 @@ from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.functionalize import functionalize
 from fx_onnx.core.errors import MutationError
 from tests.aten.functional_check import check, user_inputs
-from tests.modules import Of
+from tests.modules import FunctionModule
 
 aten = torch.ops.aten
 
@@ -138,17 +138,17 @@ def write_second_input(x: Tensor, y: Tensor) -> Tensor:
 )
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_inputs(function: Callable[..., Any], dynamic: bool) -> None:
-    program = check(Of(function), torch.randn(4, 4), dynamic=dynamic)
+    program = check(FunctionModule(function), torch.randn(4, 4), dynamic=dynamic)
     assert _spec(program) == [(OutputKind.USER_INPUT_MUTATION, user_inputs(program)[0])]
 
 
 def test_the_second_of_two_inputs() -> None:
-    program = check(Of(write_second_input), torch.randn(3, 4), torch.randn(3, 4))
+    program = check(FunctionModule(write_second_input), torch.randn(3, 4), torch.randn(3, 4))
     assert _spec(program) == [(OutputKind.USER_INPUT_MUTATION, user_inputs(program)[1])]
 
 
 def test_a_graph_without_writes_is_copied_as_it_is() -> None:
-    exported = torch.export.export(Of(lambda x: torch.relu(x[1:]).view(-1)), (torch.randn(4, 4),))
+    exported = torch.export.export(FunctionModule(lambda x: torch.relu(x[1:]).view(-1)), (torch.randn(4, 4),))
     program = functionalize(AtenProgram.captured(exported))
     assert [node.target for node in program.graph.nodes] == [node.target for node in exported.graph.nodes]
     assert [node.name for node in program.graph.nodes] == [node.name for node in exported.graph.nodes]
@@ -236,7 +236,7 @@ def test_a_write_through_a_view_without_an_inverse_is_refused() -> None:
         y.unfold(1, 2, 2).zero_()
         return y
 
-    exported = torch.export.export(Of(function), (torch.randn(4, 4),))
+    exported = torch.export.export(FunctionModule(function), (torch.randn(4, 4),))
     with pytest.raises(MutationError, match=r"aten\.unfold\.default, a view that fx_onnx cannot write through"):
         functionalize(AtenProgram.captured(exported))
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.aten.functional_check import check
-from tests.modules import Of
+from tests.modules import FunctionModule
 
 aten = torch.ops.aten
 
@@ -375,11 +375,11 @@ DYNAMIC = [
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
 def test_static(function: Callable[..., Any]) -> None:
     torch.manual_seed(0)
-    program = check(Of(function), torch.randn(4, 4))
+    program = check(FunctionModule(function), torch.randn(4, 4))
     assert program.mutations == ()
 
 
 @pytest.mark.parametrize("function", DYNAMIC, ids=lambda function: function.__name__)
 def test_dynamic(function: Callable[..., Any]) -> None:
     torch.manual_seed(0)
-    check(Of(function), torch.randn(4, 4), dynamic=True)
+    check(FunctionModule(function), torch.randn(4, 4), dynamic=True)

@@ -7,11 +7,11 @@ import torch
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.vmap_regions import lower_vmap
 from fx_onnx.core.torch_private import OpOverload
-from tests.modules import Of
+from tests.modules import FunctionModule
 
 
 def test_a_region_becomes_batched_operators() -> None:
-    exported = torch.export.export(Of(torch.vmap(lambda row: row * row.sum())), (torch.randn(3, 4),))
+    exported = torch.export.export(FunctionModule(torch.vmap(lambda row: row * row.sum())), (torch.randn(3, 4),))
     before = AtenProgram.captured(exported)
     program = lower_vmap(before)
     calls = [node.target for node in program.graph.nodes if node.op == "call_function"]
@@ -21,5 +21,5 @@ def test_a_region_becomes_batched_operators() -> None:
 
 
 def test_a_program_without_a_region_is_returned_as_it_is() -> None:
-    program = AtenProgram.captured(torch.export.export(Of(torch.relu), (torch.randn(2),)))
+    program = AtenProgram.captured(torch.export.export(FunctionModule(torch.relu), (torch.randn(2),)))
     assert lower_vmap(program) is program

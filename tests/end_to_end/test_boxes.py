@@ -10,7 +10,7 @@ from torch import Tensor
 
 import fx_onnx
 from tests.compare import assert_close
-from tests.modules import Of
+from tests.modules import FunctionModule
 from tests.torchvision_cpu import torchvision
 
 operations = torchvision.ops
@@ -34,7 +34,7 @@ def masks(count: int, height: int, width: int) -> Tensor:
 
 def check(function: Callable[..., object], dims: Sequence[dict[int, str]], *examples: tuple[Tensor, ...]) -> None:
     """Exported with the first example, right with all of them."""
-    module = Of(function).eval()
+    module = FunctionModule(function).eval()
     program = fx_onnx.export(module, examples[0], dynamic_shapes=(tuple(dims),))
     for example in examples:
         assert_close(program.call_structured(*example), module(*example))

@@ -1,4 +1,4 @@
-"""ATen activations."""
+"""Activation functions and softmax."""
 
 import math
 
@@ -57,7 +57,7 @@ def test_rectifiers(case: Case) -> None:
         Case(aten.softshrink.default, f32(9, values=SPECIAL), emits=["Clip", "Sub"]),
     ]
 )
-def test_exponential(case: Case) -> None:
+def test_exponential_activations(case: Case) -> None:
     check(case)
 
 

@@ -1,4 +1,4 @@
-"""ATen arithmetic."""
+"""Sums, products, quotients, remainders and powers."""
 
 import math
 

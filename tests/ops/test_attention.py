@@ -1,4 +1,4 @@
-"""ATen attention."""
+"""Scaled dot-product attention."""
 
 import math
 
@@ -10,7 +10,14 @@ OPSETS = [20, 23, 24]
 MASKED = (True, False, True, False, False, False, True, True, True, False, False, False)
 INFINITE = tuple(0.5 if keep else -math.inf for keep in MASKED)
 PLAIN = ["Mul", "Transpose", "MatMul", "Softmax", "MatMul"]
-GUARD = ["ReduceMax", "Equal", "Where", "Where", "Add", "Mul"]  # all but the last two once for all layers
+GUARD = [
+    "ReduceMax",
+    "Equal",
+    "Where",
+    "Where",
+    "Add",
+    "Mul",
+]  # the optimizer shares all but the last two between layers
 q, k, v = f32(2, 4, 5, 8), f32(2, 4, 3, 8), f32(2, 4, 3, 6)
 
 

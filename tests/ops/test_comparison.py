@@ -1,4 +1,4 @@
-"""ATen comparison and selection."""
+"""Comparisons, tests for NaN and infinity, extremes, limits and selection."""
 
 import math
 
@@ -47,7 +47,7 @@ def test_comparisons(case: Case) -> None:
         Case(aten.isfinite.default, i64(3)),
     ]
 )
-def test_kinds(case: Case) -> None:
+def test_nan_and_infinity(case: Case) -> None:
     check(case)
 
 

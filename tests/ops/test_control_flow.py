@@ -1,4 +1,4 @@
-"""Control flow as If, Loop and Scan, and regions that only say how to run, at two sizes."""
+"""Control flow as If, Loop and Scan, and higher-order operators that only give execution hints, each at two sizes."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ ROWS = ({0: "rows"},)
 
 
 class Net(nn.Module):
-    """A module whose forward is a function of the module and its input."""
+    """A module whose forward calls a function with the module and its input."""
 
     def __init__(self, function: Callable[["Net", Tensor], object]) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ def if_on_a_size(net: Net, x: Tensor) -> object:
     return torch.cond(x.shape[0] > 3, lambda x: x + 1, lambda x: x - 1, (x,))
 
 
-def if_that_returns_what_it_got(net: Net, x: Tensor) -> object:
+def if_that_returns_its_input(net: Net, x: Tensor) -> object:
     return torch.cond(x.sum() > 0, lambda x: x.clone(), lambda x: x * 2, (x,))
 
 
@@ -71,7 +71,7 @@ def loop_over_numbers(net: Net, x: Tensor) -> object:
     return y
 
 
-def loop_to_a_number_that_values_give(net: Net, x: Tensor) -> object:
+def loop_to_a_data_dependent_number(net: Net, x: Tensor) -> object:
     count = (x > 1).sum().item()
     last, y = while_loop(lambda i, y: i < count, lambda i, y: (i + 1, y + i), (0, x))
     return y * last, x.new_zeros(last + 1)
@@ -126,7 +126,7 @@ def map_with_a_branch(net: Net, x: Tensor) -> object:
 
 
 def products_of_prefixes(net: Net, x: Tensor) -> object:
-    """torch takes it on a GPU only; captured there, it is this operator."""
+    """torch runs associative_scan on a GPU only; capture on a CPU gives this operator."""
 
     def run(xs: list[Tensor]) -> object:
         return torch.ops.higher_order.associative_scan(lambda a, b: [a * b], xs, ())
@@ -134,7 +134,7 @@ def products_of_prefixes(net: Net, x: Tensor) -> object:
     return torch.compile(run, backend="eager", fullgraph=True)([x])
 
 
-def regions_for_a_compiler(net: Net, x: Tensor) -> object:
+def hints_for_a_compiler(net: Net, x: Tensor) -> object:
     twice = torch.compiler.nested_compile_region(lambda x, y: (net.linear(x).relu(), y + 1))
     first, second = twice(*twice(x, x))
     return hints_wrapper(lambda x, y: x * y, (first, second), {}, hints={"outer": True})
@@ -157,10 +157,10 @@ def without_gradients(net: Net, x: Tensor) -> object:
 @pytest.mark.parametrize(
     "function",
     [
-        if_with_weights, if_with_several_results, if_in_if, if_on_a_size, if_that_returns_what_it_got, loop,
-        loop_that_never_runs, loop_in_loop, loop_over_numbers, loop_to_a_number_that_values_give, loop_until_a_value,
+        if_with_weights, if_with_several_results, if_in_if, if_on_a_size, if_that_returns_its_input, loop,
+        loop_that_never_runs, loop_in_loop, loop_over_numbers, loop_to_a_data_dependent_number, loop_until_a_value,
         loop_that_swaps, if_in_loop, loop_of_a_structure, scan_rows, scan_backwards_over_a_structure,
-        scan_columns_in_rows, map_rows, map_with_a_branch, products_of_prefixes, regions_for_a_compiler, vectorized,
+        scan_columns_in_rows, map_rows, map_with_a_branch, products_of_prefixes, hints_for_a_compiler, vectorized,
         checkpoint, without_gradients,
     ],
 )  # fmt: skip

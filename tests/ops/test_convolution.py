@@ -1,4 +1,4 @@
-"""ATen convolutions."""
+"""Convolutions and transposed convolutions."""
 
 import torch
 

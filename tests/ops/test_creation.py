@@ -1,4 +1,4 @@
-"""ATen creation of tensors."""
+"""Tensors filled with one number."""
 
 import torch
 
@@ -20,7 +20,7 @@ def large(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def after(target: object, *args: object, **kwargs: object) -> object:
-    """A creation that takes no tensor, as a model of one input."""
+    """Returns a function of one input for a creation that takes no tensor."""
     return lambda x: (x, target(*args, **kwargs))  # type: ignore[operator]
 
 

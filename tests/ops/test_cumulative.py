@@ -1,4 +1,4 @@
-"""ATen cumulative operators."""
+"""Cumulative sums, products, extremes and log-sum-exp."""
 
 import torch
 

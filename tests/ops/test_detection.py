@@ -1,4 +1,8 @@
-"""torchvision's operators: regions at and beyond the edges, empty ones; boxes without area, ties, thresholds, NaN."""
+"""torchvision's operators.
+
+The regions are inside the image, at its edges, beyond them, or empty. The boxes include boxes without area, equal
+scores, overlaps equal to the threshold, and NaN.
+"""
 
 import math
 
@@ -14,7 +18,7 @@ from tests.torchvision_cpu import torchvision
 
 operators = torch.ops.torchvision
 
-# image, x1, y1, x2, y2: inside, of one point, over all edges, at half pixels, tiny, outside, just beyond the corner
+# image, x1, y1, x2, y2: inside, one point, over all edges, at half pixels, tiny, outside, just beyond the corner
 REGIONS = (
     *(0, 0, 0, 10, 10), *(1, 2.3, 1.7, 9.1, 12.9), *(0, 5, 5, 5, 5), *(1, -3, -2, 4, 30),
     *(0, 2.5, 3.5, 6.5, 8.5), *(1, 4, 4, 4.4, 4.2), *(0, 20, 20, 30, 30), *(0, -1.2, -0.6, 0.2, 0.7),
@@ -26,8 +30,8 @@ def regions(dtype: torch.dtype = torch.float32) -> Arg:
     return Arg(dtype, (8, 5), values=REGIONS)
 
 
-class OfTwoResults(nn.Module):
-    """One result of an operator that gives two."""
+class OneResult(nn.Module):
+    """Returns one result of an operator with two."""
 
     def __init__(self, target: object, index: int, *options: object) -> None:
         super().__init__()
@@ -60,7 +64,7 @@ def test_roi_align(case: Case) -> None:
 @pytest.mark.parametrize("scale", [1.0, 0.5, 0.3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_roi_pool(scale: float, dtype: torch.dtype) -> None:
-    module = OfTwoResults(operators.roi_pool.default, 0, scale, 3, 2).eval()
+    module = OneResult(operators.roi_pool.default, 0, scale, 3, 2).eval()
     maps, rois = Arg(dtype, (2, 12, 13, 11)).make(), regions(dtype).make()
     program = fx_onnx.export(module, (maps, rois), dynamic_shapes=({2: "height"}, {0: "regions"}))
     emitted = {node.op_type for node in program.model.graph}
@@ -69,8 +73,8 @@ def test_roi_pool(scale: float, dtype: torch.dtype) -> None:
         assert_close(program(*inputs), module(*inputs))
 
 
-def test_where_the_largest_value_is_has_no_form() -> None:
-    module = OfTwoResults(operators.roi_pool.default, 1, 1.0, 3, 2).eval()
+def test_the_indices_of_roi_pool_are_refused() -> None:
+    module = OneResult(operators.roi_pool.default, 1, 1.0, 3, 2).eval()
     with pytest.raises(TranslationError, match="result 1 of roi_pool"):
         fx_onnx.export(module, (MAPS.make(), regions().make()))
 
@@ -94,7 +98,7 @@ def test_position_sensitive(case: Case) -> None:
 
 @pytest.mark.parametrize(("target", "ratio"), [(target, ratio) for target, *ratio in POSITION_SENSITIVE])
 def test_position_sensitive_of_any_size(target: object, ratio: list[int]) -> None:
-    module = OfTwoResults(target, 0, 0.5, 3, 2, *ratio).eval()
+    module = OneResult(target, 0, 0.5, 3, 2, *ratio).eval()
     maps, rois = MAPS.make(), regions().make()
     dynamic = ({0: "batch", 2: "height", 3: "width"}, {0: "regions"})
     program = fx_onnx.export(module, (maps, rois), dynamic_shapes=dynamic)
@@ -130,7 +134,7 @@ def test_deformable_convolution(case: Case) -> None:
 
 
 class Deformed(nn.Module):
-    """As torchvision's layer: the offsets and masks come from a convolution of the image."""
+    """Computes the offsets and masks by a convolution of the image, as torchvision's layer does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -187,19 +191,19 @@ def suppresses_as_torchvision(program: fx_onnx.ONNXProgram, module: nn.Module, *
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_nms(dtype: torch.dtype) -> None:
-    """Any number of boxes, none among them; scores with ties, which keep their order."""
+    """Any number of boxes, also none, with equal scores, which keep their order."""
     module, single = Suppress(0.3).eval(), Suppress(0.3).eval()
     example = (boxes(7, 0).to(dtype), torch.rand(7).to(dtype))
     program = fx_onnx.export(module, example, dynamic_shapes=({0: "boxes"}, {0: "boxes"}))
     for count in (0, 1, 7, 60):
         inputs = boxes(count, count).to(dtype), (torch.arange(count) * 7 % 9).to(dtype)
-        wide = [each.float() for each in inputs]  # torchvision's own kernel takes float32 only on a CPU
+        wide = [each.float() for each in inputs]  # torchvision's CPU kernel admits float32 only
         assert_close(program(*inputs), single(*wide))
 
 
 @pytest.mark.parametrize("iou_threshold", [0.0, 0.4999, 0.5, 1.0, 1.5])
 def test_nms_of_odd_boxes(iou_threshold: float) -> None:
-    """Boxes without area, with swapped corners, with NaN, twice; the threshold at the very overlap, beyond all."""
+    """Boxes without area, with swapped corners, with NaN, and twice; overlaps at and above the threshold."""
     module = Suppress(iou_threshold).eval()
     scores = torch.arange(12.0) % 5
     program = fx_onnx.export(module, (ODD, scores), dynamic_shapes=({0: "boxes"}, {0: "boxes"}))
@@ -209,7 +213,7 @@ def test_nms_of_odd_boxes(iou_threshold: float) -> None:
 
 @pytest.mark.parametrize("tenths", range(1, 10))
 def test_nms_at_the_threshold(tenths: int) -> None:
-    """torchvision compares an overlap of float32 with a threshold of float64."""
+    """torchvision compares a float32 overlap with a float64 threshold."""
     module = Suppress(tenths / 10).eval()
     inputs = torch.tensor([[0.0, 0, 10, 1], [0, 0, tenths, 1], [0, 0, 10, 2]]), torch.tensor([0.9, 0.8, 0.7])
     suppresses_as_torchvision(fx_onnx.export(module, inputs), module, *inputs)
@@ -221,7 +225,7 @@ def test_nms_of_odd_scores() -> None:
     suppresses_as_torchvision(fx_onnx.export(module, inputs), module, *inputs)
 
 
-def test_nms_is_one_node_and_its_borders() -> None:
+def test_nms_is_one_node_and_few_others() -> None:
     program = fx_onnx.export(Suppress(0.5).eval(), (boxes(5, 0), torch.rand(5)))
     emitted = [node.op_type for node in program.model.graph]
     assert emitted.count("NonMaxSuppression") == 1
@@ -229,6 +233,6 @@ def test_nms_is_one_node_and_its_borders() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "threshold"), [(torch.float64, 0.5), (torch.float32, -0.5)])
-def test_nms_that_onnx_cannot_say(dtype: torch.dtype, threshold: float) -> None:
+def test_nms_in_float64_or_below_zero_is_refused(dtype: torch.dtype, threshold: float) -> None:
     with pytest.raises(TranslationError, match="NonMaxSuppression does not admit"):
         fx_onnx.export(Suppress(threshold).eval(), (boxes(5, 0).to(dtype), torch.rand(5, dtype=dtype)))

@@ -1,4 +1,4 @@
-"""ATen embeddings."""
+"""Embeddings and one-hot encodings."""
 
 import torch
 

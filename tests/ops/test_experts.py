@@ -1,4 +1,4 @@
-"""Grouped matrix products: groups of any size, empty ones, rows of no group."""
+"""Grouped matrix products: groups of any size, empty groups, and rows without a group."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""DFT nodes and products with the transform's matrix, against torch.fft."""
+"""DFT nodes and products with the transform's matrix, compared with torch.fft."""
 
 import pytest
 import torch
@@ -60,7 +60,7 @@ def test_public_functions(case: Case) -> None:
 
 
 def test_long_signals_of_odd_length_are_exact() -> None:
-    """ONNX Runtime's float32 DFT of 4001 numbers is good for three digits only."""
+    """ONNX Runtime's float32 DFT of 4001 numbers has three correct digits only."""
 
     class Model(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

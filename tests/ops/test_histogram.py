@@ -1,4 +1,4 @@
-"""How often each number occurs."""
+"""Counts of integers."""
 
 import torch
 

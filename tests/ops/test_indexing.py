@@ -1,4 +1,4 @@
-"""ATen indexing by tensors."""
+"""Reads and writes by index tensors."""
 
 import torch
 
@@ -8,7 +8,7 @@ aten = torch.ops.aten
 
 
 def at(*shape: int, high: int = 1, low: int = 0) -> object:
-    """Indices that are valid for a size above ``high``."""
+    """Returns an index argument that is valid for sizes above ``high``."""
     return i64(*shape, low=low, high=high)
 
 

@@ -1,4 +1,4 @@
-"""ATen joins, splits, repetitions, windows."""
+"""Concatenation, splits, repetition, windows, diagonals and triangles."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def qkv(x: torch.Tensor) -> torch.Tensor:
 
 
 def rows_and_rows(x: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
-    """Data-dependent sizes, of which torch must not be asked."""
+    """Concatenates data-dependent sizes, which must not be specialized."""
     return torch.cat([x[chosen], x, x[~chosen]])
 
 

@@ -1,4 +1,4 @@
-"""ATen matrix products."""
+"""Matrix products, and the linear algebra that is decomposed."""
 
 import torch
 
@@ -129,7 +129,7 @@ def _singular(A: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return S, (U * S.unsqueeze(-2)) @ Vh
 
 
-def _eigen_of_any(A: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _eigen_nonsymmetric(A: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     values, vectors = torch.linalg.eig(A)
     return values, A.to(vectors.dtype) @ vectors - vectors * values.unsqueeze(-2)
 
@@ -140,7 +140,7 @@ def _indefinite(A: torch.Tensor, B: torch.Tensor) -> tuple[torch.Tensor, torch.T
 
 
 @cases(
-    [  # steps written out, steps in a loop, and sizes that are not known
+    [  # unrolled steps, steps in a loop, and dynamic sizes
         Case(_inverted, f32(3, 3)),
         Case(_inverted, f32(2, 11, 11)),
         Case(_inverted, c64(3, 3)),
@@ -155,8 +155,8 @@ def _indefinite(A: torch.Tensor, B: torch.Tensor) -> tuple[torch.Tensor, torch.T
         Case(_cholesky, c64(3, 3)),
         Case(_eigen, f32(2, 5, 5)),
         Case(_eigen, c64(4, 4)),
-        Case(_eigen_of_any, f32(3, 3)),
-        Case(_eigen_of_any, c64(3, 3)),
+        Case(_eigen_nonsymmetric, f32(3, 3)),
+        Case(_eigen_nonsymmetric, c64(3, 3)),
         Case(_singular, f32(5, 3)),
         Case(_singular, c64(2, 4)),
         Case(torch.linalg.pinv, f32(3, 5)),

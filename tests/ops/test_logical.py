@@ -1,4 +1,4 @@
-"""ATen logic and bit operations."""
+"""Logic, bit operations and shifts."""
 
 import torch
 

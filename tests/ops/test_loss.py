@@ -1,4 +1,4 @@
-"""ATen losses."""
+"""Losses."""
 
 from torch.nn import functional as F
 

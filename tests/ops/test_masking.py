@@ -1,4 +1,4 @@
-"""ATen masks."""
+"""Masks."""
 
 import torch
 

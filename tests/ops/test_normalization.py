@@ -1,4 +1,4 @@
-"""ATen normalizations."""
+"""Layer, batch, group, instance and RMS normalization."""
 
 import torch
 from torch.nn import functional as F

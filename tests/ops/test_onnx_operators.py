@@ -16,7 +16,7 @@ FLAT = torch.randn(2, 5, 32)
 
 
 class Call(nn.Module):
-    """One function of torch.onnx.ops on its inputs, and the first results of it."""
+    """Calls one function of torch.onnx.ops on its inputs and returns its first results."""
 
     def __init__(self, function: Any, results: int | None = None, **options: Any) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ def test_attention(args: tuple[Tensor, ...], options: dict[str, Any], native: bo
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("opset", [20, 23])
 def test_attention_with_a_past(causal: bool, opset: int) -> None:
-    """torch's causal mask begins at the first key, so with a past it is not ONNX's."""
+    """torch's causal mask starts at the first key, so that it differs from ONNX's if there are past keys."""
 
     class Past(nn.Module):
         def forward(self, q: Tensor, k: Tensor, v: Tensor, past_k: Tensor, past_v: Tensor) -> Any:
@@ -75,7 +75,7 @@ def test_attention_with_a_past(causal: bool, opset: int) -> None:
 
 @pytest.mark.parametrize("mode", [0, 1, 2, 3])
 @pytest.mark.parametrize("opset", [20, 23])
-def test_what_attention_gives_besides(mode: int, opset: int) -> None:
+def test_additional_results_of_attention(mode: int, opset: int) -> None:
     module = Call(torch.onnx.ops.attention, None, qk_matmul_output_mode=mode)
     _check(module, (Q, K, V), opset)
     _check(module, (Q, K, V, torch.randn(5, 5)), opset)

@@ -1,4 +1,4 @@
-"""ATen padding."""
+"""Padding."""
 
 import torch
 

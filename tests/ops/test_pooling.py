@@ -1,4 +1,4 @@
-"""ATen pooling."""
+"""Max, average and adaptive pooling."""
 
 import torch
 

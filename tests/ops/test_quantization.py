@@ -1,4 +1,7 @@
-"""Quantisation: values on a grid of quarters, whose scales are powers of two, so that every rounding is exact."""
+"""Quantized values.
+
+The values are multiples of a quarter and the scales are powers of two, so that every rounding is exact.
+"""
 
 import math
 from pathlib import Path
@@ -122,7 +125,7 @@ def test_products(case: Case) -> None:
     check(case)
 
 
-def test_weights_packed_for_a_machine_are_refused() -> None:
+def test_weights_packed_for_a_processor_are_refused() -> None:
     class Packed(nn.Module):
         def forward(self, x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
             return aten._weight_int4pack_mm_for_cpu(x, weight, 32, scales)
@@ -132,8 +135,8 @@ def test_weights_packed_for_a_machine_are_refused() -> None:
         fx_onnx.export(Packed().eval(), (torch.randn(4, 64), weight, torch.randn(2, 32, 2)))
 
 
-class Quantised(nn.Module):
-    """A linear layer as PT2E leaves it: int8 weights by channel, activations quantised and dequantised around it."""
+class Quantized(nn.Module):
+    """A linear layer as PT2E produces it: int8 weights by channel, activations quantized and dequantized before it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,8 +159,8 @@ def run(module: nn.Module, *examples: Tensor, **options: Any) -> fx_onnx.ONNXPro
     return program
 
 
-def test_the_optimizer_keeps_them() -> None:
-    program = run(Quantised(), torch.randn(3, 8), torch.randn(5, 8))
+def test_the_optimizer_keeps_quantized_weights() -> None:
+    program = run(Quantized(), torch.randn(3, 8), torch.randn(5, 8))
     found = [node.op_type for node in program.model.graph]
     assert (found.count("QuantizeLinear"), found.count("DequantizeLinear")) == (1, 2)
     stored = {value.dtype.name for value in program.model.graph.initializers.values() if value.dtype is not None}
@@ -182,7 +185,7 @@ FLOAT8 = [torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.f
 
 
 class Rounds(nn.Module):
-    """To a float8 dtype and back."""
+    """Converts to a float8 dtype and back."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -194,13 +197,13 @@ class Rounds(nn.Module):
 
 @pytest.mark.parametrize("dtype", FLOAT8)
 @pytest.mark.parametrize("source", [torch.float32, torch.float16])
-def test_what_is_too_large_for_float8_is_as_in_torch(dtype: torch.dtype, source: torch.dtype) -> None:
+def test_overflow_in_float8_is_as_in_torch(dtype: torch.dtype, source: torch.dtype) -> None:
     values = [0.0, 1.0, 240.0, 250.0, 448.0, 464.0, 465.0, 500.0, 57344.0, 1e6, math.inf, -math.inf, math.nan, -500.0]
     run(Rounds(dtype), torch.tensor(values).to(source), torch.tensor([0.3, -0.001, 1e-6, 449.0]).to(source))
 
 
 class Moves(nn.Module):
-    """Weights in a float8 dtype, transposed, joined, sliced and looked up."""
+    """Transposes, concatenates, slices and gathers weights in a float8 dtype."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -229,7 +232,7 @@ def test_float8_needs_opset_19() -> None:
 
 
 class E8M0(nn.Module):
-    """Powers of two as scales, and what is cast to them."""
+    """Multiplies by scales that are powers of two."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -256,7 +259,7 @@ def test_low_precision_networks(dtype: torch.dtype) -> None:
 
 
 class Groups(nn.Module):
-    """A layer whose weight is integers of 4 bits, with a scale for each group of 4 of a row."""
+    """A linear layer whose weight has 4-bit integers, with a scale for each 4 columns of a row."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -274,7 +277,7 @@ class Groups(nn.Module):
 @pytest.mark.parametrize("external", [False, True])
 @pytest.mark.parametrize("rank", [2, 3])
 def test_weights_of_four_bits_are_saved(external: bool, rank: int, tmp_path: Path) -> None:
-    """What is on disk has them packed, runs, and is verified; new weights of 8 bits take their place."""
+    """The file packs two of them in a byte; the model runs, is verified, and accepts new 8-bit weights."""
     module, x = Groups().eval(), torch.randn(*(3,) * (rank - 1), 16)
     program = fx_onnx.export(module, (x,), opset_version=21, verify=True)
     assert_close(program(x), module(x), None)
@@ -292,8 +295,8 @@ def test_weights_of_four_bits_are_saved(external: bool, rank: int, tmp_path: Pat
     assert_close(program(x), other(x), None)
 
 
-def test_weights_of_four_bits_beside_a_file_of_eight(tmp_path: Path) -> None:
-    """safetensors files hold them in 8 bits: the model keeps its own, and points to the scales."""
+def test_packed_weights_beside_safetensors(tmp_path: Path) -> None:
+    """safetensors files hold 8-bit weights: the model keeps its packed copy and refers to the scales only."""
     module, x = Groups().eval(), torch.randn(3, 16)
     program = fx_onnx.export(module, (x,), opset_version=21)
     save_file(module.state_dict(), tmp_path / "model.safetensors")
@@ -305,6 +308,6 @@ def test_weights_of_four_bits_beside_a_file_of_eight(tmp_path: Path) -> None:
     assert_close(run_session(session, {session.get_inputs()[0].name: x}), module(x), None)
 
 
-def test_the_summary_says_what_is_stored_how() -> None:
+def test_the_summary_counts_stored_dtypes() -> None:
     program = fx_onnx.export(Groups().eval(), (torch.randn(3, 16),), opset_version=21)
     assert program.summary().dtypes == {"int4": 6 * 16 + 6 * 4, "float": 6 * 4}

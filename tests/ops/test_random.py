@@ -1,8 +1,7 @@
-"""ATen random operators: what is drawn can only be checked for its size, dtype, limits and moments."""
+"""Random operators: tests check sizes, dtypes, limits and moments, because the values are random."""
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ from torch.nn import functional as F
 
 import fx_onnx
 from tests.harness import Case, cases, check, f32
+from tests.modules import FunctionModule
 
 aten = torch.ops.aten
 N = 20000
@@ -31,17 +31,8 @@ N = 20000
         Case(lambda x: torch.sort(torch.randperm(x.shape[0])).values + x, f32(5)),
     ]
 )
-def test_random_operators_that_leave_no_choice(case: Case) -> None:
+def test_random_operators_with_one_possible_result(case: Case) -> None:
     check(case)
-
-
-class Module(torch.nn.Module):
-    def __init__(self, function: Callable[[Tensor], Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Any:
-        return self.function(x)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -72,9 +63,9 @@ class Module(torch.nn.Module):
 def test_moments(function: Callable[[Tensor], Tensor], mean: float, std: float, dynamic: bool) -> None:
     x = torch.zeros(N, 1)
     want = function(x)
-    shapes = ({0: Dim.AUTO},) if dynamic else None
-    opset = 23 if dynamic else 20  # ONNX Runtime has the kernels up to 21 only: passes/legalize_random_draws.py
-    program = fx_onnx.export(Module(function), (x,), dynamic_shapes=shapes, opset_version=opset, verbose=False)
+    shapes = (({0: Dim.AUTO},),) if dynamic else None
+    opset = 23 if dynamic else 20  # ONNX Runtime has kernels up to opset 21; a legalization pass rewrites later ones
+    program = fx_onnx.export(FunctionModule(function), (x,), dynamic_shapes=shapes, opset_version=opset, verbose=False)
     (got,) = program(x)
     assert (got.shape, got.dtype) == (want.shape, want.dtype)
     assert abs(float(got.double().mean()) - mean) < 0.05 * max(1, std)
@@ -93,7 +84,7 @@ def test_moments(function: Callable[[Tensor], Tensor], mean: float, std: float, 
 def test_dropout_between_other_operators_draws(function: Callable[[Tensor], Tensor], opset: int) -> None:
     """ONNX Runtime removes an inner Dropout node, so dropout is emitted in other operators."""
     x = torch.randn(20, 10)
-    program = fx_onnx.export(Module(function).eval(), (x,), opset_version=opset, verbose=False)
+    program = fx_onnx.export(FunctionModule(function).eval(), (x,), opset_version=opset, verbose=False)
     (first,), (second,) = program(x), program(x)
     assert not torch.equal(first, second)
 

@@ -1,4 +1,4 @@
-"""ATen ranges and index patterns."""
+"""Ranges and index patterns."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""ATen reductions."""
+"""Reductions: sums, extremes, any, all, moments and norms."""
 
 import math
 from collections.abc import Callable
@@ -171,8 +171,8 @@ def test_norms(case: Case) -> None:
 
 
 @pytest.mark.parametrize("function", [lambda x: x.amax(1), lambda x: x.amin(0), lambda x: x.argmax(1)])
-def test_nan_is_the_extreme_by_the_reference_of_onnx(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """ONNX Runtime passes over some of them: docs/differences.md."""
+def test_nan_is_the_extreme_in_the_reference_evaluator(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """ONNX Runtime ignores some NaN: see docs/differences.md."""
 
     class Extreme(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""ATen upsampling."""
+"""Upsampling."""
 
 import torch
 from torch.nn import functional
@@ -53,7 +53,7 @@ def test_nearest(case: Case) -> None:
         Case(aten._upsample_bicubic2d_aa.default, f32(2, 3, 9, 8), [4, 12], True),
     ]
 )
-def test_smooth(case: Case) -> None:
+def test_interpolation(case: Case) -> None:
     check(case)
 
 

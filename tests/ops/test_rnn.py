@@ -1,4 +1,4 @@
-"""Recurrences, at two lengths and two batches."""
+"""Recurrences, each at two lengths and two batch sizes."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ MODULES = {"RNN": nn.RNN, "LSTM": nn.LSTM, "GRU": nn.GRU}
 def check(
     module: nn.Module, *examples: tuple[Any, ...], shapes: Any = None, tolerance: float | None = None, **options: Any
 ) -> fx_onnx.ONNXProgram:
-    """Exports with the first example and compares with eager on all of them."""
+    """Exports with the first example and compares all examples with eager."""
     module.eval()
     program = fx_onnx.export(module, examples[0], dynamic_shapes=shapes, verbose=False, **options)
     for example in examples:
@@ -59,7 +59,7 @@ def test_minimal(kind: str) -> None:
         program = check(MODULES[kind](3, 4), (x(5, 2, 3),), shapes=shapes)
         assert operators(program) == [kind, "Squeeze"]
         node = program.model.graph.node(0)
-        assert len(node.inputs) == 4  # no initial state where it is zero
+        assert len(node.inputs) == 4  # a zero initial state is left out
 
 
 def test_relu() -> None:
@@ -123,7 +123,7 @@ def test_cell_with_states() -> None:
 @pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_dtypes_are_valid(kind: str, dtype: torch.dtype) -> None:
-    """ONNX Runtime's CPU has the three in float only; before opset 22 ONNX has them in bfloat16 neither."""
+    """ONNX Runtime's CPU kernels are float32 only, and ONNX has no bfloat16 recurrences before opset 22."""
     module = MODULES[kind](3, 4).to(dtype).eval()
     for opset in (20, 22):
         program = fx_onnx.export(module, (x(5, 2, 3, dtype=dtype),), opset_version=opset, verbose=False)
@@ -131,8 +131,8 @@ def test_other_dtypes_are_valid(kind: str, dtype: torch.dtype) -> None:
         assert kind in operators(program)
 
 
-def test_a_learnt_initial_state_is_kept() -> None:
-    class Learnt(nn.Module):
+def test_a_learned_initial_state_is_kept() -> None:
+    class Learned(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.gru, self.begin = nn.GRU(3, 4), nn.Parameter(torch.zeros(1, 2, 4))
@@ -140,7 +140,7 @@ def test_a_learnt_initial_state_is_kept() -> None:
         def forward(self, x: Tensor) -> Any:
             return self.gru(x, self.begin)
 
-    assert "begin" in check(Learnt(), (x(5, 2, 3),)).model.graph.initializers
+    assert "begin" in check(Learned(), (x(5, 2, 3),)).model.graph.initializers
 
 
 def test_in_a_network_with_shared_weights() -> None:

@@ -1,4 +1,4 @@
-"""Numbers read out of tensors."""
+"""Numbers read from tensors."""
 
 import torch
 
@@ -36,7 +36,7 @@ def test_item(case: Case) -> None:
 
 
 def test_boolean_as_an_output() -> None:
-    """torch knows it as an equation of a symbol; the program gives a 0-d boolean."""
+    """torch represents the boolean as an equation of a symbol; the program returns a 0-d boolean."""
 
     class Read(torch.nn.Module):
         def forward(self, flag: torch.Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""ATen scatters."""
+"""Writes at indices."""
 
 import pytest
 import torch

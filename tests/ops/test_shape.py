@@ -1,4 +1,4 @@
-"""ATen shapes: new sizes, other orders, broadcasts, other names and dtypes."""
+"""Shapes, axis order, broadcasting, copies and dtype conversions."""
 
 import pytest
 import torch
@@ -79,7 +79,7 @@ def test_sizes(case: Case) -> None:
         Case(aten.moveaxis.int, f32(), 0, 0),
     ]
 )
-def test_orders(case: Case) -> None:
+def test_axis_order(case: Case) -> None:
     check(case)
 
 
@@ -109,7 +109,7 @@ def test_broadcasts(case: Case) -> None:
         )
     ]
 )  # fmt: skip
-def test_names(case: Case) -> None:
+def test_copies(case: Case) -> None:
     check(case)
 
 

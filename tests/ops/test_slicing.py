@@ -1,4 +1,4 @@
-"""ATen slices and parts put back."""
+"""Slices and writes of slices."""
 
 import torch
 
@@ -86,5 +86,5 @@ def test_parts(case: Case) -> None:
         Case(aten.diagonal_scatter.default, f32(4, 5), f32(3), -1, dynamic=False),
     ]
 )
-def test_parts_put_back(case: Case) -> None:
+def test_writes_of_parts(case: Case) -> None:
     check(case)

@@ -1,4 +1,4 @@
-"""ATen sorts, order statistics, distinct elements, searches."""
+"""Sorting, order statistics, distinct elements and searches."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""ATen's orthogonal polynomials, and the special functions that decompose."""
+"""Orthogonal polynomials, and the special functions that are decomposed."""
 
 import torch
 
@@ -55,5 +55,5 @@ def test_functions(case: Case) -> None:
         Case(polynomial, f32(2, 3), [3.0]),
     ]
 )
-def test_polynomials_of_known_coefficients(case: Case) -> None:
+def test_polynomials_with_constant_coefficients(case: Case) -> None:
     check(case)

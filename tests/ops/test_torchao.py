@@ -1,4 +1,7 @@
-"""torchao's operators: scales are powers of two and values lie on their grid, so that every rounding is exact."""
+"""torchao's operators.
+
+The scales are powers of two and the values are multiples of an eighth, so that every rounding is exact.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ GRID = tuple(x / 8 for x in (-999, -400, -37, -9, -4, -3, -1, 0, 1, 3, 4, 5, 9, 
 QUARTERS = (0.25, 0.5, 1.0, 2.0)
 INT8 = (torch.int8, -128, 127)
 grid = f32(4, 8, values=GRID)
-at = [18, 20, 21, 23]  # what the table cannot know: torchao's operators are in it by name
+at = [18, 20, 21, 23]  # given here because the harness cannot look up operators that are registered by name
 
 
 def scales(*shape: int, **options: bool) -> object:
@@ -84,7 +87,7 @@ def test_dequantize(case: Case) -> None:
 
 
 class PerToken(nn.Module):
-    """Activations quantised by the token, with parameters chosen at run time, as dynamic quantisation does."""
+    """Quantizes activations for each token with parameters computed at run time, as dynamic quantization does."""
 
     def __init__(self, mapping: str) -> None:
         super().__init__()
@@ -103,8 +106,8 @@ class PerToken(nn.Module):
 @pytest.mark.parametrize("opset", [18, 20, 21, 23])
 @pytest.mark.parametrize("mapping", ["SYMMETRIC", "ASYMMETRIC"])
 @pytest.mark.parametrize("shape", [(5, 8), (2, 3, 8)], ids=str)
-def test_dynamic_quantisation(opset: int, mapping: str, shape: tuple[int, ...]) -> None:
-    """A scale and zero point of their own for each token, whatever the number of tokens."""
+def test_dynamic_quantization(opset: int, mapping: str, shape: tuple[int, ...]) -> None:
+    """Each token has its own scale and zero point, for any number of tokens."""
     x, other = torch.randn(shape), torch.randn(*(size + 1 for size in shape[:-1]), shape[-1])
     dims = {axis: f"tokens_{axis}" for axis in range(len(shape) - 1)}
     module = PerToken(mapping).eval()
@@ -113,8 +116,9 @@ def test_dynamic_quantisation(opset: int, mapping: str, shape: tuple[int, ...]) 
     for example in (x, other, torch.zeros(shape)):
         got, want, scale = program(example)[0], *module(example)
         steps = example / scale
-        middle = ((steps - steps.floor()) - 0.5).abs() < 1e-4  # the largest of a token is in it, if symmetric
-        assert_close(got.where(~middle, 0), want.where(~middle, 0), None)
+        # At a midpoint both roundings are right. A symmetric mapping puts the largest value of a token there.
+        midpoint = ((steps - steps.floor()) - 0.5).abs() < 1e-4
+        assert_close(got.where(~midpoint, 0), want.where(~midpoint, 0), None)
         assert ((got - want).abs() <= 1.0001 * scale).all()
 
 
@@ -137,7 +141,7 @@ class Blocks(nn.Module):
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8])
 @pytest.mark.parametrize("shape", [(3, 8), (2, 3, 8)], ids=str)
 def test_weights_of_four_bits(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-    """They are stored in 4 bits from opset 21 on, in 8 below, where ONNX has no 4 bits."""
+    """Weights are stored in 4 bits from opset 21 on, and in 8 bits below, where ONNX has no 4-bit dtype."""
     module, x = Blocks(dtype).eval(), torch.randn(shape)
     for opset, stored in ((18, 8), (20, 8), (21, 4), (23, 4)):
         for optimize in (True, False):

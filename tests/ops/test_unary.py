@@ -1,4 +1,4 @@
-"""ATen functions of one number, and their next of kin of two."""
+"""Functions of one number, and related functions of two."""
 
 import math
 

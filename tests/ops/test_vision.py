@@ -1,4 +1,4 @@
-"""ATen's operators on images."""
+"""Operators on images."""
 
 import torch
 

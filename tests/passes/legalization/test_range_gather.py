@@ -12,7 +12,7 @@ from torch import Tensor
 import fx_onnx
 from fx_onnx.passes.legalization.range_gather import LegalizeRangeIndices
 from tests.compare import assert_close
-from tests.modules import Of
+from tests.modules import FunctionModule
 from tests.passes.checking import check, model
 
 WEIGHT = torch.randn(20, 3)
@@ -34,7 +34,7 @@ READS: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_against_torch(read: Callable[[Tensor], Tensor], opset: int) -> None:
     x, longer = torch.randn(6, 4), torch.randn(9, 4)
-    program = fx_onnx.export(Of(read).eval(), (x,), dynamic_shapes=({0: "n"},), opset_version=opset)
+    program = fx_onnx.export(FunctionModule(read).eval(), (x,), dynamic_shapes=({0: "n"},), opset_version=opset)
     for each in (x, longer):
         assert_close(program(each), read(each))
 

@@ -8,7 +8,7 @@ from torch import Tensor
 import fx_onnx
 from fx_onnx.passes.legalization.swish import LegalizeSwish
 from tests.compare import assert_close
-from tests.modules import Of
+from tests.modules import FunctionModule
 from tests.passes.checking import check, model
 
 
@@ -19,7 +19,7 @@ def test_silu_matches_eager(opset: int, dtype: torch.dtype) -> None:
         return F.silu(x) + x * torch.sigmoid(1.5 * x)
 
     x = torch.randn(3, 4).to(dtype)
-    program = fx_onnx.export(Of(scaled).eval(), (x,), opset_version=opset)
+    program = fx_onnx.export(FunctionModule(scaled).eval(), (x,), opset_version=opset)
     assert_close(program(x), scaled(x))
 
 
