@@ -206,7 +206,7 @@ def _decompose(job: AtenJob) -> AtenJob:
     if custom := job.options.custom_translation_table:
         unused = user_translations.uncalled(custom, job.captured.exported_program, program.graphs)
         if unused:
-            job.log.decided("decompose", f"never called of custom_translation_table: {', '.join(unused)}")
+            job.log.decided("decompose", f"custom_translation_table has unused entries: {', '.join(unused)}")
     return replace(job, aten=program)
 
 
@@ -223,7 +223,8 @@ def _name_inputs_and_outputs(job: OnnxJob) -> OnnxJob:
 
 
 def _optimize(job: OnnxJob) -> OnnxJob:
-    # Modules that share a result cannot be separate functions, so that stage eliminates common subexpressions itself.
+    # If modules become functions, common subexpressions are eliminated after that stage. Otherwise one module would use
+    # a result that another module computes.
     without = (EliminateCommonSubexpressions.name,) if job.options.modules_as_functions else ()
     job.program.model = optimize(job.program.model, without=without)
     return job
@@ -280,8 +281,8 @@ class Stage:
     Attributes:
         name: the name in the log, ``ONNXProgram.timings``, the report and the documentation.
         run: takes the job that the stage before it returned, and returns the job for the next stage.
-        applies: returns whether the stage runs with these options.
-        otherwise: the reason that the log shows where it does not run.
+        applies: returns whether the stage runs with the given options.
+        skip_reason: why the stage does not run, for the log; empty if it always runs.
         is_isolated: whether it runs with real tensors and without garbage collection. Stages that run the user's
             module, or write files, are not isolated.
     """
@@ -289,7 +290,7 @@ class Stage:
     name: str
     run: Callable[[Any], Job]
     applies: Callable[[ExportOptions], bool] = _always
-    otherwise: str = ""
+    skip_reason: str = ""
     is_isolated: bool = True
 
 
@@ -343,7 +344,7 @@ def run(request: Request, options: ExportOptions, log: ExportLog) -> ONNXProgram
                     with log.stage(stage.name):
                         job = stage.run(job)
                 else:
-                    log.decided(stage.name, f"skipped: {stage.otherwise}")
+                    log.decided(stage.name, f"skipped: {stage.skip_reason}")
     program: ONNXProgram = job.program
     program.timings = dict(log.seconds)
     return program
