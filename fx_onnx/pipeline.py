@@ -1,8 +1,8 @@
 """The export pipeline: one tuple of named stages, from a request to an ONNXProgram.
 
 ``STAGES`` is the pipeline. ``run`` executes its stages in order. The log, ``ONNXProgram.timings`` and the report take
-their stage names from the same tuple. Each stage takes the job as the stage before it left it, calls the public
-function that does the work, and returns the job with the result. The type of the job tells how far the export is:
+their stage names from the same tuple. Each stage takes the job that the stage before it returned, calls the public
+function that does the work, and returns the job with the result. The type of the job shows how far the export has come:
 ``Job`` → ``CapturedJob`` → ``AtenJob`` → ``OnnxJob``.
 """
 

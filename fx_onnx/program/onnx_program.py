@@ -21,7 +21,7 @@ from fx_onnx.core.errors import ArgumentError, warn
 from fx_onnx.core.weights import Weight, as_torch, memory_key, plain, rebind
 from fx_onnx.program import save
 from fx_onnx.program.report import ModelSummary
-from fx_onnx.program.session import bind, bound, new_session, run, structured
+from fx_onnx.program.session import bind, bind_input, new_session, restore_structure, run
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -36,7 +36,7 @@ class ONNXProgram:
     """An ONNX model together with the ExportedProgram from which it was translated.
 
     Attributes:
-        model: the onnx_ir.Model. To assign a new model releases the loaded session. After a change in place, call
+        model: the onnx_ir.Model. Assigning a new model releases the loaded session. After a change in place, call
             ``release()``.
         exported_program: the torch.export.ExportedProgram, or None for a model from another source. Without it, inputs
             are bound in the order of the graph inputs, and outputs have no structure.
@@ -94,8 +94,8 @@ class ONNXProgram:
             dtypes[tensor.dtype.name.lower()] += tensor.size
         return ModelSummary(
             opset=dict(graph.opset_imports),
-            inputs=[_described(value) for value in graph.inputs],
-            outputs=[_described(value) for value in graph.outputs],
+            inputs=[_describe(value) for value in graph.inputs],
+            outputs=[_describe(value) for value in graph.outputs],
             operators=Counter(node.op_type for node in ir.traversal.RecursiveGraphIterator(graph)),
             parameters=sum(tensor.size for tensor in sizes),
             parameter_bytes=save.parameter_bytes(self._model),
@@ -127,7 +127,7 @@ class ONNXProgram:
         for name, tensor in (self.state or {}).items():
             if name not in buffers:
                 raise ArgumentError(f"The program writes no buffer {name!r}; it writes {sorted(buffers)}.")
-            inputs[name] = bound(buffers[name], tensor)
+            inputs[name] = bind_input(buffers[name], tensor)
         if self._session is None:
             self.initialize_inference_session()
         results = run(cast("onnxruntime.InferenceSession", self._session), inputs)
@@ -145,7 +145,7 @@ class ONNXProgram:
         """
         if self.exported_program is None:
             raise ArgumentError("The program has no exported_program, which defines the structure of the outputs.")
-        return structured(self.exported_program, self(*args, **kwargs))
+        return restore_structure(self.exported_program, self(*args, **kwargs))
 
     def call_reference(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
         """Runs the model in onnx.reference's evaluator instead of ONNX Runtime, to find out which of them is wrong.
@@ -317,7 +317,7 @@ def _tied(program: torch.export.ExportedProgram) -> list[list[str]]:
     return [group for group in names.values() if len(group) > 1]
 
 
-def _described(value: ir.Value) -> str:
+def _describe(value: ir.Value) -> str:
     """Returns an input or output as text, for example ``x: float[batch, 8]``."""
     dims = "?" if value.shape is None else ", ".join(str(dim) for dim in value.shape)
     return f"{value.name}: {value.dtype.name.lower() if value.dtype else '?'}[{dims}]"

@@ -188,7 +188,7 @@ def _model(model: ModelSummary) -> str:
     dtypes = ", ".join(f"{dtype} {count:,}" for dtype, count in sorted(model.dtypes.items(), key=lambda pair: -pair[1]))
     lines.append(f"- parameters: {model.parameters:,} ({model.parameter_bytes:,} bytes): {dtypes or 'none'}")
     lines.append(f"- nodes: {sum(model.operators.values()):,}")
-    return "\n".join(lines) + "\n\n" + _table(("operator", "nodes"), _most_first(model.operators))
+    return "\n".join(lines) + "\n\n" + _table(("operator", "nodes"), _by_count(model.operators))
 
 
 def _dims(dims: Sequence[DynamicDim]) -> str:
@@ -233,7 +233,7 @@ def _translated(operators: Sequence[TranslatedOperator]) -> str:
     return _table(("operator", "nodes", "translation", "place"), rows)
 
 
-def _most_first(counts: Mapping[str, int]) -> list[tuple[str, str]]:
+def _by_count(counts: Mapping[str, int]) -> list[tuple[str, str]]:
     return [(f"`{name}`", str(count)) for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
 
 

@@ -277,7 +277,7 @@ def _move_to_inputs(graph: onnx.GraphProto) -> None:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _DataLocation:
     """The location of a tensor in the data file.
 
     Attributes:
@@ -293,9 +293,9 @@ class _Place:
     first: bool
 
 
-def _places(model: ir.Model) -> list[_Place]:
+def _data_locations(model: ir.Model) -> list[_DataLocation]:
     """Returns the location of each initializer in the data file. Initializers that share memory share a location."""
-    places: list[_Place] = []
+    locations: list[_DataLocation] = []
     offsets: dict[Hashable, int] = {}
     end = 0
     for value in initializers(model):
@@ -304,23 +304,23 @@ def _places(model: ir.Model) -> list[_Place]:
             continue
         key = _identity(tensor)
         if key in offsets:
-            places.append(_Place(value, tensor, offsets[key], first=False))
+            locations.append(_DataLocation(value, tensor, offsets[key], first=False))
             continue
         offset = -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         offsets[key] = offset
-        places.append(_Place(value, tensor, offset, first=True))
+        locations.append(_DataLocation(value, tensor, offset, first=True))
         end = offset + tensor.nbytes
-    return places
+    return locations
 
 
-def _data_file(places: Sequence[_Place]) -> list[Piece]:
+def _data_file(locations: Sequence[_DataLocation]) -> list[Piece]:
     """Returns the pieces of the data file, in order: for each tensor the zeros that align it, and its data."""
     pieces: list[Piece] = []
     end = 0
-    for place in places:
-        if place.first:
-            pieces += [bytes(place.offset - end), place.tensor]
-            end = place.offset + place.tensor.nbytes
+    for location in locations:
+        if location.first:
+            pieces += [bytes(location.offset - end), location.tensor]
+            end = location.offset + location.tensor.nbytes
     return pieces
 
 
@@ -335,46 +335,46 @@ def _identity(tensor: ir.TensorProtocol) -> Hashable:
 
 def _save_external(model: ir.Model, path: Path, options: _Options) -> None:
     """Writes two files: the model, and its larger initializers beside it."""
-    places = _places(model) if options.include else []
-    location = f"{path.name}.data"
-    data_path = _followed(path.with_name(location))
-    chosen = {place.value: _placeholder(place.value, location, place.offset) for place in places}
+    locations = _data_locations(model) if options.include else []
+    data_name = f"{path.name}.data"
+    data_path = _link_target(path.with_name(data_name))
+    chosen = {each.value: _placeholder(each.value, data_name, each.offset) for each in locations}
     if not options.include:
         chosen = _placeholders(model)
     proto = _serialized(model, chosen, options)
-    overwritten = _moved_tensors(model, chosen, data_path, path.parent) if places else {}
+    overwritten = _redirected_tensors(model, chosen, data_path, path.parent) if locations else {}
     with ExitStack() as stack:
         staged: list[_Staged] = []
-        if places:
+        if locations:
             staged.append(stack.enter_context(_staged(data_path)))
             with staged[-1].temporary.open("wb") as file:
-                write(_data_file(places), file)
-        staged.append(stack.enter_context(_staged(_followed(path))))
+                write(_data_file(locations), file)
+        staged.append(stack.enter_context(_staged(_link_target(path))))
         staged[-1].temporary.write_bytes(proto.SerializeToString())
         _move_into_place(staged)
     for value, tensor in overwritten.items():
         value.const_value = tensor
 
 
-def _moved_tensors(
+def _redirected_tensors(
     model: ir.Model, chosen: Mapping[ir.Value, ir.TensorProtocol], data_path: Path, folder: Path
 ) -> dict[ir.Value, ir.TensorProtocol]:
     """Returns new tensors for the initializers that read from the data file, because saving replaces that file.
 
     The new tensors have the same values: they read from the new data file, or from memory.
     """
-    moved: dict[ir.Value, ir.TensorProtocol] = {}
+    redirected: dict[ir.Value, ir.TensorProtocol] = {}
     for value in initializers(model):
         tensor = value.const_value
         if tensor is None or not _reads(tensor, data_path):
             continue
-        place = chosen.get(value)
-        if isinstance(place, ir.ExternalTensor):
-            place.base_dir = folder
-            moved[value] = place
+        external = chosen.get(value)
+        if isinstance(external, ir.ExternalTensor):
+            external.base_dir = folder
+            redirected[value] = external
         else:  # the new data file does not contain tensors this small
-            moved[value] = ir.Tensor(np.array(tensor.numpy()), dtype=tensor.dtype, name=value.name)
-    return moved
+            redirected[value] = ir.Tensor(np.array(tensor.numpy()), dtype=tensor.dtype, name=value.name)
+    return redirected
 
 
 def _reads(tensor: ir.TensorProtocol, path: Path) -> bool:
@@ -409,7 +409,7 @@ def _checked_path(destination: str | os.PathLike[str]) -> Path:
     return path
 
 
-def _followed(path: Path) -> Path:
+def _link_target(path: Path) -> Path:
     """Returns the target of a symbolic link, so that the link remains and its target is written, as with open()."""
     return path.resolve() if path.is_symlink() else path
 
@@ -430,7 +430,7 @@ def _save_single(model: ir.Model, destination: Destination, path: Path | None, o
         with path.open("wb") as file:
             write(pieces, file)
     else:
-        with _staged(_followed(path)) as staged:
+        with _staged(_link_target(path)) as staged:
             with staged.temporary.open("wb") as file:
                 write(pieces, file)
             _move_into_place([staged])
@@ -440,14 +440,14 @@ def _save_single(model: ir.Model, destination: Destination, path: Path | None, o
 @contextmanager
 def _staged(target: Path) -> Iterator[_Staged]:
     """Yields a temporary name beside ``target``. The temporary file is removed at the end if it still exists."""
-    temporary = _beside(target, "new")
+    temporary = _hidden_name(target, "new")
     try:
         yield _Staged(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _beside(target: Path, purpose: str) -> Path:
+def _hidden_name(target: Path, purpose: str) -> Path:
     """Returns an unused hidden name in the folder of ``target``, which is on the same file system."""
     return target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.{purpose}")
 
@@ -468,7 +468,7 @@ def _move_into_place(staged: Sequence[_Staged]) -> None:
     with ExitStack() as undo:
         for file in reversed(staged):
             if file.target.exists():
-                backups.append(_beside(file.target, "old"))
+                backups.append(_hidden_name(file.target, "old"))
                 os.replace(file.target, backups[-1])
                 undo.callback(os.replace, backups[-1], file.target)
         for file in staged:

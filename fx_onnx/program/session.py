@@ -21,7 +21,7 @@ from fx_onnx.core.weights import Weight, has_data, real_view
 if TYPE_CHECKING:
     import onnxruntime
 
-__all__ = ["bind", "bound", "flat_outputs", "new_session", "run", "structured"]
+__all__ = ["bind", "bind_input", "flatten_outputs", "new_session", "restore_structure", "run"]
 
 
 def new_session(model: str | bytes) -> onnxruntime.InferenceSession:
@@ -67,19 +67,19 @@ def bind(
     sizes: dict[str, tuple[int, str]] = {}
     inputs: dict[str, torch.Tensor] = {}
     for value, leaf in zip(values, leaves, strict=True):
-        tensor = bound(value, leaf)
+        tensor = bind_input(value, leaf)
         _check_axes(value, tensor, sizes)
         inputs[str(value.name)] = tensor
     return inputs
 
 
-def bound(value: ir.Value, leaf: Any) -> torch.Tensor:
+def bind_input(value: ir.Value, leaf: Any) -> torch.Tensor:
     """Returns the tensor for one graph input.
 
     Raises:
         ArgumentError: ``leaf`` does not have the dtype or shape of the graph input.
     """
-    tensor = _tensor(value, leaf)
+    tensor = _to_tensor(value, leaf)
     _check_type(value, tensor)
     return tensor
 
@@ -123,18 +123,18 @@ def _without_constants(program: ExportedProgram, flat: Sequence[Any]) -> list[An
     return leaves
 
 
-def _tensor(value: ir.Value, leaf: Any) -> torch.Tensor:
+def _to_tensor(value: ir.Value, leaf: Any) -> torch.Tensor:
     """Returns one leaf as a detached tensor. A Python number gets the dtype of the input."""
     if isinstance(leaf, (np.ndarray, np.generic)):
         leaf = torch.as_tensor(leaf)
     if isinstance(leaf, (bool, int, float)):
         dtype = torch_dtype(value.dtype) if value.dtype is not None else None
         if isinstance(leaf, float) and dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
-            raise ArgumentError(f"The input {value.name!r} must be {_expected(value)}, but {leaf!r} was given.")
+            raise ArgumentError(f"The input {value.name!r} must be {_expected_type(value)}, but {leaf!r} was given.")
         return torch.tensor(leaf, dtype=dtype)
     if not isinstance(leaf, torch.Tensor):
         raise ArgumentError(
-            f"The input {value.name!r} must be {_expected(value)}, but a {type(leaf).__name__} was given."
+            f"The input {value.name!r} must be {_expected_type(value)}, but a {type(leaf).__name__} was given."
         )
     if not has_data(Weight(real_view(leaf))):
         raise ArgumentError(f"The input {value.name!r} is a tensor without data (a FakeTensor or on the meta device).")
@@ -154,7 +154,7 @@ def _check_type(value: ir.Value, tensor: torch.Tensor) -> None:
         )
     if not fits:
         given = f"{onnx_dtype(tensor.dtype).name.lower()}[{', '.join(map(str, tensor.shape))}]"
-        raise ArgumentError(f"The input {value.name!r} must be {_expected(value)}, but {given} was given.")
+        raise ArgumentError(f"The input {value.name!r} must be {_expected_type(value)}, but {given} was given.")
 
 
 def _check_axes(value: ir.Value, tensor: torch.Tensor, sizes: dict[str, tuple[int, str]]) -> None:
@@ -172,7 +172,7 @@ def _check_axes(value: ir.Value, tensor: torch.Tensor, sizes: dict[str, tuple[in
             )
 
 
-def _expected(value: ir.Value) -> str:
+def _expected_type(value: ir.Value) -> str:
     """Returns the dtype and shape of an input as text, for example ``float[batch, 8]``."""
     dims = "" if value.shape is None else f"[{', '.join(str(dim) for dim in value.shape)}]"
     return f"{value.dtype.name.lower() if value.dtype is not None else 'a tensor'}{dims}"
@@ -228,7 +228,7 @@ def _from_runtime(value: onnxruntime.OrtValue) -> torch.Tensor:
 # Outputs
 
 
-def structured(program: ExportedProgram, outputs: Sequence[torch.Tensor]) -> Any:
+def restore_structure(program: ExportedProgram, outputs: Sequence[torch.Tensor]) -> Any:
     """Returns the outputs in the structure that the module returns. Updated buffers and inputs are left out.
 
     Args:
@@ -253,7 +253,7 @@ def structured(program: ExportedProgram, outputs: Sequence[torch.Tensor]) -> Any
     return pytree.tree_unflatten(leaves, program.call_spec.out_spec)
 
 
-def flat_outputs(program: ExportedProgram | None, result: Any) -> list[Any]:
+def flatten_outputs(program: ExportedProgram | None, result: Any) -> list[Any]:
     """Returns the result of the module as the graph returns it: flattened, without None and constants.
 
     Args:

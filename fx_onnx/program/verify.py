@@ -18,7 +18,7 @@ from torch.export.graph_signature import InputKind
 from fx_onnx.core.errors import ArgumentError, CheckerError, VerificationError
 from fx_onnx.core.metadata import NAME_SCOPES, ORIGINAL_NODE_NAME, of_fx_node
 from fx_onnx.core.torch_private import pytree
-from fx_onnx.program.session import flat_outputs
+from fx_onnx.program.session import flatten_outputs
 
 __all__ = [
     "Difference",
@@ -44,7 +44,10 @@ ABSOLUTE_TOLERANCE = 1e-7
 
 
 class Program(Protocol):
-    """The interface of ONNXProgram that verification uses. onnx_program.py imports this module indirectly."""
+    """The part of ONNXProgram that verification uses.
+
+    This module cannot import ONNXProgram, because onnx_program.py imports report.py, which imports this module.
+    """
 
     exported_program: ExportedProgram | None
 
@@ -176,9 +179,9 @@ def verify(
             raise ArgumentError("The program has no exported_program to compare with; give verify() a module.")
         module = program.exported_program.module()
     found = program(*_copied(tuple(args)), **_copied(dict(kwargs or {})))
-    with torch.no_grad(), _unchanged_buffers(module):
+    with torch.no_grad(), _restored_buffers(module):
         result = module(*_copied(tuple(args)), **_copied(dict(kwargs or {})))
-        expected = flat_outputs(program.exported_program, _copied(result))
+        expected = flatten_outputs(program.exported_program, _copied(result))
     names = [str(value.name) for value in program.model.graph.outputs]
     if len(expected) > len(found):
         raise VerificationError(f"The module returns {len(expected)} values, the ONNX program {len(found)}.")
@@ -192,7 +195,7 @@ def _copied(tree: Any) -> Any:
 
 
 @contextmanager
-def _unchanged_buffers(module: Callable[..., Any]) -> Iterator[None]:
+def _restored_buffers(module: Callable[..., Any]) -> Iterator[None]:
     """Restores the buffers of the module at the end."""
     buffers = list(module.buffers()) if isinstance(module, torch.nn.Module) else []
     before = [buffer.detach().clone() for buffer in buffers]

@@ -189,7 +189,7 @@ def _entries(path: Path, location: str, folder: Path) -> Iterator[StoredWeight]:
         found = StoredWeight(location, start + begin, end - begin, dtype, shape=shape, name=name, base_dir=folder)
         if found.nbytes != end - begin:
             raise ArgumentError(
-                f"The weight {name!r} in {str(path)!r} has {end - begin} bytes, but {described(found)} needs "
+                f"The weight {name!r} in {str(path)!r} has {end - begin} bytes, but {_describe(found)} needs "
                 f"{found.nbytes} bytes."
             )
         yield found
@@ -218,7 +218,7 @@ def _header(path: Path) -> tuple[int, dict[str, Any]]:
     return 8 + length, header
 
 
-def described(tensor: ir.TensorProtocol) -> str:
+def _describe(tensor: ir.TensorProtocol) -> str:
     """Returns the dtype and shape of a tensor as text, for example ``FLOAT[2, 3]``."""
     return f"{tensor.dtype.name}{list(tensor.shape.numpy())}"
 
@@ -260,7 +260,7 @@ class _Finder:
         agrees = entry.dtype == tensor.dtype and entry.shape == tensor.shape
         if not agrees and not has_data(tensor):
             raise ArgumentError(
-                f"The weight {name!r} is {described(tensor)} in the model, but {described(entry)} in "
+                f"The weight {name!r} is {_describe(tensor)} in the model, but {_describe(entry)} in "
                 f"{os.fspath(entry.location)!r}."
             )
         if agrees and (not has_data(tensor) or entry.holds(tensor)):

@@ -9,7 +9,7 @@ from torch.export import Dim, export
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.weights import weight
 from fx_onnx.program.onnx_program import ONNXProgram
-from fx_onnx.program.session import bind, flat_outputs, new_session, run, structured
+from fx_onnx.program.session import bind, flatten_outputs, new_session, restore_structure, run
 
 
 def model_of(text, **weights):
@@ -40,10 +40,10 @@ def test_bind_follows_the_signature_and_not_the_order_of_keywords():
     assert {name: tensor.item() for name, tensor in inputs.items()} == {"a": 1, "b": 2, "first": 3, "second": 4}
     with pytest.raises(ArgumentError, match="'scale' must be 2, a constant of the exported model"):
         bind(graph, exported, ({"a": one, "b": two}, 3), {"first": three, "second": four})
-    result = structured(exported, [one, two, three])  # the third is an updated buffer
+    result = restore_structure(exported, [one, two, three])  # the third is an updated buffer
     assert (result[0] is one, result[1:]) == (True, (None, 3, {"k": two}))
-    assert flat_outputs(exported, result) == [one, two]
-    assert flat_outputs(None, result) == [one, two]
+    assert flatten_outputs(exported, result) == [one, two]
+    assert flatten_outputs(None, result) == [one, two]
 
 
 def test_run_takes_and_returns_tensors():
