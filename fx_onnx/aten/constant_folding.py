@@ -17,10 +17,8 @@ from torch.fx.node import map_aggregate
 
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.core import metadata
+from fx_onnx.core.small_constants import MAX_CONSTANT_BYTES
 from fx_onnx.core.torch_private import FakeTensor, OpOverload, unset_fake_temporarily
-
-MAXIMUM_BYTES = 64 * 1024
-"""A larger result is not folded, because the model should not grow by data that a few nodes can compute."""
 
 
 def fold_constants(program: AtenProgram) -> AtenProgram:
@@ -123,7 +121,7 @@ def _may_fold(node: Node) -> bool:
         return False
     results = node.meta.get("val")
     tensors = results if isinstance(results, (list, tuple)) else (results,)
-    return all(isinstance(t, torch.Tensor) and _bytes(t) <= MAXIMUM_BYTES for t in tensors)
+    return all(isinstance(t, torch.Tensor) and _bytes(t) <= MAX_CONSTANT_BYTES for t in tensors)
 
 
 def _bytes(tensor: torch.Tensor) -> float:

@@ -31,6 +31,9 @@ SOURCE_TARGET = "fx_onnx.source_target"
 # In the ``meta`` of an FX node or ONNX value: it is a constant that the exporter computed, not a weight of the model.
 FOLDED = "fx_onnx.folded"
 
+# In the ``meta`` of an ONNX model: the names of the dims whose size depends on data, so that it may be 0 (frozenset).
+DATA_DEPENDENT_DIMS = "fx_onnx.data_dependent_dims"
+
 
 def qualified_name(cls: Any) -> str:
     """The dotted name of a module class, which torch records as a class or as its name."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import onnx_ir as ir
 
 MAX_CONSTANT_BYTES = 64 * 1024
-"""The largest tensor whose values the exporter reads, computes or compares. Larger ones count as weights, which stay
-views of the module's storages."""
+"""The largest tensor whose values the exporter reads, computes or compares.
+
+Larger tensors count as weights, which stay views of the module's storages. A larger result stays computed, because a
+model should not grow by data that a few nodes can compute."""
 
 ConstantKey = tuple[ir.DataType, tuple[int, ...], bytes]
 

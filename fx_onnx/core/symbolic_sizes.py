@@ -1,6 +1,7 @@
-"""Facts about symbolic sizes that emit nothing: expressions, equality, and the shape inputs that are constants.
+"""Facts about torch's symbolic sizes: expressions, equality, and whether a size depends on data.
 
-torch.export describes a size that is not fixed by a sympy expression over symbols (``s17``, ``2*s17``, ``u0``).
+torch.export describes a size that is not fixed by a sympy expression over symbols, such as ``s17`` or ``2*s17``. The
+functions of this file never make torch record a guard.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import onnx_ir as ir
 import sympy
 import torch
 
+from fx_onnx.core import torch_private
+from fx_onnx.core.size_rules import constant_reshape
 from fx_onnx.core.torch_private import symbolic_expression
 
 Size = int | torch.SymInt
@@ -19,56 +22,47 @@ SymbolicNumber = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _INT, _FLOAT, _BOOL = ir.DataType.INT64, ir.DataType.DOUBLE, ir.DataType.BOOL
 
 
-def expression(size: Any) -> sympy.Expr:
-    """The sympy expression of a number, with what the capture learned about its symbols replaced."""
-    return symbolic_expression(size) if isinstance(size, SymbolicNumber) else sympy.sympify(size)
+def expression(number: Any) -> sympy.Expr:
+    """Returns the sympy expression of a number, after the replacements that the capture found for its symbols."""
+    return symbolic_expression(number) if isinstance(number, SymbolicNumber) else sympy.sympify(number)
 
 
-def static(size: Any) -> Any:
-    """A symbolic number that is known to be constant, as that constant; any other number as it is."""
-    if isinstance(size, torch.SymInt):
-        expr = symbolic_expression(size)
-        return int(expr) if expr.is_Integer else size
-    if isinstance(size, (torch.SymFloat, torch.SymBool)):
-        expr = symbolic_expression(size)
+def static(number: Any) -> Any:
+    """Returns a symbolic number that is constant as that constant, and any other number as it is."""
+    if isinstance(number, torch.SymInt):
+        expr = symbolic_expression(number)
+        return int(expr) if expr.is_Integer else number
+    if isinstance(number, (torch.SymFloat, torch.SymBool)):
+        expr = symbolic_expression(number)
         if expr.is_number or expr in (sympy.true, sympy.false):
-            return bool(expr) if isinstance(size, torch.SymBool) else float(expr)
-    return size
+            return bool(expr) if isinstance(number, torch.SymBool) else float(expr)
+    return number
 
 
-def is_count(size: Size) -> bool:
-    """Whether a size depends on values, as the number of boxes found does: then it may be 0."""
-    return any(symbol.name.startswith("u") for symbol in expression(size).free_symbols)  # torch's prefix of such
+def is_data_dependent(expr: sympy.Basic) -> bool:
+    """Returns whether an expression contains a size that depends on values, such as the length of a ``nonzero``.
+
+    Such a size may be 0, whereas torch.export assumes that the size of an input is not 0.
+    """
+    return bool(torch_private.free_unbacked_symbols(expr))
 
 
 def onnx_dtype(number: Any) -> ir.DataType:
-    """The dtype in which a symbolic number is computed."""
+    """Returns the ONNX dtype in which a symbolic number is computed: BOOL, DOUBLE or INT64."""
     return _BOOL if isinstance(number, torch.SymBool) else _FLOAT if isinstance(number, torch.SymFloat) else _INT
 
 
 def same_size(a: Size, b: Size) -> bool:
-    """Whether two sizes are known to be equal, without asking torch (which would record a guard)."""
+    """Returns whether two sizes are known to be equal."""
     if isinstance(a, int) and isinstance(b, int):
         return a == b
     return bool(expression(a) == expression(b))
 
 
-def constant_shape(old: Sequence[Size] | None, sizes: Sequence[Size]) -> list[int] | None:
-    """The shape input of a Reshape as constants, with -1 and 0 for what the runtime can work out; None if it cannot.
+def constant_shape(old: Sequence[Size] | None, new: Sequence[Size]) -> list[int] | None:
+    """Returns the constant shape input of a Reshape from ``old`` to ``new``; None if no constant expresses it."""
+    return constant_reshape(None if old is None else _opaque(old), _opaque(new), is_data_dependent)
 
-    Only the sizes that stay in their place are 0 (copied), and one other symbolic size may be -1. A literal 0 excludes
-    both: -1 cannot be worked out of an empty tensor, nor beside the count of something that there may be none of.
-    """
-    if all(isinstance(size, int) for size in sizes):
-        return list(sizes)  # type: ignore[arg-type]
-    if any(isinstance(size, int) and size == 0 for size in sizes):
-        return None
-    unknown = [i for i, size in enumerate(sizes) if not isinstance(size, int)]
-    if len(unknown) == 1:
-        return [-1 if i in unknown else size for i, size in enumerate(sizes)]  # type: ignore[misc]
-    if old is None:
-        return None
-    copied = {i for i in unknown if i < len(old) and same_size(old[i], sizes[i])}
-    if len(unknown) - len(copied) > 1 or (len(unknown) > len(copied) and any(is_count(sizes[i]) for i in copied)):
-        return None
-    return [0 if i in copied else -1 if i in unknown else size for i, size in enumerate(sizes)]  # type: ignore[misc]
+
+def _opaque(sizes: Sequence[Size]) -> list[int | sympy.Expr]:
+    return [size if isinstance(size, int) else expression(size) for size in sizes]

@@ -13,14 +13,13 @@ import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.core import metadata
+from fx_onnx.core.small_constants import MAX_CONSTANT_BYTES
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._random_draws import apply_dropout
 from fx_onnx.ops._widening import widened
 from fx_onnx.translation.emitter import Emitter, as_tuple
 
 aten = torch.ops.aten
-
-_READ_BYTES = 64 * 1024
 
 
 class _Kind(NamedTuple):
@@ -226,7 +225,7 @@ def _is_zero(value: Value) -> bool:
         return node.inputs[0] is not None and _is_zero(node.inputs[0])
     held = value.const_value
     is_weight = metadata.INPUT_KIND in value.metadata_props
-    return held is not None and not is_weight and held.nbytes <= _READ_BYTES and not held.numpy().any()
+    return held is not None and not is_weight and held.nbytes <= MAX_CONSTANT_BYTES and not held.numpy().any()
 
 
 def _layer(

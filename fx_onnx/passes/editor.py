@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from fx_onnx.core import metadata
 from fx_onnx.core.names import Names
+from fx_onnx.core.small_constants import ConstantKey, constant_key
 from fx_onnx.passes.matchers import initializer_tensor
 from fx_onnx.passes.traversal import all_nodes, all_values, subgraphs
 
@@ -19,7 +20,6 @@ __all__ = ["Editor"]
 
 # A new constant of at most this many bytes reuses an equal initializer of the graph.
 _MAX_SHARED_BYTES = 1024
-_Key = tuple[ir.DataType, tuple[int, ...], bytes]
 
 
 class Editor:
@@ -38,7 +38,7 @@ class Editor:
         self._queue: deque[ir.Node] = deque()
         self._queued: set[ir.Node] = set()
         self._names: Names | None = None
-        self._constants: dict[_Key, ir.Value] | None = None
+        self._constants: dict[ConstantKey, ir.Value] | None = None
 
     # ------------------------------------------------------------ worklist
 
@@ -88,7 +88,7 @@ class Editor:
             return made.outputs[0]
         if self._constants is None:
             self._constants = dict(_small_constants(self.model.graph))
-        key = (tensor.dtype, array.shape, array.tobytes())
+        key = constant_key(tensor)
         if key not in self._constants:
             self._constants[key] = self.initializer(tensor, "constant_folded")
         return self._constants[key]
@@ -191,9 +191,9 @@ def _clear_inputs(subgraph: ir.Graph) -> None:
         inner.resize_inputs(0)
 
 
-def _small_constants(graph: ir.Graph) -> Iterator[tuple[_Key, ir.Value]]:
+def _small_constants(graph: ir.Graph) -> Iterator[tuple[ConstantKey, ir.Value]]:
     """Yields the small constants among the initializers by dtype, shape and bytes, so that 0.0 and -0.0 differ."""
     for value in graph.initializers.values():
         tensor = value.const_value
         if type(tensor) is ir.Tensor and tensor.nbytes <= _MAX_SHARED_BYTES and initializer_tensor(value) is tensor:
-            yield (tensor.dtype, tuple(tensor.shape.numpy()), tensor.tobytes()), value
+            yield constant_key(tensor), value

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from fx_onnx.core import metadata
+from fx_onnx.core.small_constants import MAX_CONSTANT_BYTES
 from fx_onnx.core.weights import LazyWeight, Weight
 
 __all__ = [
@@ -27,9 +28,6 @@ __all__ = [
     "single_use",
     "single_use_producer",
 ]
-
-MAX_CONSTANT_BYTES = 64 * 1024
-"""The largest constant that a pass reads or creates. Weights may be larger, but passes never read them."""
 
 
 # ---------------------------------------------------------------- nodes

@@ -6,12 +6,12 @@ import ast
 import functools
 import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
-from typing import Any
 
 import onnx_ir as ir
 
 from fx_onnx.core import metadata
 from fx_onnx.core.names import Names
+from fx_onnx.core.small_constants import constant_key
 from fx_onnx.passes.matchers import constant_array
 from fx_onnx.passes.rewriter import Pass
 from fx_onnx.passes.traversal import all_nodes, subgraphs
@@ -139,7 +139,7 @@ class _Call:
         """What two calls have in common that can be calls of one function."""
         tokens: dict[ir.Value | None, Hashable] = {None: None}
         tokens |= {value: ("input", place, value.dtype) for place, value in enumerate(self.inputs)}
-        tokens |= {value: _tensor_key(_tensor(value)) for value in self.constants}
+        tokens |= {value: constant_key(_tensor(value)) for value in self.constants}
         nodes = tuple(_node_key(node, tokens) for node in self.nodes)
         return self.scope[-1][1], nodes, tuple(tokens[value] for value in self.outputs)
 
@@ -194,7 +194,7 @@ def _node_key(node: ir.Node, tokens: dict[ir.Value | None, Hashable]) -> Hashabl
 
 def _attribute_key(attr: ir.Attr, tokens: dict[ir.Value | None, Hashable]) -> Hashable:
     if attr.type == ir.AttributeType.TENSOR:
-        return _tensor_key(attr.as_tensor())
+        return constant_key(attr.as_tensor())
     if attr.type == ir.AttributeType.GRAPH:
         return _body_key(attr.as_graph(), tokens)
     if attr.type == ir.AttributeType.GRAPHS:
@@ -207,10 +207,6 @@ def _body_key(graph: ir.Graph, tokens: dict[ir.Value | None, Hashable]) -> Hasha
         tokens[value] = ("body", len(tokens))
     nodes = tuple(_node_key(node, tokens) for node in graph)
     return len(graph.inputs), nodes, tuple(tokens.get(value, value) for value in graph.outputs)
-
-
-def _tensor_key(tensor: Any) -> Hashable:
-    return str(tensor.dtype), tuple(tensor.shape), tensor.tobytes()
 
 
 # ---------------------------------------------------------------- replacement

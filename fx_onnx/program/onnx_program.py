@@ -350,15 +350,21 @@ def _rename(model: ir.Model, mapping: Mapping[str, str]) -> set[str]:
             return mapping[name]
         return name
 
+    def renamed_dim(dim: str) -> str:
+        whole = renamed(dim)
+        return whole if whole != dim else _WORD.sub(lambda word: renamed(word.group()), dim)
+
     for value in dict.fromkeys(_values(model)):  # once each, because a swap of two names must not happen twice
         if value.shape is None or value.shape.is_static():
             continue
         shape = ir.Shape(value.shape, [value.shape.get_denotation(axis) for axis in range(len(value.shape))])
         for axis, dim in enumerate(value.shape):
             if isinstance(dim, ir.SymbolicDim) and dim.value is not None:
-                whole = renamed(dim.value)
-                shape[axis] = whole if whole != dim.value else _WORD.sub(lambda word: renamed(word.group()), dim.value)
+                shape[axis] = renamed_dim(dim.value)
         value.shape = shape  # a new shape, because the old one may be frozen or shared with another value
+    if metadata.DATA_DEPENDENT_DIMS in model.meta:
+        old = model.meta[metadata.DATA_DEPENDENT_DIMS]
+        model.meta[metadata.DATA_DEPENDENT_DIMS] = frozenset(map(renamed_dim, old))
     return found
 
 

@@ -32,7 +32,7 @@ def name_inputs_and_outputs(model: ir.Model, request: Request) -> None:
             raise ArgumentError(f"{len(given)} {kind}_names were given, but the model has {len(values)} {kind}s.")
     _rename(dict(names), graph)
     if request.output_axes:
-        _name_output_axes(graph, request)
+        _name_output_axes(model, request)
 
 
 def name_by_structure(model: ir.Model, program: ExportedProgram) -> None:
@@ -119,12 +119,17 @@ def _make_room(wanted: set[str], renamed: set[ir.Value], graph: ir.Graph) -> Non
         value.name = f"{value.name}.renamed"
 
 
-def _name_output_axes(graph: ir.Graph, request: Request) -> None:
-    for output in graph.outputs:
+def _name_output_axes(model: ir.Model, request: Request) -> None:
+    data_dependent: frozenset[str] = model.meta.get(metadata.DATA_DEPENDENT_DIMS, frozenset())
+    for output in model.graph.outputs:
         for axis, name in request.output_axes.get(str(output.name), {}).items():
             if output.shape is None or not -len(output.shape) <= axis < len(output.shape):
                 raise ArgumentError(
                     f"dynamic_axes names axis {axis} of the output {output.name!r}, which has no such axis."
                 )
-            if not isinstance(output.shape[axis], int):
+            dim = output.shape[axis]
+            if isinstance(dim, ir.SymbolicDim):
+                if dim.value in data_dependent:
+                    data_dependent |= {name}
                 output.shape[axis] = name
+    model.meta[metadata.DATA_DEPENDENT_DIMS] = data_dependent

@@ -13,7 +13,7 @@ import onnx_ir as ir
 import sympy
 import torch
 
-from fx_onnx.core.symbolic_sizes import Size, expression
+from fx_onnx.core.symbolic_sizes import Size, expression, is_data_dependent
 
 if TYPE_CHECKING:
     from fx_onnx.translation.tensor_helpers import TensorHelpers
@@ -35,6 +35,7 @@ class SymbolTable:
         self._derived: list[tuple[sympy.Expr, Callable[[TensorHelpers], ir.Value]]] = []
         self._values: dict[tuple[sympy.Basic, int], ir.Value] = {}
         self._dims: dict[sympy.Expr, int | str] = parent._dims if parent is not None else {}
+        self.data_dependent_dims: set[str] = parent.data_dependent_dims if parent is not None else set()
         self._own: set[sympy.Basic] = set()
 
     def bind(self, size: Any, read: Callable[[TensorHelpers], ir.Value]) -> None:
@@ -73,6 +74,8 @@ class SymbolTable:
         known = self._dims.get(expr)
         if known is None:
             known = self._dims[expr] = int(expr) if expr.is_Integer else self._name(expr)
+            if isinstance(known, str) and is_data_dependent(expr):
+                self.data_dependent_dims.add(known)
         return known
 
     def _name(self, expr: sympy.Expr) -> str:

@@ -49,13 +49,15 @@ def translate(program: AtenProgram, table: Table, symbol_names: Mapping[str, str
     _bind_outputs(walker, results, (*exported.graph_signature.output_specs, *program.mutations))
     graph.metadata_props[metadata.GRAPH_SIGNATURE] = str(exported.graph_signature)
     graph.metadata_props[metadata.RANGE_CONSTRAINTS] = str(exported.range_constraints)
-    return ir.Model(
+    model = ir.Model(
         graph,
         ir_version=_ir_version(table.opset),
         producer_name=PRODUCER,
         producer_version=version(),
         functions=list(emitter.functions.values()),
     )
+    model.meta[metadata.DATA_DEPENDENT_DIMS] = frozenset(emitter.symbols.data_dependent_dims)
+    return model
 
 
 def _ir_version(opset: int) -> int:

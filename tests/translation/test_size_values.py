@@ -10,11 +10,9 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime
 import pytest
-import sympy
 import torch
 from torch.export import Dim
 
-import fx_onnx
 from fx_onnx.core import symbolic_sizes
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translation.size_values import SymbolTable
@@ -187,38 +185,6 @@ def test_the_symbol_of_a_bodys_parameter_is_its_own() -> None:
     assert _run(op, inner.value(op, a + 1), (3, 4)).tolist() == [8]
     assert op.symbols.value(op, a + 1) is outer
     assert inner.value(op, b + 1) is other
-
-
-def test_static_and_same_size_ask_torch_nothing() -> None:
-    fake, _ = _captured(lambda a, b: a)
-    a, b = fake.shape
-    guards = len(a.node.shape_env.guards)
-    assert symbolic_sizes.static(a * 0 + 3) == 3
-    assert symbolic_sizes.static(a) is a
-    assert symbolic_sizes.static(5) == 5
-    assert symbolic_sizes.static(True) is True
-    assert symbolic_sizes.same_size(a, a + 0)
-    assert not symbolic_sizes.same_size(a, b)
-    assert not symbolic_sizes.same_size(a, 7)
-    assert symbolic_sizes.same_size(4, 4)
-    assert len(a.node.shape_env.guards) == guards
-
-
-def test_expressions_of_plain_numbers() -> None:
-    assert symbolic_sizes.expression(3) == sympy.Integer(3)
-    assert float(symbolic_sizes.expression(0.5)) == 0.5
-
-
-def test_a_count_is_not_copied_beside_a_size_that_is_worked_out() -> None:
-    """Where nothing was found, the -1 of a Reshape could not be worked out."""
-
-    class Found(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x[x[:, 0, 0] > 0].flatten(1)
-
-    program = fx_onnx.export(Found().eval(), (torch.ones(4, 3, 5),), dynamic_shapes=({1: "height", 2: "width"},))
-    assert program(torch.ones(4, 2, 7))[0].shape == (4, 14)
-    assert program(-torch.ones(4, 2, 7))[0].shape == (0, 14)
 
 
 def test_a_quotient_of_quotients_of_sizes_needs_no_signs() -> None:

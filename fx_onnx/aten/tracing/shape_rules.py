@@ -19,6 +19,7 @@ import sympy
 import torch
 
 from fx_onnx.aten.tracing.fake_tensors import Size, Sizes, TensorSpec
+from fx_onnx.core.size_rules import broadcast_shapes
 from fx_onnx.core.torch_private import FakeTensorMode, OpOverload
 
 aten = torch.ops.aten
@@ -132,19 +133,6 @@ def _are_numbers(sizes: Sequence[Size]) -> bool:
     return all(isinstance(size, int) for size in sizes)
 
 
-def _broadcast(*shapes: Sizes) -> Sizes | None:
-    result: list[Size] = []
-    for axis in range(-max(map(len, shapes)), 0):
-        found: Size = 1
-        for sizes in shapes:
-            if len(sizes) >= -axis and (size := sizes[axis]) != 1 and size != found:
-                if found != 1:
-                    return None
-                found = size
-        result.append(found)
-    return tuple(result)
-
-
 def _reduced(sizes: Sizes, axes: set[int], keepdim: bool) -> Sizes:
     kept = ((1 if axis in axes else size, axis) for axis, size in enumerate(sizes))
     return tuple(size for size, axis in kept if keepdim or axis not in axes)
@@ -159,7 +147,7 @@ def _reduced(sizes: Sizes, axes: set[int], keepdim: bool) -> Sizes:
 )  # fmt: skip
 def _elementwise(*args: Any, **options: Any) -> Sizes | None:
     shapes = [each.sizes for each in (*args, *options.values()) if isinstance(each, TensorSpec)]
-    return _broadcast(*shapes) if shapes else None
+    return broadcast_shapes(*shapes) if shapes else None
 
 
 @_rule(
@@ -414,5 +402,5 @@ def _product(self: TensorSpec, other: TensorSpec) -> TensorSpec | None:
     left, right = self.sizes, other.sizes
     if min(len(left), len(right)) < 2 or left[-1] != right[-2] or self.dtype != other.dtype:
         return None
-    batch = _broadcast(left[:-2], right[:-2])
+    batch = broadcast_shapes(left[:-2], right[:-2])
     return None if batch is None else TensorSpec(self.dtype, (*batch, left[-2], right[-1]))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from fx_onnx.core.size_rules import broadcast_shapes
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import dims, producer_of
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["EliminateExpands"]
-
-_Sizes = tuple[int | str, ...]
 
 
 class EliminateExpands(Rewrite):
@@ -54,16 +53,5 @@ def _same_result(node: ir.Node, inputs: list[ir.Value | None], shorter: list[ir.
     cut = -skipped or None
     if skipped and [x[cut:] for x in before if x] != [x[cut:] for x in after if x]:
         return False
-    old = _broadcast([x[:cut] for x in before if x is not None])
-    return old is not None and old == _broadcast([x[:cut] for x in after if x is not None])
-
-
-def _broadcast(shapes: list[_Sizes]) -> _Sizes | None:
-    """The common shape; None if two names or numbers other than 1 meet that are not the same."""
-    result: list[int | str] = []
-    for axis in range(1, max(map(len, shapes)) + 1):
-        sizes = {shape[-axis] for shape in shapes if len(shape) >= axis} - {1}
-        if len(sizes) > 1:
-            return None
-        result.append(sizes.pop() if sizes else 1)
-    return tuple(result[::-1])
+    old = broadcast_shapes(*(x[:cut] for x in before if x is not None))
+    return old is not None and old == broadcast_shapes(*(x[:cut] for x in after if x is not None))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import onnx_ir as ir
 
+from fx_onnx.core import metadata
+from fx_onnx.core.size_rules import constant_reshape
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import dims, producer_of, same_shape, single_use
 from fx_onnx.passes.rewriter import Rewrite
@@ -42,29 +42,20 @@ class MergeReshapes(Rewrite):
             return True
         if not single_use(source):
             return self.declines(node, "another node reads the %s", before.op_type)
-        sizes = _constant_sizes(dims(origin), dims(output))
+        sizes = _constant_shape(origin, output, editor.model)
         if sizes is None:
             return self.declines(node, "a constant cannot express the shape %s", output.shape)
         editor.replace(node, "Reshape", [origin, editor.constant(sizes, node)], {}, absorbed=[before])
         return True
 
 
-def _constant_sizes(old: tuple[int | str, ...] | None, new: tuple[int | str, ...] | None) -> list[int] | None:
-    """The shape input of a Reshape: 0 copies the size at the same place, one -1 is worked out; None if not enough."""
-    if new is None:
-        return None
-    names = [i for i, size in enumerate(new) if isinstance(size, str)]
-    if not names:
-        return None if 0 in new else [size for size in new if isinstance(size, int)]
-    if 0 in new:
-        return None
-    copied = {i for i in names if old is not None and i < len(old) and old[i] == new[i]} if len(names) > 1 else set()
-    worked_out = len(names) - len(copied)
-    if worked_out > 1 or (worked_out and any(_is_count(str(new[i])) for i in copied)):
-        return None
-    return [size if isinstance(size, int) else 0 if i in copied else -1 for i, size in enumerate(new)]
+def _constant_shape(origin: ir.Value, output: ir.Value, model: ir.Model) -> list[int] | None:
+    """Returns the constant shape input of a Reshape from ``origin`` to ``output``; None if there is none.
 
-
-def _is_count(size: str) -> bool:
-    """Whether a size is, or comes from, a number of things found in the data (torch calls it u0): there may be none."""
-    return re.search(r"\bu\d+\b", size) is not None
+    A model that does not record its data-dependent dims may be empty along any dim.
+    """
+    new = dims(output)
+    if new is None or 0 in new:
+        return None
+    data_dependent: frozenset[str] | None = model.meta.get(metadata.DATA_DEPENDENT_DIMS)
+    return constant_reshape(dims(origin), new, lambda dim: data_dependent is None or dim in data_dependent)

@@ -1,8 +1,10 @@
 """Views of views."""
 
+import onnx_ir as ir
 import pytest
 import torch
 
+from fx_onnx.core import metadata
 from fx_onnx.passes.cleanup.reshapes import MergeReshapes
 from tests.passes.checking import check, model, origins
 
@@ -59,12 +61,21 @@ def test_empty_and_unknown_sizes_are_left_alone() -> None:
     check(program, MergeReshapes(), inputs, ["Transpose", "Unsqueeze", "Reshape"])
 
 
-def test_counts_are_not_copied_beside_a_size_that_is_worked_out() -> None:
-    """Where none was found, -1 could not be worked out."""
-    program = model("""g (float[u0,3,W] x) => (float[u0,1,3,1,W] y) <int64[1] i = {1}, int64[1] j = {3}> {
+@pytest.mark.parametrize(
+    ("dim", "data_dependent", "merged"),
+    [("u0", {"u0"}, False), ("u1", {"u0"}, True), ("n", set(), True), ("n", None, False)],
+)
+def test_a_size_is_not_inferred_beside_a_data_dependent_one(
+    dim: str, data_dependent: set[str] | None, merged: bool
+) -> None:
+    """Reshape cannot infer -1 of an empty tensor. The model records which dims may be 0; their names do not tell."""
+    program = model(f"""g (float[{dim},3,W] x) => (float[{dim},1,3,1,W] y) <int64[1] i = {{1}}, int64[1] j = {{3}}> {{
       a = Unsqueeze(x, i)\n y = Unsqueeze(a, j)
-    }""")
-    check(program, MergeReshapes(), [torch.randn(0, 3, 5)], ["Unsqueeze", "Unsqueeze"])
+    }}""")
+    if data_dependent is not None:
+        program.meta[metadata.DATA_DEPENDENT_DIMS] = frozenset(data_dependent)
+    inputs = [torch.randn(4 if merged else 0, 3, 5)]
+    check(program, MergeReshapes(), inputs, ["Reshape"] if merged else ["Unsqueeze", "Unsqueeze"])
 
 
 def test_inside_a_function() -> None:
@@ -76,8 +87,6 @@ def test_inside_a_function() -> None:
       a = Reshape(x, s)\n y = Reshape(a, t)
     }""")
     [function] = program.functions.values()
-    from onnx_ir import Shape
-
-    function[3].outputs[0].shape = Shape([3, 4])
+    function[3].outputs[0].shape = ir.Shape([3, 4])
     check(program, MergeReshapes(), [torch.randn(2, 6)], ["f"])
     assert [node.op_type for node in function].count("Reshape") == 1
