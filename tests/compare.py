@@ -1,4 +1,4 @@
-"""One way to compare what ONNX Runtime gave with what PyTorch gives."""
+"""Compares the outputs of ONNX Runtime with those of PyTorch."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ _PARTS = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.
 
 
 def assert_close(got: Any, want: Any, tolerance: float | None = None) -> None:
-    """Compare every tensor of `got` with that of `want`; both may be nested in tuples, lists, dicts.
+    """Compares every tensor of ``got`` with that of ``want``; both may be nested in tuples, lists and dicts.
 
-    Shapes and dtypes must be equal. Integers and booleans must be equal; floats may differ by `tolerance` (by default
-    that of their dtype) times the largest finite magnitude in `want`, or times 1 where that is smaller. NaN equals
-    NaN, an infinity equals itself; complex numbers are compared as pairs of reals.
+    Shapes and dtypes must be equal, and so must integers and booleans. Floats may differ by ``tolerance`` (by default
+    that of their dtype) times the largest finite magnitude in ``want``, or times 1 if that is smaller. NaN equals
+    NaN, and an infinity equals itself. Complex numbers are compared as pairs of real ones.
 
     Raises:
-        AssertionError: naming the output, and its shape, dtype or largest difference.
+        AssertionError: names the output, and its shape, dtype or largest difference.
     """
     got, want = _tensors(got), _tensors(want)
     assert len(got) == len(want), f"{len(got)} outputs instead of {len(want)}"
@@ -57,12 +57,13 @@ def _largest(values: Tensor, floor: float = 0.0) -> float:
 
 
 def assert_as_near(got: Any, near: Any, truth: Any) -> None:
-    """Compare what was computed in few digits with the truth in float64, and with eager, which has as few digits.
+    """Compares low-precision results with exact ones; eager's own errors set the allowed error.
 
-    A float may err by a rounding of the largest value and twice what eager's worst value errs by.
+    ``truth`` holds float64 results, ``near`` holds eager's in the precision of ``got``. The error of a float may be
+    twice the largest error of eager, plus one rounding of the largest value.
 
     Raises:
-        AssertionError: naming the output, and its shape, dtype or largest error.
+        AssertionError: names the output, and its shape, dtype or largest error.
     """
     outputs = zip(_tensors(got), _tensors(near), _tensors(truth), strict=True)
     for index, (one, eager, exact) in enumerate(outputs):
@@ -70,4 +71,4 @@ def assert_as_near(got: Any, near: Any, truth: Any) -> None:
         assert one.dtype == eager.dtype, f"output {index}: dtype {one.dtype} instead of {eager.dtype}"
         error, allowed = (_largest(each.double() - exact.double()) for each in (one, eager))
         rounding = torch.finfo(one.dtype).eps * _largest(exact) if one.is_floating_point() else 0.0
-        assert error <= 2 * allowed + rounding, f"output {index}: errs by {error:.3g}, eager by {allowed:.3g}"
+        assert error <= 2 * allowed + rounding, f"output {index}: the error is {error:.3g}, that of eager {allowed:.3g}"

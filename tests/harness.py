@@ -1,8 +1,9 @@
-"""One operator, one line: how a translation is tested.
+"""Tests a translation with one line for each call.
 
 ``Case(aten.add.Tensor, i64(2, 3), f32(2, 3), emits=["Cast", "Add"])`` is a model whose inputs are the tensors of the
-call; everything else is baked in. ``check`` runs it static and with every dim dynamic (exported at one size, checked at
-another too), at every opset where its translation differs, in ONNX Runtime, comparing values, shapes and dtypes.
+call; all other arguments are constants. ``check`` exports the model with static sizes at every opset where the
+translation differs, and with every dim dynamic. It runs each export in ONNX Runtime, a dynamic one also at another
+size, and compares values, shapes and dtypes with torch.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch.export import Dim
 from torch.utils import _pytree as pytree
 
 import fx_onnx
-import fx_onnx.ops  # fills the table, which an export does only when it begins
+import fx_onnx.ops  # registers the translations, which _opsets reads
 from fx_onnx.core.opsets import DEFAULT_OPSET, MINIMUM_OPSET
 from fx_onnx.core.translation_table import _translations
 from fx_onnx.core.weights import real_view
@@ -31,17 +32,17 @@ from tests.compare import assert_close
 
 @dataclass(frozen=True)
 class Arg:
-    """A tensor argument that can be made again in other sizes: random, or ``values`` cycled."""
+    """A tensor argument that can be created in several sizes: random numbers, or ``values`` repeated."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
     low: float = -2.0
     high: float = 2.0
     values: tuple[Any, ...] = ()
-    fixed: bool = False  # keep its sizes when the others grow
+    fixed: bool = False  # its sizes stay when the others grow
 
     def make(self, shape: Sequence[int] | None = None, seed: int = 0) -> torch.Tensor:
-        """The tensor, in its own sizes or in ``shape``."""
+        """Returns the tensor in its own sizes or in ``shape``."""
         shape = self.shape if shape is None else tuple(shape)
         generator = torch.Generator().manual_seed(seed)
         if self.values:
@@ -60,7 +61,7 @@ class Arg:
 
 
 def arg(dtype: torch.dtype) -> Callable[..., Arg]:
-    """``f32(2, 3)``, ``i64(4, low=0, high=9)``, ``f32(3, values=(0.0, -0.0, float("nan")))``."""
+    """Returns a constructor of arguments: ``f32(2, 3)``, ``i64(4, low=0, high=9)``, ``f32(3, values=(0.0, -0.0))``."""
     floor = 0.0 if dtype in (torch.uint8, torch.uint16, torch.uint32) else -3.0 if not dtype.is_floating_point else -2.0
     return lambda *shape, low=floor, high=3.0, **options: Arg(dtype, shape, low, high, **options)
 
@@ -73,7 +74,14 @@ i8, i16, i32, i64, u8, b8 = (
 
 
 class Case:
-    """A call of ``target``; an ``Arg`` among its arguments (also inside lists) is an input of the model."""
+    """A call of ``target``. Each ``Arg`` among its arguments, also inside a list, is an input of the model.
+
+    Attributes:
+        emits: the ONNX operators of the static export at the highest opset, in any order; None if any are right.
+        opsets: where to export; by default the opsets around each ``since`` of the translation.
+        dynamic: whether to export with dynamic sizes as well.
+        tolerance: the allowed relative difference; None for that of the dtype.
+    """
 
     def __init__(
         self,
@@ -104,7 +112,7 @@ def _short(value: Any) -> str:
 
 
 def _opsets(target: Any) -> list[int]:
-    """The default opset, and both sides of every opset at which the translation changes."""
+    """Returns the default opset and, for each opset at which the translation changes, this opset and the one before."""
     changes = {entry.since for entry in _translations.get(target, ())} - {MINIMUM_OPSET}
     return sorted({DEFAULT_OPSET} | changes | {since - 1 for since in changes})
 
@@ -149,10 +157,11 @@ class _Run:
         assert_close(program(*tensors), want, self.tolerance)
 
     def grown(self, program: fx_onnx.ONNXProgram) -> list[torch.Tensor]:
-        """The inputs with every symbol of the program's input dims one larger."""
+        """Returns inputs in which every symbol of the program's input dims is one larger than in the example."""
         sizes: dict[str, int] = {}
         for value, example in zip(program.model.graph.inputs, self.inputs, strict=True):
-            for dim, size in zip(value.shape, example.shape, strict=False):  # a complex input has one more dim
+            # The shapes differ in rank for a complex input, which has an additional axis for its parts.
+            for dim, size in zip(value.shape, example.shape, strict=False):
                 if isinstance(dim, ir.SymbolicDim) and str(dim.value).isidentifier() and not example.fixed:
                     sizes[str(dim.value)] = size + 1
         return [
@@ -173,7 +182,11 @@ def _size(dim: Any, sizes: dict[str, int], size: int) -> int:
 
 
 def check(case: Case) -> None:
-    """Raises AssertionError where the export of the case differs from eager in a value, shape, dtype or operator."""
+    """Exports the case and compares it with torch.
+
+    Raises:
+        AssertionError: a value, shape, dtype or emitted operator differs.
+    """
     module = _Call(case)
     run = _Run(module, [leaf for leaf in module.leaves if isinstance(leaf, Arg)], case.tolerance)
     examples = [each.make() for each in run.inputs]
@@ -190,6 +203,6 @@ def check(case: Case) -> None:
 
 
 def cases(entries: Iterable[Case]) -> pytest.MarkDecorator:
-    """``@cases([...])`` parametrizes a test over cases under readable names."""
+    """Returns a decorator that parametrizes a test over cases with readable names."""
     entries = list(entries)
     return pytest.mark.parametrize("case", entries, ids=[repr(entry) for entry in entries])
