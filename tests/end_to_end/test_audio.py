@@ -1,4 +1,4 @@
-"""Audio in plain torch, as torchaudio computes it: spectrograms and back, mel filters, resampling; of any length."""
+"""Audio models in plain torch, for signals of any length: spectrograms and their inverse, mel filters, resampling."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANY_LENGTH = {0: "batch", 1: "time"}
 
 
 def wave(batch: int, length: int, seed: int = 0) -> Tensor:
-    """A few sines and noise."""
+    """Returns signals of a few sines and noise."""
     time = torch.arange(length) / RATE
     pitches = torch.tensor([220.0, 1000.0, 3300.0])[:, None] * (1 + torch.arange(batch) / 7)[:, None, None]
     noise = torch.randn(batch, length, generator=torch.Generator().manual_seed(seed))
@@ -27,7 +27,7 @@ def wave(batch: int, length: int, seed: int = 0) -> Tensor:
 
 
 def mel_filters(bins: int, mels: int) -> Tensor:
-    """(bins, mels): triangles that are even on the mel scale."""
+    """Returns (bins, mels): triangular filters, evenly spaced on the mel scale."""
 
     def mel(hertz: float) -> float:
         return 2595.0 * math.log10(1.0 + hertz / 700.0)
@@ -39,7 +39,7 @@ def mel_filters(bins: int, mels: int) -> Tensor:
 
 
 def cosine_transform(coefficients: int, mels: int) -> Tensor:
-    """(mels, coefficients): the orthonormal cosine transform of type II."""
+    """Returns (mels, coefficients): the orthonormal discrete cosine transform of type II."""
     angles = math.pi / mels * (torch.arange(mels)[:, None] + 0.5) * torch.arange(coefficients)
     scale = torch.full((coefficients,), math.sqrt(2.0 / mels))
     scale[0] = math.sqrt(1.0 / mels)
@@ -47,13 +47,13 @@ def cosine_transform(coefficients: int, mels: int) -> Tensor:
 
 
 def decibels(power: Tensor, top: float | None = None) -> Tensor:
-    """10 log10, no more than ``top`` below the largest of each signal."""
+    """Returns 10 log10, clamped to at most ``top`` below the maximum of each signal."""
     db = 10.0 * power.clamp(min=1e-10).log10()
     return db if top is None else torch.maximum(db, db.amax(dim=(-2, -1), keepdim=True) - top)
 
 
 class Spectrogram(nn.Module):
-    """|STFT|^power, or the complex STFT itself where power is None."""
+    """|STFT|^power, or the complex STFT if power is None."""
 
     def __init__(
         self, n_fft: int = 64, hop: int = 16, window: int | None = None, power: float | None = 2.0, **options: object
@@ -90,8 +90,8 @@ class MFCC(nn.Module):
         return torch.matmul(self.mel(waveform).transpose(-1, -2), self.transform).transpose(-1, -2)
 
 
-class ThereAndBack(nn.Module):
-    """A filter in the frequency domain: STFT, a gain for each bin, inverse STFT of the same length or longer."""
+class FrequencyFilter(nn.Module):
+    """A filter in the frequency domain: an STFT, a gain for each bin, and an inverse STFT of any length."""
 
     def __init__(self, longer: int = 0) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class ThereAndBack(nn.Module):
 
 
 class GriffinLim(nn.Module):
-    """The waveform of a magnitude spectrogram, its phases found by going there and back."""
+    """The waveform of a magnitude spectrogram; repeated transforms in both directions estimate the phases."""
 
     def __init__(self, rounds: int = 3, momentum: float = 0.99) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class GriffinLim(nn.Module):
         self.register_buffer("window", torch.hann_window(64))
 
     def forward(self, magnitude: Tensor) -> Tensor:
-        angles = torch.polar(torch.ones_like(magnitude), magnitude)  # any phases do to begin with
+        angles = torch.polar(torch.ones_like(magnitude), magnitude)  # the first phases are arbitrary
         before = torch.zeros_like(angles)
         for _ in range(self.rounds):
             inverse = torch.istft(magnitude * angles, 64, 16, window=self.window)
@@ -125,7 +125,7 @@ class GriffinLim(nn.Module):
 
 
 class Resample(nn.Module):
-    """From one rate to another by a windowed sinc as a strided convolution, ``new`` phases to ``old`` samples."""
+    """Conversion of the sampling rate by a windowed sinc: a convolution with ``new`` phases for ``old`` samples."""
 
     def __init__(self, old: int = 3, new: int = 2, zeros: int = 6, rolloff: float = 0.99) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class Resample(nn.Module):
 
 
 class Deltas(nn.Module):
-    """How features change in time: a regression over neighbouring frames, a convolution with groups."""
+    """The change of features over time: a regression over neighbouring frames, as a convolution with groups."""
 
     def forward(self, features: Tensor) -> Tensor:
         kernel = torch.arange(-2.0, 3.0).repeat(features.shape[1], 1, 1)
@@ -155,8 +155,8 @@ class Deltas(nn.Module):
         return F.conv1d(padded, kernel, groups=features.shape[1]) / 10.0
 
 
-class Normalised(nn.Module):
-    """Whisper's front end: log-mel of the frames but the last, cut off below the loudest, scaled."""
+class WhisperFeatures(nn.Module):
+    """Whisper's features: the log-mel spectrogram without the last frame, clamped below the maximum, and scaled."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,11 +171,14 @@ class Normalised(nn.Module):
 
 
 def check(module: nn.Module, *examples: Tensor, axes: dict[int, str]) -> None:
-    """Exports at the first example; right at all of them, in real pairs where the result is complex."""
+    """Exports the module with the first example and compares it with eager for all examples.
+
+    A complex result is compared as pairs of real numbers.
+    """
     module = module.eval()
     with warnings.catch_warnings():
-        warnings.simplefilter("error", fx_onnx.OnnxExporterWarning)  # no dim comes out static
-        warnings.filterwarnings("ignore", r".* right only where sequence <= 64")  # the rows of a table of positions
+        warnings.simplefilter("error", fx_onnx.OnnxExporterWarning)  # a dim that becomes static gives a warning
+        warnings.filterwarnings("ignore", r".* correct only where sequence <= 64")  # the table of positions has 64 rows
         program = fx_onnx.export(module, (examples[0],), dynamic_shapes=(axes,))
     for example in examples:
         with torch.no_grad():
@@ -202,7 +205,7 @@ def test_spectrogram(options: dict[str, object]) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    [MelSpectrogram(), MelSpectrogram(top=None), MFCC(), Normalised()],
+    [MelSpectrogram(), MelSpectrogram(top=None), MFCC(), WhisperFeatures()],
     ids=["mel", "mel_all", "mfcc", "whisper"],
 )
 def test_features(module: nn.Module) -> None:
@@ -210,9 +213,9 @@ def test_features(module: nn.Module) -> None:
 
 
 @pytest.mark.parametrize("longer", [0, 20, 100, -50])
-def test_there_and_back(longer: int) -> None:
-    """The inverse takes the samples that its last frame reaches beyond the signal, and zeros after them."""
-    check(ThereAndBack(longer), wave(2, 400), wave(1, 640), axes=ANY_LENGTH)
+def test_frequency_filter(longer: int) -> None:
+    """Tests lengths within the last frame, where the samples go on, and beyond it, where zeros follow."""
+    check(FrequencyFilter(longer), wave(2, 400), wave(1, 640), axes=ANY_LENGTH)
 
 
 def test_griffin_lim() -> None:
@@ -233,7 +236,7 @@ def test_deltas() -> None:
 
 
 class Rotary(nn.Module):
-    """Llama's own form: pairs of numbers as complex ones, turned by angles that grow with the position."""
+    """Rotary embeddings as in Llama: pairs of numbers as complex numbers, rotated by an angle for each position."""
 
     def __init__(self, polar: bool) -> None:
         super().__init__()
@@ -248,7 +251,7 @@ class Rotary(nn.Module):
 
 
 class RotaryTable(nn.Module):
-    """The same with a table of complex weights, of which as many rows are read as there are positions."""
+    """Rotary embeddings from a table of complex factors, of which as many rows are read as there are positions."""
 
     def __init__(self) -> None:
         super().__init__()

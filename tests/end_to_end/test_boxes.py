@@ -1,4 +1,4 @@
-"""torchvision's operations on boxes, of any number: many, one, none."""
+"""torchvision's operations on boxes, for any number of boxes, also one or none."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ ROTATED = (("xywhr", "xyxyxyxy"), ("cxcywhr", "xywhr"), ("xywhr", "cxcywhr"))
 
 
 def boxes(count: int, seed: int = 0) -> Tensor:
-    """Corners (N, 4) in an image of 60 by 60; every third box is without area."""
+    """Returns corners (N, 4) in an image of 60 by 60; every third box is empty."""
     corners = torch.rand(count, 4, generator=torch.Generator().manual_seed(seed)) * 30
     corners[::3, 2] = 0
     return torch.cat([corners[:, :2], corners[:, :2] + corners[:, 2:]], 1)
 
 
 def masks(count: int, height: int, width: int) -> Tensor:
-    """A pixel of each at least."""
+    """Returns random masks, each with at least one pixel."""
     drawn = torch.rand(count, height, width, generator=torch.Generator().manual_seed(count)) > 0.8
     drawn[:, height // 2, width // 2] = True
     return drawn
 
 
 def check(function: Callable[..., object], dims: Sequence[dict[int, str]], *examples: tuple[Tensor, ...]) -> None:
-    """Exported with the first example, right with all of them."""
+    """Exports the function with the first example and compares it with eager for all examples."""
     module = FunctionModule(function).eval()
     program = fx_onnx.export(module, examples[0], dynamic_shapes=(tuple(dims),))
     for example in examples:
         assert_close(program.call_structured(*example), module(*example))
 
 
-def test_pairs() -> None:
-    """Every measure of how much two boxes overlap, of all pairs of boxes."""
+def test_overlaps() -> None:
+    """Tests every measure of overlap for all pairs of boxes."""
 
     def overlaps(boxes1: Tensor, boxes2: Tensor) -> list[Tensor]:
         measures = [getattr(operations, name)(boxes1, boxes2) for name in PAIRWISE]
@@ -60,8 +60,8 @@ def test_losses(name: str) -> None:
     check(loss, ({0: "n"}, {0: "n"}), *((boxes(n), boxes(n, seed=1)) for n in (5, 9, 1, 0)))
 
 
-def test_one_by_one() -> None:
-    """Areas, other formats, what is within an image of any size, and which are not small."""
+def test_functions_of_each_box() -> None:
+    """Tests functions of single boxes: areas, formats, clipping to an image of any size, removal of small boxes."""
 
     def measured(boxes: Tensor, image: Tensor) -> tuple[Tensor, ...]:
         formats = [operations.box_convert(boxes, "xyxy", other) for other in ("xywh", "cxcywh")]
@@ -77,7 +77,7 @@ def test_one_by_one() -> None:
     check(measured, dims, *((boxes(n), torch.zeros(height, width)) for n, height, width in sizes))
 
 
-def test_rotated() -> None:
+def test_rotated_boxes() -> None:
     def converted(boxes: Tensor) -> list[Tensor]:
         found = [operations.box_convert(boxes, *formats) for formats in ROTATED]
         return [*found, operations.box_convert(found[0], "xyxyxyxy", "xywhr")]
@@ -86,7 +86,7 @@ def test_rotated() -> None:
     check(converted, ({0: "n"},), *((each,) for each in turned))
 
 
-def test_of_masks() -> None:
-    """The least box around each mask."""
+def test_masks_to_boxes() -> None:
+    """Tests the smallest box around each mask."""
     sizes = ((3, 9, 8), (5, 12, 7), (1, 4, 4))
     check(operations.masks_to_boxes, ({0: "n", 1: "height", 2: "width"},), *((masks(*each),) for each in sizes))

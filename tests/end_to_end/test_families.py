@@ -1,4 +1,4 @@
-"""A sample of the table of families; `benchmarks/families.py` runs all of it."""
+"""A sample of the table of model families; `benchmarks/families.py` runs the whole table."""
 
 import copy
 import re
@@ -21,7 +21,7 @@ SAMPLE = {
 
 @pytest.mark.parametrize("family", [f for f in FAMILIES if f.name in SAMPLE], ids=lambda family: family.name)
 def test_family(family: Family) -> None:
-    """Exported at one size, right at two."""
+    """Exports the model with inputs of one size and compares it with eager at two sizes."""
     module = family.build()
     examples = family.examples(module)
     shapes = family.dynamic_shapes(examples[0])
@@ -33,26 +33,26 @@ def test_family(family: Family) -> None:
 
 
 def test_table() -> None:
-    """Names are unique, every one of the sample is in the table, and a few rows only say that there is no way."""
+    """Tests that names are unique, that the sample is in the table, and that few rows are blocked or static."""
     names = [family.name for family in FAMILIES]
     assert sum(not family.blocked and not family.static for family in FAMILIES) > 0.9 * len(FAMILIES)
     assert len(names) == len(set(names))
     assert set(names) >= SAMPLE
 
 
-@pytest.mark.parametrize(("way", "name"), [(PATCHED, "qwen2_moe"), (PLAIN, "gpt2")])
-def test_the_exporter_of_transformers(way: str, name: str) -> None:
-    """Their own exporter calls fx_onnx in the place of torch.onnx, with translations and patches for it or without."""
+@pytest.mark.parametrize(("mode", "name"), [(PATCHED, "qwen2_moe"), (PLAIN, "gpt2")])
+def test_exporter_of_transformers(mode: str, name: str) -> None:
+    """Tests transformers' exporter with fx_onnx instead of torch.onnx, with and without its patches."""
     family = next(family for family in FAMILIES if family.name == name)
     module = family.build()
     examples = family.examples(module)
-    program = exported(family, module, examples[0], way)
+    program = exported(family, module, examples[0], mode)
     for inputs in examples:
         with torch.no_grad():
             assert_close(program(**copy.deepcopy(inputs)), module(**inputs))
 
 
 def test_document() -> None:
-    """docs/families.md is of this table: written anew by `python -m benchmarks.families` when it changes."""
-    told = set(re.findall(r"[\w.-]+", DOCUMENT.read_text(encoding="utf-8")))
-    assert {family.model_type for family in FAMILIES} <= told
+    """Tests that docs/families.md lists the table; `python -m benchmarks.families` rewrites it."""
+    listed = set(re.findall(r"[\w.-]+", DOCUMENT.read_text(encoding="utf-8")))
+    assert {family.model_type for family in FAMILIES} <= listed

@@ -1,4 +1,4 @@
-"""Networks in float16 and bfloat16, end to end: weights in their dtype, results as near the truth as torch's."""
+"""Networks in float16 and bfloat16: weights keep their dtype, and the errors are no larger than torch's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BY_NAME = {case.name: case for case in CASES}
 
 
 class Recurrent(nn.Module):
-    """Two layers in both directions, over a batch of sequences."""
+    """Two bidirectional layers over a batch of sequences."""
 
     def __init__(self, kind: type[nn.RNNBase]) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Recurrent(nn.Module):
 
 
 def audio() -> nn.Module:
-    """Convolutions over time, as speech models begin and end."""
+    """Returns convolutions over time, as at the beginning and the end of speech models."""
     return nn.Sequential(
         nn.Conv1d(8, 16, 3, padding=1), nn.GELU(), nn.Conv1d(16, 16, 3, stride=2, padding=1), nn.GELU(),
         nn.ConvTranspose1d(16, 8, 4, stride=2), nn.GroupNorm(2, 8),
@@ -67,7 +67,10 @@ def results(module: nn.Module, inputs: Inputs) -> list[Tensor]:
 
 
 def check(case: ModelCase, dtype: torch.dtype, opset: int) -> None:
-    """The exported network errs no more than eager does, beside the same weights in float64, at two sizes."""
+    """Compares the exported network and eager with the same weights in float64, at two sizes.
+
+    The exported network may not have a larger error than eager.
+    """
     module, example = case.build(dtype), case.example().to(dtype)
     program = fx_onnx.export(
         module, example.args, kwargs=example.kwargs, dynamic_shapes=case.dynamic_shapes, opset_version=opset

@@ -1,4 +1,4 @@
-"""Every network of the table exports, passes the ONNX checker, and agrees with eager at two sizes of its inputs."""
+"""Every network of the table is exported, checked by the ONNX checker, and compared with eager at two sizes."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +16,7 @@ KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 
 
 def export(case: ModelCase, module: nn.Module, inputs: Inputs) -> fx_onnx.ONNXProgram:
-    """The case's program, exported at `inputs` with its dynamic shapes and names."""
+    """Exports the case with `inputs`, its dynamic shapes and its names."""
     return fx_onnx.export(
         module, inputs.args, kwargs=inputs.kwargs, dynamic_shapes=case.dynamic_shapes, verbose=False, **case.names
     )
@@ -31,7 +31,7 @@ def export(case: ModelCase, module: nn.Module, inputs: Inputs) -> fx_onnx.ONNXPr
     ],
 )
 def test_model(case: ModelCase, dtype: torch.dtype) -> None:
-    """One export; the program must be well formed and right at the exported sizes and at others."""
+    """Exports once; checks the program and its results at the exported size and at another one."""
     module, example = case.build(dtype), case.example().to(dtype)
     program = export(case, module, example)
     onnx.checker.check_model(program.model_proto, full_check=True)
@@ -44,8 +44,8 @@ def test_model(case: ModelCase, dtype: torch.dtype) -> None:
         assert_outputs_as_declared(program, got)
 
 
-def test_mlp_inputs_are_named_as_asked() -> None:
-    """Inputs in a dict and a list take the names of input_names, in order, with the named dim."""
+def test_mlp_inputs_have_the_requested_names() -> None:
+    """Tests that inputs in a dict and a list have the names of input_names, in order, and the named dim."""
     case = next(case for case in CASES if case.name == "mlp")
     program = export(case, case.build(), mlp_inputs(3))
     graph = program.model.graph
@@ -57,14 +57,14 @@ def test_mlp_inputs_are_named_as_asked() -> None:
 
 
 def assert_inputs_keep_their_dims(program: fx_onnx.ONNXProgram, case: ModelCase, example: Inputs) -> None:
-    """Each dim that was named bears its name, every other dim is the example's number."""
+    """Checks that each dynamic dim has its name, and that every other dim is the example's size."""
     shapes = list(_expected_shapes(case.dynamic_shapes, example.args or example.kwargs))
     for value, expected in zip(program.model.graph.inputs, shapes, strict=True):
         assert value.shape == expected, f"{value.name}: {value.shape} instead of {expected}"
 
 
 def assert_parameters_keep_their_names(program: fx_onnx.ONNXProgram, module: nn.Module) -> None:
-    """Each initializer that is a parameter has a name of the state dict, and that parameter's value."""
+    """Checks that each parameter has its name in the state dict, and its value."""
     state = module.state_dict()
     parameters = [
         value for value in program.model.graph.initializers.values() if value.metadata_props.get(KIND) == "PARAMETER"
@@ -76,14 +76,14 @@ def assert_parameters_keep_their_names(program: fx_onnx.ONNXProgram, module: nn.
 
 
 def assert_outputs_as_declared(program: fx_onnx.ONNXProgram, outputs: tuple[Tensor, ...]) -> None:
-    """No output declares a fixed dim that it does not have: ONNX Runtime only warns of that."""
+    """Checks that the outputs have the declared static dims, because ONNX Runtime only warns when they differ."""
     for value, output in zip(program.model.graph.outputs, outputs, strict=True):
         for declared, actual in zip(value.shape, output.shape, strict=True):
             assert not isinstance(declared, int) or declared == actual, f"{value.name}: {value.shape} gave {actual}"
 
 
 def _expected_shapes(spec: Any, value: Any) -> Iterator[tuple[int | str, ...]]:
-    """The input shapes in the order in which the arguments flatten, names in place of the dynamic dims."""
+    """Yields the input shapes in the order of the flattened arguments, with names for the dynamic dims."""
     if isinstance(value, Tensor):
         yield tuple(spec.get(dim, size) for dim, size in enumerate(value.shape))
     elif isinstance(value, dict):

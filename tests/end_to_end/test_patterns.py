@@ -1,4 +1,4 @@
-"""Patterns of real models for which transformers patches torch.onnx: each is exported unpatched, right at two sizes."""
+"""Patterns of real models that transformers patches for torch.onnx: exported unpatched, and compared at two sizes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,18 +13,18 @@ from torch.export import Dim
 import fx_onnx
 from tests.compare import assert_close
 
-Make = Callable[[int], Tensor]  # an input, larger by so much
+Make = Callable[[int], Tensor]  # returns an input; its growing axes are larger by the number
 
 
 class Pattern(nn.Module):
-    """A function of tensors, with modules that it uses."""
+    """A function of tensors, and the modules that it uses."""
 
     def __init__(self, function: Callable[..., Any], modules: tuple[nn.Module, ...]) -> None:
         super().__init__()
         self.function, self.used = function, nn.ModuleList(modules)
 
     def forward(self, *tensors: Tensor) -> Any:
-        """What it gives."""
+        """Returns the result of the function."""
         return self.function(*tensors, *self.used)
 
 
@@ -32,7 +32,7 @@ PATTERNS: dict[str, tuple[Callable[..., Any], tuple[Make, ...], tuple[nn.Module,
 
 
 def pattern(*makes: Make, modules: tuple[nn.Module, ...] = ()) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Adds a function to the patterns, with its inputs."""
+    """Registers a function as a pattern, with factories of its inputs."""
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:
         PATTERNS[function.__name__] = function, makes, modules
@@ -42,17 +42,17 @@ def pattern(*makes: Make, modules: tuple[nn.Module, ...] = ()) -> Callable[[Call
 
 
 def numbers(*shape: int) -> Make:
-    """Random numbers, two axes of which grow."""
+    """Returns a factory of random numbers, whose first two axes grow."""
     return lambda k: torch.randn([size + k * (axis < 2) for axis, size in enumerate(shape)])
 
 
 def integers(*shape: int) -> Make:
-    """Random integers around 0."""
+    """Returns a factory of random integers around 0, whose first two axes grow."""
     return lambda k: torch.randint(-3, 4, [size + k * (axis < 2) for axis, size in enumerate(shape)])
 
 
 def booleans(*shape: int) -> Make:
-    """As many true as false."""
+    """Returns a factory of random booleans, whose first two axes grow."""
     return lambda k: torch.rand([size + k * (axis < 2) for axis, size in enumerate(shape)]) > 0.5
 
 
@@ -233,7 +233,7 @@ def tokens_to_experts(x: Tensor, router: nn.Module) -> Tensor:
 
 @pytest.mark.parametrize("name", PATTERNS)
 def test_pattern(name: str) -> None:
-    """Exported at one size, with the axes that grow dynamic; right at this size and at a larger one."""
+    """Exports the pattern with dynamic axes, and compares it with eager at the exported size and at a larger one."""
     torch.manual_seed(0)
     function, makes, modules = PATTERNS[name]
     small, large = ([make(k) for make in makes] for k in (0, 2))

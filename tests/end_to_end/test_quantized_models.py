@@ -1,4 +1,4 @@
-"""Networks as PT2E and torchao quantise them, from the quantiser to ONNX Runtime."""
+"""Networks quantized by PT2E and torchao: from the quantizer to ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from torchao.quantization import pt2e
 from torchao.quantization.pt2e import quantize_pt2e
 from torchao.quantization.pt2e.quantizer import Quantizer
 from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
-from torchao.testing.pt2e import _xnnpack_quantizer as xnnpack  # as ExecuTorch has it, which few have installed
+from torchao.testing.pt2e import _xnnpack_quantizer as xnnpack  # the copy from ExecuTorch, which is rarely installed
 
 BATCH = ({0: "batch"},)
 
@@ -41,7 +41,7 @@ class ResidualBlock(nn.Module):
 
 
 class Attention(nn.Module):
-    """A layer of self-attention."""
+    """A self-attention layer."""
 
     def __init__(self, width: int = 16) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Attention(nn.Module):
 
 
 class Mobile(nn.Module):
-    """What networks for phones are made of: a depthwise convolution, a gate, a transposed one, a pooling."""
+    """Parts of networks for phones: a depthwise convolution, a gate, a transposed convolution, a pooling."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ def rows(batch: int) -> Tensor:
 
 
 def converted(make: Callable[[], nn.Module], inputs: Callable[[int], Tensor], **kind: bool) -> nn.Module:
-    """The network after PT2E with the quantiser for this machine."""
+    """Returns the network after PT2E with X86InductorQuantizer."""
     quantizer = x86.X86InductorQuantizer()
     quantizer.set_global(x86.get_default_x86_inductor_quantization_config(**kind))
     return after_pt2e(make, inputs, quantizer, trains=kind.get("is_qat", False))
@@ -93,7 +93,7 @@ def converted(make: Callable[[], nn.Module], inputs: Callable[[int], Tensor], **
 def after_pt2e(
     make: Callable[[], nn.Module], inputs: Callable[[int], Tensor], quantizer: Quantizer, trains: bool
 ) -> nn.Module:
-    """The network captured, prepared, calibrated and converted."""
+    """Captures, prepares, calibrates and converts the network."""
     torch.manual_seed(0)
     program = torch.export.export(make().train(trains), (inputs(2),), dynamic_shapes=({0: Dim("batch")},))
     captured = program.module(check_guards=False)
@@ -107,11 +107,11 @@ def after_pt2e(
 
 
 def exported(module: nn.Module, inputs: Callable[[int], Tensor], **options: Any) -> fx_onnx.ONNXProgram:
-    """The program of a network, which computes what the network does, at two sizes of batch."""
+    """Exports the network and compares it with eager at two batch sizes."""
     torch.manual_seed(1)
     examples = inputs(2), inputs(3)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a converted program has no mode to be in
+        warnings.simplefilter("ignore")  # a converted program has neither training nor eval mode
         program = fx_onnx.export(module, (examples[0],), dynamic_shapes=BATCH, **options)
     for example in examples:
         with torch.no_grad():
@@ -124,14 +124,14 @@ def operators(program: fx_onnx.ONNXProgram) -> Counter[str]:
 
 
 def stored(program: fx_onnx.ONNXProgram) -> dict[str, str]:
-    """The dtypes of the matrices and kernels that the model holds, by name."""
+    """Returns the dtypes of the matrices and kernels in the model, by name."""
     values = program.model.graph.initializers.values()
     return {str(v.name): v.dtype.name for v in values if v.shape is not None and v.dtype and len(v.shape) > 1}
 
 
 @pytest.mark.parametrize("opset", [18, 20, 21, 23])
 def test_pt2e(opset: int) -> None:
-    """Weights are INT8 initializers that a DequantizeLinear reads; each layer reads a DequantizeLinear of its own."""
+    """Tests that weights are INT8 initializers, and that each layer reads its own DequantizeLinear."""
     program = exported(converted(ResidualBlock, images), images, opset_version=opset)
     assert set(stored(program).values()) == {"INT8"}
     assert operators(program) == {
@@ -144,7 +144,7 @@ def test_pt2e(opset: int) -> None:
 
 
 def test_pt2e_attention() -> None:
-    """The weight of a product of three dims is stored transposed, so that its scale stays beside the product."""
+    """Tests that the weight of a 3-D product is stored transposed, so that its scale is next to the product."""
     program = exported(converted(Attention, tokens), tokens)
     assert set(stored(program).values()) == {"INT8"}
     products = [node for node in program.model.graph if node.op_type == "MatMul"]
@@ -154,7 +154,7 @@ def test_pt2e_attention() -> None:
 
 @pytest.mark.parametrize(("make", "inputs"), [(mlp, rows), (Attention, tokens)], ids=["mlp", "attention"])
 def test_pt2e_dynamic(make: Callable[[], nn.Module], inputs: Callable[[int], Tensor]) -> None:
-    """Scales of activations are chosen when the model runs."""
+    """Tests scales of activations that are computed at run time."""
     program = exported(converted(make, inputs, is_dynamic=True), inputs)
     assert set(stored(program).values()) == {"INT8"}
     assert operators(program)["QuantizeLinear"] == 2
@@ -168,7 +168,7 @@ def test_pt2e_after_training() -> None:
 
 @pytest.mark.parametrize("kind", ["is_per_channel", "is_qat", "is_dynamic"])
 def test_pt2e_for_xnnpack(kind: str) -> None:
-    """It quantises what X86InductorQuantizer leaves: sums, products, concatenations, transposed convolutions."""
+    """Tests what X86InductorQuantizer does not quantize: sums, products, concatenations, transposed convolutions."""
     quantizer = xnnpack.XNNPACKQuantizer()
     quantizer.set_global(xnnpack.get_symmetric_quantization_config(**{kind: True}))
     program = exported(after_pt2e(Mobile, images, quantizer, trains=kind == "is_qat"), images)
@@ -206,9 +206,9 @@ def quantized(config: str, make: Callable[[], nn.Module] = mlp) -> nn.Module:
 @pytest.mark.parametrize("opset", [20, 21])
 @pytest.mark.parametrize("config", CONFIGS)
 def test_torchao(config: str, opset: int) -> None:
-    """Tensor subclasses, as quantize_ leaves them; integers and 8-bit floats are stored as they are."""
+    """Tests the tensor subclasses of quantize_; integers and 8-bit floats keep their dtypes."""
     program = exported(quantized(config), rows, opset_version=opset)
-    four = {"INT4", "FLOAT"} if opset >= 21 else {"INT8"}  # one scale and zero point for each block
+    four = {"INT4", "FLOAT"} if opset >= 21 else {"INT8"}  # a scale and a zero point for each block
     eight = {"INT8", "FLOAT"} if "in_groups" in config and opset >= 21 else {"INT8"}
     weights = {"FLOAT8E4M3FN"} if "float8" in config else four if "int4" in config or "int2" in config else eight
     assert set(stored(program).values()) == weights
@@ -219,13 +219,13 @@ def test_torchao(config: str, opset: int) -> None:
 
 
 def test_two_bits() -> None:
-    """Opset 25 has integers of 2 bits."""
+    """Tests 2-bit integers, which exist from opset 25 on."""
     program = exported(quantized("int2_in_groups"), rows, opset_version=25)
     assert set(stored(program).values()) == {"INT2", "FLOAT"}
 
 
 def test_unwrapped_subclasses() -> None:
-    """torchao's own way to export: the tensors inside become parameters of a parametrization."""
+    """Tests torchao's own preparation for export, in which the inner tensors become parameters of a parametrization."""
     from torchao.utils import unwrap_tensor_subclass
 
     program = exported(unwrap_tensor_subclass(quantized("int4_asymmetric")), rows, opset_version=21)

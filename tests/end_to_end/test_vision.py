@@ -1,4 +1,4 @@
-"""A sample of torchvision's models; `benchmarks/vision.py` runs all of them. Detectors in one piece, of tiny parts."""
+"""A sample of torchvision's models, and detectors built of tiny parts; `benchmarks/vision.py` runs all models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAMPLE = {"shufflenet_v2_x0_5", "lraspp_mobilenet_v3_large", "vit_b_32"}
 
 @pytest.mark.parametrize("model", [each for each in VISION if each.name in SAMPLE], ids=lambda each: each.name)
 def test_model(model: VisionModel) -> None:
-    """Exported at one size, right at two, or with two images."""
+    """Exports the model with inputs of one size and compares it with eager at two sizes, or for two images."""
     module = model.build()
     examples = model.examples(module)
     shapes = model.dynamic_shapes(examples[0])
@@ -32,14 +32,14 @@ def test_model(model: VisionModel) -> None:
 
 
 def test_table() -> None:
-    """Names are unique, every one of the sample is in the table."""
+    """Tests that names are unique, and that the sample is in the table."""
     names = [model.name for model in VISION]
     assert len(names) == len(set(names))
     assert set(names) >= SAMPLE
 
 
 class TinyPyramid(nn.Module):
-    """Feature maps of two sizes, of 8 channels."""
+    """Feature maps of two sizes, with 8 channels."""
 
     out_channels = 8
 
@@ -53,7 +53,7 @@ class TinyPyramid(nn.Module):
 
 
 def tiny_detector(kind: str) -> nn.Module:
-    """A detector whose scores differ widely; it finds objects in every image."""
+    """Returns a detector with widely spread scores; it finds objects in every image."""
     torch.manual_seed(0)
     anchors = detection.rpn.AnchorGenerator(((12,), (24,)), ((0.5, 1.0, 2.0),) * 2)
     pooler, fine_pooler = (torchvision.ops.MultiScaleRoIAlign(["0", "1"], size, 2) for size in (3, 5))
@@ -82,7 +82,10 @@ def tiny_detector(kind: str) -> nn.Module:
 
 @pytest.mark.parametrize(("kind", "count", "dynamic"), [("mask", 2, False), ("keypoint", 1, True), ("retina", 2, True)])
 def test_detector(kind: str, count: int, dynamic: bool) -> None:
-    """One image, or two of different sizes, of others where they are dynamic; each finds other numbers of objects."""
+    """Tests one image, or two of different sizes, and then of other sizes if they are dynamic.
+
+    Each image has a different number of objects.
+    """
     module = tiny_detector(kind)
     sizes = [[(50, 60), (64, 48)], [(64, 90), (30, 100)], [(120, 40), (80, 80)]]
 
@@ -92,7 +95,7 @@ def test_detector(kind: str, count: int, dynamic: bool) -> None:
 
     shapes = ([{1: f"height{i}", 2: f"width{i}"} for i in range(count)],)
     with warnings.catch_warnings():
-        warnings.simplefilter("error", fx_onnx.OnnxExporterWarning)  # no size comes out static
+        warnings.simplefilter("error", fx_onnx.OnnxExporterWarning)  # a size that becomes static gives a warning
         program = fx_onnx.export(module, (images(0),), dynamic_shapes=shapes if dynamic else None)
     found = []
     for seed in range(len(sizes)):

@@ -1,1 +1,1 @@
-"""Real networks for the tests and the benchmarks: plain torch.nn, true in structure, any width and depth."""
+"""Real networks for the tests and the benchmarks, in plain torch.nn, of any width and depth."""

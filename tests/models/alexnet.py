@@ -1,10 +1,10 @@
-"""AlexNet (Krizhevsky, 2014, the one-tower form). The published size is the default."""
+"""AlexNet (Krizhevsky, 2014, the version with one tower). The defaults are the published sizes."""
 
 from torch import Tensor, nn
 
 
 class AlexNet(nn.Module):
-    """Images (batch, 3, height, width), 224 x 224 as published, to logits (batch, classes)."""
+    """Maps images (batch, 3, height, width), 224 x 224 in the paper, to logits (batch, classes)."""
 
     def __init__(self, width: int = 64, hidden: int = 4096, classes: int = 1000) -> None:
         super().__init__()

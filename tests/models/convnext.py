@@ -14,7 +14,7 @@ class ChannelNorm(nn.LayerNorm):
 
 
 class ConvNeXtBlock(nn.Module):
-    """Depthwise 7x7, then norm and perceptron with the channels last, scaled and added to the input."""
+    """A depthwise 7x7 convolution, a norm and a perceptron over the last axis, scaled and added to the input."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class ConvNeXtBlock(nn.Module):
 
 
 class ConvNeXt(nn.Module):
-    """Images (batch, 3, height, width) to logits (batch, classes)."""
+    """Maps images (batch, 3, height, width) to logits (batch, classes)."""
 
     def __init__(
         self, depths: Sequence[int] = (3, 3, 9, 3), dims: Sequence[int] = (96, 192, 384, 768), classes: int = 1000

@@ -31,7 +31,7 @@ class SqueezeExcite(nn.Module):
 
 
 def conv_bn(in_channels: int, out_channels: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
-    """A convolution that keeps the image size (up to its stride), and its batch norm."""
+    """Returns a convolution that keeps the image size, divided by its stride, and a batch norm."""
     return [
         nn.Conv2d(in_channels, out_channels, kernel, stride, kernel // 2, groups=groups, bias=False),
         nn.BatchNorm2d(out_channels),
@@ -39,7 +39,7 @@ def conv_bn(in_channels: int, out_channels: int, kernel: int, stride: int = 1, g
 
 
 class InvertedResidual(nn.Module):
-    """Expand, depthwise convolution, squeeze and excite, project; a shortcut where the shape allows it."""
+    """Expansion, depthwise convolution, squeeze and excitation, projection; a shortcut if the shapes allow it."""
 
     def __init__(
         self, in_channels: int, row: Row, activation: Callable[[], nn.Module], gate: Callable[[], nn.Module]
@@ -61,7 +61,7 @@ class InvertedResidual(nn.Module):
 
 
 class InvertedResidualNet(nn.Module):
-    """Images (batch, 3, height, width) to logits (batch, classes): a stem, the rows, a pooled head."""
+    """Maps images (batch, 3, height, width) to logits (batch, classes): a stem, the rows, a pooled head."""
 
     def __init__(
         self,
@@ -86,10 +86,10 @@ class InvertedResidualNet(nn.Module):
 
 
 def mobilenet_v3(rows: Sequence[Row], classes: int = 1000) -> InvertedResidualNet:
-    """MobileNetV3's pieces: hardswish, and hardsigmoid gates."""
+    """Returns a network with MobileNetV3's activations: hardswish, and hardsigmoid gates."""
     return InvertedResidualNet(rows, nn.Hardswish, nn.Hardsigmoid, classes=classes)
 
 
 def efficientnet(rows: Sequence[Row], classes: int = 1000) -> InvertedResidualNet:
-    """EfficientNet's pieces: SiLU, and sigmoid gates."""
+    """Returns a network with EfficientNet's activations: SiLU, and sigmoid gates."""
     return InvertedResidualNet(rows, nn.SiLU, nn.Sigmoid, classes=classes)

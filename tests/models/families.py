@@ -1,7 +1,7 @@
-"""Families of the transformers library: one small random network of each model type, with inputs of two sizes.
+"""Model families of the transformers library: one small random network of each type, with inputs of two sizes.
 
-A config is built with the library's defaults and then once more with every size that has a known name made small.
-What a family needs besides stands in its row. Nothing is downloaded.
+A config is built with the library's defaults, and then again with small values for every known name of a size. A row
+lists what the family needs in addition. Nothing is downloaded.
 """
 
 from dataclasses import dataclass, field
@@ -21,16 +21,16 @@ class Family:
     """One model type.
 
     Attributes:
-        model_type: transformers' name for it.
-        kind: what it is fed: a key of `KINDS`.
-        overrides: of its config.
-        size: of the images, or the length of the audio.
+        model_type: its name in transformers.
+        kind: its kind of inputs, a key of `KINDS`.
+        overrides: values of its config.
+        size: the size of the images, or the length of the audio.
         sequences: the sequence lengths of the two inputs.
-        static: names of dims that stay static, where the model's own code fixes them.
-        auto: the class that makes it, where it is not that of its kind.
-        keep_width: only layers, experts and vocabulary are made fewer.
-        image_tokens: as many tokens stand for an image.
-        blocked: why torch.export cannot capture it, where no exporter can help.
+        static: names of dims that stay static, because the model's own code specializes them.
+        auto: the class that builds it, if it is not the class of its kind.
+        keep_width: reduce only the numbers of layers and experts and the vocabulary.
+        image_tokens: the number of tokens for an image.
+        blocked: why torch.export cannot capture the model, so that no exporter can.
     """
 
     model_type: str
@@ -46,15 +46,18 @@ class Family:
 
     @property
     def name(self) -> str:
-        """Unique in the table."""
+        """The unique name in the table."""
         return f"{self.model_type}_cache" if self.kind == "cache" else self.model_type
 
     def config(self) -> PreTrainedConfig:
-        """The small config."""
+        """Returns the small config."""
         return small_config(CONFIG_MAPPING[self.model_type](), self.overrides, self.keep_width)
 
     def build(self) -> nn.Module:
-        """The module in eval mode, with the same weights at every call, none of them zero: no two experts may tie."""
+        """Returns the module in eval mode, with the same weights at every call.
+
+        No weight is zero, because then experts would tie.
+        """
         torch.manual_seed(0)
         module: nn.Module = getattr(transformers, self.auto or KINDS[self.kind].auto).from_config(self.config()).eval()
         with torch.no_grad():
@@ -63,23 +66,23 @@ class Family:
         return module
 
     def inputs(self, module: nn.Module, batch: int, sequence: int) -> dict[str, Any]:
-        """Keyword arguments of one call."""
+        """Returns the keyword arguments of a call."""
         torch.manual_seed(1)
         return KINDS[self.kind].inputs(self, module, batch, sequence)
 
     def examples(self, module: nn.Module) -> list[dict[str, Any]]:
-        """The inputs it is exported with, and others of other sizes; with a cache two steps of decoding besides."""
+        """Returns the inputs for the export and inputs of other sizes; with a cache also two steps of decoding."""
         batch = 2 if "batch" in self.static else 3
         sequence = self.sequences["sequence" not in self.static]
         sizes = [(2, self.sequences[0]), (batch, sequence), *([(1, 7), (2, 20)] if self.kind == "cache" else [])]
         return [self.inputs(module, *each) for each in sizes]
 
     def dynamic_shapes(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """The dims that are asked to be dynamic, by argument."""
+        """Returns the requested dynamic dims, by argument."""
         return dynamic_shapes(self.kind, inputs, self.static)
 
 
-# Families whose small config needs nothing beside its kind.
+# Families that need only a kind.
 _PLAIN = {
     "text": (
         "albert bert big_bird camembert convbert data2vec-text deberta deberta-v2 distilbert electra ernie eurobert "
@@ -129,7 +132,7 @@ _PLAIN = {
 
 
 def _resnet(*stages: str) -> ResNetConfig:
-    """A small backbone, in the place of one from another library."""
+    """Returns the config of a small backbone that replaces one from another library."""
     return ResNetConfig(
         embedding_size=16, hidden_sizes=[16, 16, 32, 32], depths=[1] * 4, layer_type="basic", out_features=list(stages)
     )
@@ -139,13 +142,13 @@ _DETR = {
     "use_timm_backbone": False, "backbone": None, "backbone_kwargs": None, "use_pretrained_backbone": False,
     "backbone_config": _resnet("stage4"), "num_queries": 6,
 }  # fmt: skip
-# The model's own Python loop runs over it, so torch.export repeats its body.
+# A Python loop of the model runs over this dim, so torch.export unrolls it.
 _UNROLLED, _BATCH_UNROLLED = frozenset({"sequence"}), frozenset({"batch"})
-_FULL_HEADS = {"num_key_value_heads": 4}  # latent attention has as many keys as queries
+_FULL_HEADS = {"num_key_value_heads": 4}  # latent attention has as many key heads as query heads
 
 _LOOPS = ("rwkv", "recurrent_gemma", "cpmant", "xlstm")
 
-# Those whose own names or constraints need a word.
+# Families with their own names of sizes or with constraints.
 _PARTICULAR = [
     Family("xmod", "text", {"default_language": "en_XX"}),
     Family("codegen", "decoder", {"rotary_dim": 8}),

@@ -1,4 +1,4 @@
-"""What models of each kind are fed: inputs of any batch and length for a small random network."""
+"""Inputs for each kind of model: of any batch and length, for a small random network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.models.small_configs import IMAGE
 if TYPE_CHECKING:
     from tests.models.families import Family
 
-_TOKENS = 100  # below the small vocabulary, so that no token is a special one
+_TOKENS = 100  # below the size of the small vocabulary, where the special tokens are
 
 
 def _ids(batch: int, length: int) -> torch.Tensor:
@@ -33,7 +33,7 @@ def _takes(module: nn.Module, name: str) -> bool:
 
 
 def _find(config: PreTrainedConfig, *names: str) -> int | None:
-    """The first size of one of these names, in the config or a nested one."""
+    """Returns the first size with one of these names, in the config or a nested one."""
     for name in names:
         value = getattr(config, name, None)
         value = value[0] if isinstance(value, (list, tuple)) and value else value
@@ -44,7 +44,7 @@ def _find(config: PreTrainedConfig, *names: str) -> int | None:
 
 
 def _text(family: Family, module: nn.Module, batch: int, sequence: int) -> dict[str, Any]:
-    """Tokens, the last two of the first row padding; layout models get boxes too."""
+    """Returns tokens, the last two of the first row being padding; and boxes for layout models."""
     mask = torch.ones(batch, sequence, dtype=torch.int64)
     mask[0, -2:] = 0
     inputs: dict[str, Any] = {"input_ids": _ids(batch, sequence), "attention_mask": mask}
@@ -78,23 +78,23 @@ def _video(family: Family, module: nn.Module, batch: int, sequence: int) -> dict
 
 
 def _speech(family: Family, module: nn.Module, batch: int, sequence: int) -> dict[str, Any]:
-    """Samples of sound: 2000 and more of them."""
+    """Returns samples of audio."""
     return {"input_values": torch.randn(batch, 1600 + 100 * sequence)}
 
 
 def _codec(family: Family, module: nn.Module, batch: int, sequence: int) -> dict[str, Any]:
-    """Samples of sound, with an axis for the channel."""
+    """Returns samples of audio, with an axis for the channel."""
     return {"input_values": torch.randn(batch, 1, 1600 + 100 * sequence)}
 
 
 def _spectrogram(family: Family, module: nn.Module, batch: int, sequence: int) -> dict[str, Any]:
-    """Frames by mel bins; the number of frames is what the model was made for."""
+    """Returns frames by mel bins; the model fixes the number of frames."""
     names = ("num_mel_bins", "feature_size", "feature_projection_input_dim", "input_feat_per_channel")
     return {module.main_input_name: torch.randn(batch, family.size, _find(module.config, *names) or 80)}
 
 
 def _transcription(family: Family, module: nn.Module, batch: int, sequence: int) -> dict[str, Any]:
-    """Sound, and the beginning of its text."""
+    """Returns audio, and the beginning of its text."""
     inputs = _speech if module.main_input_name == "input_values" else _spectrogram
     sound = inputs(family, module, batch, sequence)
     if family.model_type == "whisper":
@@ -103,18 +103,18 @@ def _transcription(family: Family, module: nn.Module, batch: int, sequence: int)
 
 
 def _caption(family: Family, module: nn.Module, batch: int, sequence: int) -> dict[str, Any]:
-    """Images, and the beginning of their texts."""
+    """Returns images, and the beginnings of their texts."""
     target = {"decoder_input_ids": _ids(batch, sequence), "use_cache": False}
     return {**_vision(family, module, batch, sequence), **target}
 
 
 def _contrast(family: Family, module: nn.Module, batch: int, sequence: int) -> dict[str, Any]:
-    """Texts and images, as many of each."""
+    """Returns equal numbers of texts and images."""
     return {**_text(family, module, batch, sequence), **_vision(family, module, batch, sequence)}
 
 
 def _chat(family: Family, module: nn.Module, batch: int, sequence: int) -> dict[str, Any]:
-    """An image in the middle of each text, as so many tokens as the model makes of it."""
+    """Returns texts with an image in the middle, which takes as many tokens as the model makes of it."""
     token = _find(module.config, "image_token_id", "image_token_index")
     image = torch.full((batch, family.image_tokens), token or 0)
     ids = torch.cat([_ids(batch, 3), image, _ids(batch, sequence)], 1)
@@ -125,14 +125,14 @@ def _chat(family: Family, module: nn.Module, batch: int, sequence: int) -> dict[
 
 
 def _series(family: Family, module: nn.Module, batch: int, sequence: int) -> dict[str, Any]:
-    """Past values of a time series, as many as the model was made for."""
+    """Returns past values of a time series; the model fixes their number."""
     config = module.config
     values = torch.randn(batch, config.context_length, config.num_input_channels)
     return {"past_values": values}
 
 
 def _cache(family: Family, module: nn.Module, batch: int, sequence: int) -> dict[str, Any]:
-    """Three tokens after a past of five, a prefill without a past, or a step of decoding: one token after its past."""
+    """Returns three tokens after a past of five, a prefill without a past, or one token after its past."""
     past = {family.sequences[0]: 5, family.sequences[1]: 0}.get(sequence, sequence - 1)
     config = module.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
@@ -149,7 +149,7 @@ def _cache(family: Family, module: nn.Module, batch: int, sequence: int) -> dict
 
 @dataclass(frozen=True)
 class Kind:
-    """How a model is made, and fed."""
+    """The class that builds models of a kind, and the function that makes their inputs."""
 
     auto: str
     inputs: Callable[[Family, nn.Module, int, int], dict[str, Any]]
@@ -193,7 +193,7 @@ _OF_KIND: dict[str, dict[str, dict[int, str]]] = {
 
 
 def dynamic_shapes(kind: str, inputs: dict[str, Any], static: frozenset[str]) -> dict[str, Any]:
-    """The dims that are asked to be dynamic, by argument; every first axis is the batch."""
+    """Returns the requested dynamic dims, by argument; the first axis is always the batch."""
     axes = {**_AXES, **_OF_KIND.get(kind, {})}
     return {
         name: None

@@ -1,11 +1,11 @@
-"""A multilayer perceptron whose inputs come as a tensor, in a dict and in a list."""
+"""A multilayer perceptron with inputs in a tensor, a dict and a list."""
 
 import torch
 from torch import Tensor, nn
 
 
 class MLP(nn.Module):
-    """Three feature vectors (batch, features), each through its own layer, then one head over all of them."""
+    """A layer for each of three feature vectors (batch, features), then one head over all of them."""
 
     def __init__(self, features: int = 8, hidden: int = 16, classes: int = 4) -> None:
         super().__init__()

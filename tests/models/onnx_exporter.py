@@ -1,7 +1,7 @@
-"""transformers' own exporter to ONNX with fx_onnx in the place of torch.onnx: as it is, and without its patches.
+"""transformers' own exporter to ONNX, calling fx_onnx instead of torch.onnx: with its patches and without them.
 
-It changes torch's functions, the captured graph, the translations and the ONNX model for torch.onnx's sake; see the
-docstring of `transformers.exporters.exporter_onnx`. What it changes for torch.export's sake stays in both ways.
+For torch.onnx it patches functions of torch, the captured graph, the translations and the ONNX model: see the docstring
+of `transformers.exporters.exporter_onnx`. Its patches for torch.export stay in both modes.
 """
 
 import copy
@@ -40,12 +40,12 @@ def _in_place(patched: bool) -> Iterator[None]:
 
 
 def exported(family: Family, module: nn.Module, inputs: dict[str, Any], way: str) -> Any:
-    """What the exporter makes of a family's module: called with the module's arguments, it runs ONNX Runtime.
+    """Returns the exporter's program of a family's module, which takes the module's arguments.
 
     Args:
-        family: says which dims are dynamic.
-        module: of the family; its configs are told to keep no cache.
-        inputs: of the module; `use_cache` is left out, since the exporter takes it from the configs.
+        family: gives the dynamic dims.
+        module: a module of the family; this sets `use_cache` to False in its configs.
+        inputs: arguments of the module; `use_cache` is removed, because the exporter takes it from the configs.
         way: `PATCHED` or `PLAIN`.
     """
     for part in module.modules():

@@ -27,13 +27,13 @@ class Inputs(NamedTuple):
     kwargs: dict[str, Any] = {}  # noqa: RUF012
 
     def to(self, dtype: torch.dtype) -> "Inputs":
-        """The same inputs with every floating point tensor in `dtype`."""
+        """Returns the inputs with every floating-point tensor in `dtype`."""
         return pytree.tree_map_only(Tensor, lambda t: t.to(dtype) if t.is_floating_point() else t, self)
 
 
 @dataclass(frozen=True)
 class ModelCase:
-    """One network, with inputs of two sizes: it is exported at `example` and checked at both.
+    """A network with inputs of two sizes: it is exported at `example` and checked at both.
 
     `dynamic_shapes` names the dims that must stay symbolic; `other` differs from `example` in each of them.
     """
@@ -47,7 +47,7 @@ class ModelCase:
     names: dict[str, list[str]] = field(default_factory=dict)
 
     def build(self, dtype: torch.dtype = torch.float32) -> nn.Module:
-        """The module in eval mode, the same at every call, its batch norms as if trained."""
+        """Returns the module in eval mode, the same at every call, with statistics of batch norms as after training."""
         torch.manual_seed(0)
         module = self.make()
         for norm in module.modules():
@@ -59,19 +59,19 @@ class ModelCase:
 
 
 def mlp_inputs(batch: int) -> Inputs:
-    """A tensor, a dict and a list of (batch, 8)."""
+    """Returns a tensor, a dict and a list of (batch, 8)."""
     torch.manual_seed(1)
     return Inputs((torch.randn(batch, 8), {"tensor_x": torch.randn(batch, 8)}, [torch.randn(batch, 8)]))
 
 
 def images(batch: int, height: int, width: int | None = None) -> Inputs:
-    """One positional batch of images; square unless the width is given."""
+    """Returns one positional batch of images, square unless the width is given."""
     torch.manual_seed(1)
     return Inputs((torch.randn(batch, 3, height, width or height),))
 
 
 def tokens(*shapes: tuple[int, int]) -> Inputs:
-    """Positional token tensors of the shapes, the last two columns of the first row padding (0)."""
+    """Returns positional token tensors of the shapes; the last two columns of the first row are padding (0)."""
     torch.manual_seed(1)
     ids = tuple(torch.randint(1, hf.VOCABULARY - 28, shape) for shape in shapes)
     for each in ids:
@@ -80,7 +80,7 @@ def tokens(*shapes: tuple[int, int]) -> Inputs:
 
 
 def text(batch: int, sequence: int) -> dict[str, Tensor]:
-    """input_ids and attention_mask (batch, sequence), the first row with two positions of padding."""
+    """Returns input_ids and attention_mask (batch, sequence); the first row has two positions of padding."""
     torch.manual_seed(1)
     mask = torch.ones(batch, sequence, dtype=torch.int64)
     mask[0, -2:] = 0
@@ -88,24 +88,24 @@ def text(batch: int, sequence: int) -> dict[str, Tensor]:
 
 
 def text_inputs(batch: int, sequence: int) -> Inputs:
-    """`text` by keyword."""
+    """Returns the results of `text` as keyword arguments."""
     return Inputs(kwargs=text(batch, sequence))
 
 
 def t5_inputs(batch: int, sequence: int, target: int) -> Inputs:
-    """`text` and decoder_input_ids (batch, target)."""
+    """Returns the results of `text` and decoder_input_ids (batch, target)."""
     kwargs = text(batch, sequence)
     return Inputs(kwargs={**kwargs, "decoder_input_ids": torch.randint(1, hf.VOCABULARY, (batch, target))})
 
 
 def whisper_inputs(batch: int) -> Inputs:
-    """input_features (batch, 16 mel bins, 48 frames): Whisper refuses any other number of frames."""
+    """Returns input_features (batch, 16 mel bins, 48 frames): Whisper accepts no other number of frames."""
     torch.manual_seed(1)
     return Inputs((torch.randn(batch, 16, 48),))
 
 
 def clip_inputs(texts: int, sequence: int, pictures: int) -> Inputs:
-    """`text` whose rows end in the end-of-text token, and pixel_values (pictures, 3, 32, 32)."""
+    """Returns the results of `text` with an end-of-text token in each row, and pixel_values (pictures, 3, 32, 32)."""
     kwargs = text(texts, sequence)
     kwargs["input_ids"][:, -3] = hf.VOCABULARY - 1
     return Inputs(kwargs={**kwargs, "pixel_values": torch.randn(pictures, 3, 32, 32)})
@@ -120,12 +120,12 @@ ROWS = (Row(3, 1, 16, 2), Row(3, 4, 24, 2), Row(5, 3, 24, 1), Row(5, 3, 32, 2))
 
 
 def _image_case(name: str, make: Callable[[], nn.Module], size: int, **options: Any) -> ModelCase:
-    """A case whose only input is a batch of square images with a dynamic batch."""
+    """Returns a case with one input: a batch of square images, where the batch is dynamic."""
     return ModelCase(name, make, lambda: images(2, size), lambda: images(3, size), BATCH, **options)
 
 
 def _text_case(name: str, make: Callable[[], nn.Module], **options: Any) -> ModelCase:
-    """A case of input_ids and attention_mask with dynamic batch and sequence."""
+    """Returns a case with input_ids and attention_mask, where batch and sequence are dynamic."""
     return ModelCase(name, make, lambda: text_inputs(2, 8), lambda: text_inputs(3, 13), TEXT, **options)
 
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolutions around a shortcut; the last one widens four times."""
+    """Convolutions of 1x1, 3x3 and 1x1 with a shortcut; the last one has four times the channels."""
 
     expansion = 4
 
@@ -35,7 +35,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Images (batch, 3, height, width) to logits (batch, classes)."""
+    """Maps images (batch, 3, height, width) to logits (batch, classes)."""
 
     def __init__(self, layers: Sequence[int] = (3, 4, 6, 3), width: int = 64, classes: int = 1000) -> None:
         super().__init__()

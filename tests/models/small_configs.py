@@ -1,4 +1,4 @@
-"""A config of transformers made small: every size that has a known name, in nested configs too."""
+"""Small versions of transformers configs: every size with a known name is reduced, also in nested configs."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from transformers import PreTrainedConfig
 VOCABULARY = 128
 IMAGE = 32
 
-# What the sizes of a config are called, and how small they become.
+# The small value of each size of a config, and the names of these sizes.
 _NAMES = {
     32: "hidden_size d_model n_embd dim embed_dim emb_dim model_dim embedding_size projection_dim conv_dim_size "
     "n_embed out_hidden_size encoder_hidden_size text_hidden_size word_embed_proj_dim vision_hidden_size "
@@ -27,7 +27,7 @@ _LAYERS = [
     "num_encoder_layers", "num_decoder_layers", "decoder_num_layers", "depth", "layers", "resampler_depth",
     "decoder_num_hidden_layers",
 ]  # fmt: skip
-# What makes a model smaller without changing the width of its layers.
+# Sizes that make a model smaller without changing the width of its layers.
 _COUNTS = {
     2: f"{' '.join(_LAYERS)} num_experts_per_tok top_k moe_topk num_experts_per_token",
     4: "num_experts n_routed_experts num_local_experts moe_num_experts",
@@ -46,12 +46,13 @@ _WIDTHS, _DEPTHS = _by_name(_NAMES), _by_name(_COUNTS)
 def small_config(
     default: PreTrainedConfig, overrides: dict[str, Any] | None = None, keep_width: bool = False
 ) -> PreTrainedConfig:
-    """A config of the same class with small sizes; `overrides` win, those of a nested config under its name.
+    """Returns a config of the same class with small sizes.
 
     Args:
-        default: a config as the library makes it.
-        overrides: by name; a dict for a nested config.
-        keep_width: only layers, experts and vocabulary become fewer, for families whose widths depend on each other.
+        default: a config with the library's defaults.
+        overrides: values by name, which win over the small ones; a dict for a nested config.
+        keep_width: reduce only the numbers of layers and experts and the vocabulary, because some families have widths
+            that depend on each other.
     """
     overrides = dict(overrides or {})
     kwargs: dict[str, Any] = {}
@@ -65,7 +66,7 @@ def small_config(
             kwargs[name] = size
         elif isinstance(value, (list, tuple)) and value and len(value) == layers and _all(value, str):
             kinds = list(dict.fromkeys(value))
-            kwargs[name] = kinds + kinds[-1:] * (2 - len(kinds))  # each kind of layer once
+            kwargs[name] = kinds + kinds[-1:] * (2 - len(kinds))  # one layer of each kind
             kwargs.update({key: len(kwargs[name]) for key in _LAYERS if type(getattr(default, key, None)) is int})
         elif name.endswith(("_token_id", "_token_index")) and type(value) is int and value >= VOCABULARY:
             marker -= 1
@@ -79,7 +80,7 @@ def _size(name: str, value: Any, keep_width: bool) -> Any:
     if name == "depths" and isinstance(value, (list, tuple)):
         return [1] * len(value)
     if name.endswith("_indexes") and isinstance(value, (list, tuple)) and _all(value, int):
-        return type(value)(dict.fromkeys(min(index, 1) for index in value))  # of the layers that are left
+        return type(value)(dict.fromkeys(min(index, 1) for index in value))  # an index of the remaining layers
     if keep_width:
         return None
     if type(value) is int and name in _WIDTHS:

@@ -7,21 +7,21 @@ from torch import Tensor, nn
 
 
 def to_windows(x: Tensor, window: int) -> Tensor:
-    """(batch, height, width, dim) to (batch * windows, window * window, dim)."""
+    """Reshapes (batch, height, width, dim) to (batch * windows, window * window, dim)."""
     batch, height, width, dim = x.shape
     x = x.view(batch, height // window, window, width // window, window, dim)
     return x.permute(0, 1, 3, 2, 4, 5).reshape(-1, window * window, dim)
 
 
 def from_windows(windows: Tensor, window: int, size: int) -> Tensor:
-    """(batch * windows, window * window, dim) back to (batch, size, size, dim)."""
+    """Reshapes (batch * windows, window * window, dim) back to (batch, size, size, dim)."""
     side = size // window
     x = windows.view(-1, side, side, window, window, windows.shape[-1])
     return x.permute(0, 1, 3, 2, 4, 5).reshape(-1, size, size, windows.shape[-1])
 
 
 def shift_mask(size: int, window: int, shift: int) -> Tensor:
-    """(windows, window^2, window^2): -100 between pixels that only the cyclic shift brought into one window."""
+    """Returns (windows, window^2, window^2): -100 between pixels that share a window only by the cyclic shift."""
     region = torch.zeros(1, size, size, 1)
     parts = (slice(0, -window), slice(-window, -shift), slice(-shift, None))
     for row, rows in enumerate(parts):
@@ -32,7 +32,7 @@ def shift_mask(size: int, window: int, shift: int) -> Tensor:
 
 
 def relative_positions(window: int) -> Tensor:
-    """(window^2, window^2): for each pair of pixels, the row of the bias table of their offset."""
+    """Returns (window^2, window^2): for each pair of pixels, the row of the bias table for their offset."""
     axis = torch.arange(window)
     pixels = torch.stack(torch.meshgrid(axis, axis, indexing="ij")).flatten(1)
     offsets = pixels[:, :, None] - pixels[:, None, :] + window - 1
@@ -40,7 +40,7 @@ def relative_positions(window: int) -> Tensor:
 
 
 class WindowAttention(nn.Module):
-    """Attention inside each window of (batch * windows, window^2, dim), biased by relative position."""
+    """Attention inside each window of (batch * windows, window^2, dim), with a bias for each relative position."""
 
     position_index: Tensor
 
@@ -95,7 +95,7 @@ class SwinBlock(nn.Module):
 
 
 class PatchMerging(nn.Module):
-    """Each 2 x 2 patches become one of twice the dim: (batch, height, width, dim) to half of both sides."""
+    """Merges each 2 x 2 patches into one of twice the dim, which halves height and width."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class PatchMerging(nn.Module):
 
 
 class Swin(nn.Module):
-    """Images (batch, 3, image, image) to logits (batch, classes)."""
+    """Maps images (batch, 3, image, image) to logits (batch, classes)."""
 
     def __init__(
         self,

@@ -1,11 +1,11 @@
-"""Text networks built from torch.nn's own Transformer layers."""
+"""Text networks built from torch.nn's Transformer layers."""
 
 import torch
 from torch import Tensor, nn
 
 
 class Embedding(nn.Module):
-    """Tokens (batch, sequence) to vectors (batch, sequence, dim): a token's and its position's, added."""
+    """Maps tokens (batch, sequence) to the sum of token and position embeddings (batch, sequence, dim)."""
 
     def __init__(self, vocabulary: int, dim: int, longest: int) -> None:
         super().__init__()
@@ -17,7 +17,7 @@ class Embedding(nn.Module):
 
 
 class TextClassifier(nn.Module):
-    """Tokens (batch, sequence), 0 for padding, to logits (batch, classes) from the mean over real tokens."""
+    """Maps tokens (batch, sequence), where 0 is padding, to logits (batch, classes), from the mean without padding."""
 
     def __init__(
         self, vocabulary: int = 100, dim: int = 32, depth: int = 2, heads: int = 4, longest: int = 64, classes: int = 4
@@ -36,7 +36,7 @@ class TextClassifier(nn.Module):
 
 
 class Translator(nn.Module):
-    """Source (batch, source) and target (batch, target) tokens to the target's next-token logits."""
+    """Maps source tokens (batch, source) and target tokens (batch, target) to the target's next-token logits."""
 
     def __init__(self, vocabulary: int = 100, dim: int = 32, depth: int = 2, heads: int = 4, longest: int = 64) -> None:
         super().__init__()

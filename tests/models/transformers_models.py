@@ -1,6 +1,6 @@
 """Networks of the transformers library, small and with random weights: nothing is downloaded.
 
-`use_cache=False` keeps the key and value caches, which are no tensors, out of the outputs.
+`use_cache=False` keeps the key and value caches, which are not tensors, out of the outputs.
 """
 
 import transformers
@@ -13,7 +13,7 @@ _DECODER = {**_SIZES, "intermediate_size": 64, "max_position_embeddings": 64, "u
 
 
 def bert(attention: str = "sdpa") -> nn.Module:
-    """BERT with its pooler."""
+    """Returns BERT with its pooler."""
     return transformers.BertModel(
         transformers.BertConfig(
             **_SIZES, intermediate_size=64, max_position_embeddings=64, attn_implementation=attention
@@ -22,7 +22,7 @@ def bert(attention: str = "sdpa") -> nn.Module:
 
 
 def distilbert() -> nn.Module:
-    """DistilBERT with its masked language head, whose weight is the embedding's."""
+    """Returns DistilBERT with its masked language head, which shares the weight of the embedding."""
     return transformers.DistilBertForMaskedLM(
         transformers.DistilBertConfig(
             vocab_size=VOCABULARY, dim=32, n_layers=2, n_heads=4, hidden_dim=64, max_position_embeddings=64
@@ -31,7 +31,7 @@ def distilbert() -> nn.Module:
 
 
 def gpt2() -> nn.Module:
-    """GPT-2 with its language head: Conv1D weights, tied embeddings."""
+    """Returns GPT-2 with its language head: Conv1D weights and tied embeddings."""
     return transformers.GPT2LMHeadModel(
         transformers.GPT2Config(
             vocab_size=VOCABULARY,
@@ -47,19 +47,19 @@ def gpt2() -> nn.Module:
 
 
 def llama() -> nn.Module:
-    """Llama with two query heads to each key head."""
+    """Returns Llama with two query heads for each key head."""
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**_DECODER, num_key_value_heads=2))
 
 
 def mistral() -> nn.Module:
-    """Mistral with a sliding window shorter than the inputs."""
+    """Returns Mistral with a sliding window that is shorter than the inputs."""
     return transformers.MistralForCausalLM(
         transformers.MistralConfig(**_DECODER, num_key_value_heads=2, sliding_window=4)
     )
 
 
 def gemma2() -> nn.Module:
-    """Gemma 2: soft-capped logits, a layer of sliding and one of full attention."""
+    """Returns Gemma 2: capped logits, a layer with sliding attention and a layer with full attention."""
     return transformers.Gemma2ForCausalLM(
         transformers.Gemma2Config(
             **_DECODER, num_key_value_heads=2, head_dim=8, query_pre_attn_scalar=8, sliding_window=4
@@ -68,7 +68,7 @@ def gemma2() -> nn.Module:
 
 
 def t5() -> nn.Module:
-    """T5, encoder and decoder: relative position buckets, no biases."""
+    """Returns T5, encoder and decoder: buckets of relative positions, no biases."""
     return transformers.T5ForConditionalGeneration(
         transformers.T5Config(
             vocab_size=VOCABULARY, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, use_cache=False
@@ -77,7 +77,7 @@ def t5() -> nn.Module:
 
 
 def whisper_encoder() -> nn.Module:
-    """Whisper's encoder of log-mel spectrograms (batch, 16 bins, 2 * 24 frames)."""
+    """Returns Whisper's encoder of log-mel spectrograms (batch, 16 bins, 2 * 24 frames)."""
     return WhisperEncoder(
         transformers.WhisperConfig(
             num_mel_bins=16,
@@ -91,7 +91,7 @@ def whisper_encoder() -> nn.Module:
 
 
 def clip() -> nn.Module:
-    """CLIP: a text tower, an image tower, and the similarity of each text to each image."""
+    """Returns CLIP: a text tower, an image tower, and the similarity of each text to each image."""
     tower = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     return transformers.CLIPModel(
         transformers.CLIPConfig(
@@ -109,7 +109,7 @@ def clip() -> nn.Module:
 
 
 def vit() -> nn.Module:
-    """ViT with an image classification head."""
+    """Returns ViT with an image classification head."""
     return transformers.ViTForImageClassification(
         transformers.ViTConfig(
             hidden_size=32,

@@ -22,7 +22,7 @@ class DoubleConv(nn.Sequential):
 
 
 class UNet(nn.Module):
-    """Images (batch, 3, height, width) to a mask of logits (batch, classes, height, width)."""
+    """Maps images (batch, 3, height, width) to a mask of logits (batch, classes, height, width)."""
 
     def __init__(self, width: int = 64, depth: int = 4, classes: int = 2, mode: str = "bilinear") -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""All models of torchvision, with random weights and small images: how to build, feed and export each of them."""
+"""All models of torchvision, with random weights and small images: how to build, run and export each of them."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ ANY_SIZE = {0: "batch", 2: "height", 3: "width"}
 
 
 def picture(*sizes: int, seed: int = 0) -> Tensor:
-    """Smooth random images (N, 3, ...), so that no two places look alike to a network."""
+    """Returns smooth random images (N, 3, ...), so that no two places look alike to a network."""
     coarse = torch.rand(*sizes[:2], *(8 for _ in sizes[2:]), generator=torch.Generator().manual_seed(seed))
     return F.interpolate(coarse, sizes[2:], mode="bilinear" if len(sizes) == 4 else "trilinear")
 
 
 @dataclass(frozen=True)
 class VisionModel:
-    """One model of torchvision.
+    """A model of torchvision.
 
     Attributes:
-        name: torchvision's.
+        name: its name in torchvision.
         kind: classification, quantization, segmentation, video, optical_flow or detection.
-        options: of its builder.
-        sizes: height and width of the images, after the frames of a video.
-        shapes: the dims of its inputs that are dynamic.
-        blocked: why it cannot be captured, where no exporter can help.
+        options: arguments of its builder.
+        sizes: height and width of the images, after the number of frames for a video.
+        shapes: the dynamic dims of its inputs.
+        blocked: why torch.export cannot capture the model, so that no exporter can.
     """
 
     name: str
@@ -46,18 +46,18 @@ class VisionModel:
     blocked: str = ""
 
     def build(self) -> nn.Module:
-        """The module in eval mode, the same at every call, with statistics of its batch norms as if trained."""
+        """Returns the module in eval mode, the same at every call, with statistics of batch norms as after training."""
         torch.manual_seed(0)
         module: nn.Module = models.get_model(self.name, weights=None, **self.options)
         with torch.no_grad():
             if self.kind == "detection":
-                _tell_apart(module)
+                _spread_scores(module)
             else:
                 calibrate(module, lambda: module(**self._inputs(module, 8, self.sizes, 3)))
         return module.eval()
 
     def examples(self, module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The inputs it is exported with, and others, of other sizes where they are dynamic."""
+        """Returns the inputs for the export, and others, of other sizes if these are dynamic."""
         grown = tuple(size + 32 for size in self.sizes) if 2 in self.shapes else self.sizes
         if self.kind == "detection":
             first, second = picture(1, 3, *self.sizes, seed=1)[0], picture(1, 3, *self.sizes, seed=2)[0]
@@ -72,21 +72,21 @@ class VisionModel:
         return {"image1": first * 2 - 1, "image2": second * 2 - 1, "num_flow_updates": 2}
 
     def dynamic_shapes(self, inputs: dict[str, Any]) -> dict[str, Any] | None:
-        """The dims that are asked to be dynamic, by argument; of a detector's images none."""
+        """Returns the requested dynamic dims, by argument; None for a detector's images."""
         if self.kind == "detection":
             return None
         return {name: self.shapes if isinstance(value, Tensor) else None for name, value in inputs.items()}
 
 
 def calibrate(module: nn.Module, run: Callable[[], Any]) -> None:
-    """Gives batch norms the statistics of a run: without, deep random networks say the same of every image.
+    """Sets the statistics of batch norms by a run: otherwise deep random networks give one result for all images.
 
-    Their results are halved, so that what is unlike the images of that run does not grow from layer to layer.
+    The weights of the norms are 0.5, so that differences to the images of that run do not grow from layer to layer.
     """
     module.eval()
     norms = [each for each in module.modules() if isinstance(each, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d))]
     for norm in norms:
-        norm.momentum = None  # the mean of all runs
+        norm.momentum = None  # use the mean of all runs
         nn.init.constant_(norm.weight, 0.5)
         norm.train()
     if norms:
@@ -99,15 +99,15 @@ _SCORES = re.compile(
 )
 
 
-def _tell_apart(detector: Any) -> None:
-    """Spreads a detector's scores: those of random weights are so close that round-off would decide their order."""
+def _spread_scores(detector: Any) -> None:
+    """Spreads a detector's scores: those of random weights are so close that rounding would decide their order."""
     images = picture(2, 3, 320, 320, seed=9) * 4 - 2
     calibrate(detector, lambda: detector.backbone(images))
 
     spread: set[nn.Module] = set()
 
     def spreads(layer: Any, args: tuple[Tensor], output: Tensor) -> Tensor:
-        if layer not in spread:  # the finest of several levels decides
+        if layer not in spread:  # scale by the first level, which is the finest
             spread.add(layer)
             layer.weight.mul_(1 / output.std())
             layer.bias.zero_()
@@ -122,18 +122,18 @@ def _tell_apart(detector: Any) -> None:
 
 
 def _detector(name: str) -> VisionModel:
-    """Few classes and few detections: of many, two would be so alike that round-off decided their order."""
+    """Returns a detector with few classes and detections: of many, two could be so close that rounding decides."""
     options: dict[str, Any] = {"weights_backbone": None, "num_classes": 2 if "keypoint" in name else 5}
     if "rcnn" in name:
         options |= {"box_detections_per_img": 8, "box_score_thresh": 0.1}
     else:
         options |= {"detections_per_img": 8, "score_thresh": 0.3}
-    if not name.startswith("ssd"):  # whose images have one size
+    if not name.startswith("ssd"):  # images of SSD have one size
         options |= {"min_size": 96, "max_size": 160}
     return VisionModel(name, "detection", options, (90, 120))
 
 
-# What a model needs that differs from its kind: options of its builder, sizes of images.
+# Options of builders and sizes of images, for models that differ from their kind.
 _OPTIONS: dict[str, dict[str, Any]] = {"googlenet": {"init_weights": False}, "inception_v3": {"init_weights": False}}
 _SIZES: dict[str, tuple[int, ...]] = {
     "inception_v3": (192, 192), "quantized_inception_v3": (192, 192), "maxvit_t": (224, 224),

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention of tokens (batch, tokens, dim) with one projection for query, key and value."""
+    """Multi-head self-attention over tokens (batch, tokens, dim), with one projection for query, key and value."""
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class SelfAttention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a two-layer perceptron, each normalised before and added to its input."""
+    """Attention and a two-layer perceptron, each with a norm before it and a residual connection around it."""
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Block(nn.Module):
 
 
 class ViT(nn.Module):
-    """Images (batch, 3, image, image) to logits (batch, classes), read off a class token."""
+    """Maps images (batch, 3, image, image) to logits (batch, classes), read from a class token."""
 
     def __init__(
         self, image: int = 224, patch: int = 16, dim: int = 768, depth: int = 12, heads: int = 12, classes: int = 1000

@@ -1,4 +1,4 @@
-"""One sample of PyTorch's OpInfo database as a model of one operator: exported, run in ONNX Runtime, against eager."""
+"""PyTorch's OpInfo samples as models of one operator: each is exported, run in ONNX Runtime and compared with eager."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from fx_onnx.core.errors import CaptureError
 from tests.compare import assert_close
 
 OPSETS = (18, 20, 22, 23, 24, 26)
-"""The samples of an operator take turns in them."""
+"""The samples of an operator use these opsets in turn."""
 
 DTYPES = (
     *(torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool),
     torch.complex64,
 )
 
-# Their values are drawn or are whatever was in memory: shapes and dtypes are compared.
+# Operators with random or uninitialized results, of which only shapes and dtypes are compared.
 UNDETERMINED = {
     *("bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal", "rand_like", "randint"),
     *("randint_like", "randn", "randn_like", "randperm", "uniform", "nn.functional.rrelu", "nn.functional.dropout"),
@@ -37,7 +37,7 @@ UNDETERMINED = {
     *("empty_permuted", "new_empty", "new_empty_strided", "resize_", "resize_as_"),
 }
 
-# Vectors that mathematics fixes only up to a sign or a phase: magnitudes are compared.
+# Operators that return vectors defined up to a sign or a phase, of which only magnitudes are compared.
 UP_TO_SIGN = {"svd", "linalg.svd", "linalg.eigh", "linalg.eig"}
 
 
@@ -46,7 +46,7 @@ class Entry:
     """An operator of the database, or a variant of it, in one dtype.
 
     Attributes:
-        name: ``norm/nuc``: the operator, and its variant if it has a name.
+        name: the operator, and its variant if it has a name, such as ``norm/nuc``.
         dynamic: whether every dim of every input that is larger than 1 is dynamic.
     """
 
@@ -59,7 +59,7 @@ class Entry:
         return " ".join(filter(None, words))
 
     def samples(self, count: int) -> list[SampleInput]:
-        """``count`` samples, spread evenly over those that the database has; the same each time."""
+        """Returns ``count`` samples, spread evenly over those of the database; the same ones each time."""
         torch.manual_seed(0)
         found = list(_INFOS[self.name].sample_inputs("cpu", self.dtype, requires_grad=False))
         return found[:: max(1, len(found) // count)][:count]
@@ -67,13 +67,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a sample.
+    """The result of testing a sample.
 
     Attributes:
-        stage: ``right``; ``skipped``, where eager or torch.export itself fails; else ``export``, ``run`` (or load),
-            ``wrong``, or ``frozen``: wrong at another size than the exported one.
-        reason: what was said or differs.
-        capture: seconds that torch.export took, and ``own`` those of everything after it.
+        stage: ``right``; ``skipped`` if eager or torch.export itself fails; ``export`` or ``run`` if the export, or the
+            loading and running of the model, fails; ``wrong`` if the results differ; ``frozen`` if they differ only at
+            another size than the exported one.
+        reason: the error message, or the difference.
+        capture: the seconds that torch.export took.
+        own: the seconds of all later stages.
     """
 
     stage: str
@@ -83,19 +85,19 @@ class Outcome:
 
 
 def entries(dtype: torch.dtype, dynamic: bool = False) -> list[Entry]:
-    """All operators of the database that take ``dtype`` on the CPU."""
+    """Returns all operators of the database that support ``dtype`` on the CPU."""
     return [Entry(name, dtype, dynamic) for name, info in _INFOS.items() if dtype in info.supported_dtypes("cpu")]
 
 
 def outcomes(entry: Entry, count: int) -> Iterator[Outcome]:
-    """The outcomes of ``count`` samples, each at an opset of its own."""
+    """Yields the outcomes of ``count`` samples, each at another opset."""
     turn = zlib.crc32(entry.name.encode())
     for index, sample in enumerate(entry.samples(count)):
         yield outcome(entry, sample, OPSETS[(turn + index) % len(OPSETS)])
 
 
 def outcome(entry: Entry, sample: SampleInput, opset: int) -> Outcome:
-    """Exports the sample, whose tensors are the model's inputs, and compares what ONNX Runtime gives with eager."""
+    """Exports the sample, whose tensors are the model's inputs, and compares ONNX Runtime with eager."""
     module = _Call(_INFOS[entry.name], sample)
     inputs = module.tensors
     if any(each.layout != torch.strided for each in inputs):
@@ -104,7 +106,7 @@ def outcome(entry: Entry, sample: SampleInput, opset: int) -> Outcome:
         return Outcome("skipped", "nothing dynamic")
     try:
         want = module(*_copies(inputs))
-    except Exception as error:  # a sample that eager refuses says nothing about an exporter
+    except Exception as error:  # a sample that eager rejects does not test the exporter
         return Outcome("skipped", str(error))
     shapes = [{d: Dim.AUTO for d, size in enumerate(each.shape) if size > 1} for each in inputs]
     begin = time.perf_counter()
@@ -117,17 +119,17 @@ def outcome(entry: Entry, sample: SampleInput, opset: int) -> Outcome:
             )  # fmt: skip
     except Exception as error:
         captured = _captures(module, inputs, (tuple(shapes),) if entry.dynamic else None)
-        return Outcome("export" if captured else "skipped", _sentence(error))
+        return Outcome("export" if captured else "skipped", _message(error))
     capture = program.timings["capture"]
     own = time.perf_counter() - begin - capture
-    found = _compared(entry, program, inputs, want)
+    found = _compare(entry, program, inputs, want)
     if found.stage == "right" and entry.dynamic:
-        found = _compared_grown(entry, program, module)
+        found = _compare_at_larger_sizes(entry, program, module)
     return Outcome(found.stage, found.reason, capture, own)
 
 
 class _Call(torch.nn.Module):
-    """The sample's tensors are the model's inputs; everything else is baked in."""
+    """A call of the operator: the sample's tensors are inputs, and all other arguments are constants."""
 
     def __init__(self, info: OpInfo, sample: SampleInput) -> None:
         super().__init__()
@@ -152,7 +154,7 @@ def _copies(tensors: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
 
 
 def _captures(module: torch.nn.Module, inputs: list[torch.Tensor], shapes: Any) -> bool:
-    """Whether torch.export takes what fx_onnx did not."""
+    """Returns whether torch.export captures a module that fx_onnx could not export."""
     try:
         torch.export.export(module, _copies(inputs), dynamic_shapes=shapes, strict=False)
     except Exception:
@@ -160,18 +162,19 @@ def _captures(module: torch.nn.Module, inputs: list[torch.Tensor], shapes: Any) 
     return True
 
 
-def _sentence(error: BaseException) -> str:
-    """What the innermost cause of an error says first, in one line."""
+def _message(error: BaseException) -> str:
+    """Returns the message of the innermost cause of an error, in one line."""
     while isinstance(error, fx_onnx.OnnxExporterError) and not isinstance(error, CaptureError) and error.__cause__:
         error = error.__cause__
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _compared(entry: Entry, program: fx_onnx.ONNXProgram, inputs: list[torch.Tensor], want: Any) -> Outcome:
+def _compare(entry: Entry, program: fx_onnx.ONNXProgram, inputs: list[torch.Tensor], want: Any) -> Outcome:
+    """Runs the program and compares its outputs with eager."""
     try:
-        got = program.call_structured(*_real(inputs))
+        got = program.call_structured(*_to_real(inputs))
     except Exception as error:
-        return Outcome("run", _sentence(error))
+        return Outcome("run", _message(error))
     try:
         _assert_same(entry, got, want)
     except AssertionError as error:
@@ -179,10 +182,10 @@ def _compared(entry: Entry, program: fx_onnx.ONNXProgram, inputs: list[torch.Ten
     return Outcome("right")
 
 
-def _compared_grown(entry: Entry, program: fx_onnx.ONNXProgram, module: _Call) -> Outcome:
-    """The same with every symbolic size one larger, where eager takes such inputs."""
+def _compare_at_larger_sizes(entry: Entry, program: fx_onnx.ONNXProgram, module: _Call) -> Outcome:
+    """Compares the program with eager again, with every symbolic size one larger, if eager accepts such inputs."""
     inputs = [
-        _grown(each, [size + (not isinstance(dim, int)) for size, dim in zip(each.shape, value.shape, strict=False)])
+        _resized(each, [size + (not isinstance(dim, int)) for size, dim in zip(each.shape, value.shape, strict=False)])
         for each, value in zip(module.tensors, program.model.graph.inputs, strict=False)
     ]
     try:
@@ -191,12 +194,12 @@ def _compared_grown(entry: Entry, program: fx_onnx.ONNXProgram, module: _Call) -
         return Outcome("right", "eager takes no larger size")
     if len(pytree.tree_leaves(want)) != len(program.exported_program.graph_signature.user_outputs):
         return Outcome("right", "another number of outputs")
-    found = _compared(entry, program, inputs, want)
+    found = _compare(entry, program, inputs, want)
     return found if found.stage == "right" else Outcome("frozen", found.reason)
 
 
-def _grown(example: torch.Tensor, shape: list[int]) -> torch.Tensor:
-    """A tensor of another shape, of values like the example's: within its range, and of the same sign."""
+def _resized(example: torch.Tensor, shape: list[int]) -> torch.Tensor:
+    """Returns a tensor of another shape, with values in the example's range and of the same sign."""
     if tuple(example.shape) == tuple(shape):
         return example.clone()
     generator = torch.Generator().manual_seed(1)
@@ -215,12 +218,13 @@ def _grown(example: torch.Tensor, shape: list[int]) -> torch.Tensor:
     return drawn.abs().clamp(max=float(known.max())) if float(known.max()) <= 1 else drawn.abs()
 
 
-def _real(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The inputs as the program takes them: complex ones as their real views."""
+def _to_real(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Returns the inputs as the program takes them: complex ones as views of real pairs."""
     return [torch.view_as_real(each.resolve_conj()) if each.is_complex() else each.clone() for each in inputs]
 
 
 def _assert_same(entry: Entry, got: Any, want: Any) -> None:
+    """Compares the outputs: only shapes and dtypes of random ones, and only magnitudes of vectors up to a sign."""
     got, want = (
         [leaf if isinstance(leaf, torch.Tensor) else torch.tensor(leaf) for leaf in pytree.tree_leaves(values)]
         for values in (got, want)
