@@ -57,10 +57,10 @@ class _Setting:
 
 
 def lower_autocast(program: AtenProgram) -> AtenProgram:
-    """Inserts the casts that the program's autocast regions make; the captured graph stays as it is.
+    """Inserts the casts that the program's autocast regions make; the captured graph does not change.
 
-    The returned program has the regions still, with autocast disabled. A program without an enabled region is returned
-    as it is.
+    The regions remain in the returned program, with autocast disabled. A program without an enabled region is returned
+    unchanged.
 
     Raises:
         TranslationError: no casts of an operator's arguments give its captured dtypes.

@@ -30,7 +30,7 @@ from fx_onnx.decompositions.registry import COMPLEX, Complex
 
 aten = torch.ops.aten
 
-# Operators with real arguments and results that compute with complex numbers inside.
+# Operators whose decompositions compute with complex numbers, although their arguments or results may be real.
 _COMPLEX_INSIDE = frozenset(
     ["stft", "istft", "fft_irfft", "fft_irfft2", "fft_irfftn", "fft_hfft", "fft_hfft2", "fft_hfftn"]
 )
@@ -42,7 +42,7 @@ _MADE = "fx_onnx.part"
 def lower_complex(program: AtenProgram) -> AtenProgram:
     """Replaces every complex node by a pair of real nodes; rewrites the graphs in place.
 
-    A program without complex numbers is returned as it is.
+    A program without complex numbers is returned unchanged.
 
     Raises:
         UnsupportedOperatorError: operators have neither a pair function nor a decomposition; the message lists all.
@@ -95,7 +95,7 @@ def _pair_function(node: Node) -> Callable[..., Any] | None:
     if _is_registered(target):
         return COMPLEX.get(target) or COMPLEX[target.overloadpacket]  # type: ignore[union-attr]
     if name in ZERO_TESTS:
-        return _on_truth_values(target)
+        return _zero_test(target)
     if (name in BY_PARTS or name in CREATING) and _has_complex(node):
         return by_parts(target, _part_dtype(node))
     return _cast if name in _CASTS else None
@@ -107,8 +107,8 @@ def _part_dtype(node: Node) -> torch.dtype:
     return _PARTS[next(v.dtype for v in pytree.tree_leaves(value) if _is_complex(v))]
 
 
-def _on_truth_values(target: Any) -> Callable[..., Any]:
-    """Returns the pair function of a logical operator: the operator on whether each argument is nonzero."""
+def _zero_test(target: Any) -> Callable[..., Any]:
+    """Returns the pair function of an operator that only asks which elements are zero, such as ``logical_and``."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return target(*map(is_nonzero, args), **kwargs)
@@ -178,7 +178,6 @@ class _PairRewriter:
 
     def _split_view(self, node: Node) -> None:
         """Takes the parts of a placeholder, a constant or a result of control flow out of its real view."""
-        _part_dtype(node)
         view, *values = (self._fake(node.meta["val"], *more) for more in ((2,), (), ()))
         following = node.next
         while following.op == "placeholder":
@@ -195,7 +194,7 @@ class _PairRewriter:
         self.pairs[node] = Complex(*(self._made(part, node, val) for part, val in zip(parts, values, strict=True)))
 
     def _fake(self, value: torch.Tensor, *more: int) -> torch.Tensor:
-        """Returns the fake tensor of one part, or of the real view if ``more`` is 2; a copy of a real fake tensor."""
+        """Returns the fake tensor of one part; of the real view if ``more`` is 2. A real tensor keeps its dtype."""
         return FakeTensorFactory.of(self.tracer.fake_mode).like(value, _PARTS.get(value.dtype), *more)
 
     def _constant_parts(self, name: str) -> list[str]:

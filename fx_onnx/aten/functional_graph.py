@@ -55,13 +55,13 @@ def functional_graph(graph: Graph) -> Graph:
     return new
 
 
-def rewrite_writes(graph: Graph, attributes: Attributes | None) -> tuple[Graph, dict[Node, Node]]:
+def rewrite_writes(graph: Graph, attributes: GraphAttributes | None) -> tuple[Graph, dict[Node, Node]]:
     """Returns a copy of a graph without writes, and the final value of each placeholder that the graph writes to.
 
     The copy returns those values after the graph's own results.
 
     Args:
-        graph: the graph, which stays as it is.
+        graph: the graph, which does not change.
         attributes: collects the bodies and tensors that ``get_attr`` nodes name; None keeps the nodes' targets.
 
     Raises:
@@ -70,8 +70,8 @@ def rewrite_writes(graph: Graph, attributes: Attributes | None) -> tuple[Graph, 
     return _Rewriter(graph, attributes).run()
 
 
-class Attributes:
-    """The attributes that the ``get_attr`` nodes of rewritten graphs name, each under a unique name.
+class GraphAttributes:
+    """Collects what the ``get_attr`` nodes of rewritten graphs name, each under a unique name.
 
     Attributes:
         graphs: the rewritten bodies of higher-order operators, each module once.
@@ -114,7 +114,7 @@ class _Rewriter:
         env: captured node → the new node with its value, or a tuple of new nodes.
     """
 
-    def __init__(self, graph: Graph, attributes: Attributes | None) -> None:
+    def __init__(self, graph: Graph, attributes: GraphAttributes | None) -> None:
         self.old, self.new, self.attributes = graph, Graph(), attributes
         self.aliases = AliasTracker(graph)
         self.env: dict[Node, Any] = {}
@@ -171,7 +171,7 @@ class _Rewriter:
             new.target = functional_variant(node.target)  # squeeze_, for example: a view of a new shape
         self.aliases.track(node)
 
-    def _get_attr(self, node: Node, attributes: Attributes) -> None:
+    def _get_attr(self, node: Node, attributes: GraphAttributes) -> None:
         value = attribute(node)
         if isinstance(value, GraphModule):
             if not all(map(region_body, node.users)):  # the body of a region is inlined

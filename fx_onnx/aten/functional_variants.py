@@ -22,7 +22,7 @@ _AUGMENTED = {
 
 
 def is_write(target: Any) -> bool:
-    """Returns whether a target writes to the elements of an argument (``squeeze_``, for example, writes its shape)."""
+    """Returns whether a target writes to the elements of an argument; ``squeeze_``, for example, does not."""
     return isinstance(target, OpOverload) and target._schema.is_mutable and torch.Tag.inplace_view not in target.tags
 
 
@@ -75,6 +75,6 @@ def find_functional_variant(target: OpOverload) -> OpOverload | None:
 
 
 def _parameters(target: OpOverload) -> list[tuple[str, str]]:
-    """Returns names and types of the arguments that are read; the first one's name differs between variants."""
+    """Returns names and types of the arguments that are read, without the first one's name: variants differ in it."""
     read = [a for a in target._schema.arguments if not a.is_out]
     return [("" if index == 0 else a.name, str(a.type)) for index, a in enumerate(read)]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from torch.export.graph_signature import InputKind, OutputKind, OutputSpec, TensorArgument
 
 from fx_onnx.aten.aten_program import AtenProgram
-from fx_onnx.aten.functional_graph import Attributes, rewrite_writes
+from fx_onnx.aten.functional_graph import GraphAttributes, rewrite_writes
 
 
 def functionalize(program: AtenProgram) -> AtenProgram:
@@ -21,7 +21,7 @@ def functionalize(program: AtenProgram) -> AtenProgram:
         MutationError: the program writes through a view that has no inverse, or in a branch or a loop body to a tensor
             from outside; the message names the node.
     """
-    attributes = Attributes()
+    attributes = GraphAttributes()
     graph, written = rewrite_writes(program.graph, attributes)
     input_specs = program.exported_program.graph_signature.input_specs
     specs = {spec.arg.name: spec for spec in input_specs if isinstance(spec.arg, TensorArgument)}

@@ -19,12 +19,12 @@ from tests.compare import assert_close
 
 
 def check(module: nn.Module, *inputs: Tensor, dynamic: bool = False) -> AtenProgram:
-    """The functional program, after comparing its results and what it writes with eager, at one or two sizes."""
+    """Returns the functionalized program. Its results and written values equal eager's; if dynamic, at two sizes."""
     shapes = (tuple({0: Dim.AUTO} for _ in inputs),) if dynamic else None  # of *tensors, the parameter of forward
     exported = torch.export.export(copy.deepcopy(module), inputs, dynamic_shapes=shapes)
     before = str(exported.graph)
     program = functionalize(lower_autocast(AtenProgram.captured(exported)))
-    assert str(exported.graph) == before, "the captured graph must stay as it is"
+    assert str(exported.graph) == before, "the captured graph must not change"
     assert_pure(program)
     program.graph.lint()
     compare(program, module, inputs)

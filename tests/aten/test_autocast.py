@@ -1,4 +1,4 @@
-"""Autocast regions cast what autocast casts: results have eager's dtypes and values, at two sizes."""
+"""Lowering of autocast regions: results have the dtypes and values of eager execution, at two sizes."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_regions(function: Callable[[Net, Tensor], object]) -> None:
         assert_close(program(x)[: len(want) if isinstance(want, tuple) else 1], want, tolerance=2e-2)
 
 
-def test_what_casts_nothing_stays_as_it_is() -> None:
+def test_a_program_without_casts_is_returned_as_it_is() -> None:
     def off(net: Net, x: Tensor) -> Tensor:
         with torch.autocast("cpu", enabled=False):
             return net.linear(x)
@@ -159,7 +159,7 @@ def test_what_casts_nothing_stays_as_it_is() -> None:
     assert lower_autocast(program) is program
 
 
-def test_the_captured_graph_stays_as_it_is() -> None:
+def test_the_captured_graph_is_not_changed() -> None:
     program = torch.export.export(Net(switched_off_within), (torch.randn(3, 4),))
     before = str(program.graph_module.code)
     cast = lower_autocast(AtenProgram.captured(program)).graph.owning_module

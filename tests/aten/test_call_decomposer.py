@@ -1,4 +1,4 @@
-"""Replacement of calls by their decompositions: once for equal calls, with names and sources of the captured call."""
+"""Replacement of calls by decompositions: equal calls are traced once; nodes keep the captured name and source."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def test_equal_calls_are_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_close(run(program, torch.ones(3), torch.ones(4)), [torch.ones(3) * 4, torch.ones(4) * 2])
 
 
-def test_calls_that_differ_in_the_sign_of_zero_are_traced_apart() -> None:
+def test_calls_that_differ_in_the_sign_of_zero_are_traced_separately() -> None:
     class Zeros(nn.Module):
         def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
             return 1 / (nn.functional.threshold(x, 5.0, 0.0)), 1 / (nn.functional.threshold(x, 5.0, -0.0))
 
     program = fx_onnx.export(Zeros().eval(), (torch.zeros(2),))
-    found = program.call_reference(torch.zeros(2))  # ONNX Runtime itself takes the two zeros for one
+    found = program.call_reference(torch.zeros(2))  # ONNX Runtime itself merges 0.0 and -0.0
     assert_close(found, (torch.full((2,), torch.inf), torch.full((2,), -torch.inf)))
 
 
@@ -73,7 +73,7 @@ def test_several_results(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_decomposition_may_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bodies become bodies of the program, decomposed too, and equal calls share them."""
+    """Bodies of the loop become decomposed bodies of the program, which equal calls share."""
     calls = []
 
     def ours(self: Tensor) -> Tensor:
@@ -123,13 +123,13 @@ def test_all_unsupported_operators_are_listed_at_once() -> None:
     assert "custom_translation_table" in message
 
 
-def test_a_transform_that_torch_does_not_take_apart_is_listed_by_name() -> None:
+def test_a_function_without_decomposition_is_listed_by_its_full_name() -> None:
     program = captured(lambda x: torch.func.jvp(torch.sin, (x,), (x,)), torch.randn(3))
     with pytest.raises(UnsupportedOperatorError, match=r"  torch\._functorch\.predispatch\._make_dual: 1 call"):
         decompose(program, table(*CORE, aten.sin.default))
 
 
-def test_a_decomposition_into_itself_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_decomposition_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(lookup.DECOMPOSITIONS, aten.silu.default, lambda self: aten.silu.default(self))
     program = captured(lambda x: torch.nn.functional.silu(x), torch.randn(3))
     with pytest.raises(UnsupportedOperatorError, match=r"aten\.silu\.default"):

@@ -1,4 +1,4 @@
-"""Complex tensors become pairs of real ones: structure, names, inputs, outputs, weights; then whole models."""
+"""Lowering of complex tensors to pairs of real tensors: structure, names, inputs, outputs, weights, whole models."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def _export(model: nn.Module, *args: Tensor, dynamic: Any = None, **options: Any
 # ---------------------------------------------------------------- the stage
 
 
-def test_a_real_program_is_left_alone() -> None:
+def test_a_real_program_is_returned_as_it_is() -> None:
     program = functionalize(AtenProgram.captured(torch.export.export(FunctionModule(torch.sin), (torch.randn(2),))))
     before = list(program.graph.nodes)
     assert lower_complex(program) is program
@@ -46,7 +46,7 @@ def test_inputs_and_outputs_are_real_views_under_their_names() -> None:
     assert_close(program.call_structured(z), z * 2)
 
 
-def test_what_goes_through_the_real_view_stays_whole() -> None:
+def test_a_complex_view_of_a_real_view_is_eliminated() -> None:
     x = torch.randn(3, 2)
     program = _export(FunctionModule(lambda x: torch.view_as_real(torch.view_as_complex(x)) + 1), x)
     assert [node.op_type for node in program.model.graph] == ["Add"]
@@ -72,7 +72,7 @@ def test_complex_weights_are_real_views_that_can_be_replaced() -> None:
     assert_close(program.call_structured(x), other(x))
 
 
-def test_an_input_that_is_an_output_too() -> None:
+def test_an_input_can_be_an_output() -> None:
     z = torch.randn(2, dtype=torch.complex64)
     program = _export(FunctionModule(lambda z: (z, z.conj())), z)
     assert_close(program.call_structured(z), (z, z.conj().resolve_conj()))
@@ -88,14 +88,14 @@ class _Counter(nn.Module):
         return self.state.abs()
 
 
-def test_a_complex_buffer_that_is_written() -> None:
+def test_a_complex_buffer_can_be_written() -> None:
     z = torch.randn(2, dtype=torch.complex64)
     found = _export(_Counter(), z)(z)
     assert_close(found, (z.abs(), torch.view_as_real(z)))
 
 
-def test_equal_calls_of_equal_results_stay_apart() -> None:
-    """Two calls traced once share their fake tensors; a third call must not take them for one."""
+def test_results_of_equal_calls_are_distinct() -> None:
+    """Two calls that were traced once share fake tensors. A call on both results must not treat them as one input."""
     z = torch.randn(4, dtype=torch.complex64)
     check_function = FunctionModule(lambda z: torch.cat([z[:2].exp(), z[2:].exp()]) * (z[:2].exp() - z[2:].exp()).sum())
     assert_close(_export(check_function, z).call_structured(z), check_function(z))
@@ -109,20 +109,20 @@ def test_half_complex_is_a_pair_of_float16() -> None:
 
 
 @torch.library.custom_op("tests::turned", mutates_args=())
-def _of_nobody(z: Tensor) -> Tensor:
+def _without_decomposition(z: Tensor) -> Tensor:
     return z * 1j
 
 
-_of_nobody.register_fake(torch.empty_like)
+_without_decomposition.register_fake(torch.empty_like)
 
 
-def test_all_unknown_operators_are_listed() -> None:
+def test_an_operator_without_decomposition_is_named() -> None:
     with pytest.raises(UnsupportedOperatorError, match=r"tests\.turned"):
-        _export(FunctionModule(_of_nobody), torch.randn(3, 3, dtype=torch.complex64))
+        _export(FunctionModule(_without_decomposition), torch.randn(3, 3, dtype=torch.complex64))
 
 
 class Loop(nn.Module):
-    """Complex numbers carried, read and given by a loop, and only seen inside."""
+    """A loop that carries and reads complex tensors, and computes with complex numbers inside its body."""
 
     def forward(self, z: Tensor, factor: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         def more(k: Tensor, z: Tensor, x: Tensor) -> Tensor:
@@ -185,7 +185,7 @@ def test_structure(case: Case) -> None:
 
 
 class Rotary(nn.Module):
-    """Rotary position embedding with complex numbers, as in Llama's first code."""
+    """Rotary position embedding with complex numbers, as in the original code of Llama."""
 
     def __init__(self, dim: int = 16, length: int = 64) -> None:
         super().__init__()
@@ -217,7 +217,7 @@ class RoundTrip(Spectrogram):
 
 
 class RealStft(Spectrogram):
-    """An operator that is complex inside only."""
+    """An operator with complex numbers inside and real arguments and results."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.ops.aten.stft.default(x, self.n_fft, self.hop, None, self.window, False, True, False)
@@ -249,8 +249,8 @@ def test_short_time_transforms(model: nn.Module) -> None:
         assert_close(program(example)[0], model(example), tolerance=1e-4)
 
 
-def test_filters_in_frequency_of_any_size() -> None:
-    """As Fourier neural operators do: there and back, to the size that it was."""
+def test_a_filter_in_the_frequency_domain() -> None:
+    """A Fourier transform and its inverse to the original size, as in Fourier neural operators."""
 
     class Filter(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -264,8 +264,8 @@ def test_filters_in_frequency_of_any_size() -> None:
         assert_close(program(x), module(x), tolerance=1e-4)
 
 
-def test_an_operand_that_stands_twice() -> None:
-    """The parts of the number are one tensor, which decomposing takes for two."""
+def test_one_tensor_as_both_parts() -> None:
+    """The real and the imaginary part are the same node, and the trace needs two inputs."""
 
     class Twice(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

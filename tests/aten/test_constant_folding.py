@@ -1,4 +1,4 @@
-"""What depends on no input becomes a constant; weights and large results stay as they are."""
+"""Constant folding: nodes that depend on no input become constants; weights and large results are not folded."""
 
 from collections.abc import Callable
 
@@ -34,13 +34,13 @@ def operators(program: fx_onnx.ONNXProgram) -> list[str]:
     return [node.op_type for node in program.model.graph]
 
 
-def test_numbers_of_the_code_are_folded() -> None:
+def test_tensors_made_of_numbers_are_folded() -> None:
     program = export(lambda net, x: x + torch.arange(4).float().cos().unsqueeze(0).triu(1), torch.randn(2, 4))
     assert operators(program) == ["Add"]
 
 
-def test_equal_numbers_are_one_constant() -> None:
-    """What every layer computes anew is stored once; a result that is such a constant keeps a name of its own."""
+def test_equal_results_are_one_constant() -> None:
+    """Equal constants are stored once. Outputs that are the same constant still have different names."""
     module = Net(lambda net, x: (x + torch.arange(4).sin()).cos() + torch.arange(4).sin()).eval()
     program = fx_onnx.export(module, (torch.randn(2, 4),))
     assert len(program.model.graph.initializers) == 1
@@ -64,7 +64,7 @@ def test_weights_are_not_folded() -> None:
     assert {"weight", "kept"} <= set(program.model.graph.initializers)
 
 
-def test_what_is_written_is_not_folded() -> None:
+def test_a_written_buffer_is_not_folded() -> None:
     def forward(net: Net, x: Tensor) -> Tensor:
         net.table.add_(1)
         return x + net.table
@@ -80,7 +80,7 @@ def test_random_results_are_not_folded() -> None:
     assert "RandomUniform" in "".join(operators(program))
 
 
-def test_large_results_are_computed() -> None:
+def test_large_results_are_not_folded() -> None:
     program = export(lambda net, x: x + torch.arange(100_000).float(), torch.zeros(100_000))
     held = sum(value.const_value.nbytes for value in program.model.graph.initializers.values())
     assert held < 1000

@@ -20,7 +20,7 @@ aten = torch.ops.aten
 pytestmark = pytest.mark.usefixtures("no_own_decompositions")
 
 
-def test_a_program_that_the_table_says_stays_as_it_is() -> None:
+def test_a_translated_program_is_returned_as_it_is() -> None:
     program = captured(lambda x: torch.relu(x) + x, torch.randn(3))
     before = [node.name for node in program.graph.nodes]
     assert decompose(program, table(aten.relu.default, aten.add.Tensor)) is program
@@ -54,8 +54,8 @@ def test_computes_the_same(function: Callable[..., Any], dynamic: bool) -> None:
         assert_close(run(program, x), [function(x)])
 
 
-def test_what_the_translation_declines_is_decomposed() -> None:
-    """``when`` sees fake tensors and the call's own arguments."""
+def test_a_call_that_its_translation_declines_is_decomposed() -> None:
+    """``supports`` receives the arguments of the call, with fake tensors."""
     program = captured(lambda x: (torch.nn.functional.silu(x), torch.nn.functional.silu(x[0])), torch.randn(3, 4))
     seen = []
 
@@ -69,7 +69,7 @@ def test_what_the_translation_declines_is_decomposed() -> None:
     assert all(type(value).__name__ == "FakeTensor" for value in seen)
 
 
-def test_symbolic_numbers_and_effects_need_nothing() -> None:
+def test_symbolic_numbers_and_effects_are_not_decomposed() -> None:
     def function(x: Tensor) -> Tensor:
         torch._check(x.shape[0] > 1)
         return torch.relu(x) * (x.shape[0] * 2)

@@ -1,4 +1,4 @@
-"""Lookup of decompositions: the own ones first, then those of PyTorch."""
+"""Lookup of decompositions: the package's own take precedence over PyTorch's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ aten = torch.ops.aten
 pytestmark = pytest.mark.usefixtures("no_own_decompositions")
 
 
-def test_ours_comes_before_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_decompositions_take_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
     def ours(self: Tensor) -> Tensor:
         return self * torch.sigmoid(self) + 0.0
 
@@ -27,7 +27,7 @@ def test_ours_comes_before_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert targets(program) == [aten.sigmoid.default, aten.mul.Tensor, aten.add.Tensor]
 
 
-def test_the_module_says_what_a_decomposition_keeps() -> None:
+def test_only_composite_operators_decompose_their_composites() -> None:
     found = find_decomposition(aten.silu.default)
     assert found is not None
     assert found.keeps_composites

@@ -1,4 +1,4 @@
-"""flex_attention is what torch's eager implementation computes, at two lengths."""
+"""Lowering of flex_attention: the results equal those of torch's eager implementation, at two lengths."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def relative(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Ten
     return score + (query - key) * 0.1 * (head + 1)
 
 
-def with_a_table(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+def with_table(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
     return score + BIAS[head] * batch
 
 
@@ -41,7 +41,7 @@ def causal(query: Tensor, key: Tensor, value: Tensor) -> object:
     return flex_attention(query, key, value, block_mask=mask)
 
 
-def with_rows_that_see_nothing(query: Tensor, key: Tensor, value: Tensor) -> object:
+def with_masked_rows(query: Tensor, key: Tensor, value: Tensor) -> object:
     mask = create_block_mask(lambda b, h, q, k: q > k, None, None, query.shape[2], key.shape[2], device="cpu")
     return flex_attention(query, key, value, score_mod=relative, block_mask=mask)
 
@@ -54,14 +54,14 @@ def sums(query: Tensor, key: Tensor, value: Tensor) -> object:
     ("function", "heads"),
     [
         (flex_attention, 4),
-        (lambda q, k, v: flex_attention(q, k, v, score_mod=with_a_table), 4),
+        (lambda q, k, v: flex_attention(q, k, v, score_mod=with_table), 4),
         (lambda q, k, v: flex_attention(q, k, v, score_mod=capped, scale=0.3), 4),
         (lambda q, k, v: flex_attention(q, k, v, score_mod=relative, enable_gqa=True), 2),
         (sums, 4),
         (causal, 4),
-        (with_rows_that_see_nothing, 4),
+        (with_masked_rows, 4),
     ],
-    ids=["plain", "table", "capped", "grouped heads", "sums", "causal", "rows that see nothing"],
+    ids=["plain", "table", "capped", "grouped heads", "sums", "causal", "masked rows"],
 )
 def test_flex_attention(function: Callable[..., object], heads: int) -> None:
     def example(length: int) -> tuple[Tensor, ...]:

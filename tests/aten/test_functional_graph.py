@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-from fx_onnx.aten.functional_graph import Attributes, functional_graph, rewrite_writes
+from fx_onnx.aten.functional_graph import GraphAttributes, functional_graph, rewrite_writes
 from fx_onnx.aten.functional_variants import is_write
 from fx_onnx.core.errors import MutationError
 from tests.modules import FunctionModule
@@ -40,7 +40,7 @@ def test_the_final_values_of_written_placeholders_are_returned_last() -> None:
         return x + 1
 
     old = _captured(function, torch.zeros(2), torch.zeros(2, 2)).graph
-    new, written = rewrite_writes(old, Attributes())
+    new, written = rewrite_writes(old, GraphAttributes())
     placeholders = [node for node in old.nodes if node.op == "placeholder"]
     assert list(written) == [placeholders[1]]
     _, y = GraphModule({}, new)(torch.zeros(2), torch.zeros(2, 2))
@@ -49,7 +49,7 @@ def test_the_final_values_of_written_placeholders_are_returned_last() -> None:
 
 def test_a_body_is_rewritten_once() -> None:
     module = _captured(lambda x: x.clone().add_(1), torch.zeros(2))
-    attributes = Attributes()
+    attributes = GraphAttributes()
     names = [attributes.add_body("true_graph_0", module) for _ in range(2)]
     assert names == ["true_graph_0"] * 2 and list(attributes.graphs) == ["true_graph_0"]
     assert not any(is_write(node.target) for node in attributes.graphs["true_graph_0"].nodes)
@@ -58,10 +58,10 @@ def test_a_body_is_rewritten_once() -> None:
 def test_a_body_that_writes_to_its_operand_is_refused() -> None:
     module = _captured(lambda x: x.add_(1), torch.zeros(2))
     with pytest.raises(MutationError, match="The body branch writes in place to a tensor from outside the body"):
-        Attributes().add_body("branch", module)
+        GraphAttributes().add_body("branch", module)
 
 
 def test_tensors_have_unique_names() -> None:
-    attributes = Attributes()
+    attributes = GraphAttributes()
     names = [attributes.add_tensor("lifted", torch.zeros(1)) for _ in range(2)]
     assert len(set(names)) == 2 and set(names) == set(attributes.tensors)

@@ -52,7 +52,7 @@ class SlicedCache(nn.Module):
 
 
 class Assigned(nn.Module):
-    """A buffer that is assigned, not written to."""
+    """A buffer that the forward replaces by a new tensor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,14 +147,14 @@ def test_the_second_of_two_inputs() -> None:
     assert _spec(program) == [(OutputKind.USER_INPUT_MUTATION, user_inputs(program)[1])]
 
 
-def test_a_graph_without_writes_is_copied_as_it_is() -> None:
+def test_a_graph_without_writes_is_copied() -> None:
     exported = torch.export.export(FunctionModule(lambda x: torch.relu(x[1:]).view(-1)), (torch.randn(4, 4),))
     program = functionalize(AtenProgram.captured(exported))
     assert [node.target for node in program.graph.nodes] == [node.target for node in exported.graph.nodes]
     assert [node.name for node in program.graph.nodes] == [node.name for node in exported.graph.nodes]
 
 
-def test_regions_are_unfolded() -> None:
+def test_regions_are_inlined() -> None:
     class Regions(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             with torch.no_grad():
@@ -170,7 +170,7 @@ def test_regions_are_unfolded() -> None:
 
 
 def test_writes_in_regions() -> None:
-    """What a region is given and what it gives are the same tensors inside and outside."""
+    """Operands and results of a region are the same tensors inside and outside."""
 
     class Regions(nn.Module):
         def __init__(self) -> None:
@@ -224,7 +224,7 @@ def test_a_write_in_a_branch_is_refused() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return torch.cond(x.sum() > 0, lambda x: x + self.mean.add_(1), lambda x: x - 1, (x,))
 
-    with torch.no_grad():  # else torch does not capture it
+    with torch.no_grad():  # torch refuses to capture it with gradients
         exported = torch.export.export(InABranch(), (torch.randn(3, 4),))
     with pytest.raises(MutationError, match="writes in place to a tensor from outside the body; return the new value"):
         functionalize(AtenProgram.captured(exported))
@@ -241,8 +241,8 @@ def test_a_write_through_a_view_without_an_inverse_is_refused() -> None:
         functionalize(AtenProgram.captured(exported))
 
 
-def test_a_node_that_was_added_without_its_value() -> None:
-    """A pass of the user's own over the captured graph need not say what its nodes give."""
+def test_a_node_without_a_fake_value_gets_one() -> None:
+    """A user may add nodes to the captured graph without fake values in their metadata."""
 
     class Doubled(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -211,7 +211,7 @@ def sort_into(x):
 
 
 def region_counters(x):
-    """Swin's mask: one number a region."""
+    """The attention mask of Swin: each region gets one number."""
     mask, count = torch.zeros(1, 4, 4, 1), 0
     for rows in (slice(0, -2), slice(-2, -1), slice(-1, None)):
         for columns in (slice(0, -2), slice(-2, -1), slice(-1, None)):

@@ -1,4 +1,4 @@
-"""Weights that are tensor subclasses: torchao's, whose classes are written out here, so that torchao is not needed."""
+"""Unwrapping of weights that are tensor subclasses. A class with torchao's protocol replaces torchao here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.compare import assert_close
 
 
 class Scaled(torch.Tensor):
-    """Integers and a scale, which compute as their product: the protocol of torchao's quantised tensors."""
+    """A quantized tensor, the product of integers and a scale, with the protocol of torchao's tensors."""
 
     qdata: Tensor
     scale: Tensor
@@ -54,7 +54,7 @@ def scaled(rows: int, columns: int) -> nn.Parameter:
 
 
 class Net(nn.Module):
-    """Two layers that share a weight, and one that has its own."""
+    """Two layers that share a weight, and one with another weight."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Net(nn.Module):
         return self.last(torch.relu(self.second(torch.relu(self.first(x)))))
 
 
-def test_the_tensors_inside_are_the_weights() -> None:
+def test_the_inner_tensors_become_the_weights() -> None:
     module, x = Net().eval(), torch.randn(2, 4)
     program = fx_onnx.export(module, (x,), optimize=False, verify=True)
     assert_close(program(x), module(x))
@@ -80,14 +80,14 @@ def test_the_tensors_inside_are_the_weights() -> None:
     assert all(difference.ok for difference in compare_values(program, (x,)))
 
 
-def test_they_can_be_given_anew() -> None:
+def test_the_inner_tensors_can_be_replaced() -> None:
     module, other, x = Net().eval(), Net().eval(), torch.randn(2, 4)
     program = fx_onnx.export(module, (x,))
     program.apply_weights(other.state_dict())
     assert_close(program(x), other(x))
 
 
-def test_a_plain_input_is_asked_for() -> None:
+def test_an_input_that_is_a_subclass_is_refused() -> None:
     class Model(nn.Module):
         def forward(self, x: Tensor, weight: Tensor) -> Tensor:
             return nn.functional.linear(x, weight)

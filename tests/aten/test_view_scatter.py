@@ -1,4 +1,4 @@
-"""Each view's inverse: what scatter_back emits holds the new value where the view looks, and the rest as it was."""
+"""The inverse of each view: the tensor has the new value in the view, and its old elements elsewhere."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch.fx import Graph
 
 from fx_onnx.aten.view_scatter import ORDER_PRESERVING, scatter_back
 from fx_onnx.core.errors import MutationError
+from fx_onnx.core.torch_private import OpOverload
 
 aten = torch.ops.aten
 
@@ -47,7 +48,7 @@ VIEWS = [
 
 
 def _scattered(target: Any, args: tuple[Any, ...], base: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """What the graph that ``scatter_back`` emits computes of a base and a view's value."""
+    """Returns the new base that the graph of ``scatter_back`` computes."""
     captured = Graph()
     source = captured.placeholder("base")
     source.meta["val"] = base
@@ -62,7 +63,7 @@ def _scattered(target: Any, args: tuple[Any, ...], base: torch.Tensor, value: to
 
 
 def _written(target: Any, args: tuple[Any, ...], base: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """The same by a write."""
+    """Returns the new base after an in-place write to the view."""
     changed = base.clone()
     target(changed, *args).copy_(value)
     return changed
@@ -124,7 +125,7 @@ def test_pieces(target: Any, args: tuple[Any, ...], index: int) -> None:
     assert torch.equal(torch.fx.GraphModule(torch.nn.Module(), graph)(base, value), changed)
 
 
-def test_repeating_views_are_refused() -> None:
+def test_views_that_repeat_elements_are_refused() -> None:
     base = torch.randn(1, 3)
     with pytest.raises(MutationError, match="repeats elements"):
         _scattered(aten.expand.default, ([4, 3],), base, torch.zeros(4, 3))
@@ -136,5 +137,5 @@ def test_unknown_views_are_refused_by_name() -> None:
         _scattered(aten.unfold.default, (0, 2, 2), base, torch.zeros(2, 2))
 
 
-def test_the_views_that_keep_the_order_are_aten_overloads() -> None:
-    assert all(isinstance(target, torch._ops.OpOverload) for target in ORDER_PRESERVING)
+def test_order_preserving_views_are_aten_overloads() -> None:
+    assert all(isinstance(target, OpOverload) for target in ORDER_PRESERVING)

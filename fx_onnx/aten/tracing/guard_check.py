@@ -18,8 +18,8 @@ from fx_onnx.core.torch_private import FakeTensorMode, size_oblivious
 def refuse_guards(fake_mode: FakeTensorMode, node: Node) -> Iterator[None]:
     """Refuses a trace that adds guards on symbolic sizes, because its graph is right for the example's sizes only.
 
-    Within, torch answers questions about sizes 0 and 1 without a guard. Guards that are preconditions of the operator
-    (``is_precondition``) are accepted.
+    Inside the context, torch adds no guard when the function asks whether a size is 0 or 1. Guards that are
+    preconditions of the operator (``is_precondition``) are accepted.
 
     Args:
         fake_mode: the mode of the trace, whose shape environment collects the guards.

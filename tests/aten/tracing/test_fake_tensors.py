@@ -1,4 +1,4 @@
-"""Fake tensors by their dtypes and sizes."""
+"""Construction of fake tensors from dtypes and sizes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def test_a_tensor_of_a_spec() -> None:
     assert (made.dtype, tuple(made.shape), made.stride(), made.device) == (torch.float16, (2, 3), (3, 1), CPU)
 
 
-def test_each_is_a_tensor_of_its_own() -> None:
+def test_each_call_makes_a_new_tensor() -> None:
     mode = _mode()
     fakes, spec = FakeTensorFactory.of(mode), TensorSpec(torch.bool, ())
     assert fakes.make(spec, CPU) is not fakes.make(spec, CPU)
 
 
-def test_a_spec_knows_symbolic_sizes_by_their_expressions() -> None:
+def test_a_spec_has_the_expressions_of_symbolic_sizes() -> None:
     mode = _mode()
     fakes, x = FakeTensorFactory.of(mode), mode.from_tensor(torch.ones(5, 7))
     spec = fakes.spec(x)
@@ -47,7 +47,7 @@ def test_sums_and_products_of_sizes() -> None:
     assert not mode.shape_env.guards  # type: ignore[union-attr]
 
 
-def test_other_expressions_are_known_from_numbers() -> None:
+def test_other_expressions_need_their_number_first() -> None:
     mode = _mode()
     fakes, x = FakeTensorFactory.of(mode), mode.from_tensor(torch.ones(5, 7))
     half = x.shape[0] // 2
@@ -57,7 +57,7 @@ def test_other_expressions_are_known_from_numbers() -> None:
     assert fakes.make(spec, CPU) is not None
 
 
-def test_like_another_with_more_axes() -> None:
+def test_a_tensor_like_another_with_more_axes() -> None:
     mode = _mode()
     x = mode.from_tensor(torch.ones(5, 7, dtype=torch.complex64))
     made = FakeTensorFactory.of(mode).like(x, torch.float32, 2)
@@ -65,7 +65,7 @@ def test_like_another_with_more_axes() -> None:
     assert [size_of(size) for size in made.shape] == [*map(size_of, x.shape), 2]
 
 
-def test_the_sizes_of_a_mode_go_with_it() -> None:
+def test_each_mode_has_one_factory() -> None:
     mode = _mode()
     fakes = FakeTensorFactory.of(mode)
     assert FakeTensorFactory.of(mode) is fakes and FakeTensorFactory.of(_mode()) is not fakes

@@ -36,7 +36,7 @@ def test_equal_sizes_and_sizes_0_and_1_are_accepted() -> None:
             torch.ones(x.shape[0]) + torch.ones(1)
 
 
-def test_sizes_that_the_operator_needs_equal_may_differ_in_name() -> None:
+def test_sizes_that_an_operator_requires_to_be_equal_may_have_two_names() -> None:
     class Attention(nn.Module):
         def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             return nn.functional.scaled_dot_product_attention(query, key, value)

@@ -1,4 +1,4 @@
-"""Rules of sizes against what torch finds by running the operators on fake tensors."""
+"""Shape rules: the specs equal those that torch finds by running the operators on fake tensors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INTS, BOOLS, NUMBER = torch.ones(5, 7, dtype=torch.int32), torch.ones(7, dtype=t
 PAIRS = torch.ones(2, 5, 7, dtype=torch.complex64)
 INDEX, PLACES = torch.tensor([0, 1, 1]), torch.zeros(2, 7, dtype=torch.int64)
 
-# What a rule says at sizes of which all, or none, are numbers.
+# Cases that a rule decides both for static and for symbolic sizes.
 ANY_SIZE: list[tuple[Any, ...]] = [
     (aten.add.Tensor, X, Y), (aten.eq.Tensor, Y, X), (aten.atan2.default, X, Y), (aten.div.Tensor, INTS, NUMBER),
     (aten.mul.Tensor, X, INTS), (aten.mul.Tensor, INTS, BOOLS), (aten.mul.Tensor, BOOLS, NUMBER),
@@ -53,7 +53,7 @@ ANY_SIZE: list[tuple[Any, ...]] = [
     (aten.max.default, X), (aten.matmul.default, X, Y.mT), (aten.mm.default, X, X.t()), (aten.bmm.default, Y, Y.mT),
 ]  # fmt: skip
 
-# What a rule says of numbers only, or of new tensors.
+# Cases that a rule decides for static sizes only, or that create a tensor.
 NUMBERS: list[tuple[Any, ...]] = [
     (aten.full.default, [2, 3], 1), (aten.full.default, [], 1.5), (aten.zeros.default, [4]),
     (aten.ones.default, [2, 0]), (aten.rand.default, [2]), (aten.eye.default, 3), (aten.eye.m, 3, 4),
@@ -69,7 +69,7 @@ NUMBERS: list[tuple[Any, ...]] = [
 
 
 def _arguments(case: tuple[Any, ...], mode: FakeTensorMode, symbolic: bool) -> tuple[list[Any], list[Any]]:
-    """The arguments of a case as fake tensors, and as specs."""
+    """Returns the arguments of a case with fake tensors, and with specs."""
     fakes = pytree.tree_map_only(Tensor, lambda x: mode.from_tensor(x, static_shapes=not symbolic), list(case[1:]))
     return fakes, pytree.tree_map_only(Tensor, _spec, fakes)
 
@@ -84,11 +84,11 @@ def _named(case: tuple[Any, ...]) -> str:
 
 def _check(case: tuple[Any, ...], symbolic: bool) -> None:
     mode = FakeTensorMode(shape_env=ShapeEnv())
-    mode.cache_enabled = False  # torch takes symbolic sizes for the numbers that they had in another test
+    mode.cache_enabled = False  # the cache would return the sizes of another test
     fakes, specs = _arguments(case, mode, symbolic)
     found = infer_spec(case[0], specs, {}, mode)
     assert found is not None
-    with mode, enable_python_dispatcher():  # as the recorder has it, without which torch fixes some sizes
+    with mode, enable_python_dispatcher():  # the tracer enables it; without it torch specializes some sizes
         assert found == _spec(case[0](*fakes))
 
 
@@ -104,8 +104,8 @@ def test_symbolic_sizes(case: tuple[Any, ...]) -> None:
 
 S = torch.ones(4, 6)
 
-# What only torch can say: it depends on what the symbols are, or the tensors are none.
-ASKED: list[tuple[Any, ...]] = [
+# Cases in which the rule declines or there is none: the values of the symbols decide, or an argument is no tensor.
+UNDECIDED: list[tuple[Any, ...]] = [
     (aten.reshape.default, S, [2, -1]), (aten.add.Tensor, S, torch.ones(3, 6)),
     (aten.matmul.default, S, torch.ones(5, 6)), (aten.select.int, S, 0, 1), (aten.slice.Tensor, S, 0, 1),
     (aten.slice.Tensor, S, 0, 0, 2), (aten.squeeze.dim, S, 0), (aten.diagonal.default, S),
@@ -116,22 +116,22 @@ ASKED: list[tuple[Any, ...]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", ASKED, ids=_named)
-def test_torch_is_asked(case: tuple[Any, ...]) -> None:
+@pytest.mark.parametrize("case", UNDECIDED, ids=_named)
+def test_undecided_cases_are_declined(case: tuple[Any, ...]) -> None:
     mode = FakeTensorMode(shape_env=ShapeEnv())
     _, specs = _arguments(case, mode, True)
     assert infer_spec(case[0], specs, {}, mode) is None
 
 
-def test_nothing_is_asked_of_symbols() -> None:
+def test_rules_add_no_guards() -> None:
     mode = FakeTensorMode(shape_env=ShapeEnv())
-    for case in (*ANY_SIZE, *ASKED):
+    for case in (*ANY_SIZE, *UNDECIDED):
         _, specs = _arguments(case, mode, True)
         infer_spec(case[0], specs, {}, mode)
     assert not mode.shape_env.guards  # type: ignore[union-attr]
 
 
-def test_an_end_of_sizes_is_a_count() -> None:
+def test_a_range_up_to_a_size_has_that_size() -> None:
     mode = FakeTensorMode(shape_env=ShapeEnv())
     m, n = map(size_of, mode.from_tensor(torch.ones(5, 7)).shape)
     assert infer_spec(aten.arange.default, [m], {}, mode) == TensorSpec(torch.int64, (m,))
@@ -139,7 +139,7 @@ def test_an_end_of_sizes_is_a_count() -> None:
     assert infer_spec(aten.eye.m, [m, n], {"dtype": torch.bool}, mode) == TensorSpec(torch.bool, (m, n))
 
 
-def test_keywords_decide_dtypes() -> None:
+def test_keyword_arguments_decide_dtypes() -> None:
     mode = FakeTensorMode(shape_env=ShapeEnv())
     spec = _spec(INTS)
     assert infer_spec(aten.sum.dim_IntList, [spec, [0]], {"dtype": torch.float64}, mode) == TensorSpec(
@@ -148,5 +148,5 @@ def test_keywords_decide_dtypes() -> None:
     assert infer_spec(aten.div.Tensor_mode, [spec, spec], {"rounding_mode": "floor"}, mode) == spec
 
 
-def test_operators_that_write_or_alias_have_none() -> None:
+def test_operators_that_write_or_alias_have_no_rule() -> None:
     assert all(find_rule(target) is None for target in (aten.add_.Tensor, aten.conj_physical.default, aten.add.out))

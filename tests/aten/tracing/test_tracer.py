@@ -1,4 +1,4 @@
-"""What a function calls, recorded as make_fx records it."""
+"""Tracing: the graphs equal those of make_fx."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_computes_the_same(function: Callable[[Tensor], Any], keeps_composites: 
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
-def test_is_what_make_fx_records(function: Callable[[Tensor], Any]) -> None:
+def test_the_operators_are_those_of_make_fx(function: Callable[[Tensor], Any]) -> None:
     x = torch.randn(3, 4)
     mode = FakeTensorMode(shape_env=ShapeEnv())
     (fake,) = _fake(mode, x)
@@ -89,7 +89,7 @@ def test_is_what_make_fx_records(function: Callable[[Tensor], Any]) -> None:
 
 
 def test_whole_composites_have_the_shapes_of_their_parts() -> None:
-    """Those of torch's refs, which fake tensors run where it does not compose, know no losses for each element."""
+    """Without composition, torch's reference implementation of the loss ignores its reduction argument."""
     each = aten.cross_entropy_loss.default
     mode = FakeTensorMode(shape_env=ShapeEnv())
     scores, target = mode.from_tensor(torch.randn(1, 5)), mode.from_tensor(torch.tensor([2]))
@@ -98,8 +98,8 @@ def test_whole_composites_have_the_shapes_of_their_parts() -> None:
     assert tuple(graph.output_node().all_input_nodes[0].meta["val"].shape) == (1,)
 
 
-def test_equal_forms_are_not_taken_for_one_memory() -> None:
-    """What rules of sizes make shares memory, and a write then must not reach the others."""
+def test_tensors_of_equal_specs_are_distinct() -> None:
+    """Fake tensors of one spec share a storage, and a write to one must not change the others."""
     mode = FakeTensorMode(shape_env=ShapeEnv())
     (x,) = _fake(mode, torch.ones(3))
     made = trace(lambda x: (x + 1, x + 2), [x], mode, True).graph.output_node().all_input_nodes
@@ -110,7 +110,7 @@ def test_equal_forms_are_not_taken_for_one_memory() -> None:
     torch.testing.assert_close(result, (torch.full((3,), 2.0), torch.full((3,), 2.0)))
 
 
-def test_what_is_read_by_strides_has_those_of_torch() -> None:
+def test_reads_by_strides_see_the_strides_of_torch() -> None:
     x = torch.randn(3, 4)
     graph = _traced(lambda x: (x.t() * 2).as_strided((2, 3), (1, 3)), x).graph
     (read,) = graph.find_nodes(op="call_function", target=aten.as_strided.default)
@@ -118,14 +118,14 @@ def test_what_is_read_by_strides_has_those_of_torch() -> None:
 
 
 @pytest.mark.parametrize("keeps_composites", [True, False])
-def test_loop_bodies_are_graphs_of_their_own(keeps_composites: bool) -> None:
+def test_loop_bodies_are_traces(keeps_composites: bool) -> None:
     x = torch.rand(3, 4) + 1
     traced = _traced(_halved, x, keeps_composites=keeps_composites)
     assert [type(value) for value in traced.attributes.values()] == [Trace, Trace]
     torch.testing.assert_close(_run(traced, x), _halved(x))
 
 
-def test_a_loop_keeps_its_sizes() -> None:
+def test_a_loop_that_changes_sizes_is_refused() -> None:
     def grown(x: Tensor) -> Tensor:
         longer = lambda x: (torch.cat([x, x]),)  # noqa: E731
         return torch.ops.higher_order.while_loop(lambda x: x.sum() < 9, longer, (x.clone(),), ())[0]
@@ -134,15 +134,15 @@ def test_a_loop_keeps_its_sizes() -> None:
         _traced(grown, torch.ones(2))
 
 
-def test_tensors_from_elsewhere_are_refused() -> None:
+def test_tensors_that_are_not_arguments_are_refused() -> None:
     mode = FakeTensorMode()
     x, other = _fake(mode, torch.ones(2), torch.ones(2))
     with pytest.raises(NotImplementedError, match="not one of its arguments"):
         trace(lambda x: x + other, [x], mode, True)
 
 
-def test_symbolic_sizes_are_nodes() -> None:
-    """Arithmetic that no operator uses leaves none."""
+def test_arithmetic_on_symbolic_sizes_becomes_nodes() -> None:
+    """Arithmetic whose result no operator uses gets no node."""
 
     def function(x: Tensor, n: Any) -> Tensor:
         _ = x.size(0) * 5
@@ -163,7 +163,7 @@ def test_the_sizes_of_constants_are_known() -> None:
     assert tuple(graph.output_node().all_input_nodes[0].meta["val"].shape) == (3,)
 
 
-def test_a_number_of_elements_is_bound_where_it_is_made() -> None:
+def test_a_data_dependent_size_is_bound_where_it_is_made() -> None:
     traced = _traced(lambda x: x[x > 0] * 2, torch.randn(5))
     (bound,) = [node for node in traced.graph.nodes if node.meta.get("unbacked_bindings")]
     assert bound.target is aten.index.Tensor
@@ -171,7 +171,7 @@ def test_a_number_of_elements_is_bound_where_it_is_made() -> None:
     torch.testing.assert_close(_run(traced, x), torch.tensor([2.0, 4.0]))
 
 
-def test_what_is_changed_in_place_keeps_what_was_said_of_it() -> None:
+def test_earlier_nodes_keep_their_shapes_after_an_in_place_view() -> None:
     graph = _traced(lambda x: (x * 2).unsqueeze_(0), torch.ones(3)).graph
     shapes = [tuple(node.meta["val"].shape) for node in graph.nodes if "val" in node.meta]
     assert shapes == [(3,), (3,), (1, 3)]
