@@ -1,9 +1,10 @@
-"""What does an export cost beside its capture? Seconds, peak memory and nodes of fx_onnx, torch.onnx and TorchScript.
+"""Measures the cost of an export: seconds, peak memory and nodes of fx_onnx, torch.onnx and TorchScript.
 
     python -m benchmarks.export_time --models resnet50 llama16 --rounds 5 --opset 20
 
-Times are medians of interleaved rounds in one process, after an untimed round. All but the capture are printed as
-multiples of the capture, `torch.export.export` alone. Peak memory is that of a process which does one whole export.
+Times are medians of interleaved rounds in one process, after an untimed round. The time of the capture alone
+(`torch.export.export`) is in seconds; all other times are multiples of it. Peak memory is that of a process which does
+one whole export.
 """
 
 import argparse
@@ -37,7 +38,7 @@ HEADER = ("model", "capture s", *TIMES, *(f"MiB {name}" for name in PEAKS), "nod
 
 
 class Job(NamedTuple):
-    """One network to export, and how."""
+    """A network, and how to export it."""
 
     model: nn.Module
     inputs: Inputs
@@ -46,29 +47,29 @@ class Job(NamedTuple):
 
 
 def make_job(name: str, opset: int, dynamic: bool) -> Job:
-    """The named network, static unless `dynamic`."""
+    """Returns the job of a named network, with static dims unless `dynamic`."""
     benchmark = {**BENCHMARKS, **DEEP}[name]
     return Job(benchmark.build(), benchmark.inputs(), benchmark.dynamic_shapes if dynamic else None, opset)
 
 
 def capture(job: Job) -> ExportedProgram:
-    """torch.export alone, every named dim left for it to infer."""
+    """Runs torch.export alone. It infers every named dim."""
     shapes = pytree.tree_map_only(str, lambda _: Dim.AUTO, job.dynamic_shapes)
     return torch.export.export(job.model, job.inputs.args, job.inputs.kwargs, dynamic_shapes=shapes, strict=False)
 
 
 def fx_onnx_after(job: Job, program: ExportedProgram) -> fx_onnx.ONNXProgram:
-    """fx_onnx's own work: from the captured program to the optimized model."""
+    """Runs the stages of fx_onnx after the capture, and returns the optimized model."""
     return fx_onnx.export(program, opset_version=job.opset, verbose=False)
 
 
 def torch_onnx_after(job: Job, program: ExportedProgram) -> torch.onnx.ONNXProgram:
-    """torch.onnx's own work: from the captured program to the optimized model."""
+    """Runs torch.onnx on the captured program, and returns the optimized model."""
     return torch.onnx.export(program, opset_version=job.opset, dynamo=True, verbose=False)
 
 
 def fx_onnx_whole(job: Job) -> fx_onnx.ONNXProgram:
-    """The module to the model, capture included."""
+    """Exports with fx_onnx, including the capture."""
     args, kwargs = job.inputs
     return fx_onnx.export(
         job.model, args, kwargs=kwargs, dynamic_shapes=job.dynamic_shapes, opset_version=job.opset, verbose=False
@@ -76,7 +77,7 @@ def fx_onnx_whole(job: Job) -> fx_onnx.ONNXProgram:
 
 
 def torch_onnx_whole(job: Job) -> torch.onnx.ONNXProgram:
-    """The module to the model, capture included."""
+    """Exports with torch.onnx, including the capture."""
     args, kwargs = job.inputs
     return torch.onnx.export(
         job.model,
@@ -90,7 +91,7 @@ def torch_onnx_whole(job: Job) -> torch.onnx.ONNXProgram:
 
 
 class Positional(nn.Module):
-    """A model that is called with keyword arguments, for a tracer that passes everything by position."""
+    """Calls a model with keyword arguments, for a tracer that passes all arguments by position."""
 
     def __init__(self, model: nn.Module, names: list[str]) -> None:
         super().__init__()
@@ -102,7 +103,9 @@ class Positional(nn.Module):
 
 
 def torchscript(job: Job) -> None:
-    """The tracing exporter, to bytes in memory; static, and at its newest opset where `opset` is beyond it."""
+    """Runs the TorchScript exporter, with static dims, and returns the bytes of the model.
+
+    If `opset` is above the exporter's newest opset, it uses its newest."""
     args, kwargs = job.inputs
     model = Positional(job.model, list(kwargs)).eval()
     opset = min(job.opset, NEWEST_TORCHSCRIPT_OPSET)
@@ -113,7 +116,7 @@ WHOLE = dict(zip(PEAKS, (capture, fx_onnx_whole, torch_onnx_whole, torchscript),
 
 
 def timed(work: Callable[..., Any], *args: Any) -> tuple[float, Any]:
-    """Seconds that `work` takes, and what it returns."""
+    """Returns the seconds that `work` takes, and its result."""
     gc.collect()
     start = time.perf_counter()
     result = work(*args)
@@ -121,9 +124,9 @@ def timed(work: Callable[..., Any], *args: Any) -> tuple[float, Any]:
 
 
 def peak_mib(exporter: str, name: str, opset: int, dynamic: bool) -> str:
-    """Peak resident MiB of a process that builds the network and exports it once, or "-" where that fails.
+    """Returns the peak resident MiB of a process that builds the network and exports it once, or "-" if that fails.
 
-    A child starts with the peak of its parent, so call this before the parent builds any network.
+    A child process inherits the peak of its parent, so call this before the parent builds a network.
     """
     command = [sys.executable, "-m", "benchmarks.export_time", "--models", name, "--opset", str(opset)]
     command += ["--peak", exporter, *(["--dynamic"] if dynamic else [])]
@@ -132,7 +135,7 @@ def peak_mib(exporter: str, name: str, opset: int, dynamic: bool) -> str:
 
 
 def measure(name: str, rounds: int, opset: int, dynamic: bool) -> list[str]:
-    """The row of one network, memory aside: its times, then its node counts. What fails is named by its error."""
+    """Returns the row of one network without its memory: the times, then the node counts. A failure shows its error."""
     job = make_job(name, opset, dynamic)
     seconds: dict[str, list[float]] = defaultdict(list)
     nodes: dict[str, str] = {}
@@ -163,7 +166,7 @@ def measure(name: str, rounds: int, opset: int, dynamic: bool) -> list[str]:
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+    """Returns the parsed command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=[*BENCHMARKS, *DEEP], default=list(BENCHMARKS))
     parser.add_argument("--rounds", type=int, default=5)
@@ -174,7 +177,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Print one Markdown table, or one number with --peak."""
+    """Prints a Markdown table, or one number with --peak."""
     options = parse_arguments()
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)

@@ -1,11 +1,11 @@
-"""Which families of transformers' models come out right: captured, exported, loaded, equal to eager at two sizes.
+"""Exports the families of transformers' models and compares the results with eager at two sizes.
 
     python -m benchmarks.families [--beside EXPORTER ...] [--limit SECONDS] [--results FILE] [--names NAME ...]
 
-Each model runs in a process of its own with a time limit. `--beside` adds the columns of others: torch.onnx, and
-transformers' OnnxExporter with fx_onnx instead of torch.onnx, with the patches that it makes for torch.onnx's sake
-and without. What no exporter can capture counts as blocked, with the reason that stands in the table. A run of the
-whole table writes docs/families.md; with `--results` it continues where an earlier one ended.
+Each model runs in a separate process with a time limit. `--beside` adds other exporters: torch.onnx, and transformers'
+OnnxExporter with fx_onnx instead of torch.onnx, with and without the patches that OnnxExporter makes for torch.onnx. A
+model that no exporter can capture counts as blocked; the table of families has the reason. A run of the whole table
+writes docs/families.md. With `--results`, a run continues where an earlier one ended.
 """
 
 import argparse
@@ -42,13 +42,13 @@ OURS = "fx_onnx"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one model.
+    """The outcome of one model.
 
     Attributes:
-        text: `right`, `blocked: why`, or the stage that failed and why.
-        seconds: of the export.
-        own: of them, those after the capture; 0 where the exporter does not say.
-        nodes: of the ONNX graph.
+        text: `right`, `blocked: reason`, or the stage that failed and the reason.
+        seconds: the time of the export.
+        own: the time after the capture; 0 if the exporter does not report it.
+        nodes: the number of nodes in the ONNX graph.
     """
 
     text: str
@@ -63,7 +63,7 @@ class Outcome:
 
 
 class Exported(NamedTuple):
-    """What an exporter made: a function of the module's arguments, its graph, and the seconds of the capture or 0."""
+    """The result of an exporter: a function of the module's arguments, the graph, the seconds of the capture or 0."""
 
     call: Callable[..., Any]
     graph: Iterable[Any]
@@ -83,7 +83,7 @@ def _torch_onnx(family: Family, module: torch.nn.Module, inputs: dict[str, Any])
 
 
 def _tensors(given: dict[str, Any]) -> dict[str, Any]:
-    """Without the plain values, which torch.onnx's program takes for inputs."""
+    """Returns the arguments without plain values, which torch.onnx's program would take for inputs."""
     return {name: value for name, value in given.items() if not isinstance(value, bool)}
 
 
@@ -101,7 +101,7 @@ EXPORTERS: dict[str, Callable[[Family, torch.nn.Module, dict[str, Any]], Exporte
 
 
 def outcome(family: Family, exporter: str) -> Outcome:
-    """Exports at the first of the family's inputs, and compares at all of them."""
+    """Exports with the first inputs of the family, and compares with all of them."""
     module = family.build()
     examples = family.examples(module)
     stage, found = "captured", Outcome(RIGHT)
@@ -124,10 +124,12 @@ def outcome(family: Family, exporter: str) -> Outcome:
 
 
 def _assert_right(got: Any, module: torch.nn.Module, inputs: dict[str, Any]) -> None:
-    """Equal to eager; or, where a deep network makes much of round-off, no farther than eager from what float64 says.
+    """Checks that the result equals eager, or is as close to the float64 result as eager is.
+
+    The second condition is for deep networks, which amplify rounding errors.
 
     Raises:
-        AssertionError: it is neither, or eager itself is wrong by a hundredth, so that nobody can tell.
+        AssertionError: neither holds, or eager itself differs from float64 by more than a hundredth.
     """
     with torch.no_grad():
         want = module(**copy.deepcopy(inputs))
@@ -137,7 +139,7 @@ def _assert_right(got: Any, module: torch.nn.Module, inputs: dict[str, Any]) -> 
             doubled = tree_map_only(torch.Tensor, lambda x: x.double() if x.is_floating_point() else x, inputs)
             try:
                 truth = copy.deepcopy(module).double()(**doubled)
-            except Exception:  # no network of another dtype: then eager is all there is
+            except Exception:  # a network that cannot be converted to float64 is compared with eager only
                 raise unequal from None
             assert_close(want, tree_map_only(torch.Tensor, lambda x: x.float(), truth), 1e-2)
             assert_as_near(got, want, truth)
@@ -148,7 +150,7 @@ def _is_capture(error: Exception) -> bool:
 
 
 def guarded(family: Family, exporter: str, limit: float) -> Outcome:
-    """The outcome in a process that ends with the time limit."""
+    """Returns the outcome, from a process that is killed at the time limit."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
 
@@ -170,7 +172,7 @@ def guarded(family: Family, exporter: str, limit: float) -> Outcome:
 
 
 class Results:
-    """Outcomes by exporter and name, kept in a file where one is given."""
+    """Outcomes by exporter and name, stored in a file if one is given."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
@@ -180,7 +182,7 @@ class Results:
             self.known[exporter, name] = Outcome(**values)
 
     def get(self, exporter: str, family: Family, limit: float) -> Outcome:
-        """The outcome that is known, or else that of running the family now."""
+        """Returns the stored outcome, or runs the family."""
         key = exporter, family.name
         if key not in self.known:
             self.known[key] = guarded(family, exporter, limit)
@@ -193,27 +195,28 @@ class Results:
 HEAD = """\
 # Families of models
 
-Every model type of transformers {version} in tests/models/families.py: small, with random weights, exported with a
-dynamic batch and sequence (or number of samples), loaded into ONNX Runtime and compared with eager at the sizes of the
-export and at others. A type with a cache is exported for three tokens after a past of five; the same program then
-prefills thirteen tokens without a past and decodes one, within a sliding window and beyond it. Written by
-`python -m benchmarks.families`; tests/test_families.py runs a sample of it.
+This page lists every model type of transformers {version} in tests/models/families.py. Each model is small, has
+random weights, and is exported with a dynamic batch and sequence (or number of samples). It is loaded into ONNX
+Runtime and compared with eager at the sizes of the export and at other sizes. A type with a cache is exported for
+three tokens after a past of five; the same program then prefills thirteen tokens without a past and decodes one,
+within a sliding window and beyond it. `python -m benchmarks.families` writes this page;
+tests/end_to_end/test_families.py runs a sample of it.
 
 {counts}
 
-What fx_onnx does after the capture took {share:.2f} of the time of the capture, in the median. The models have two
-layers, so that what is done once for each kind of call weighs most.
+In the median, the stages after the capture took {share:.2f} of the time of the capture. The models have two layers,
+so work that is done once for each kind of call has a large share.
 
 ## Right at all sizes
 
-| fed | types |
+| inputs | types |
 |---|---|
 {right}
 
 ## Right, with a static axis
 
-The model runs a loop of its own over the axis, in Python, so that torch.export repeats its body: the export warns and
-fixes the axis at the size of the example.
+The model loops over the axis in Python, so torch.export unrolls the loop. The export warns, and the axis is static at
+the size of the example.
 
 | type | static |
 |---|---|
@@ -221,23 +224,23 @@ fixes the axis at the size of the example.
 
 ## Not captured
 
-The model's code branches or loops on values, which torch.export refuses.
+The model's code branches or loops on values of tensors, which torch.export does not support.
 
 | type | why |
 |---|---|
 {wrong}
 
-## Beside others
+## Comparison with other exporters
 
-torch.onnx with the same arguments; and transformers' own `OnnxExporter`, which calls `torch.onnx.export`, with
-`fx_onnx.export` in its place: as it is, and without the patches that it makes for torch.onnx's sake.
+The table compares fx_onnx with torch.onnx on the same arguments. It also has `OnnxExporter` of transformers, which
+calls `torch.onnx.export`, with `fx_onnx.export` instead: with its patches for torch.onnx, and without them.
 
 {beside}
 """
 
 
 def document(known: dict[tuple[str, str], Outcome]) -> str:
-    """The text of docs/families.md, of a whole table for fx_onnx and some of it for others."""
+    """Returns the text of docs/families.md, with all families for fx_onnx and some of them for other exporters."""
     ours = [(family, known[OURS, family.name]) for family in FAMILIES]
     right = [(family, found) for family, found in ours if found.kind == RIGHT]
     kinds = {kind: [f.model_type for f, _ in right if f.kind == kind and not f.static] for kind in KINDS}
@@ -254,7 +257,7 @@ def document(known: dict[tuple[str, str], Outcome]) -> str:
 
 
 def _counts(ours: list[Outcome], static: int) -> str:
-    """How many are right, and how many of the others torch.export cannot capture."""
+    """Returns how many are right, and how many of the others torch.export cannot capture."""
     right, blocked = (sum(found.kind == kind for found in ours) for kind in (RIGHT, BLOCKED))
     rows = {
         "rows": len(ours),
@@ -268,7 +271,7 @@ def _counts(ours: list[Outcome], static: int) -> str:
 
 
 def _beside(known: dict[tuple[str, str], Outcome]) -> str:
-    """What the others make of some of the families, beside fx_onnx."""
+    """Returns the table that compares the exporters on some of the families."""
     others = [name for name in EXPORTERS if name != OURS]
     rows = [f for f in FAMILIES if any((other, f.name) in known for other in others)]
     lines = [f"| type | {' | '.join([OURS, *others])} |", f"|---|{'---|' * (len(others) + 1)}"]
@@ -283,26 +286,26 @@ def _beside(known: dict[tuple[str, str], Outcome]) -> str:
 
 
 def _cell(found: Outcome | None) -> str:
-    """How many nodes what is right has, or else what it is not."""
+    """Returns the number of nodes if the outcome is right, or else its kind."""
     if found is None:
         return ""
     return f"{found.nodes} nodes" if found.kind == RIGHT else found.kind
 
 
 def main() -> int:
-    """Prints a line per model and the counts, and writes the document of a whole table."""
+    """Prints a line for each model and the counts, and writes the document after a run of the whole table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--names", nargs="*", help="only these, printed and not written")
+    parser.add_argument("--names", nargs="*", help="only these families; prints the outcomes instead of writing them")
     parser.add_argument("--beside", nargs="*", default=[], choices=[*EXPORTERS][1:], help="other exporters")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds for each model")
-    parser.add_argument("--results", type=Path, help="keeps what was found line by line, and what it holds is not run")
+    parser.add_argument("--results", type=Path, help="stores each outcome; skips families that it has")
     options = parser.parse_args()
     transformers.logging.set_verbosity_error()
-    logging.getLogger("torch").setLevel(logging.CRITICAL)  # of a failed capture it prints the whole graph
+    logging.getLogger("torch").setLevel(logging.CRITICAL)  # torch prints the whole graph of a failed capture
     results = Results(options.results)
     counts: dict[str, Counter[str]] = {name: Counter() for name in [OURS, *options.beside]}
     print(f"{'family':28} {'kind':12}", *(f"{name[:22]:22}" for name in counts), "seconds  own/capture  nodes")
-    fx_onnx.export(torch.nn.Identity().eval(), torch.ones(1))  # what every process then has imported
+    fx_onnx.export(torch.nn.Identity().eval(), torch.ones(1))  # imported once, before the processes fork
     for family in FAMILIES:
         if options.names and family.name not in options.names:
             continue

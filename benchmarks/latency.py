@@ -1,11 +1,11 @@
-"""Are the graphs leaner and faster than torch.onnx's? Nodes and ONNX Runtime CPU latency of both at several opsets.
+"""Compares nodes and CPU latency in ONNX Runtime of fx_onnx and torch.onnx at several opsets.
 
     python -m benchmarks.latency --models bert_base llama16 --opsets 18 20 23 --rounds 10
 
-One thread, whose CPU time is taken. Latencies are medians of interleaved runs, one of each in turns, over several
-sessions of each: where the weights of a session come to lie in memory makes differences of some per cent. Models go
-through files, as large ones must, and are optimized by their exporter and by ONNX Runtime, as users have them.
-"products" is the part of the time of fx_onnx's graph that matrix products and convolutions take.
+Latency is the CPU time of one thread: the median of interleaved runs over several sessions of each model, because the
+place of the weights in memory changes the latency by some percent. Models are saved to files, because large ones have
+to be, and optimized by their exporter and by ONNX Runtime, as users run them. "products" is the part of the time of
+fx_onnx's graph in matrix products and convolutions.
 """
 
 import argparse
@@ -34,7 +34,7 @@ PRODUCTS = {"Gemm", "FusedGemm", "MatMul", "FusedMatMul", "Conv", "FusedConv"}
 
 
 def session(path: Path, profile: str = "") -> onnxruntime.InferenceSession:
-    """The model on one thread."""
+    """Returns a session with one thread."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
@@ -44,13 +44,13 @@ def session(path: Path, profile: str = "") -> onnxruntime.InferenceSession:
 
 
 def feed(runner: onnxruntime.InferenceSession, job: Job) -> dict[str, Any]:
-    """The job's inputs by the names that the model gives them."""
+    """Returns the job's inputs by the model's input names."""
     tensors = [*job.inputs.args, *job.inputs.kwargs.values()]
     return {each.name: tensor.numpy() for each, tensor in zip(runner.get_inputs(), tensors, strict=True)}
 
 
 def latencies(paths: list[Path], job: Job, rounds: int, sessions: int) -> list[float]:
-    """Median milliseconds of each model, run in turns after one untimed round, in so many sessions of each."""
+    """Returns the median milliseconds of each model over all sessions, in interleaved runs after an untimed round."""
     seconds: list[list[float]] = [[] for _ in paths]
     for number in range(sessions):
         order = list(enumerate(paths))[:: -1 if number % 2 else 1]
@@ -62,12 +62,12 @@ def latencies(paths: list[Path], job: Job, rounds: int, sessions: int) -> list[f
                 runner.run(None, inputs)
                 if turn:
                     seconds[place].append(time.thread_time() - start)
-        runners.clear()  # before the files they map
+        runners.clear()  # the sessions end before the files that they map
     return [statistics.median(times) * 1e3 for times in seconds]
 
 
 def part_of_products(path: Path, job: Job, folder: Path) -> float:
-    """Which part of the time of all nodes is that of matrix products and convolutions."""
+    """Returns the part of the time of all nodes that matrix products and convolutions take."""
     runner = session(path, str(folder / "profile"))
     for _ in range(3):
         runner.run(None, feed(runner, job))
@@ -79,7 +79,7 @@ def part_of_products(path: Path, job: Job, folder: Path) -> float:
 
 
 def exported(exporter: Callable[..., Any], job: Job, program: ExportedProgram, path: Path) -> str:
-    """The number of nodes of the model that is saved at the path, or "" where the exporter fails."""
+    """Returns the number of nodes of the model saved at the path, or "" if the exporter fails."""
     silence = io.StringIO()
     try:
         with redirect_stdout(silence), redirect_stderr(silence):
@@ -91,7 +91,7 @@ def exported(exporter: Callable[..., Any], job: Job, program: ExportedProgram, p
 
 
 def measure(job: Job, program: ExportedProgram, rounds: int, sessions: int) -> list[str]:
-    """The row of one model at one opset; "fails" where torch.onnx does."""
+    """Returns the row of one model at one opset, with "fails" if torch.onnx fails."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary)
         paths = [folder / "ours.onnx", folder / "theirs.onnx"]
@@ -105,7 +105,7 @@ def measure(job: Job, program: ExportedProgram, rounds: int, sessions: int) -> l
 
 
 def main() -> None:
-    """Print one Markdown table."""
+    """Prints a Markdown table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=BENCHMARKS, default=list(BENCHMARKS))
     parser.add_argument("--opsets", nargs="+", type=int, default=[18, 20, 23, 24])

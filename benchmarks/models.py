@@ -1,4 +1,4 @@
-"""The networks that are timed, at their real sizes and with random weights."""
+"""The networks of the benchmarks, in their real sizes and with random weights."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,16 +16,17 @@ from tests.models.vit import ViT
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A network, the inputs of its export, and the dims that a dynamic export keeps symbolic."""
+    """A network, its example inputs, and the dims that a dynamic export keeps symbolic."""
 
     make: Callable[[], nn.Module]
     inputs: Callable[[], Inputs]
     dynamic_shapes: Any
 
     def build(self) -> nn.Module:
-        """The module in eval mode, with the same weights at every call, none of them neutral as in an untrained one.
+        """Returns the module in eval mode, with the same random weights at every call.
 
-        A bias of zeros is no bias for an exporter that looks at numbers, and the graph is not that of a trained model.
+        No weight keeps its neutral initial value, because an exporter that removes a bias of zeros would produce a
+        different graph than for a trained model.
         """
         torch.manual_seed(0)
         model = self.make().eval()
@@ -52,7 +53,7 @@ def t5() -> nn.Module:
 
 
 def llama(layers: int) -> nn.Module:
-    """A Llama a quarter as wide as the one of 1B, whose layers are 16; two query heads to each key head."""
+    """A Llama with the 16 layers of the 1B model at a quarter of its width, with two query heads for each key head."""
     return transformers.LlamaForCausalLM(
         transformers.LlamaConfig(
             vocab_size=8000,

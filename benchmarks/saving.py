@@ -1,9 +1,9 @@
-"""Does saving run at the speed of the disk, in no memory? One file, external data, plain writes and torch.save.
+"""Measures time and memory of saving: one file, external data, plain writes and torch.save.
 
     python -m benchmarks.saving --megabytes 1024 --rounds 3 --folder /data
 
-Every way writes the same bytes, to files of the same folder, in turns, and is timed until the bytes are on the disk
-(fsync) and, besides, until the call returns, when they may still be in the page cache. "adds" is resident memory.
+Every method writes the same bytes to files of the same folder, in turns. There are two times: until the call returns,
+when the bytes may still be in the page cache, and until they are on the disk (fsync). "adds" is resident memory.
 """
 
 import argparse
@@ -26,7 +26,7 @@ WIDTH = 2048
 
 
 class Stack(nn.Module):
-    """Matrices, half of which are saved as they are (Gemm) and half transposed (MatMul)."""
+    """Matrices, half of which are saved unchanged (Gemm) and half transposed (MatMul)."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Stack(nn.Module):
 
 
 def plain(model: nn.Module) -> Callable[[Path], None]:
-    """The weights' own bytes, one write each."""
+    """Writes the bytes of each weight with one call."""
 
     def write(path: Path) -> None:
         with path.open("wb") as file:
@@ -50,13 +50,13 @@ def plain(model: nn.Module) -> Callable[[Path], None]:
 
 
 def resident() -> int:
-    """This process's memory in MiB."""
+    """Returns the resident memory of this process in MiB."""
     fields = Path("/proc/self/statm").read_text(encoding="ascii").split()
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
 
 
 def peak_of(work: Callable[[], None]) -> int:
-    """How many MiB the process grows by while ``work`` runs."""
+    """Returns by how many MiB the process grows while ``work`` runs."""
     before, peak, done = resident(), 0, threading.Event()
 
     def watch() -> None:
@@ -73,8 +73,8 @@ def peak_of(work: Callable[[], None]) -> int:
 
 
 def timed(write: Callable[[Path], None], folder: Path) -> tuple[float, float]:
-    """Seconds until the call returns and until all is on the disk; what was written is removed."""
-    os.sync()  # nothing of the one before is still on its way
+    """Returns the seconds until the call returns, and until everything is on the disk. Removes the files."""
+    os.sync()  # no bytes of the previous run are still to be written
     start = time.perf_counter()
     write(folder / "model.onnx")
     returned = time.perf_counter() - start
@@ -89,7 +89,7 @@ def timed(write: Callable[[Path], None], folder: Path) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Print one Markdown table."""
+    """Prints a Markdown table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=5)

@@ -1,10 +1,9 @@
-"""Is the export linear in the number of layers? Seconds of the capture and of fx_onnx's own work at growing depth.
+"""Measures how the time of the capture and of fx_onnx's stages grows with the number of layers.
 
     python -m benchmarks.scaling --layers 16 64 256 1024 --dynamic
 
-Each layer is a pre-norm transformer layer of tiny sizes, so that nodes are counted and not multiplications. "growth" is
-the own time per layer, relative to that of the first row: 1 is linear. Seconds are CPU time,
-the best of the rounds.
+Each layer is a pre-norm Transformer layer of tiny sizes, so that the number of nodes decides the time. "growth" is the
+time of fx_onnx for each layer, relative to the first row: 1 is linear. Seconds are CPU time, the best of the rounds.
 """
 
 import argparse
@@ -26,7 +25,7 @@ HEADER = ("layers", "FX nodes", "capture s", "own s", "own / capture", "growth")
 
 
 class Layer(nn.Module):
-    """Attention and a gated feed-forward, each after a norm and beside a residual."""
+    """Attention and a gated feed-forward, each with a norm before it and a residual connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +44,7 @@ class Layer(nn.Module):
 
 
 def measure(layers: int, dynamic: bool, rounds: int) -> tuple[int, float, float]:
-    """FX nodes, the seconds of the capture, and those of all the rest."""
+    """Returns the number of FX nodes, the seconds of the capture, and the seconds of all other stages."""
     model, x = nn.Sequential(*(Layer() for _ in range(layers))).eval(), torch.randn(2, 8, WIDTH)
     shapes: Any = ({0: Dim.AUTO, 1: Dim.AUTO},) if dynamic else None
     nodes, seconds = 0, []
@@ -63,7 +62,7 @@ def measure(layers: int, dynamic: bool, rounds: int) -> tuple[int, float, float]
 
 
 def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+    """Returns the parsed command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, nargs="+", default=[16, 64, 256], help="up to 4096, if you have the time")
     parser.add_argument("--rounds", type=int, default=1)
@@ -72,11 +71,11 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Print one Markdown table."""
+    """Prints a Markdown table."""
     options = parse_arguments()
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
-    measure(1, options.dynamic, 1)  # imports and caches
+    measure(1, options.dynamic, 1)  # an untimed run imports modules and fills caches
     print(f"torch {torch.__version__}, {'dynamic' if options.dynamic else 'static'} shapes, best of {options.rounds}\n")
     print("| " + " | ".join(HEADER) + " |")
     print("|" + "---|" * len(HEADER), flush=True)

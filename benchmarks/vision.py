@@ -1,9 +1,9 @@
-"""Which models of torchvision come out right: captured, exported, loaded, equal to eager on two images.
+"""Exports the models of torchvision and compares the results with eager on two images.
 
     python -m benchmarks.vision [--timm] [--limit SECONDS] [--results FILE] [name or kind ...]
 
-Each model has random weights and runs in a process of its own with a time limit. With `--timm` they are timm's, where
-it is installed: one of each of its families. With `--results` a run continues where an earlier one ended.
+Each model has random weights and runs in a separate process with a time limit. `--timm` exports one model of each
+family of timm instead, if timm is installed. With `--results`, a run continues where an earlier one ended.
 """
 
 import argparse
@@ -22,10 +22,10 @@ from tests.models.vision import VISION, VisionModel, calibrate
 
 
 class TimmModel(VisionModel):
-    """A model of timm for images of the size that it was made for."""
+    """A model of timm, with images of its default size."""
 
     def build(self) -> nn.Module:
-        """The module in eval mode, the same at every call."""
+        """Returns the module in eval mode, with the same weights at every call."""
         import timm
 
         torch.manual_seed(0)
@@ -36,7 +36,7 @@ class TimmModel(VisionModel):
 
 
 def of_timm() -> Iterable[VisionModel]:
-    """A model of each family: one made for tests, else the one with the shortest name."""
+    """Returns one model of each family: a test model, or else the one with the shortest name."""
     import timm
 
     for family in timm.list_modules():
@@ -48,15 +48,15 @@ def of_timm() -> Iterable[VisionModel]:
 
 
 def main() -> int:
-    """Prints a line per model, and the counts."""
+    """Prints a line for each model, and the counts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("names", nargs="*", help="only these")
     parser.add_argument("--timm", action="store_true", help="models of timm")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds for each model")
     parser.add_argument("--results", type=Path, help="keeps what was found line by line, and what it holds is not run")
     options = parser.parse_args()
-    logging.getLogger("torch").setLevel(logging.CRITICAL)  # of a failed capture it prints the whole graph
-    fx_onnx.export(torch.nn.Identity().eval(), torch.ones(1))  # what every process then has imported
+    logging.getLogger("torch").setLevel(logging.CRITICAL)  # torch prints the whole graph of a failed capture
+    fx_onnx.export(torch.nn.Identity().eval(), torch.ones(1))  # imported once, before the processes fork
     results = Results(options.results)
     counts: Counter[str] = Counter()
     for model in of_timm() if options.timm else VISION:

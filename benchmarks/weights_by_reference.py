@@ -1,10 +1,10 @@
-"""Can a model larger than the memory be exported? A meta-device Llama, saved by reference to safetensors, and run.
+"""Exports a model larger than the memory: a Llama on the meta device, saved by reference to safetensors, and run.
 
     python -m benchmarks.weights_by_reference --gigabytes 8.5 --folder /tmp/reference
 
-Each row is a process of its own: one writes the shards (one block of random numbers again and again, streamed), one
-captures the model on the meta device and saves it by reference, one runs it in ONNX Runtime. "peak" is resident memory;
-what ONNX Runtime maps from the shards counts there but is not its own: "own" leaves file pages out.
+Each row is a separate process. The first writes the shards, which repeat one block of random numbers; the second
+captures the model on the meta device and saves it by reference; the third runs it in ONNX Runtime. "peak" is resident
+memory, including the pages that ONNX Runtime maps from the shards; "own" excludes mapped pages.
 """
 
 import argparse
@@ -27,7 +27,7 @@ SHARD_BYTES = 2 * 1024**3
 
 
 class Layer(nn.Module):
-    """A layer of Llama: attention with rotated queries and keys, then the gated feed-forward."""
+    """A layer of Llama: attention with rotary embeddings, then a gated feed-forward."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Layer(nn.Module):
 
 
 class Llama(nn.Module):
-    """As many layers as the size asks for, between an embedding and a head."""
+    """An embedding, the layers that the size needs, and a head."""
 
     def __init__(self, gigabytes: float) -> None:
         super().__init__()
@@ -67,13 +67,13 @@ class Llama(nn.Module):
 
 
 def on_meta(gigabytes: float) -> Llama:
-    """The model without data."""
+    """Returns the model on the meta device, without data."""
     with torch.device("meta"):
         return Llama(gigabytes).eval()
 
 
 def write(folder: Path, gigabytes: float) -> None:
-    """The shards and their index, never holding more than a block."""
+    """Writes the shards and their index, with one block in memory at a time."""
     block = (torch.randn(4 * 1024**2, generator=torch.Generator().manual_seed(0)) * 0.02).numpy().tobytes()
     shards: list[dict[str, Tensor]] = [{}]
     for name, tensor in on_meta(gigabytes).state_dict().items():
@@ -96,7 +96,7 @@ def write(folder: Path, gigabytes: float) -> None:
 
 
 def export(folder: Path, gigabytes: float) -> None:
-    """From the meta device to a model that points into the shards."""
+    """Exports the model from the meta device, with references to the shards."""
     import fx_onnx
 
     tokens = torch.zeros(1, 16, dtype=torch.int64, device="meta")
@@ -105,7 +105,7 @@ def export(folder: Path, gigabytes: float) -> None:
 
 
 def run(folder: Path, _: float) -> None:
-    """One step, with the weights mapped from the shards: ONNX Runtime must not fold, pack or copy them."""
+    """Runs one step with the weights mapped from the shards, so that ONNX Runtime does not fold, pack or copy them."""
     import numpy as np
     import onnxruntime
 
@@ -123,13 +123,13 @@ STEPS = {"write": write, "export": export, "run": run}
 
 
 def status(field: str) -> int:
-    """A figure of this process in MiB, as Linux gives it."""
+    """Returns a number from the status of this process in MiB (Linux)."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) // 1024
 
 
 def main() -> None:
-    """Print one Markdown table."""
+    """Prints a Markdown table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gigabytes", type=float, default=1.0, help="size of the parameters")
     parser.add_argument("--folder", type=Path, help="where the shards go, to be kept; default: a temporary folder")

@@ -1,8 +1,8 @@
-"""Writes docs/coverage.md: PyTorch's operator tests through the exporter, counted, and why some fail.
+"""Writes docs/coverage.md: the results of PyTorch's operator tests, and the reasons of the failures.
 
 python -m tools.coverage [--samples 4] [--processes 2] [--operators linalg.inv,norm/nuc] [--results FILE]
 
-A failure for which tests/opinfo/failures.py has no reason ends the run with an error, and the document is not written.
+If tests/opinfo/failures.py has no reason for a failure, the run ends with an error and does not write the document.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from tests.opinfo.sweep import DTYPES, OPSETS, Entry, Outcome, entries, outcomes
 
 TARGET = Path(__file__).parents[1] / "docs" / "coverage.md"
 SECONDS = 120
-"""How long the samples of one entry may take together."""
+"""The time limit for all samples of one entry."""
 
 HEAD = """\
 # Coverage
 
-Every operator that PyTorch tests itself with (its OpInfo database), exported, loaded into ONNX Runtime's CPU provider
-and compared with eager in values, shapes and dtypes. An operator counts as right in a dtype if all its samples are:
-{samples} of each, spread over those of the database, at the opsets {opsets} in turn. What eager or
-torch.export itself refuses is not counted. "Dynamic" has every dim dynamic; it is exported at one size and compared at
-that and at a larger one. Random operators are compared by shape and dtype, eigenvectors and singular vectors up to
-their sign.
+This page counts the operators in PyTorch's own test suite (its OpInfo database) that export correctly. Each one is
+exported, loaded into the CPU provider of ONNX Runtime, and compared with eager in values, shapes and dtypes. An
+operator is right in a dtype if all its samples are right: {samples} samples, spread over those of the database, at
+the opsets {opsets} in turn. Samples that eager or torch.export refuses do not count. In the row "dynamic", every dim
+is dynamic: the model is exported at one size, and compared at that size and at a larger one. Random operators are
+compared by shape and dtype, eigenvectors and singular vectors up to their sign.
 
-Written by `python -m tools.coverage`; tests/test_opinfo.py runs a part of it.
+`python -m tools.coverage` writes this page; tests/end_to_end/test_opinfo.py runs a part of it.
 
 | dtype | right | operators | ratio |
 |---|---|---|---|
 {counts}
 
-Over all of these, what fx_onnx does after the capture took {own:.2f} of the time of the capture.
+For all samples together, the stages after the capture took {own:.2f} of the time of the capture.
 
-## What is not right
+## Failures
 
 {failures}
 """
@@ -57,12 +57,14 @@ class Slow(Exception):
 
 
 def main() -> None:
-    """Sweeps, prints what fails without a known reason, and writes the document."""
+    """Runs the samples, prints the failures without a known reason, and writes the document."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--samples", type=int, default=4)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--operators", help="only these, printed instead of written")
-    parser.add_argument("--results", type=Path, help="keeps what was found line by line, and what it holds is not run")
+    parser.add_argument("--operators", help="only these operators; prints the counts instead of writing the document")
+    parser.add_argument(
+        "--results", type=Path, help="stores each outcome, and does not run entries that it already has"
+    )
     options = parser.parse_args()
     chosen = [entry for dtype in DTYPES for entry in entries(dtype)] + entries(torch.float32, dynamic=True)
     if options.operators:
@@ -80,7 +82,7 @@ def main() -> None:
 
 
 def _swept(chosen: list[Entry], options: argparse.Namespace) -> dict[Entry, list[Outcome]]:
-    """The outcomes of every entry: those that a file holds, then the others, which it receives."""
+    """Returns the outcomes of every entry, from the file of results or from a new run, which is added to the file."""
     if options.results is None:
         return dict(_sweep(chosen, options.samples, options.processes))
     options.results.touch()
@@ -96,8 +98,8 @@ def _swept(chosen: list[Entry], options: argparse.Namespace) -> dict[Entry, list
 
 
 def _sweep(chosen: list[Entry], samples: int, processes: int) -> Iterator[tuple[Entry, list[Outcome]]]:
-    """The outcomes of every entry, from processes that are renewed now and then."""
-    list(outcomes(Entry("add", torch.float32), 1))  # what is imported now need not be in each process
+    """Yields the outcomes of every entry, from processes that are replaced regularly."""
+    list(outcomes(Entry("add", torch.float32), 1))  # imports everything once, before the processes fork
     context = multiprocessing.get_context("fork")
     with context.Pool(processes, initializer=_quiet, maxtasksperchild=200) as pool:
         for number, result in enumerate(pool.imap(_outcomes, [(entry, samples) for entry in chosen], chunksize=4)):
@@ -122,7 +124,7 @@ def _outcomes(job: tuple[Entry, int]) -> tuple[Entry, list[Outcome]]:
         return entry, list(outcomes(entry, samples))
     except Slow as error:
         return entry, [Outcome("export", str(error))]
-    except Exception as error:  # of the comparison itself: one operator is no reason to lose the others
+    except Exception as error:  # an error in the comparison must not lose the results of the other operators
         return entry, [Outcome("comparison", f"{type(error).__name__}: {error}")]
     finally:
         signal.alarm(0)
@@ -133,7 +135,7 @@ def _failure(found: Iterable[Outcome]) -> Outcome | None:
 
 
 def document(found: dict[Entry, list[Outcome]], samples: int) -> str:
-    """The text of docs/coverage.md."""
+    """Returns the text of docs/coverage.md."""
     right = [each for all_of_it in found.values() for each in all_of_it if each.stage == "right"]
     return HEAD.format(
         samples=samples,
@@ -157,7 +159,7 @@ def _kind(entry: Entry) -> str:
 
 
 def _failures(found: dict[Entry, list[Outcome]]) -> str:
-    """A table for each reason: operators, and the dtypes in which they fail."""
+    """Returns a table for each reason: the operators, and the dtypes in which they fail."""
     by_reason: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for entry, all_of_it in found.items():
         why = reason(entry)

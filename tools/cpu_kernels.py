@@ -1,4 +1,4 @@
-"""Writes the table of fx_onnx/passes/cpu_kernels.py: what the CPU provider of the installed ONNX Runtime computes.
+"""Writes the table of kernels in fx_onnx/passes/legalization/cpu_kernels.py, from the installed ONNX Runtime.
 
 python tools/cpu_kernels.py
 """
@@ -22,13 +22,13 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def lines() -> list[str]:
-    """One line per operator, versions of it, and kernel; kernels that differ in one variable only are one."""
+    """Returns a line for each operator, version range and kernel; merges kernels that differ in one type variable."""
     kernels: dict[tuple[str, int, int], list[Admitted]] = defaultdict(list)
     for kernel in state.get_all_opkernel_def():
         first, last = kernel.version_range
         if kernel.provider == "CPUExecutionProvider" and not kernel.domain and last >= OLDEST_OPSET:
             admitted = {name: _dtypes(types) for name, types in kernel.type_constraints.items()}
-            # a kernel without a last version is used for the very version only in which the operator last changed
+            # a kernel without a last version applies only to the version in which the operator last changed
             kernels[kernel.op_name, first, first if last == OPEN else last].append(admitted)
     ranges: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     for (name, first, last), group in sorted(kernels.items()):
@@ -41,7 +41,7 @@ def lines() -> list[str]:
 
 
 def _dtypes(types: list[str]) -> frozenset[str]:
-    """The names of the tensor types among these."""
+    """Returns the names of the tensor types among the types."""
     found = (re.fullmatch(r"tensor\((\w+)\)", text) for text in types)
     return frozenset(NAMES[match[1]] for match in found if match is not None and match[1] in NAMES)
 
