@@ -63,7 +63,7 @@ def export(
         external_data: for ``f``: True writes the weights to ``<f>.data``. None does so only above 2 GB.
         dynamic_shapes: the dynamic dims, in any form that torch.export takes. A string names a dim. The keys of a dict
             may be ``input_names``.
-        custom_translation_table: FX target → translation function; see docs/custom_operators.md.
+        custom_translation_table: operator → translation function; see docs/custom_operators.md.
         report: writes a Markdown report to ``artifacts_dir``, whether the export succeeds or fails.
         optimize: runs the optimizer.
         verify: checks the model, runs it in ONNX Runtime on the example arguments, and compares it with the module.
@@ -81,7 +81,7 @@ def export(
         The program. It can be called and saved, and it holds the model as ``model`` and ``model_proto``.
 
     Raises:
-        ArgumentError: an argument is not valid. Nothing is written.
+        ArgumentError: an argument is not valid. No model is written.
         CaptureError: torch.export could not capture the model.
         MutationError: the model writes in place to a view that has no functional form.
         UnsupportedOperatorError: operators have neither a translation nor a decomposition. The message lists them all.

@@ -84,7 +84,7 @@ class ExportOptions:
 
     Raises:
         ArgumentError: ``modules_as_functions`` is neither a bool nor a set of module classes, or the opset is not
-            native: the version converter does not support local functions.
+            native. The version converter does not support local functions.
     """
 
     opset: int = opsets.DEFAULT_OPSET
@@ -109,7 +109,7 @@ class ExportOptions:
 
     @property
     def is_native(self) -> bool:
-        """Whether the model is translated in its final opset, so that it needs no conversion."""
+        """True if the model is translated in its final opset and needs no conversion."""
         return opsets.native(self.opset) == self.opset
 
     @property
@@ -279,7 +279,7 @@ class Stage:
     """One stage of the pipeline.
 
     Attributes:
-        name: the name in the log, ``ONNXProgram.timings``, the report and the documentation.
+        name: the name in the log, in ``ONNXProgram.timings``, in the report and in docs/architecture.md.
         run: takes the job that the stage before it returned, and returns the job for the next stage.
         applies: returns whether the stage runs with the given options.
         skip_reason: why the stage does not run, for the log; empty if it always runs.

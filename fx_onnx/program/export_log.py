@@ -83,7 +83,9 @@ class ExportLog:
         exported = self.captured.exported_program if self.captured is not None else None
         return report.Facts(
             stages=[
-                report.Stage(name, self.seconds.get(name), self._outcome(name), "; ".join(self.notes.get(name, ())))
+                report.StageOutcome(
+                    name, self.seconds.get(name), self._outcome(name), "; ".join(self.notes.get(name, ()))
+                )
                 for name in dict.fromkeys((*self.stages, *self.seconds))
             ],
             versions=_versions(),

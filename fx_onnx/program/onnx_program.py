@@ -21,7 +21,7 @@ from fx_onnx.core.errors import ArgumentError, warn
 from fx_onnx.core.weights import Weight, as_torch, memory_key, plain, rebind
 from fx_onnx.program import save
 from fx_onnx.program.report import ModelSummary
-from fx_onnx.program.session import bind, bind_input, new_session, restore_structure, run
+from fx_onnx.program.session import bind, bind_input, new_session, restore_structure, run_session
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -130,7 +130,7 @@ class ONNXProgram:
             inputs[name] = bind_input(buffers[name], tensor)
         if self._session is None:
             self.initialize_inference_session()
-        results = run(cast("onnxruntime.InferenceSession", self._session), inputs)
+        results = run_session(cast("onnxruntime.InferenceSession", self._session), inputs)
         if self.state is not None:
             kinds = (value.metadata_props.get(metadata.OUTPUT_KIND) for value in self._model.graph.outputs)
             written = (result for result, kind in zip(results, kinds, strict=True) if kind == "BUFFER_MUTATION")
@@ -188,7 +188,7 @@ class ONNXProgram:
         model.graph.outputs.extend(values[name] for name in unique)
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             session = new_session(_loadable(model, Path(folder)))
-            found = dict(zip(unique, run(session, inputs), strict=True))
+            found = dict(zip(unique, run_session(session, inputs), strict=True))
             del session  # it maps a file in the folder, which is removed next
         return tuple(found[name] for name in value_names)
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.program.verify import Difference, Verification
 
-__all__ = ["DynamicDim", "Facts", "ModelSummary", "Stage", "TranslatedOperator", "markdown", "write"]
+__all__ = ["DynamicDim", "Facts", "ModelSummary", "StageOutcome", "TranslatedOperator", "markdown", "write"]
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageOutcome:
     """One stage of the export.
 
     Attributes:
@@ -107,7 +107,7 @@ class Facts:
         profile: the output of the profiler.
     """
 
-    stages: Sequence[Stage]
+    stages: Sequence[StageOutcome]
     versions: Mapping[str, str]
     error: str | None = None
     exported_program: str | None = None
@@ -170,7 +170,7 @@ def markdown(facts: Facts) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _stages(stages: Iterable[Stage]) -> str:
+def _stages(stages: Iterable[StageOutcome]) -> str:
     lines = []
     for stage in stages:
         state = {True: "", False: "**failed**", None: "" if stage.note else "not reached"}[stage.ok]

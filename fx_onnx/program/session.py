@@ -21,7 +21,7 @@ from fx_onnx.core.weights import Weight, has_data, real_view
 if TYPE_CHECKING:
     import onnxruntime
 
-__all__ = ["bind", "bind_input", "flatten_outputs", "new_session", "restore_structure", "run"]
+__all__ = ["bind", "bind_input", "flatten_outputs", "new_session", "restore_structure", "run_session"]
 
 
 def new_session(model: str | bytes) -> onnxruntime.InferenceSession:
@@ -181,7 +181,7 @@ def _expected_type(value: ir.Value) -> str:
 # ONNX Runtime
 
 
-def run(session: onnxruntime.InferenceSession, inputs: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+def run_session(session: onnxruntime.InferenceSession, inputs: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """Runs a session and returns all outputs as new CPU tensors.
 
     Args:

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx.core.errors import TranslationError, UnsupportedOperatorError
-from fx_onnx.program.session import new_session
-from fx_onnx.program.session import run as run_session
+from fx_onnx.program.session import new_session, run_session
 from tests.compare import assert_close
 from tests.harness import Case, arg, bf16, cases, check, f16, f32, f64, i8, i32, i64, u8
 

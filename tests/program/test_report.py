@@ -5,14 +5,14 @@ from datetime import datetime
 import pytest
 
 from fx_onnx.core.errors import ArgumentError
-from fx_onnx.program.report import DynamicDim, Facts, ModelSummary, Stage, TranslatedOperator, markdown, write
+from fx_onnx.program.report import DynamicDim, Facts, ModelSummary, StageOutcome, TranslatedOperator, markdown, write
 from fx_onnx.program.verify import Difference, Verification
 
 VERSIONS = {"torch": "2.13.0", "onnx": "1.23.0"}
 WHEN = datetime(2026, 3, 4, 5, 6, 7, 89)
 
 FAILED = Facts(
-    stages=(Stage("capture", 1.25, True), Stage("decompose", 0.5, False), Stage("translate")),
+    stages=(StageOutcome("capture", 1.25, True), StageOutcome("decompose", 0.5, False), StageOutcome("translate")),
     versions=VERSIONS,
     error="Traceback ...\nUnsupportedOperatorError: ```nested``` fence",
     exported_program="ExportedProgram: x",
@@ -23,7 +23,11 @@ GOOD = Difference("y", "float32", (2, 3), 1.5e-6, 2.5e-7, 0, 1e-4, "")
 BAD = Difference("z|w", "int64", (), 1.0, 0.5, 0, 0.0, "the largest difference is 1", "layer.0")
 
 COMPLETE = Facts(
-    stages=(Stage("capture", 1.0, True), Stage("verify", note="skipped: verify=False"), Stage("save", 0.1, True)),
+    stages=(
+        StageOutcome("capture", 1.0, True),
+        StageOutcome("verify", note="skipped: verify=False"),
+        StageOutcome("save", 0.1, True),
+    ),
     versions=VERSIONS,
     exported_program="ExportedProgram: y",
     operators_before={"aten.linear.default": 1},

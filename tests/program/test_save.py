@@ -174,8 +174,9 @@ def test_weights_above_the_limit_are_external(tmp_path, monkeypatch):
     save.save(model, tmp_path / "a.onnx")
     assert sorted(os.listdir(tmp_path)) == ["a.onnx", "a.onnx.data"]
     check(model, str(tmp_path / "a.onnx"))
-    with pytest.warns(OnnxExporterWarning, match=r"weights are in b.onnx.data"):
+    with pytest.warns(OnnxExporterWarning, match=r"weights are in b.onnx.data") as caught:
         save.save(model, tmp_path / "b.onnx", external_data=False)
+    assert caught[0].filename == __file__
     check(model, str(tmp_path / "b.onnx"))
     with pytest.raises(ArgumentError, match="need a file path"):
         save.save(model, io.BytesIO())

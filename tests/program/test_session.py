@@ -9,7 +9,7 @@ from torch.export import Dim, export
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.weights import weight
 from fx_onnx.program.onnx_program import ONNXProgram
-from fx_onnx.program.session import bind, flatten_outputs, new_session, restore_structure, run
+from fx_onnx.program.session import bind, flatten_outputs, new_session, restore_structure, run_session
 
 
 def model_of(text, **weights):
@@ -50,7 +50,7 @@ def test_run_takes_and_returns_tensors():
     text = '<ir_version: 10, opset_import: ["" : 18]> g (float[a, b] x) => (float[a, b] y) { y = Neg(x) }'
     session = new_session(ir.serde.serialize_model(model_of(text)).SerializeToString())
     source = torch.arange(6.0).reshape(2, 3).t()
-    (found,) = run(session, {"x": source})
+    (found,) = run_session(session, {"x": source})
     assert torch.equal(found, -source)
 
 
