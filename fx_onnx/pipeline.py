@@ -35,7 +35,7 @@ from fx_onnx.core import metadata, opsets
 from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.torch_private import unset_fake_temporarily
-from fx_onnx.core.translation_table import Table, table
+from fx_onnx.core.translation_table import TranslationTable, translation_table
 from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
 from fx_onnx.passes.legalization.legalize import legalize
 from fx_onnx.passes.legalization.opset_conversion import convert_opset
@@ -141,7 +141,7 @@ class CapturedJob(Job):
     """
 
     captured: Capture
-    table: Table
+    table: TranslationTable
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class OnnxJob(CapturedJob):
 
 def _capture(job: Job) -> CapturedJob:
     custom = job.options.custom_translation_table
-    translations = table(opsets.native(job.options.opset)).extended(user_translations.translations(custom))
+    translations = translation_table(opsets.native(job.options.opset)).extended(user_translations.translations(custom))
     with autograd_functions.trace_as_operators(user_translations.functions(custom)):
         captured = capture(job.request, job.log)
     job.log.captured = captured

@@ -12,7 +12,7 @@ import torch
 import fx_onnx.ops  # noqa: F401  registers the translations
 from fx_onnx.core.opsets import MAXIMUM_OPSET, MINIMUM_OPSET
 from fx_onnx.core.torch_private import OpOverload
-from fx_onnx.core.translation_table import Translation, _translations
+from fx_onnx.core.translation_table import Translation, registered_translations
 from fx_onnx.decompositions import DECOMPOSITIONS
 
 # ATen's numbers for what has a name in Python (c10/core/ScalarType.h, MemoryFormat.h).
@@ -25,7 +25,7 @@ WITHOUT_EFFECT = {"dtype", "layout", "device", "pin_memory", "generator", "memor
 
 
 def _registered() -> list[Translation]:
-    entries = [entry for entries in _translations.values() for entry in entries]
+    entries = [entry for entries in registered_translations().values() for entry in entries]
     return [entry for entry in entries if isinstance(entry.target, OpOverload)]
 
 
@@ -156,7 +156,7 @@ def test_decompositions_accept_every_call_of_their_operators() -> None:
 
 
 def test_translations_are_of_native_opsets() -> None:
-    since = {entry.since for entries in _translations.values() for entry in entries}
+    since = {entry.since for entries in registered_translations().values() for entry in entries}
     assert since <= set(range(MINIMUM_OPSET, MAXIMUM_OPSET + 1))
 
 

@@ -22,7 +22,7 @@ import fx_onnx.ops  # noqa: F401  registers the translations
 from fx_onnx.aten.decompose import decomposition
 from fx_onnx.core.opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
 from fx_onnx.core.torch_private import OpOverload
-from fx_onnx.core.translation_table import Translation, table
+from fx_onnx.core.translation_table import Translation, translation_table
 from fx_onnx.decompositions import DECOMPOSITIONS
 from fx_onnx.decompositions.registry import COMPLEX
 
@@ -69,7 +69,7 @@ def handlers(target: OpOverload, opset: int) -> Iterator[str]:
     """Yields a line for each thing that can export ``target``, in the order in which fx_onnx tries them."""
     if target._schema.is_mutable:
         yield "functionalization: an operator that writes to an argument is rewritten to one that does not"
-    native = table(opset).get(target)
+    native = translation_table(opset).get(target)
     if native is not None:
         yield f"translation: {_translation(native)}"
     if (later := _later_translation(target, opset)) is not None:
@@ -102,7 +102,7 @@ def _translation(entry: Translation) -> str:
 def _later_translation(target: Any, opset: int) -> Translation | None:
     """Returns the first translation of a higher opset."""
     for higher in range(max(opset + 1, MINIMUM_OPSET), MAXIMUM_OPSET + 1):
-        entry = table(higher).get(target)
+        entry = translation_table(higher).get(target)
         if entry is not None and entry.since > opset:
             return entry
     return None

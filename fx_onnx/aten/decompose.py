@@ -12,10 +12,10 @@ from torch.fx import Node
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.call_decomposer import decompose_calls
 from fx_onnx.aten.fx_nodes import is_effect, is_symbolic, meta_arguments
-from fx_onnx.core.translation_table import Table
+from fx_onnx.core.translation_table import TranslationTable
 
 
-def decompose(program: AtenProgram, table: Table) -> AtenProgram:
+def decompose(program: AtenProgram, table: TranslationTable) -> AtenProgram:
     """Decomposes every call that ``table`` does not translate; rewrites the graphs in place.
 
     Raises:
@@ -25,7 +25,7 @@ def decompose(program: AtenProgram, table: Table) -> AtenProgram:
     return decompose_calls(program, lambda node: needs_decomposition(node, table))
 
 
-def needs_decomposition(node: Node, table: Table) -> bool:
+def needs_decomposition(node: Node, table: TranslationTable) -> bool:
     """Returns whether a node is a call that the table does not translate."""
     if node.op != "call_function" or (node.target not in table and (is_symbolic(node) or is_effect(node))):
         return False

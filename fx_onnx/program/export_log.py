@@ -23,7 +23,7 @@ import torch.fx
 
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.capture.capture import Capture
-from fx_onnx.core.translation_table import Table
+from fx_onnx.core.translation_table import TranslationTable
 from fx_onnx.core.version import version
 from fx_onnx.program import report
 from fx_onnx.program.onnx_program import ONNXProgram
@@ -55,7 +55,7 @@ class ExportLog:
     notes: dict[str, list[str]] = field(default_factory=dict)
     captured: Capture | None = None
     decomposed: AtenProgram | None = None
-    table: Table | None = None
+    table: TranslationTable | None = None
     program: ONNXProgram | None = None
     verification: Verification | None = None
     profile: cProfile.Profile | None = None

@@ -18,7 +18,7 @@ from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.fx_nodes import describe, is_effect, is_symbolic, meta_arguments
 from fx_onnx.core import dtypes, metadata, symbolic_sizes
 from fx_onnx.core.errors import OnnxExporterError, TranslationError
-from fx_onnx.core.translation_table import Table
+from fx_onnx.core.translation_table import TranslationTable
 from fx_onnx.core.version import version
 from fx_onnx.core.weights import memory_key, real_view, weight
 from fx_onnx.translation.emitter import Emitter
@@ -27,7 +27,7 @@ from fx_onnx.translation.size_values import SymbolTable
 PRODUCER = "fx_onnx"
 
 
-def translate(program: AtenProgram, table: Table, symbol_names: Mapping[str, str] | None = None) -> ir.Model:
+def translate(program: AtenProgram, table: TranslationTable, symbol_names: Mapping[str, str] | None = None) -> ir.Model:
     """The ONNX model of a program all of whose nodes ``table`` says.
 
     Args:
@@ -73,7 +73,7 @@ class Walker:
         prefix: of the names in a body, where FX names may be those of the graph around it.
     """
 
-    def __init__(self, op: Emitter, table: Table, program: AtenProgram) -> None:
+    def __init__(self, op: Emitter, table: TranslationTable, program: AtenProgram) -> None:
         self.op, self.table, self.program = op, table, program
         self.env: dict[Node, Any] = {}
         self.prefix = ""

@@ -21,7 +21,7 @@ from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.schemas import check_meaning
 from fx_onnx.core.symbolic_sizes import SymbolicNumber
 from fx_onnx.core.torch_private import CustomOpDef, HigherOrderOperator, OpOverload, OpOverloadPacket, operator_of
-from fx_onnx.core.translation_table import Table
+from fx_onnx.core.translation_table import TranslationTable
 from fx_onnx.translation import symbolic_method
 from fx_onnx.translation.emitter import Emitter
 
@@ -80,7 +80,9 @@ def functions(custom: Mapping[Any, Any]) -> list[type[torch.autograd.Function]]:
     return [key for key in custom if _is_function(key)]
 
 
-def translations_of_functions(program: torch.export.ExportedProgram, table: Table) -> dict[Any, Callable[..., Any]]:
+def translations_of_functions(
+    program: torch.export.ExportedProgram, table: TranslationTable
+) -> dict[Any, Callable[..., Any]]:
     """FX target → translation, of the operators that stand for autograd_functions.Functions in a captured program.
 
     The user's entry of a function goes before its ``symbolic``.

@@ -11,7 +11,7 @@ from torch.export import Dim
 
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.functionalize import functionalize
-from fx_onnx.core.translation_table import Table, Translation
+from fx_onnx.core.translation_table import Translation, TranslationTable
 
 aten = torch.ops.aten
 
@@ -27,12 +27,12 @@ class Of(nn.Module):
         return self.function(*tensors)
 
 
-def table(*targets: Any, supports: dict[Any, Callable[..., bool]] | None = None) -> Table:
+def table(*targets: Any, supports: dict[Any, Callable[..., bool]] | None = None) -> TranslationTable:
     """A table that translates just these, by functions that are never called."""
     entries = {target: Translation(target, lambda op, *args: None) for target in targets}
     for target, predicate in (supports or {}).items():
         entries[target] = Translation(target, lambda op, *args: None, supports=predicate)
-    return Table(20, entries)
+    return TranslationTable(20, entries)
 
 
 CORE = tuple(

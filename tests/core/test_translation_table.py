@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fx_onnx.core import translation_table as registry
-from fx_onnx.core.translation_table import Table, Translation, table, translates
+from fx_onnx.core.translation_table import Translation, TranslationTable, translates, translation_table
 
 aten = torch.ops.aten
 TARGET = aten.special_xlog1py.default  # any overload does; what the package registers for it is put aside
@@ -14,10 +14,10 @@ TARGET = aten.special_xlog1py.default  # any overload does; what the package reg
 
 @pytest.fixture(autouse=True)
 def _own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(registry, "_translations", {})
-    table.cache_clear()
+    monkeypatch.setattr(registry, "_registered", {})
+    translation_table.cache_clear()
     yield
-    table.cache_clear()
+    translation_table.cache_clear()
 
 
 def _function(*args: object) -> tuple[object, ...]:
@@ -27,29 +27,29 @@ def _function(*args: object) -> tuple[object, ...]:
 def test_the_newest_translation_that_the_opset_has() -> None:
     translates(TARGET)(_function)
     newer = translates(TARGET, since=23)(lambda op, self, other: None)
-    assert table(22)[TARGET].function is _function
-    assert table(23)[TARGET].function is newer
-    assert table(26)[TARGET].function is newer
+    assert translation_table(22)[TARGET].function is _function
+    assert translation_table(23)[TARGET].function is newer
+    assert translation_table(26)[TARGET].function is newer
 
 
 def test_order_of_registration_does_not_matter() -> None:
     newer = translates(TARGET, since=21)(lambda op, self, other: None)
     translates(TARGET)(_function)
-    assert table(21)[TARGET].function is newer
-    assert table(20)[TARGET].function is _function
+    assert translation_table(21)[TARGET].function is newer
+    assert translation_table(20)[TARGET].function is _function
 
 
 def test_a_target_whose_translation_is_too_new_is_absent() -> None:
     translates(TARGET, since=23)(_function)
-    assert TARGET not in table(22)
-    assert table(22).find(TARGET, (), {}) is None
-    assert TARGET in table(23)
+    assert TARGET not in translation_table(22)
+    assert translation_table(22).find(TARGET, (), {}) is None
+    assert TARGET in translation_table(23)
 
 
 def test_several_targets() -> None:
     translates(TARGET, aten.special_xlog1py.other_scalar)(_function)
-    assert set(table(20)) == {TARGET, aten.special_xlog1py.other_scalar}
-    assert len(table(20)) == 2
+    assert set(translation_table(20)) == {TARGET, aten.special_xlog1py.other_scalar}
+    assert len(translation_table(20)) == 2
 
 
 def test_two_translations_of_one_opset_are_refused() -> None:
@@ -59,29 +59,29 @@ def test_two_translations_of_one_opset_are_refused() -> None:
 
 
 def test_registration_reaches_a_table_made_before() -> None:
-    assert TARGET not in table(20)
+    assert TARGET not in translation_table(20)
     translates(TARGET)(_function)
-    assert TARGET in table(20)
+    assert TARGET in translation_table(20)
 
 
 def test_a_predicate_declines_by_the_arguments() -> None:
     translates(TARGET, supports=lambda self, other=0: self > other)(_function)
-    assert table(20).find(TARGET, (2, 1), {}) is table(20)[TARGET]
-    assert table(20).find(TARGET, (2,), {"other": 3}) is None
+    assert translation_table(20).find(TARGET, (2, 1), {}) is translation_table(20)[TARGET]
+    assert translation_table(20).find(TARGET, (2,), {"other": 3}) is None
 
 
 def test_a_table_is_built_once() -> None:
-    assert table(20) is table(20)
+    assert translation_table(20) is translation_table(20)
 
 
 def test_a_users_translations_come_over_a_copy() -> None:
     translates(TARGET, since=20)(_function)
     custom = lambda op, self, other: None  # noqa: E731
-    extended = table(20).extended({TARGET: custom})
-    assert isinstance(extended, Table)
+    extended = translation_table(20).extended({TARGET: custom})
+    assert isinstance(extended, TranslationTable)
     assert extended.opset == 20
     assert extended[TARGET].function is custom
-    assert table(20)[TARGET].function is _function
+    assert translation_table(20)[TARGET].function is _function
 
 
 def test_accepts_without_a_predicate() -> None:

@@ -17,7 +17,7 @@ from fx_onnx.aten.decompose import decompose
 from fx_onnx.aten.functionalize import functionalize
 from fx_onnx.core import metadata
 from fx_onnx.core.errors import TranslationError
-from fx_onnx.core.translation_table import table
+from fx_onnx.core.translation_table import translation_table
 from fx_onnx.translation.translate import translate
 from tests.compare import assert_close
 
@@ -129,8 +129,8 @@ def test_dims_bear_the_users_names() -> None:
 
 def test_translate_alone_is_a_function_of_its_arguments() -> None:
     exported = torch.export.export(Net(), (torch.randn(2, 4),))
-    program = decompose(functionalize(AtenProgram.captured(exported)), table(20))
-    first, second = translate(program, table(20)), translate(program, table(20))
+    program = decompose(functionalize(AtenProgram.captured(exported)), translation_table(20))
+    first, second = translate(program, translation_table(20)), translate(program, translation_table(20))
     assert ir.to_proto(first).SerializeToString() == ir.to_proto(second).SerializeToString()
     assert first.graph.opset_imports == {"": 20}
 
@@ -318,7 +318,7 @@ def test_a_failing_translation_names_node_arguments_and_source() -> None:
         raise KeyError("inside")
 
     exported = torch.export.export(Net(), (torch.randn(2, 4),))
-    translations = table(20).extended({torch.ops.aten.relu.default: broken})
+    translations = translation_table(20).extended({torch.ops.aten.relu.default: broken})
     program = decompose(functionalize(AtenProgram.captured(exported)), translations)
     with pytest.raises(TranslationError) as caught:
         translate(program, translations)
@@ -330,7 +330,9 @@ def test_a_failing_translation_names_node_arguments_and_source() -> None:
 
 def test_a_translation_of_the_wrong_dtype_is_a_failure() -> None:
     exported = torch.export.export(Net(), (torch.randn(2, 4),))
-    translations = table(20).extended({torch.ops.aten.relu.default: lambda op, self: op.cast(self, torch.float64)})
+    translations = translation_table(20).extended(
+        {torch.ops.aten.relu.default: lambda op, self: op.cast(self, torch.float64)}
+    )
     program = decompose(functionalize(AtenProgram.captured(exported)), translations)
     with pytest.raises(TranslationError, match=r"gives DOUBLE where .* gives FLOAT"):
         translate(program, translations)
