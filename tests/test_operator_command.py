@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import textwrap
 
 import pytest
 import torch
@@ -78,3 +80,16 @@ def test_an_unknown_operator_is_an_error(capsys: pytest.CaptureFixture[str], mon
     with pytest.raises(SystemExit):
         operator.main()
     assert "this torch has no operator aten.no_such_operator" in capsys.readouterr().err
+
+
+def test_the_example_of_the_documentation(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Line numbers are left out, because they change with every edit."""
+    page = (operator.ROOT / "docs" / "add_an_op.md").read_text("utf-8")
+    ((command, example),) = re.findall(r"^    \$ python -m tools\.(.*)\n((?:    .*\n)+)", page, re.M)
+    monkeypatch.setattr(sys, "argv", command.split())
+    assert operator.main() == 0
+    assert _without_line_numbers(capsys.readouterr().out) == _without_line_numbers(textwrap.dedent(example))
+
+
+def _without_line_numbers(text: str) -> str:
+    return re.sub(r"\.py:\d+", ".py", text)

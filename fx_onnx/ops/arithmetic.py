@@ -15,7 +15,7 @@ from fx_onnx.translation.emitter import Emitter, Operand, Scalar
 aten = torch.ops.aten
 
 
-def _is(number: Scalar, value: float) -> bool:
+def _is_known_to_equal(number: Scalar, value: float) -> bool:
     """Returns whether a number is known to equal ``value``.
 
     A symbolic number is not compared, because that would specialize it.
@@ -31,7 +31,7 @@ def aten_add(op: Emitter, self: Operand, other: Operand, alpha: Scalar = 1) -> V
     """Emits Add: self + alpha * other. Booleans use Or, because ONNX Add does not admit them."""
     first, second = op.promote(self, other, dtype=op.out[0].dtype)
     if first.dtype == DataType.BOOL:
-        return op.Or(first, second if _is(alpha, 1) else op.And(second, bool(alpha)))
+        return op.Or(first, second if _is_known_to_equal(alpha, 1) else op.And(second, bool(alpha)))
     return op.Add(first, _scaled(op, second, alpha))
 
 
@@ -49,7 +49,7 @@ def aten_rsub(op: Emitter, self: Operand, other: Operand, alpha: Scalar = 1) -> 
 
 
 def _scaled(op: Emitter, value: Value, factor: Scalar) -> Value:
-    return value if _is(factor, 1) else op.Mul(value, factor)
+    return value if _is_known_to_equal(factor, 1) else op.Mul(value, factor)
 
 
 @translates(aten.mul.Tensor, aten.mul.Scalar)
@@ -205,19 +205,19 @@ def aten_pow_scalar(op: Emitter, self: Value, exponent: Scalar) -> Value:
     Small powers of integers become products because Pow computes in floating point.
     """
     base = op.cast(self, op.out_dtype)
-    if _is(exponent, 1):
+    if _is_known_to_equal(exponent, 1):
         return op.Identity(base)
     if not dtypes.is_float(op.out_dtype):
-        if _is(exponent, 2):
+        if _is_known_to_equal(exponent, 2):
             return op.Mul(base, base)
         return (
             op.Mul(op.Mul(base, base), base)
-            if _is(exponent, 3)
+            if _is_known_to_equal(exponent, 3)
             else emit_widened(op, "Pow", base, _number(op, exponent))
         )
-    if _is(exponent, 0.5):
+    if _is_known_to_equal(exponent, 0.5):
         return op.Sqrt(base)
-    return op.Reciprocal(base) if _is(exponent, -1) else op.Pow(base, op.cast(exponent, op.out_dtype))
+    return op.Reciprocal(base) if _is_known_to_equal(exponent, -1) else op.Pow(base, op.cast(exponent, op.out_dtype))
 
 
 def _number(op: Emitter, number: Scalar) -> Value:

@@ -30,7 +30,7 @@ def scan(op: Emitter, self: Value, dim: int, initial: Sequence[Value], body: Bod
     """
     axis = dim % op.rank(self)
     states = [op.graph_input("state", _dtype(state), op.sizes(state)) for state in initial]
-    part = op.graph_input("part", _dtype(self), _without(op, self, axis))
+    part = op.graph_input("part", _dtype(self), _sizes_without(op, self, axis))
     inner = op.nested([*states, part])
     after = list(body(inner, states, part))
     graph = inner.finish([*after, *(inner.Identity(state) for state in after[:results])])
@@ -51,7 +51,7 @@ def _dtype(value: Value) -> DataType:
     return value.dtype
 
 
-def _without(op: Emitter, value: Value, dim: int) -> list[Size]:
+def _sizes_without(op: Emitter, value: Value, dim: int) -> list[Size]:
     sizes = list(op.sizes(value))
     del sizes[dim]
     return sizes
@@ -88,7 +88,7 @@ def aten_cumprod_26(op: Emitter, self: Value, dim: int, *, dtype: torch.dtype | 
 
 def _slice_of(op: Emitter, self: Value, dim: int, number: float) -> Value:
     """Returns a number expanded to the sizes of a slice of self."""
-    return op.expand(op.with_sizes(op.cast(number, _dtype(self)), ()), _without(op, self, dim))
+    return op.expand(op.with_sizes(op.cast(number, _dtype(self)), ()), _sizes_without(op, self, dim))
 
 
 @translates(aten.cummax.default)
@@ -112,7 +112,7 @@ def _extremes(op: Emitter, self: Value, dim: int, comparison: str, sign: int) ->
     if boolean:
         self = op.cast(self, DataType.INT32)
     start = _slice_of(op, self, dim, sign * float("inf") if floating else _limit(_dtype(self), sign))
-    place = op.expand(op.with_sizes(op.constant(0), ()), _without(op, self, dim))
+    place = op.expand(op.with_sizes(op.constant(0), ()), _sizes_without(op, self, dim))
     number = op.with_sizes(op.constant(0), ())
 
     def body(inner: Emitter, states: Sequence[Value], part: Value) -> Sequence[Value]:

@@ -81,7 +81,7 @@ def coordinates(op: Emitter, indices: Indices, sizes: Sequence[Size]) -> Value:
 def _broadcast(op: Emitter, index: Value, sizes: Sequence[Size]) -> Value:
     """Returns an index broadcast to ``sizes``.
 
-    An index from a mask has as many elements as the mask has true ones; its size is -1 here.
+    The index of a mask has as many elements as the mask has true ones; ``op.sizes`` gives (-1,) for it.
     """
     known = op.sizes(index)
     if len(known) == 1 == len(sizes) and isinstance(known[0], int) and known[0] == -1:

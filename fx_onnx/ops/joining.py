@@ -26,14 +26,14 @@ aten = torch.ops.aten
 def aten_cat(op: Emitter, tensors: Sequence[Value], dim: int = 0) -> Value:
     """Emits Concat. Tensors of sizes (0,) are left out, because torch admits them whatever the rank of the others."""
     rank = len(op.out_sizes)
-    joined = [x for x in tensors if op.rank(x) == rank and not (_is_nothing(op.sizes(x)) and len(tensors) > 1)]
+    joined = [x for x in tensors if op.rank(x) == rank and not (_is_empty_vector(op.sizes(x)) and len(tensors) > 1)]
     if not joined:
         return op.cast(tensors[0], op.out_dtype)
     parts = op.promote(*joined, dtype=op.out[0].dtype)
     return parts[0] if len(parts) == 1 else op.Concat(*parts, axis=dim)
 
 
-def _is_nothing(sizes: Sequence[Size]) -> bool:
+def _is_empty_vector(sizes: Sequence[Size]) -> bool:
     """Returns whether the sizes are (0,); a symbolic size is not compared, because that would specialize it."""
     return len(sizes) == 1 and isinstance(sizes[0], int) and sizes[0] == 0
 
@@ -90,7 +90,7 @@ def aten_tensor_split(op: Emitter, self: Value, sections: Size, dim: int = 0) ->
 def aten_tensor_split_indices(op: Emitter, self: Value, indices: Sequence[Size], dim: int = 0) -> Sequence[Value]:
     """Emits Split at the indices, or a Slice for each piece if the pieces overlap."""
     ends = [0, *indices, INT_MAX]
-    if all(symbolic_sizes.same_size(sum(_along(op, dim)[:i]), end) for i, end in enumerate(ends[:-1])):
+    if all(symbolic_sizes.same_size(sum(_sizes_along(op, dim)[:i]), end) for i, end in enumerate(ends[:-1])):
         return _pieces(op, self, dim)
     return [slice_axis(op, self, dim, start, end) for start, end in pairwise(ends)]
 
@@ -107,13 +107,13 @@ def aten_tensor_split_tensor(
     return [op.Slice(self, start, end, [dim]) for start, end in pairwise(limits)]
 
 
-def _along(op: Emitter, dim: int) -> list[Size]:
+def _sizes_along(op: Emitter, dim: int) -> list[Size]:
     return [symbolic_sizes.static(piece.shape[dim]) for piece in op.out]
 
 
 def _pieces(op: Emitter, self: Value, dim: int) -> Sequence[Value]:
     """Emits Split with the sizes of the FX results."""
-    sizes = _along(op, dim)
+    sizes = _sizes_along(op, dim)
     if len(sizes) == 1:
         return [self]
     if symbolic_sizes.same_size(op.sizes(self)[dim], 0):

@@ -85,10 +85,10 @@ def _is_einsum(equation: str, tensors: Sequence[torch.Tensor], *, path: Sequence
 @translates(aten.einsum.default, supports=_is_einsum)
 def aten_einsum(op: Emitter, equation: str, tensors: Sequence[Value], *, path: Sequence[int] | None = None) -> Value:
     """Emits Einsum with an explicit output."""
-    return op.Einsum(*tensors, equation=_explicit(equation.replace(" ", "")))
+    return op.Einsum(*tensors, equation=_with_explicit_output(equation.replace(" ", "")))
 
 
-def _explicit(equation: str) -> str:
+def _with_explicit_output(equation: str) -> str:
     """Returns the equation with its output.
 
     An implicit output has the broadcast axes, then the labels that occur once, in alphabetical order, capitals first.

@@ -25,7 +25,7 @@ aten = torch.ops.aten
 class Window(NamedTuple):
     """The windows of a pooling: one number for each spatial axis.
 
-    ``beyond`` is the additional pad at the end that replaces ceil_mode.
+    ``ceil_mode_pads`` is the additional pad at the end that replaces ceil_mode.
     """
 
     kernel: list[int]
@@ -33,11 +33,11 @@ class Window(NamedTuple):
     padding: list[int]
     dilation: list[int]
     ceil_mode: bool
-    beyond: list[int]
+    ceil_mode_pads: list[int]
 
     def attributes(self, padding: Sequence[int]) -> dict[str, Any]:
         """Returns the attributes that MaxPool and AveragePool share, with ``padding`` on both sides."""
-        ends = [pad + more for pad, more in zip(padding, self.beyond, strict=True)]
+        ends = [pad + more for pad, more in zip(padding, self.ceil_mode_pads, strict=True)]
         return {
             "kernel_shape": self.kernel,
             "strides": self.stride,
@@ -58,15 +58,15 @@ def _window(
 ) -> Window:
     kernel, steps, pads = per_axis(kernel_size, axes), per_axis(dilation, axes), per_axis(padding, axes)
     strides = per_axis(stride, axes) if stride else kernel
-    beyond = [0] * axes
+    ceil_mode_pads = [0] * axes
     known = [size for size in sizes[-axes:] if isinstance(size, int)]
     if ceil_mode and len(known) == axes:
         ceil_mode = False
-        beyond = list(map(_beyond, known, kernel, strides, pads, steps))
-    return Window(kernel, strides, pads, steps, ceil_mode, beyond)
+        ceil_mode_pads = list(map(_ceil_mode_pad, known, kernel, strides, pads, steps))
+    return Window(kernel, strides, pads, steps, ceil_mode, ceil_mode_pads)
 
 
-def _beyond(size: int, kernel: int, stride: int, pad: int, dilation: int) -> int:
+def _ceil_mode_pad(size: int, kernel: int, stride: int, pad: int, dilation: int) -> int:
     """Returns how far the last window of ceil_mode extends over the padded input."""
     reach = dilation * (kernel - 1) + 1
     last = math.ceil((size + 2 * pad - reach) / stride)
@@ -117,7 +117,8 @@ def _max_pool_with_indices(axes: int) -> Callable[..., tuple[Value, Value]]:
 def _largest(op: Emitter, self: Value, axes: int, window: Window) -> tuple[Value, Value]:
     """Emits MaxPool with indices.
 
-    ONNX counts an index through the whole tensor, torch within one plane: the index modulo the size of the plane.
+    ONNX counts an index through the whole tensor, torch within one plane, so the result is the index
+    modulo the size of the plane.
     """
     sizes = op.sizes(self)
     batched = len(sizes) == axes + 2
@@ -172,7 +173,7 @@ def _mean(op: Emitter, x: Value, window: Window, count_include_pad: bool) -> Val
     torch's pads become zeros in the input.
     """
     padded, axes = any(window.padding), len(window.kernel)
-    if not padded or not count_include_pad or not (any(window.beyond) or window.ceil_mode):
+    if not padded or not count_include_pad or not (any(window.ceil_mode_pads) or window.ceil_mode):
         counted = 1 if padded and count_include_pad else None
         mean: Value = op.AveragePool(x, **window.attributes(window.padding), count_include_pad=counted)
         return mean

@@ -172,7 +172,7 @@ def _is_interpolation(
 ) -> bool:
     """Returns whether Resize interpolates as torch does.
 
-    Its antialiasing filter differs from torch's if align_corners is set, and so does its rounding of integers.
+    With align_corners, its antialiasing filter differs from torch's. It also rounds integers differently.
     """
     if dtypes.is_integer(dtypes.onnx_dtype(self.dtype)):
         return False

@@ -82,7 +82,7 @@ def aten_squeeze_dim(op: Emitter, self: Value, dim: int) -> Value:
 
 @translates(aten.squeeze.dims, aten.squeeze_copy.dims)
 def aten_squeeze_dims(op: Emitter, self: Value, dim: Sequence[int]) -> Value:
-    """Emits Squeeze of those of the axes whose size is 1."""
+    """Emits Squeeze of the axes in ``dim`` whose size is 1."""
     return _squeeze(op, self, dim)
 
 
@@ -115,7 +115,7 @@ def aten_swapaxes(op: Emitter, self: Value, axis0: int, axis1: int) -> Value:
 
 @translates(aten.t.default, aten.t_copy.default)
 def aten_t(op: Emitter, self: Value) -> Value:
-    """Emits Transpose of a matrix; a vector or a 0-d tensor stays as it is."""
+    """Emits Transpose of a matrix; a 1-d or 0-d tensor stays unchanged."""
     return _swap(op, self, 0, -1)
 
 

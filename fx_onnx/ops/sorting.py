@@ -79,10 +79,10 @@ def aten_unique2(
 ) -> Sequence[Value]:
     """Emits Unique of the flattened tensor: values, inverse indices and counts."""
     values, inverse, counts = unique(op, self, None)
-    return _wanted(op, [values, op.reshape(inverse, op.sizes(self)), counts], return_inverse, return_counts)
+    return _requested(op, [values, op.reshape(inverse, op.sizes(self)), counts], return_inverse, return_counts)
 
 
-def _wanted(op: Emitter, results: list[Value], return_inverse: bool, return_counts: bool) -> Sequence[Value]:
+def _requested(op: Emitter, results: list[Value], return_inverse: bool, return_counts: bool) -> Sequence[Value]:
     """Returns the results, with an empty tensor for each that was not requested, as torch does."""
     empty = op.constant([], DataType.INT64)
     return [results[0], results[1] if return_inverse else empty, results[2] if return_counts else empty]
@@ -92,7 +92,7 @@ def _wanted(op: Emitter, results: list[Value], return_inverse: bool, return_coun
 def aten_unique(op: Emitter, self: Value, sorted: bool = True, return_inverse: bool = False) -> Sequence[Value]:
     """Emits Unique of the flattened tensor: values and inverse indices."""
     values, inverse, counts = unique(op, self, None)
-    return _wanted(op, [values, op.reshape(inverse, op.sizes(self)), counts], return_inverse, False)[:2]
+    return _requested(op, [values, op.reshape(inverse, op.sizes(self)), counts], return_inverse, False)[:2]
 
 
 @translates(aten.unique_dim.default)
@@ -118,8 +118,8 @@ def aten_unique_consecutive(
         flat = self if op.rank(self) == 1 else op.with_sizes(op.Reshape(self, [-1]), (-1,))
         values, inverse, counts = _consecutive(op, flat, 0)
         results = [values, op.reshape(inverse, op.sizes(self)), counts]
-        return _wanted(op, results, return_inverse, return_counts)
-    return _wanted(op, _consecutive(op, self, dim), return_inverse, return_counts)
+        return _requested(op, results, return_inverse, return_counts)
+    return _requested(op, _consecutive(op, self, dim), return_inverse, return_counts)
 
 
 @translates(aten.unique_dim_consecutive.default)

@@ -26,7 +26,7 @@ from fx_onnx.translation.emitter import Emitter
 
 
 def _can_quantize(blocks: bool) -> Callable[..., bool]:
-    """Returns a predicate that accepts calls for which ONNX has a layout; with ``blocks``, also blocked layouts."""
+    """Returns a predicate that accepts 8-bit results whose layout ONNX has; with ``blocks``, also blocked layouts."""
 
     def is_supported(
         input: Any, block_size: Any, scale: Any, zero_point: Any, output_dtype: torch.dtype,
@@ -41,7 +41,7 @@ def _can_quantize(blocks: bool) -> Callable[..., bool]:
 
 
 def _can_dequantize(blocks: bool) -> Callable[..., bool]:
-    """Returns a predicate that accepts calls for which ONNX has a layout; with ``blocks``, also blocked layouts."""
+    """Returns a predicate that accepts 8-bit inputs whose layout ONNX has; with ``blocks``, also blocked layouts."""
 
     def is_supported(
         input: Any, block_size: Any, scale: Any, zero_point: Any, input_dtype: torch.dtype,
