@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx_onnx.decompositions._norms import vector_norm
 from fx_onnx.decompositions.complex_numbers import (
     as_complex,
     div,
@@ -74,7 +75,7 @@ def isclose(self: Operand, other: Operand, rtol: float = 1e-05, atol: float = 1e
 
 
 def is_nonzero(self: Operand) -> Any:
-    """Returns whether the operand is nonzero; an operand that is not complex stays as it is."""
+    """Returns whether a complex operand is nonzero; any other operand is returned unchanged."""
     return torch.logical_or(self.real != 0, self.imag != 0) if isinstance(self, Complex) else self
 
 
@@ -130,8 +131,7 @@ def cumprod(self: Operand, dim: int, *, dtype: torch.dtype | None = None) -> Com
 
 def _norm(z: Complex, ord: float, dim: list[int] | None, keepdim: bool) -> Tensor:
     """Returns the norm of the magnitudes."""
-    result: Tensor = torch.linalg.vector_norm(magnitude(z), ord, dim, keepdim)
-    return result
+    return vector_norm(magnitude(z), ord, dim, keepdim)
 
 
 @complex_decomposes(aten.linalg_vector_norm)

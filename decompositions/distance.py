@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from fx_onnx.decompositions._norms import vector_norm
 from fx_onnx.decompositions._sizes import is_empty
 from fx_onnx.decompositions._torch_private import statically_known_true
 from fx_onnx.decompositions.registry import aten, decomposes
@@ -15,8 +16,7 @@ def _norm(difference: Tensor, p: float) -> Tensor:
     """Returns the norm of order p over the last axis; 0 where that axis is empty."""
     if is_empty(difference):
         return difference.sum(-1)
-    norm: Tensor = torch.linalg.vector_norm(difference, p, -1)
-    return norm
+    return vector_norm(difference, p, -1)
 
 
 def _euclidean_by_matmul(x1: Tensor, x2: Tensor) -> Tensor:
@@ -71,8 +71,7 @@ def pdist(self: Tensor, p: float = 2.0) -> Tensor:
 @decomposes(aten.pairwise_distance.default)
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """Returns the norm of x1 - x2 + eps over the last axis."""
-    norm: Tensor = torch.linalg.vector_norm(x1 - x2 + eps, p, -1, keepdim)
-    return norm
+    return vector_norm(x1 - x2 + eps, p, -1, keepdim)
 
 
 @decomposes(aten.cosine_similarity.default)
@@ -82,7 +81,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     x1, x2 = x1.to(dtype), x2.to(dtype)
     if x1.dim() != x2.dim() or (x1.dim() and not statically_known_true(x1.size(dim) == x2.size(dim))):
         x1, x2 = torch.broadcast_tensors(x1, x2)  # repeating an element along dim makes its vector longer
-    lengths = [torch.linalg.vector_norm(x, 2, dim, keepdim=True).clamp(min=eps) for x in (x1, x2)]
+    lengths = [vector_norm(x, 2, dim, keepdim=True).clamp(min=eps) for x in (x1, x2)]
     product: Tensor = (x1 / lengths[0]) * (x2 / lengths[1])
     return product.sum(dim)
 
@@ -90,8 +89,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 @decomposes(aten.dist.default)
 def dist(self: Tensor, other: Tensor, p: Number = 2) -> Tensor:
     """Returns the norm of self - other."""
-    norm: Tensor = torch.linalg.vector_norm(self - other, p)
-    return norm
+    return vector_norm(self - other, p)
 
 
 @decomposes(aten.linalg_vecdot.default)
@@ -110,5 +108,5 @@ def trace(self: Tensor) -> Tensor:
 def renorm(self: Tensor, p: Number, dim: int, maxnorm: Number) -> Tensor:
     """Returns self, with each slice along ``dim`` scaled down to a norm of at most ``maxnorm``."""
     others = [axis for axis in range(self.dim()) if axis != dim % self.dim()]
-    norm = torch.linalg.vector_norm(self, p, others, keepdim=True)
+    norm = vector_norm(self, p, others, keepdim=True)
     return self * torch.where(norm > maxnorm, maxnorm / (norm + 1e-7), 1.0).to(self.dtype)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from fx_onnx.decompositions._norms import vector_norm
 from fx_onnx.decompositions.registry import aten, decomposes
 
 _SUM, _MEAN, _MAX = 0, 1, 2
@@ -11,7 +12,7 @@ _SUM, _MEAN, _MAX = 0, 1, 2
 @decomposes(aten.embedding_renorm.default)
 def embedding_renorm(self: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:
     """Returns self, with the rows in ``indices`` scaled down to a norm of at most ``max_norm``."""
-    norms = torch.linalg.vector_norm(self, norm_type, 1, keepdim=True)
+    norms = vector_norm(self, norm_type, 1, keepdim=True)
     used = torch.zeros_like(norms, dtype=torch.bool).index_fill(0, indices.reshape(-1), True)
     return torch.where(used & (norms > max_norm), self * (max_norm / (norms + 1e-7)), self)
 

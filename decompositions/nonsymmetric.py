@@ -80,7 +80,7 @@ def _hessenberg(A: Tensor, Z: Tensor) -> Tensors:
 
 
 def _element_at(H: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """Returns the element of each matrix at a row and a column of its own, or 0 outside the matrix."""
+    """Returns the element of each matrix at its own row and column, or 0 outside the matrix."""
     return torch.where((indices_along(H, -2) == row) & (indices_along(H, -1) == column), H, 0.0).sum(
         (-2, -1), keepdim=True
     )

@@ -18,7 +18,7 @@ Number = bool | int | float
 def _uniform_like(self: Tensor) -> Tensor:
     """Returns uniform numbers in [0, 1), in float64 or float32.
 
-    A dtype of lower precision would round some of them up to 1, and 1 - u must not be 0.
+    A dtype of lower precision would round some of them up to 1. Then 1 - u would be 0, and its logarithm infinite.
     """
     dtype = self.dtype if self.dtype == torch.float64 else torch.float32
     return torch.rand(self.shape, dtype=dtype, device=self.device)

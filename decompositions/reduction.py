@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from fx_onnx.decompositions._norms import vector_norm
 from fx_onnx.decompositions.registry import aten, decomposes
 
 Number = bool | int | float
@@ -81,37 +82,32 @@ def linalg_vector_norm(
     if ord == 1:
         return size.sum(axes, keepdim=keepdim)
     if ord == 2:
-        norm: Tensor = torch.linalg.vector_norm(size, 2, axes, keepdim)
-        return norm
+        return vector_norm(size, 2, axes, keepdim)
     return size.pow(ord).sum(axes, keepdim=keepdim).pow(1 / ord)
 
 
 @decomposes(aten.norm.Scalar)
 def norm_scalar(self: Tensor, p: Number = 2) -> Tensor:
     """Returns (Σ |self|^p)^(1/p)."""
-    norm: Tensor = torch.linalg.vector_norm(self, p)
-    return norm
+    return vector_norm(self, p)
 
 
 @decomposes(aten.norm.ScalarOpt_dim)
 def norm_dim(self: Tensor, p: Number | None, dim: Sequence[int], keepdim: bool = False) -> Tensor:
     """Returns (Σ |self|^p)^(1/p) over ``dim``."""
-    norm: Tensor = torch.linalg.vector_norm(self, 2 if p is None else p, _axes(self, dim), keepdim)
-    return norm
+    return vector_norm(self, 2 if p is None else p, _axes(self, dim), keepdim)
 
 
 @decomposes(aten.norm.ScalarOpt_dtype)
 def norm_dtype(self: Tensor, p: Number | None, *, dtype: torch.dtype) -> Tensor:
     """Returns (Σ |self|^p)^(1/p), computed in ``dtype``."""
-    norm: Tensor = torch.linalg.vector_norm(self, 2 if p is None else p, dtype=dtype)
-    return norm
+    return vector_norm(self, 2 if p is None else p, dtype=dtype)
 
 
 @decomposes(aten.norm.ScalarOpt_dim_dtype)
 def norm_dim_dtype(self: Tensor, p: Number | None, dim: Sequence[int], keepdim: bool, *, dtype: torch.dtype) -> Tensor:
     """Returns (Σ |self|^p)^(1/p) over ``dim``, computed in ``dtype``."""
-    norm: Tensor = torch.linalg.vector_norm(self, 2 if p is None else p, _axes(self, dim), keepdim, dtype=dtype)
-    return norm
+    return vector_norm(self, 2 if p is None else p, _axes(self, dim), keepdim, dtype=dtype)
 
 
 @decomposes(aten.count_nonzero.default)

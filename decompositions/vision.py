@@ -106,7 +106,7 @@ def _reflect(place: Tensor, size: int, align_corners: bool) -> Tensor:
 
 
 def _apply_padding_mode(place: Tensor, size: int, padding_mode: int, align_corners: bool) -> Tensor:
-    """Returns the position to read: as it is (padding mode 0), clamped to the border (1), or reflected (2)."""
+    """Returns the position to read: unchanged (padding mode 0), clamped to the border (1), or reflected (2)."""
     if padding_mode == 0:
         return place
     if padding_mode == 2:

@@ -242,7 +242,7 @@ _PARTICULAR = [
     Family("led", "seq2seq", blocked="it branches on whether any token attends globally"),
     Family("pixtral", "vision", static=_BATCH_UNROLLED),
     Family("encodec", "codec", blocked="it computes its padding in tensors and branches on it"),
-    Family("ovis2", "chat", image_tokens=16, blocked="it branches on whether any token stands for an image"),
+    Family("ovis2", "chat", image_tokens=16, blocked="it branches on whether any token is the placeholder of an image"),
     Family(
         "fastspeech2_conformer",
         "text",
