@@ -105,7 +105,8 @@ class Positional(nn.Module):
 def torchscript(job: Job) -> None:
     """Runs the TorchScript exporter, with static dims, and returns the bytes of the model.
 
-    If `opset` is above the exporter's newest opset, it uses its newest."""
+    If `opset` is above the exporter's newest opset, it uses its newest.
+    """
     args, kwargs = job.inputs
     model = Positional(job.model, list(kwargs)).eval()
     opset = min(job.opset, NEWEST_TORCHSCRIPT_OPSET)

@@ -100,7 +100,7 @@ def main() -> None:
     program = fx_onnx.export(model, (torch.randn(2, WIDTH),), verbose=False)
     ways: dict[str, Callable[[Path], None]] = {
         "plain writes": plain(model),
-        "save": lambda path: program.save(path),
+        "save": program.save,
         "save, external data": lambda path: program.save(path, external_data=True),
         "torch.save": lambda path: torch.save(model.state_dict(), path),
     }

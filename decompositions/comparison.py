@@ -9,7 +9,7 @@ from fx_onnx.decompositions.registry import aten, decomposes
 
 @decomposes(aten.isnan.default, aten.isinf.default, aten.isposinf.default, aten.isneginf.default)
 def is_special(self: Tensor) -> Tensor:
-    """Returns False, because an integer is neither NaN nor infinite. (Tensors of floats have a translation.)"""
+    """Returns False, because an integer is neither NaN nor infinite. Tensors of floats have a translation."""
     return self != self
 
 

@@ -145,5 +145,5 @@ def deform_conv2d(
 
 
 def _steps(count: int, step: int) -> Tensor:
-    """Returns 0, step, 2 step, …"""
+    """Returns ``count`` multiples of ``step``, from 0."""
     return torch.arange(count) * step

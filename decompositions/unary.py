@@ -144,5 +144,5 @@ def angle(self: Tensor) -> Tensor:
 def nan_to_num(
     self: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
-    """Returns self, because an integer is neither NaN nor infinite. (Tensors of floats have a translation.)"""
+    """Returns self, because an integer is neither NaN nor infinite. Tensors of floats have a translation."""
     return torch.clone(self)

@@ -118,7 +118,9 @@ def test_failures(function: Callable[[Tensor], object], reason: str, remedy: str
     assert remedy in message.partition("; ")[2]
     if function is not unknown_class_in_output:  # torch finds this error after the forward has returned
         assert "test_diagnostics.py:" in message
-        assert function.__code__.co_firstlineno < int(message.split("test_diagnostics.py:")[1].split(":")[0])
+        assert function.__code__.co_firstlineno < int(
+            message.split("test_diagnostics.py:")[1].split(":", maxsplit=1)[0]
+        )
     assert caught.value.__cause__ is not None
 
 

@@ -84,7 +84,7 @@ def _modules_with(names: Set[str]) -> dict[str, list[ModuleType]]:
 
     There are thousands of modules, so the result is cached until an import, or a definition in ``__main__``.
     """
-    global _module_cache
+    global _module_cache  # noqa: PLW0603  a cache of one entry
     state = (frozenset(names), len(sys.modules), next(reversed(sys.modules)), len(vars(sys.modules["__main__"])))
     if _module_cache[0] != state:
         found: dict[str, list[ModuleType]] = {name: [] for name in names}

@@ -32,7 +32,8 @@ _LIBRARY.define("heatmaps_to_keypoints(Tensor maps, Tensor rois) -> (Tensor, Ten
 
 def _eager_kernel(module: str, name: str) -> Callable[..., Any]:
     """Returns a kernel for real tensors that calls torchvision's original function."""
-    return lambda *args: getattr(sys.modules[module], name)(*args)
+    # the function is looked up at the call, because a patch may replace it meanwhile
+    return lambda *args: getattr(sys.modules[module], name)(*args)  # noqa: PLW0108
 
 
 def _batched_nms_fake(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor:

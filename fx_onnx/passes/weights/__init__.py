@@ -1,0 +1,4 @@
+"""Passes that change how weights are stored: transposed, packed, quantized.
+
+Imports from core and from passes.
+"""
