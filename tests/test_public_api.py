@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import fx_onnx
 
 SNAPSHOT = Path(__file__).with_name("public_api.txt")
@@ -70,6 +72,17 @@ def test_the_public_api_is_the_snapshot() -> None:
         "The public interface has changed. If that is intended, run `python -m tests.test_public_api`, and describe "
         "the change in CHANGELOG.md."
     )
+
+
+def test_optimize_and_verify_are_called_from_the_top() -> None:
+    module, x = torch.nn.GELU(approximate="tanh").eval(), torch.randn(3)
+    program = fx_onnx.export(module, (x,), optimize=False)
+    nodes = len(program.model.graph)
+    fx_onnx.optimize(program.model, without=["fuse_gelu"])
+    assert len(program.model.graph) <= nodes
+    verification = fx_onnx.verify(program, (x,))
+    assert isinstance(verification, fx_onnx.Verification)
+    assert verification.ok
 
 
 if __name__ == "__main__":
