@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 import fx_onnx.ops  # noqa: F401  registers the translations
-from fx_onnx.aten.decompose import decomposition
+from fx_onnx.aten.decomposition_lookup import find_decomposition
 from fx_onnx.core.opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
 from fx_onnx.core.torch_private import OpOverload
 from fx_onnx.core.translation_table import Translation, translation_table
@@ -83,7 +83,7 @@ def handlers(target: OpOverload, opset: int) -> Iterator[str]:
 
 
 def _decompositions(target: OpOverload) -> Iterator[str]:
-    found = decomposition(target)
+    found = find_decomposition(target)
     if found is None:
         return
     if target in DECOMPOSITIONS or target._schema.name in DECOMPOSITIONS:

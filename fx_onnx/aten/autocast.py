@@ -2,8 +2,8 @@
 
 torch.export captures a region as a call of its body. The operators of the body have the arguments of the user's code
 and autocast's results. Which operators autocast casts, and to what dtype, is internal to torch and depends on the
-device.
-This stage infers it from dtypes: it chooses the casts that give the operator its captured dtypes outside autocast.
+device. This stage infers it from dtypes: it chooses the casts with which the operator, without autocast, returns its
+captured dtypes.
 """
 
 from __future__ import annotations
@@ -57,10 +57,9 @@ class _Setting:
 
 
 def lower_autocast(program: AtenProgram) -> AtenProgram:
-    """Inserts the casts that the program's autocast regions make; the captured graph does not change.
+    """Inserts the casts that the program's autocast regions make, and disables autocast in these regions.
 
-    The regions remain in the returned program, with autocast disabled. A program without an enabled region is returned
-    unchanged.
+    The captured graph does not change. A program without an enabled region is returned unchanged.
 
     Raises:
         TranslationError: no casts of an operator's arguments give its captured dtypes.
@@ -129,7 +128,7 @@ class _CastInserter:
         return GraphModule(self.attributes, self.graph)
 
     def _body(self, node: Node, user: Node) -> Node:
-        """Returns a copy of a body, under the setting of the region that calls it, or else of the enclosing region."""
+        """Returns the ``get_attr`` node of a copied body. The body of a region has the region's own setting."""
         setting = _setting(*user.args[:3]) if is_autocast_region(user) else self.setting
         name = f"{node.name}_with_casts"
         self.attributes[name] = _CastInserter(attribute(node), setting).run()

@@ -22,7 +22,7 @@ from fx_onnx.core.torch_private import FakeTensor, OpOverload, unset_fake_tempor
 
 
 def fold_constants(program: AtenProgram) -> AtenProgram:
-    """Replaces foldable nodes by constants where other nodes use them; rewrites the graph in place."""
+    """Replaces each foldable tensor with a user that is not foldable by a constant; rewrites the graph in place."""
     foldable = _FoldableNodes(program)
     for node in list(program.graph.nodes):
         if node.op == "call_function" and foldable.is_tensor(node) and any(u not in foldable for u in node.users):
@@ -31,7 +31,7 @@ def fold_constants(program: AtenProgram) -> AtenProgram:
 
 
 class _FoldableNodes:
-    """The foldable nodes of a program. The value of a node is computed on first use."""
+    """The nodes that depend on constants only. The value of a node is computed on first use."""
 
     def __init__(self, program: AtenProgram) -> None:
         self._values: dict[Node, Any] = _constant_placeholders(program)
@@ -75,17 +75,17 @@ class _FoldableNodes:
         self._constants[key] = constant
 
     def _argument(self, argument: Any) -> Any:
-        if (
-            isinstance(argument, torch.device) and argument.type == "meta"
-        ):  # the model was captured on meta tensors, which have no data
-            return torch.device("cpu")
+        if isinstance(argument, torch.device) and argument.type == "meta":
+            return torch.device("cpu")  # the model was captured on meta tensors, which have no data
         return self[argument] if isinstance(argument, Node) else argument
 
 
 def _key(value: torch.Tensor) -> Hashable:
     """Returns a key that equal constants share: dtype, shape and bytes (0.0 and -0.0 differ)."""
     real = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
-    dense = real.cpu().clone(memory_format=torch.contiguous_format)  # contiguous() keeps the strides of one element
+    dense = real.cpu().clone(
+        memory_format=torch.contiguous_format
+    )  # contiguous() may keep odd strides of axes of size 1
     return value.dtype, value.shape, dense.flatten().view(torch.uint8).numpy().tobytes()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.fx import Graph
+from torch.fx import Graph, Node
 
 from fx_onnx.aten.view_scatter import ORDER_PRESERVING, scatter_back
 from fx_onnx.core.errors import MutationError
@@ -123,6 +123,39 @@ def test_pieces(target: Any, args: tuple[Any, ...], index: int) -> None:
     changed = base.clone()
     target(changed, *args)[index].copy_(value)
     assert torch.equal(torch.fx.GraphModule(torch.nn.Module(), graph)(base, value), changed)
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_broadcast_tensors(index: int) -> None:
+    tensors = torch.arange(6.0).reshape(2, 3), torch.arange(3.0).reshape(1, 3)
+    captured, graph = Graph(), Graph()
+    sources = [captured.placeholder(name) for name in ("left", "right")]
+    views = captured.call_function(aten.broadcast_tensors.default, (sources,))
+    view = captured.call_function(operator.getitem, (views, index))
+    view.meta["val"] = torch.broadcast_tensors(*tensors)[index]
+    base, value = graph.placeholder("base"), graph.placeholder("value")
+    base.meta["val"], value.meta["val"] = tensors[index], torch.zeros(2, 3)
+    if index == 1:
+        with pytest.raises(MutationError, match="repeats elements"):
+            scatter_back(graph, view, base, value, read=lambda argument: argument)
+        return
+    graph.output(scatter_back(graph, view, base, value, read=lambda argument: argument))
+    new = -torch.rand(2, 3)
+    assert torch.equal(torch.fx.GraphModule(torch.nn.Module(), graph)(tensors[0], new), new)
+
+
+def test_results_of_an_unknown_operator_are_refused() -> None:
+    captured, graph = Graph(), Graph()
+    views = captured.call_function(aten.meshgrid.default, ([captured.placeholder("x")],))
+    view = captured.call_function(operator.getitem, (views, 0))
+    with pytest.raises(MutationError, match=r"aten\.meshgrid\.default, a view that fx_onnx cannot write through"):
+        scatter_back(graph, view, _placeholder(graph), _placeholder(graph), read=lambda argument: argument)
+
+
+def _placeholder(graph: Graph) -> Node:
+    node = graph.placeholder("x")
+    node.meta["val"] = torch.zeros(3)
+    return node
 
 
 def test_views_that_repeat_elements_are_refused() -> None:
