@@ -1,11 +1,11 @@
-"""What Attention does by itself: sharing key heads, parting rows into heads and joining them again."""
+"""Folding of layout changes into Attention: repeated key heads, and the split and merge of heads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import onnx_ir as ir
 
@@ -14,6 +14,7 @@ from fx_onnx.passes.cleanup.transposes import permutation_of
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import (
     attribute,
+    chain,
     constant_array,
     constant_integers,
     dims,
@@ -25,14 +26,14 @@ from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["FoldHeadReshapes", "FoldRepeatedHeads"]
 
-_SWAP = [0, 2, 1, 3]
+_SWAP_HEADS = [0, 2, 1, 3]  # (batch, length, heads, size) ↔ (batch, heads, length, size)
 
 
 class FoldRepeatedHeads(Rewrite):
-    """Attention whose keys and values are repeated for each of several query heads → Attention of what is repeated.
+    """Attention(q, repeat(k), repeat(v)) → Attention(q, k, v): grouped-query attention.
 
-    Legal where both are Reshape(Expand(Unsqueeze(x))) that repeats each head of x (batch, heads, length, size) in
-    place: Attention lets query heads share key heads in that order.
+    repeat(x) is Reshape(Expand(Unsqueeze(x))) and repeats each head of x (batch, heads, length, size) n times in
+    succession. Legal because Attention shares one key head among n successive query heads.
     """
 
     name = "fold_repeated_heads"
@@ -40,45 +41,49 @@ class FoldRepeatedHeads(Rewrite):
     since = 23
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Takes the repetition away from one Attention."""
-        query, *repeated = node.inputs[:3]
+        """Removes the repetition before one Attention."""
+        query, repeated_key, repeated_value = node.inputs[:3]
+        key, value = _unrepeated(repeated_key), _unrepeated(repeated_value)
+        if key is None or value is None:
+            return False
         if _has_cache(node):
-            return False
-        key, value = map(_unrepeated, repeated)
-        if key is None or value is None or len(dims(query) or ()) != 4 or key.shape[1] != value.shape[1]:
-            return False
+            return self.declines(node, "it reads or returns a cache of keys and values")
+        key_dims, value_dims = dims(key), dims(value)
+        if len(dims(query) or ()) != 4 or key_dims is None or value_dims is None or key_dims[1] != value_dims[1]:
+            return self.declines(node, "the keys, of shape %s, and values, %s, differ in heads", key_dims, value_dims)
         editor.replace(node, "Attention", [query, key, value, *node.inputs[3:]])
         return True
 
 
 def _has_cache(node: ir.Node) -> bool:
-    """Whether an Attention is given or gives more than queries, keys, values and mask make."""
+    """Returns whether an Attention has past keys and values as inputs, or more outputs than the result."""
     return len(node.outputs) > 1 or any(value is not None for value in node.inputs[4:])
 
 
-def _unrepeated(value: ir.Value | None) -> Any:
-    """x of Reshape(Expand(Unsqueeze(x))), where that repeats each entry of the second axis in place."""
-    joined = producer_of(value, "Reshape")
-    expanded = producer_of(joined.inputs[0], "Expand") if joined is not None else None
-    parted = producer_of(expanded.inputs[0], "Unsqueeze", "Reshape") if expanded is not None else None
-    if parted is None or expanded is None:
+def _unrepeated(value: ir.Value | None) -> ir.Value | None:
+    """Returns x where the value is Reshape(Expand(Unsqueeze(x))) and repeats each head of x in succession."""
+    path = chain(value, "Reshape", "Expand", ("Unsqueeze", "Reshape"))
+    if path is None:
         return None
-    before, single, repeated, after = map(dims, (parted.inputs[0], *parted.outputs, *expanded.outputs, value))
+    _, expand, unsqueeze = path
+    before, single, repeated, after = map(dims, (unsqueeze.inputs[0], *unsqueeze.outputs, *expand.outputs, value))
     if before is None or repeated is None or len(before) != 4 or len(repeated) != 5:
         return None
     batch, heads, *rest = before
     copies = repeated[2]
     if not isinstance(heads, int) or not isinstance(copies, int) or single != (batch, heads, 1, *rest):
         return None
-    fits = repeated == (batch, heads, copies, *rest) and after == (batch, heads * copies, *rest)
-    return parted.inputs[0] if fits else None
+    repeats_heads = repeated == (batch, heads, copies, *rest) and after == (batch, heads * copies, *rest)
+    return unsqueeze.inputs[0] if repeats_heads else None
 
 
 class FoldHeadReshapes(Rewrite):
-    """Reshape(Transpose(Attention(q, k, v))) → Attention of rows, (batch, length, heads * size), in and out.
+    """merge(Attention(split(q), split(k), split(v))) → Attention(q, k, v) with q, k and v in its 3-D layout.
 
-    Legal where q, k and v are rows that a Reshape and a Transpose part into heads, or parts of one row that holds all
-    three, and no other node reads the result before it is rows again. A RotaryEmbedding on the way takes rows as well.
+    split is Transpose(Reshape(x)), from (batch, length, heads * size) to (batch, heads, length, size); merge is its
+    inverse. Legal because Attention, given the numbers of heads, splits and merges in the same way. The three may also
+    be parts of one packed tensor; a RotaryEmbedding between split and Attention takes the 3-D layout too. No other node
+    may read the result before the merge.
     """
 
     name = "fold_head_reshapes"
@@ -86,74 +91,81 @@ class FoldHeadReshapes(Rewrite):
     since = 23
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Rewrites one Attention, with what is before and after it."""
-        join, sizes = _joined_again(node), dims(node.outputs[0])
-        query, key, value = map(_rows, node.inputs[:3])
-        if join is None or sizes is None or query is None or key is None or value is None:
+        """Rewrites one Attention with the splits before it and the merge after it."""
+        merge, sizes = _merge_after(node), dims(node.outputs[0])
+        if merge is None or sizes is None:
             return False
+        query, key, value = map(_merged, node.inputs[:3])
+        if query is None or key is None or value is None:
+            return self.declines(node, "a query, key or value is not split into heads by Reshape and Transpose")
         batch, heads, length, size = sizes
         if not isinstance(heads, int) or not isinstance(size, int) or (query.heads, key.heads) != (heads, value.heads):
-            return False
-        whole = (batch, length, heads * size)
-        fits = dims(join.outputs[0]) == whole
-        if not fits and 0 in (constant_integers(join.inputs[1]) or [0])[2:]:  # where 0 stands for a size of the heads
-            return False
-        inputs = [*(each.write(editor, node) for each in (query, key, value)), *node.inputs[3:4]]
+            return self.declines(node, "the numbers of heads are not known or differ")
+        merged = (batch, length, heads * size)
+        merges_only = dims(merge.outputs[0]) == merged
+        if not merges_only and 0 in (constant_integers(merge.inputs[1]) or [0])[2:]:
+            return self.declines(node, "the Reshape after it copies a size of the heads")
+        inputs = [*(each.build(editor, node) for each in (query, key, value)), *node.inputs[3:4]]
         attributes = {**node.attributes, "q_num_heads": heads, "kv_num_heads": key.heads}
-        swap = join.inputs[0].producer() if join.inputs[0] is not None else None
+        swap = merge.inputs[0].producer() if merge.inputs[0] is not None else None
         absorbed = [each for each in (node, swap) if each is not None]
-        if fits:
-            editor.replace(join, "Attention", inputs, attributes, absorbed)
+        if merges_only:
+            editor.replace(merge, "Attention", inputs, attributes, absorbed)
             return True
-        f = NodeBuilder(join, editor, node.outputs[0].dtype)
-        made = f.emit("Attention", inputs, attributes, sizes=whole)[0]
-        editor.replace(join, "Reshape", [made, join.inputs[1]])
+        f = NodeBuilder(merge, editor, node.outputs[0].dtype)
+        made = f.emit("Attention", inputs, attributes, sizes=merged)[0]
+        editor.replace(merge, "Reshape", [made, merge.inputs[1]])
         return True
 
 
-def _joined_again(node: ir.Node) -> ir.Node | None:
-    """The Reshape that alone reads the Transpose that alone reads the result (batch, heads, length, size)."""
+def _merge_after(node: ir.Node) -> ir.Node | None:
+    """Returns the Reshape of Reshape(Transpose(Attention)) that merges the heads, if nothing else reads the results."""
     if _has_cache(node):
         return None
-    swap = _reader(node.outputs[0], "Transpose")
-    join = _reader(swap.outputs[0], "Reshape") if swap is not None and permutation_of(swap) == _SWAP else None
-    return join if join is not None and swap is not None and join.inputs[0] is swap.outputs[0] else None
+    swap = _single_consumer(node.outputs[0], "Transpose")
+    merge = _single_consumer(swap.outputs[0], "Reshape") if permutation_of(swap) == _SWAP_HEADS and swap else None
+    return merge if merge is not None and swap is not None and merge.inputs[0] is swap.outputs[0] else None
 
 
-def _reader(value: ir.Value, op_type: str) -> ir.Node | None:
-    """The node of this operator that alone reads the value."""
-    reader = next(iter(value.uses())).node if single_use(value) else None
-    return reader if reader is not None and reader.op_type == op_type and not reader.domain else None
+def _single_consumer(value: ir.Value, op_type: str) -> ir.Node | None:
+    """Returns the one consumer of the value if it is this operator."""
+    consumer = next(iter(value.uses())).node if single_use(value) else None
+    return consumer if consumer is not None and consumer.op_type == op_type and not consumer.domain else None
 
 
-class _Rows(NamedTuple):
-    """What stands for a value (batch, heads, length, size) as rows (batch, length, heads * size)."""
+class _Merged(NamedTuple):
+    """The 3-D form (batch, length, heads * size) of a value (batch, heads, length, size).
+
+    ``build`` inserts the nodes that compute it, if any, and returns it.
+    """
 
     heads: int
-    write: Callable[[Editor, ir.Node], ir.Value]
+    build: Callable[[Editor, ir.Node], ir.Value]
 
 
-def _rows(value: ir.Value | None) -> _Rows | None:
-    """The rows that a value (batch, heads, length, size) was parted from; None if it was not."""
+def _merged(value: ir.Value | None) -> _Merged | None:
+    """Returns the 3-D form from which the value (batch, heads, length, size) was split; None if it was not."""
     rotary = single_use_producer(value, "RotaryEmbedding")
     if rotary is not None:
-        before = _rows(rotary.inputs[0])
-        return None if before is None else _Rows(before.heads, partial(_rotary, rotary, before))
+        before = _merged(rotary.inputs[0])
+        return None if before is None else _Merged(before.heads, partial(_rotary, rotary, before))
     gather = producer_of(value, "Gather")
-    swap = producer_of(gather.inputs[0] if gather is not None else value, "Transpose")
-    part = producer_of(swap.inputs[0], "Reshape") if swap is not None else None
-    if swap is None or part is None or part.inputs[0] is None:
+    path = chain(gather.inputs[0] if gather is not None else value, "Transpose", "Reshape")
+    if path is None or path[1].inputs[0] is None:
         return None
-    source, whole, parted = part.inputs[0], dims(part.inputs[0]), dims(part.outputs[0])
-    sizes = [size for size in (parted or ())[2:] if isinstance(size, int)]
-    if whole is None or parted is None or len(parted) != 2 + len(sizes) or whole != (*parted[:2], prod(sizes)):
+    swap, split = path
+    source, whole, parts = split.inputs[0], dims(split.inputs[0]), dims(split.outputs[0])
+    sizes = [size for size in (parts or ())[2:] if isinstance(size, int)]
+    if source is None or whole is None or parts is None or len(parts) != 2 + len(sizes):
+        return None
+    if whole != (*parts[:2], prod(sizes)):
         return None
     if gather is None:
-        return _Rows(sizes[0], partial(_itself, source)) if permutation_of(swap) == _SWAP else None
+        return _Merged(sizes[0], partial(_itself, source)) if permutation_of(swap) == _SWAP_HEADS else None
     index = constant_array(gather.inputs[1])
     if permutation_of(swap) != [2, 0, 3, 1, 4] or index is None or index.shape or attribute(gather, "axis", 0) != 0:
         return None
-    return _Rows(sizes[1], partial(_piece, source, sizes[0], int(index) % sizes[0]))
+    return _Merged(sizes[1], partial(_piece, source, sizes[0], int(index) % sizes[0]))
 
 
 def _itself(source: ir.Value, editor: Editor, node: ir.Node) -> ir.Value:
@@ -161,13 +173,16 @@ def _itself(source: ir.Value, editor: Editor, node: ir.Node) -> ir.Value:
 
 
 def _piece(source: ir.Value, count: int, index: int, editor: Editor, node: ir.Node) -> ir.Value:
-    """One of equal pieces of the rows; the Splits that this makes of one value are one node in the end."""
+    """Splits a packed tensor into ``count`` equal pieces and returns one of them.
+
+    Query, key and value insert one Split each; common-subexpression elimination merges the three.
+    """
     attributes = {"axis": -1, "num_outputs": count}
     return NodeBuilder(node, editor, source.dtype).emit("Split", [source], attributes, outputs=count)[index]
 
 
-def _rotary(rotary: ir.Node, before: _Rows, editor: Editor, node: ir.Node) -> ir.Value:
-    """The RotaryEmbedding of the rows."""
-    inputs = [before.write(editor, node), *rotary.inputs[1:]]
+def _rotary(rotary: ir.Node, before: _Merged, editor: Editor, node: ir.Node) -> ir.Value:
+    """Inserts the RotaryEmbedding of the 3-D form."""
+    inputs = [before.build(editor, node), *rotary.inputs[1:]]
     attributes = {**rotary.attributes, "num_heads": before.heads}
     return NodeBuilder(rotary, editor, rotary.outputs[0].dtype).emit("RotaryEmbedding", inputs, attributes)[0]

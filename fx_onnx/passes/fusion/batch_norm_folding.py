@@ -1,4 +1,4 @@
-"""BatchNormalization into the convolution or Gemm before it."""
+"""Folding of BatchNormalization into the convolution or Gemm before it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from fx_onnx.core.weights import computed
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import attribute, initializer_tensor, single_use, single_use_producer
+from fx_onnx.passes.matchers import attribute, initializer_tensor, is_absorbable, producer_of, single_use
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["FoldBatchNorm"]
@@ -21,45 +21,52 @@ _Tensor = torch.Tensor
 
 
 class _Scaling(NamedTuple):
-    """How a weight is scaled per output channel: from it and the factor of each channel; and the axis of the channels,
-    None where these are parts of two axes.
+    """How a weight is scaled by one factor for each output channel.
+
+    Attributes:
+        function: computes the scaled weight from the weight and the factors.
+        axis: the axis of the output channels; None for a grouped ConvTranspose, where two axes hold them.
     """
 
     function: Callable[[_Tensor, _Tensor], _Tensor]
     axis: int | None
 
     def along(self, axis: int) -> list[int | None] | None:
-        """Which axes of the weight and of two vectors to cut for a piece of the scaled weight."""
+        """Returns the axes along which to slice the weight and two vectors to compute a slice of the scaled weight."""
         return None if self.axis is None else [axis, *[0 if axis == self.axis else None] * 2]
 
 
 class FoldBatchNorm(Rewrite):
-    """BatchNormalization(Conv(x, w, b)) → Conv(x, w', b'); likewise after ConvTranspose and Gemm.
+    """BatchNormalization(Conv(x, w, b)) → Conv(x, w', b'); the same for ConvTranspose and Gemm.
 
-    With ``f = scale / sqrt(var + epsilon)`` per channel: ``w' = w * f`` and ``b' = (b - mean) * f + shift``, computed
-    when they are first read. Legal for inference, where all of these are weights, and no other node reads ``w`` or the
-    result of the convolution.
+    With ``f = scale / sqrt(var + epsilon)`` for each channel, ``w' = w * f`` and ``b' = (b - mean) * f + shift``. They
+    are computed when they are first read. Legal for inference, where both operations are linear in x, if all of these
+    are weights. No other node may read ``w`` or the result of the convolution.
     """
 
     name = "fold_batch_norm"
     op_types = ("BatchNormalization",)
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Folds one BatchNormalization, if legal."""
-        before = single_use_producer(node.inputs[0], "Conv", "ConvTranspose", "Gemm")
-        if before is None or attribute(node, "training_mode", 0):
+        """Folds one BatchNormalization."""
+        before = producer_of(node.inputs[0], "Conv", "ConvTranspose", "Gemm")
+        if before is None:
             return False
+        if not is_absorbable(before.outputs[0]):
+            return self.declines(node, "another node reads the %s", before.op_type)
+        if attribute(node, "training_mode", 0):
+            return self.declines(node, "it is in training mode")
         x, w, *rest = before.inputs
         bias = rest[0] if rest else None
         data, shift = initializer_tensor(w), None if bias is None else initializer_tensor(bias)
         moments = [initializer_tensor(value) for value in node.inputs[1:]]
         if w is None or data is None or not single_use(w) or (bias is not None and shift is None):
-            return False
+            return self.declines(node, "the weight or bias is no initializer, or another node reads the weight")
         known = [tensor for tensor in moments if tensor is not None]
         scaling = _scaling(before, data, known[0].size) if len(known) == 4 else None
         beta = attribute(before, "beta", 1.0) if before.op_type == "Gemm" else 1.0
         if scaling is None or (shift is not None and tuple(shift.shape) != (known[0].size,)):
-            return False
+            return self.declines(node, "the statistics are no initializers or have another size than the channels")
         epsilon = attribute(node, "epsilon", 1e-5)
         weight, sizes = functools.partial(_scaled_weight, scaling.function, epsilon), data.shape.numpy()
         new = computed(weight, data, known[0], known[3], dtype=data.dtype, shape=sizes, along=scaling.along)
@@ -77,7 +84,7 @@ class FoldBatchNorm(Rewrite):
 
 
 def _scaling(node: ir.Node, weight: ir.TensorProtocol, channels: int) -> _Scaling | None:
-    """How the node's weight is scaled per output channel; None if the channels do not fit."""
+    """Returns how the node's weight is scaled; None if the weight does not have this number of output channels."""
     shape = weight.shape.numpy()
     if node.op_type == "Conv":
         return _Scaling(_scale_rows, 0) if shape[0] == channels else None
@@ -95,7 +102,7 @@ def _scale_rows(weight: _Tensor, factor: _Tensor) -> _Tensor:
 
 
 def _scale_groups(groups: int, weight: _Tensor, factor: _Tensor) -> _Tensor:
-    """A ConvTranspose weight is (in channels, out channels / groups, ...), its groups along the in channels."""
+    """Scales a ConvTranspose weight, which is (in channels, out channels / groups, ...) with groups on axis 0."""
     size = math.prod(weight.shape[2:])
     grouped = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], size)
     return (grouped * factor.reshape(groups, 1, weight.shape[1], 1)).reshape(weight.shape)

@@ -1,4 +1,4 @@
-"""An RMS norm that the model's code spells out, as one node."""
+"""Fusion of RMS norms that the model computes from elementary operators."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fx_onnx.passes.matchers import (
     constant_integers,
     constant_number,
     dims,
+    is_absorbable,
     producer_of,
     same_shape,
     single_use_producer,
@@ -24,8 +25,8 @@ __all__ = ["FuseRMSNorm"]
 class FuseRMSNorm(Rewrite):
     """x / Sqrt(ReduceMean(x * x) + epsilon) * w → RMSNormalization(x, w).
 
-    Legal where the mean is over the last axes, w has their sizes, and the arithmetic is float32, which is the
-    operator's own: x may be of a half type that is cast to float32 before and back again before the product with w.
+    Legal where the mean is over the last axes and w has their shape. The arithmetic must be float32, which is what the
+    operator uses: a float16 or bfloat16 x is cast to float32 first, and back before the product with w.
     """
 
     name = "fuse_rms_norm"
@@ -36,18 +37,27 @@ class FuseRMSNorm(Rewrite):
         """Fuses at the product with w."""
         for normalized, weight in commuted_inputs(node):
             back = single_use_producer(normalized, "Cast")
-            division = single_use_producer(back.inputs[0] if back is not None else normalized, "Div")
-            if division is None or normalized is None or weight is None:
+            quotient = back.inputs[0] if back is not None else normalized
+            division = producer_of(quotient, "Div")
+            if division is None or quotient is None or normalized is None or weight is None:
                 continue
             x, root = division.inputs
-            epsilon, axes = _root_mean_square(x, root)
-            if x is None or epsilon is None or axes is None or dims(weight) != axes:
+            epsilon, axes = _match_root_mean_square(x, root)
+            if x is None or epsilon is None or axes is None:
+                continue
+            if not is_absorbable(quotient):
+                self.declines(node, "another node reads the Div")
+                continue
+            if dims(weight) != axes:
+                self.declines(node, "the weight has shape %s and the normalized axes %s", dims(weight), axes)
                 continue
             widened = producer_of(x, "Cast") if back is not None else None
             source = widened.inputs[0] if widened is not None else x
             if source is None or not source.dtype == normalized.dtype == weight.dtype or x.dtype != DataType.FLOAT:
+                self.declines(node, "x, the weight and the result differ in dtype, or the arithmetic is not float32")
                 continue
             if not same_shape(source, node.outputs[0]):
+                self.declines(node, "the result has another shape than x")
                 continue
             absorbed = [each for each in (division, back) if each is not None]
             attributes = {"axis": -len(axes), "epsilon": epsilon}
@@ -56,8 +66,10 @@ class FuseRMSNorm(Rewrite):
         return False
 
 
-def _root_mean_square(x: ir.Value | None, root: ir.Value | None) -> tuple[float | None, tuple[int | str, ...] | None]:
-    """The epsilon, and the sizes of the axes, of Sqrt(ReduceMean(x * x) + epsilon); None where it is something else."""
+def _match_root_mean_square(
+    x: ir.Value | None, root: ir.Value | None
+) -> tuple[float | None, tuple[int | str, ...] | None]:
+    """Matches Sqrt(ReduceMean(x * x) + epsilon) and returns epsilon and the sizes of the reduced axes, else Nones."""
     nothing = None, None
     sqrt = producer_of(root, "Sqrt")
     total = single_use_producer(sqrt.inputs[0], "Add") if sqrt is not None else None
@@ -75,6 +87,7 @@ def _root_mean_square(x: ir.Value | None, root: ir.Value | None) -> tuple[float 
 
 
 def _is_square(value: ir.Value | None, x: ir.Value | None) -> bool:
+    """Returns whether the value is x ** 2 or x * x."""
     power = producer_of(value, "Pow", "Mul")
     if power is None or not _is_same(power.inputs[0], x):
         return False
@@ -84,7 +97,7 @@ def _is_square(value: ir.Value | None, x: ir.Value | None) -> bool:
 
 
 def _is_same(value: ir.Value | None, x: ir.Value | None) -> bool:
-    """Whether both are one value, or Casts of one value to one dtype."""
+    """Returns whether both are the same value, or Casts of the same value to the same dtype."""
     first, second = producer_of(value, "Cast"), producer_of(x, "Cast")
     if value is x or first is None or second is None:
         return value is x

@@ -1,4 +1,4 @@
-"""Rotary position embeddings that the model's code spells out, as one node."""
+"""Fusion of rotary position embeddings that the model computes from elementary operators."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import (
     MAX_CONSTANT_BYTES,
     attribute,
+    chain,
     commuted_inputs,
     constant_array,
     constant_integers,
     constant_number,
     dims,
+    is_absorbable,
     producer_of,
     single_use_producer,
 )
@@ -24,16 +26,16 @@ __all__ = ["FusePartialRotary", "FuseRotaryEmbedding"]
 
 _TYPES = (DataType.FLOAT, DataType.FLOAT16, DataType.BFLOAT16)
 _HALF = "fx_onnx.half"
-# Operators whose result has two equal halves along the last axis where their first input has, if its size stays.
+# Operators whose result has equal halves along the last axis if their first input has, and if that axis keeps its size.
 _KEEPS_HALVES = ("Cos", "Sin", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Identity")
 
 
 class FuseRotaryEmbedding(Rewrite):
     """x * cos + Concat(-x2, x1) * sin, x1 and x2 the halves of x → RotaryEmbedding(x, half of cos, half of sin).
 
-    x is (batch, heads, length, size). Legal where the halves of cos are equal, and those of sin, which is proven from
-    their numbers or from how they are computed; where neither depends on the head; and no other node reads what is
-    between. The halves are taken once for all nodes.
+    x is (batch, heads, length, size). Legal where the two halves of cos are equal, the two halves of sin are equal, and
+    neither table depends on the head. The equality is proven from the numbers or from how a table is computed. No other
+    node may read an intermediate result. All nodes that share a table share its half.
     """
 
     name = "fuse_rotary_embedding"
@@ -48,13 +50,13 @@ class FuseRotaryEmbedding(Rewrite):
             straight, rotated = single_use_producer(first, "Mul"), single_use_producer(second, "Mul")
             if straight is None or rotated is None:
                 continue
-            x, sin = _rotated(rotated)
+            x, sin = _match_rotated(rotated)
             if x is None or sin is None or x not in straight.inputs:
                 continue
             cos = straight.inputs[1 - straight.inputs.index(x)]
             tables = [_Table(table, x, node, editor) for table in (cos, sin)]
             if not all(table.is_usable() for table in tables):
-                return False
+                return self.declines(node, "a table of cos or sin depends on the head or may have unequal halves")
             halves = [table.half() for table in tables]
             editor.replace(node, "RotaryEmbedding", [x, *halves], {}, absorbed=[straight, rotated])
             return True
@@ -62,9 +64,10 @@ class FuseRotaryEmbedding(Rewrite):
 
 
 class FusePartialRotary(Rewrite):
-    """Concat(RotaryEmbedding(x1), x2), x1 and x2 the parts of x → RotaryEmbedding(x) of as much as x1.
+    """Concat(RotaryEmbedding(x1), x2), x1 and x2 the parts of x → RotaryEmbedding(x, rotary_embedding_dim=size of x1).
 
-    Phi and GPT-NeoX turn only a part of each head. Legal where no other node reads the turned part.
+    Legal because the operator copies the rest of each head. Phi and GPT-NeoX rotate only a part of each head. No other
+    node may read the rotated part.
     """
 
     name = "fuse_partial_rotary"
@@ -73,28 +76,28 @@ class FusePartialRotary(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Fuses at the Concat."""
-        rotary = single_use_producer(node.inputs[0], "RotaryEmbedding")
-        if rotary is None or len(node.inputs) != 2 or rotary.attributes:
+        rotary = producer_of(node.inputs[0], "RotaryEmbedding")
+        if rotary is None:
             return False
-        parts = _parted(rotary.inputs[0], node.inputs[1])
+        if not is_absorbable(rotary.outputs[0]) or len(node.inputs) != 2 or rotary.attributes:
+            return self.declines(node, "the RotaryEmbedding has attributes or another consumer")
+        parts = _match_parts(rotary.inputs[0], node.inputs[1])
         if parts is None or len(dims(parts[0]) or ()) != 4 or attribute(node, "axis") not in (-1, 3):
-            return False
+            return self.declines(node, "the operands are not the two parts of each head of one value")
         x, size = parts
         inputs = [x, *rotary.inputs[1:]]
         editor.replace(node, "RotaryEmbedding", inputs, {"rotary_embedding_dim": size}, absorbed=[rotary])
         return True
 
 
-def _rotated(product: ir.Node) -> tuple[ir.Value | None, ir.Value | None]:
-    """x and the factor of a product Concat(-x2, x1) * factor; None where it is something else."""
-    for turned, factor in commuted_inputs(product):
-        joined = single_use_producer(turned, "Concat")
-        negative = (
-            single_use_producer(joined.inputs[0], "Neg") if joined is not None and len(joined.inputs) == 2 else None
-        )
-        if joined is None or negative is None:
+def _match_rotated(product: ir.Node) -> tuple[ir.Value | None, ir.Value | None]:
+    """Matches Concat(-x2, x1) * factor, x1 and x2 the halves of x, and returns x and the factor, else Nones."""
+    for rotated, factor in commuted_inputs(product):
+        path = chain(rotated, "Concat", "Neg", single_use=True)
+        if path is None or len(path[0].inputs) != 2:
             continue
-        parts = _parted(joined.inputs[1], negative.inputs[0])
+        joined, negative = path
+        parts = _match_parts(joined.inputs[1], negative.inputs[0])
         sizes = dims(parts[0]) if parts is not None else None
         if parts is None or sizes is None or len(sizes) != 4 or attribute(joined, "axis") not in (-1, 3):
             continue
@@ -103,8 +106,8 @@ def _rotated(product: ir.Node) -> tuple[ir.Value | None, ir.Value | None]:
     return None, None
 
 
-def _parted(first: ir.Value | None, second: ir.Value | None) -> tuple[ir.Value, int] | None:
-    """The value that these two are the parts of along the last axis, and the size of the first."""
+def _match_parts(first: ir.Value | None, second: ir.Value | None) -> tuple[ir.Value, int] | None:
+    """Matches two parts of one value along its last axis, and returns the value and the size of the first part."""
     split = producer_of(first, "Split")
     producers = [split] if split is not None else [producer_of(value, "Slice") for value in (first, second)]
     whole = producers[0].inputs[0] if producers[0] is not None else None
@@ -121,7 +124,7 @@ def _parted(first: ir.Value | None, second: ir.Value | None) -> tuple[ir.Value, 
 
 
 def _span(node: ir.Node, size: int) -> tuple[int, int] | None:
-    """From where to where a Slice takes the last axis, of this size; None where it takes another, or with a step."""
+    """Returns the start and end of a Slice of the last axis, which has this size; None for other axes and steps."""
     start, end, axes, steps = ([*map(constant_integers, node.inputs[1:]), None, None, None])[:4]
     rank = len(dims(node.inputs[0]) or ())
     if start is None or end is None or axes is None or len(axes) != 1 or axes[0] % rank != rank - 1:
@@ -132,7 +135,7 @@ def _span(node: ir.Node, size: int) -> tuple[int, int] | None:
 
 
 class _Table:
-    """The cos or sin of the rotary embedding of x, and its half in the form that RotaryEmbedding takes."""
+    """The table of cos or sin for the rotary embedding of x, and its first half as RotaryEmbedding takes it."""
 
     def __init__(self, value: ir.Value | None, x: ir.Value, node: ir.Node, editor: Editor) -> None:
         self.value, self.node, self.editor, self.dtype = value, node, editor, x.dtype
@@ -141,7 +144,7 @@ class _Table:
         self.sizes = dims(value) or ()
 
     def is_usable(self) -> bool:
-        """Whether it depends on batch and position only, has equal halves, and can be expanded to the batch."""
+        """Returns whether the table depends on batch and position only, has equal halves, and expands to the batch."""
         if self.value is None or not 2 <= len(self.sizes) <= 4:
             return False
         if self.dtype not in _TYPES or self.value.dtype != self.dtype:
@@ -153,16 +156,16 @@ class _Table:
         return known and _has_equal_halves(self.value)
 
     def half(self) -> ir.Value:
-        """(batch, length, size / 2), computed where the table is, once for all who ask."""
+        """Returns the first half, (batch, length, size / 2). It is inserted after the table, once for all consumers."""
         if self.value is None or not isinstance(self.size, int):
             raise ValueError("the table is not usable")
         key = f"{_HALF} {self.batch}"
         made: ir.Value | None = self.value.meta.get(key)
-        if made is None or made.graph is None:  # or removed since, with the last node that read it
-            made = self.value.meta[key] = self._made(self.value, self.size // 2)
+        if made is None or made.graph is None:  # or it was removed with its last consumer
+            made = self.value.meta[key] = self._create_half(self.value, self.size // 2)
         return made
 
-    def _made(self, value: ir.Value, half: int) -> ir.Value:
+    def _create_half(self, value: ir.Value, half: int) -> ir.Value:
         shared = self.batch != 1 and (len(self.sizes) < 4 or self.sizes[0] == 1)
         array = constant_array(value)
         f = NodeBuilder(value.producer() or self.node, self.editor, self.dtype, after=value)
@@ -178,7 +181,7 @@ class _Table:
         return f.Expand(result, self._batch_shape(f)) if shared else result
 
     def _batch_shape(self, f: NodeBuilder) -> ir.Value:
-        """(batch, 1, 1)."""
+        """Returns the shape (batch, 1, 1), to which an Expand broadcasts the half."""
         if isinstance(self.batch, int):
             return f.constant([self.batch, 1, 1])
         source = self._input_with_batch()
@@ -192,7 +195,7 @@ class _Table:
 
 
 def _has_equal_halves(value: ir.Value | None) -> bool:
-    """Whether the halves along the last axis are equal, by the numbers or by how they are computed."""
+    """Returns whether the halves along the last axis are equal, by their numbers or by how the value is computed."""
     array = constant_array(value)
     if array is not None:
         half = array.shape[-1] // 2 if array.ndim else 0

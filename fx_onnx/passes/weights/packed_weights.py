@@ -1,4 +1,4 @@
-"""Weights whose numbers fit in 4 bits, or in 2."""
+"""Packing of weights into 4 or 2 bits per element."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ __all__ = ["PackWeights"]
 
 
 class PackWeights(Rewrite):
-    """Cast(w) to 4 or 2 bits, where w is a weight of 8 → a weight of so many, which is packed when it is written.
+    """Cast(w) from 8 to 4 or 2 bits → a weight of 4 or 2 bits, which is packed when it is saved.
 
-    torch has no such tensors. A weight that other nodes read is in the model twice then.
+    Legal because saving fails if a value is out of range. torch has no tensors of these dtypes, so the exported module
+    holds 8-bit ones. If other nodes read the 8-bit weight, the model holds both.
     """
 
     name = "pack_weights"

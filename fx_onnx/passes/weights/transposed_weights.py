@@ -1,4 +1,4 @@
-"""Transposes of weights, done when the weight is read."""
+"""Folding of Transposes into weights, as views that are computed when the weight is read."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["FoldWeightTransposes", "restore_transpose"]
 class FoldWeightTransposes(Rewrite):
     """Transpose(w) → an initializer that is a transposed view of w.
 
-    Legal where w is an initializer that only Transposes of the same order read, so that w itself goes and no tied
-    weight is stored twice.
+    Legal because no caller can override w. Applies where only Transposes with the same permutation read w, so that no
+    tied weight is stored twice.
     """
 
     name = "fold_weight_transposes"
     op_types = ("Transpose",)
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Replaces one Transpose of a weight, and its twins."""
+        """Replaces all Transposes of one weight."""
         source = node.inputs[0]
         data = initializer_tensor(source)
         if source is None or data is None or editor.function is not None or source.is_graph_output():
@@ -36,7 +36,7 @@ class FoldWeightTransposes(Rewrite):
         order = permutation_of(node)
         twins = [use.node for use in source.uses()]
         if order is None or any(permutation_of(twin) != order or twin.outputs[0].is_graph_output() for twin in twins):
-            return False
+            return self.declines(node, "something other than Transposes with the same permutation reads the weight")
         sizes = data.shape.numpy()
         view = functools.partial(_permuted, tuple(order))
         shape = [sizes[axis] for axis in order]
@@ -52,12 +52,12 @@ def _permuted(order: tuple[int, ...], weight: torch.Tensor) -> torch.Tensor:
 
 
 def restore_transpose(value: ir.Value, source: ir.TensorProtocol, order: Sequence[int]) -> None:
-    """The reverse: an initializer → Transpose(source), where ``source`` lies in a file that keeps it as it is.
+    """Undoes the pass for one initializer, which becomes Transpose(source); ``source`` is stored in a file as it is.
 
     Args:
-        value: an initializer, which goes; the result of the Transpose takes its name.
-        source: the weight that the values are a transposed view of; becomes an initializer under its own name.
-        order: of the axes of ``source``.
+        value: the initializer; it is removed, and the result of the Transpose takes its name.
+        source: the weight of which the value is a transposed view; it becomes an initializer under its own name.
+        order: the permutation of the axes of ``source``.
     """
     graph, name = value.graph, str(value.name)
     if graph is None:
