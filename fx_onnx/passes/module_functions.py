@@ -1,4 +1,4 @@
-"""Modules as local functions of the model: one for all calls whose nodes are the same but for their weights."""
+"""Local functions for modules: calls whose nodes differ only in their weights share one function."""
 
 from __future__ import annotations
 
@@ -18,34 +18,33 @@ from fx_onnx.passes.traversal import all_nodes, subgraphs
 
 __all__ = ["ModulesToFunctions"]
 
-# A constant up to this size is a part of the function; a larger one is an input, as weights are.
+# A constant of at most this size becomes part of the function; a larger one becomes an input, as weights do.
 _MAX_INNER_BYTES = 1024
 
 
 class ModulesToFunctions(Pass):
-    """The nodes of a module's call → one node that calls a local function, the inner modules' first.
+    """The nodes of a call of a module → one node that calls a local function, from the innermost modules outwards.
 
-    ONNX functions hold no weights, so these are inputs of the function, after which calls of equal structure share one,
-    each with weights of its own. Sizes that others use too are computed outside and given in. The function is named
-    after the class, its domain after the class's Python module.
-
-    Which module a node comes from says its metadata. Nodes that cannot be cut out, because something outside depends on
-    some and is needed by others, stay as they are.
+    Legal where no path of nodes leaves the module and enters it again; the nodes of any other call stay inline. The
+    metadata of a node tells which module it comes from. ONNX functions hold no weights, so weights become inputs of the
+    function, and calls with the same structure share one function. Sizes that nodes outside the module read too are
+    computed outside and become inputs. The function has the name of the class, and its domain is the class's Python
+    module.
 
     Attributes:
-        left_inline: the paths of the modules whose nodes stayed.
+        left_inline: the paths of the modules whose nodes stayed inline.
     """
 
     name = "modules_to_functions"
 
     def __init__(self, classes: Collection[str] | None) -> None:
-        """``classes`` are qualified names; None is all of them."""
+        """``classes`` are the qualified names of the module classes to convert; None converts all."""
         super().__init__()
         self._classes = classes
         self.left_inline: list[str] = []
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Goes from the innermost modules outwards; each level walks through the graph once."""
+        """Converts the modules from the innermost outwards, with one walk over the graph for each depth of nesting."""
         made: dict[Hashable, ir.Function] = {}
         deepest = max((len(_scopes(node)) for node in model.graph), default=0)
         for depth in reversed(range(deepest)):
@@ -66,7 +65,7 @@ class ModulesToFunctions(Pass):
         return ir.passes.PassResult(model, modified=bool(made))
 
     def _calls(self, nodes: Iterable[ir.Node], depth: int) -> dict[_Scope, list[ir.Node]]:
-        """The nodes of each call at this depth of nesting, in order."""
+        """Returns the nodes of each call at this depth of nesting, in order."""
         found: dict[_Scope, list[ir.Node]] = {}
         for node in nodes:
             scopes = _scopes(node)
@@ -78,7 +77,7 @@ class ModulesToFunctions(Pass):
         return found
 
 
-# The modules around a node, from the outermost on: (path, class) of each.
+# (path, class) of each module around a node, the outermost first.
 _Scope = tuple[tuple[str, str], ...]
 
 
@@ -96,11 +95,11 @@ class _Call:
     """The nodes of one call of a module.
 
     Attributes:
-        nodes: in order.
-        inner: these and the nodes of the bodies inside them.
-        inputs: the values of others that they read, but for small constants, in the order of their first use.
+        nodes: the nodes in order.
+        inner: the nodes and those of their subgraphs.
+        inputs: the outer values that they read, in the order of the first use, without small constants.
         constants: the small constants that they read.
-        outputs: their values that others read.
+        outputs: their results that outer nodes or the graph's outputs read.
     """
 
     def __init__(self, scope: _Scope, nodes: Sequence[ir.Node]) -> None:
@@ -121,9 +120,10 @@ class _Call:
         return any(use.node not in self.inner for use in value.uses())
 
     def is_convex(self, span: Sequence[ir.Node]) -> bool:
-        """Whether nothing outside depends on some of the nodes and is needed by others.
+        """Returns whether no outer node depends on some of the nodes while others depend on it.
 
-        ``span`` are the graph's nodes from the first of these to the last.
+        Args:
+            span: the nodes of the graph from the first to the last node of the call.
         """
         after: set[ir.Node] = set()
         for node in span:
@@ -136,7 +136,7 @@ class _Call:
         return True
 
     def structure(self) -> Hashable:
-        """What two calls have in common that can be calls of one function."""
+        """Returns a key that is equal for two calls if one function can serve both."""
         tokens: dict[ir.Value | None, Hashable] = {None: None}
         tokens |= {value: ("input", place, value.dtype) for place, value in enumerate(self.inputs)}
         tokens |= {value: constant_key(_tensor(value)) for value in self.constants}
@@ -155,13 +155,16 @@ def _is_small(value: ir.Value) -> bool:
 
 
 def _tensor(value: ir.Value) -> ir.TensorProtocol:
-    """The data of a constant, be it an initializer or a node."""
+    """Returns the data of a constant, which is an initializer or a Constant node."""
     node, held = value.producer(), value.const_value
     return held if node is None and held is not None else node.attributes["value"].as_tensor()  # type: ignore[union-attr]
 
 
 def _shared_sizes(nodes: Sequence[ir.Node]) -> set[ir.Node]:
-    """The nodes that compute sizes from what is outside, for other modules too: the first to need a size has them."""
+    """Returns the nodes that compute sizes from outer values only and whose results outer nodes read too.
+
+    The module that needs a size first contains the nodes that compute it.
+    """
     inside = {inner for node in nodes for inner in (node, *_inside(node))}
     sizes: dict[ir.Node, None] = {}
     for node in nodes:
@@ -199,7 +202,7 @@ def _attribute_key(attr: ir.Attr, tokens: dict[ir.Value | None, Hashable]) -> Ha
         return _body_key(attr.as_graph(), tokens)
     if attr.type == ir.AttributeType.GRAPHS:
         return tuple(_body_key(graph, tokens) for graph in attr.as_graphs())
-    return attr.type, repr(attr.value)  # by its text: 0.0 equals -0.0
+    return attr.type, repr(attr.value)  # by its text, because 0.0 == -0.0
 
 
 def _body_key(graph: ir.Graph, tokens: dict[ir.Value | None, Hashable]) -> Hashable:
@@ -213,7 +216,7 @@ def _body_key(graph: ir.Graph, tokens: dict[ir.Value | None, Hashable]) -> Hasha
 
 
 def _replace(call: _Call, model: ir.Model, made: dict[Hashable, ir.Function]) -> None:
-    """Puts a call of a function in the place of the nodes, which become the function's or go."""
+    """Replaces the nodes by a call of a function. They move into a new function, or are removed if one exists."""
     graph = model.graph
     structure = call.structure()
     results = [_renewed(value) for value in call.outputs]
@@ -239,21 +242,21 @@ def _replace(call: _Call, model: ir.Model, made: dict[Hashable, ir.Function]) ->
 
 
 def _renewed(old: ir.Value) -> ir.Value:
-    """A value that stands for another outside the function, under its name."""
+    """Returns a new value with the name, type, shape and metadata of the old one, which moves into the function."""
     new = ir.Value(name=old.name, type=old.type, shape=old.shape, metadata_props=dict(old.metadata_props))
     new.meta.update(old.meta)
     return new
 
 
 def _name(cls: str, model: ir.Model) -> tuple[str, str]:
-    """A domain and a name that no function has yet."""
+    """Returns the domain and a name in it that no function has yet."""
     domain, _, base = re.sub(r"\.?<locals>", "", cls).rpartition(".")
     names = Names(function.name for function in model.functions.values() if function.domain == domain)
     return domain, names.unique(base)
 
 
 def _origin(call: _Call) -> dict[str, str]:
-    """The metadata of a call: it belongs to the modules around it."""
+    """Returns the metadata of the calling node, which names the module and those around it."""
     first = call.nodes[0].metadata_props
     paths, classes = zip(*call.scope, strict=True)
     return {
@@ -266,7 +269,7 @@ def _origin(call: _Call) -> dict[str, str]:
 
 
 def _function(call: _Call, model: ir.Model, domain: str, name: str) -> ir.Function:
-    """Makes the nodes those of a function of the model."""
+    """Moves the nodes into a new function of the model."""
     graph, nodes = model.graph, list(call.nodes)
     inside, inputs = _arguments(call)
     graph.remove(nodes)
@@ -278,11 +281,11 @@ def _function(call: _Call, model: ir.Model, domain: str, name: str) -> ir.Functi
         for place, argument in enumerate(inner.inputs):
             if argument in inside:
                 inner.replace_input_with(place, inside[argument])
-        for key in (metadata.NAMESPACE, metadata.NAME_SCOPES):  # those of one call among several
+        for key in (metadata.NAMESPACE, metadata.NAME_SCOPES):  # they name one call, but the function may serve several
             inner.metadata_props.pop(key, None)
     for node in nodes:
         for output in node.outputs:
-            output.shape = output.type = None  # another call may have other sizes
+            output.shape = output.type = None  # another call may have other shapes
     imports = {inner.domain: graph.opset_imports[inner.domain] for inner in call.inner} | {"": graph.opset_imports[""]}
     body = ir.Graph(inputs, call.outputs, nodes=[*constants, *nodes], opset_imports=imports, name=name)
     function = ir.Function(domain, name, graph=body, attributes=())
@@ -293,7 +296,10 @@ def _function(call: _Call, model: ir.Model, domain: str, name: str) -> ir.Functi
 
 
 def _arguments(call: _Call) -> tuple[dict[ir.Value | None, ir.Value], list[ir.Value]]:
-    """What stands for outer values in the function, and its inputs. A weight bears its name in the module."""
+    """Returns outer value → its value in the function, and the function's inputs.
+
+    A weight is named by its path within the module.
+    """
     path = call.scope[-1][0].partition("@")[0]
     names = Names(output.name for node in call.inner for output in node.outputs)
     inside: dict[ir.Value | None, ir.Value] = {}

@@ -1,4 +1,4 @@
-"""onnx_ir.Model → onnx_ir.Model: one ordered tuple of passes."""
+"""The optimizer: one ordered tuple of passes over the ONNX model."""
 
 from __future__ import annotations
 
@@ -60,17 +60,18 @@ PASSES: tuple[Pass, ...] = (
     EliminateCommonSubexpressions(),
     EliminateDeadCode(),
 )
-"""All passes in order. Neighbours that look at single nodes (``Rewrite``) share one walk over the graph."""
+"""All passes in order. Consecutive subclasses of ``Rewrite`` share one walk over the graph."""
 
 
 def optimize(model: ir.Model, *, without: Collection[str] = ()) -> ir.Model:
-    """The model after all passes, changed in place: same inputs, same outputs, same numbers, fewer nodes.
+    """Optimizes the model in place and returns it, with the same inputs and outputs and with fewer nodes.
 
-    Weights are not read: what is folded into them is computed when they are first read or saved.
+    The results are the same up to the rounding of fused operators. Weights are not read: what is folded into a weight is
+    computed when the weight is first read or saved.
 
     Args:
-        model: any ONNX model, of this exporter or not.
-        without: names of passes to leave out, of ``[each.name for each in PASSES]``.
+        model: any ONNX model, also one of another exporter.
+        without: the names of passes to switch off; ``docs/passes.md`` lists all names.
 
     Raises:
         ArgumentError: no pass has one of these names.

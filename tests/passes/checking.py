@@ -1,4 +1,4 @@
-"""How a pass is tested: ONNX text in, the pass, the same numbers from ONNX Runtime, the operators as expected."""
+"""The test harness of passes: a model from ONNX text, a pass, the same results in ONNX Runtime, expected operators."""
 
 import io
 from collections import Counter
@@ -19,9 +19,9 @@ from tests.compare import assert_close
 
 
 def model(text: str, weights: Mapping[str, torch.Tensor] | None = None, opset: int = 20) -> ir.Model:
-    """The model of a graph in ONNX's text format, its shapes inferred, each node with metadata that bears its name.
+    """Parses a graph in ONNX's text format, infers its shapes, and gives each node "%name" as its FX node.
 
-    `weights` become parameters by reference, as the exporter makes them; what the text initializes is a constant.
+    `weights` become parameters by reference, as in an exported model; initializers in the text become constants.
     """
     proto = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : {opset}, "local" : 1]>\n{text}')
     given = dict(weights or {})
@@ -50,9 +50,10 @@ def check(
     operators: Sequence[str],
     tolerance: float | None = None,
 ) -> ir.Model:
-    """Runs the model, changes it, runs it again; the results must agree and the nodes be of these operators.
+    """Runs the model before and after the change, and asserts what a pass must keep.
 
-    Weights that a pass computes must be the same piece by piece.
+    The results agree, the operators are the given ones in any order, inputs and outputs keep their names, each node has
+    an FX node, and the model is valid. A computed weight is the same if it is computed in pieces.
     """
     want = run(before, inputs)
     names = [value.name for value in (*before.graph.inputs, *before.graph.outputs)]
@@ -70,7 +71,7 @@ def check(
 
 
 def in_pieces(tensor: LazyWeight) -> bytes:
-    """The values as they are written where they are too many for one piece."""
+    """Returns the bytes of a weight that is computed and written in pieces of 16 bytes."""
     file = io.BytesIO()
     with mock.patch("fx_onnx.core.weights.PIECE_BYTES", 16):
         tensor.tofile(file)
@@ -78,7 +79,7 @@ def in_pieces(tensor: LazyWeight) -> bytes:
 
 
 def run(program: ir.Model, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """The results of ONNX Runtime, with its own optimizations off."""
+    """Returns the results of ONNX Runtime with its graph optimizations off."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
@@ -89,7 +90,7 @@ def run(program: ir.Model, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor
 
 
 def origins(program: ir.Model, output: str) -> set[str]:
-    """The FX nodes that the node of a value stands for, by its metadata."""
+    """Returns the FX nodes in the metadata of the node that produces a value."""
     for node in ir.traversal.RecursiveGraphIterator(program.graph):
         if output in [value.name for value in node.outputs]:
             return set(node.metadata_props[metadata.FX_NODE].split("\n"))

@@ -1,4 +1,4 @@
-"""Modules as local functions: shared by equal layers, nested, of dynamic sizes, and left inline where they must be."""
+"""Local functions for modules: shared by equal layers, nested, with dynamic sizes, and inline where not possible."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DYNAMIC = ({0: "batch", 1: "length"},)
 
 
 class Attention(nn.Module):
-    """Reads sizes, so that the first layer computes what the others need too."""
+    """Reads sizes, so that the first layer computes sizes that the other layers read too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Encoder(nn.Module):
 
 
 def _check(module: nn.Module, args: tuple[Tensor, ...], larger: tuple[Tensor, ...], **options: Any) -> ir.Model:
-    """Exports, compares at two sizes, has ONNX's checker look at it."""
+    """Exports the module, compares the results at two sizes, and runs ONNX's checker."""
     program = fx_onnx.export(module.eval(), args, verify=True, **options)
     for inputs in (args, larger):
         assert_close(program(*inputs), module(*inputs))
@@ -89,7 +89,7 @@ def test_equal_layers_share_a_function(opset: int, optimize: bool) -> None:
     assert model.graph.opset_imports[__name__] == 1
 
 
-def test_a_constant_is_a_part_of_the_function() -> None:
+def test_a_small_constant_is_part_of_the_function() -> None:
     model = _check(
         Encoder(2.0, 3.0, 2.0),
         (X,),
@@ -134,7 +134,7 @@ def test_a_module_that_is_called_twice() -> None:
     assert len(model.functions) == 1
 
 
-def test_bodies_inside_a_function() -> None:
+def test_subgraphs_inside_a_function() -> None:
     class Choice(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -178,8 +178,8 @@ def test_several_results_and_graph_outputs() -> None:
     assert [value.name for value in model.graph.outputs] == ["a", "b", "c"]
 
 
-def test_what_cannot_be_cut_out_stays_inline() -> None:
-    """A node of another module stands between two of its nodes."""
+def test_a_call_that_is_not_convex_stays_inline() -> None:
+    """A node of another module depends on one of the module's nodes, and another of them depends on it."""
     text = """g (float[N] x) => (float[N] y) { a = Relu(x)\n b = Neg(a)\n y = Add(a, b) }"""
     model = ir.serde.deserialize_model(onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]>\n{text}'))
     for node, path in zip(model.graph, ("inner", "other", "inner"), strict=True):

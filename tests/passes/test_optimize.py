@@ -1,4 +1,4 @@
-"""All passes together: on real networks, and switched off by name."""
+"""The optimizer as a whole: on networks, and with passes switched off by name."""
 
 import time
 from collections import Counter
@@ -13,15 +13,16 @@ import fx_onnx
 from fx_onnx.core import metadata
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.weights import Weight, as_torch
+from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
 from fx_onnx.passes.optimize import PASSES, optimize
-from fx_onnx.passes.rewriter import Pass
 from tests.compare import assert_close
 from tests.models.registry import CASES, ModelCase
 from tests.passes.checking import check, model, run
+from tools import pass_table
 
 
 def unoptimized(case: ModelCase) -> fx_onnx.ONNXProgram:
-    """The case's program as translated."""
+    """Exports a network without optimization."""
     inputs = case.example()
     return fx_onnx.export(
         case.build(),
@@ -34,19 +35,25 @@ def unoptimized(case: ModelCase) -> fx_onnx.ONNXProgram:
 
 
 def case_named(name: str) -> ModelCase:
-    """One network of the table."""
+    """Returns the network of this name."""
     return next(case for case in CASES if case.name == name)
 
 
-def test_names_are_unique_and_documented() -> None:
-    """Each pass has a name of its own and says what it rewrites."""
-    assert len({each.name for each in PASSES}) == len(PASSES)
-    assert all(isinstance(each, Pass) and type(each).__doc__ for each in PASSES)
+def test_names_are_unique() -> None:
+    """A name switches off one pass."""
+    names = [each.name for each in (*PASSES, *LEGALIZATIONS)]
+    assert len(set(names)) == len(names)
+
+
+def test_the_documentation_lists_all_passes_in_order() -> None:
+    """The tables of docs/passes.md are those that ``python -m tools.pass_table`` writes from the docstrings."""
+    text = pass_table.PAGE.read_text(encoding="utf-8")
+    assert pass_table.page(text) == text
 
 
 @pytest.mark.parametrize("name", ["resnet", "vit", "swin", "bert", "gpt2", "llama"])
 def test_networks(name: str) -> None:
-    """The same outputs under the same names, from fewer nodes, each of which knows where it came from."""
+    """Outputs, their names and metadata stay; fewer nodes are left, and each has the name of its FX node."""
     case = case_named(name)
     program, inputs = unoptimized(case), case.example()
     want = program(*inputs.args, **inputs.kwargs)
@@ -79,8 +86,8 @@ def test_networks(name: str) -> None:
         ("vit", {"LayerNormalization": 5, "Gelu": 2, "Attention": 2, "Split": 2}, {"Softmax"}),
     ],
 )
-def test_single_nodes_where_the_opset_has_them(name: str, single: dict[str, int], gone: set[str]) -> None:
-    """With dynamic sizes, what ONNX has an operator for is one node, whatever the model's code spells out."""
+def test_norms_attention_and_activations_are_fused(name: str, single: dict[str, int], gone: set[str]) -> None:
+    """With dynamic sizes too, each norm, attention and activation is one node, also if the model computes it in steps."""
     case = case_named(name)
     module, inputs, other = case.build(), case.example(), case.other()
     program = fx_onnx.export(
@@ -94,7 +101,7 @@ def test_single_nodes_where_the_opset_has_them(name: str, single: dict[str, int]
 
 
 def test_weights_are_neither_read_nor_stored_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """GPT-2 ties its embedding to its last layer; no byte of a weight is touched by optimizing."""
+    """GPT-2 ties its embedding to its last layer. The optimizer reads no weight and stores none twice."""
     program = unoptimized(case_named("gpt2"))
     before = sum(value.const_value.nbytes for value in program.model.graph.initializers.values())
 
@@ -112,8 +119,8 @@ def test_weights_are_neither_read_nor_stored_twice(monkeypatch: pytest.MonkeyPat
     assert after <= before + 1024  # shapes
 
 
-def test_new_weights_flow_through_what_was_folded() -> None:
-    """apply_weights after folding gives what the module gives with them."""
+def test_folded_weights_follow_new_weights() -> None:
+    """After apply_weights, folded weights are computed from the new weights."""
     case = case_named("resnet")
     program, module, inputs = unoptimized(case), case.build(), case.example()
     program.optimize()
@@ -128,7 +135,7 @@ def test_new_weights_flow_through_what_was_folded() -> None:
 
 @pytest.mark.parametrize("name", [each.name for each in PASSES])
 def test_each_pass_can_be_left_out(name: str) -> None:
-    """Without any one of the passes the others still work."""
+    """Without any one pass the others still give the same results."""
     case = case_named("resnet")
     program, inputs = unoptimized(case), case.example()
     want = program(*inputs.args)
@@ -139,14 +146,14 @@ def test_each_pass_can_be_left_out(name: str) -> None:
 
 
 def test_unknown_name() -> None:
-    """A name that no pass has is refused, with those there are."""
+    """The error for an unknown pass lists the names."""
     program = model("g (float[N] x) => (float[N] y) { y = Relu(x) }")
     with pytest.raises(ArgumentError, match=r"'fold_everything'.*fold_constants"):
         optimize(program, without=["fold_everything"])
 
 
-def test_twice_is_once() -> None:
-    """A second run finds nothing to do."""
+def test_the_optimizer_is_idempotent() -> None:
+    """A second run changes nothing."""
     program = unoptimized(case_named("bert")).model
     optimize(program)
     first = [node.op_type for node in program.graph]
@@ -154,8 +161,8 @@ def test_twice_is_once() -> None:
     assert [node.op_type for node in program.graph] == first
 
 
-def test_what_a_caller_may_override_is_read_when_the_model_runs() -> None:
-    """Initializers that are graph inputs as well have default values, not constants: no pass may look at them."""
+def test_overridable_initializers_are_not_folded() -> None:
+    """The initializer of a graph input is only a default value; a caller may give another one at each run."""
     norm = {name: torch.rand(5) + 0.5 for name in ("scale", "shift", "mean", "var")}
     given = {"w": torch.randn(5, 4, 3, 3), **norm, "m": torch.randn(6, 3), "b": torch.randn(6), "o": torch.ones(3)}
     program = model("""g (float[N,4,6,6] x, float[N,3] u) => (float[N,5,6,6] y, float[N,6] z, float[N,3] v)
@@ -177,8 +184,8 @@ def test_what_a_caller_may_override_is_read_when_the_model_runs() -> None:
         torch.testing.assert_close(got, expected)
 
 
-def test_quantised_models_keep_their_nodes() -> None:
-    """QuantizeLinear and DequantizeLinear stay where they are, also around constants and Transposes."""
+def test_quantized_models_keep_their_nodes() -> None:
+    """QuantizeLinear and DequantizeLinear stay, also next to constants and Transposes."""
     program = model("""g (float[N,3] x) => (float[N,5] y) <float s = {0.1}, int8 z = {0}> {
       q = QuantizeLinear(x, s, z)\n d = DequantizeLinear(q, s, z)\n w = DequantizeLinear(w8, s, z)
       t = Transpose<perm=[1,0]>(w)\n m = MatMul(d, t)\n y = Add(m, b)
@@ -188,7 +195,7 @@ def test_quantised_models_keep_their_nodes() -> None:
 
 
 def test_time_is_linear() -> None:
-    """Eight times the nodes take about eight times as long, not sixty-four."""
+    """Eight times as many nodes take about eight times as long, not sixty-four times."""
 
     def chain(count: int) -> ir.Model:
         x = ir.Value(name="x", shape=ir.Shape(["n", 4]), type=ir.TensorType(ir.DataType.FLOAT))

@@ -123,7 +123,11 @@ def _merge_after(node: ir.Node) -> ir.Node | None:
     if _has_cache(node):
         return None
     swap = _single_consumer(node.outputs[0], "Transpose")
-    merge = _single_consumer(swap.outputs[0], "Reshape") if permutation_of(swap) == _SWAP_HEADS and swap else None
+    merge = (
+        _single_consumer(swap.outputs[0], "Reshape")
+        if swap is not None and permutation_of(swap) == _SWAP_HEADS
+        else None
+    )
     return merge if merge is not None and swap is not None and merge.inputs[0] is swap.outputs[0] else None
 
 

@@ -1,6 +1,6 @@
-"""Casts around operators that ONNX Runtime's CPU provider does not compute in the dtype at hand.
+"""Promotion of operators to a wider dtype where ONNX Runtime's CPU provider has no kernel for their own.
 
-It runs after the optimization, and without it too: a model without these casts is right, but does not load there.
+Without these Casts the model is correct, but ONNX Runtime does not load it. So this runs for unoptimized models too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fx_onnx.passes.traversal import all_nodes
 __all__ = ["InsertCasts"]
 
 _FLOATS = (DataType.FLOAT, DataType.DOUBLE)
-# dtype → dtypes that hold all its numbers and compute alike, the best first. Nothing holds 64 bits.
+# dtype → the dtypes that represent all its numbers and compute alike, the best first. No dtype is wider than 64 bits.
 _WIDER: dict[DataType, tuple[DataType, ...]] = {
     DataType.BOOL: (DataType.UINT8, DataType.INT32, DataType.INT64, *_FLOATS),
     DataType.UINT8: (DataType.UINT32, DataType.INT32, DataType.INT64),
@@ -40,32 +40,33 @@ _WIDER: dict[DataType, tuple[DataType, ...]] = {
 _FLOAT8 = (
     DataType.FLOAT8E4M3FN, DataType.FLOAT8E4M3FNUZ, DataType.FLOAT8E5M2, DataType.FLOAT8E5M2FNUZ,
 )  # fmt: skip
-# Where results are numbers that came in, nothing can overflow: floats hold small integers as well. Many of ONNX's
-# operators have no 8-bit floats.
+# More dtypes for operators that only select elements (_SELECTS). They cannot overflow, so a float may carry small
+# integers. 8-bit floats are here because many of ONNX's operators do not admit them.
 _ALSO_HELD: dict[DataType, tuple[DataType, ...]] = {
     **dict.fromkeys((DataType.UINT8, DataType.INT8, DataType.UINT16, DataType.INT16), _FLOATS),
     **dict.fromkeys((DataType.UINT32, DataType.INT32), (DataType.DOUBLE,)),
     **dict.fromkeys(_FLOAT8, (DataType.FLOAT,)),
 }
-# What such an operator gives needs no rounding: what computes on it in the wider dtype takes it as it is.
+# Operators whose results are elements of their inputs. A consumer in the wider dtype reads such a result directly,
+# without a Cast to the narrow dtype and back.
 _SELECTS_TEXT = """
     Compress Concat ConstantOfShape DepthToSpace Expand EyeLike Flatten Gather GatherElements GatherND GlobalMaxPool
     Identity Max MaxPool Min NonZero OneHot Pad ReduceMax ReduceMin Reshape ReverseSequence Slice SpaceToDepth Split
     Squeeze Tile TopK Transpose Trilu Unique Unsqueeze Where
 """
 _SELECTS = frozenset(_SELECTS_TEXT.split())
-# Of floats these are exact too; integers wrap.
+# These are exact for floats too. For integers they are not, because integers wrap.
 _EXACT_OF_FLOATS = frozenset({"Relu", "Neg", "Abs", "Clip", "Sign", "Floor", "Ceil", "Round", "Shrink"})
 _UNSIGNED = frozenset({"BitShift"})
-# Kernels for every dtype, which refuse these when they run and are asked to reduce.
+# Their kernels admit every dtype, but fail at run time if they have to reduce in one of _NOT_REDUCED.
 _SCATTERS = frozenset({"ScatterElements", "ScatterND"})
 _NOT_REDUCED = frozenset({DataType.BOOL, DataType.FLOAT16, DataType.BFLOAT16})
-# Their dtypes say how to compute, not only with what.
-_LEFT_ALONE_TEXT = """
+# The dtypes of these operators are part of their meaning.
+_EXCLUDED_TEXT = """
     BitCast Cast CastLike Constant ConvInteger DequantizeLinear DynamicQuantizeLinear If Loop MatMulInteger Optional
     OptionalGetElement OptionalHasElement QLinearConv QLinearMatMul QuantizeLinear Scan SequenceMap
 """
-_LEFT_ALONE = frozenset(_LEFT_ALONE_TEXT.split())
+_EXCLUDED = frozenset(_EXCLUDED_TEXT.split())
 
 _Types = tuple[DataType | None, ...]
 _Plan = tuple[_Types, _Types]
@@ -74,15 +75,16 @@ _Plan = tuple[_Types, _Types]
 class InsertCasts(Pass):
     """op(x: bfloat16) → Cast(op(Cast(x, float32)), bfloat16), where the CPU provider has no kernel for bfloat16.
 
-    Likewise for booleans and small integers, in a dtype that holds all their numbers; never from 64 bits to 32. Every
-    result is rounded to its own dtype, as in torch, so a Cast to bfloat16 and back stays. ONNX Runtime casts float16
-    itself: that is left to it, except where ONNX's operator has no float16.
+    Legal because the wider dtype represents all numbers of the narrow one, and each result is rounded to its own dtype,
+    as in torch; so a Cast to bfloat16 and back stays. Booleans and small integers are promoted too; 64 bits are never
+    narrowed. ONNX Runtime inserts Casts around float16 itself, so float16 is promoted only where the ONNX operator does
+    not admit it.
     """
 
     name = "insert_casts"
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Goes through the graph, the bodies and the functions once."""
+        """Visits the graph, its subgraphs and the functions once."""
         modified = False
         for function in (None, *model.functions.values()):
             graph = model.graph if function is None else function
@@ -102,15 +104,15 @@ class InsertCasts(Pass):
 
 
 def _plan_of(node: ir.Node, opset: int) -> _Plan | None:
-    """The dtypes that a node's inputs and outputs need; None where they are as they need be, or nothing helps."""
-    if node.domain or node.op_type in _LEFT_ALONE:
+    """Returns the dtypes that the inputs and outputs need; None if they are right already, or no dtype has a kernel."""
+    if node.domain or node.op_type in _EXCLUDED:
         return None
     reduces = node.op_type in _SCATTERS and attribute(node, "reduction", "none") != "none"
     return _plan(node.op_type, opset, reduces, tuple(map(_dtype, node.inputs)), tuple(map(_dtype, node.outputs)))
 
 
 def _dtype(value: ir.Value | None) -> DataType | None:
-    """The dtype of a tensor; None where there is none, of a sequence, and where it is not known."""
+    """Returns the dtype of a tensor; None for an absent value, a sequence and an unknown dtype."""
     kind = None if value is None else value.type
     return kind.dtype if isinstance(kind, ir.TensorType) else None
 
@@ -131,7 +133,7 @@ def _plan(op_type: str, opset: int, reduces: bool, inputs: _Types, outputs: _Typ
 
 
 def _parameters(formal: Sequence[Parameter], count: int) -> Iterator[Parameter | None]:
-    """The formal parameter of each actual one; None beyond the last, and where each has a type of its own."""
+    """Yields the formal parameter of each actual one; None beyond the last and for heterogeneous variadic ones."""
     for place in range(count):
         last = formal[min(place, len(formal) - 1)] if formal else None
         if last is None or (place >= len(formal) and not last.variadic) or (last.variadic and not last.homogeneous):
@@ -141,7 +143,7 @@ def _parameters(formal: Sequence[Parameter], count: int) -> Iterator[Parameter |
 
 
 def _bound(schema: OperatorSchema, inputs: _Types, outputs: _Types) -> dict[str, DataType] | None:
-    """Type variable → dtype; None where one has two, which is no legal node."""
+    """Returns type variable → dtype, or None if a variable has two dtypes, which makes the node illegal."""
     bound: dict[str, DataType] = {}
     for formal, actual in ((schema.inputs, inputs), (schema.outputs, outputs)):
         for parameter, dtype in zip(_parameters(formal, len(actual)), actual, strict=True):
@@ -155,7 +157,7 @@ def _bound(schema: OperatorSchema, inputs: _Types, outputs: _Types) -> dict[str,
 def _chosen(
     schema: OperatorSchema, opset: int, bound: dict[str, DataType], refused: frozenset[DataType]
 ) -> dict[str, DataType] | None:
-    """Type variable → the dtype that it must have instead; empty where none must, None where no kernel will do."""
+    """Returns type variable → the dtype to promote it to; empty if none needs it, None if no kernel admits any."""
     legal = all(dtype in schema.types.get(variable, (dtype,)) for variable, dtype in bound.items())
     if legal and not refused and all(x not in _WIDER or x is DataType.FLOAT16 for x in bound.values()):
         return None
@@ -178,7 +180,10 @@ def _chosen(
 
 
 def _admitted(schema: OperatorSchema, opset: int) -> list[dict[str, frozenset[DataType]]]:
-    """The dtypes by type variable of every kernel; where there is none, of the function that ONNX defines it by."""
+    """Returns the dtypes that each kernel admits, by type variable.
+
+    An operator without a kernel may have a function body, which ONNX Runtime inlines; its dtypes are listed then.
+    """
     variables = {parameter.name: parameter.type for parameter in (*schema.inputs, *schema.outputs)}
     version = since_version(schema.name, opset)
     found = kernels(schema.name, version) if version is not None else ()
@@ -202,30 +207,30 @@ def _held_in(op_type: str, dtype: DataType) -> tuple[DataType, ...]:
 
 
 class _Casts:
-    """Puts Casts around nodes, one for each value and dtype."""
+    """Inserts Casts around nodes, one for each value and dtype."""
 
     def __init__(self, editor: Editor) -> None:
         self.editor = editor
         self._made: dict[tuple[ir.Value, DataType], ir.Value] = {}
-        self._backs: list[ir.Node] = []
+        self._narrowing: list[ir.Node] = []
 
     def around(self, node: ir.Node, plan: _Plan) -> None:
-        """Has ``node`` compute in the dtypes of the plan, between Casts."""
+        """Makes ``node`` compute in the dtypes of the plan, between Casts."""
         for place, (value, dtype) in enumerate(zip(node.inputs, plan[0], strict=True)):
             if value is not None and dtype is not None:
-                node.replace_input_with(place, self._in(value, dtype, node))
+                node.replace_input_with(place, self._widen(value, dtype, node))
         for value, dtype in zip(node.outputs, plan[1], strict=True):
             if value.name and dtype is not None:
-                self._back(node, value, dtype)
+                self._narrow_result(node, value, dtype)
         self._change_attributes(node, plan[1])
 
     def finish(self) -> None:
-        """Removes the Casts back that nothing reads."""
-        for node in self._backs:
+        """Removes the Casts to the narrow dtype that nothing reads."""
+        for node in self._narrowing:
             self.editor.remove_if_unused(node)
 
-    def _in(self, value: ir.Value, dtype: DataType, node: ir.Node) -> ir.Value:
-        """``value`` in a wider dtype: a constant in it, what is there in it already, or a Cast after its producer."""
+    def _widen(self, value: ir.Value, dtype: DataType, node: ir.Node) -> ir.Value:
+        """Returns ``value`` in a wider dtype: a new constant, an existing wide value, or a Cast after its producer."""
         key = value, dtype
         if key not in self._made:
             known = constant_array(value) if initializer_tensor(value) is not None else None
@@ -238,8 +243,8 @@ class _Casts:
                 self._made[key] = cast.outputs[0]
         return self._made[key]
 
-    def _back(self, node: ir.Node, value: ir.Value, dtype: DataType) -> None:
-        """Lets ``node`` give ``value`` in the wider dtype, and a Cast after it what bears its name."""
+    def _narrow_result(self, node: ir.Node, value: ir.Value, dtype: DataType) -> None:
+        """Makes ``node`` return the wider dtype; a Cast after it returns the narrow value under the old name."""
         narrow = value.dtype
         if narrow is None or node.graph is None:
             return
@@ -255,7 +260,7 @@ class _Casts:
         result.metadata_props.update(value.metadata_props)
         result.meta.update(value.meta)
         node.graph.insert_after(node, cast)
-        self._backs.append(cast)
+        self._narrowing.append(cast)
         if node.op_type in _SELECTS or (node.op_type in _EXACT_OF_FLOATS and is_float(narrow)):
             self._made[result, dtype] = value
 
@@ -265,7 +270,7 @@ class _Casts:
         return cast
 
     def _change_attributes(self, node: ir.Node, outputs: _Types) -> None:
-        """An attribute that gives the dtype of the result gives the wider one."""
+        """Changes the attributes that determine the dtype of the result to the wider dtype."""
         dtype = outputs[0] if outputs else None
         if dtype is None:
             return

@@ -1,4 +1,4 @@
-"""Convolution and pooling by gathering windows, for dtypes that ONNX Runtime has no kernels for."""
+"""Convolution and pooling by gathered windows, for float64, which has no kernel in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _INT64 = DataType.INT64
 
 
 def global_average_pool(f: NodeBuilder, x: Value) -> Value | None:
-    """The mean over all spatial axes."""
+    """Expands GlobalAveragePool: the mean over all spatial axes."""
     return None if x.shape is None else f.ReduceMean(x, list(range(2, len(x.shape))), keepdims=1)
 
 
 def global_max_pool(f: NodeBuilder, x: Value) -> Value | None:
-    """The maximum over all spatial axes."""
+    """Expands GlobalMaxPool: the maximum over all spatial axes."""
     return None if x.shape is None else f.ReduceMax(x, list(range(2, len(x.shape))), keepdims=1)
 
 
 def _windows(
     f: NodeBuilder, x: Value, kernel: Sequence[int], pads: Sequence[int], strides: Sequence[int] | None = None
 ) -> Value:
-    """x with each spatial axis as two: the place of the window, and the place in it."""
+    """Gathers the windows of x: each spatial axis becomes two, the position of the window and the position in it."""
     count = len(kernel)
     strides = strides or f.attribute("strides", [1] * count)
     steps = f.attribute("dilations", [1] * count)
@@ -47,15 +47,15 @@ def _windows(
 
 
 def _contracted(f: NodeBuilder, windows: Value, weight: Value, sizes: Sequence[int], order: str, count: int) -> Value:
-    """The windows times the weights, group by group, summed by one Einsum; and the bias.
+    """Contracts the windows with the weights, group by group, in one Einsum, and adds the bias.
 
     Args:
-        f: writes.
-        windows: batch, channels, then for each spatial axis the place of the window and the place in it.
-        weight: of the shape (group, ...).
-        sizes: channels of a group that come in, channels of all groups that go out.
-        order: the letters of the weight's axes after the group: c in, m out.
-        count: of spatial axes.
+        f: the node builder.
+        windows: (batch, channels, then for each spatial axis the position of the window and the position in it).
+        weight: (group, then the axes that ``order`` names, then the kernel).
+        sizes: the input channels of one group, and the output channels of all groups.
+        order: the letters of the weight's axes after the group: c for input channels, m for output channels.
+        count: the number of spatial axes.
     """
     group = f.attribute("group", 1)
     places, inside = "uvw"[:count], "xyz"[:count]
@@ -72,7 +72,7 @@ def _contracted(f: NodeBuilder, windows: Value, weight: Value, sizes: Sequence[i
 
 
 def _weight_sizes(f: NodeBuilder) -> list[int] | None:
-    """The sizes of a convolution's weight; None where one is not known, or the padding is not given by numbers."""
+    """Returns the sizes of a convolution's weight; None if one is unknown or ``auto_pad`` chooses the padding."""
     weight = f.node.inputs[1]
     cast = producer_of(weight, "Cast")
     if weight is not None and weight.shape is None and cast is not None:
@@ -87,7 +87,7 @@ def _pads_itself(f: NodeBuilder) -> bool:
 
 
 def conv(f: NodeBuilder, x: Value) -> Value | None:
-    """The windows of x times the weights, summed."""
+    """Expands Conv: the windows of x times the weights, summed."""
     sizes = _weight_sizes(f)
     if sizes is None:
         return None
@@ -99,7 +99,7 @@ def conv(f: NodeBuilder, x: Value) -> Value | None:
 
 
 def conv_transpose(f: NodeBuilder, x: Value) -> Value | None:
-    """The convolution, by the mirrored weights, of x with zeros between its elements."""
+    """Expands ConvTranspose: the convolution of x, with zeros between its elements, with the mirrored weights."""
     sizes = _weight_sizes(f)
     if sizes is None or "output_shape" in f.node.attributes:
         return None
@@ -121,14 +121,14 @@ def conv_transpose(f: NodeBuilder, x: Value) -> Value | None:
 
 
 def _spread(f: NodeBuilder, x: Value, axis: int, stride: int) -> Value:
-    """x with stride - 1 zeros after each element along an axis."""
+    """Inserts stride - 1 zeros after each element along an axis."""
     apart = f.Pad(f.Unsqueeze(x, [axis + 1]), [0, stride - 1], 0.0, [axis + 1])
     before, after = f.Shape(x, end=axis), f.Shape(x, start=axis + 1)
     return f.Reshape(apart, f.Concat(before, [-1], after, axis=0))
 
 
 def average_pool(f: NodeBuilder, x: Value) -> Value | None:
-    """The sum over each window by what counts in it: all of it, or what is not padding."""
+    """Expands AveragePool: the sum over each window, divided by its size, or by its size without padding."""
     kernel = f.attribute("kernel_shape")
     pads = f.attribute("pads", [0] * 2 * len(kernel))
     if f.attribute("ceil_mode", 0) or _pads_itself(f):

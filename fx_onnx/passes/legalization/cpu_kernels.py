@@ -1,4 +1,4 @@
-"""What ONNX Runtime's CPU provider computes, in which dtypes: the table that tools/cpu_kernels.py writes."""
+"""The kernels of ONNX Runtime's CPU provider and their dtypes: a table that tools/cpu_kernels.py generates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx_ir import DataType
 __all__ = ["ANY", "DTYPES", "VERSION", "Kernel", "kernels", "since_version"]
 
 VERSION = "1.31.1"
-"""The version of onnxruntime that the table is of."""
+"""The version of onnxruntime from which the table was generated."""
 
 DTYPES = {
     "b8": "bool",
@@ -28,26 +28,26 @@ DTYPES = {
     "f32": "float",
     "f64": "double",
 }
-"""The dtypes of the table by their names in it: those that torch computes in, complex ones and 8-bit floats aside."""
+"""Short name in the table → dtype. Complex dtypes and 8-bit floats are left out."""
 
 ANY = frozenset(DTYPES)
 
 
 class Kernel(NamedTuple):
-    """What one kernel admits: dtypes by type variable of the operator, or by the name of an input or output."""
+    """The dtypes that one kernel admits, by type variable of the operator or by name of an input or output."""
 
     admitted: dict[str, frozenset[DataType]]
 
 
 @functools.cache
 def kernels(op_type: str, version: int) -> tuple[Kernel, ...]:
-    """The kernels for an operator of ONNX's own domain, of the version in which it last changed (``since_version``)."""
+    """Returns the kernels for an operator of ONNX's default domain; ``version`` is its ``since_version``."""
     return tuple(kernel for first, last, kernel in _table().get(op_type, ()) if first <= version <= last)
 
 
 @functools.cache
 def since_version(op_type: str, opset: int) -> int | None:
-    """The opset in which the operator, as it is in ``opset``, came to be; None where ONNX has no such operator."""
+    """Returns the opset that introduced the operator's version in ``opset``; None if ONNX has no such operator."""
     try:
         return int(onnx.defs.get_schema(op_type, opset).since_version)
     except onnx.defs.SchemaError:
@@ -74,7 +74,7 @@ def _dtype(name: str) -> DataType:
     return DataType[DTYPES[name].upper()]
 
 
-# operator, first and last version of it, dtypes by type variable
+# Each line: operator, first and last version, then the dtypes of each type variable.
 _TABLE = """\
 Abs 13 13 T=u8,u16,u32,u64,i8,i16,i32,i64,f32,f64
 Acos 7 22 T=f32

@@ -1,6 +1,6 @@
-"""What ONNX Runtime's CPU provider does not compute in 64 bits, said by operators that it does.
+"""Expansion of float64 and int64 operators that have no kernel in ONNX Runtime's CPU provider.
 
-No wider dtype holds 64 bits, so a Cast cannot help (``insert_casts``), and one to 32 bits would give other numbers.
+Casts (``insert_casts``) cannot help here: no dtype is wider than 64 bits, and 32 bits would change the numbers.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from fx_onnx.passes.legalization.cpu_kernels import kernels, since_version
 from fx_onnx.passes.legalization.resize_64_bit import resize
 from fx_onnx.passes.rewriter import Rewrite
 
-__all__ = ["FORMS", "Legalize64Bit"]
+__all__ = ["EXPANSIONS", "Legalize64Bit"]
 
 _INT64 = DataType.INT64
 _OF_INTEGERS = frozenset({"Relu", "DepthToSpace", "SpaceToDepth"})
-# erf(x) / x by powers of x² / 2 - 1 where |x| < 2, and x exp(x²) erfc(x) by powers of 9 / x² - 1.25 beyond: fitted at
-# Chebyshev's points of [0, 4] and of [1/36, 1/4] for 1/x², which leaves errors of 1e-15 and 1e-14.
+# Polynomials for erf, fitted at Chebyshev points. _ERF approximates erf(x) / x for |x| < 2 in powers of x² / 2 - 1,
+# with an error of 1e-15. _ERFC approximates x exp(x²) erfc(x) for 2 ≤ |x| ≤ 6 in powers of 9 / x² - 1.25, with an
+# error of 1e-14.
 _ERF = (
     0.6749332360396554, -0.261111860931244, 0.11947913860983116, -0.0486627774491756, 0.01712834457228541,
     -0.005234875836174289, 0.0014050914198729823, -0.00033514353212698336, 7.180102302822527e-05,
@@ -41,16 +42,17 @@ _ERFC = (
 
 
 class Legalize64Bit(Rewrite):
-    """Elu, Erf, Conv, Resize, ... of float64 → operators that have kernels for float64; Relu of int64 → Max.
+    """Elu, Erf, Conv, Resize and others of float64 → operators with float64 kernels; Relu of int64 → Max.
 
-    Accurate to float64 (a few units in the last place), at the cost of more nodes; float32 is not touched.
+    Legal because the expansions are accurate to a few units in the last place of float64. They need more nodes.
+    Operators of float32 have kernels and stay.
     """
 
     name = "legalize_64_bit"
     op_types: ClassVar[tuple[str, ...]] = ()
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Says one node otherwise."""
+        """Expands one node."""
         x = node.inputs[0]
         if x is None or not isinstance(x.type, ir.TensorType) or x.dtype not in (DataType.DOUBLE, DataType.INT64):
             return False
@@ -59,10 +61,10 @@ class Legalize64Bit(Rewrite):
             return False
         if x.dtype is DataType.INT64 and node.op_type not in _OF_INTEGERS:
             return False
-        result = FORMS[node.op_type](NodeBuilder(node, editor, x.dtype), x)
+        result = EXPANSIONS[node.op_type](NodeBuilder(node, editor, x.dtype), x)
         last = result.producer() if result is not None else None
         if last is None:
-            return False
+            return self.declines(node, "its expansion needs sizes that are not known, or does not cover its attributes")
         editor.replace(node, last.op_type, last.inputs, last.attributes)
         editor.remove_if_unused(last)
         return True
@@ -87,7 +89,7 @@ def _prelu(f: NodeBuilder, x: Value) -> Value:
 
 
 def _expm1(f: NodeBuilder, x: Value) -> Value:
-    """exp(x) - 1 = 2 t / (1 - t), t = tanh(x / 2), for x below zero, where it does not cancel."""
+    """exp(x) - 1 = 2 t / (1 - t) with t = tanh(x / 2), which has no cancellation for x < 0."""
     t = f.Tanh(f.Mul(x, 0.5))
     return f.Div(f.Mul(t, 2.0), f.Sub(1.0, t))
 
@@ -105,7 +107,7 @@ def _celu(f: NodeBuilder, x: Value) -> Value:
 
 
 def _selu(f: NodeBuilder, x: Value) -> Value:
-    """gamma times x, or gamma alpha (exp(x) - 1) below zero; the constants to float64, which attributes are not."""
+    """gamma x, or gamma alpha (exp(x) - 1) below zero, with constants in float64, because attributes are float32."""
     alpha = 1.6732632423543772848170429916717
     gamma = 1.0507009873554804934193349852946
     return f.Mul(f.Where(f.Less(x, 0.0), f.Mul(_expm1(f, f.Min(x, 0.0)), alpha), x), gamma)
@@ -140,7 +142,7 @@ def _thresholded_relu(f: NodeBuilder, x: Value) -> Value:
 
 
 def _gelu(f: NodeBuilder, x: Value) -> Value:
-    """x times the normal distribution, by erf or by tanh."""
+    """x times the cumulative normal distribution, computed by erf or approximated by tanh."""
     if f.attribute("approximate", "none") in ("tanh", b"tanh"):
         cubic = f.Add(x, f.Mul(f.Mul(f.Mul(x, x), x), 0.044715))
         half = f.Tanh(f.Mul(cubic, math.sqrt(2 / math.pi)))
@@ -158,7 +160,7 @@ def _mish(f: NodeBuilder, x: Value) -> Value:
 
 
 def _erf(f: NodeBuilder, x: Value) -> Value:
-    """Two polynomials, in x² and in 1 / x²; 1 from 6 on."""
+    """A polynomial in x² below 2, another in 1 / x² up to 6, and 1 beyond."""
     a = f.Min(f.Abs(x), 6.0)
     low = f.Min(a, 2.0)
     inner = f.Mul(low, f.polynomial(f.Sub(f.Mul(f.Mul(low, low), 0.5), 1.0), _ERF))
@@ -174,7 +176,7 @@ def _tan(f: NodeBuilder, x: Value) -> Value:
 
 
 def _sinh(f: NodeBuilder, x: Value) -> Value:
-    """(exp(x) - exp(-x)) / 2, and 2 t / (1 - t²), t = tanh(x / 2), near zero."""
+    """(exp(x) - exp(-x)) / 2; near zero 2 t / (1 - t²) with t = tanh(x / 2)."""
     half = f.Mul(f.Exp(f.Mul(f.Abs(x), 0.5)), math.sqrt(0.5))
     large = f.Sub(f.Mul(half, half), f.Div(f.Exp(f.Neg(f.Abs(x))), 2.0))
     t = f.Tanh(f.Mul(x, 0.5))
@@ -211,7 +213,7 @@ def _atanh(f: NodeBuilder, x: Value) -> Value:
 
 
 def _atan(f: NodeBuilder, x: Value) -> Value:
-    """The reciprocal above 1, the angle halved twice, then the series up to the 25th power."""
+    """Takes the reciprocal above 1, halves the angle twice, then sums the series up to the 25th power."""
     a = f.Abs(x)
     steep = f.Greater(a, 1.0)
     z = f.Where(steep, f.Div(1.0, a), a)
@@ -232,11 +234,11 @@ def _acos(f: NodeBuilder, x: Value) -> Value:
     return f.Mul(f.Atan(f.Sqrt(f.Div(f.Sub(1.0, x), f.Add(x, 1.0)))), 2.0)
 
 
-# ---------------------------------------------------------------- others
+# ---------------------------------------------------------------- layout and normalization
 
 
 def _instance_normalization(f: NodeBuilder, x: Value) -> Value | None:
-    """(x - mean) / sqrt(variance + epsilon) over the spatial axes, times the scale, plus the shift."""
+    """(x - mean) / sqrt(variance + epsilon) * scale + shift, with the moments over the spatial axes."""
     if x.shape is None:
         return None
     axes = list(range(2, len(x.shape)))
@@ -248,12 +250,12 @@ def _instance_normalization(f: NodeBuilder, x: Value) -> Value | None:
 
 
 def _non_zero(f: NodeBuilder, x: Value) -> Value:
-    """Where x, as a boolean, is true."""
+    """NonZero of x cast to bool."""
     return f.NonZero(f.Cast(x, to=int(DataType.BOOL)))
 
 
 def _depth_to_space(f: NodeBuilder, x: Value) -> Value:
-    """A transposition, with the block as two axes."""
+    """Splits the depth into block and depth, transposes, and merges the block with the spatial axes."""
     block, columns_first = f.attribute("blocksize"), f.attribute("mode", "DCR") in ("CRD", b"CRD")
     batch, spatial = f.Shape(x, start=0, end=1), f.Shape(x, start=2)
     depth = f.Div(f.Shape(x, start=1, end=2), [block * block])
@@ -264,7 +266,7 @@ def _depth_to_space(f: NodeBuilder, x: Value) -> Value:
 
 
 def _space_to_depth(f: NodeBuilder, x: Value) -> Value:
-    """A transposition, with the block as two axes."""
+    """Splits the spatial axes into size and block, transposes, and merges the block with the depth."""
     block = f.attribute("blocksize")
     sizes = [f.Shape(x, start=axis, end=axis + 1) for axis in range(4)]
     height, width = (f.Div(size, [block]) for size in sizes[2:])
@@ -274,13 +276,13 @@ def _space_to_depth(f: NodeBuilder, x: Value) -> Value:
 
 
 def _reshaped(f: NodeBuilder, x: Value, *sizes: Value | list[int]) -> Value:
-    """x in these sizes, some of which may be 0."""
+    """Reshapes x to these sizes, of which any may be 0."""
     return f.Reshape(x, f.Concat(*sizes, axis=0), allowzero=1)
 
 
-Form = Callable[[NodeBuilder, Value], Value | None]
+Expansion = Callable[[NodeBuilder, Value], Value | None]
 
-FORMS: dict[str, Form] = {
+EXPANSIONS: dict[str, Expansion] = {
     "Relu": _relu,
     "LeakyRelu": _leaky_relu,
     "PRelu": _prelu,
@@ -315,6 +317,6 @@ FORMS: dict[str, Form] = {
     "DepthToSpace": _depth_to_space,
     "SpaceToDepth": _space_to_depth,
 }
-"""op_type → how a node of it is said otherwise; None where that cannot be."""
+"""op_type → the function that inserts the expansion and returns its result, or None if it cannot expand the node."""
 
-Legalize64Bit.op_types = tuple(FORMS)
+Legalize64Bit.op_types = tuple(EXPANSIONS)

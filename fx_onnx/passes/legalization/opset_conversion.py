@@ -1,4 +1,4 @@
-"""Opsets below the native ones, by onnxscript's version converter."""
+"""Conversion to opsets below the native ones, by onnxscript's version converter."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fx_onnx.core.opsets import MINIMUM_OPSET
 
 
 def convert_opset(model: ir.Model, version: int) -> ir.Model:
-    """The model in an older opset, by onnxscript's version converter; as it is where it is in that opset already.
+    """Converts the model in place to an older opset. A model that is in this opset already stays as it is.
 
     Raises:
-        OnnxExporterError: the converter cannot say some operator in that opset.
+        OnnxExporterError: the converter cannot express some operator in that opset.
     """
     if model.graph.opset_imports[""] == version:
         return model
     logger = logging.getLogger(version_converter.__name__)
     level = logger.level
-    logger.setLevel(logging.CRITICAL)  # it logs pages where one sentence of ours follows
+    logger.setLevel(logging.CRITICAL)  # the converter logs pages of text; the error below is one sentence
     try:
         version_converter.convert_version(model, version, fallback=True)
     except (ValueError, RuntimeError, TypeError) as error:

@@ -1,8 +1,8 @@
-"""Padding before pooling, in a form that ONNX Runtime leaves as it is.
+"""Pads before a pooling, in a form that ONNX Runtime does not merge into the pooling.
 
-Its graph optimizer merges a Pad of zeros into the pooling after it. A MaxPool then gives other numbers: its own padding
-never wins, zeros do where all values are negative. An AveragePool may have more padding than its window then, and
-the model does not load.
+ONNX Runtime's graph optimizer merges a Pad of zeros into the MaxPool or AveragePool after it. For a MaxPool that is
+wrong: its own padding is never the maximum, but a zero of the Pad is the maximum where all values are negative. An
+AveragePool may end up with more padding than its window, and then the model does not load.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ __all__ = ["LegalizePads"]
 
 
 class LegalizePads(Rewrite):
-    """Pad(x, pads, value) before a pooling → Pad(x, pads, value, axes): a Pad that names its axes is not merged."""
+    """Pad(x, pads, value) before a pooling → Pad(x, pads, value, axes).
+
+    Legal because ``axes`` lists all axes, which is the default. ONNX Runtime does not merge a Pad that has ``axes``.
+    """
 
     name = "legalize_pads"
     op_types = ("Pad",)
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Names the axes of one Pad, all of them."""
+        """Adds all axes to one Pad."""
         sizes = dims(node.inputs[0])
         if len(node.inputs) > 3 or sizes is None or not any(_is_pooling(use.node) for use in node.outputs[0].uses()):
             return False

@@ -1,7 +1,7 @@
-"""Random numbers from the one random operator that ONNX Runtime's CPU provider has at every opset.
+"""Random numbers from Dropout, the one random operator that ONNX Runtime's CPU provider computes at each opset.
 
-From opset 22 on it has no kernel for RandomUniform, RandomNormal and their Like forms, but it has Dropout's, whose mask
-is a row of coin tosses.
+From opset 22 on the provider has no kernel for RandomUniform, RandomNormal and their Like forms. The mask of a Dropout
+with ratio 1/2 is a tensor of random bits.
 """
 
 from __future__ import annotations
@@ -21,34 +21,38 @@ from fx_onnx.passes.rewriter import Rewrite
 __all__ = ["LegalizeRandomDraws"]
 
 _INT64 = DataType.INT64
+# The bits of the significand.
 _DIGITS = {DataType.FLOAT16: 11, DataType.BFLOAT16: 8, DataType.FLOAT: 24, DataType.DOUBLE: 53}
 
 
 class LegalizeRandomDraws(Rewrite):
-    """RandomUniform, RandomNormal → what the CPU provider has a kernel for.
+    """RandomUniform, RandomNormal, RandomUniformLike, RandomNormalLike → random bits of Dropout, or a float32 draw.
 
-    float16 is drawn as float32. Where there is no kernel at all, a uniform number is its binary digits, a coin toss
-    each (as many as the dtype's significand has, so that it is below 1 after rounding too), and a normal one is made
-    of two of them by Box and Muller's transform (Annals of Mathematical Statistics 29, 1958). Memory: one float and
-    one boolean a digit while they are drawn.
+    Legal because the numbers have the same distribution. A float16 is drawn as float32 where that has a kernel. Without
+    any kernel, a uniform number is the sum of random binary digits, as many as the significand of the dtype has, so
+    that it stays below 1 after rounding. A normal number is computed from two uniform ones by the transform of Box and
+    Muller (Annals of Mathematical Statistics 29, 1958). Each digit takes one float and one boolean of memory during the
+    draw.
     """
 
     name = "legalize_random_draws"
     op_types: ClassVar[tuple[str, ...]] = ("RandomUniform", "RandomUniformLike", "RandomNormal", "RandomNormalLike")
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Says one node otherwise; a node with a seed of its own is left as it is."""
+        """Rewrites one draw. A draw with a seed stays, because its numbers are determined."""
         version = since_version(node.op_type, editor.model.graph.opset_imports.get("", 0))
         dtype = node.outputs[0].dtype
-        if version is None or dtype not in _DIGITS or "seed" in node.attributes:
+        if version is None or dtype not in _DIGITS:
             return False
+        if "seed" in node.attributes:
+            return self.declines(node, "its seed determines the numbers")
         found = kernels(node.op_type, version)
         if any(dtype in list(kernel.admitted.values())[-1] for kernel in found):
             return False
         f = NodeBuilder(node, editor, DataType.DOUBLE if dtype is DataType.DOUBLE else DataType.FLOAT)
         if "Uniform" in node.op_type:
             unit = _drawn(f) if found else _uniform(f, _sizes(f), _DIGITS[dtype])
-            if found:  # the digits that the dtype has, so that none is rounded to 1
+            if found:  # keep only the digits that the dtype has, so that no number is rounded to 1
                 unit = f.Mul(f.Floor(f.Mul(unit, 2.0 ** _DIGITS[dtype])), 2.0 ** -_DIGITS[dtype])
             low, high = f.attribute("low", 0.0), f.attribute("high", 1.0)
             result = _scaled(f, unit, high - low, low)
@@ -60,37 +64,37 @@ class LegalizeRandomDraws(Rewrite):
 
 
 def _drawn(f: NodeBuilder) -> Value:
-    """What the node draws, from [0, 1) or the standard normal distribution, in a dtype that has a kernel."""
+    """Draws from [0, 1) or the standard normal distribution, in a dtype that has a kernel."""
     attributes = {"dtype": int(f.dtype)} | ({} if f.node.inputs else {"shape": f.attribute("shape")})
     return f.emit(f.node.op_type, f.node.inputs, attributes)[0]
 
 
 def _sizes(f: NodeBuilder) -> Value:
-    """The sizes of what the node draws."""
+    """Returns the sizes of the draw as a 1-D value."""
     if f.node.inputs:
         return f.Shape(f.node.inputs[0])
     return f.editor.constant(list(f.attribute("shape")), f.node)
 
 
 def _scaled(f: NodeBuilder, x: Value, scale: float, shift: float) -> Value:
-    """scale x + shift."""
+    """Returns scale * x + shift."""
     x = x if scale == 1.0 else f.Mul(x, scale)
     return x if shift == 0.0 else f.Add(x, shift)
 
 
 def _uniform(f: NodeBuilder, sizes: Value, digits: int) -> Value:
-    """Numbers of [0, 1) as sums of those of 1/2, 1/4, ... that fall to them."""
+    """Draws from [0, 1): the sum of 1/2, 1/4, ..., each included with probability 1/2."""
     dtype = f.dtype.numpy()
     each = f.Concat(sizes, [digits], axis=0)
     tosses = f.random_mask(f.ConstantOfShape(each, value=ir.Tensor(np.ones(1, dtype=dtype))))
     places = np.array([2.0**-place for place in range(1, digits + 1)], dtype=dtype)
     found = f.Mul(f.Cast(tosses, to=int(f.dtype)), f.editor.constant(places, f.node))
-    # the shape once more: ONNX Runtime's ReduceSum leaves that of an empty tensor as it is
+    # Reshape, because ONNX Runtime's ReduceSum does not remove the axis of an empty tensor
     return f.Reshape(f.ReduceSum(found, [-1], keepdims=0), sizes, allowzero=1)
 
 
 def _normal(f: NodeBuilder, sizes: Value) -> Value:
-    """sqrt(-2 log(1 - u)) cos(2 pi v) of two uniform numbers."""
+    """Draws from the standard normal distribution: sqrt(-2 log(1 - u)) cos(2 pi v) of two uniform numbers."""
     digits = _DIGITS[f.dtype]
     radius = f.Sqrt(f.Mul(f.Log(f.Sub(1.0, _uniform(f, sizes, digits))), -2.0))
     return f.Mul(radius, f.Cos(f.Mul(_uniform(f, sizes, digits), 2 * math.pi)))

@@ -22,14 +22,14 @@ _MONOTONE: dict[str, tuple[int, ...]] = {
     "Add": (0, 1), "Mul": (0, 1), "Div": (0, 1), "Cast": (0,), "Identity": (0,),
     "Squeeze": (0,), "Unsqueeze": (0,), "Reshape": (0,), "Gather": (0,), "Slice": (0,),
 }  # fmt: skip
-_DEPTH = 16  # how far the proof follows operands; expressions over sizes are shorter
+_DEPTH = 16  # the longest chain of operands that the proof follows; expressions over sizes are shorter
 
 
 class LegalizeRangeIndices(Rewrite):
     """Gather(x, Range(start, limit, delta)) → Gather(x, Sub(start, Range(0, start - limit, -delta))).
 
-    Both ranges have ⌈(limit - start) / delta⌉ elements. The rewrite applies where a bound of the range may be negative
-    and the Gather is its only consumer, which is the pattern that ONNX Runtime fuses.
+    Legal because the two ranges are equal: both have ⌈(limit - start) / delta⌉ elements. Applies where a bound of the
+    range may be negative and the Gather is its only consumer, which is the pattern that ONNX Runtime fuses.
     """
 
     name = "legalize_range_indices"

@@ -1,4 +1,4 @@
-"""Resize by products with the weights of its places, for dtypes that ONNX Runtime has no kernels for."""
+"""Resize by products with interpolation matrices, for float64, which has no kernel in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fx_onnx.passes.matchers import constant_array, dims
 __all__ = ["resize"]
 
 _Array = npt.NDArray[np.floating[Any]]
-# The places in the input of the places of the result: from these, the input's and the result's size and the scale.
+# Maps positions of the result to positions of the input, given the sizes of input and result and the scale.
 _Places = Callable[[_Array, int, int, float], _Array]
 
 
 def resize(f: NodeBuilder, x: Value) -> Value | None:
-    """Each axis in turn: elements by index where the nearest is taken, else a product with a matrix (in, out).
+    """Expands Resize axis by axis: a Gather for mode nearest, else a product with a matrix (in, out).
 
-    Only for sizes that are known. Source: ONNX Resize, "coordinate_transformation_mode" and the formulas of its modes.
+    Returns None if a size is not known. Source: the formulas of "coordinate_transformation_mode" in ONNX Resize.
     """
     sizes, outs, scales = dims(x), dims(f.node.outputs[0]), constant_array(f.node.inputs[2])
     if sizes is None or outs is None or f.attribute("coordinate_transformation_mode", "half_pixel") not in _PLACES:
@@ -39,7 +39,7 @@ def resize(f: NodeBuilder, x: Value) -> Value | None:
 
 
 def _resized(f: NodeBuilder, x: Value, axis: int, size: int, out: int, scale: float) -> Value:
-    """One axis."""
+    """Resizes one axis."""
     places = _PLACES[f.attribute("coordinate_transformation_mode", "half_pixel")](
         np.arange(float(out)), size, out, scale
     )
@@ -54,7 +54,7 @@ def _resized(f: NodeBuilder, x: Value, axis: int, size: int, out: int, scale: fl
 
 
 def _weights(f: NodeBuilder, places: _Array, size: int, scale: float) -> _Array:
-    """What of each element (in) there is in each result (out); elements beyond the ends are those at the ends."""
+    """Returns the matrix (in, out) of interpolation weights. Elements beyond the ends repeat those at the ends."""
     linear, a = f.attribute("mode") == "linear", f.attribute("cubic_coeff_a", -0.75)
     stretch = min(scale, 1.0) if f.attribute("antialias", 0) else 1.0
     reach = (1 if linear else 2) / stretch
@@ -70,7 +70,7 @@ def _weights(f: NodeBuilder, places: _Array, size: int, scale: float) -> _Array:
 
 
 def _cubic(distance: _Array, a: float) -> _Array:
-    """Keys' cubic convolution."""
+    """Evaluates the kernel of cubic convolution (Keys, IEEE Transactions on ASSP 29, 1981)."""
     near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
     far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
     return np.where(distance <= 1, near, np.where(distance < 2, far, 0))

@@ -1,4 +1,4 @@
-"""Casts that change nothing."""
+"""Elimination of redundant Casts."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def test_from_float(first: int, second: int, operators: list[str]) -> None:
 
 
 def test_from_integers() -> None:
-    """int64 → float64 may round, int32 → float64 does not, bool fits anything."""
+    """int64 → float64 may round, so it stays; int32 → float64 and bool → float32 are lossless."""
     program = model("""g (int64[N] x, int32[N] y, bool[N] z) => (int64[N] a, int64[N] b, bool[N] c) {
       a1 = Cast<to=11>(x)\n a = Cast<to=7>(a1)
       b1 = Cast<to=11>(y)\n b = Cast<to=7>(b1)

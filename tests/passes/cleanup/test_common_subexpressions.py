@@ -1,4 +1,4 @@
-"""One node for all that compute the same."""
+"""Common-subexpression elimination."""
 
 import torch
 
@@ -6,8 +6,8 @@ from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpre
 from tests.passes.checking import check, model, origins
 
 
-def test_shared() -> None:
-    """Chains of equal nodes; attributes count, -0.0 is not 0.0."""
+def test_equal_nodes_are_merged() -> None:
+    """Chains of equal nodes are merged. Attributes are compared, and -0.0 differs from 0.0."""
     program = model("""g (float[N,3] x) => (float[N,3] y, float[N,3] z) {
       a = Relu(x)\n b = Relu(x)\n c = Neg(a)\n d = Neg(b)\n y = Add(c, d)
       e = LeakyRelu<alpha=0.0>(x)\n f = LeakyRelu<alpha=-0.0>(x)\n z = Add(e, f)
@@ -18,15 +18,15 @@ def test_shared() -> None:
 
 
 def test_outputs_keep_their_nodes() -> None:
-    """Two outputs of the graph are two nodes."""
+    """A node stays if the graph returns its result."""
     program = model("""g (float[N] x) => (float[N] y, float[N] z, float[N] u) {
       y = Relu(x)\n z = Relu(x)\n a = Relu(x)\n u = Neg(a)
     }""")
     check(program, EliminateCommonSubexpressions(), [torch.randn(2)], ["Relu", "Relu", "Neg"])
 
 
-def test_bodies() -> None:
-    """Each branch by itself: what is in one is not seen in the other."""
+def test_subgraphs() -> None:
+    """Duplicates are found within a branch, not across branches."""
     program = model("""g (float[N] x, bool c) => (float[N] y) {
       y = If(c)<then_branch = a () => (float[N] u) { p = Relu(x)\n q = Relu(x)\n u = Add(p, q) },
                 else_branch = b () => (float[N] v) { r = Relu(x)\n v = Neg(r) }>
@@ -41,7 +41,7 @@ def test_bodies() -> None:
 
 
 def test_random_nodes_stay() -> None:
-    """Two draws are two draws; so may be two nodes of a domain that we do not know."""
+    """Two random draws differ, and two nodes of an unknown domain may differ."""
     program = model("""g (float[N] x) => (float[N] y, float[N] z) {
       a = RandomNormalLike(x)\n b = RandomNormalLike(x)\n y = Sub(a, b)
       c = local.f(x)\n d = local.f(x)\n z = Sub(c, d)
@@ -52,7 +52,7 @@ def test_random_nodes_stay() -> None:
 
 
 def test_tensors_in_attributes() -> None:
-    """Constants of equal dtype, shape and bytes."""
+    """Constants are equal by dtype, shape and bytes."""
     program = model("""g (float[2] x) => (float[2] y, float[2] z) {
       a = Constant<value = float[1] {0.0}>()\n b = Constant<value = float[1] {0.0}>()
       c = Constant<value = float[1] {-0.0}>()\n d = Add(x, a)\n e = Add(x, b)\n y = Add(d, e)\n z = Add(x, c)
@@ -60,8 +60,8 @@ def test_tensors_in_attributes() -> None:
     check(program, EliminateCommonSubexpressions(), [torch.randn(2)], ["Constant", "Constant", "Add", "Add", "Add"])
 
 
-def test_each_user_of_a_quantised_value_keeps_its_own() -> None:
-    """PT2E writes a DequantizeLinear for each user, which runtimes look for."""
+def test_each_consumer_keeps_its_dequantize_linear() -> None:
+    """PT2E writes a DequantizeLinear for each consumer, and runtimes match this form."""
     program = model("""g (float[N] x) => (float[N] y) <float s = {0.5}> {
       q = QuantizeLinear(x, s)\n a = DequantizeLinear(q, s)\n b = DequantizeLinear(q, s)\n c = Relu(a)\n y = Add(b, c)
     }""")
@@ -69,8 +69,8 @@ def test_each_user_of_a_quantised_value_keeps_its_own() -> None:
     check(program, EliminateCommonSubexpressions(), [torch.randn(3)], kept)
 
 
-def test_a_result_that_the_first_node_leaves_out() -> None:
-    """A node without the optional result that the second one gives cannot stand for it."""
+def test_optional_results_are_compared() -> None:
+    """A node without an optional result cannot replace a node that has it."""
     program = model("""g (float[2,4] x) => (float[2,4] y, float[2,1] z) {
       a, , b = LayerNormalization(x, w)\n c, d, e = LayerNormalization(x, w)\n f = Add(a, c)\n y = Add(f, b)
       z = Add(d, e)

@@ -1,4 +1,4 @@
-"""ONNX operators in torch: when they compute, and when they decline. Values are compared in test_constants.py."""
+"""The evaluators decline where torch computes something else. test_onnx_constant_folding.py compares values."""
 
 import numpy as np
 import onnx_ir as ir
@@ -8,7 +8,7 @@ from fx_onnx.passes.cleanup.constant_evaluation import OPERATORS
 
 
 def node(op_type: str, count: int, **attributes: int) -> ir.Node:
-    """A node of INT64 inputs."""
+    """Returns a node with INT64 inputs."""
     inputs = [ir.Value(name=f"x{i}", type=ir.TensorType(ir.DataType.INT64)) for i in range(count)]
     return ir.node(op_type, inputs, attributes)
 
@@ -30,5 +30,5 @@ def node(op_type: str, count: int, **attributes: int) -> ir.Node:
     ],
 )
 def test_declines(made: ir.Node, values: tuple[np.ndarray | None, ...]) -> None:
-    """What torch cannot say in the same way, or what would be too large, is not computed."""
+    """A division by zero, an unknown operand, a dtype without torch support and a large result are not computed."""
     assert OPERATORS[made.op_type](made, *values) is None

@@ -1,4 +1,4 @@
-"""What nothing uses."""
+"""Dead-code elimination."""
 
 import torch
 
@@ -7,7 +7,7 @@ from tests.passes.checking import check, model
 
 
 def test_nodes_weights_and_inputs() -> None:
-    """A chain without users goes, with its weight; inputs stay."""
+    """A chain without consumers is removed with its weight; graph inputs stay."""
     program = model("""g (float[N,3] x, float[N] unused) => (float[N,3] y) {
       y = Relu(x)\n a = Add(x, w)\n b = Neg(a)
     }""", {"w": torch.randn(3)})  # fmt: skip
@@ -15,8 +15,8 @@ def test_nodes_weights_and_inputs() -> None:
     assert not program.graph.initializers
 
 
-def test_bodies() -> None:
-    """A dead node in a branch, a weight that only a branch uses, and a dead If with all it reads."""
+def test_subgraphs() -> None:
+    """A dead node in a branch and a dead If with its producers are removed; a weight that a branch reads stays."""
     program = model("""g (float[N,3] x, bool c) => (float[N,3] y) {
       only = Neg(x)
       dead = If(c)<then_branch = a () => (float[N,3] u) { u = Relu(only) },
@@ -30,7 +30,7 @@ def test_bodies() -> None:
 
 
 def test_optional_results() -> None:
-    """The indices of a MaxPool, the moments of a LayerNormalization; a result before a used one stays."""
+    """Unused indices of a MaxPool and moments of a LayerNormalization are removed; a result before a used one stays."""
     program = model("""g (float[N,3,4,4] x) => (float[N,3,2,2] y, float[N,3,4,4] z, float[N,3,4,4] u,
                                                 float[N,3,4,1] v) {
       y, i = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x)\n z, m, s = LayerNormalization(x, w)
@@ -43,7 +43,7 @@ def test_optional_results() -> None:
 
 
 def test_functions() -> None:
-    """A function without calls goes, and the dead nodes of one with calls."""
+    """A function without calls is removed, and so are the dead nodes of a called one."""
     program = model("""g (float[N] x) => (float[N] y) { y = local.f(x) }
     <domain: "local", opset_import: ["" : 20]>
     f (x) => (y) { a = Neg(x)\n y = Relu(x) }

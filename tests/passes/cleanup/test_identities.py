@@ -15,8 +15,8 @@ SPECIAL = torch.tensor([[0.0, -0.0, 1.5], [float("inf"), float("nan"), -2.0]])
      "Sub(r, zero)", "Add(r, negative)", "Pow(r, one)", "Expand(r, shape)", "Tile(r, ones64)", "Pad(r, zeros64)",
      "Slice(r, zero64, large, zero64)", "Split<num_outputs=1>(r)"],
 )  # fmt: skip
-def test_dropped(node: str) -> None:
-    """One neutral node between two others; signed zeros, infinities and NaN stay."""
+def test_eliminated(node: str) -> None:
+    """A neutral node is eliminated; signed zeros, infinities and NaN keep their values."""
     program = model(f"""g (float[2,3] x) => (float[2,3] y)
     <float one = {{1.0}}, float[3] ones = {{1.0,1.0,1.0}}, float zero = {{0.0}}, float negative = {{-0.0}},
      int64[2] shape = {{2,3}}, int64[2] ones64 = {{1,1}}, int64[4] zeros64 = {{0,0,0,0}}, int64[1] zero64 = {{0}},
@@ -33,7 +33,7 @@ def test_dropped(node: str) -> None:
      "Expand(x, shape)", "Pad(x, some)", "Mul(x, x)", "Slice(x, one64, zero64, one64, minus)"],
 )  # fmt: skip
 def test_kept(node: str) -> None:
-    """-0.0 + 0.0 is 0.0; operands on the other side; a result of another shape."""
+    """-0.0 + 0.0 is 0.0, a neutral number may be the first operand, and a result may have another shape."""
     program = model(f"""g (float[2,3] x) => (float[A,B] y)
     <float one = {{1.0}}, float[1,1,3] wide = {{1.0,1.0,1.0}}, float zero = {{0.0}}, float negative = {{-0.0}},
      int64[3] shape = {{1,2,3}}, int64[4] some = {{0,1,0,-1}}, int64[1] one64 = {{1}}, int64[1] zero64 = {{-100}},
@@ -46,7 +46,7 @@ def test_kept(node: str) -> None:
 @pytest.mark.parametrize(("node", "kind"), [("And(x, yes)", "bool"), ("Or(no, x)", "bool"), ("Xor(x, no)", "bool"),
                                              ("Add(nil, x)", "int64")])  # fmt: skip
 def test_other_dtypes(node: str, kind: str) -> None:
-    """Logic, and the zero of integers."""
+    """Neutral booleans, and the zero of integers."""
     program = model(f"""g ({kind}[3] x) => ({kind}[3] y) <bool yes = {{1}}, bool no = {{0}}, int64 nil = {{0}}> {{
       a = {node}\n y = {"Not" if kind == "bool" else "Neg"}(a)
     }}""")
@@ -55,7 +55,7 @@ def test_other_dtypes(node: str, kind: str) -> None:
 
 
 def test_names_of_outputs() -> None:
-    """The value before takes the output's name; an input or another output cannot, and keeps its Identity."""
+    """The producer takes the name of the output. An Identity of a graph input or of another output stays."""
     program = model("""g (float[2,3] x) => (float[2,3] y, float[2,3] z, float[2,3] u) {
       r = Abs(x)\n y = Identity(r)\n z = Identity(r)\n u = Identity(x)
     }""")
@@ -64,7 +64,7 @@ def test_names_of_outputs() -> None:
 
 
 def test_in_a_branch() -> None:
-    """A branch that returns an outer value keeps its Identity; inside it one goes."""
+    """A branch that returns an outer value keeps its Identity; an Identity of an inner value is eliminated."""
     program = model("""g (float[2,3] x, bool c) => (float[2,3] y) {
       r = Abs(x)
       y = If(c)<then_branch = a () => (float[2,3] u) { u = Identity(r) },

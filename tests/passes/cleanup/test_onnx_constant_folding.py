@@ -1,4 +1,4 @@
-"""Nodes that compute with constants."""
+"""Constant folding in the ONNX graph."""
 
 import pytest
 import torch
@@ -26,14 +26,14 @@ CONSTANTS = """<int64[3] i = {-7,2,5}, int64[3] j = {2,-3,-2}, float[2,3] f = {0
      "Constant<value = float[2] {0.5,-0.0}>()"],
 )  # fmt: skip
 def test_at_once(node: str) -> None:
-    """What torch computes is what ONNX Runtime computes, to the dtype and the shape."""
+    """The folded constant equals ONNX Runtime's result, in dtype and shape too."""
     program = model(f"g (float[3] x) => (y, float[3] z) {CONSTANTS} {{ a = {node}\n y = Identity(a)\n z = Neg(x) }}")
     result = check(program, FoldConstants(), [torch.randn(3)], ["Identity", "Neg"])
     assert not isinstance(result.graph[0].inputs[0].const_value, LazyWeight)
 
 
 def test_chain_and_equal_constants() -> None:
-    """Folding goes on behind what was folded, and makes no constant twice."""
+    """A folded node lets its consumer fold too, and equal constants are shared."""
     program = model(f"""g (float[2,6] x) => (float[12] y, float[12] z) {CONSTANTS} {{
       h = Shape(x)\n p = Gather(h, zero)\n q = Gather(h, one)\n u = Unsqueeze(q, zero)\n m = Mul(p, u)\n
       y = Reshape(x, m)\n n = Add(m, zero)\n z = Reshape(x, n)
@@ -43,7 +43,7 @@ def test_chain_and_equal_constants() -> None:
 
 
 def test_buffer_becomes_a_computed_weight() -> None:
-    """A table of positions that two nodes read, without its data being read."""
+    """A buffer that two nodes read folds to a lazy weight; its data is not read."""
     table = torch.arange(512).reshape(1, 512)
     program = model("""g (int64[2,8] x) => (int64[2,8] y, int64[2,3] z)
     <int64[1] zero = {0}, int64[1] eight = {8}, int64[1] three = {3}, int64[1] one = {1}> {
@@ -59,7 +59,7 @@ def test_buffer_becomes_a_computed_weight() -> None:
 
 
 def test_fake_weights_fold() -> None:
-    """Nothing is read: a tensor on the meta device does as well."""
+    """No data is read, so a weight may be on the meta device."""
     program = model("""g (float[1,2] x) => (float[1,2] y) <int64[1] zero = {0}> {
       a = Unsqueeze(w, zero)\n y = Add(x, a)
     }""", {"w": torch.randn(2)})  # fmt: skip
@@ -69,7 +69,7 @@ def test_fake_weights_fold() -> None:
 
 
 def test_tied_parameter_stays() -> None:
-    """A parameter with another user is not stored twice, however small."""
+    """A parameter with another consumer is not folded, because it would be stored twice."""
     program = model("""g (float[1,2] x) => (float[1,2] y, float[2] z) <int64[1] zero = {0}> {
       a = Unsqueeze(w, zero)\n y = Add(x, a)\n z = Neg(w)
     }""", {"w": torch.randn(2)})  # fmt: skip
@@ -77,7 +77,7 @@ def test_tied_parameter_stays() -> None:
 
 
 def test_size_cap() -> None:
-    """A large constant stays a node; so does the Gather that would make a parameter larger than it is."""
+    """A node stays if its result would be a large constant, or larger than the parameter that it replaces."""
     count = MAX_CONSTANT_BYTES // 4 + 1
     program = model(f"""g (float[1] x) => (float[{count}] y, float[{count},3] z) <int64[1] n = {{{count}}}> {{
       a = Expand(one, n)\n y = Mul(x, a)\n b = Gather(w, ids)\n z = Mul(x, b)
@@ -86,7 +86,7 @@ def test_size_cap() -> None:
 
 
 def test_overridable_and_returned_values_stay() -> None:
-    """An initializer that is an input too is not constant; what the graph returns keeps its node."""
+    """An initializer that is a graph input is no constant, and a node stays if the graph returns its result."""
     program = model("""g (float[2] x) => (float[2] y, float[2] z) <float[2] c = {1.0,2.0}> {
       z = Neg(c)\n a = Neg(d)\n y = Add(x, a)
     }""", {"d": torch.randn(2)})  # fmt: skip
@@ -94,15 +94,15 @@ def test_overridable_and_returned_values_stay() -> None:
     assert not FoldConstants()(program).modified
 
 
-def test_quantised_weights_stay() -> None:
-    """DequantizeLinear of constants is not folded."""
+def test_quantized_weights_stay() -> None:
+    """A DequantizeLinear of a weight is not folded."""
     program = model("g (float[2] x) => (float[2] y) <float s = {0.1}> { a = DequantizeLinear(w, s)\n y = Add(x, a) }",
                     {"w": torch.ones(2, dtype=torch.int8)})  # fmt: skip
     check(program, FoldConstants(), [torch.randn(2)], ["DequantizeLinear", "Add"])
 
 
 def test_no_cast_makes_a_weight_wider() -> None:
-    """Half precision and quantised weights are stored as they are; a mask, which is no parameter, is folded."""
+    """A Cast of a half-precision or quantized parameter stays; a Cast of a mask, which is a buffer, is folded."""
     text = "g (float[4] x) => (float[4] y) { c = Cast<to=1>(w)\n y = Add(x, c) }"
     for dtype in (torch.float16, torch.bfloat16, torch.int8):
         check(model(text, {"w": torch.ones(4).to(dtype)}), FoldConstants(), [torch.randn(4)], ["Cast", "Add"])

@@ -1,4 +1,4 @@
-"""Products with reciprocals."""
+"""Canonicalization of products with a reciprocal."""
 
 import torch
 
@@ -7,7 +7,7 @@ from tests.passes.checking import check, model, origins
 
 
 def test_quotient() -> None:
-    """An RMS norm: the reciprocal root on either side."""
+    """The Reciprocal may be either operand."""
     program = model("""g (float[N,3] x, float[N,1] v) => (float[N,3] y, float[N,3] z) {
       s = Sqrt(v)\n a = Reciprocal(s)\n y = Mul(x, a)\n b = Reciprocal(v)\n z = Mul(b, x)
     }""")
@@ -17,7 +17,7 @@ def test_quotient() -> None:
 
 
 def test_shared_reciprocal_stays() -> None:
-    """One reciprocal and many products are cheaper than many quotients."""
+    """One Reciprocal and several products are cheaper than several quotients."""
     program = model("""g (float[N,3] x, float[N,1] v) => (float[N,3] y, float[N,3] z) {
       a = Reciprocal(v)\n y = Mul(x, a)\n b = Neg(x)\n z = Mul(b, a)
     }""")

@@ -1,4 +1,4 @@
-"""Views of views."""
+"""Merging of consecutive views."""
 
 import onnx_ir as ir
 import pytest
@@ -10,7 +10,7 @@ from tests.passes.checking import check, model, origins
 
 
 def test_reshape_of_reshape() -> None:
-    """Only the last sizes count; one dynamic size is worked out."""
+    """Only the last shape matters; one dynamic dim is inferred."""
     program = model("""g (float[N,6] x) => (float[N,3,2] y) <int64[3] s = {-1,2,3}, int64[3] t = {-1,3,2}> {
       a = Reshape(x, s)\n y = Reshape(a, t)
     }""")
@@ -19,7 +19,7 @@ def test_reshape_of_reshape() -> None:
 
 
 def test_two_dynamic_sizes() -> None:
-    """Sizes that stay in their place are copied; what moved is worked out."""
+    """Dims that keep their place are copied; one that moves is inferred."""
     program = model("""g (float[N,S,6] x) => (float[N,S,3,2] y) <int64[1] i = {0}, int64[4] t = {0,0,3,2}> {
       a = Unsqueeze(x, i)\n b = Squeeze(a, i)\n y = Reshape(b, t)
     }""")
@@ -28,7 +28,7 @@ def test_two_dynamic_sizes() -> None:
 
 @pytest.mark.parametrize("inverse", ["b = Squeeze(a, i)", "b = Reshape(a, s)"])
 def test_there_and_back(inverse: str) -> None:
-    """The view that undoes a view goes with it."""
+    """A view and its inverse cancel."""
     program = model(f"""g (float[2,6] x) => (float[2,6] y) <int64[1] i = {{1}}, int64[2] s = {{2,6}}> {{
       a = Unsqueeze(x, i)\n {inverse}\n y = Relu(b)
     }}""")

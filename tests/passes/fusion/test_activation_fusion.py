@@ -1,4 +1,4 @@
-"""Activations that are spelled out."""
+"""Fusion of Gelu and Swish."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ CUBIC = "p = Pow(x, three)\n q = Mul(p, c)\n a = Add(x, q)\n b = Mul(a, s)\n t =
     ],
 )
 def test_gelu(text: str) -> None:
-    """GPT-2's, with the constants elsewhere, the cube as products, and the exact one."""
+    """The form of GPT-2, other orders of the factors, the cube as products, and the exact Gelu."""
     program = model(f"g (float[N,12] x) => (float[N,12] y) {CONSTANTS} {{ {text} }}")
     check(program, FuseGelu(), [X], ["Gelu"])
     assert "%u" not in origins(program, "y") or "%y" in origins(program, "y")
@@ -42,7 +42,7 @@ def test_gelu(text: str) -> None:
     ],
 )
 def test_no_gelu(text: str) -> None:
-    """Other factors, another x, a second reader."""
+    """Other factors, another x, a second consumer."""
     program = model(f"g (float[N,12] x, float[N,12] z) => (float[N,12] y) {CONSTANTS} {{ {text} }}")
     assert not FuseGelu()(program).modified
 
@@ -51,20 +51,20 @@ def test_no_gelu(text: str) -> None:
     "text", ["s = Sigmoid(x)\n y = Mul(x, s)", "a = Mul(alpha, x)\n s = Sigmoid(a)\n y = Mul(s, x)"]
 )
 def test_swish(text: str) -> None:
-    """With and without a factor."""
+    """With and without alpha, from opset 24 on."""
     body = f"g (float[N,12] x) => (float[N,12] y) <float alpha = {{1.702}}> {{ {text} }}"
     check(model(body, opset=24), FuseSwish(), [X], ["Swish"])
     assert not FuseSwish()(model(body, opset=23)).modified
 
 
 def test_no_swish() -> None:
-    """A gate of another value."""
+    """The Sigmoid is of another value."""
     program = model("g (float[N] x, float[N] z) => (float[N] y) { s = Sigmoid(z)\n y = Mul(x, s) }", opset=24)
     assert not FuseSwish()(program).modified
 
 
-def test_no_swish_of_a_factor_that_an_attribute_rounds() -> None:
-    """An attribute is a float32: 1.702 of a float64 model would be another number."""
+def test_no_swish_if_the_attribute_would_round_alpha() -> None:
+    """An attribute is a float32, which does not represent 1.702 of a float64 model."""
     for number, modified in (("1.702", False), ("1.5", True)):
         text = f"g (double[N] x) => (double[N] y) <double alpha = {{{number}}}> {{ a = Mul(alpha, x)\n"
         program = model(f"{text} s = Sigmoid(a)\n y = Mul(s, x) }}", opset=24)

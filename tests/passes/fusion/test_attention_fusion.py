@@ -1,4 +1,4 @@
-"""Attention that is spelled out."""
+"""Fusion of attention."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ REST = "w = Softmax<axis=-1>(s)\n y = MatMul(w, v)"
     ],
 )
 def test_fused(text: str, operators: Sequence[str], scale: float) -> None:
-    """The scale before and after the product, a mask on either side, neither."""
+    """The scale may be before or after the product, the mask may be either operand, and both may be absent."""
     program = model(f"g ({INPUTS}, float[2,L,M] m) => (float[N,2,L,5] y) {CONSTANTS} {{ {text} }}", opset=23)
     check(program, FuseAttention(), [*ARGS, torch.randn(2, 4, 6)], operators)
     assert program.graph[-1].attributes["scale"].value == pytest.approx(scale)
@@ -34,7 +34,7 @@ def test_fused(text: str, operators: Sequence[str], scale: float) -> None:
 
 
 def test_keys_that_come_transposed() -> None:
-    """Keys from rows (batch, length, heads, size), or given as columns, are turned into what Attention takes."""
+    """Keys from (batch, length, heads, size), or already transposed, get one Transpose to Attention's layout."""
     program = model("""g (float[N,2,L,3] q, float[N,M,2,3] k, float[N,2,3,M] c, float[N,2,M,5] v)
       => (float[N,2,L,5] y, float[N,2,L,5] z) {
       t = Transpose<perm=[0,2,3,1]>(k)\n s = MatMul(q, t)\n w = Softmax<axis=-1>(s)\n y = MatMul(w, v)
@@ -53,7 +53,7 @@ def test_keys_that_come_transposed() -> None:
         f"{SWAPPED} s = MatMul(q, t)\n w = Softmax<axis=-1>(s)\n x = Neg(w)\n u = Add(x, w)\n y = MatMul(u, v)",
     ],
 )
-def test_left_alone(text: str) -> None:
-    """A scale that varies, a mask that broadcasts over keys, another axis, weights with a second reader."""
+def test_declined(text: str) -> None:
+    """A scale that is no constant, a mask that broadcasts over keys, another axis, a second consumer."""
     program = model(f"g ({INPUTS}, float[N,2,L,1] o) => (float[N,2,L,5] y) {CONSTANTS} {{ {text} }}", opset=23)
     assert not FuseAttention()(program).modified

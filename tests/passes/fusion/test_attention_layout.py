@@ -1,4 +1,4 @@
-"""Attention and what is around it."""
+"""Folding of layout changes into Attention."""
 
 import pytest
 import torch
@@ -19,8 +19,8 @@ INPUTS = "float[N,L,6] q, float[N,M,6] k, float[N,M,6] v"
 Q, K, V = torch.randn(2, 4, 6), torch.randn(2, 5, 6), torch.randn(2, 5, 6)
 
 
-def test_rows() -> None:
-    """Six views less, with a mask."""
+def test_split_and_merge_are_folded() -> None:
+    """Four Reshapes and four Transposes are folded; the mask stays."""
     program = model(f"""g ({INPUTS}, bool[L,M] mask) => (float[N,L,6] y) {CONSTANTS} {{
       {PARTED} a = Attention<scale=0.5>(q2, k2, v2, mask)\n {JOINED}
     }}""", opset=23)  # fmt: skip
@@ -28,16 +28,16 @@ def test_rows() -> None:
     assert origins(program, "y") == {"%a", "%b", "%y"}
 
 
-def test_rows_that_are_joined_further() -> None:
-    """A Reshape that joins batch and length too stays, of the rows."""
+def test_a_merge_that_flattens_more() -> None:
+    """A Reshape that also flattens batch and length stays, after the Attention."""
     program = model(f"""g ({INPUTS}) => (float[K,6] y) {CONSTANTS} {{
       {PARTED} a = Attention<scale=0.7>(q2, k2, v2)\n b = Transpose<perm=[0,2,1,3]>(a)\n y = Reshape(b, flat)
     }}""", opset=23)  # fmt: skip
     check(program, FoldHeadReshapes(), [Q, K, V], ["Attention", "Reshape"])
 
 
-def test_one_row_of_all_three() -> None:
-    """ViT's: unbind of a permuted row becomes Splits, which are one in the end."""
+def test_packed_query_key_and_value() -> None:
+    """ViT unbinds one packed tensor. The Gathers become Splits, which common-subexpression elimination merges."""
     program = model(f"""g (float[N,L,18] x) => (float[N,L,6] y) {CONSTANTS} {{
       p = Reshape(x, packed)\n t = Transpose<perm=[2,0,3,1,4]>(p)\n q = Gather(t, first)\n k = Gather(t, second)
       v = Gather(t, third)\n a = Attention(q, k, v)\n {JOINED}
@@ -46,8 +46,8 @@ def test_one_row_of_all_three() -> None:
 
 
 @pytest.mark.parametrize("attributes", ["", "<interleaved=1>", "<rotary_embedding_dim=2>"])
-def test_rotary_rows(attributes: str) -> None:
-    """A RotaryEmbedding on the way takes rows, with its attributes."""
+def test_rotary_embedding_before_attention(attributes: str) -> None:
+    """A RotaryEmbedding between split and Attention takes the 3-D layout and keeps its attributes."""
     inputs = INPUTS.replace("[N,M", "[N,L") + ", float[N,L,1] c, float[N,L,1] s"
     heads = CONSTANTS.replace("{0,0,2,3}", "{0,0,3,2}")
     program = model(f"""g ({inputs}) => (float[N,L,6] y) {heads} {{
@@ -65,8 +65,8 @@ def test_rotary_rows(attributes: str) -> None:
         f"{PARTED} a = Attention(q2, k2, v2)\n b = Transpose<perm=[2,0,1,3]>(a)\n y = Reshape(b, rows)",
     ],
 )
-def test_rows_left_alone(text: str) -> None:
-    """A second reader, values that are no rows, and another order."""
+def test_layout_declined(text: str) -> None:
+    """A second consumer, values that were not split, and another permutation."""
     program = model(f"""g ({INPUTS}, float[N,M,2,3] w1) => (float[N,L,6] y) {CONSTANTS} {{ {text} }}""", opset=23)
     assert not FoldHeadReshapes()(program).modified
 
@@ -77,7 +77,7 @@ REPEATED = "".join(
 
 
 def test_shared_key_heads() -> None:
-    """Each key head serves three query heads."""
+    """Three query heads share each key head."""
     known = ", float[N,2,3,M,3] k4, float[N,2,3,M,3] v4, float[N,6,M,3] k5, float[N,6,M,3] v5>"
     repeating = CONSTANTS.replace(">", known)
     program = model(f"""g (float[N,6,L,3] q, float[N,2,M,3] k, float[N,2,M,3] v) => (float[N,6,L,3] y) {repeating} {{
@@ -87,8 +87,8 @@ def test_shared_key_heads() -> None:
     check(program, FoldRepeatedHeads(), args, ["Attention"])
 
 
-def test_key_heads_in_turns_left_alone() -> None:
-    """Repeating all heads one after another is another order."""
+def test_tiled_key_heads_are_declined() -> None:
+    """Repeating all heads in turn is another order than repeating each head in succession."""
     known = ", float[N,3,2,M,3] k4, float[N,3,2,M,3] v4, float[N,6,M,3] k5, float[N,6,M,3] v5>"
     turned = CONSTANTS.replace("{2}", "{1}").replace("{1,1,3", "{1,3,1").replace(">", known)
     program = model(f"""g (float[N,6,L,3] q, float[N,2,M,3] k, float[N,2,M,3] v) => (float[N,6,L,3] y) {turned} {{
@@ -98,7 +98,7 @@ def test_key_heads_in_turns_left_alone() -> None:
 
 
 def test_keys_that_are_returned_keep_their_heads() -> None:
-    """The present keys of a cache have as many heads as the keys."""
+    """The returned keys of a cache have as many heads as the keys that Attention reads."""
     known = ", float[N,2,3,M,3] k4, float[N,2,3,M,3] v4, float[N,6,M,3] k5, float[N,6,M,3] v5>"
     repeating = CONSTANTS.replace(">", known)
     program = model(f"""g (float[N,6,L,3] q, float[N,2,M,3] k, float[N,2,M,3] v) =>
@@ -108,7 +108,7 @@ def test_keys_that_are_returned_keep_their_heads() -> None:
 
 
 def test_from_torch() -> None:
-    """Grouped attention of a transformer's layer, written by hand, with dynamic sizes: one node."""
+    """Grouped-query attention of a transformer layer becomes one node, with dynamic sizes."""
 
     class Grouped(torch.nn.Module):
         def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

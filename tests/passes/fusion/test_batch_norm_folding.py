@@ -1,4 +1,4 @@
-"""BatchNormalization folded into Conv, ConvTranspose and Gemm."""
+"""Folding of BatchNormalization into Conv, ConvTranspose and Gemm."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from tests.passes.checking import check, model, origins
 
 
 def moments(channels: int, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
-    """scale, shift, mean and var of a trained norm."""
+    """Returns scale, shift, mean and var as training leaves them."""
     torch.manual_seed(0)
     scale, shift, mean = torch.randn(3, channels)
     return {name: x.to(dtype) for name, x in
@@ -25,7 +25,7 @@ CONV = """g (float[N,4,8,8] x) => (float[N,K,H,W] y) {
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_conv(bias: bool) -> None:
-    """One Conv is left, its weight computed from the old one, its result under the norm's name."""
+    """One Conv is left. Its weight is computed from the old one, and its result has the name of the norm's."""
     weights = {"layer_weight": torch.randn(6, 2, 3, 3), **moments(6)}
     if bias:
         weights["layer_bias"] = torch.randn(6)
@@ -41,7 +41,7 @@ def test_conv(bias: bool) -> None:
 
 @pytest.mark.parametrize("groups", [1, 2])
 def test_conv_transpose(groups: int) -> None:
-    """The out channels of a ConvTranspose weight are its second axis, group by group."""
+    """Axis 1 of a ConvTranspose weight holds the output channels of one group."""
     text = f"""g (float[N,4,5,5] x) => (float[N,K,H,W] y) {{
       c = ConvTranspose<group={groups}, strides=[2,2]>(x, w, b)
       y = BatchNormalization(c, scale, shift, mean, var)

@@ -22,7 +22,7 @@ def test_unfolded(gemm: str, operators: list[str]) -> None:
 @pytest.mark.parametrize(
     "body", ["b = Gemm<alpha=2.0>(a, w, c)\n y = Reshape(b, u)", "b = Gemm(a, w, c)\n y = Reshape(b, v)"]
 )
-def test_left_alone(body: str) -> None:
-    """A factor, and rows that are parted differently."""
+def test_declined(body: str) -> None:
+    """A factor alpha, and a Reshape to other leading axes."""
     program = model(f"g (float[N,4,3] x) => (float[M,K,5] y) {SHAPES} {{ a = Reshape(x, s)\n {body} }}", WEIGHTS)
     assert not BatchGemm()(program).modified

@@ -1,4 +1,4 @@
-"""MatMul and Add as Gemm."""
+"""Fusion of MatMul, Add and Transpose into Gemm."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ WEIGHTS = {"w": torch.randn(3, 5), "v": torch.randn(5, 3), "b": torch.randn(5), 
 @pytest.mark.parametrize("bias", ["b", "row"])
 @pytest.mark.parametrize("kind", ["float", "double", "float16"])
 def test_bias(bias: str, kind: str) -> None:
-    """The addend may stand on either side."""
+    """The addend may be either operand."""
     dtype = {"float": torch.float32, "double": torch.float64, "float16": torch.float16}[kind]
     weights = {name: tensor.to(dtype) for name, tensor in WEIGHTS.items()}
     program = model(f"g ({kind}[N,3] x) => ({kind}[N,5] y) {{ m = MatMul(x, w)\n y = Add({bias}, m) }}", weights)
@@ -21,13 +21,13 @@ def test_bias(bias: str, kind: str) -> None:
 
 
 def test_addend_of_the_same_shape() -> None:
-    """A residual of two dims."""
+    """The addend may have the shape of the product."""
     program = model("g (float[N,3] x, float[N,5] r) => (float[N,5] y) { m = MatMul(x, w)\n y = Add(m, r) }", WEIGHTS)
     check(program, FuseGemm(), [torch.randn(4, 3), torch.randn(4, 5)], ["Gemm"])
 
 
 def test_transposes() -> None:
-    """Transposed operands, one of which has another user."""
+    """Both operands are transposed; another consumer keeps one Transpose."""
     program = model("""g (float[3,N] x) => (float[N,5] y, float[N,3] z) {
       t = Transpose(x)\n u = Transpose<perm=[1,0]>(v)\n m = MatMul(t, u)\n y = Add(m, b)\n z = Relu(t)
     }""", WEIGHTS)  # fmt: skip
@@ -35,7 +35,7 @@ def test_transposes() -> None:
 
 
 def test_gemm_without_bias() -> None:
-    """The missing addend of a Gemm; its own transposition is undone by another."""
+    """A Gemm without an addend gets one. Its transB cancels with a Transpose."""
     program = model("""g (float[N,3] x) => (float[N,5] y) {
       u = Transpose<perm=[1,0]>(w)\n m = Gemm<transB=1, alpha=0.5>(x, u)\n y = Add(m, b)
     }""", WEIGHTS)  # fmt: skip
@@ -50,8 +50,8 @@ def test_gemm_without_bias() -> None:
         "m = MatMul(x, w)\n y = Relu(m)",  # nothing to save
     ],
 )
-def test_left_alone(body: str) -> None:
-    """A product that is not one Gemm."""
+def test_declined(body: str) -> None:
+    """A sum larger than the product, a product with another consumer, and a MatMul without Transposes."""
     program = model(f"g (float[1,3] x) => (float[A,5] y) {{ {body} }}", {**WEIGHTS, "wide": torch.randn(4, 5)})
     operators = [node.op_type for node in program.graph]
     if "n = " in body:
@@ -60,13 +60,13 @@ def test_left_alone(body: str) -> None:
 
 
 def test_three_dims_are_left_alone() -> None:
-    """Gemm takes matrices only."""
+    """Gemm accepts matrices only."""
     program = model("g (float[N,2,3] x) => (float[N,2,5] y) { m = MatMul(x, w)\n y = Add(m, b) }", WEIGHTS)
     check(program, FuseGemm(), [torch.randn(4, 2, 3)], ["MatMul", "Add"])
 
 
 def test_a_product_outside_a_loop_stays_there() -> None:
-    """In the body it would be computed at every step."""
+    """Inside the Loop it would be computed at every iteration."""
     program = model("""g (float[N,3] x, int64 count) => (float[N,5] y) {
       m = MatMul(x, w)
       y = Loop(count, , b)<body = step (int64 i, bool c, float[N,5] s) => (bool d, float[N,5] t) {

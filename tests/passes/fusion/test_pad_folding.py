@@ -1,4 +1,4 @@
-"""Padding folded into convolution and pooling."""
+"""Folding of zero padding into convolution and pooling."""
 
 import pytest
 import torch
@@ -14,13 +14,13 @@ CONSTANTS = """<int64[8] p = {0,0,1,0,0,0,2,1}, int64[4] q = {1,2,0,1}, int64[2]
 @pytest.mark.parametrize("pad", ["Pad(x, p)", "Pad(x, p, zero)", "Pad(x, q, zero, axes)"])
 @pytest.mark.parametrize("attributes", ["", "pads=[1,1,0,1], strides=[2,1]"])
 def test_conv(pad: str, attributes: str) -> None:
-    """The pads are added to the Conv's own."""
+    """The padding is added to that of the Conv."""
     text = f"{HEAD} {CONSTANTS} {{ a = {pad}\n y = Conv{f'<{attributes}>' if attributes else ''}(a, w) }}"
     check(model(text, {"w": torch.randn(3, 2, 3, 3)}), FoldPads(), [torch.randn(2, 2, 6, 7)], ["Conv"])
 
 
 def test_average_pool() -> None:
-    """Pooling that counts its padding."""
+    """An AveragePool that counts its padding."""
     text = f"{HEAD} {CONSTANTS} {{ a = Pad(x, p)\n y = AveragePool<kernel_shape=[3,3], count_include_pad=1>(a) }}"
     check(model(text), FoldPads(), [torch.randn(2, 2, 6, 7)], ["AveragePool"])
 
@@ -38,8 +38,8 @@ def test_average_pool() -> None:
         "a = Pad(x, p)\n b = Conv(a, w)\n c = Conv(a, w)\n y = Add(b, c)",
     ],
 )  # fmt: skip
-def test_left_alone(body: str) -> None:
-    """Other values, modes, axes and users."""
+def test_declined(body: str) -> None:
+    """Other values, modes and axes, a pooling that ignores padding, and a second consumer."""
     weights = {"w": torch.randn(3, 2, 3, 3), "v": torch.randn(3, 3, 3, 3)}
     program = model(f"{HEAD} {CONSTANTS} {{ {body} }}", weights)
     assert not FoldPads()(program).modified

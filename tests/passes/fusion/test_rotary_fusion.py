@@ -1,4 +1,4 @@
-"""Rotary embeddings that are spelled out."""
+"""Fusion of rotary embeddings."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ X = torch.randn(2, 3, 5, 8)
 
 @pytest.mark.parametrize("halves", [HALVES, "a, b = Split<axis=-1, num_outputs=2>(x)\n"])
 def test_computed_tables(halves: str) -> None:
-    """cos and sin of angles beside themselves, of all batches or of each, their halves taken once."""
+    """Tables of duplicated angles, shared by the batch or not; each half is computed once."""
     for batch, more in ((1, ["Shape", "Concat", "Expand", "Expand"]), ("N", [])):
         tables = "d = Concat<axis=-1>(r, r)\n cos = Cos(d)\n sin = Sin(d)\n"
         program = model(f"""g (float[N,3,5,8] x, float[{batch},1,5,4] r) => (float[N,3,5,8] y) {CONSTANTS} {{
@@ -27,27 +27,29 @@ def test_computed_tables(halves: str) -> None:
         }}""", opset=23)  # fmt: skip
         angles = ANGLES.expand(2 if batch == "N" else 1, 1, 5, 4)
         operators = ["Concat", "Cos", "Sin", "Slice", "Slice", "Squeeze", "Squeeze", "RotaryEmbedding", *more]
-        operators += ["Shape", "Concat"] if more else []  # of the second table: one in the end
+        operators += (
+            ["Shape", "Concat"] if more else []
+        )  # for the second table; common-subexpression elimination merges them
         check(program, FuseRotaryEmbedding(), [X, angles], operators)
 
 
 class Rotary(torch.nn.Module):
-    """transformers' apply_rotary_pos_emb on two tensors."""
+    """Computes apply_rotary_pos_emb of transformers for two tensors."""
 
     def forward(self, x: Tensor, z: Tensor) -> Tensor:
         positions = torch.arange(x.shape[2])
         angles = positions[:, None] * torch.tensor([1.0, 0.5, 0.25, 0.1])
         table = torch.cat([angles, angles], -1)[None, None]
 
-        def turned(y: Tensor) -> Tensor:
+        def rotated(y: Tensor) -> Tensor:
             return y * table.cos() + torch.cat([-y[..., 4:], y[..., :4]], -1) * table.sin()
 
-        return turned(x) + turned(z)
+        return rotated(x) + rotated(z)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_from_torch(dtype: torch.dtype) -> None:
-    """Tables of numbers become halves for the whole batch; with dynamic sizes they are computed once."""
+    """Constant tables become constant halves; with dynamic sizes the halves are computed once."""
     module, args = Rotary().eval(), (X, X.flip(0))
     program = fx_onnx.export(module, args, opset_version=23)
     assert [node.op_type for node in program.model.graph] == ["RotaryEmbedding", "RotaryEmbedding", "Add"]
@@ -68,7 +70,7 @@ PARTS = [
 
 @pytest.mark.parametrize("parts", PARTS)
 def test_part_of_a_head(parts: str) -> None:
-    """What is not turned goes through the node as well."""
+    """The rest of each head passes through the RotaryEmbedding unchanged."""
     constants = CONSTANTS.replace(">", ", int64[2] sizes = {4,6}>")
     program = model(f"""g (float[N,3,5,10] x, float[N,5,2] c, float[N,5,2] s) => (float[N,3,5,10] y) {constants} {{
       {parts} r = RotaryEmbedding(a, c, s)\n y = Concat<axis=-1>(r, b)
@@ -79,7 +81,7 @@ def test_part_of_a_head(parts: str) -> None:
 
 @pytest.mark.parametrize("join", ["Concat<axis=-1>(b, r)", "Concat<axis=-1>(r, z)", "Concat<axis=2>(r, a)"])
 def test_no_part_of_a_head(join: str) -> None:
-    """Parts in another order, of two values, along another axis."""
+    """Parts in another order, of two values, or along another axis."""
     program = model(f"""g (float[N,3,5,10] x, float[N,5,2] c, float[N,5,2] s, float[N,3,5,6] z) => (float[A,B,C,D] y)
       {CONSTANTS} {{ {PARTS[0]} r = RotaryEmbedding(a, c, s)\n y = {join} }}""", opset=23)  # fmt: skip
     assert not FusePartialRotary()(program).modified
@@ -95,8 +97,8 @@ def test_no_part_of_a_head(join: str) -> None:
         f"d = Concat<axis=-1>(h, h)\n cos = Cos(d)\n sin = Sin(d)\n {HALVES} {TURNED} {SUM}\n z = Add(q, n)",
     ],
 )
-def test_left_alone(text: str) -> None:
-    """Halves that may differ, angles of each head, parts that are no halves, one half twice, a second reader."""
+def test_declined(text: str) -> None:
+    """Unequal halves, a table for each head, parts that are not halves, one half twice, a second consumer."""
     constants = CONSTANTS.replace(">", ", int64[1] three = {3}>")
     program = model(f"""g (float[N,3,5,8] x, float[N,1,5,8] r, float[N,3,5,4] k, float[N,1,5,4] h) =>
       (float[N,3,5,8] y) {constants} {{ {text} }}""", opset=23)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Casts where ONNX Runtime's CPU provider has no kernel."""
+"""Promotion by Casts where ONNX Runtime's CPU provider has no kernel."""
 
 from collections import Counter
 
@@ -15,8 +15,8 @@ from tests.passes.checking import model, run
 BF16 = torch.bfloat16
 
 
-def fitted(text: str, operators: list[str], opset: int = 20) -> ir.Model:
-    """The model after the pass, a legal one of these operators, whose nodes know where they came from."""
+def promoted(text: str, operators: list[str], opset: int = 20) -> ir.Model:
+    """Returns the model after the pass, and asserts that it is valid, has these operators, and keeps its metadata."""
     program = model(text, opset=opset)
     names = [value.name for value in (*program.graph.inputs, *program.graph.outputs)]
     InsertCasts()(program)
@@ -29,8 +29,8 @@ def fitted(text: str, operators: list[str], opset: int = 20) -> ir.Model:
 
 
 def test_where_of_booleans() -> None:
-    """Where in uint8; a second one reads the uint8, not a Cast back and forth."""
-    program = fitted(
+    """Where computes in uint8. A second one reads the uint8 directly, without two Casts."""
+    program = promoted(
         """g (bool[N] c, bool[N] x, bool[N] y) => (bool[N] b) { a = Where(c, x, y)\n b = Where(c, y, a) }""",
         ["Cast", "Cast", "Where", "Where", "Cast"],
     )
@@ -40,7 +40,7 @@ def test_where_of_booleans() -> None:
 
 
 def test_bfloat16_is_rounded_after_every_operator() -> None:
-    """The Cast to bfloat16 and back stays, so that the bits are torch's."""
+    """The Cast to bfloat16 and back stays, so that the results are equal to torch's bit by bit."""
 
     class Chain(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -50,12 +50,12 @@ def test_bfloat16_is_rounded_after_every_operator() -> None:
     program = fx_onnx.export(Chain().eval(), (x,), verbose=False)
     assert program(x)[0].equal(Chain()(x))
     casts = [node for node in program.model.graph if node.op_type == "Cast"]
-    assert len(casts) == 1 + 3 * 2 - 1 + 2  # x; Mul, Add and Div to and fro, Relu and Max exact; Exp
+    assert len(casts) == 1 + 3 * 2 - 1 + 2  # x; two each for Mul, Add and Div; Relu and Max are exact; Exp
 
 
 @pytest.mark.parametrize("optimize", [True, False])
-def test_every_export_loads(optimize: bool) -> None:
-    """Weights, normalization, attention and selection in bfloat16, optimized or not."""
+def test_exported_models_load(optimize: bool) -> None:
+    """Convolution, normalization, attention and masks in bfloat16, optimized or not."""
     torch.manual_seed(0)
 
     class Block(torch.nn.Module):
@@ -74,8 +74,8 @@ def test_every_export_loads(optimize: bool) -> None:
 
 
 def test_small_integers() -> None:
-    """Sums and logic of uint8 in wider integers; what overflows wraps."""
-    program = fitted(
+    """uint8 is computed in wider integers, and an overflow wraps."""
+    program = promoted(
         """g (uint8[N,4] x) => (uint8[N,1] s, uint8[N,4] t) {
           axes = Constant<value_ints=[1]>()\n s = ReduceSum<keepdims=1>(x, axes)\n t = Trilu(x)
         }""",
@@ -87,29 +87,29 @@ def test_small_integers() -> None:
     assert triangle.equal(x.triu())
 
 
-def test_shifts_stay_unsigned() -> None:
-    """uint16 is shifted in uint32."""
+def test_shifts_are_promoted_to_unsigned_integers() -> None:
+    """A shift of uint16 is computed in uint32."""
     text = """g (uint16[N] x, uint16[N] y) => (uint16[N] z) { z = BitShift<direction="RIGHT">(x, y) }"""
-    program = fitted(text, ["Cast", "Cast", "BitShift", "Cast"])
+    program = promoted(text, ["Cast", "Cast", "BitShift", "Cast"])
     assert {node.outputs[0].dtype for node in program.graph} == {ir.DataType.UINT32, ir.DataType.UINT16}
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "bool"])
 def test_scatters_that_reduce(dtype: str) -> None:
-    """The kernels for all dtypes refuse these when they reduce; those that do not stay."""
+    """The kernels fail for these dtypes if they reduce; a scatter without reduction stays."""
     text = f"""g ({dtype}[N] x, int64[K] i, {dtype}[K] u) => ({dtype}[N] y, {dtype}[N] z) {{
       y = ScatterElements<axis=0, reduction="max">(x, i, u)\n z = ScatterElements<axis=0>(x, i, u) }}"""
-    fitted(text, ["Cast", "Cast", "ScatterElements", "Cast", "ScatterElements"])
+    promoted(text, ["Cast", "Cast", "ScatterElements", "Cast", "ScatterElements"])
 
 
-def test_what_onnx_itself_lacks() -> None:
-    """Conv of bfloat16 came with opset 22: before, the Casts make the model legal."""
-    program = fitted_illegal("g (bfloat16[1,1,N] x, bfloat16[1,1,2] w) => (bfloat16[A,B,C] y) { y = Conv(x, w) }")
+def test_a_dtype_that_the_operator_does_not_admit() -> None:
+    """Conv admits bfloat16 from opset 22 on. Below it, the Casts make the model valid."""
+    program = promoted_invalid("g (bfloat16[1,1,N] x, bfloat16[1,1,2] w) => (bfloat16[A,B,C] y) { y = Conv(x, w) }")
     assert [node.op_type for node in program.graph] == ["Cast", "Cast", "Conv", "Cast"]
 
 
-def fitted_illegal(text: str) -> ir.Model:
-    """A model that shape inference would refuse before the pass, and takes after it."""
+def promoted_invalid(text: str) -> ir.Model:
+    """Returns the model after the pass; only then it passes the checker."""
     proto = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]>\n{text}')
     program = ir.serde.deserialize_model(proto)
     InsertCasts()(program)
@@ -118,17 +118,17 @@ def fitted_illegal(text: str) -> ir.Model:
 
 
 def test_attributes_and_constants() -> None:
-    """An attribute that names the dtype follows; a small constant is made anew instead of cast."""
+    """The attribute dtype is changed too, and a small constant is converted instead of cast."""
     text = """g (int16[2,2] x) => (int16[2,2] y) <int16[1] c = {3}> {
       e = EyeLike<dtype=5>(x)\n m = Max(e, c)\n y = Max(m, x) }"""
-    program = fitted(text, ["Cast", "EyeLike", "Max", "Max", "Cast"])
+    program = promoted(text, ["Cast", "EyeLike", "Max", "Max", "Cast"])
     x = torch.tensor([[1, 5], [-7, 3000]], dtype=torch.int16)
     assert run(program, [x])[0].equal(x.clamp(min=3))
 
 
-def test_bodies_and_functions() -> None:
-    """The Cast of an outer value stands outside; functions with known dtypes are changed too."""
-    program = fitted(
+def test_subgraphs() -> None:
+    """The Cast of an outer value is outside the branches, which share it."""
+    program = promoted(
         """g (bool c, bool[N] x) => (bool[N] y) {
           y = If(c)<then_branch = t () => (bool[N] a) { a = Where(c, x, x) },
                     else_branch = e () => (bool[N] b) { b = Where(x, x, x) }>
@@ -143,20 +143,20 @@ def test_bodies_and_functions() -> None:
 @pytest.mark.parametrize(
     ("dtype", "op_type"), [("float", "Softmax"), ("double", "Erf"), ("float16", "Softmax"), ("int64", "Neg")]
 )
-def test_left_as_it_is(dtype: str, op_type: str) -> None:
-    """float32; 64 bits, which nothing holds; float16, which the runtime casts itself."""
+def test_unchanged(dtype: str, op_type: str) -> None:
+    """float32 has kernels, 64 bits have no wider dtype, and the runtime casts float16 itself."""
     program = model(f"g ({dtype}[N] x) => ({dtype}[N] y) {{ y = {op_type}(x) }}")
     before = ir.serde.serialize_model(program).SerializeToString()
     assert not InsertCasts()(program).modified
     assert ir.serde.serialize_model(program).SerializeToString() == before
 
 
-def test_8_bit_floats_are_moved_in_float32() -> None:
-    """ONNX's Transpose has none of them before opset 21, its Concat none at all."""
+def test_8_bit_floats_are_promoted_to_float32() -> None:
+    """ONNX's Transpose admits them from opset 21 on, its Concat never."""
     text = """g (float[2,3] x, float[2,3] z) => (float[6,2] y) {
       a = Cast<to=17>(x)\n b = Cast<to=17>(z)\n c = Concat<axis=1>(a, b)\n t = Transpose<perm=[1,0]>(c)
       y = Cast<to=1>(t)
     }"""
     x, z = torch.randn(2, 3), torch.randn(2, 3)
-    (got,) = run(fitted(text, ["Cast"] * 6 + ["Concat", "Transpose"]), [x, z])
+    (got,) = run(promoted(text, ["Cast"] * 6 + ["Concat", "Transpose"]), [x, z])
     assert got.equal(torch.cat([x, z], 1).t().to(torch.float8_e4m3fn).float())

@@ -1,4 +1,4 @@
-"""The table of ONNX Runtime's kernels: against the runtime that is installed, and by running it."""
+"""The table of ONNX Runtime's kernels agrees with the installed runtime and with the models that load."""
 
 from importlib.metadata import version
 
@@ -17,7 +17,7 @@ OPEN = 2**31 - 1
 @pytest.mark.parametrize("op_type", ["Where", "Conv", "Add", "Max", "Pad", "Attention", "DepthToSpace", "Cast"])
 @pytest.mark.parametrize("opset", [18, 20, 22, 23, 24, 26])
 def test_agrees_with_the_installed_runtime(op_type: str, opset: int) -> None:
-    """What the runtime lists for the version of the operator in an opset is what the table says."""
+    """The table has the same dtypes as the runtime's list for the operator's version in an opset."""
     since = since_version(op_type, opset)
     listed = set()
     for kernel in state.get_all_opkernel_def():
@@ -35,8 +35,8 @@ def test_agrees_with_the_installed_runtime(op_type: str, opset: int) -> None:
     ("op_type", "dtype", "loads"),
     [("Erf", "FLOAT", True), ("Erf", "DOUBLE", False), ("Neg", "BFLOAT16", False), ("Neg", "INT16", True)],
 )
-def test_is_what_loads(op_type: str, dtype: str, loads: bool) -> None:
-    """A model of one node loads where the table has a kernel."""
+def test_agrees_with_the_models_that_load(op_type: str, dtype: str, loads: bool) -> None:
+    """A model of one node loads exactly where the table has a kernel."""
     kind = TensorProto.DataType.Value(dtype)
     sides = [helper.make_tensor_value_info(name, kind, ["N"]) for name in ("x", "y")]
     graph = helper.make_graph([helper.make_node(op_type, ["x"], ["y"])], "g", sides[:1], sides[1:])
@@ -53,6 +53,6 @@ def test_is_what_loads(op_type: str, dtype: str, loads: bool) -> None:
 
 
 def test_unknown_operators() -> None:
-    """What ONNX does not have has no version and no kernel."""
+    """An operator that ONNX does not have has no version and no kernel."""
     assert since_version("Nonsense", 20) is None
     assert kernels("Nonsense", 20) == ()

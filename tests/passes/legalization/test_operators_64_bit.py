@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import fx_onnx
-from fx_onnx.passes.legalization.operators_64_bit import FORMS, Legalize64Bit
+from fx_onnx.passes.legalization.operators_64_bit import EXPANSIONS, Legalize64Bit
 from tests.passes.checking import model, run
 
 F64 = torch.float64
@@ -76,7 +76,7 @@ def test_relu_of_integers() -> None:
 
 def test_float32_stays() -> None:
     """An operator of float32 has a kernel and stays."""
-    for op_type in set(FORMS) & {"Erf", "Gelu", "Softplus", "Relu"}:
+    for op_type in set(EXPANSIONS) & {"Erf", "Gelu", "Softplus", "Relu"}:
         program = model(f"g (float[N] x) => (float[N] y) {{ y = {op_type}(x) }}")
         assert not Legalize64Bit()(program).modified
 

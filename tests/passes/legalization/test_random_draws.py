@@ -1,4 +1,4 @@
-"""Random numbers where ONNX Runtime has no kernel to draw them: limits, moments, independence."""
+"""Random numbers without a random kernel: limits, moments and independence."""
 
 import math
 
@@ -15,7 +15,7 @@ DTYPES = {"float": 1, "double": 11, "float16": 10, "bfloat16": 16}
 
 
 def drawn(program: ir.Model, *inputs: torch.Tensor) -> torch.Tensor:
-    """What the model draws, its dtype made float, which numpy can hold."""
+    """Returns the draw of the model as float64."""
     return run(program, inputs)[0].double()
 
 
@@ -26,11 +26,11 @@ def uniform(dtype: str, opset: int) -> ir.Model:
 
 @pytest.mark.parametrize(("dtype", "opset"), [("float", 22), ("double", 26), ("float16", 20), ("bfloat16", 22)])
 def test_uniform(dtype: str, opset: int) -> None:
-    """Of [0, 1), never 1; as many distinct numbers as the dtype has digits for."""
+    """The numbers are in [0, 1) and as many are distinct as the dtype has digits for."""
     program = uniform(dtype, opset)
     LegalizeRandomDraws()(program)
     found = drawn(program)
-    assert found.min() >= 0 and found.max() < 1 + (dtype == "double") * 1e-7  # a double may round to 1 as a float
+    assert found.min() >= 0 and found.max() < 1 + (dtype == "double") * 1e-7  # a double may round to 1 in float32
     assert abs(found.mean() - 0.5) < 0.02 and abs(found.std() - 1 / math.sqrt(12)) < 0.02
     assert len(found.unique()) > {"float": 19000, "double": 19000, "float16": 1500, "bfloat16": 200}[dtype]
     assert len(found.unique(dim=0)) == len(found)
@@ -38,7 +38,7 @@ def test_uniform(dtype: str, opset: int) -> None:
 
 @pytest.mark.parametrize("opset", [20, 23])
 def test_normal_after_a_tensor(opset: int) -> None:
-    """Mean and scale; tails as thin as they must be."""
+    """Mean, scale, tails and independence of normal numbers."""
     program = model(
         "g (float[N] x) => (float[N] y) { n = RandomNormalLike<dtype=10, mean=3.0, scale=2.0>(x) y = Cast<to=1>(n) }",
         opset=opset,

@@ -1,4 +1,4 @@
-"""Quantised weights and their scales."""
+"""Fusion of quantized weights and their scales into DequantizeLinear."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ PRODUCT = ["DequantizeLinear", "MatMul"]
 
 @pytest.mark.parametrize("sizes", [(), (1,), (1, 1), (3,), (1, 3), (5, 1)])
 def test_scaled_weight(sizes: tuple[int, ...]) -> None:
-    """One scale, one for each row, one for each column."""
+    """One scale for the weight, for each row, or for each column."""
     check(model(scaled, {"w": weight, "s": torch.rand(sizes)}), FuseDequantizeLinear(), [x], PRODUCT)
 
 
@@ -27,12 +27,12 @@ def test_other_dtypes(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("sizes", [(), (1,), (3,), (1, 3)])
 def test_scaled_product(sizes: tuple[int, ...]) -> None:
-    """What scales the columns of a product scales the weight's."""
+    """A scale for the columns of a product becomes a scale for the columns of the weight."""
     check(model(after, {"w": weight, "s": torch.rand(sizes)}), FuseDequantizeLinear(), [x], PRODUCT)
 
 
 def test_scaled_gemm() -> None:
-    """The columns of a product are the rows of a weight that it transposes."""
+    """With transB the columns of the product are the rows of the weight."""
     text = after.replace("MatMul(x, c)", "Gemm<transB=1>(x, c)")
     weights = {"w": weight.t().contiguous(), "s": torch.rand(3)}
     check(model(text, weights), FuseDequantizeLinear(), [x], ["DequantizeLinear", "Gemm"])
@@ -42,8 +42,8 @@ KEPT = ["Cast", "Mul", "MatMul"]
 
 
 @pytest.mark.parametrize("sizes", [(5, 3), (2, 1), (2, 1, 1)])
-def test_other_scales_stay(sizes: tuple[int, ...]) -> None:
-    """One for each element, one for each row of the product, and one that makes the product larger."""
+def test_other_scales_are_declined(sizes: tuple[int, ...]) -> None:
+    """A scale for each element, for each row of the product, and one that widens the product."""
     text = (
         scaled
         if sizes == (5, 3)
@@ -52,17 +52,17 @@ def test_other_scales_stay(sizes: tuple[int, ...]) -> None:
     check(model(text, {"w": weight, "s": torch.rand(sizes)}), FuseDequantizeLinear(), [x], KEPT)
 
 
-def test_a_gemm_that_adds_stays() -> None:
-    """The addend would not be scaled."""
+def test_a_gemm_with_an_addend_is_declined() -> None:
+    """The scale applies to the addend too, but DequantizeLinear would not scale it."""
     text = after.replace("MatMul(x, c)", "Gemm(x, c, b)")
     weights = {"w": weight, "s": torch.rand(3), "b": torch.rand(3)}
     check(model(text, weights), FuseDequantizeLinear(), [x], ["Cast", "Gemm", "Mul"])
 
 
-def test_wider_integers_stay() -> None:
+def test_wider_integers_are_declined() -> None:
     check(model(scaled, {"w": weight.int(), "s": torch.rand(3)}), FuseDequantizeLinear(), [x], KEPT)
 
 
-def test_a_cast_with_other_users_stays() -> None:
+def test_a_cast_with_another_consumer_is_declined() -> None:
     text = scaled.replace("y = MatMul(x, d)", "e = Add(c, d)\n y = MatMul(x, e)")
     check(model(text, {"w": weight, "s": torch.rand(3)}), FuseDequantizeLinear(), [x], ["Add", *KEPT])

@@ -1,4 +1,4 @@
-"""Weights of 4 bits."""
+"""Packing of weights into 4 bits."""
 
 import onnx_ir as ir
 import pytest
@@ -19,8 +19,8 @@ TEXT = """g (float[N,6] x) => (float[N,3] y) {
 OPERATORS = ["DequantizeLinear", "Transpose", "MatMul"]
 
 
-def test_packed_when_written() -> None:
-    """The weight of 4 bits takes half the bytes, and has the same values."""
+def test_packed_when_saved() -> None:
+    """A 4-bit weight takes half the bytes of an 8-bit one and has the same values."""
     weight = torch.randint(-8, 8, (3, 6), dtype=torch.int8)
     program = model(TEXT, {"w": weight, "s": torch.rand(3, 3)}, opset=21)
     check(program, PackWeights(), [torch.randn(2, 6)], OPERATORS)
@@ -38,7 +38,7 @@ def test_unsigned() -> None:
     assert program.graph.initializers["w_packed"].dtype == ir.DataType.UINT4
 
 
-def test_what_does_not_fit_fails_when_it_is_written() -> None:
+def test_saving_a_value_out_of_range_fails() -> None:
     program = model(TEXT, {"w": torch.full((3, 6), 9, dtype=torch.int8), "s": torch.rand(3, 3)}, opset=21)
     PackWeights()(program)
     packed = program.graph.initializers["w_packed"].const_value
@@ -47,7 +47,7 @@ def test_what_does_not_fit_fails_when_it_is_written() -> None:
         packed.tobytes()
 
 
-def test_other_casts_stay() -> None:
+def test_casts_of_other_values_stay() -> None:
     text = "g (int8[N] x) => (float[N] y) { q = Cast<to=22>(x)\n y = DequantizeLinear(q, s) }"
     program = model(text, {"s": torch.tensor(0.5)}, opset=21)
     check(program, PackWeights(), [torch.tensor([1, -8], dtype=torch.int8)], ["Cast", "DequantizeLinear"])

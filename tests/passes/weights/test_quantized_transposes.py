@@ -1,4 +1,4 @@
-"""Transposes of dequantised weights."""
+"""Hoisting of Transposes over DequantizeLinear and Cast."""
 
 import torch
 
@@ -23,7 +23,7 @@ def text(dequantize: str) -> str:
 
 
 def test_a_scale_for_each_row() -> None:
-    """It belongs to the columns afterwards."""
+    """A scale for each row becomes one for each column."""
     weights = {"w": weight, "s": torch.rand(3), "z": torch.tensor([0, 3, -5], dtype=torch.int8)}
     program = model(text("DequantizeLinear<axis=-2>(w, s, z)"), weights)
     check(program, both, [x], PRODUCT)
@@ -37,7 +37,7 @@ def test_one_scale() -> None:
 
 
 def test_a_scale_for_each_block() -> None:
-    """Scales and zero points are turned with the weight."""
+    """Scales and zero points are transposed with the weight."""
     weights = {"w": weight[:, :4], "s": torch.rand(3, 2), "z": torch.randint(-3, 3, (3, 2), dtype=torch.int8)}
     dequantize = text("DequantizeLinear<axis=1, block_size=2>(w, s, z)").replace("N,5", "N,4")
     check(model(dequantize, weights, opset=21), both, [torch.randn(2, 4)], PRODUCT)
@@ -47,8 +47,8 @@ def test_a_cast() -> None:
     check(model(text("Cast<to=1>(w)"), {"w": weight}), both, [x], ["Cast", "MatMul"])
 
 
-def test_a_weight_with_other_users_stays() -> None:
-    """A quantised embedding that is also the last layer is stored once."""
+def test_a_tied_weight_is_declined() -> None:
+    """A quantized embedding that is also the last layer is stored once."""
     tied = """g (int64[N] ids) => (float[N,3] y) {
       r = Gather(w, ids)\n e = DequantizeLinear(r, s)
       d = DequantizeLinear(w, s)\n t = Transpose<perm=[1,0]>(d)\n y = MatMul(e, t)
@@ -58,7 +58,7 @@ def test_a_weight_with_other_users_stays() -> None:
     check(program, both, [torch.tensor([0, 2])], kept)
 
 
-def test_values_that_are_no_weights_stay() -> None:
+def test_values_that_are_not_weights_are_declined() -> None:
     program = model("g (float[3,5] x) => (float[5,3] y) { d = Cast<to=11>(x)\n t = Transpose<perm=[1,0]>(d)\n"
                     " y = Cast<to=1>(t) }")  # fmt: skip
     check(program, both, [torch.randn(3, 5)], ["Cast", "Transpose", "Cast"])

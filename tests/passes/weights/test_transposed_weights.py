@@ -1,4 +1,4 @@
-"""Transposes of weights."""
+"""Folding of Transposes into weights."""
 
 import torch
 
@@ -9,7 +9,7 @@ from tests.passes.checking import check, model
 
 
 def test_view_of_the_weight() -> None:
-    """The new initializer shares the memory of the old one, which goes."""
+    """The new initializer shares the memory of the old one, which is removed."""
     weight = torch.randn(5, 3)
     program = model("g (float[N,3] x) => (float[N,5] y) { t = Transpose<perm=[1,0]>(fc_weight)\n y = MatMul(x, t) }",
                     {"fc_weight": weight})  # fmt: skip
@@ -21,8 +21,8 @@ def test_view_of_the_weight() -> None:
     assert tensor._compute().raw.data_ptr() == weight.data_ptr()
 
 
-def test_twins_are_one() -> None:
-    """Two Transposes of the same order, one of them in a branch, share the new weight."""
+def test_equal_transposes_share_a_weight() -> None:
+    """Two Transposes with the same permutation, one of them in a branch, become one initializer."""
     text = """g (float[N,3] x, bool c) => (float[N,5] y) {
       t = Transpose(w)
       y = If(c)<
@@ -45,7 +45,7 @@ def test_tied_weight_stays() -> None:
 
 
 def test_result_of_the_graph_stays() -> None:
-    """A Transpose that the graph returns stays."""
+    """A Transpose stays if the graph returns its result."""
     program = model("g (float[N] x) => (float[N] y, float[3,5] t) { y = Relu(x)\n t = Transpose<perm=[1,0]>(w) }",
                     {"w": torch.randn(5, 3)})  # fmt: skip
     check(program, FoldWeightTransposes(), [torch.randn(2)], ["Relu", "Transpose"])
