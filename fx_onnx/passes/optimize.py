@@ -66,8 +66,8 @@ PASSES: tuple[Pass, ...] = (
 def optimize(model: ir.Model, *, without: Collection[str] = ()) -> ir.Model:
     """Optimizes the model in place and returns it, with the same inputs and outputs and with fewer nodes.
 
-    The results are the same up to the rounding of fused operators. Weights are not read: what is folded into a weight is
-    computed when the weight is first read or saved.
+    The results are the same up to the rounding of fused operators. Weights are not read: a folded weight is computed
+    when it is first read or saved.
 
     Args:
         model: any ONNX model, also one of another exporter.
