@@ -87,7 +87,7 @@ def test_networks(name: str) -> None:
     ],
 )
 def test_norms_attention_and_activations_are_fused(name: str, single: dict[str, int], gone: set[str]) -> None:
-    """With dynamic sizes too, each norm, attention and activation is one node, also if the model computes it in steps."""
+    """Norms, attention and activations are one node each, also with dynamic sizes and if computed in steps."""
     case = case_named(name)
     module, inputs, other = case.build(), case.example(), case.other()
     program = fx_onnx.export(
