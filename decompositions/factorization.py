@@ -94,9 +94,8 @@ def lu(A: Tensor, pivot: bool = True) -> LU:
     packed, *swaps = for_loop(count, step, (A, permutation, pivots) if pivot else (A,))
     if pivot:
         permutation, pivots = swaps
-    return LU(
-        packed, permutation.squeeze(-1), pivots.to(torch.int32), lapack_info(packed.diagonal(dim1=-2, dim2=-1) == 0)
-    )
+    info = lapack_info(packed.diagonal(dim1=-2, dim2=-1) == 0)
+    return LU(packed, permutation.squeeze(-1), pivots.to(torch.int32), info)
 
 
 def lapack_info(failed: Tensor) -> Tensor:

@@ -47,13 +47,13 @@ def _choose_pivot(W: Tensor, k: Tensor) -> _Pivot:
     """Chooses the pivot of column k of the remaining matrix W."""
     rows = indices_along(W, -2)
     sizes = pivot_magnitude(slice_at(W, -1, k))
-    own, below = slice_at(sizes, -2, k), torch.where(rows > k, sizes, 0.0)
+    diagonal, below = slice_at(sizes, -2, k), torch.where(rows > k, sizes, 0.0)
     largest, place = below.amax(-2, keepdim=True), below.argmax(-2, keepdim=True)
     other = pivot_magnitude(W.gather(-1, place.expand((*W.shape[:-1], 1))))
-    beside = torch.where((rows >= k) & (rows != place), other, 0.0).amax(-2, keepdim=True)
-    stays = (own >= PIVOT_RATIO * largest) | (own * beside >= PIVOT_RATIO * largest * largest)
-    two = ~stays & (other.gather(-2, place) < PIVOT_RATIO * beside)
-    return _Pivot(torch.where(stays, k, place), two, own + largest == 0)
+    largest_of_other = torch.where((rows >= k) & (rows != place), other, 0.0).amax(-2, keepdim=True)
+    stays = (diagonal >= PIVOT_RATIO * largest) | (diagonal * largest_of_other >= PIVOT_RATIO * largest * largest)
+    two = ~stays & (other.gather(-2, place) < PIVOT_RATIO * largest_of_other)
+    return _Pivot(torch.where(stays, k, place), two, diagonal + largest == 0)
 
 
 def _multiply_by_inverse_pivot(
@@ -94,15 +94,15 @@ def ldl(A: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
             torch.where(rows > last, x, 0.0) for x in _multiply_by_inverse_pivot(first, second, k, two, hermitian)
         )
         update = left * _adjoint(first, hermitian) + right * _adjoint(second, hermitian)
-        ours = ~done & ((columns == k) | (two & (columns == last)))
+        in_block = ~done & ((columns == k) | (two & (columns == last)))
         below = torch.where(columns == k, left, right)
         column = torch.where(rows > last, below, torch.where(rows >= columns, swapped, 0.0))
         numbers = torch.where(two, -1 - place, 1 + place)
         return (
             torch.where(~done & (rows > last) & (columns > last), swapped - update, torch.where(done, W, swapped)),
-            torch.where(ours, column, packed),
-            torch.where(ours, numbers, pivots),
-            torch.where(ours, zero, zeros),
+            torch.where(in_block, column, packed),
+            torch.where(in_block, numbers, pivots),
+            torch.where(in_block, zero, zeros),
             two,
         )
 

@@ -39,10 +39,8 @@ def _balance(A: Tensor) -> Tensors:
     """
 
     def step(k: Tensor, A: Tensor, D: Tensor, changed: Tensor) -> Tensors:
-        column, row = (
-            torch.sqrt(squared_magnitude(slice_at(A, -1, k)).sum(-2, True)),
-            torch.sqrt(squared_magnitude(slice_at(A, -2, k)).sum(-1, True)),
-        )
+        column = torch.sqrt(squared_magnitude(slice_at(A, -1, k)).sum(-2, True))
+        row = torch.sqrt(squared_magnitude(slice_at(A, -2, k)).sum(-1, True))
         factor = torch.exp2(torch.ceil((torch.log2(row / column) - 1) / 2))
         better = column * factor + row / factor < 0.95 * (column + row)
         factor = torch.where(better, factor, 1.0)
@@ -81,9 +79,8 @@ def _hessenberg(A: Tensor, Z: Tensor) -> Tensors:
 
 def _element_at(H: Tensor, row: Tensor, column: Tensor) -> Tensor:
     """Returns the element of each matrix at its own row and column, or 0 outside the matrix."""
-    return torch.where((indices_along(H, -2) == row) & (indices_along(H, -1) == column), H, 0.0).sum(
-        (-2, -1), keepdim=True
-    )
+    here = (indices_along(H, -2) == row) & (indices_along(H, -1) == column)
+    return torch.where(here, H, 0.0).sum((-2, -1), keepdim=True)
 
 
 class _Bands(NamedTuple):

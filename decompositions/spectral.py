@@ -29,12 +29,12 @@ NEGLIGIBLE = 2.0**-47
 MAX_SWEEPS = 40
 
 
-def _partners(A: Tensor, number: Tensor) -> Tensor:
+def _partners(A: Tensor, round_index: Tensor) -> Tensor:
     """Returns the column with which each column is rotated in a round.
 
-    Columns i and j are partners in the round where i + j = round modulo n, so n rounds visit every pair once.
+    Columns i and j are partners in the round with i + j = round_index modulo n, so n rounds visit every pair once.
     """
-    return (number - indices_along(A, -1)) % A.size(-1)
+    return (round_index - indices_along(A, -1)) % A.size(-1)
 
 
 def _rotations(diagonal: Tensor, off: Tensor, partners: Tensor) -> tuple[Tensor, Tensor]:
@@ -58,10 +58,10 @@ def _rotate_columns(x: Tensor, partners: Tensor, cosine: Tensor, sine: Tensor) -
     return x * cosine.unsqueeze(-2) - x.index_select(-1, partners) * sine.unsqueeze(-2)
 
 
-def _is_unfinished(number: Tensor, quiet: Tensor, A: Tensor, V: Tensor) -> Tensor:
+def _is_unfinished(round_index: Tensor, idle_rounds: Tensor, A: Tensor, V: Tensor) -> Tensor:
     """Returns whether a pair was rotated in the last n rounds, and the limit of sweeps is not reached."""
     n = A.size(-1)
-    return (quiet < n) & (number < n * MAX_SWEEPS)
+    return (idle_rounds < n) & (round_index < n * MAX_SWEEPS)
 
 
 def _run_rounds(rotate_pairs: Callable[..., Tensors], A: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,19 +73,23 @@ def _run_rounds(rotate_pairs: Callable[..., Tensors], A: Tensor) -> tuple[Tensor
 def jacobi_eigh(A: Tensor) -> tuple[Tensor, Tensor]:
     """Returns ascending eigenvalues and eigenvectors of a Hermitian matrix, to float64's rounding of the largest."""
 
-    def rotate_pairs(number: Tensor, quiet: Tensor, A: Tensor, V: Tensor) -> Tensors:
-        partners = _partners(A, number)
+    def rotate_pairs(round_index: Tensor, idle_rounds: Tensor, A: Tensor, V: Tensor) -> Tensors:
+        partners = _partners(A, round_index)
         diagonal = A.diagonal(dim1=-2, dim2=-1)
         diagonal = diagonal.real if A.is_complex() else diagonal
         off = A.index_select(-1, partners).diagonal(dim1=-2, dim2=-1)
-        mirrored = off.index_select(
-            -1, partners
-        ).conj()  # the same number up to rounding; both columns must use one value
+        # The mirrored elements are equal up to rounding, but both columns of a pair must be rotated by the same angle.
+        mirrored = off.index_select(-1, partners).conj()
         off = torch.where(indices_along(A, -1) < partners, off, mirrored)
         cosine, sine = _rotations(diagonal, off, partners)
         active = (off.abs() > diagonal.abs().amax(-1, keepdim=True) * NEGLIGIBLE) & (partners != indices_along(A, -1))
         A = _rotate_columns(_rotate_columns(A, partners, cosine, sine).mT, partners, cosine, sine.conj()).mT
-        return number + 1, torch.where(active.any(), 0, quiet + 1), A, _rotate_columns(V, partners, cosine, sine)
+        return (
+            round_index + 1,
+            torch.where(active.any(), 0, idle_rounds + 1),
+            A,
+            _rotate_columns(V, partners, cosine, sine),
+        )
 
     A, V = _run_rounds(rotate_pairs, A)
     diagonal = A.diagonal(dim1=-2, dim2=-1)
@@ -116,8 +120,8 @@ def _one_sided_jacobi(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     Source: Hestenes, Inversion of Matrices by Biorthogonalization, 1958: the one-sided Jacobi method.
     """
 
-    def rotate_pairs(number: Tensor, quiet: Tensor, A: Tensor, V: Tensor) -> Tensors:
-        partners = _partners(A, number)
+    def rotate_pairs(round_index: Tensor, idle_rounds: Tensor, A: Tensor, V: Tensor) -> Tensors:
+        partners = _partners(A, round_index)
         others = A.index_select(-1, partners)
         squares, off = squared_magnitude(A).sum(-2), (A.conj() * others).sum(-2)
         cosine, sine = _rotations(squares, off, partners)
@@ -126,7 +130,12 @@ def _one_sided_jacobi(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         limit = torch.sqrt(squares * squares.index_select(-1, partners)) * NEGLIGIBLE
         active = large_enough & (off.abs() > limit) & (partners != indices_along(A, -1))
         A = A * cosine.unsqueeze(-2) - others * sine.unsqueeze(-2)
-        return number + 1, torch.where(active.any(), 0, quiet + 1), A, _rotate_columns(V, partners, cosine, sine)
+        return (
+            round_index + 1,
+            torch.where(active.any(), 0, idle_rounds + 1),
+            A,
+            _rotate_columns(V, partners, cosine, sine),
+        )
 
     A, V = _run_rounds(rotate_pairs, A)
     lengths, order = torch.sqrt(squared_magnitude(A).sum(-2)).sort(-1, descending=True)
@@ -137,8 +146,8 @@ def _one_sided_jacobi(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def svd(A: Tensor, full: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Returns U, S and Vᴴ in float64, by one-sided Jacobi rotations of A's columns.
 
-    The rotated columns are U times S. A QR factorization of them gives U, also for columns that are zero, and for the
-    remaining columns if ``full``. S is accurate to float64's rounding of the largest singular value; U and V are
+    The rotated columns are U times S. A QR factorization of them gives U. It also completes U where a rotated column is
+    zero, and adds the remaining columns if ``full``. S is accurate to float64's rounding of the largest singular value; U and V are
     orthogonal to the same accuracy.
     """
     m, n = A.shape[-2:]
@@ -151,9 +160,8 @@ def svd(A: Tensor, full: bool) -> tuple[Tensor, Tensor, Tensor]:
     diagonal = packed.diagonal(dim1=-2, dim2=-1)
     phases = torch.where(diagonal == 0, 1.0, diagonal / torch.where(diagonal == 0, 1.0, diagonal.abs()))
     columns = m if full else k
-    U = apply_reflections(packed, taus, batched_eye(W, m, columns)) * F.pad(
-        phases, (0, columns - k), value=1.0
-    ).unsqueeze(-2)
+    U = apply_reflections(packed, taus, batched_eye(W, m, columns))
+    U = U * F.pad(phases, (0, columns - k), value=1.0).unsqueeze(-2)
     return U, lengths[..., :k], (V if full else V[..., :k]).mH
 
 
