@@ -35,4 +35,5 @@ def decomposes_unless_empty(*targets: Any) -> Callable[[Function], Function]:
 
 
 def _new_if_empty(result: Tensor) -> Tensor:
+    """Returns new zeros for an empty tensor, and any other tensor unchanged."""
     return result.new_zeros(result.shape) if is_empty(result) else result

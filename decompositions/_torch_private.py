@@ -25,6 +25,7 @@ def statically_known_true(condition: Any) -> bool:
 
 @functools.cache
 def _statically_known_true() -> Callable[[Any], bool]:
+    """Returns torch's function, or ``_is_true`` when torch has none."""
     try:
         module = importlib.import_module("torch.fx.experimental.symbolic_shapes")
         function: Callable[[Any], bool] = module.statically_known_true
@@ -34,6 +35,7 @@ def _statically_known_true() -> Callable[[Any], bool]:
 
 
 def _is_true(condition: Any) -> bool:
+    """Returns whether the condition is the plain boolean True."""
     return isinstance(condition, bool) and condition
 
 

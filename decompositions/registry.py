@@ -114,6 +114,8 @@ def complex_decomposes(*targets: Any) -> Callable[[Function], Function]:
 
 
 def _registers(table: dict[Any, Callable[..., Any]], targets: tuple[Any, ...]) -> Callable[[Function], Function]:
+    """Returns a decorator that enters a function in a table, for each target that the installed torch has."""
+
     def register(function: Function) -> Function:
         for target in targets:
             key = target.found if isinstance(target, Operator) else target

@@ -147,8 +147,8 @@ def svd(A: Tensor, full: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Returns U, S and Vᴴ in float64, by one-sided Jacobi rotations of A's columns.
 
     The rotated columns are U times S. A QR factorization of them gives U. It also completes U where a rotated column is
-    zero, and adds the remaining columns if ``full``. S is accurate to float64's rounding of the largest singular value; U and V are
-    orthogonal to the same accuracy.
+    zero, and adds the remaining columns if ``full``. S is accurate to float64's rounding of the largest singular value;
+    U and V are orthogonal to the same accuracy.
     """
     m, n = A.shape[-2:]
     if isinstance(m, int) and isinstance(n, int) and m < n:
