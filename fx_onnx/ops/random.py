@@ -73,13 +73,13 @@ def aten_randn_like(
 
 @translates(aten.dropout.default)
 def aten_dropout(op: Emitter, input: Value, p: float, train: bool) -> Value:
-    """Emits Dropout in training: zeros with probability p, the others times 1 / (1 - p). Else returns the input."""
+    """Emits a random mask in training: zeros with probability p, the others times 1 / (1 - p). Else returns the input."""
     return aten_native_dropout(op, input, p, train)[0] if train and p else input
 
 
 @translates(aten.native_dropout.default)
 def aten_native_dropout(op: Emitter, input: Value, p: float, train: bool | None) -> tuple[Value, Value]:
-    """Emits Dropout and returns the mask of the kept elements as well."""
+    """Emits dropout, and returns the mask of the kept elements as well."""
     sizes = op.sizes(input)
     if train is False or p == 0:
         return input, op.expand(op.constant(True), sizes)
