@@ -31,9 +31,10 @@ from fx_onnx.aten.vmap_regions import lower_vmap
 from fx_onnx.capture import autograd_functions
 from fx_onnx.capture.capture import Capture, capture
 from fx_onnx.capture.request import Request
+from fx_onnx.capture.size_constraints import describe_relation
 from fx_onnx.core import metadata, opsets
 from fx_onnx.core.autocast_off import autocast_disabled
-from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.errors import ArgumentError, warn
 from fx_onnx.core.torch_private import unset_fake_temporarily
 from fx_onnx.core.translation_table import TranslationTable, translation_table
 from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
@@ -207,6 +208,10 @@ def _decompose(job: AtenJob) -> AtenJob:
         unused = user_translations.uncalled(custom, job.captured.exported_program, program.graphs)
         if unused:
             job.log.decided("decompose", f"custom_translation_table has unused entries: {', '.join(unused)}")
+    for relation, call in program.size_relations.items():
+        message = describe_relation(relation, call, job.captured.dim_labels)
+        job.log.decided("decompose", message)
+        warn(message)
     return replace(job, aten=program)
 
 

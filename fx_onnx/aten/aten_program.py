@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import sympy
 import torch
 from torch.export.graph_signature import OutputSpec
 from torch.fx import Graph
@@ -22,6 +23,8 @@ class AtenProgram:
         mutations: an output specification for each buffer and input that the program writes to.
         constants: the tensors that ``get_attr`` nodes name.
         bodies: the graphs of higher-order operators (branches, loop bodies) that ``get_attr`` nodes name.
+        size_relations: the equations of symbolic sizes that decompositions rely on, each with the call that requires
+            it. The program is right only for sizes that satisfy them; the operators themselves require no less.
     """
 
     exported_program: torch.export.ExportedProgram
@@ -29,6 +32,7 @@ class AtenProgram:
     mutations: tuple[OutputSpec, ...]
     constants: dict[str, torch.Tensor]
     bodies: dict[str, Graph]
+    size_relations: dict[sympy.Eq, str] = field(default_factory=dict)
 
     @classmethod
     def captured(cls, exported_program: torch.export.ExportedProgram) -> AtenProgram:

@@ -33,7 +33,7 @@ from fx_onnx.capture.patches.dynamic_sizes import keep_sizes_symbolic
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.patches.patching import PatchTable, apply_patches
 from fx_onnx.capture.request import Request
-from fx_onnx.capture.size_constraints import holds_for_example, restrictions, size_constraints
+from fx_onnx.capture.size_constraints import dim_labels, holds_for_example, restrictions, size_constraints
 from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.errors import CaptureError, warn
 from fx_onnx.core.events import EventSink, IgnoredEvents
@@ -47,6 +47,7 @@ class Capture:
     Attributes:
         exported_program: The program as torch.export returns it, not decomposed.
         symbol_names: The user's name for each dynamic dim, by the dim's expression as torch prints it (`s17`, `2*s17`).
+        dim_labels: A label for the symbol of each dynamic dim: the user's name, or `input.shape[axis]`.
         specialized: The dims that were requested as dynamic but are static in the program.
         strategy: How the program was captured: `given`, `torch.export(strict=False)` or `torch.export(strict=True)`.
         decisions: One phrase for each way in which the capture differs from a single non-strict capture of the
@@ -55,6 +56,7 @@ class Capture:
 
     exported_program: ExportedProgram
     symbol_names: Mapping[str, str]
+    dim_labels: Mapping[str, str]
     specialized: tuple[SpecializedDim, ...]
     strategy: str
     decisions: tuple[str, ...] = ()
@@ -95,7 +97,8 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
     constraints = size_constraints(request, program, inputs)
     for message in (*conflicts, *map(str, specialized), *map(str, constraints)):
         warn(message)
-    return Capture(program, symbol_names, specialized, strategy, result.decisions)
+    labels = dim_labels(program, inputs)
+    return Capture(program, symbol_names, labels, specialized, strategy, result.decisions)
 
 
 # --- the order of attempts --------------------------------------------------------------------------------------------

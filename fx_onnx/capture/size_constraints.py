@@ -8,7 +8,7 @@ that the user requested, and writes them as conditions on the user's dim names: 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -88,6 +88,18 @@ def size_constraints(request: Request, program: ExportedProgram, inputs: list[Ca
             if constraint is not None:
                 found.setdefault(constraint.condition, constraint)
     return list(found.values())
+
+
+def dim_labels(program: ExportedProgram, inputs: list[CapturedInput]) -> dict[str, str]:
+    """Returns a label for each symbol of the inputs: the user's name, the input's name, or `input.shape[axis]`."""
+    return {str(symbol): label for symbol, label in {**_scalar_names(program), **_dim_names(inputs)}.items()}
+
+
+def describe_relation(relation: sympy.Eq, call: str, labels: Mapping[str, str]) -> str:
+    """Writes an equation of sizes that a call requires over the labels of the dims: `total == new + past`."""
+    symbols = sorted(relation.free_symbols, key=str)
+    names = {symbol: labels.get(str(symbol), str(symbol)) for symbol in symbols}
+    return f"The exported model is correct only where {_in_python(relation, symbols, names)}, which {call} requires."
 
 
 def restrictions(request: Request, program: ExportedProgram) -> Restrictions:
@@ -222,7 +234,10 @@ def _as_python(
             return f"{names[symbols[0]]} >= {span.lower}"
         if span.upper.is_Integer:
             return f"{names[symbols[0]]} <= {span.upper}"
-    condition = _without_subtraction(condition)
+    return _in_python(_without_subtraction(condition), symbols, names)
+
+
+def _in_python(condition: Any, symbols: list[sympy.Symbol], names: dict[sympy.Symbol, str]) -> str:
     left, right = (sympy.sstr(side, full_prec=False) for side in condition.args)
     text = re.sub(r"Mod\((\w+), (\w+)\)", r"\1 % \2", f"{left} {condition.rel_op} {right}")
     for name, python_name in _PYTHON_NAMES.items():

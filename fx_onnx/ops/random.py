@@ -73,7 +73,7 @@ def aten_randn_like(
 
 @translates(aten.dropout.default)
 def aten_dropout(op: Emitter, input: Value, p: float, train: bool) -> Value:
-    """Emits a random mask in training: zeros with probability p, the others times 1 / (1 - p). Else returns the input."""
+    """Emits a random mask in training: zeros with probability p, the others times 1 / (1 - p)."""
     return aten_native_dropout(op, input, p, train)[0] if train and p else input
 
 

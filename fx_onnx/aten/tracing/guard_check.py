@@ -11,37 +11,55 @@ from torch.fx import Node
 
 from fx_onnx.aten.fx_nodes import describe
 from fx_onnx.core.errors import TranslationError
-from fx_onnx.core.torch_private import FakeTensorMode, size_oblivious
+from fx_onnx.core.torch_private import FakeTensorMode, Mod, size_oblivious
 
 
 @contextmanager
-def refuse_guards(fake_mode: FakeTensorMode, node: Node) -> Iterator[None]:
+def refuse_guards(fake_mode: FakeTensorMode, node: Node) -> Iterator[list[sympy.Eq]]:
     """Refuses a trace that adds guards on symbolic sizes, because its graph is right for the example's sizes only.
 
-    Inside the context, torch adds no guard when the function asks whether a size is 0 or 1. Guards that are
-    preconditions of the operator (``is_precondition``) are accepted.
+    Inside the context, torch adds no guard when the function asks whether a size is 0 or 1. Preconditions of the
+    operator (``is_precondition``) and the assumption that a tensor has elements (``is_nonempty``) are accepted.
 
     Args:
         fake_mode: the mode of the trace, whose shape environment collects the guards.
         node: the call that is traced, for the message.
 
+    Yields:
+        a list that receives the accepted relations of sizes, such as ``Eq(total, past + sequence)``, when the trace
+        ends. Equal symbols are left out: torch.export merges such dims without a message too.
+
     Raises:
         TranslationError: the trace added a guard; the message lists all.
     """
     before = len(_guards(fake_mode))
+    relations: list[sympy.Eq] = []
     with size_oblivious():
-        yield
-    new = [str(guard.expr) for guard in _guards(fake_mode)[before:] if not is_precondition(guard.expr)]
-    if new:
-        raise TranslationError(f"{describe(node)} can only be decomposed where {' and '.join(new)}.")
+        yield relations
+    guards = [guard.expr for guard in _guards(fake_mode)[before:]]
+    if refused := [str(guard) for guard in guards if not is_precondition(guard) and not is_nonempty(guard)]:
+        raise TranslationError(f"{describe(node)} can only be decomposed where {' and '.join(refused)}.")
+    relations += [guard for guard in guards if is_precondition(guard) and not _are_two_symbols(guard)]
 
 
 def is_precondition(guard: Any) -> bool:
-    """Returns whether a guard states that two sizes are equal.
+    """Returns whether a guard states that two symbolic sizes are equal.
 
     The operator itself requires such sizes to be equal, as attention does for the lengths of keys and values.
     """
-    return isinstance(guard, sympy.Eq) and all(isinstance(side, sympy.Symbol) for side in guard.args)
+    return isinstance(guard, sympy.Eq) and all(side.free_symbols for side in guard.args)
+
+
+def is_nonempty(guard: Any) -> bool:
+    """Returns whether a guard states that a number of elements is not 0, as torch assumes of every tensor."""
+    return isinstance(guard, sympy.Ne) and guard.args[1] == 0 and not guard.has(Mod)
+
+
+def _are_two_symbols(equation: sympy.Eq) -> bool:
+    """Returns whether an equation states no more than that two symbols are equal: a + b == b + c, for example."""
+    terms = sympy.Add.make_args(sympy.expand(equation.lhs - equation.rhs))
+    symbols = {term if isinstance(term, sympy.Symbol) else -term for term in terms}
+    return len(symbols) == 2 and all(isinstance(symbol, sympy.Symbol) for symbol in symbols)
 
 
 def _guards(fake_mode: FakeTensorMode) -> list[Any]:

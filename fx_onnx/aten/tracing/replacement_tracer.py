@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 from torch.fx import Graph, Node
 
@@ -27,16 +28,18 @@ class ReplacementTracer:
         constants: receives the tensors that the functions create, under new names.
         bodies: receives the bodies of the functions' control flow, under new names.
         fake_mode: the mode of the program's fake tensors.
+        size_relations: receives the equations of sizes that the traces rely on (see ``AtenProgram``).
     """
 
     constants: dict[str, torch.Tensor]
     bodies: dict[str, Graph]
     fake_mode: FakeTensorMode
+    size_relations: dict[sympy.Eq, str]
 
     @classmethod
     def of(cls, program: AtenProgram) -> ReplacementTracer:
         """Returns a tracer that adds constants and bodies to a program."""
-        return cls(program.constants, program.bodies, fake_mode(program.graph))
+        return cls(program.constants, program.bodies, fake_mode(program.graph), program.size_relations)
 
     def trace(
         self, function: Callable[..., Any], values: Sequence[Any], node: Node, keeps_composites: bool
@@ -55,13 +58,15 @@ class ReplacementTracer:
         Raises:
             TranslationError: the function fails, or specializes a symbolic size.
         """
-        with refuse_guards(self.fake_mode, node):
+        with refuse_guards(self.fake_mode, node) as relations:
             try:
                 traced = trace(function, _distinct(values), self.fake_mode, keeps_composites)
             except Exception as error:
                 raise TranslationError(
                     f"{describe(node)} cannot be decomposed: {type(error).__name__}: {error}"
                 ) from error
+        for relation in relations:
+            self.size_relations.setdefault(relation, describe(node))
         return self._adopt(traced, node)
 
     def _adopt(self, traced: Trace, node: Node) -> Graph | None:

@@ -36,6 +36,42 @@ def test_equal_sizes_and_sizes_0_and_1_are_accepted() -> None:
             torch.ones(x.shape[0]) + torch.ones(1)
 
 
+def test_relations_of_sizes_are_reported() -> None:
+    """A sum that must equal a third size is accepted and reported; equal symbols are accepted without a report."""
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    past, new, total, other = (mode.from_tensor(torch.ones(n)).shape[0] for n in (5, 3, 8, 4))
+    with refuse_guards(mode, Graph().call_function(torch.relu)) as relations:
+        assert past + new == total
+    assert [len(relation.free_symbols) for relation in relations] == [3]
+    with refuse_guards(mode, Graph().call_function(torch.relu)) as relations:
+        assert past + new == new + other + 1
+    assert len(relations) == 1
+
+
+def test_a_number_of_elements_is_not_0() -> None:
+    mode, (rows, columns) = _sizes()
+    with refuse_guards(mode, Graph().call_function(torch.relu)):
+        assert rows * (columns // 2) != 0
+
+
+def test_a_length_that_must_equal_a_sum() -> None:
+    """Attention needs keys and values of one length, and torch.export does not ask; the export names the relation."""
+
+    class Attention(nn.Module):
+        def forward(self, x: Tensor, past: Tensor, keys: Tensor) -> Tensor:
+            return nn.functional.scaled_dot_product_attention(x, keys, torch.cat([past, x], 2))
+
+    def example(new: int, past: int) -> tuple[Tensor, ...]:
+        return tuple(torch.randn(2, 2, size, 4) for size in (new, past, past + new))
+
+    shapes = ({2: "new"}, {2: "past"}, {2: "total"})
+    with pytest.warns(fx_onnx.OnnxExporterWarning, match=r"correct only where .*(total.*past|past.*total)"):
+        program = fx_onnx.export(Attention().eval(), example(3, 5), dynamic_shapes=shapes)
+    for sizes in ((3, 5), (1, 7), (4, 2)):
+        inputs = example(*sizes)
+        torch.testing.assert_close(program(*inputs)[0], Attention()(*inputs))
+
+
 def test_sizes_that_an_operator_requires_to_be_equal_may_have_two_names() -> None:
     class Attention(nn.Module):
         def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
