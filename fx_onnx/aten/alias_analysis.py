@@ -93,8 +93,8 @@ class AliasTracker:
             elif owned.owner is not node:
                 if base is None:
                     raise MutationError(
-                        f"{node.name} shares memory that is written in place, but is not a view of it; the `.data` of "
-                        f"a tensor, for example, is not. Write to the tensor itself."
+                        f"{node.name} shares memory that is written in place, but is not a view of the written tensor "
+                        f"(the `.data` of a tensor, for example, is not). Write to the tensor itself."
                     )
                 self._tensors[node].base = base
 
@@ -130,6 +130,9 @@ class AliasTracker:
         """Returns the tensor that a node is a view or another name of; None for the owner of a storage.
 
         The base of one of several views, as split returns them, is the tensor that they are views of.
+
+        Raises:
+            MutationError: the node is one of several new tensors that share memory.
         """
         tensor = self._tensors.get(node)
         if tensor is None or tensor.base is None:
@@ -138,7 +141,12 @@ class AliasTracker:
         if not is_write(node.target) and not isinstance(base.meta.get("val"), torch.Tensor):
             (storage,) = tensor.storages
             viewed = _input_on(storage, base)
-            return None if viewed is None else self.canonical(viewed)
+            if viewed is None:
+                raise MutationError(
+                    f"{node.name} is written in place and shares memory with another result of {base.target}; "
+                    f"write to a clone of it."
+                )
+            return self.canonical(viewed)
         return base
 
     def written_placeholders(self) -> list[Node]:

@@ -83,3 +83,19 @@ def test_shared_memory_that_is_not_a_view_is_refused() -> None:
     aliases.track(nodes["clone"])
     with pytest.raises(MutationError, match="mul shares memory that is written in place, but is not a view"):
         aliases.track(nodes["mul"])
+
+
+def test_a_write_to_one_of_several_new_tensors_in_one_storage_is_refused() -> None:
+    graph = torch.export.export(
+        FunctionModule(lambda x: (pair := x.aminmax(dim=0), pair[1].add_(1))), (torch.randn(2, 2),)
+    ).graph
+    nodes = {node.name: node for node in graph.nodes}
+    first, second = nodes["getitem"], nodes["getitem_1"]
+    second.meta["val"] = first.meta["val"]
+    nodes["aminmax"].meta["val"] = (first.meta["val"], first.meta["val"])
+    aliases = AliasTracker(graph)
+    for name in ("aminmax", "getitem", "getitem_1"):
+        aliases.track(nodes[name])
+    assert aliases.base(first) is None
+    with pytest.raises(MutationError, match=r"shares memory with another result of aten\.aminmax\.default"):
+        aliases.base(second)
