@@ -1,6 +1,6 @@
-"""Torch operators of our own: what ATen can only say with complex tensors, or only in place.
+"""Custom torch operators for what ATen expresses only with complex tensors or only in place.
 
-Fourier transforms are of real pairs: a pair is a real tensor whose last axis holds the real and the imaginary part.
+The Fourier transforms work on pairs: real tensors whose last axis holds the real and the imaginary part.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ def _complex(input: Tensor) -> Tensor:
 
 
 def _dft(input: Tensor, axis: int, inverse: bool = False, onesided: bool = False) -> Tensor:
-    """Σ_n input[n] exp(∓2πi·kn/N) along ``axis``; the inverse has the plus, divided by N.
+    """Computes the DFT Σ_n input[n] exp(-2πi·kn/N) along ``axis``, or its inverse, as pairs.
 
     Args:
-        input: real numbers with a last axis of 1, or pairs.
-        axis: not negative; the last axis is none of them.
-        inverse: whether it is the inverse.
-        onesided: gives k ≤ N/2 only, of real numbers.
+        input: real numbers with a last axis of size 1, or pairs with a last axis of size 2.
+        axis: not negative, and not the last axis.
+        inverse: computes Σ_n input[n] exp(+2πi·kn/N) / N.
+        onesided: returns k ≤ N/2 only; the input must be real.
     """
     transform = torch.fft.rfft if onesided else torch.fft.ifft if inverse else torch.fft.fft
     result: Tensor = torch.view_as_real(transform(_complex(input), dim=axis).resolve_conj()).contiguous()
@@ -33,7 +33,7 @@ def _dft(input: Tensor, axis: int, inverse: bool = False, onesided: bool = False
 
 
 def _irdft(input: Tensor, axis: int, length: int) -> Tensor:
-    """The ``length`` real numbers whose one-sided transform along ``axis`` is ``input``, without the last axis."""
+    """Computes the inverse of a one-sided DFT: ``length`` real numbers along ``axis``, without the axis of pairs."""
     result: Tensor = torch.fft.irfft(_complex(input), n=length, dim=axis).contiguous()
     return result
 
@@ -52,7 +52,7 @@ def _irdft_sizes(input: Tensor, axis: int, length: int) -> Tensor:
 
 
 def _fill_diagonal(self: Tensor, fill_value: float, wrap: bool = False) -> Tensor:
-    """What ``fill_diagonal_`` writes."""
+    """Returns a copy of ``self`` after ``fill_diagonal_``."""
     return self.clone().fill_diagonal_(fill_value, wrap)
 
 

@@ -1,4 +1,4 @@
-"""Which torch dtype is which ONNX element type, and what kind of number each one is."""
+"""The correspondence of torch dtypes and ONNX element types, and the categories of element types."""
 
 from collections.abc import Iterator
 
@@ -28,11 +28,11 @@ __all__ = [
 
 def _pairs() -> Iterator[tuple[torch.dtype, DataType]]:
     for element_type in DataType:
-        if element_type in (DataType.INT2, DataType.UINT2):  # torch only names these: it computes nothing in them
+        if element_type in (DataType.INT2, DataType.UINT2):  # torch has these names but no operations on them
             continue
         try:
             yield tensor_adapters.to_torch_dtype(element_type), element_type
-        except (TypeError, ValueError):  # torch has no such dtype: strings, 4 and 6 bits
+        except (TypeError, ValueError):  # torch has no such dtype: strings, 4-bit and 6-bit floats
             continue
 
 
@@ -57,11 +57,11 @@ _SINCE: dict[DataType, int] = {
 
 
 def onnx_dtype(dtype: torch.dtype) -> DataType:
-    """The ONNX element type of a torch dtype.
+    """Returns the ONNX element type of a torch dtype.
 
     Raises:
-        ArgumentError: ONNX has no such element type (quantised dtypes, complex32, packed 4-bit floats), or it has one
-            (int4), but torch can make no tensors of the dtype.
+        ArgumentError: ONNX has no such element type (quantized dtypes, complex32, packed 4-bit floats), or torch cannot
+            create tensors of the dtype (int4).
     """
     found = _TO_ONNX.get(dtype)
     if found is None:
@@ -70,7 +70,7 @@ def onnx_dtype(dtype: torch.dtype) -> DataType:
 
 
 def torch_dtype(dtype: DataType) -> torch.dtype:
-    """The torch dtype of an ONNX element type.
+    """Returns the torch dtype of an ONNX element type.
 
     Raises:
         ArgumentError: torch has no such dtype (strings, 4-bit and 6-bit numbers).
@@ -82,47 +82,47 @@ def torch_dtype(dtype: DataType) -> torch.dtype:
 
 
 def is_float(dtype: DataType) -> bool:
-    """Any real floating-point type, from 4 bits to 64, bfloat16 and float8 among them."""
+    """Returns whether it is a real floating-point type, from 4 to 64 bits, including bfloat16 and float8."""
     return dtype in _FLOATS
 
 
 def is_float8(dtype: DataType) -> bool:
-    """Any of the 8-bit floating-point types; ONNX computes nothing in them, it only casts."""
+    """Returns whether it is an 8-bit floating-point type; ONNX only casts these and has no arithmetic for them."""
     return dtype in _FLOAT8
 
 
 def is_integer(dtype: DataType) -> bool:
-    """Any integer type, signed or not; a boolean is not an integer in ONNX."""
+    """Returns whether it is an integer type, signed or unsigned; BOOL is not an integer type in ONNX."""
     return dtype in _SIGNED_INTEGERS or dtype in _UNSIGNED_INTEGERS
 
 
 def is_signed(dtype: DataType) -> bool:
-    """Whether negative numbers can be represented: signed integers, floats and complex numbers."""
+    """Returns whether it represents negative numbers: signed integers, floats and complex numbers."""
     return dtype in _SIGNED_INTEGERS or dtype in _FLOATS or dtype in _COMPLEX
 
 
 def is_unsigned(dtype: DataType) -> bool:
-    """Whether it is an unsigned integer type."""
+    """Returns whether it is an unsigned integer type."""
     return dtype in _UNSIGNED_INTEGERS
 
 
 def wrapped(number: int, dtype: DataType) -> int:
-    """An integer in the range of its dtype: torch wraps what is beyond it."""
+    """Returns an integer wrapped into the range of an integer dtype, as torch wraps it."""
     bits = dtype.bitwidth
     low = 0 if is_unsigned(dtype) else -(1 << (bits - 1))
     return (number - low) % (1 << bits) + low
 
 
 def is_sub_byte(dtype: DataType) -> bool:
-    """Whether it is an integer of 2 or 4 bits, several of which ONNX packs into a byte."""
+    """Returns whether it is an integer type of 2 or 4 bits, which ONNX packs into bytes."""
     return dtype in _SUB_BYTE
 
 
 def carrier(dtype: DataType) -> torch.dtype:
-    """The torch dtype of tensors that hold such numbers: int8 or uint8 for integers of 2 or 4 bits, else its own.
+    """Returns the torch dtype that holds the values: int8 or uint8 for integers of 2 or 4 bits, else the same dtype.
 
     Raises:
-        ArgumentError: torch has none (strings, 4-bit and 6-bit floats).
+        ArgumentError: torch has no such dtype (strings, 4-bit and 6-bit floats).
     """
     if dtype in _SUB_BYTE:
         return torch.int8 if dtype in _SIGNED_INTEGERS else torch.uint8
@@ -130,20 +130,20 @@ def carrier(dtype: DataType) -> torch.dtype:
 
 
 def overflows(dtype: DataType) -> bool:
-    """Whether torch casts what is too large for an 8-bit float to infinity or NaN, and not to the largest number.
+    """Returns whether torch's cast to an 8-bit float turns numbers that are too large into infinity or NaN.
 
-    ONNX's Cast does the latter unless its attribute ``saturate`` is 0.
+    ONNX's Cast turns them into the largest finite number unless its attribute ``saturate`` is 0.
     """
     return dtype in _FLOAT8 and dtype is not DataType.FLOAT8E4M3FN
 
 
 def since_opset(dtype: DataType) -> int:
-    """The first opset whose operators know the element type."""
+    """Returns the first opset whose operators accept the element type."""
     return _SINCE.get(dtype, 1)
 
 
 def is_complex(dtype: DataType) -> bool:
-    """Whether it is one of ONNX's two complex types, which almost no ONNX operator takes."""
+    """Returns whether it is one of ONNX's two complex types, which almost no ONNX operator accepts."""
     return dtype in _COMPLEX
 
 

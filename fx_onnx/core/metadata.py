@@ -1,4 +1,4 @@
-"""Where each ONNX node and value came from, as metadata properties.
+"""Metadata properties that tell where each ONNX node and value comes from.
 
 The keys and formats are those of PyTorch's "torch.export-based ONNX Exporter" documentation page.
 """
@@ -20,15 +20,16 @@ INPUT_PERSISTENT = "pkg.torch.export.graph_signature.InputSpec.persistent"
 OUTPUT_KIND = "pkg.torch.export.graph_signature.OutputSpec.kind"
 ORIGINAL_NODE_NAME = "pkg.torch.onnx.original_node_name"
 
-# What torch.export puts in place of a module stack for nodes that no module's code made.
+# The key with which torch.export marks a node that comes from no module's code.
 _NO_STACK = "_empty_nn_module_stack_from_metadata_hook"
 
-# FX node metadata of ours: the text and the name of the captured node that a decomposed node stands for.
+# Our keys in the metadata of an FX node: the text, the name and the target of the captured node that it was part of
+# before decomposition.
 SOURCE_TEXT = "fx_onnx.source_text"
 SOURCE_NAME = "fx_onnx.source_name"
 SOURCE_TARGET = "fx_onnx.source_target"
 
-# In the ``meta`` of an FX node or ONNX value: it is a constant that the exporter computed, not a weight of the model.
+# In the ``meta`` of an FX node or an ONNX value: marks a constant that the exporter computed, unlike a weight.
 FOLDED = "fx_onnx.folded"
 
 # In the ``meta`` of an ONNX model: the names of the dims whose size depends on data, so that it may be 0 (frozenset).
@@ -36,14 +37,14 @@ DATA_DEPENDENT_DIMS = "fx_onnx.data_dependent_dims"
 
 
 def qualified_name(cls: Any) -> str:
-    """The dotted name of a module class, which torch records as a class or as its name."""
+    """Returns the dotted name of a module class, which torch records as a class or as its name."""
     if isinstance(cls, str):
         return cls
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _scope(item: tuple[str, tuple[str, Any]]) -> tuple[str, Any]:
-    """A module's path and class. The second call of one module is another scope, ``path@1``: torch's keys say so."""
+    """Returns a module's path and class. A second call of a module has its own scope ``path@1``, as in torch's key."""
     key, (path, cls) = item
     _, again, number = key.rpartition("@")
     return f"{path}@{number}" if again else path, cls
@@ -51,16 +52,16 @@ def _scope(item: tuple[str, tuple[str, Any]]) -> tuple[str, Any]:
 
 @lru_cache(maxsize=4096)
 def _scopes(stack: tuple[tuple[str, tuple[str, Any]], ...]) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """(namespace, classes, module paths) of one module stack."""
+    """Returns (namespace, classes, module paths) of one module stack."""
     scopes = tuple((name, qualified_name(cls)) for name, cls in map(_scope, stack) if name != _NO_STACK)
     namespace = "".join(f"{name}: {cls}/" for name, cls in scopes)
     return namespace, tuple(cls for _, cls in scopes), tuple(name for name, _ in scopes)
 
 
 def of_fx_node(node: torch.fx.Node) -> dict[str, str]:
-    """The properties of every ONNX node that ``node`` becomes.
+    """Returns the metadata properties of every ONNX node that an FX node becomes.
 
-    A node that a decomposition made bears the text and the name of the captured node it stands for.
+    A node that comes from a decomposition gets the text and the name of the captured node.
     """
     meta = node.meta
     namespace, classes, paths = _scopes(tuple((meta.get("nn_module_stack") or {}).items()))
@@ -76,7 +77,7 @@ def of_fx_node(node: torch.fx.Node) -> dict[str, str]:
 
 
 def merged(first: dict[str, str], second: dict[str, str]) -> dict[str, str]:
-    """The properties of a node that stands for two: the common module scope, and both FX nodes and stack traces."""
+    """Returns the properties of a node that replaces two: the scope of ``first``, both FX nodes and stack traces."""
     result = {**second, **first}
     for key in (FX_NODE, STACK_TRACE):
         texts = [props[key] for props in (first, second) if props.get(key)]

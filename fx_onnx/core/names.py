@@ -1,4 +1,4 @@
-"""Names, each given once."""
+"""Unique names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Names"]
 
 
 class Names:
-    """The names that are given in one scope; asking for one is O(1), however often it was asked for before."""
+    """The names that are taken in one scope. A new name takes O(1) time, even for a base that was used often before."""
 
     def __init__(self, taken: Iterable[str | None] = ()) -> None:
         self._taken = {name for name in taken if name}
@@ -18,7 +18,7 @@ class Names:
         return name in self._taken
 
     def unique(self, name: str) -> str:
-        """``name``, with the next number where it is taken; taken from now on."""
+        """Returns ``name``, with the next free number appended if it is taken, and marks the result as taken."""
         candidate, count = name, self._counts.get(name, 0)
         while candidate in self._taken:
             count += 1

@@ -1,4 +1,4 @@
-"""PyTorch's type promotion: the dtype in which operands of different kinds meet.
+"""PyTorch's type promotion: the common dtype of operands with different dtypes.
 
 Source: the rules of ``torch.result_type`` (PyTorch docs, "Tensor Attributes", type promotion).
 """
@@ -8,12 +8,16 @@ from typing import Any
 
 import torch
 
-# One operand: its dtype and its rank, where rank None stands for a Python number.
+# One operand: its dtype and its rank; the rank of a Python number is None.
 TypedRank = tuple[torch.dtype, int | None]
 
 
 def number_dtype(number: Any) -> torch.dtype:
-    """The dtype a Python or symbolic number brings into promotion."""
+    """Returns the dtype with which a Python or symbolic number takes part in promotion.
+
+    Raises:
+        TypeError: the object is no number.
+    """
     if isinstance(number, (bool, torch.SymBool)):
         return torch.bool
     if isinstance(number, (int, torch.SymInt)):
@@ -41,21 +45,24 @@ def _category(dtype: torch.dtype) -> int:
 
 
 def _combine(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dtype | None:
-    """The dtype of ``higher`` priority, widened by ``lower`` only where that is of a higher category."""
+    """Returns the dtype of higher priority, or a wider one if ``lower`` belongs to a higher category."""
     if higher is None or lower is None:
         return lower if higher is None else higher
     if _category(higher) >= _category(lower):
         return higher
-    if _category(higher) == 2:  # float meets complex: the float's own width decides
+    if _category(higher) == 2:  # float and complex: the width of the float decides
         return higher.to_complex()
     return torch.promote_types(higher, lower)
 
 
 def result_type(operands: Iterable[TypedRank]) -> torch.dtype:
-    """The dtype that ``torch.result_type`` gives for tensors and numbers of these dtypes and ranks.
+    """Returns the dtype that ``torch.result_type`` gives for tensors and numbers of these dtypes and ranks.
 
-    Tensors with dimensions outrank 0-d tensors, which outrank Python numbers; a lower rank only counts where its
-    category (bool < integer < float < complex) is higher.
+    Tensors with dimensions have priority over 0-d tensors, and those over Python numbers. An operand of lower priority
+    counts only if its category (bool < integer < float < complex) is higher.
+
+    Raises:
+        TypeError: there is no operand.
     """
     groups: tuple[list[torch.dtype], list[torch.dtype], list[torch.dtype]] = ([], [], [])
     for dtype, rank in operands:

@@ -1,4 +1,4 @@
-"""Weights as ONNX tensors that are views of the module's own storages; nothing is copied until it is written."""
+"""Weights as ONNX tensors that are views of the module's storages; data is copied only when it is written."""
 
 from __future__ import annotations
 
@@ -39,61 +39,72 @@ __all__ = [
 
 
 PIECE_BYTES = 16 * 1024**2
-"""What is computed, not contiguous, or not on the CPU, is made in pieces of this size to be written."""
+"""A tensor that is computed, not contiguous or not on the CPU is written in pieces of this size."""
 
 Along = Callable[[int], Sequence[int | None] | None]
-"""Which axis of each source to cut for a piece of the result cut along an axis; None for a source that is needed whole,
-and None for all where a piece cannot be computed by itself."""
+"""Maps an axis of the result to the axis of each source that must be cut to compute a piece of the result.
+
+An entry of None means that the whole source is needed. None instead of a sequence means that a piece of the result
+cannot be computed alone."""
 Cuts = Mapping[int, tuple[int, int]]
-"""Where a piece starts and stops along each axis that is cut."""
+"""The start and the stop of a piece along each axis that is cut."""
 
 
 class Weight(tensor_adapters.TorchTensor):
-    """An ONNX tensor over a torch tensor's own storage, of any strides, on any device, with or without data.
+    """An ONNX tensor that is a view of a torch tensor with any strides, on any device, with or without data.
 
-    ``raw`` is that torch tensor. ``numpy``, ``tobytes`` and ``tofile`` read it; a contiguous tensor on the CPU is read
-    in place. Of a FakeTensor or a tensor on the meta device only name, shape and dtype can be read.
+    ``numpy``, ``tobytes`` and ``tofile`` read a contiguous tensor on the CPU in place. A FakeTensor and a tensor on the
+    meta device have a name, a shape and a dtype, but reading their data raises OnnxExporterError.
+
+    Attributes:
+        raw: the torch tensor.
     """
 
     raw: torch.Tensor
 
     def numpy(self) -> npt.NDArray[Any]:
-        """The values, in ml_dtypes' types where NumPy has none (bfloat16, float8)."""
+        """Returns the values, in a dtype of ml_dtypes if NumPy has none (bfloat16, float8)."""
         data = self._bytes().view(self.dtype.numpy())
         return data.reshape(self.raw.shape)
 
     def tobytes(self) -> bytes:
-        """A copy of the values, row by row, little endian."""
+        """Returns a copy of the values in row-major order, little endian."""
         return self._bytes().tobytes()
 
     def tofile(self, file: IO[bytes]) -> None:
-        """Writes the values to a binary file: straight from the storage where that is contiguous and on the CPU, else
-        in pieces, so that a transposed weight is never copied whole.
+        """Writes the values to a binary file.
+
+        A contiguous tensor on the CPU is written from its storage. Other tensors are copied in pieces, so that a
+        transposed weight is never copied as a whole.
         """
         if not has_data(self):
-            self._bytes()  # says so
+            self._bytes()  # raises
         for piece in _pieces(self.raw.detach()):
             file.write(Weight(piece, self.name)._bytes().data)
 
     def _bytes(self) -> npt.NDArray[np.uint8]:
-        """The values as bytes: a view of the storage wherever it already holds them in order."""
+        """Returns the values as bytes: a view of the storage if the storage holds them in order.
+
+        Raises:
+            OnnxExporterError: the tensor has no data.
+        """
         if not has_data(self):
             raise OnnxExporterError(
                 f"The weight {self.name!r} has a shape and a dtype but no data (it was a FakeTensor or on the meta "
                 "device): give it data with ONNXProgram.apply_weights(state_dict)."
             )
-        with unset_fake_temporarily():  # a fake mode left open by the caller would make fakes of real weights
+        with unset_fake_temporarily():  # a fake mode of the caller would make fake tensors of real weights
             plain = self.raw.detach().resolve_conj().resolve_neg().cpu().contiguous()
-            flat = plain.as_strided((plain.numel(),), (1,))  # one element is contiguous whatever its stride says
+            flat = plain.as_strided((plain.numel(),), (1,))  # a single element may have any stride, but is contiguous
             return flat.view(torch.uint8).numpy()
 
     def __repr__(self) -> str:
-        """Name, dtype and shape; printing the values would read (and for a GPU copy) the whole weight."""
+        """Returns the name, the dtype and the shape; printing the values would read the whole weight."""
         return f"{self._repr_base()}(name={self.name!r})"
 
 
 def _pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Views that hold the values of ``tensor`` in order: one where no copy is needed, else of PIECE_BYTES at most."""
+    """Yields views with the values of a tensor in order: one if no copy is needed, else at most PIECE_BYTES each."""
     whole = tensor.nbytes <= PIECE_BYTES or (tensor.is_contiguous() and tensor.device.type == "cpu")
     if whole or tensor.is_conj() or tensor.is_neg():
         yield tensor
@@ -107,9 +118,9 @@ def _pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 class LazyWeight(ir.LazyTensor):
     """A tensor of known shape and dtype that a function computes from other tensors each time it is read.
 
-    It is not cached: a saved model streams it and forgets it, so folding costs no memory. ``sources`` stay named, so
-    that new weights (``rebind``) flow through what was folded. Integers of 2 and 4 bits, which torch has no tensors of,
-    are packed from the int8 or uint8 tensor that the function gives. With ``along`` it is written piece by piece.
+    The values are not cached, so folded weights need no memory. The sources keep their names, so that new weights
+    (``rebind``) pass through the function too. torch has no tensors of 2-bit and 4-bit integers, so for these the
+    function returns int8 or uint8, which is packed. With ``along``, the tensor is written piece by piece.
     """
 
     def __init__(
@@ -128,15 +139,15 @@ class LazyWeight(ir.LazyTensor):
         self.along = along
 
     def tofile(self, file: IO[bytes]) -> None:
-        """Computes the values and writes them to a binary file, in pieces where they can be computed so."""
+        """Computes the values and writes them to a binary file, in pieces if ``along`` allows it."""
         for cuts in _cuts(self.shape.numpy(), self.dtype.bitwidth) if self.along is not None else [{}]:
             self._stored(self.part(cuts)).tofile(file)
 
     def part(self, cuts: Cuts) -> torch.Tensor:
-        """The values from start to stop along some axes; as few others are computed as can be.
+        """Computes the values from start to stop along some axes, and as few other values as possible.
 
         Raises:
-            OnnxExporterError: they have another dtype or shape than this tensor has there, or do not fit in its bits.
+            OnnxExporterError: the result does not have the dtype and the shape of this piece.
         """
         plans = {axis: self.along(axis) if self.along is not None else None for axis in cuts}
         wanted: list[dict[int, tuple[int, int]]] = [{} for _ in self.sources]
@@ -149,20 +160,20 @@ class LazyWeight(ir.LazyTensor):
             result = self.function(*map(as_torch, self.sources, wanted))
         if result.dtype != carrier(self.dtype) or list(result.shape) != sizes:
             raise OnnxExporterError(
-                f"The computed weight {self.name!r} came out as {onnx_dtype(result.dtype).name}{list(result.shape)}, "
+                f"The computed weight {self.name!r} is {onnx_dtype(result.dtype).name}{list(result.shape)}, "
                 f"not as {self.dtype.name}{sizes}; this is an error of the pass that made it."
             )
         return _cut(result, {axis: cuts[axis] for axis, plan in plans.items() if plan is None})
 
     def over(self, sources: Sequence[ir.TensorProtocol]) -> LazyWeight:
-        """The same function of other sources; itself where they are its own."""
+        """Returns the same function of other sources; returns this tensor if its sources are the same objects."""
         if all(new is old for new, old in zip(sources, self.sources, strict=True)):
             return self
         shape = self.shape.numpy()
         return LazyWeight(self.function, sources, dtype=self.dtype, shape=shape, name=self.name, along=self.along)
 
     def transposition(self) -> tuple[ir.TensorProtocol, tuple[int, ...]] | None:
-        """(source, order) if the values are those of the source with its axes in that order; no data is read."""
+        """Returns (source, order) if this tensor is the source with permuted axes; reads no data."""
         if len(self.sources) != 1 or self.sources[0].dtype != self.dtype or self.sources[0].nbytes != self.nbytes:
             return None
         shape, dtype = self.sources[0].shape.numpy(), carrier(self.dtype)
@@ -181,10 +192,10 @@ class LazyWeight(ir.LazyTensor):
         return (self.sources[0], tuple(order)) if same else None
 
     def values(self) -> torch.Tensor:
-        """The values, computed now.
+        """Computes all values.
 
         Raises:
-            OnnxExporterError: they have another dtype or shape than this tensor, or do not fit in its bits.
+            OnnxExporterError: the result does not have the dtype and the shape of this tensor.
         """
         return self.part({})
 
@@ -196,13 +207,13 @@ class LazyWeight(ir.LazyTensor):
 
 
 def _cuts(sizes: Sequence[int], bits: int) -> Iterator[Cuts]:
-    """Pieces of about PIECE_BYTES, in the order of the elements; of whole bytes, if an element takes less than one."""
-    inner = [math.prod(sizes[axis:]) * bits for axis in range(len(sizes) + 1)]  # bits of one index of the axis before
+    """Yields pieces of about PIECE_BYTES in row-major order; packed elements are cut at whole bytes."""
+    inner = [math.prod(sizes[axis:]) * bits for axis in range(len(sizes) + 1)]  # bits of an index of the previous axis
     last = next(axis for axis, size in enumerate(inner[1:] or inner) if size <= PIECE_BYTES * 8)
     if inner[0] <= PIECE_BYTES * 8 or (last and inner[last] % 8):
         yield {}
         return
-    each = 1 if bits >= 8 else 4  # four elements of two bits are a byte
+    each = 1 if bits >= 8 else 4  # four 2-bit elements fill a byte
     step = max(1, PIECE_BYTES * 8 // inner[last + 1] // each) * each
     for place in itertools.product(*map(range, sizes[:last])):
         for start in range(0, sizes[last], step):
@@ -217,7 +228,12 @@ def _cut(values: torch.Tensor, cuts: Cuts) -> torch.Tensor:
 
 
 def elementwise(shapes: Sequence[Sequence[int]], rank: int) -> Along:
-    """``along`` of a function that computes each element from those at its place, of sources that broadcast."""
+    """Returns ``along`` for an elementwise function of sources that broadcast.
+
+    Args:
+        shapes: the shapes of the sources.
+        rank: the rank of the result.
+    """
 
     def along(axis: int) -> list[int | None]:
         own = [axis - rank + len(shape) for shape in shapes]
@@ -227,12 +243,12 @@ def elementwise(shapes: Sequence[Sequence[int]], rank: int) -> Along:
 
 
 def permuted(order: Sequence[int]) -> Along:
-    """``along`` of a permutation of the axes."""
+    """Returns ``along`` for a permutation of the axes."""
     return lambda axis: [order[axis]]
 
 
 def _packed(values: torch.Tensor, dtype: ir.DataType, name: str | None) -> ir.PackedTensor[npt.NDArray[np.uint8]]:
-    """Integers of 2 or 4 bits, the first in the lowest bits of a byte (Source: ONNX's IR document)."""
+    """Packs integers of 2 or 4 bits into bytes, the first into the lowest bits (Source: ONNX's IR document)."""
     low, high = int(dtype.min), int(dtype.max)
     if values.numel() and (values.min() < low or values.max() > high):
         raise OnnxExporterError(f"The weight {name!r} has values outside [{low}, {high}], which {dtype.name} holds.")
@@ -246,26 +262,26 @@ def _packed(values: torch.Tensor, dtype: ir.DataType, name: str | None) -> ir.Pa
 
 
 def weight(tensor: torch.Tensor, name: str) -> ir.TensorProtocol:
-    """The ONNX tensor ``name`` over the storage of ``tensor``; nothing is copied, now or when it is saved.
+    """Returns an ONNX tensor that is a view of a torch tensor, without a copy, also when the model is saved.
 
     Args:
-        tensor: any dense tensor: a Parameter, a strided view, on any device, fake, or on the meta device.
+        tensor: a dense tensor, with any strides and on any device; it may be fake or on the meta device.
         name: the initializer's name.
 
     Raises:
         ArgumentError: ONNX has no element type for the tensor's dtype.
     """
-    onnx_dtype(tensor.dtype)  # our own sentence for a dtype that ONNX lacks
+    onnx_dtype(tensor.dtype)  # raises for a dtype that ONNX lacks
     return Weight(tensor, name)
 
 
 def is_subclass(value: object) -> bool:
-    """Whether it is a tensor made of others, as torchao's quantised ones are (PyTorch's protocol for subclasses)."""
+    """Returns whether it is a tensor subclass made of other tensors, such as torchao's quantized tensors."""
     return isinstance(value, torch.Tensor) and hasattr(value, "__tensor_flatten__")
 
 
 def plain(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The tensors, by name; in the place of a subclass those inside it: ``fc.weight.qdata``, ``fc.weight.scale``."""
+    """Returns the tensors by name, with a subclass replaced by its parts: ``fc.weight.qdata``, ``fc.weight.scale``."""
     found: dict[str, torch.Tensor] = {}
     for name, tensor in tensors.items():
         if is_subclass(tensor):
@@ -277,7 +293,7 @@ def plain(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def real_view(tensor: torch.Tensor) -> torch.Tensor:
-    """What a model holds of a tensor: of a complex one the parts along a last axis of 2, in the same memory."""
+    """Returns a tensor as the model holds it: a complex one as a real view with a last axis of size 2."""
     return torch.view_as_real(tensor.detach().resolve_conj()) if tensor.is_complex() else tensor
 
 
@@ -289,36 +305,35 @@ def computed(
     name: str | None = None,
     along: Along | None = None,
 ) -> ir.TensorProtocol:
-    """The tensor ``function(*sources)``, computed whenever its values are read and not before.
+    """Returns the tensor ``function(*sources)``, which is computed each time its values are read.
 
-    ``computed(torch.t, w, dtype=w.dtype, shape=(n, m), name="fc.weight")`` is a transposed weight.
+    For example, ``computed(torch.t, w, dtype=w.dtype, shape=(n, m), name="fc.weight")`` is a transposed weight.
 
     Args:
-        function: takes one torch tensor per source, which it must not write to; returns ``dtype`` and ``shape``.
-        sources: ONNX tensors, which may be computed ones themselves.
+        function: takes one torch tensor per source, and must not mutate it. It takes and returns int8 or uint8 tensors
+            for integers of 2 or 4 bits.
+        sources: ONNX tensors, which may be computed too.
         dtype: the element type of the result.
         shape: the sizes of the result.
         name: the initializer's name, if it is known already.
-        along: how to compute a piece of it, so that a large one is never in memory whole.
-
-    For a ``dtype`` of 2 or 4 bits the function gives int8 or uint8, and takes them for such sources.
+        along: tells how to compute a piece, so that a large tensor is never in memory as a whole.
     """
     return LazyWeight(function, sources, dtype=dtype, shape=shape, name=name, along=along)
 
 
 def as_torch(tensor: ir.TensorProtocol, cuts: Cuts | None = None) -> torch.Tensor:
-    """The values of any ONNX tensor as a torch tensor, of the same memory where that is possible; do not write to it.
+    """Returns the values of an ONNX tensor as a torch tensor, which shares memory if possible; do not mutate it.
 
-    Integers of 2 and 4 bits come as int8 or uint8. With ``cuts`` only that piece of them is computed, or read.
+    Integers of 2 and 4 bits become int8 or uint8. With ``cuts``, only that piece is computed or read.
 
     Raises:
-        ArgumentError: torch has no dtype for its element type.
-        OnnxExporterError: it has no data.
+        ArgumentError: torch has no dtype for the element type.
+        OnnxExporterError: the tensor has no data.
     """
     cuts = cuts or {}
     if isinstance(tensor, Weight):
         if not has_data(tensor):
-            tensor.numpy()  # says so
+            tensor.numpy()  # raises
         return _cut(tensor.raw.detach(), cuts)
     if isinstance(tensor, LazyWeight):
         return tensor.part(cuts)
@@ -330,13 +345,13 @@ def as_torch(tensor: ir.TensorProtocol, cuts: Cuts | None = None) -> torch.Tenso
     if cuts:
         found = found[_slices(cuts)]
     values = np.ascontiguousarray(found)
-    if not values.flags.writeable:  # torch warns of undefined behaviour then, and a file mapping may go away
+    if not values.flags.writeable:  # torch warns of read-only memory, and a mapped file may disappear
         values = values.copy()
     return torch.from_numpy(values.reshape(-1).view(np.uint8)).view(dtype).reshape(found.shape)
 
 
 def _mapped(tensor: ir.ExternalTensor) -> npt.NDArray[Any]:
-    """The values in their file, of which only those that are looked at come into memory, for as long."""
+    """Returns the values as a memory map of their file, so that only the parts that are read use memory."""
     data = np.memmap(tensor.path, np.uint8, "r", offset=tensor.offset or 0, shape=(tensor.nbytes,))
     return data.view(tensor.dtype.numpy()).reshape(tensor.shape.numpy())
 
@@ -346,7 +361,7 @@ def _slices(cuts: Cuts) -> tuple[slice, ...]:
 
 
 def stream(tensor: ir.TensorProtocol, file: Any) -> None:
-    """Writes the values, row by row and little endian, to anything with ``write``, without a copy where that can be."""
+    """Writes the values in row-major order, little endian, to an object with ``write``; avoids a copy if possible."""
     if isinstance(tensor, (Weight, LazyWeight, ir.ExternalTensor)):
         tensor.tofile(file)
     elif isinstance(tensor, ir.Tensor) and tensor.dtype.bitwidth >= 8 and sys.byteorder == "little":
@@ -356,7 +371,7 @@ def stream(tensor: ir.TensorProtocol, file: Any) -> None:
 
 
 def has_data(tensor: ir.TensorProtocol) -> bool:
-    """Whether the values can be read: false of FakeTensors, of the meta device, and of what is computed from them."""
+    """Returns whether the values can be read: not those of fake and meta tensors, or computed from them."""
     if isinstance(tensor, Weight):
         return not isinstance(tensor.raw, FakeTensor) and tensor.raw.device.type != "meta"
     if isinstance(tensor, LazyWeight):
@@ -365,17 +380,17 @@ def has_data(tensor: ir.TensorProtocol) -> bool:
 
 
 def rebind(tensor: ir.TensorProtocol, state_dict: Mapping[str, torch.Tensor], used: set[str]) -> ir.TensorProtocol:
-    """``tensor`` with its data, or that of the weights it is computed from, taken from ``state_dict`` by name.
+    """Returns a tensor with new data for itself, or for the weights that it is computed from.
 
     Args:
-        tensor: any ONNX tensor.
-        state_dict: new data by weight name.
-        used: receives the names that found a place.
+        tensor: an ONNX tensor.
+        state_dict: the new data by the name of the weight.
+        used: receives the names of the weights that were replaced.
 
     Raises:
         ArgumentError: the new data has another shape or dtype.
     """
-    if isinstance(tensor, LazyWeight):  # its own name may be that of the weight it was folded from: only sources count
+    if isinstance(tensor, LazyWeight):  # it may have the name of its source, so only the sources count
         return tensor.over([rebind(source, state_dict, used) for source in tensor.sources])
     if tensor.name is None or tensor.name not in state_dict:
         return tensor
@@ -390,9 +405,9 @@ def rebind(tensor: ir.TensorProtocol, state_dict: Mapping[str, torch.Tensor], us
 
 
 def memory_key(tensor: torch.Tensor) -> Hashable:
-    """Equal for two tensors exactly when they read the same memory in the same way; valid while both are alive.
+    """Returns a key that two living tensors share exactly if they view the same memory in the same way.
 
-    Fake tensors and the meta device have no address, but their storages are shared where the real ones would be.
+    Fake and meta tensors have no address, but they share storages as the real tensors would.
     """
     return (
         storage_id(tensor),
@@ -406,5 +421,5 @@ def memory_key(tensor: torch.Tensor) -> Hashable:
 
 
 def same_memory(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Whether two tensors are one weight, as tied embeddings are."""
+    """Returns whether two tensors are the same weight, such as tied embeddings."""
     return memory_key(first) == memory_key(second)

@@ -1,4 +1,4 @@
-"""Names of inputs, outputs and the dims of outputs: by their places in the module's structures, and the user's."""
+"""Names of inputs, outputs and dims of outputs: the user's names, or names from the structure of the arguments."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,10 +15,10 @@ from fx_onnx.core.names import Names
 
 
 def name_inputs_and_outputs(model: ir.Model, request: Request) -> None:
-    """Gives the graph's inputs and outputs the names that were asked for; what bore such a name takes another.
+    """Gives the inputs and outputs the requested names; another value that has such a name gets a new one.
 
     Raises:
-        ArgumentError: there are more names than inputs or outputs, or an axis of an output that it does not have.
+        ArgumentError: there are more names than inputs or outputs, or an output does not have a named axis.
     """
     graph = model.graph
     inputs = [value for value in graph.inputs if not value.is_initializer()]
@@ -36,10 +36,10 @@ def name_inputs_and_outputs(model: ir.Model, request: Request) -> None:
 
 
 def name_by_structure(model: ir.Model, program: ExportedProgram) -> None:
-    """Gives the parts of caches, and what a module returns by name, dotted names: `past_key_values.0.key`, `logits`.
+    """Gives dotted names to the tensors in caches and to named outputs: `past_key_values.0.key`, `logits`.
 
-    All other inputs and outputs keep FX's names. An output that would bear the name of an input or a weight ends in
-    `_out`, as what the program writes to an input does.
+    All other inputs and outputs keep the names of FX. An output whose name belongs to an input or a weight gets the
+    suffix `_out`, like the new value of a mutated input.
     """
     graph = model.graph
     wanted: dict[ir.Value, str] = {}
@@ -61,7 +61,7 @@ def name_by_structure(model: ir.Model, program: ExportedProgram) -> None:
 
 
 def _input_names(program: ExportedProgram) -> Iterator[tuple[str, str]]:
-    """FX's name and the dotted one of each input that is a part of a cache."""
+    """Yields the FX name and the dotted name of each input that is part of a cache."""
     spec = program.call_spec.in_spec
     if spec is None:
         return
@@ -75,7 +75,7 @@ def _input_names(program: ExportedProgram) -> Iterator[tuple[str, str]]:
 
 
 def _output_names(program: ExportedProgram) -> Iterator[str | None]:
-    """The dotted name of each of the user's outputs; None for one that FX names."""
+    """Yields the dotted name of each user output; None for an output that keeps the name of FX."""
     spec = program.call_spec.out_spec
     if spec is None:
         return
@@ -91,12 +91,12 @@ def _dotted(path: Any) -> str:
 
 
 def _free(name: str, names: Names) -> str:
-    """The name, with `_out` where it is taken, and a number where that is taken too."""
+    """Returns the name, with the suffix `_out` if it is taken, and a number if that is taken too."""
     return names.unique(f"{name}_out" if name in names else name)
 
 
 def _rename(names: dict[ir.Value, str], graph: ir.Graph) -> None:
-    """Gives values new names; what bore such a name takes another."""
+    """Gives values new names; another value that has such a name gets a new one."""
     if names:
         _make_room(set(names.values()), set(names), graph)
     for value, name in names.items():
@@ -106,7 +106,7 @@ def _rename(names: dict[ir.Value, str], graph: ir.Graph) -> None:
 
 
 def _make_room(wanted: set[str], renamed: set[ir.Value], graph: ir.Graph) -> None:
-    """Renames every other value that bears a wanted name."""
+    """Renames every other value that has a wanted name."""
     values = [*graph.inputs, *graph.initializers.values()]
     values += [output for node in ir.traversal.RecursiveGraphIterator(graph) for output in node.outputs]
     names = Names([*(value.name for value in values), *wanted])
@@ -114,7 +114,7 @@ def _make_room(wanted: set[str], renamed: set[ir.Value], graph: ir.Graph) -> Non
         if value.name in wanted and value not in renamed:
             value.metadata_props.setdefault(metadata.ORIGINAL_NODE_NAME, str(value.name))
             value.name = names.unique(str(value.name))
-    for value in renamed:  # first a name that nothing has: two of them may swap names
+    for value in renamed:  # a temporary name, because two values may swap names
         value.metadata_props.setdefault(metadata.ORIGINAL_NODE_NAME, str(value.name))
         value.name = f"{value.name}.renamed"
 

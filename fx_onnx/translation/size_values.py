@@ -1,7 +1,7 @@
-"""Symbolic sizes as ONNX values: which value holds each symbol, and every expression over symbols computed once.
+"""Symbolic sizes as ONNX values: the value of each symbol, and nodes that compute each expression once.
 
-A symbol is read from the value that defines it (a dim of an input, the result of ``item()``, the count of a
-``nonzero``); an expression is built from its symbols with Python's semantics for ``//`` and ``%``.
+A symbol is read from the value that defines it: a dim of an input, the result of ``item()``, the length of a
+``nonzero``. An expression is computed from its symbols with Python's semantics for ``//`` and ``%``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ _INT, _FLOAT, _BOOL = ir.DataType.INT64, ir.DataType.DOUBLE, ir.DataType.BOOL
 class SymbolTable:
     """The values of symbols in one graph, and the names of dims.
 
-    ``names`` maps a torch expression ("s17", "2*s17") to the user's name of that dim. ``parent`` is the table of the
-    enclosing graph when this one is a subgraph: a body reads outer values, but what it computes stays inside.
+    The table of a nested graph reads the values of its ``parent``, but keeps the values that the nested graph computes.
+
+    Attributes:
+        names: the user's name for each of torch's expressions of a dim, such as "s17" or "2*s17".
+        data_dependent_dims: the names of the dims whose size depends on data, in the whole model.
     """
 
     def __init__(self, names: Mapping[str, str] | None = None, parent: SymbolTable | None = None) -> None:
@@ -39,26 +42,26 @@ class SymbolTable:
         self._own: set[sympy.Basic] = set()
 
     def bind(self, size: Any, read: Callable[[TensorHelpers], ir.Value]) -> None:
-        """Say what the symbol of a body's parameter is in here, whatever it is outside."""
+        """Defines the symbol of a body's parameter inside the body; outside, the symbol may have another value."""
         symbol = expression(size)
         self._definitions[symbol] = read
         self._own.add(symbol)
 
     def define(self, size: Any, read: Callable[[TensorHelpers], ir.Value]) -> None:
-        """Say that ``read`` emits the value of ``size``; the first definition of a symbol stays."""
+        """Records that ``read`` emits the value of ``size``; the first definition of a symbol stays."""
         expr = expression(size)
         if isinstance(expr, sympy.Symbol):
             if not self._is_defined(expr):
                 self._definitions[expr] = read
         elif isinstance(expr, sympy.Eq) and isinstance(expr.lhs, sympy.Symbol) and expr.rhs == 1:
-            # torch's name of a boolean that was a tensor: its symbol is 1 where that is true, and 0 elsewhere
+            # torch's form of a boolean read from a tensor: its symbol is 1 for true and 0 for false
             if not self._is_defined(expr.lhs):
                 self._definitions[expr.lhs] = lambda op: op.Cast(read(op), to=_INT)
         elif expr.free_symbols and not all(map(self._is_defined, expr.free_symbols)):
             self._derived.append((expr, read))
 
     def define_sizes(self, value: ir.Value, sizes: tuple[Size, ...]) -> None:
-        """Every symbolic dim of ``value`` is a place where its symbol can be read."""
+        """Records that the symbols of symbolic dims can be read from the shape of ``value``."""
         for axis, size in enumerate(sizes):
             if isinstance(size, torch.SymInt):
                 self.define(size, lambda op, axis=axis: op.Shape(value, start=axis, end=axis + 1))  # type: ignore[misc]
@@ -67,7 +70,7 @@ class SymbolTable:
         return symbol in self._definitions or (self._parent is not None and self._parent._is_defined(symbol))
 
     def dim(self, size: Size) -> int | str:
-        """The dim as it stands in the model: a number, the user's name, or an expression over the user's names."""
+        """Returns the dim for an ONNX shape: a number, the user's name, or an expression over the user's names."""
         if isinstance(size, int):
             return size
         expr = expression(size)
@@ -85,7 +88,12 @@ class SymbolTable:
         return str(expr.xreplace(renamed)).replace(" ", "")
 
     def value(self, op: TensorHelpers, size: Any, rank: int = 1) -> ir.Value:
-        """The number as a tensor of shape ``[1]`` (rank 1) or ``[]`` (rank 0): INT64, DOUBLE or BOOL by its kind."""
+        """Returns a number as an INT64, DOUBLE or BOOL value of shape ``[1]`` (rank 1) or ``[]`` (rank 0).
+
+        Raises:
+            LookupError: no value defines a symbol of the number.
+            NotImplementedError: the expression uses a function that has no ONNX form here.
+        """
         return self._value(op, expression(size), rank)
 
     def _value(self, op: TensorHelpers, expr: sympy.Basic, rank: int) -> ir.Value:
@@ -128,7 +136,7 @@ class SymbolTable:
 
 
 def _inverse(expr: sympy.Expr, symbol: sympy.Symbol) -> tuple[int, int] | None:
-    """(scale, offset) of ``expr == scale * symbol + offset`` in integers, if it is of this form."""
+    """Returns the integers (scale, offset) if ``expr`` is ``scale * symbol + offset``."""
     poly = sympy.Poly(expr, symbol) if expr.is_polynomial(symbol) else None
     if poly is None or poly.degree() != 1:
         return None
@@ -137,13 +145,13 @@ def _inverse(expr: sympy.Expr, symbol: sympy.Symbol) -> tuple[int, int] | None:
 
 
 class _Compute:
-    """Emits one sympy (or torch.utils._sympy) expression; ``recurse`` gives the values of its arguments."""
+    """Emits one expression of sympy or of torch's own sympy functions; ``recurse`` returns the values of arguments."""
 
     def __init__(self, op: TensorHelpers, recurse: Callable[[sympy.Basic], ir.Value]) -> None:
         self._op, self._recurse = op, recurse
 
     def compute(self, expr: sympy.Basic) -> ir.Value:
-        """Dispatch on the class name of the expression: torch's own sympy functions have no public module."""
+        """Emits an expression by the name of its class, because torch's own sympy functions have no public module."""
         kind = type(expr).__name__
         method = getattr(self, f"_{kind.lower()}", None)
         if method is None:
@@ -188,7 +196,7 @@ class _Compute:
     _powbynatural = _floatpow = _pow
 
     def _floordiv(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
-        """Python's ``//``: ONNX Div truncates, so a quotient whose sign may be negative is corrected."""
+        """Emits Python's ``//``. ONNX Div truncates, so a quotient that may be negative needs a correction."""
         op, numerator, denominator = self._op, self._recurse(a), self._recurse(b)
         quotient = op.Div(numerator, denominator)
         if a.is_nonnegative and b.is_nonnegative:
@@ -224,7 +232,7 @@ class _Compute:
     _floattruediv = _inttruediv
 
     def _pythonmod(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
-        """Python's ``%``, whose result has the sign of the divisor, as ONNX Mod of integers has."""
+        """Emits Python's ``%``, whose result has the sign of the divisor, like ONNX Mod of integers."""
         op, (dividend, divisor) = self._op, self._same_dtype(a, b)
         if dividend.dtype != _FLOAT:
             return op.Mod(dividend, divisor)

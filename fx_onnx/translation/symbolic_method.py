@@ -1,7 +1,7 @@
-"""The graph that an autograd.Function's ``symbolic`` method writes to, as torch.onnx's TorchScript exporter had it.
+"""Support for the ``symbolic`` method of an autograd.Function, as torch.onnx's TorchScript exporter defined it.
 
-``symbolic(g, x, alpha)`` says what ``apply(x, alpha)`` is in ONNX: ``g.op("Domain::Name", x, alpha_f=alpha)`` emits a
-node. Tensors come as ``SymbolicValue``, everything else as it was given.
+``symbolic(g, x, alpha)`` translates ``apply(x, alpha)`` to ONNX: ``g.op("Domain::Name", x, alpha_f=alpha)`` emits a
+node. A tensor arrives as a ``SymbolicValue``; other arguments arrive unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fx_onnx.core import dtypes
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translation.known_sizes import known_sizes
 
-# The names of dtypes in TorchScript's types.
+# TorchScript's names of dtypes.
 _SCALAR_TYPES = {
     torch.float32: "Float", torch.float64: "Double", torch.float16: "Half", torch.bfloat16: "BFloat16",
     torch.int64: "Long", torch.int32: "Int", torch.int16: "Short", torch.int8: "Char", torch.uint8: "Byte",
@@ -29,7 +29,7 @@ _SCALAR_TYPES = {
 
 
 def translation_of(function: type[Function]) -> Callable[..., Any]:
-    """A translation that asks the function's ``symbolic``; it takes the arguments of ``apply``."""
+    """Returns a translation that calls the function's ``symbolic``; it takes the arguments of ``apply``."""
 
     def translation(op: Emitter, *args: Any) -> Any:
         graph = GraphContext(op)
@@ -52,7 +52,7 @@ def _unwrapped(result: Any) -> Any:
 
 
 class GraphContext:
-    """What ``symbolic`` gets as ``g``.
+    """The parameter ``g`` of ``symbolic``.
 
     Attributes:
         opset: the version of the default ONNX domain.
@@ -63,18 +63,18 @@ class GraphContext:
         self._op = op
 
     def op(self, opname: str, *raw_args: Any, outputs: int = 1, **kwargs: Any) -> Any:
-        """Emits one node, and gives its value, or a tuple of values where ``outputs`` is more than one.
+        """Emits one node and returns its value, or a tuple of values if ``outputs`` is more than one.
 
         Args:
-            opname: ``"Name"`` of ONNX, or ``"domain::Name"``.
-            raw_args: values; None for an optional input left out; numbers and tensors become constants.
-            outputs: how many.
-            kwargs: attributes, their names ending in their kind: ``_i``, ``_f``, ``_s`` (of one or of several) or
-                ``_t``; None leaves one out.
+            opname: ``"Name"`` of an ONNX operator, or ``"domain::Name"``.
+            raw_args: values; None leaves out an optional input; numbers and tensors become constants.
+            outputs: the number of outputs.
+            kwargs: attributes whose names end in their type: ``_i``, ``_f`` or ``_s`` for one or several, ``_t`` for a
+                tensor; None leaves out an attribute.
 
         Raises:
-            NotImplementedError: it is an operator of TorchScript.
-            ValueError: an attribute's name does not end in a kind.
+            NotImplementedError: the operator belongs to TorchScript.
+            ValueError: the name of an attribute does not end in a type.
         """
         domain, _, op_type = opname.rpartition("::")
         if domain in ("aten", "prim", "quantized"):
@@ -93,7 +93,7 @@ class GraphContext:
         return _unwrapped(argument)
 
     def __getattr__(self, name: str) -> Any:
-        """What TorchScript's graphs had besides, and this one has not."""
+        """Raises AttributeError for the methods of TorchScript's graph that do not exist here."""
         reason = f"the graph of symbolic has op() and opset, but no {name!r}"
         raise AttributeError(reason)
 
@@ -102,10 +102,10 @@ _ATTRIBUTE = re.compile(r"(.+)_([ifst])")
 
 
 def _attribute(key: str, value: Any) -> tuple[str, Any]:
-    """An attribute's own name, and its value in the kind that the name asks for."""
+    """Returns the ONNX name of an attribute and its value converted to the type that its suffix names."""
     match = _ATTRIBUTE.fullmatch(key)
     if match is None:
-        raise ValueError(f"the attribute {key!r} of g.op must end in _i, _f, _s or _t, which says its kind")
+        raise ValueError(f"the attribute {key!r} of g.op must end in _i, _f, _s or _t, which names its type")
     name, kind = match.groups()
     if kind == "t":
         tensor = value.detach() if isinstance(value, torch.Tensor) else torch.tensor(value)
@@ -117,7 +117,7 @@ def _attribute(key: str, value: Any) -> tuple[str, Any]:
 
 
 def _integer(value: Any) -> Any:
-    """A symbolic size stays one, which the emitter then refuses by its name."""
+    """Returns an int, or a symbolic size unchanged, because the emitter's error names the size."""
     return value if isinstance(value, torch.SymInt) else int(value)
 
 
@@ -125,7 +125,7 @@ _CONVERSIONS: dict[str, Callable[[Any], Any]] = {"i": _integer, "f": float, "s":
 
 
 class SymbolicValue:
-    """A tensor as ``symbolic`` sees it.
+    """A tensor argument of ``symbolic``, or a result of ``g.op``.
 
     Attributes:
         value: the ONNX value.
@@ -136,13 +136,13 @@ class SymbolicValue:
         self._op = op
 
     def type(self) -> SymbolicType:
-        """What is known of its dtype and sizes."""
+        """Returns its dtype and its sizes, each None if unknown."""
         sizes = known_sizes(self.value)
         dtype = None if self.value.dtype is None else dtypes.torch_dtype(self.value.dtype)
         return SymbolicType(dtype, None if sizes is None else list(sizes))
 
     def setType(self, type: SymbolicType) -> SymbolicValue:
-        """States what ONNX cannot infer; the results of ``symbolic`` get those of the forward."""
+        """Sets the dtype and the sizes that ONNX cannot infer; the results of ``symbolic`` get those of the forward."""
         if (dtype := type.dtype()) is not None:
             self.value.type = ir.TensorType(dtypes.onnx_dtype(dtype))
         if (sizes := type.sizes()) is not None:
@@ -152,31 +152,31 @@ class SymbolicValue:
 
 @dataclass(frozen=True)
 class SymbolicType:
-    """The type of a tensor; None for what is not known."""
+    """The dtype and the sizes of a tensor, each None if unknown."""
 
     _dtype: torch.dtype | None
     _sizes: list[Any] | None
 
     def dtype(self) -> torch.dtype | None:
-        """Its dtype."""
+        """Returns the dtype."""
         return self._dtype
 
     def scalarType(self) -> str | None:
-        """TorchScript's name of the dtype, such as ``Float``."""
+        """Returns TorchScript's name of the dtype, such as ``Float``."""
         return None if self._dtype is None else _SCALAR_TYPES.get(self._dtype)
 
     def sizes(self) -> list[Any] | None:
-        """Ints, and SymInts where sizes are dynamic."""
+        """Returns the sizes; a dynamic size is a SymInt."""
         return self._sizes
 
     def dim(self) -> int | None:
-        """The number of dimensions."""
+        """Returns the number of dimensions."""
         return None if self._sizes is None else len(self._sizes)
 
     def with_sizes(self, sizes: list[Any] | None) -> SymbolicType:
-        """The type with other sizes; one that is None leaves them unknown."""
+        """Returns the type with other sizes; a list that contains None makes the sizes unknown."""
         return replace(self, _sizes=None if sizes is None or None in sizes else list(sizes))
 
     def with_dtype(self, dtype: torch.dtype) -> SymbolicType:
-        """The type with another dtype."""
+        """Returns the type with another dtype."""
         return replace(self, _dtype=dtype)

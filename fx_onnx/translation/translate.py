@@ -1,4 +1,4 @@
-"""ExportedProgram → onnx_ir.Model: the signature is bound first, then one walk over the FX nodes."""
+"""Translation of an AtenProgram to an ``onnx_ir.Model``: binds the inputs, then translates the FX nodes in order."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ PRODUCER = "fx_onnx"
 
 
 def translate(program: AtenProgram, table: TranslationTable, symbol_names: Mapping[str, str] | None = None) -> ir.Model:
-    """The ONNX model of a program all of whose nodes ``table`` says.
+    """Returns the ONNX model of a program whose nodes all have a translation in ``table``.
 
     Args:
-        program: functional and decomposed.
-        table: the translations of the opset that the model will have.
-        symbol_names: torch's expression of a dim ("s17") → the name it has in the model.
+        program: a functionalized and decomposed program.
+        table: the translations of the opset of the model.
+        symbol_names: the name in the model of each of torch's expressions of a dim, such as "s17".
 
     Raises:
         TranslationError: a translation failed; the message names the FX node, its arguments and the source line.
@@ -61,7 +61,7 @@ def translate(program: AtenProgram, table: TranslationTable, symbol_names: Mappi
 
 
 def _ir_version(opset: int) -> int:
-    """The IR version that came with an opset (Source: the table in ONNX's Versioning document)."""
+    """Returns the IR version that belongs to an opset (Source: the table in ONNX's Versioning document)."""
     return {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 12, 25: 13, 26: 13}[opset]
 
 
@@ -69,8 +69,8 @@ class Walker:
     """Translates the nodes of one FX graph in order.
 
     Attributes:
-        env: FX node → its ONNX value, a tuple of them, or a plain Python object.
-        prefix: of the names in a body, where FX names may be those of the graph around it.
+        env: the ONNX value of each FX node, or a tuple of values, or a plain Python object.
+        prefix: precedes all names in the body of a higher-order operator, because FX reuses names across graphs.
     """
 
     def __init__(self, op: Emitter, table: TranslationTable, program: AtenProgram) -> None:
@@ -79,7 +79,7 @@ class Walker:
         self.prefix = ""
 
     def walk_body(self, op: Emitter, body: str, operands: Sequence[Any]) -> list[Any]:
-        """Translates the body of a higher-order operator in place: ``operands`` stand for its placeholders."""
+        """Translates the body of a higher-order operator into the graph of ``op``, with ``operands`` for its inputs."""
         walker = Walker(op, self.table, self.program)
         walker.prefix = f"{op.names.scope}.{body}."
         graph = self.program.bodies[body]
@@ -91,7 +91,7 @@ class Walker:
             return [op.symbols.value(op, each, rank=0) if _is_symbol(each) else each for each in results]
 
     def bind(self, placeholder: Node, operand: Any) -> None:
-        """Lets ``operand`` stand for the placeholder of a body, which may be a number that changes at every turn."""
+        """Binds the placeholder of a body to an operand, which may be a number that changes in every iteration."""
         number = placeholder.meta.get("val")
         if isinstance(operand, Value) and _is_symbol(number):
             self.op.symbols.bind(number, lambda op: op.reshape(operand, [1]))
@@ -102,7 +102,7 @@ class Walker:
             self._stamp(placeholder, (operand,))
 
     def walk(self, graph: torch.fx.Graph) -> Any:
-        """Emits every node; gives what the graph returns, with values in the place of nodes."""
+        """Translates every node of a graph and returns the graph's results, with values for nodes."""
         for node in graph.nodes:
             if node.op == "call_function":
                 self._call(node)
@@ -113,7 +113,7 @@ class Walker:
         return None
 
     def _value(self, argument: Any) -> Any:
-        """What stands for an FX argument: a symbolic number for a node that computes one, else the node's value."""
+        """Returns the operand for an FX argument: a symbolic number if the node computes one, else a value."""
         if not isinstance(argument, Node):
             return argument
         if argument in self.env:
@@ -147,7 +147,7 @@ class Walker:
             ) from error
 
     def _take(self, node: Node) -> None:
-        """One of several results; a translation may leave out the last ones, which ONNX may have no form for."""
+        """Takes one of several results; a translation may leave out the last ones if ONNX cannot express them."""
         (source, index), results = node.args, self._value(node.args[0])
         if isinstance(source, Node) and isinstance(index, int) and index >= len(results):
             if node.users:
@@ -159,14 +159,14 @@ class Walker:
     def _bind(self, node: Node, result: Any) -> None:
         if isinstance(result, Value):
             meta = node.meta.get("val")
-            if isinstance(meta, (list, tuple)):  # an operator whose list of results happens to have one element
+            if isinstance(meta, (list, tuple)):  # the operator returns a list, which has one element here
                 result = (result,)
-        if not is_symbolic(node):  # a number stays a symbol, whose value `_stamp` defines
+        if not is_symbolic(node):  # a number stays symbolic; `_stamp` defines its value
             self.env[node] = result
         self._stamp(node, result if isinstance(result, (list, tuple)) else (result,))
 
     def _stamp(self, node: Node, results: Sequence[Any]) -> None:
-        """Gives results the FX node's dtype, sizes and name."""
+        """Sets the dtype, the sizes and the name of the results of an FX node."""
         meta = node.meta.get("val")
         metas = meta if isinstance(meta, (list, tuple)) else (meta,)
         for index, (value, fake) in enumerate(zip(results, metas, strict=False)):
@@ -184,7 +184,7 @@ class Walker:
 
     @staticmethod
     def _stamp_number(value: Value, fake: Any) -> None:
-        """A number that a loop or a branch gives, whose type no operator tells."""
+        """Sets the type of a number that a loop or a branch returns, because the schema does not decide it."""
         if value.type is None:
             value.type, value.shape = ir.TensorType(symbolic_sizes.onnx_dtype(fake)), ir.Shape([])
 
@@ -201,7 +201,7 @@ class Walker:
             self.op.symbols.define_sizes(value, sizes)
 
     def _attribute(self, node: Node) -> Any:
-        """A ``get_attr`` node: a tensor that a decomposition made, or the module of a higher-order operator."""
+        """Returns the operand for a ``get_attr`` node: a constant, or the name of a higher-order operator's body."""
         target = str(node.target)
         if target in self.program.constants:
             value = self.initializer(target, self.program.constants[target])
@@ -211,7 +211,11 @@ class Walker:
         return target  # the name of a body
 
     def _known(self, dtype: DataType, name: str) -> DataType:
-        """The dtype, which the operators of the opset must know."""
+        """Returns the dtype after checking that the opset has it.
+
+        Raises:
+            TranslationError: the opset is too old.
+        """
         since = dtypes.since_opset(dtype)
         if since > self.table.opset:
             raise TranslationError(
@@ -221,7 +225,7 @@ class Walker:
         return dtype
 
     def initializer(self, name: str, tensor: torch.Tensor) -> Value:
-        """A weight of the root graph over the tensor's own storage."""
+        """Registers a weight of the root graph; its data is a view of the tensor's storage."""
         name = self.op.names.unique(name)
         data = weight(real_view(tensor), name)
         self._known(data.dtype, name)
@@ -233,12 +237,12 @@ class Walker:
 
 
 def _scope(node: Node) -> str:
-    """The name of the captured node that this node is, or is a part of."""
+    """Returns the name of the captured node that this node is, or that it was decomposed from."""
     return str(node.meta.get(metadata.SOURCE_NAME, node.name))
 
 
 def _bind_inputs(walker: Walker, placeholders: Sequence[Node], exported: torch.export.ExportedProgram) -> None:
-    """Weights become initializers under their state_dict names; then user inputs become graph inputs."""
+    """Makes initializers of the weights, under their state_dict names, and graph inputs of the user's inputs."""
     known: dict[Any, Value] = {}
     weights = {**exported.constants, **exported.state_dict}
     for placeholder, spec in zip(placeholders, exported.graph_signature.input_specs, strict=True):
@@ -252,7 +256,7 @@ def _bind_inputs(walker: Walker, placeholders: Sequence[Node], exported: torch.e
             raise TranslationError(f"The input {placeholder.name} of kind {spec.kind.name} cannot be a tensor in ONNX.")
         tensor = weights[spec.target]
         key = memory_key(tensor)
-        if key not in known:  # tied weights are one initializer, under their first name
+        if key not in known:  # tied weights share one initializer, under the first of their names
             value = known[key] = walker.initializer(spec.target, tensor)
             value.metadata_props[metadata.INPUT_KIND] = spec.kind.name
             value.metadata_props[metadata.INPUT_PERSISTENT] = str(spec.persistent)
@@ -278,10 +282,11 @@ def _user_input(walker: Walker, placeholder: Node, spec: InputSpec) -> Any:
 
 
 def _bind_outputs(walker: Walker, results: Any, specs: Sequence[OutputSpec]) -> None:
-    """Graph outputs, each a value of its own: what is an input, a weight or an output already goes through Identity."""
+    """Adds the graph outputs; an input, a weight or a repeated output passes through an Identity node."""
     op, seen = walker.op, set()
     pairs = zip(results, specs, strict=True)
-    for result, spec in sorted(pairs, key=lambda pair: pair[1].kind != OutputKind.USER_OUTPUT):  # then what is written
+    # The new values of mutated inputs and buffers come last.
+    for result, spec in sorted(pairs, key=lambda pair: pair[1].kind != OutputKind.USER_OUTPUT):
         if result is None:
             continue
         name = getattr(spec.arg, "name", None) or "output"
@@ -301,7 +306,7 @@ def _bind_outputs(walker: Walker, results: Any, specs: Sequence[OutputSpec]) -> 
             result.name = op.names.unique(name)
         seen.add(result)
         result.metadata_props[metadata.OUTPUT_KIND] = spec.kind.name
-        if spec.target is not None:  # what the program writes to a buffer or an input, named after it
+        if spec.target is not None:  # a mutated buffer or input gives the output its name
             result.metadata_props[metadata.ORIGINAL_NODE_NAME] = name
             result.name = op.names.unique(f"{spec.target}_out")
             if spec.kind == OutputKind.BUFFER_MUTATION:
@@ -310,7 +315,7 @@ def _bind_outputs(walker: Walker, results: Any, specs: Sequence[OutputSpec]) -> 
 
 
 def _state(walker: Walker, target: str) -> Value:
-    """The initial value of a buffer that the program writes: an initializer that a runtime may give another value."""
+    """Returns the initial value of a mutated buffer: an initializer that a caller can override as an input."""
     known = walker.op.root_graph.initializers.get(target)
     if known is not None:
         return known

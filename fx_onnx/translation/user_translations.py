@@ -1,4 +1,4 @@
-"""A user's own translations: functions of our shape, onnxscript functions, functions made for torch.onnx."""
+"""Custom translations: plain functions, onnxscript functions, and functions written for torch.onnx."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
 def translations(custom: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
-    """A custom_translation_table in this project's shape: FX target → function of the emitter and the ATen parameters.
+    """Returns a custom_translation_table with FX targets as keys and translations as values.
 
-    Three kinds of functions are taken. One whose first parameter is named ``op`` or annotated ``Emitter`` is used as it
-    is. An ``@onnxscript.script`` function becomes a model-local function that the model calls. Any other is taken for
-    one written for torch.onnx, whose body calls ``onnxscript.opsetNN``: those calls are emitted. In the first and the
-    last, Python's arithmetic on values is emitted too.
+    A function can have one of three forms. A function whose first parameter is named ``op`` or annotated ``Emitter`` is
+    a translation already. An ``@onnxscript.script`` function becomes a model-local function that the model calls. Any
+    other function counts as one written for torch.onnx, which calls ``onnxscript.opsetNN``; these calls emit nodes. In
+    the first and the last form, Python's arithmetic on values emits nodes too.
 
-    A function gets every argument of the operator that it has a parameter for, defaults of the schema included. It
-    returns the operator's results, then the new value of each argument that the operator writes to.
+    A function receives each argument of the operator for which it has a parameter, including the schema's defaults. It
+    returns the operator's results, then the new value of each argument that the operator mutates.
 
     Raises:
-        ArgumentError: a key is nothing that an FX node calls, a value is not a function, or its parameters do not fit
-            the operator's schema.
+        ArgumentError: a key is not something that an FX node calls, a value is not a function, or the parameters of a
+            function do not fit the operator's schema.
     """
     result: dict[Any, Callable[..., Any]] = {}
     for key, function in custom.items():
@@ -57,7 +57,7 @@ def translations(custom: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable
 
 
 def _targets(key: Any) -> Sequence[Any]:
-    """The FX targets a key names: an operator without an overload names all of them but those with an ``out``."""
+    """Returns the FX targets of a key; a packet such as ``aten.add`` means all its overloads without an ``out``."""
     if isinstance(key, OpOverloadPacket):
         overloads = [getattr(key, overload) for overload in key.overloads()]
         return [each for each in overloads if not any(a.is_out for a in each._schema.arguments)] or overloads
@@ -76,16 +76,16 @@ def _is_function(key: Any) -> bool:
 
 
 def functions(custom: Mapping[Any, Any]) -> list[type[torch.autograd.Function]]:
-    """The autograd_functions.Functions that a custom_translation_table translates."""
+    """Returns the autograd.Functions among the keys of a custom_translation_table."""
     return [key for key in custom if _is_function(key)]
 
 
 def translations_of_functions(
     program: torch.export.ExportedProgram, table: TranslationTable
 ) -> dict[Any, Callable[..., Any]]:
-    """FX target → translation, of the operators that stand for autograd_functions.Functions in a captured program.
+    """Returns the translations of the operators that replaced autograd.Functions during the capture, by FX target.
 
-    The user's entry of a function goes before its ``symbolic``.
+    A user's translation of a function has precedence over its ``symbolic`` method.
     """
     return {
         target: table[function].function
@@ -96,14 +96,14 @@ def translations_of_functions(
 
 
 def uncalled(custom: Mapping[Any, Any], program: torch.export.ExportedProgram, graphs: Iterable[Graph]) -> list[str]:
-    """The keys of a custom_translation_table that nothing calls in the decomposed graphs of a program, as text."""
+    """Returns, as text, the keys of a custom_translation_table that the decomposed graphs of a program do not call."""
     called = {node.target for graph in graphs for node in graph.nodes if node.op == "call_function"}
     called |= set(autograd_functions.functions_by_operator(program).values())
     return [str(key) for key in custom if called.isdisjoint(_targets(key))]
 
 
 def _is_of_numbers(key: Any) -> bool:
-    """Whether it is a Python function that a captured program may call on symbolic numbers."""
+    """Returns whether a key is a Python function that a captured program may call on symbolic numbers."""
     name = getattr(key, "__name__", "")
     return callable(key) and (getattr(key, "__module__", None) in ("_operator", "math") or name.startswith("sym_"))
 
@@ -112,7 +112,7 @@ def _is_of_numbers(key: Any) -> bool:
 
 
 def adapted(function: Callable[..., Any], target: Any) -> Callable[..., Any]:
-    """``function`` as a translation of ``target``, its arguments fitted to the schema and its results counted."""
+    """Returns ``function`` as a translation of ``target`` that adapts the arguments and checks the results."""
     name = str(getattr(function, "__name__", None) or getattr(function, "name", repr(function)))
     call, parameters = _caller(function)
     schema = target._schema if isinstance(target, OpOverload) else None
@@ -132,7 +132,7 @@ def adapted(function: Callable[..., Any], target: Any) -> Callable[..., Any]:
 
 
 def _caller(function: Callable[..., Any]) -> tuple[Callable[..., Any], list[Parameter]]:
-    """What calls the function with an emitter, and the parameters that are for the operator's arguments."""
+    """Returns a callable that takes an emitter first, and the parameters for the operator's arguments."""
     if isinstance(function, onnxscript.OnnxFunction):
         signature = function.op_signature
         return functools.partial(_call_script, function), list(map(_parameter, signature.params if signature else ()))
@@ -143,7 +143,7 @@ def _caller(function: Callable[..., Any]) -> tuple[Callable[..., Any], list[Para
 
 
 def _parameter(formal: ir.schemas.Parameter | ir.schemas.AttributeParameter) -> Parameter:
-    """A parameter of an onnxscript function as Python knows parameters."""
+    """Returns a parameter of an onnxscript function as a Python parameter."""
     if getattr(formal, "variadic", False):
         return Parameter(formal.name, Parameter.VAR_POSITIONAL)
     default = Parameter.empty if formal.required else None
@@ -151,10 +151,12 @@ def _parameter(formal: ir.schemas.Parameter | ir.schemas.AttributeParameter) -> 
 
 
 def _places(schema: Any, parameters: Sequence[Parameter], what: str) -> dict[str, bool]:
-    """How each argument is given: True by its place, False by its name; one with a default may have no parameter.
+    """Returns how the function takes each argument of the schema: True for by position, False for by keyword.
+
+    An argument with a default may have no parameter.
 
     Raises:
-        ArgumentError: a call of the operator cannot be a call of the function.
+        ArgumentError: an argument has no parameter, or a parameter has no argument.
     """
     by_place = [p for p in parameters if p.kind in _BY_PLACE]
     names = {p.name for p in parameters if p.kind in _BY_NAME}
@@ -178,7 +180,7 @@ def _places(schema: Any, parameters: Sequence[Parameter], what: str) -> dict[str
 
 
 def _check_apply(function: type[torch.autograd.Function], parameters: Sequence[Parameter], name: str) -> None:
-    """Raises ArgumentError where the parameters cannot take what ``apply`` takes."""
+    """Raises ArgumentError if the parameters cannot take the arguments of ``apply``."""
     given = autograd_functions.apply_parameters(function)
     required = [p for p in given if p.default is Parameter.empty]
     for each in (given, required):
@@ -194,7 +196,7 @@ def _check_apply(function: type[torch.autograd.Function], parameters: Sequence[P
 def _placed(
     schema: Any, places: Mapping[str, bool], args: Sequence[Any], kwargs: Mapping[str, Any], name: str
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """All arguments of a call, by place and by name as the function takes them."""
+    """Returns the positional and the keyword arguments with which to call the function."""
     given = {**dict(zip((a.name for a in schema.arguments), args, strict=False)), **kwargs}
     for argument in schema.arguments:
         if argument.has_default_value():
@@ -206,20 +208,20 @@ def _placed(
 
 
 def _counted(result: Any, out: Sequence[Any], name: str) -> Any:
-    """The results, one for each of the operator's, all of them values."""
+    """Returns the results after checking that there is one value for each result of the operator."""
     results = tuple(result) if isinstance(result, (list, tuple)) else (result,)
     expected = [each for each in out if each is not None]
     if len(results) != len(expected) and (expected or results != (None,)):
         raise TypeError(f"{name} returned {len(results)} results, but the operator has {len(expected)}")
     for value, fake in zip(results, expected, strict=False):
         if isinstance(fake, torch.Tensor) and not isinstance(value, ir.Value):
-            raise TypeError(f"{name} returned {value!r} in the place of an ONNX value")
+            raise TypeError(f"{name} returned {value!r} instead of an ONNX value")
     return results[0] if len(results) == 1 else results
 
 
 @contextmanager
 def _arithmetic(op: Emitter) -> Iterator[None]:
-    """Within it, ``x + y`` of values is ``op.Add(x, y)``."""
+    """Makes ``x + y`` of values emit ``op.Add(x, y)`` until the context ends."""
     before = ir.set_value_magic_handler(op)
     try:
         yield
@@ -231,7 +233,7 @@ def _arithmetic(op: Emitter) -> Iterator[None]:
 
 
 def _trace(function: Callable[..., Any], op: Emitter, *args: Any, **kwargs: Any) -> Any:
-    """Runs a function written for torch.onnx, to which numbers may be values; its calls of onnxscript are emitted."""
+    """Runs a function for torch.onnx: its calls of onnxscript emit nodes, and symbolic numbers become values."""
 
     def value(argument: Any) -> Any:
         return op.symbols.value(op, argument, rank=0) if isinstance(argument, SymbolicNumber) else argument
@@ -242,7 +244,7 @@ def _trace(function: Callable[..., Any], op: Emitter, *args: Any, **kwargs: Any)
 
 
 def _call_script(function: onnxscript.OnnxFunction[..., Any], op: Emitter, *args: Any, **kwargs: Any) -> Any:
-    """Emits a call of an onnxscript function, which becomes a local function of the model, as do those it calls."""
+    """Emits a call of an onnxscript function and adds it, with the functions that it calls, to the model."""
     inputs, attributes = _separated(function.op_signature, args, kwargs)
     for inner in function.function_ir.get_called_functions().values():
         op.define(_function_ir(inner, op))
@@ -250,7 +252,7 @@ def _call_script(function: onnxscript.OnnxFunction[..., Any], op: Emitter, *args
 
 
 def _function_ir(function: onnxscript.OnnxFunction[..., Any], op: Emitter) -> ir.Function:
-    """The local function, its body in the opset of the model, as ONNX wants it."""
+    """Returns the model-local function; ONNX requires its body to have the opset of the model."""
     proto = function.to_function_proto()
     known = op.functions.get((proto.domain, proto.name, proto.overload))
     if known is not None:
@@ -268,14 +270,14 @@ def _function_ir(function: onnxscript.OnnxFunction[..., Any], op: Emitter) -> ir
     return found
 
 
-# Of a local function: the onnxscript function that it is.
+# The key in the ``meta`` of a model-local function for its onnxscript function.
 _SOURCE = "fx_onnx.onnxscript"
 
 
 def _separated(
     signature: ir.schemas.OpSignature | None, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The inputs and the attributes among the arguments of a call, by the callee's signature."""
+    """Separates the arguments of a call into inputs and attributes by the signature of the callee."""
     if signature is None:
         return list(args), dict(kwargs)
     rest, named = list(args), dict(kwargs)
@@ -295,7 +297,7 @@ def _separated(
 
 
 class _EmittingEvaluator(evaluator.Evaluator):
-    """onnxscript's eager mode, with an emitter in the place of a runtime."""
+    """An evaluator for onnxscript's eager mode that emits nodes instead of running them."""
 
     def __init__(self, op: Emitter) -> None:
         self._op = op
