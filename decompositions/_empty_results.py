@@ -1,4 +1,4 @@
-"""Registration of decompositions that compute nothing for an empty result.
+"""Registration of decompositions whose empty results need no computation.
 
 Runtimes make mistakes in arithmetic on empty tensors, for example in a matrix product over an axis of size 0.
 """

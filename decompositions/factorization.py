@@ -241,10 +241,10 @@ def householder_reflection(column: Tensor, k: Tensor) -> tuple[Tensor, Tensor, T
     rest = squared_magnitude(tail).sum(-2, keepdim=True)
     length = torch.sqrt(squared_magnitude(alpha) + rest)
     beta = torch.where((alpha.real if alpha.is_complex() else alpha) >= 0, -length, length)
-    nothing = (rest == 0) & (alpha.imag == 0) if alpha.is_complex() else rest == 0
-    tau = torch.where(nothing, 0.0, (beta - alpha) / torch.where(nothing, 1.0, beta))
-    vector = torch.where(rows == k, 1.0, tail / torch.where(nothing, 1.0, alpha - beta))
-    return vector, tau, torch.where(nothing, alpha, beta)
+    is_zero_below = (rest == 0) & (alpha.imag == 0) if alpha.is_complex() else rest == 0
+    tau = torch.where(is_zero_below, 0.0, (beta - alpha) / torch.where(is_zero_below, 1.0, beta))
+    vector = torch.where(rows == k, 1.0, tail / torch.where(is_zero_below, 1.0, alpha - beta))
+    return vector, tau, torch.where(is_zero_below, alpha, beta)
 
 
 @decomposes_unless_empty(aten.geqrf.default)

@@ -29,7 +29,7 @@ from fx_onnx.decompositions.registry import aten
 TINY = torch.finfo(torch.float64).tiny
 MAX_BALANCING_ROUNDS = 100
 EXCEPTIONAL_SHIFT_PERIOD = 10
-"""After each so many sweeps that split nothing off, one uses an exceptional shift, because it may cycle otherwise."""
+"""After this many sweeps without a split, one sweep uses an exceptional shift, because the sweeps could cycle."""
 
 
 def _balance(A: Tensor) -> Tensors:

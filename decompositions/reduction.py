@@ -151,7 +151,7 @@ def mean_dim(self: Tensor, dim: Dims, keepdim: bool = False, *, dtype: torch.dty
 
 
 def _count_true(truth: Tensor, dim: Dims, keepdim: bool) -> Tensor:
-    """Returns how many elements are true over ``dim``; an empty list of axes reduces nothing."""
+    """Returns how many elements are true over ``dim``; an empty list of axes means no reduction."""
     if dim is not None and not isinstance(dim, int) and not len(dim):
         return truth.long()
     return truth.sum(_axes(truth, dim), keepdim=keepdim)

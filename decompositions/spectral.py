@@ -65,7 +65,7 @@ def _is_unfinished(round_index: Tensor, idle_rounds: Tensor, A: Tensor, V: Tenso
 
 
 def _run_rounds(rotate_pairs: Callable[..., Tensors], A: Tensor) -> tuple[Tensor, Tensor]:
-    """Runs rounds until a sweep changes nothing; returns A after them, and the product of all rotations."""
+    """Runs rounds until a sweep has no rotation; returns A after them, and the product of all rotations."""
     zero, V = torch.full((), 0), batched_eye(A, A.size(-1), A.size(-1))
     return (A, V) if is_empty(A) else while_loop(_is_unfinished, rotate_pairs, (zero, zero, A, V))[2:]  # type: ignore[return-value]
 

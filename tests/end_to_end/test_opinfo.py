@@ -31,7 +31,7 @@ DYNAMIC = entries(torch.float32, dynamic=True)
 
 @pytest.mark.parametrize("entry", [*STATIC, *DYNAMIC], ids=str)
 def test_operator(entry: Entry) -> None:
-    """The exported model equals eager in values, shapes and dtypes; with dynamic dims, at two sizes."""
+    """Tests that the exported model equals eager in values, shapes and dtypes; with dynamic dims, at two sizes."""
     known = expected_failure(entry)
     if known is not None:
         assert not known.strict or _first_failure(entry, MANY) is not None, (
@@ -55,6 +55,6 @@ def test_known_failures_are_of_operators_that_exist() -> None:
 
 
 def test_coverage_lists_every_known_failure() -> None:
-    """docs/coverage.md lists the same operators; write it again when the list changes."""
+    """Tests that docs/coverage.md lists the same operators; `python -m tools.coverage` rewrites it."""
     listed = set(re.findall(r"^\| `([^`]+)`", COVERAGE.read_text(), flags=re.MULTILINE))
     assert listed == {name for failure in FAILURES for name in failure.names}
