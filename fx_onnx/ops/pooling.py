@@ -117,8 +117,8 @@ def _max_pool_with_indices(axes: int) -> Callable[..., tuple[Value, Value]]:
 def _largest(op: Emitter, self: Value, axes: int, window: Window) -> tuple[Value, Value]:
     """Emits MaxPool with indices.
 
-    ONNX counts an index through the whole tensor, torch within one plane, so the result is the index
-    modulo the size of the plane.
+    ONNX counts an index through the whole tensor, torch within one plane, so the result is the index modulo the size of
+    the plane.
     """
     sizes = op.sizes(self)
     batched = len(sizes) == axes + 2
