@@ -19,7 +19,7 @@ _Array = npt.NDArray[Any]
 
 
 class EliminateIdentities(Rewrite):
-    """Replaces f(x) by x for each of these f.
+    """f(x) → x, for the operations that return x unchanged.
 
     - Identity; Concat, Sum, Max, Min, Mean of one input; Split into one part.
     - x * 1, x / 1, x ** 1, x - 0, x and true, x or false, x xor false. For integers also x + 0. For floats only
