@@ -23,6 +23,7 @@ BROAD_EXCEPTS = {
 
 # Words that a reader of English as a second language has to read twice. Say what the thing does instead.
 AVOIDED = (
+    r"\b[Ss](?:tands?|tood) for\b",
     r"in the place of",
     r"in spite of",
     r"for the most part",
@@ -40,7 +41,20 @@ AVOIDED = (
 )
 
 # The folders whose prose is checked.
-PROSE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks", "tools")
+PROSE = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "benchmarks",
+    "decompositions",
+    "fx_onnx/aten",
+    "fx_onnx/capture",
+    "fx_onnx/export.py",
+    "fx_onnx/ops",
+    "fx_onnx/pipeline.py",
+    "fx_onnx/program",
+    "tools",
+)
 
 
 # ---------------------------------------------------------------- docstrings and lengths
