@@ -47,12 +47,16 @@ PROSE = (
     "CHANGELOG.md",
     "benchmarks",
     "decompositions",
+    "docs",
     "fx_onnx/aten",
     "fx_onnx/capture",
+    "fx_onnx/core",
     "fx_onnx/export.py",
     "fx_onnx/ops",
     "fx_onnx/pipeline.py",
+    "fx_onnx/passes",
     "fx_onnx/program",
+    "fx_onnx/translation",
     "tools",
 )
 

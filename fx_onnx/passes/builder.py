@@ -82,7 +82,7 @@ class NodeBuilder:
         return node.outputs
 
     def random_mask(self, x: Value) -> Value:
-        """Returns a BOOL tensor of x's shape: each element is true with probability 1/2, drawn anew at every run."""
+        """Returns a BOOL tensor of x's shape: each element is true with probability 1/2, drawn again at every run."""
         return self.emit("Dropout", [x, 0.5, np.array(True)], {}, outputs=2)[1]
 
     def constant(self, value: Any, dtype: DataType | None = None) -> Value:
