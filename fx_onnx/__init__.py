@@ -56,7 +56,7 @@ _LAZY = {
     "optimize": "fx_onnx.passes.optimize",
     "verify": "fx_onnx.program.verify",
 }
-"""Public name → the module that defines it and that is imported on first use."""
+"""The module that defines each public name that is imported on first use."""
 
 
 def __getattr__(name: str) -> Any:

@@ -55,12 +55,12 @@ def export(
         f: where to save the model: a path or a binary file. None saves nothing.
         kwargs: the example keyword arguments.
         verbose: True prints one line for each stage.
-        input_names: names of the first graph inputs. All other inputs keep the names of the forward's parameters.
+        input_names: names of the first graph inputs. The others keep the names of the parameters of ``forward``.
         output_names: names of the first graph outputs.
-        opset_version: the version of the default ONNX domain. Versions 18 to 26 are native. onnxscript's version
-            converter makes the older ones, down to 7.
+        opset_version: the version of the default ONNX domain. Versions 18 to 26 are native. For older
+            versions, down to 7, onnxscript's version converter converts the model.
         dynamo: must be True, because fx_onnx has no TorchScript exporter.
-        external_data: for ``f``: True writes the weights to ``<f>.data``. None does so only above 2 GB.
+        external_data: True saves the weights to ``<f>.data``. None does so only above 2 GB.
         dynamic_shapes: the dynamic dims, in any form that torch.export takes. A string names a dim. The keys of a dict
             may be ``input_names``.
         custom_translation_table: operator → translation function; see docs/custom_operators.md.
@@ -70,8 +70,8 @@ def export(
         profile: writes a profile of the export to ``artifacts_dir``.
         dump_exported_program: saves the captured program to ``artifacts_dir`` as a ``.pt2`` file.
         artifacts_dir: the folder of the report, the profile and the captured program.
-        export_params: for ``f``: False does not write the weights.
-        keep_initializers_as_inputs: for ``f``: True makes the weights graph inputs too, so that a runtime may override
+        export_params: False saves the model to ``f`` without the weights.
+        keep_initializers_as_inputs: True makes the weights in ``f`` graph inputs too, so that a runtime may override
             them.
         dynamic_axes: the older form of ``dynamic_shapes``: input or output name → {axis: name} or [axis, ...].
         export_modules_as_functions: the module classes whose calls become calls of local functions; True means all

@@ -73,7 +73,7 @@ class SaveOptions:
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """How to export; what to export is the Request.
+    """The options of an export: how to export, whereas the Request holds what to export.
 
     Attributes:
         opset: the opset of the model. The model is translated in ``opsets.native(opset)`` and converted if they differ.
@@ -84,8 +84,8 @@ class ExportOptions:
         save: where and how to save the model.
 
     Raises:
-        ArgumentError: ``modules_as_functions`` is neither a bool nor a set of module classes, or the opset is not
-            native. The version converter does not support local functions.
+        ArgumentError: ``modules_as_functions`` is neither a bool nor a set of module classes, or it is set and the
+            opset is not native, because the version converter does not support local functions.
     """
 
     opset: int = opsets.DEFAULT_OPSET
@@ -120,7 +120,7 @@ class ExportOptions:
         return None if isinstance(wanted, bool) else {metadata.qualified_name(cls) for cls in wanted}
 
 
-# ---------------------------------------------------------------- what travels from stage to stage
+# ---------------------------------------------------------------- jobs: the data that stages pass on
 
 
 @dataclass(frozen=True)
@@ -326,7 +326,7 @@ STAGES: tuple[Stage, ...] = (
 """All stages, in order."""
 
 
-# ---------------------------------------------------------------- running them
+# ---------------------------------------------------------------- running the stages
 
 
 def run(request: Request, options: ExportOptions, log: ExportLog) -> ONNXProgram:

@@ -38,9 +38,9 @@ class _Tensor:
 
     Attributes:
         storages: the storages of its tensors.
-        base: the node that it is a view or another name of, or the call that returned it among several views; None for
-            the owner of its storage.
-        version: the version of its storages that its rewritten value has.
+        base: the node that it is a view or another name of. If a call returned it among several views, the base is that
+            call. None for the owner of its storage.
+        version: the version of its storages to which its rewritten value belongs.
     """
 
     storages: frozenset[int]
@@ -55,7 +55,7 @@ class AliasTracker:
 
         y = x[0]    # track(y): a view of x, at version 0
         x.add_(1)   # record_write(x): the storage of x has version 1
-        z = y * 2   # is_stale(y): the rewriter takes the view again, of the new x
+        z = y * 2   # is_stale(y): the rewriter computes the view again from the new x
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -85,7 +85,7 @@ class AliasTracker:
         for storage in self._written.intersection(_storage_ids(node)):
             base = _input_on(storage, node)
             if isinstance(node.meta["val"], (list, tuple)) and base is None:
-                continue  # new tensors, as topk returns: each belongs to the getitem that takes it out
+                continue  # new tensors, as topk returns: the getitem that takes one out owns it
             self.refresh(node)
             owned = self._storage(storage)
             if owned.owner is None:
@@ -163,7 +163,7 @@ class AliasTracker:
         return self._storages.setdefault(storage, _Storage())
 
     def _version(self, tensor: _Tensor) -> int:
-        """The writes to all storages of a node together: a write to any of them changes this number."""
+        """Returns the total number of writes to the storages of a tensor, which every write to one of them changes."""
         return sum(self._storages[s].version for s in tensor.storages if s in self._storages)
 
 

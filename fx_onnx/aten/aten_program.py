@@ -24,7 +24,7 @@ class AtenProgram:
         constants: the tensors that ``get_attr`` nodes name.
         bodies: the graphs of higher-order operators (branches, loop bodies) that ``get_attr`` nodes name.
         size_relations: the equations of symbolic sizes that decompositions rely on, each with the call that requires
-            it. The program is right only for sizes that satisfy them; the operators themselves require no less.
+            it. The program is right only for sizes that satisfy them, and so are the calls themselves.
     """
 
     exported_program: torch.export.ExportedProgram

@@ -1,9 +1,9 @@
 """Lowering of autocast regions: explicit casts where autocast would cast.
 
-torch.export captures a region as a call of its body. The operators of the body have the arguments of the user's code
-and autocast's results. Which operators autocast casts, and to what dtype, is internal to torch and depends on the
-device. This stage infers it from dtypes: it chooses the casts with which the operator, without autocast, returns its
-captured dtypes.
+torch.export captures a region as a call of its body. The body has no casts, but the results of its operators have the
+dtypes that autocast gives them. Which operators autocast casts, and to which dtype, is internal to torch and depends on
+the device. This stage infers it from dtypes: it chooses the casts with which the operator, without autocast, returns
+its captured dtypes.
 """
 
 from __future__ import annotations

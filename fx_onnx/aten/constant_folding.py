@@ -83,9 +83,8 @@ class _FoldableNodes:
 def _key(value: torch.Tensor) -> Hashable:
     """Returns a key that equal constants share: dtype, shape and bytes (0.0 and -0.0 differ)."""
     real = torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
-    dense = real.cpu().clone(
-        memory_format=torch.contiguous_format
-    )  # contiguous() may keep odd strides of axes of size 1
+    # contiguous() may keep other strides on axes of size 1
+    dense = real.cpu().clone(memory_format=torch.contiguous_format)
     return value.dtype, value.shape, dense.flatten().view(torch.uint8).numpy().tobytes()
 
 

@@ -1,7 +1,7 @@
 """Rewriting of a graph that writes in place into one that computes the same with pure operators.
 
 A write becomes the functional variant of its operator. The new value is scattered back along the chain of views, up to
-the tensor that owns the storage. A view that is read after the write is taken again, of the owner's new value.
+the tensor that owns the storage. A view that is read after the write is computed again from the owner's new value.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class _Rewriter:
         return self._read(argument) if isinstance(argument, Node) else argument
 
     def _read(self, node: Node) -> Node:
-        """Returns the new node with the present value of ``node``. A stale view is taken again."""
+        """Returns the new node with the present value of ``node``. A stale view is computed again."""
         node = self.aliases.canonical(node)
         if self.aliases.is_stale(node):
             if is_write(node.target) and (written := self.aliases.base(node)) is not None:
@@ -267,7 +267,7 @@ class _Rewriter:
     def _custom_operator(self, node: Node, written: Sequence[Node], args: Any, kwargs: Any) -> list[Node]:
         """Emits a custom operator that writes, as a call that returns its own results and then the written values.
 
-        Only a translation of the user's can translate the call; its documentation asks for these results.
+        Only a user's translation can translate the call. docs/custom_operators.md asks it to return these results.
         """
         own = [value for value in _results_not_written(node) if value is not None]
         call = self.new.call_function(node.target, args, kwargs)  # type: ignore[arg-type]
@@ -296,7 +296,7 @@ class _Rewriter:
 
 
 def _result(call: Node, stored: torch.Tensor) -> torch.Tensor:
-    """Returns the fake result of a functional call: that of the tensor it writes to, unless the dtypes may differ."""
+    """Returns the fake result of a functional call: that of the written tensor, unless the dtypes may differ."""
     tensors = [n.meta["val"] for n in call.all_input_nodes if isinstance(n.meta["val"], torch.Tensor)]
     if all(t.dtype == stored.dtype for t in tensors) and call.target._schema.name not in _BOOLEAN:  # type: ignore[union-attr]
         return stored

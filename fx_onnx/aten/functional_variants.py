@@ -1,4 +1,4 @@
-"""What an ATen operator writes, and the functional variant that returns this result instead."""
+"""ATen operators that write: their written arguments, and the variants that return the new values instead."""
 
 from __future__ import annotations
 
@@ -75,6 +75,6 @@ def find_functional_variant(target: OpOverload) -> OpOverload | None:
 
 
 def _parameters(target: OpOverload) -> list[tuple[str, str]]:
-    """Returns names and types of the arguments that are read, without the first one's name: variants differ in it."""
+    """Returns names and types of the arguments that are read, except the first name, in which variants differ."""
     read = [a for a in target._schema.arguments if not a.is_out]
     return [("" if index == 0 else a.name, str(a.type)) for index, a in enumerate(read)]

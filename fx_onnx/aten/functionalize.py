@@ -1,4 +1,4 @@
-"""Functionalization: a program that writes in place → the same program as a function, with more outputs.
+"""Functionalization: a program that writes in place → a pure program with more outputs.
 
 torch.export captures writes as they are: ``relu_``, ``copy_`` into a slice, a counter that adds to a buffer. This stage
 rewrites them (``functional_graph``). The new values of buffers and inputs become outputs of the program.

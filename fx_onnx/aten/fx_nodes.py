@@ -61,7 +61,7 @@ def is_autocast_region(node: Node) -> bool:
 
 
 def region_body(node: Node) -> tuple[Graph, Sequence[Any]] | None:
-    """Returns the body and the operands of a region that runs its body once: of gradients, recomputation or hints.
+    """Returns the body and the operands of a region that runs its body once, such as ``no_grad`` or checkpointing.
 
     Returns None for every other node, and for an autocast region that casts.
     """

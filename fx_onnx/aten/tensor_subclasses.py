@@ -1,6 +1,7 @@
 """Unwrapping of weights that are tensor subclasses, such as torchao's quantized weights, to the plain tensors inside.
 
-torch.export captures the computation on the plain tensors inside such a weight, and a call for each that takes it out.
+torch.export captures the computation on the plain tensors inside such a weight. One call for each of these tensors
+takes it out of the weight.
 """
 
 from __future__ import annotations

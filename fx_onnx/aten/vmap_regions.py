@@ -6,7 +6,7 @@ from fx_onnx.aten.aten_program import AtenProgram
 
 
 def lower_vmap(program: AtenProgram) -> AtenProgram:
-    """Replaces ``vmap`` regions, which torch.export captures as a pair of calls around them, by batched operators.
+    """Replaces ``vmap`` regions by batched operators. torch.export marks a region by a call before and a call after it.
 
     Only torch itself can batch a region, by tracing the program again. A program without one is returned unchanged.
     """

@@ -234,7 +234,7 @@ def _export(
 def _patch_tables(strict: bool) -> tuple[PatchTable, ...]:
     """Returns the patches that apply in a mode.
 
-    Strict mode traces the bytecode of the replacements too, so it leaves torch's own functions in place.
+    Strict mode traces the bytecode of replacements too, so torch's own functions are not replaced in strict mode.
     """
     torch_patches = () if strict else (control_flow.PATCHES, packed_sequences.PATCHES)
     return (torchvision.PATCHES, transformers.cache_patches(), *torch_patches)

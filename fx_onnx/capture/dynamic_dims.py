@@ -1,7 +1,7 @@
 """Finds what happened to each dim that was requested as dynamic: its name, and whether and why it became static.
 
-torch.export captures the model for one example. Where the forward, or torch itself, asks a question about a symbolic
-size, torch records the answer for the example as a guard. A guard such as `s0 == 3` makes the dim static. Guards that
+torch.export captures the model for one example. Where the forward, or torch itself, branches on a symbolic
+size, torch records the outcome for the example as a guard. A guard such as `s0 == 3` makes the dim static. Guards that
 only exclude some sizes are the subject of ``size_constraints.py``.
 """
 
@@ -136,9 +136,9 @@ def _reason(captured: CapturedInput, axis: int, size: int) -> str:
 
 
 def guard_place(guard: Any) -> str:
-    """Returns where the code asks for a guard, as ``(file:line in function)``.
+    """Returns the place of the code that made torch add a guard, as ``(file:line in function)``.
 
-    The path of a file in an installed package is relative to the folder of all packages.
+    The path of a file in an installed package is relative to site-packages.
     """
     frame, text = guard_location(guard), guard_text(guard)
     if frame is None or text is not None:

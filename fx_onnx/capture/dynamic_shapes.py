@@ -189,7 +189,9 @@ class DynamicShapes:
                 by_input[self._input_names.index(key)] = dims
             else:
                 known = _listed(dict.fromkeys([*self._parameters.values, *self._input_names]))
-                raise ArgumentError(f"The dynamic shapes name {key!r}, which is not one of the inputs {known}.")
+                raise ArgumentError(
+                    f"The dynamic shapes have an entry for {key!r}, which is not one of the inputs {known}."
+                )
         return by_parameter, by_input
 
     def _match(self, value: Any, spec: Any, path: str) -> Any:
@@ -232,7 +234,7 @@ def _children(value: Any) -> dict[Any, Any] | None:
 def _specs_of_whole_container(parts: dict[Any, Any], spec: Any, value: Any) -> dict[Any, Any] | None:
     """Distributes axes given for a whole container, such as a cache, to its parts; None if ``spec`` has another form.
 
-    A tensor gets those of the axes that its rank has. The token counts that a cache keeps beside its tensors become
+    A tensor gets only the axes that exist for its rank. The token counts that a cache keeps beside its tensors become
     dynamic.
     """
     if not isinstance(spec, Mapping) or not spec or not all(isinstance(axis, int) for axis in spec):
@@ -261,7 +263,9 @@ def _specs_of_parts(parts: dict[Any, Any], spec: Any, path: str) -> dict[Any, An
     if isinstance(spec, Mapping):
         unknown = [key for key in spec if key not in parts]
         if unknown:
-            raise ArgumentError(f"The dynamic shapes of {path} name {_listed(unknown)}, but it has {_listed(parts)}.")
+            raise ArgumentError(
+                f"The dynamic shapes of {path} have entries for {_listed(unknown)}, but it has {_listed(parts)}."
+            )
         return {key: spec.get(key) for key in parts}
     if isinstance(spec, Sequence) and not isinstance(spec, str) and len(spec) == len(parts):
         return dict(zip(parts, spec, strict=True))

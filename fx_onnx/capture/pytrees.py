@@ -2,8 +2,8 @@
 
 torch.export takes a class as a container only if the class is registered with pytree. ``register`` does this for
 dataclasses, by torch.export's own function, and for the cache classes of transformers. transformers has a function for
-this too, but it registers only one of the classes, it names the tensors by kind before layer, and it loses the count of
-tokens that a sliding window has seen.
+this too, but it registers only one of the classes, it names a tensor by its kind and then its layer, and it loses the
+count of tokens that a sliding window has seen.
 
 A cache's children are its layers, by number. A layer's children are its tensors, by attribute
 (`past_key_values[0].key`). All other attributes are context, which must be the same in every call. Sizes are not

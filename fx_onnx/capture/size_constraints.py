@@ -40,7 +40,7 @@ class SizeConstraint:
 
     Attributes:
         condition: A Python expression over the names of the dims.
-        place: ` (file:line in function)`, or an empty string if torch itself asks for the guard.
+        place: ` (file:line in function)`, or an empty string if torch's own code adds the guard.
         is_python_number: Whether the forward converts a size to a Python number, which is a constant in the program.
     """
 
@@ -196,7 +196,7 @@ def _constraint(
     excluded = [sizes for sizes in product(*candidates) if _is_false(condition, symbols, sizes)]
     if not excluded:
         return None
-    # A bound that torch itself asks for counts only if it excludes the largest sizes: a lower bound, such as the size
+    # A bound that torch's own code adds counts only if it excludes the largest sizes: a lower bound, such as the size
     # of a kernel, is a precondition.
     if not by_model and not equation and tuple(sizes[-1] for sizes in candidates) not in excluded:
         return None

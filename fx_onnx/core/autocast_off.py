@@ -1,4 +1,4 @@
-"""Disables an autocast of the caller during an export."""
+"""Disables the caller's autocast during an export."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Custom torch operators for what ATen expresses only with complex tensors or only in place.
+"""Custom torch operators for computations that ATen expresses only with complex tensors or only in place.
 
 The Fourier transforms work on pairs: real tensors whose last axis holds the real and the imaginary part.
 """

@@ -82,27 +82,27 @@ def torch_dtype(dtype: DataType) -> torch.dtype:
 
 
 def is_float(dtype: DataType) -> bool:
-    """Returns whether it is a real floating-point type, from 4 to 64 bits, including bfloat16 and float8."""
+    """Returns whether the type is a real floating-point type, from 4 to 64 bits, including bfloat16 and float8."""
     return dtype in _FLOATS
 
 
 def is_float8(dtype: DataType) -> bool:
-    """Returns whether it is an 8-bit floating-point type; ONNX only casts these and has no arithmetic for them."""
+    """Returns whether the type is an 8-bit float; ONNX only casts these and has no arithmetic for them."""
     return dtype in _FLOAT8
 
 
 def is_integer(dtype: DataType) -> bool:
-    """Returns whether it is an integer type, signed or unsigned; BOOL is not an integer type in ONNX."""
+    """Returns whether the type is an integer type, signed or unsigned; BOOL is not an integer type in ONNX."""
     return dtype in _SIGNED_INTEGERS or dtype in _UNSIGNED_INTEGERS
 
 
 def is_signed(dtype: DataType) -> bool:
-    """Returns whether it represents negative numbers: signed integers, floats and complex numbers."""
+    """Returns whether the type represents negative numbers: signed integers, floats and complex numbers."""
     return dtype in _SIGNED_INTEGERS or dtype in _FLOATS or dtype in _COMPLEX
 
 
 def is_unsigned(dtype: DataType) -> bool:
-    """Returns whether it is an unsigned integer type."""
+    """Returns whether the type is an unsigned integer type."""
     return dtype in _UNSIGNED_INTEGERS
 
 
@@ -114,7 +114,7 @@ def wrapped(number: int, dtype: DataType) -> int:
 
 
 def is_sub_byte(dtype: DataType) -> bool:
-    """Returns whether it is an integer type of 2 or 4 bits, which ONNX packs into bytes."""
+    """Returns whether the type is an integer type of 2 or 4 bits, which ONNX packs into bytes."""
     return dtype in _SUB_BYTE
 
 
@@ -143,7 +143,7 @@ def since_opset(dtype: DataType) -> int:
 
 
 def is_complex(dtype: DataType) -> bool:
-    """Returns whether it is one of ONNX's two complex types, which almost no ONNX operator accepts."""
+    """Returns whether the type is one of ONNX's two complex types, which almost no ONNX operator accepts."""
     return dtype in _COMPLEX
 
 

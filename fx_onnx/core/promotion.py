@@ -16,7 +16,7 @@ def number_dtype(number: Any) -> torch.dtype:
     """Returns the dtype with which a Python or symbolic number takes part in promotion.
 
     Raises:
-        TypeError: the object is no number.
+        TypeError: the object is not a number.
     """
     if isinstance(number, (bool, torch.SymBool)):
         return torch.bool

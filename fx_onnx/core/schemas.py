@@ -51,7 +51,7 @@ class OperatorSchema(NamedTuple):
     required_outputs: int
 
     def input(self, index: int) -> Parameter:
-        """Returns the formal input at a position; a variadic input covers all positions from its own on.
+        """Returns the formal input at a position; a variadic last input also covers all later positions.
 
         Raises:
             TypeError: the operator has fewer inputs.

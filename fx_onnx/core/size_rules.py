@@ -34,13 +34,14 @@ def constant_reshape(
 ) -> list[int] | None:
     """Returns a constant shape input for an ONNX Reshape (allowzero=0 if ``new`` has symbols) from ``old`` to ``new``.
 
-    A symbol that stays on its axis becomes 0, which copies the size; one other symbol may become -1, which ONNX infers.
-    ONNX cannot infer a size of an empty tensor, so -1 excludes a literal 0 and a copied symbol that may be 0.
+    A single symbol becomes -1, and ONNX infers its size. Among several symbols, those that stay on their axis become 0,
+    which copies the size, and one other symbol may become -1. ONNX cannot infer a size of an empty tensor, so the
+    function returns None if -1 would occur together with a copied symbol that may be 0.
 
     Args:
         old: the shape before; None if it is unknown.
         new: the shape after, with the same number of elements.
-        may_be_zero: tells whether a symbol may be 0 at run time.
+        may_be_zero: returns whether a symbol may be 0 at run time.
 
     Returns:
         The shape input, or None if no constant expresses ``new``.

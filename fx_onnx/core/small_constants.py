@@ -7,7 +7,7 @@ import onnx_ir as ir
 MAX_CONSTANT_BYTES = 64 * 1024
 """The largest tensor whose values the exporter reads, computes or compares.
 
-Larger tensors count as weights, which stay views of the module's storages. A larger result stays computed, because a
+Larger tensors count as weights, which stay views of the module's storages. A larger result is not folded, because a
 model should not grow by data that a few nodes can compute."""
 
 ConstantKey = tuple[ir.DataType, tuple[int, ...], bytes]

@@ -144,7 +144,7 @@ class LazyWeight(ir.LazyTensor):
             self._stored(self.part(cuts)).tofile(file)
 
     def part(self, cuts: Cuts) -> torch.Tensor:
-        """Computes the values from start to stop along some axes, and as few other values as possible.
+        """Computes the piece of the result that ``cuts`` selects, and as few other values as possible.
 
         Raises:
             OnnxExporterError: the result does not have the dtype and the shape of this piece.
@@ -161,19 +161,19 @@ class LazyWeight(ir.LazyTensor):
         if result.dtype != carrier(self.dtype) or list(result.shape) != sizes:
             raise OnnxExporterError(
                 f"The computed weight {self.name!r} is {onnx_dtype(result.dtype).name}{list(result.shape)}, "
-                f"not as {self.dtype.name}{sizes}; this is an error of the pass that made it."
+                f"not {self.dtype.name}{sizes}; this is an error of the pass that made it."
             )
         return _cut(result, {axis: cuts[axis] for axis, plan in plans.items() if plan is None})
 
     def over(self, sources: Sequence[ir.TensorProtocol]) -> LazyWeight:
-        """Returns the same function of other sources; returns this tensor if its sources are the same objects."""
+        """Returns a tensor that computes the function from other sources; itself if they are the same objects."""
         if all(new is old for new, old in zip(sources, self.sources, strict=True)):
             return self
         shape = self.shape.numpy()
         return LazyWeight(self.function, sources, dtype=self.dtype, shape=shape, name=self.name, along=self.along)
 
     def transposition(self) -> tuple[ir.TensorProtocol, tuple[int, ...]] | None:
-        """Returns (source, order) if this tensor is the source with permuted axes; reads no data."""
+        """Returns (source, order) if this tensor is the source with permuted axes, else None; reads no data."""
         if len(self.sources) != 1 or self.sources[0].dtype != self.dtype or self.sources[0].nbytes != self.nbytes:
             return None
         shape, dtype = self.sources[0].shape.numpy(), carrier(self.dtype)
@@ -208,7 +208,7 @@ class LazyWeight(ir.LazyTensor):
 
 def _cuts(sizes: Sequence[int], bits: int) -> Iterator[Cuts]:
     """Yields pieces of about PIECE_BYTES in row-major order; packed elements are cut at whole bytes."""
-    inner = [math.prod(sizes[axis:]) * bits for axis in range(len(sizes) + 1)]  # bits of an index of the previous axis
+    inner = [math.prod(sizes[axis:]) * bits for axis in range(len(sizes) + 1)]  # bits per index of the previous axis
     last = next(axis for axis, size in enumerate(inner[1:] or inner) if size <= PIECE_BYTES * 8)
     if inner[0] <= PIECE_BYTES * 8 or (last and inner[last] % 8):
         yield {}
@@ -251,7 +251,7 @@ def _packed(values: torch.Tensor, dtype: ir.DataType, name: str | None) -> ir.Pa
     """Packs integers of 2 or 4 bits into bytes, the first into the lowest bits (Source: ONNX's IR document)."""
     low, high = int(dtype.min), int(dtype.max)
     if values.numel() and (values.min() < low or values.max() > high):
-        raise OnnxExporterError(f"The weight {name!r} has values outside [{low}, {high}], which {dtype.name} holds.")
+        raise OnnxExporterError(f"The weight {name!r} has values outside [{low}, {high}], the range of {dtype.name}.")
     each = 8 // dtype.bitwidth
     flat = values.cpu().reshape(-1).view(torch.uint8) & (2**dtype.bitwidth - 1)
     columns = torch.nn.functional.pad(flat, (0, -len(flat) % each)).reshape(-1, each)
@@ -262,7 +262,7 @@ def _packed(values: torch.Tensor, dtype: ir.DataType, name: str | None) -> ir.Pa
 
 
 def weight(tensor: torch.Tensor, name: str) -> ir.TensorProtocol:
-    """Returns an ONNX tensor that is a view of a torch tensor, without a copy, also when the model is saved.
+    """Returns an ONNX tensor that is a view of a torch tensor. The data is copied only when it is written.
 
     Args:
         tensor: a dense tensor, with any strides and on any device; it may be fake or on the meta device.
@@ -371,7 +371,7 @@ def stream(tensor: ir.TensorProtocol, file: Any) -> None:
 
 
 def has_data(tensor: ir.TensorProtocol) -> bool:
-    """Returns whether the values can be read: not those of fake and meta tensors, or computed from them."""
+    """Returns whether the values can be read. Fake and meta tensors, and tensors computed from them, have no values."""
     if isinstance(tensor, Weight):
         return not isinstance(tensor.raw, FakeTensor) and tensor.raw.device.type != "meta"
     if isinstance(tensor, LazyWeight):
@@ -380,7 +380,7 @@ def has_data(tensor: ir.TensorProtocol) -> bool:
 
 
 def rebind(tensor: ir.TensorProtocol, state_dict: Mapping[str, torch.Tensor], used: set[str]) -> ir.TensorProtocol:
-    """Returns a tensor with new data for itself, or for the weights that it is computed from.
+    """Returns a copy of a tensor that holds new data, or that is computed from weights with new data.
 
     Args:
         tensor: an ONNX tensor.
@@ -405,7 +405,7 @@ def rebind(tensor: ir.TensorProtocol, state_dict: Mapping[str, torch.Tensor], us
 
 
 def memory_key(tensor: torch.Tensor) -> Hashable:
-    """Returns a key that two living tensors share exactly if they view the same memory in the same way.
+    """Returns a key that is equal for two living tensors if and only if they view the same memory in the same way.
 
     Fake and meta tensors have no address, but they share storages as the real tensors would.
     """

@@ -28,7 +28,7 @@ class Of(nn.Module):
 
 
 def table(*targets: Any, supports: dict[Any, Callable[..., bool]] | None = None) -> TranslationTable:
-    """A table that translates just these, by functions that are never called."""
+    """Returns a table that translates only these targets, by functions that are never called."""
     entries = {target: Translation(target, lambda op, *args: None) for target in targets}
     for target, predicate in (supports or {}).items():
         entries[target] = Translation(target, lambda op, *args: None, supports=predicate)
@@ -45,7 +45,7 @@ CORE = tuple(
         ("unsqueeze", "default"), ("expand", "default"), ("clone", "default"), ("reshape", "default"),
         ("alias", "default"), ("where", "self"), ("scalar_tensor", "default"), ("gt", "Scalar"), ("neg", "default"),
     )
-)  # fmt: skip  # fmt: skip
+)  # fmt: skip
 
 
 def captured(function: Callable[..., Any] | nn.Module, *inputs: Tensor, dynamic: bool = False) -> AtenProgram:

@@ -1,4 +1,4 @@
-"""The check that a functionalized program computes what its module does, writes included."""
+"""Checks that a functionalized program returns the results of its module, and the values that the module writes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from tests.compare import assert_close
 
 
 def check(module: nn.Module, *inputs: Tensor, dynamic: bool = False) -> AtenProgram:
-    """Returns the functionalized program. Its results and written values equal eager's; if dynamic, at two sizes."""
-    shapes = (tuple({0: Dim.AUTO} for _ in inputs),) if dynamic else None  # of *tensors, the parameter of forward
+    """Returns the functionalized program, after comparing it with the module, at two sizes if ``dynamic``."""
+    shapes = (
+        (tuple({0: Dim.AUTO} for _ in inputs),) if dynamic else None
+    )  # one entry, for the parameter *tensors of forward
     exported = torch.export.export(copy.deepcopy(module), inputs, dynamic_shapes=shapes)
     before = str(exported.graph)
     program = functionalize(lower_autocast(AtenProgram.captured(exported)))

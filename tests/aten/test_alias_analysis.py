@@ -16,7 +16,7 @@ from tests.modules import FunctionModule
 
 
 def _tracked(function: Callable[..., Any], *inputs: Tensor) -> tuple[AliasTracker, dict[str, Node]]:
-    """The tracker after all nodes of a captured function but its writes, and the nodes by name."""
+    """Returns a tracker that has tracked the nodes of a captured function except its writes, and the nodes by name."""
     graph = torch.export.export(FunctionModule(function), inputs).graph
     aliases, nodes = AliasTracker(graph), {node.name: node for node in graph.nodes}
     for node in graph.nodes:

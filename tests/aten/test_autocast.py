@@ -79,7 +79,7 @@ def without_gradients_within(net: Net, x: Tensor) -> object:
         return y, torch.utils.checkpoint.checkpoint(net.linear, x, use_reentrant=False)
 
 
-def widest(net: Net, x: Tensor) -> object:
+def promotes_to_the_widest_dtype(net: Net, x: Tensor) -> object:
     with torch.autocast("cpu", dtype=BF16):
         y = net.linear(x)
         return torch.cat([x, y]), torch.stack([y, y]), torch.stack([y, x]), torch.cat([x.double(), y.double()])
@@ -129,7 +129,7 @@ def writes(net: Net, x: Tensor) -> object:
         return z, net.linear(y), y
 
 
-def chooses(net: Net, x: Tensor) -> object:
+def selects_by_mask(net: Net, x: Tensor) -> object:
     with torch.autocast("cpu", dtype=BF16):
         y = x[x > 0.5]
         return y, net.linear(x)[x[:, 0] > 0.5], x.nonzero()
@@ -139,7 +139,8 @@ def chooses(net: Net, x: Tensor) -> object:
     "function",
     [
         bfloat16, float16, switched_off_within, switched_on_within, another_dtype_within, without_gradients_within,
-        widest, to_float32, mixed, convolution, composed, in_a_branch, region_in_a_branch, writes, chooses,
+        promotes_to_the_widest_dtype, to_float32, mixed, convolution, composed, in_a_branch,
+        region_in_a_branch, writes, selects_by_mask,
     ],
 )  # fmt: skip
 def test_regions(function: Callable[[Net, Tensor], object]) -> None:

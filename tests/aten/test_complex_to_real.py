@@ -30,7 +30,7 @@ def test_a_real_program_is_returned_as_it_is() -> None:
     assert list(program.graph.nodes) == before
 
 
-def test_no_node_is_complex_after_it() -> None:
+def test_no_node_is_complex_after_lowering() -> None:
     z = torch.randn(2, 3, dtype=torch.complex64)
     exported = torch.export.export(FunctionModule(lambda z: (z * z).exp().abs()), (z,))
     program = lower_complex(functionalize(AtenProgram.captured(exported)))
@@ -95,10 +95,10 @@ def test_a_complex_buffer_can_be_written() -> None:
 
 
 def test_results_of_equal_calls_are_distinct() -> None:
-    """Two calls that were traced once share fake tensors. A call on both results must not treat them as one input."""
+    """Equal calls are traced once, so their results share fake tensors, but they are two inputs of a later call."""
     z = torch.randn(4, dtype=torch.complex64)
-    check_function = FunctionModule(lambda z: torch.cat([z[:2].exp(), z[2:].exp()]) * (z[:2].exp() - z[2:].exp()).sum())
-    assert_close(_export(check_function, z).call_structured(z), check_function(z))
+    function = FunctionModule(lambda z: torch.cat([z[:2].exp(), z[2:].exp()]) * (z[:2].exp() - z[2:].exp()).sum())
+    assert_close(_export(function, z).call_structured(z), function(z))
 
 
 def test_half_complex_is_a_pair_of_float16() -> None:

@@ -15,7 +15,7 @@ from tests.compare import assert_close
 BIAS = torch.tensor([0.5, -0.5, 1.0, 0.0])
 
 
-class Of(torch.nn.Module):
+class Attention(torch.nn.Module):
     def __init__(self, function: Callable[..., object]) -> None:
         super().__init__()
         self.function = function
@@ -68,7 +68,7 @@ def test_flex_attention(function: Callable[..., object], heads: int) -> None:
         return torch.rand(2, 4, length, 8), torch.rand(2, heads, length, 8), torch.rand(2, heads, length, 8)
 
     shapes = ({2: "length"},) * 3
-    program = fx_onnx.export(Of(function).eval(), example(16), dynamic_shapes=shapes, verbose=False)
+    program = fx_onnx.export(Attention(function).eval(), example(16), dynamic_shapes=shapes, verbose=False)
     for length in (16, 24):
         inputs = example(length)
         assert_close(program(*inputs), function(*inputs))

@@ -1,4 +1,4 @@
-"""Functionalization of operators that write to values that the program makes."""
+"""Functionalization of operators that write to intermediate values."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def scatter(x):
     return y
 
 
-def dtype_of_the_written_stays(x):
+def written_tensor_keeps_its_dtype(x):
     y = torch.zeros_like(x, dtype=torch.int64)
     y.add_(torch.ones_like(y))
     y.copy_(x)
@@ -231,7 +231,7 @@ def one_of_several_results(x: Tensor) -> tuple[Tensor, ...]:
 FUNCTIONS = [
     one_of_several_results, relu_, relu_result_is_another_name, chain, chain_read_between, augmented_assignments,
     dropout_in_place, index_put, index_put_on_view, masked_fill, bool_mask_assign, scatter,
-    dtype_of_the_written_stays, comparison_in_place, copy_broadcasts, fill_and_zero, out_argument, out_is_a_slice,
+    written_tensor_keeps_its_dtype, comparison_in_place, copy_broadcasts, fill_and_zero, out_argument, out_is_a_slice,
     dropout_in_eval, inplace_activations, many_unary, addcmul_lerp, swap_by_temporaries, loop, foreach, with_no_grad,
     sort_into, region_counters,
 ]  # fmt: skip

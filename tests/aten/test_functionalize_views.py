@@ -1,4 +1,4 @@
-"""Functionalization of writes through views of values that the program makes."""
+"""Functionalization of writes through views of intermediate values."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def expand_read_after_write(x):
     return e + x[:1]
 
 
-def view_by_shape_in_place(x):
+def shape_changes_in_place(x):
     y = x.clone()
     y.unsqueeze_(0)
     y.squeeze_(0)
@@ -357,7 +357,7 @@ FUNCTIONS = [
     write_view_read_other_view, view_taken_before_two_writes, select_write, transpose_write, permute_write,
     movedim_write, swapaxes_write, diagonal_write, narrow_write, narrow_negative, slice_step, negative_slice,
     unsqueeze_write, flatten_write, unflatten_write, split_write, split_sizes_write, chunk_write, unbind_write,
-    tensor_split_write, write_then_split_read, expand_read_after_write, view_by_shape_in_place,
+    tensor_split_write, write_then_split_read, expand_read_after_write, shape_changes_in_place,
     transpose_in_place_then_write, to_that_does_not_copy, contiguous_that_does_not_copy, reshape_that_copies,
     detach_write, view_as_real, as_strided, list_of_views, rotate_halves, written_twice_through_one_view,
     squeeze_write, zeros_then_fill_rows, split_then_cat, gathered_rows_and_columns, views_that_are_the_same,

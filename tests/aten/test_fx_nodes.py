@@ -23,7 +23,7 @@ from fx_onnx.aten.fx_nodes import (
 from tests.aten.decomposed import captured
 
 
-def test_a_source_line_is_the_users() -> None:
+def test_a_source_line_is_in_the_users_code() -> None:
     program = captured(lambda x: torch.nn.functional.silu(x), torch.randn(3))
     (node,) = [node for node in program.graph.nodes if node.op == "call_function"]
     assert "decomposed.py:" in source_line(node)
@@ -31,7 +31,7 @@ def test_a_source_line_is_the_users() -> None:
 
 
 def _call(function: Any, *inputs: Tensor, dynamic: bool = False) -> Any:
-    """The last call of a captured function."""
+    """Returns the last call of a captured function."""
     program = captured(function, *inputs, dynamic=dynamic)
     return [node for node in program.graph.nodes if node.op == "call_function"][-1]
 

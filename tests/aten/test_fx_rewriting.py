@@ -14,7 +14,7 @@ aten = torch.ops.aten
 
 
 def _program() -> tuple[Graph, Node]:
-    """A graph that returns relu(x), and its call."""
+    """Returns a graph that returns relu(x), and its call."""
     graph = Graph()
     x = graph.placeholder("x")
     call = graph.call_function(aten.relu.default, (x,))
@@ -24,7 +24,7 @@ def _program() -> tuple[Graph, Node]:
 
 
 def _replacement() -> Graph:
-    """A graph that computes x * (x > 0)."""
+    """Returns a graph that computes x * (x > 0)."""
     graph = Graph()
     x = graph.placeholder("x")
     graph.output(graph.call_function(aten.mul.Tensor, (x, graph.call_function(aten.gt.Scalar, (x, 0)))))

@@ -40,7 +40,7 @@ def _bad(message, *args, model=None, **options):
 @pytest.mark.parametrize(
     ("model", "args", "options", "message"),
     [
-        _bad("name 'out', which is not one", X, dynamic_axes={"out": [0]}),
+        _bad("entry for 'out', which is not one", X, dynamic_axes={"out": [0]}),
         _bad("['x'] must map axes to dim names", X, dynamic_axes={"x": 0}),
         _bad("['x'] must map axes to dim names or", X, dynamic_axes={"x": {0: 1}}),
         _bad("['x'] must map axes to dim names or be", X, dynamic_axes={"x": ["batch"]}),

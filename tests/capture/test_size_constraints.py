@@ -20,9 +20,9 @@ from tests.capture.sample_modules import Function
 from tests.compare import assert_close
 
 
-def warned(function: Callable[..., object], *shapes: object, rows: int = 5, dim: object = "rows") -> list[str]:
-    """Returns the warnings of a capture with dynamic rows."""
-    args = tuple(torch.rand(rows, 4) for _ in shapes or (None,))
+def warned(function: Callable[..., object], inputs: int = 1, rows: int = 5, dim: object = "rows") -> list[str]:
+    """Returns the warnings of a capture with this number of inputs, whose rows are dynamic."""
+    args = tuple(torch.rand(rows, 4) for _ in range(inputs))
     spec = tuple({0: dim if isinstance(dim, Dim) else f"{dim}{i or ''}"} for i in range(len(args)))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", OnnxExporterWarning)
@@ -87,7 +87,7 @@ def test_a_slice_of_a_constant_bounds_the_size() -> None:
 )
 def test_a_slice_that_is_longer_than_the_example(function: Callable[..., object], condition: str) -> None:
     """The slice returns the whole tensor, which is correct only for sizes that do not exceed the slice."""
-    (message,) = warned(function, 1, 2)
+    (message,) = warned(function, inputs=2)
     assert f"correct only where {condition}," in message.replace("rows1 + rows", "rows + rows1")
 
 
@@ -95,7 +95,7 @@ def test_a_comparison_of_two_dims() -> None:
     def longer(x: Tensor, y: Tensor) -> Tensor:
         return x.sum() if x.shape[0] < 2 * y.shape[0] else y.sum()
 
-    (message,) = warned(longer, 1, 2)
+    (message,) = warned(longer, inputs=2)
     assert "rows < 2*rows1" in message or "2*rows1 > rows" in message
 
 

@@ -1,4 +1,4 @@
-"""Autocast of the caller is disabled during an export, and can be enabled again for the captured forward."""
+"""The caller's autocast is disabled during an export, and can be enabled again for the captured forward."""
 
 from __future__ import annotations
 

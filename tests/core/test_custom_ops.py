@@ -1,4 +1,4 @@
-"""The operators of our own against torch.fft, with fake tensors and with real ones."""
+"""The operators ``fx_onnx::dft`` and ``fx_onnx::irdft`` agree with torch.fft, for fake and for real tensors."""
 
 import pytest
 import torch

@@ -49,7 +49,7 @@ def test_predicates_agree_with_torch(torch_dtype, onnx_dtype):
         assert dtypes.is_signed(onnx_dtype) == torch_dtype.is_signed
 
 
-def test_kinds_torch_lacks_still_have_predicates():
+def test_predicates_of_element_types_that_torch_lacks():
     assert dtypes.is_integer(DataType.INT4)
     assert dtypes.is_unsigned(DataType.UINT4)
     assert not dtypes.is_float(DataType.STRING)
@@ -73,7 +73,7 @@ FLOAT8 = [torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.f
 
 
 @pytest.mark.parametrize("dtype", FLOAT8)
-def test_what_is_too_large_for_an_8_bit_float(dtype):
+def test_overflows_agrees_with_the_cast_of_torch(dtype):
     is_finite = torch.tensor([1e6]).to(dtype).float().isfinite().item()
     assert dtypes.overflows(dtypes.onnx_dtype(dtype)) == (not is_finite)
 
@@ -94,5 +94,5 @@ def test_unknown_dtypes_are_refused_in_one_sentence():
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
 @pytest.mark.parametrize("number", [-1, 0, 127, 128, 300, -70000, 2**31])
-def test_integers_wrap_as_torchs_do(dtype: torch.dtype, number: int) -> None:
+def test_integers_wrap_as_in_torch(dtype: torch.dtype, number: int) -> None:
     assert dtypes.wrapped(number, dtypes.onnx_dtype(dtype)) == torch.tensor(number).to(dtype).item()

@@ -1,4 +1,4 @@
-"""Names, each given once."""
+"""``Names.unique`` returns each name only once."""
 
 from fx_onnx.core.names import Names
 

@@ -1,4 +1,4 @@
-"""fx_onnx.promotion gives what torch.result_type gives, for every pair of dtypes, ranks and numbers."""
+"""``result_type`` agrees with torch.result_type for every pair of dtypes, ranks and numbers."""
 
 import itertools
 
@@ -32,8 +32,8 @@ def test_every_pair() -> None:
         assert got == want, f"{_typed(a)} with {_typed(b)}: {got} instead of {want}"
 
 
-def test_three_operands_agree_with_torch_add() -> None:
-    """torch.where and addcmul take three; torch.result_type two, so the sum of both is the oracle."""
+def test_three_operands() -> None:
+    """The third operand repeats the second, because torch.result_type takes only two."""
     tensors = [torch.ones([2] * rank, dtype=dtype) for dtype in DTYPES for rank in (0, 1)]
     for a, b in itertools.product(tensors, repeat=2):
         got = promotion.result_type([_typed(a), _typed(b), _typed(b)])
@@ -53,7 +53,7 @@ def test_numbers_follow_the_default_dtype(default: torch.dtype) -> None:
         torch.set_default_dtype(before)
 
 
-def test_what_is_no_number_is_refused() -> None:
+def test_invalid_operands_are_refused() -> None:
     with pytest.raises(TypeError, match="a number was expected, not a str"):
         promotion.number_dtype("2")
     with pytest.raises(TypeError, match="at least one operand"):

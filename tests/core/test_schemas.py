@@ -1,4 +1,4 @@
-"""ONNX schemas as the emitter asks for them."""
+"""ONNX schemas as the emitter reads them."""
 
 import onnx
 import pytest
@@ -74,7 +74,7 @@ def test_every_operator_of_every_native_opset_is_readable(opset: int) -> None:
     assert all(parameter.name and parameter.type for schema in known for parameter in schema.inputs)
 
 
-def test_operators_of_another_meaning() -> None:
+def test_operators_whose_meaning_changed_are_refused() -> None:
     check_meaning("Relu", 18, 26)
     check_meaning("GridSample", 20, 22)
     for operator, written_for, opset in (("GridSample", 16, 20), ("DFT", 20, 18), ("Gelu", 20, 18)):

@@ -1,4 +1,4 @@
-"""Facts about torch's symbolic sizes, none of which makes torch record a guard."""
+"""Facts about torch's symbolic sizes; computing them adds no guard."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fx_onnx.core import symbolic_sizes
 
 
 class SizesAndCount(nn.Module):
-    """Returns a nonzero, whose length u0 depends on data, beside arithmetic on the sizes of the input."""
+    """Computes with the sizes of the input, and returns a ``nonzero`` whose length u0 depends on data."""
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x + x.shape[0] * x.shape[1], x.nonzero()
@@ -30,7 +30,7 @@ def sizes() -> tuple[torch.SymInt, torch.SymInt, torch.SymInt]:
     return (*placeholder.meta["val"].shape, nonzero.meta["val"].shape[0])
 
 
-def test_static_and_same_size_ask_torch_nothing(sizes: tuple[torch.SymInt, ...]) -> None:
+def test_static_and_same_size_add_no_guards(sizes: tuple[torch.SymInt, ...]) -> None:
     a, b, _ = sizes
     guards = len(a.node.shape_env.guards)
     assert symbolic_sizes.static(a * 0 + 3) == 3
@@ -74,31 +74,31 @@ def test_the_constant_shape_of_a_reshape(sizes: tuple[torch.SymInt, ...]) -> Non
 
 
 def test_a_dim_named_u1_by_the_user_does_not_depend_on_data() -> None:
-    """The two Unsqueezes become one Reshape with a copied and an inferred size, which a data-dependent dim forbids."""
+    """Two Unsqueezes become one Reshape, with a copied and an inferred size, unless a dim depends on data."""
 
     class Views(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x.relu().unsqueeze(1).unsqueeze(3)
 
-    class OfFound(Views):
+    class ViewsOfSelectedRows(Views):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return super().forward(x[x[:, 0, 0] > 0])
 
     x = torch.ones(4, 3, 5)
     named = fx_onnx.export(Views().eval(), (x,), dynamic_shapes=({0: "u1", 2: "u2"},))
     assert [node.op_type for node in named.model.graph] == ["Relu", "Reshape"]
-    found = fx_onnx.export(OfFound().eval(), (x,), dynamic_shapes=({0: "n", 2: "width"},))
+    found = fx_onnx.export(ViewsOfSelectedRows().eval(), (x,), dynamic_shapes=({0: "n", 2: "width"},))
     assert [node.op_type for node in found.model.graph][-2:] == ["Unsqueeze", "Unsqueeze"]
     assert found(-x)[0].shape == (0, 1, 3, 1, 5)
 
 
 def test_a_size_is_not_inferred_beside_a_copied_count() -> None:
-    """If nothing was found, Reshape could not infer -1."""
+    """Reshape could not infer -1 if no row were selected."""
 
-    class Found(nn.Module):
+    class SelectedRows(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x[x[:, 0, 0] > 0].flatten(1)
 
-    program = fx_onnx.export(Found().eval(), (torch.ones(4, 3, 5),), dynamic_shapes=({1: "height", 2: "width"},))
+    program = fx_onnx.export(SelectedRows().eval(), (torch.ones(4, 3, 5),), dynamic_shapes=({1: "height", 2: "width"},))
     assert program(torch.ones(4, 2, 7))[0].shape == (4, 14)
     assert program(-torch.ones(4, 2, 7))[0].shape == (0, 14)

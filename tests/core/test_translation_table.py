@@ -9,11 +9,11 @@ from fx_onnx.core import translation_table as registry
 from fx_onnx.core.translation_table import Translation, TranslationTable, translates, translation_table
 
 aten = torch.ops.aten
-TARGET = aten.special_xlog1py.default  # any overload does; what the package registers for it is put aside
+TARGET = aten.special_xlog1py.default  # any overload works, because the tests use an empty registry
 
 
 @pytest.fixture(autouse=True)
-def _own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _empty_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(registry, "_registered", {})
     translation_table.cache_clear()
     yield
@@ -58,7 +58,7 @@ def test_two_translations_of_one_opset_are_refused() -> None:
         translates(TARGET)(_function)
 
 
-def test_registration_reaches_a_table_made_before() -> None:
+def test_registration_rebuilds_the_table() -> None:
     assert TARGET not in translation_table(20)
     translates(TARGET)(_function)
     assert TARGET in translation_table(20)
@@ -74,7 +74,7 @@ def test_a_table_is_built_once() -> None:
     assert translation_table(20) is translation_table(20)
 
 
-def test_a_users_translations_come_over_a_copy() -> None:
+def test_a_users_translations_extend_a_copy() -> None:
     translates(TARGET, since=20)(_function)
     custom = lambda op, self, other: None  # noqa: E731
     extended = translation_table(20).extended({TARGET: custom})

@@ -84,7 +84,7 @@ def test_the_type_of_an_input_that_is_a_number() -> None:
         _schema("Relu").input(1)
 
 
-# Operators whose outputs are no tensors, or depend on a graph attribute or on an untyped sequence.
+# Operators whose outputs are not tensors, or depend on a graph attribute or on an untyped sequence.
 UNDECIDED = {"If", "Loop", "Scan", "Optional", "OptionalGetElement", "ConcatFromSequence", "SequenceAt"}
 
 

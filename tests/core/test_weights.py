@@ -105,7 +105,7 @@ def test_refused_dtype():
         weight(torch.empty(2, dtype=torch.bits8), "w")
 
 
-def test_computed_is_read_late_and_not_kept():
+def test_computed_weights_are_computed_when_read_and_not_cached():
     calls = []
     source = torch.arange(6.0).reshape(2, 3)
 
@@ -189,11 +189,11 @@ def test_integers_of_two_and_four_bits_are_packed(dtype, shape):
 def test_values_that_do_not_fit_in_four_bits_are_caught():
     source = weight(torch.tensor([7, 8], dtype=torch.int8), "w")
     tensor = computed(lambda t: t, source, dtype=ir.DataType.INT4, shape=(2,), name="w_packed")
-    with pytest.raises(OnnxExporterError, match=r"'w_packed' has values outside \[-8, 7\], which INT4 holds"):
+    with pytest.raises(OnnxExporterError, match=r"'w_packed' has values outside \[-8, 7\], the range of INT4"):
         tensor.tobytes()
 
 
-def test_a_transposed_packed_weight_is_known_as_one():
+def test_transposition_recognizes_a_packed_weight():
     packed = computed(
         lambda t: t, weight(torch.ones(2, 4, dtype=torch.int8), "w"), dtype=ir.DataType.INT4, shape=(2, 4)
     )
@@ -203,7 +203,7 @@ def test_a_transposed_packed_weight_is_known_as_one():
 
 
 def test_rebind_reaches_the_sources_of_computed_weights():
-    # The folded weight bears its source's name: the new data must be folded too, not put in its place.
+    # The folded weight has the name of its source. The new data replaces the source and must be folded too.
     folded = computed(lambda t: t * 10, weight(torch.ones(2), "w"), dtype=ir.DataType.FLOAT, shape=(2,), name="w")
     used = set()
     new = rebind(folded, {"w": torch.tensor([1.0, 2.0]), "other": torch.ones(1)}, used)

@@ -1,4 +1,4 @@
-"""Fast construction of fake tensors from a dtype and sizes, without a dispatch through torch's layers."""
+"""Fast construction of fake tensors from a dtype and sizes, without torch's dispatcher."""
 
 from __future__ import annotations
 

@@ -95,8 +95,8 @@ class ReplacementTracer:
 def _distinct(values: Sequence[Any]) -> list[Any]:
     """Returns the values with a copy of each repeated tensor, because a trace identifies its inputs by object.
 
-    Two calls that were traced once share fake tensors. No returned tensor is lazily conjugated or negated, because
-    ``view_as_real``, for example, refuses such tensors.
+    Copies of one traced graph share their fake tensors, so two inputs of a call may be the same object. No returned
+    tensor is lazily conjugated or negated, because ``view_as_real``, for example, refuses such tensors.
     """
     found: list[Any] = []
     known: set[int] = set()

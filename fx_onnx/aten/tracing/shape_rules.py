@@ -263,9 +263,8 @@ def _slice(self: TensorSpec, dim: int = 0, start: Any = None, end: Any = None, s
         return None
     if end is None or end == size or (isinstance(end, int) and end >= torch.iinfo(torch.int64).max):
         return self
-    is_least = (
-        isinstance(end, sympy.Basic) and end.func.__name__ == "Min" and size in end.args
-    )  # torch's own class, not sympy.Min
+    # the name, because torch has its own class Min besides sympy.Min
+    is_least = isinstance(end, sympy.Basic) and end.func.__name__ == "Min" and size in end.args
     return TensorSpec(self.dtype, _replaced(self.sizes, axis, end)) if is_least else None
 
 

@@ -272,7 +272,7 @@ class _TracingMode(ProxyTorchDispatchMode):
         return node
 
     def _keep_shapes(self, arguments: Any) -> None:
-        """Copies the fake values of the arguments' nodes, because an operator in place may change their shapes."""
+        """Copies the fake values of the arguments' nodes, because an in-place operator may change their shapes."""
         for tensor in pytree.tree_leaves(arguments):
             if isinstance(tensor, Tensor) and (node := self._node(tensor)) is not None:
                 node.meta["val"] = tensor.detach()
@@ -285,7 +285,8 @@ implement_in_mode(torch.ops.higher_order.while_loop, _TracingMode, _TracingMode.
 def _is_factory(target: Any) -> bool:
     """Returns whether an operator makes a tensor from numbers.
 
-    Python receives a new tensor object from such an operator if anything else holds the tensor that it made.
+    If anything else holds the tensor that such an operator made, Python receives a new object for it. So the node holds
+    another tensor.
     """
     return isinstance(target, OpOverload) and any(a.name == "pin_memory" for a in target._schema.arguments)
 

@@ -55,7 +55,7 @@ def test_a_number_of_elements_is_not_0() -> None:
 
 
 def test_a_length_that_must_equal_a_sum() -> None:
-    """Attention needs keys and values of one length, and torch.export does not ask; the export names the relation."""
+    """Attention needs as many keys as values. torch.export does not check this, so the export warns of the relation."""
 
     class Attention(nn.Module):
         def forward(self, x: Tensor, past: Tensor, keys: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ ANY_SIZE: list[tuple[Any, ...]] = [
 ]  # fmt: skip
 
 # Cases that a rule decides for static sizes only, or that create a tensor.
-NUMBERS: list[tuple[Any, ...]] = [
+STATIC_ONLY: list[tuple[Any, ...]] = [
     (aten.full.default, [2, 3], 1), (aten.full.default, [], 1.5), (aten.zeros.default, [4]),
     (aten.ones.default, [2, 0]), (aten.rand.default, [2]), (aten.eye.default, 3), (aten.eye.m, 3, 4),
     (aten.arange.default, 5), (aten.arange.start, 2, 9), (aten.arange.start_step, 9, 0, -2),
@@ -92,8 +92,8 @@ def _check(case: tuple[Any, ...], symbolic: bool) -> None:
         assert found == _spec(case[0](*fakes))
 
 
-@pytest.mark.parametrize("case", [*ANY_SIZE, *NUMBERS], ids=_named)
-def test_numbers(case: tuple[Any, ...]) -> None:
+@pytest.mark.parametrize("case", [*ANY_SIZE, *STATIC_ONLY], ids=_named)
+def test_static_sizes(case: tuple[Any, ...]) -> None:
     _check(case, symbolic=False)
 
 
@@ -104,7 +104,7 @@ def test_symbolic_sizes(case: tuple[Any, ...]) -> None:
 
 S = torch.ones(4, 6)
 
-# Cases in which the rule declines or there is none: the values of the symbols decide, or an argument is no tensor.
+# Cases in which the rule declines or there is none: the values of the symbols decide, or an argument is not a tensor.
 UNDECIDED: list[tuple[Any, ...]] = [
     (aten.reshape.default, S, [2, -1]), (aten.add.Tensor, S, torch.ones(3, 6)),
     (aten.matmul.default, S, torch.ones(5, 6)), (aten.select.int, S, 0, 1), (aten.slice.Tensor, S, 0, 1),

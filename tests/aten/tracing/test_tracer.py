@@ -89,7 +89,7 @@ def test_the_operators_are_those_of_make_fx(function: Callable[[Tensor], Any]) -
 
 
 def test_whole_composites_have_the_shapes_of_their_parts() -> None:
-    """Without composition, torch's reference implementation of the loss ignores its reduction argument."""
+    """If the loss stays whole, torch's reference implementation of it ignores the argument ``reduction``."""
     each = aten.cross_entropy_loss.default
     mode = FakeTensorMode(shape_env=ShapeEnv())
     scores, target = mode.from_tensor(torch.randn(1, 5)), mode.from_tensor(torch.tensor([2]))
