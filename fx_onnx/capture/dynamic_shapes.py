@@ -15,7 +15,8 @@ from torch.export import AdditionalInputs, Dim, ShapesCollection
 
 from fx_onnx.capture import pytrees
 from fx_onnx.capture.forward_parameters import ForwardParameters
-from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.errors import ArgumentError, warn
+from fx_onnx.core.names import Names
 from fx_onnx.core.torch_private import pytree
 
 # torch.export has no public name for the type of Dim.AUTO, Dim.DYNAMIC and Dim.STATIC.
@@ -104,7 +105,7 @@ class DynamicShapes:
     """The dynamic shapes of a request, matched with the example arguments."""
 
     def __init__(
-        self, spec: Any, parameters: ForwardParameters, input_names: tuple[str, ...], *, prefer_input_names: bool
+        self, spec: Any, parameters: ForwardParameters, input_names: tuple[str, ...], *, from_dynamic_axes: bool
     ) -> None:
         """Matches a spec in any form with the arguments.
 
@@ -112,7 +113,8 @@ class DynamicShapes:
             spec: A dict by parameter or input name, a sequence with one entry for each argument, or None.
             parameters: The example arguments.
             input_names: The user's names for the graph's inputs, which may be keys of ``spec``.
-            prefer_input_names: Whether a key that is both an input name and a parameter means the input.
+            from_dynamic_axes: Whether ``spec`` comes from `dynamic_axes`. A key that is both an input name and a
+                parameter then means the input, and one name for dims of different sizes is split into several names.
 
         Raises:
             ArgumentError: The spec does not match the arguments.
@@ -120,7 +122,7 @@ class DynamicShapes:
         self._inputs: list[_Input] = []
         self._parameters = parameters
         self._input_names = input_names
-        by_parameter, by_input = self._split_keys(self._keyed(spec), prefer_input_names)
+        by_parameter, by_input = self._split_keys(self._keyed(spec), prefer_input_names=from_dynamic_axes)
         self._by_parameter = {
             name: self._match(parameters.values[name], by_parameter.get(name), name) for name in parameters.input_order
         }
@@ -131,6 +133,8 @@ class DynamicShapes:
             )
         for number, dims in by_input.items():
             self._inputs[number].add(dims)
+        if from_dynamic_axes:
+            self._split_names_by_size()
         self._check_sizes_of_names()
 
     def for_torch(self) -> dict[str, Any] | None:
@@ -142,6 +146,28 @@ class DynamicShapes:
         """Returns what was requested of each tensor, in the order of the graph's inputs."""
         tensors = (each for each in self._inputs if isinstance(each.value, torch.Tensor))
         return tuple(TensorRequest(each.path, each.dynamic_axes()) for each in tensors)
+
+    def _split_names_by_size(self) -> None:
+        """Gives the dims of one name that have another size than the first one a name of their own, and warns.
+
+        torch.onnx.export ignores the names in `dynamic_axes` where it decides which dims are equal. Code written for it
+        may give one name to dims that differ.
+        """
+        used = Names(name for each in self._inputs for name in each.names.values())
+        by_size: dict[str, dict[Any, str]] = {}
+        for each in self._inputs:
+            for axis, name in each.names.items():
+                size, known = each.value.shape[axis], by_size.setdefault(name, {})
+                if not isinstance(size, int):  # a symbol of an ExportedProgram
+                    continue
+                if size not in known:
+                    known[size] = used.unique(name) if known else name
+                    if known[size] != name:
+                        warn(
+                            f"dynamic_axes calls dims of different sizes {name!r}; {each.path}.shape[{axis}], of size "
+                            f"{size}, is called {known[size]!r}."
+                        )
+                each.names[axis] = known[size]
 
     def _check_sizes_of_names(self) -> None:
         """Raises an ArgumentError if one name is given to dims of different sizes."""
@@ -177,7 +203,7 @@ class DynamicShapes:
             given |= given.pop(var_keyword) or {}
         return given
 
-    def _split_keys(self, spec: dict[Any, Any], prefer_input_names: bool) -> tuple[dict[str, Any], dict[int, Any]]:
+    def _split_keys(self, spec: dict[Any, Any], *, prefer_input_names: bool) -> tuple[dict[str, Any], dict[int, Any]]:
         """Returns the entries by parameter name and the entries by input number."""
         by_parameter: dict[str, Any] = {}
         by_input: dict[int, Any] = {}

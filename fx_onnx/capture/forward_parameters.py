@@ -42,13 +42,29 @@ def module_parameters(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dic
     try:
         values = dict(signature.bind(*args, **kwargs).arguments)
     except TypeError as error:
-        hint = " (a dict at the end of args is read as keyword arguments; add {} after it if it is not)"
+        hint = " (a dict at the end of args holds keyword arguments; add {} after it if it is an argument itself)"
         raise ArgumentError(f"The arguments do not fit forward{signature}: {error}{hint if kwargs else ''}.") from error
     kinds = {parameter.kind: name for name, parameter in signature.parameters.items()}
     var_keyword = kinds.get(inspect.Parameter.VAR_KEYWORD)
     values |= values.pop(var_keyword, {}) if var_keyword else {}
     positional = (name for name in values if name not in kwargs)
     return ForwardParameters(values, (*positional, *kwargs), var_keyword)
+
+
+def last_dict_is_argument(model: Any, args: tuple[Any, ...]) -> bool:
+    """Returns whether the dict at the end of ``args`` is the value of a positional parameter, not keyword arguments.
+
+    It is if the forward has no ``**kwargs``, no key of the dict is a parameter, and the dict fills the last parameter
+    without a default. For example, ``({"x": tensor},)`` for ``forward(inputs)``.
+    """
+    given = args[-1]
+    if not isinstance(model, torch.nn.Module) or not given:
+        return False
+    parameters = list(inspect.signature(model.forward).parameters.values())
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = [p for p in positional if p.default is p.empty]
+    takes_keywords = any(p.kind == p.VAR_KEYWORD for p in parameters)
+    return not takes_keywords and len(required) == len(args) and not any(p.name in given for p in parameters)
 
 
 def program_parameters(program: ExportedProgram) -> ForwardParameters:

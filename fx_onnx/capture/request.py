@@ -16,7 +16,7 @@ from torch.export import AdditionalInputs, ExportedProgram
 from fx_onnx.capture import pytrees
 from fx_onnx.capture.dynamic_axes import split_dynamic_axes
 from fx_onnx.capture.dynamic_shapes import DynamicShapes, TensorRequest, resolve_dynamic_shapes
-from fx_onnx.capture.forward_parameters import module_parameters, program_parameters
+from fx_onnx.capture.forward_parameters import last_dict_is_argument, module_parameters, program_parameters
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.torch_private import pytree, storage_id
 
@@ -63,7 +63,8 @@ def parse_request(
 
     Args:
         model: A torch.nn.Module or an ExportedProgram.
-        args: A tuple, one tensor, or, if `kwargs` is not given, a tuple that ends in a dict of keyword arguments.
+        args: A tuple, one tensor, or, if `kwargs` is not given, a tuple that ends in a dict of keyword arguments. The
+            dict is a positional argument instead if none of its keys is a parameter and a parameter needs a value.
         kwargs: Keyword arguments.
         input_names: Names for the graph's inputs, in order. There may be fewer names than inputs.
         output_names: Names for the graph's outputs, in order. There may be fewer names than outputs.
@@ -80,7 +81,7 @@ def parse_request(
         raise ArgumentError("Both dynamic_shapes and dynamic_axes are given; give dynamic_shapes alone.")
     _check_model(model)
     names_in, names_out = _checked_names(input_names, output_names)
-    args, kwargs = _split_keywords(args, kwargs)
+    args, kwargs = _split_keywords(model, args, kwargs)
     if isinstance(model, ExportedProgram):
         args, kwargs = (args, kwargs) if args or kwargs else model.example_inputs or ((), {})
         parameters = program_parameters(model)
@@ -90,7 +91,7 @@ def parse_request(
         parameters = module_parameters(model, args, kwargs)
     axes_in, axes_out = split_dynamic_axes(dynamic_axes or {}, names_out)
     spec = axes_in or resolve_dynamic_shapes(dynamic_shapes, model, args, kwargs)
-    shapes = DynamicShapes(spec, parameters, names_in, prefer_input_names=bool(axes_in))
+    shapes = DynamicShapes(spec, parameters, names_in, from_dynamic_axes=bool(axes_in))
     for_torch = dynamic_shapes if isinstance(dynamic_shapes, AdditionalInputs) else shapes.for_torch()
     if not isinstance(model, ExportedProgram):
         args, kwargs = _separate_storages(args, kwargs)
@@ -136,12 +137,12 @@ def _checked_names(
     return inputs, outputs
 
 
-def _split_keywords(args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _split_keywords(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(args, torch.Tensor):
         args = (args,)
     if not isinstance(args, tuple):
         raise ArgumentError(f"args must be a tuple of the arguments or one tensor, not {type(args).__name__}.")
-    if not kwargs and args and isinstance(args[-1], dict):
+    if not kwargs and args and isinstance(args[-1], dict) and not last_dict_is_argument(model, args):
         args, kwargs = args[:-1], args[-1]
     kwargs = {} if kwargs is None else kwargs
     if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):

@@ -10,7 +10,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from fx_onnx.capture import pytrees
 from fx_onnx.capture.request import Request
 from fx_onnx.core import metadata
-from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.errors import ArgumentError, warn
 from fx_onnx.core.names import Names
 
 
@@ -120,7 +120,11 @@ def _make_room(wanted: set[str], renamed: set[ir.Value], graph: ir.Graph) -> Non
 
 
 def _name_output_axes(model: ir.Model, request: Request) -> None:
+    """Gives the requested names to dims of outputs, except where the name belongs to another dim of an input."""
     data_dependent: frozenset[str] = model.meta.get(metadata.DATA_DEPENDENT_DIMS, frozenset())
+    of_inputs = {
+        str(dim.value) for value in model.graph.inputs for dim in value.shape or () if not isinstance(dim, int)
+    }
     for output in model.graph.outputs:
         for axis, name in request.output_axes.get(str(output.name), {}).items():
             if output.shape is None or not -len(output.shape) <= axis < len(output.shape):
@@ -128,7 +132,12 @@ def _name_output_axes(model: ir.Model, request: Request) -> None:
                     f"dynamic_axes names axis {axis} of the output {output.name!r}, which has no such axis."
                 )
             dim = output.shape[axis]
-            if isinstance(dim, ir.SymbolicDim):
+            if isinstance(dim, ir.SymbolicDim) and name != dim.value and name in of_inputs:
+                warn(
+                    f"{output.name}.shape[{axis}] is {dim.value!r}, not {name!r} as dynamic_axes calls it, because an "
+                    f"input has another dim {name!r}; it keeps its own name."
+                )
+            elif isinstance(dim, ir.SymbolicDim):
                 if dim.value in data_dependent:
                     data_dependent |= {name}
                 output.shape[axis] = name

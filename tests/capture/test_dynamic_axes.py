@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+import fx_onnx
 from fx_onnx.capture.request import parse_request
-from fx_onnx.core.errors import ArgumentError
-from tests.capture.sample_modules import Two, X, Y, axes
+from fx_onnx.core.errors import ArgumentError, OnnxExporterWarning
+from tests.capture.sample_modules import One, Two, X, Y, axes, t
+
+
+class Both(torch.nn.Module):
+    def forward(self, x, y):
+        return x * 2, y + 1
 
 
 @pytest.mark.parametrize(
@@ -31,6 +38,29 @@ def test_input_names_take_precedence_over_parameters_in_dynamic_axes_only():
     swapped = {"input_names": ["y", "x"]}
     assert axes(parse_request(Two(), (X, Y), dynamic_axes={"y": {0: "n"}}, **swapped)) == [{0: "n"}, {}]
     assert axes(parse_request(Two(), (X, Y), dynamic_shapes={"y": {0: "n"}}, **swapped)) == [{}, {0: "n"}]
+
+
+def test_one_name_for_dims_of_different_sizes_becomes_two_names():
+    spec = {"x": {0: "n", 1: "n"}, "y": {0: "n", 1: "n_1"}}
+    with pytest.warns(OnnxExporterWarning, match=r"'n'; x.shape\[1\], of size 3, is called 'n_2'"):
+        request = parse_request(Two(), (t(2, 3), t(2, 5)), dynamic_axes=spec)
+    assert axes(request) == [{0: "n", 1: "n_2"}, {0: "n", 1: "n_1"}]
+
+
+def test_dynamic_shapes_still_refuse_one_name_for_dims_of_different_sizes():
+    with pytest.raises(ArgumentError, match="use two names"):
+        parse_request(Two(), t(2, 3), dynamic_shapes={"x": {0: "n", 1: "n"}})
+
+
+def test_an_output_axis_keeps_its_own_size_if_the_name_belongs_to_another_dim():
+    spec = {"x": {0: "n"}, "y": {0: "n"}, "p": {0: "n"}, "q": {0: "n"}}
+    with pytest.warns(OnnxExporterWarning, match="q.shape\\[0\\] is 'n_1', not 'n'"):
+        program = fx_onnx.export(
+            Both().eval(), (t(2, 3), t(4, 3)), dynamic_axes=spec, output_names=["p", "q"], input_names=["x", "y"]
+        )
+    assert [value.shape[0] for value in program.model.graph.outputs] == ["n", "n_1"]
+    first, second = program(t(5, 3), t(6, 3))
+    assert (len(first), len(second)) == (5, 6)
 
 
 def _bad(message, *args, model=None, **options):

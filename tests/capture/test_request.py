@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.export import Dim
 
+import fx_onnx
 from fx_onnx.capture.request import parse_request
 from fx_onnx.core.errors import ArgumentError
 from tests.capture.sample_modules import One, Two, X, Y, axes, t
@@ -28,6 +29,43 @@ def test_each_form_of_args(args, kwargs):
     assert [leaf is X for leaf in (*request.args, request.kwargs.get("x"))].count(True) == 1
     assert axes(request) == [{0: "batch"}]
     assert request.dynamic_shapes["x"] == {0: A}
+
+
+class TakesDict(torch.nn.Module):
+    def forward(self, inputs):
+        return inputs["x"] + inputs["y"]
+
+
+class TakesDictLast(torch.nn.Module):
+    def forward(self, x, inputs, scale=1.0):
+        return (x + inputs["x"]) * scale
+
+
+@pytest.mark.parametrize(
+    ("model", "args"),
+    [(TakesDict(), ({"x": X, "y": Y},)), (TakesDict(), ({"x": X, "y": Y}, {})), (TakesDictLast(), (X, {"y": Y}))],
+)
+def test_a_dict_whose_keys_are_no_parameters_is_an_argument(model, args):
+    request = parse_request(model, args)
+    assert request.kwargs == {}
+    assert isinstance(request.args[-1], dict)
+
+
+def test_a_dict_with_a_key_that_is_a_parameter_holds_keyword_arguments():
+    request = parse_request(TakesDictLast(), (X, {"inputs": {"x": Y}, "scale": 2.0}))
+    assert request.args == (X,)
+    assert list(request.kwargs) == ["inputs", "scale"]
+
+
+def test_a_misspelled_keyword_is_not_taken_for_an_optional_argument():
+    with pytest.raises(ArgumentError, match="unexpected keyword argument 'scales'"):
+        parse_request(One(), (X, {"scales": Y}))
+
+
+def test_a_forward_that_takes_one_dict_exports_by_its_keys():
+    program = fx_onnx.export(TakesDict().eval(), ({"x": X, "y": Y},), dynamic_shapes=({"x": {0: "n"}, "y": {0: "n"}},))
+    torch.testing.assert_close(program({"x": X, "y": Y})[0], X + Y)
+    assert [value.shape for value in program.model.graph.inputs] == [("n", *X.shape[1:])] * 2
 
 
 def test_nested_arguments_with_names_for_all_inputs():
