@@ -8,7 +8,7 @@ import torch
 import fx_onnx
 from fx_onnx.capture.request import parse_request
 from fx_onnx.core.errors import ArgumentError, OnnxExporterWarning
-from tests.capture.sample_modules import One, Two, X, Y, axes, t
+from tests.capture.sample_modules import Two, X, Y, axes, t
 
 
 class Both(torch.nn.Module):
