@@ -1,4 +1,4 @@
-"""The constants of a model: numbers in translations become initializers of the root graph, which equal ones share."""
+"""The constants of a model: numbers in translations become initializers of the root graph; equal numbers share one."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Scalar = bool | int | float | torch.SymInt | torch.SymFloat | torch.SymBool
 """A Python number or a symbolic one."""
 
 Operand = Value | Scalar
-"""What a translation receives for a tensor argument: an ONNX value, or a number that becomes a constant."""
+"""The form of a tensor argument in a translation: an ONNX value, or a number that becomes a constant."""
 
 Numbers = Sequence["Scalar | Numbers"]
 
 Input = Operand | Numbers | np.ndarray[Any, Any]
-"""What an ONNX node accepts as an input: a value, a number, nested lists of numbers or an array."""
+"""The form of an input of an emitted node: a value, a number, nested lists of numbers or an array."""
 
 _NUMBER_DTYPES = {bool: DataType.BOOL, int: DataType.INT64, float: DataType.FLOAT}
 
@@ -40,7 +40,7 @@ class ConstantPool:
         """Returns the initializer that holds a number, nested lists of numbers or an array.
 
         Args:
-            number: must not be symbolic.
+            number: the number, lists or array; not a symbolic number.
             dtype: None gives INT64 for ints, FLOAT for floats, BOOL for bools and an array's own dtype.
 
         Raises:

@@ -100,7 +100,7 @@ class NodeEmitter(OperatorMethods, BuilderBase):
             domain: "" is ONNX's default domain.
             version: the opset of another domain that the model imports; None gives 1.
             outputs: the number of outputs; None gives the outputs that the operator requires.
-            attributes: by name; None leaves one out. An input of the default domain may be given by its name too.
+            attributes: the attributes by name; None leaves one out. An input of an ONNX operator may be among them.
 
         Returns:
             One value, or a tuple if there are several outputs.
@@ -214,7 +214,7 @@ class NodeEmitter(OperatorMethods, BuilderBase):
 
 
 def as_tuple(results: Value | Sequence[Value]) -> tuple[Value, ...]:
-    """Returns the results of a node with a computed number of outputs as a tuple; one output comes as a bare value."""
+    """Returns the results of ``emit`` as a tuple, because ``emit`` returns a single result as a bare value."""
     return (results,) if isinstance(results, Value) else tuple(results)
 
 

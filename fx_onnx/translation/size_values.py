@@ -108,7 +108,7 @@ class SymbolTable:
         elif isinstance(expr, sympy.Symbol):
             value = self._symbol(op, expr)
         else:
-            value = _Compute(op, lambda e: self._value(op, e, 1)).compute(expr)
+            value = _ExpressionEmitter(op, lambda e: self._value(op, e, 1)).compute(expr)
         self._values[expr, rank] = value
         return value
 
@@ -136,7 +136,7 @@ class SymbolTable:
 
 
 def _inverse(expr: sympy.Expr, symbol: sympy.Symbol) -> tuple[int, int] | None:
-    """Returns the integers (scale, offset) if ``expr`` is ``scale * symbol + offset``."""
+    """Returns the integers (scale, offset) if ``expr`` is ``scale * symbol + offset``, else None."""
     poly = sympy.Poly(expr, symbol) if expr.is_polynomial(symbol) else None
     if poly is None or poly.degree() != 1:
         return None
@@ -144,14 +144,14 @@ def _inverse(expr: sympy.Expr, symbol: sympy.Symbol) -> tuple[int, int] | None:
     return (int(scale), int(offset)) if scale.is_Integer and offset.is_Integer else None
 
 
-class _Compute:
+class _ExpressionEmitter:
     """Emits one expression of sympy or of torch's own sympy functions; ``recurse`` returns the values of arguments."""
 
     def __init__(self, op: TensorHelpers, recurse: Callable[[sympy.Basic], ir.Value]) -> None:
         self._op, self._recurse = op, recurse
 
     def compute(self, expr: sympy.Basic) -> ir.Value:
-        """Emits an expression by the name of its class, because torch's own sympy functions have no public module."""
+        """Emits an expression. Class names select the method, because torch's sympy functions have no public module."""
         kind = type(expr).__name__
         method = getattr(self, f"_{kind.lower()}", None)
         if method is None:

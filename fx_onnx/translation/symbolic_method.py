@@ -89,7 +89,7 @@ class GraphContext:
         if isinstance(argument, torch.Tensor):
             return self._op.constant(TorchTensor(argument.detach()).numpy(), argument.dtype)
         if isinstance(argument, (list, tuple)) and any(isinstance(item, SymbolicValue) for item in argument):
-            raise TypeError("an input of g.op is a list of values, which no ONNX tensor is")
+            raise TypeError("an input of g.op is a list of values, but ONNX takes one tensor for each input")
         return _unwrapped(argument)
 
     def __getattr__(self, name: str) -> Any:
@@ -136,7 +136,7 @@ class SymbolicValue:
         self._op = op
 
     def type(self) -> SymbolicType:
-        """Returns its dtype and its sizes, each None if unknown."""
+        """Returns the dtype and the sizes of the tensor, each None if unknown."""
         sizes = known_sizes(self.value)
         dtype = None if self.value.dtype is None else dtypes.torch_dtype(self.value.dtype)
         return SymbolicType(dtype, None if sizes is None else list(sizes))

@@ -149,7 +149,7 @@ class TensorHelpers(NodeEmitter):
         return record_sizes(self.Concat(*parts, axis=0), (len(sizes),))
 
     def reshape(self, value: Value, sizes: Sequence[Size]) -> Value:
-        """Returns the value in other sizes of the same product, with a constant shape input if ONNX can express it."""
+        """Returns the value reshaped to ``sizes``; the shape input is a constant if ONNX can express it as one."""
         sizes = [symbolic_sizes.static(size) for size in sizes]
         old = known_sizes(value)
         if _are_same(old, sizes):

@@ -102,7 +102,7 @@ class Walker:
             self._stamp(placeholder, (operand,))
 
     def walk(self, graph: torch.fx.Graph) -> Any:
-        """Translates every node of a graph and returns the graph's results, with values for nodes."""
+        """Translates every node of a graph and returns the graph's results, as ONNX values instead of FX nodes."""
         for node in graph.nodes:
             if node.op == "call_function":
                 self._call(node)
@@ -242,7 +242,7 @@ def _scope(node: Node) -> str:
 
 
 def _bind_inputs(walker: Walker, placeholders: Sequence[Node], exported: torch.export.ExportedProgram) -> None:
-    """Makes initializers of the weights, under their state_dict names, and graph inputs of the user's inputs."""
+    """Turns the weights into initializers, under their state_dict names, and the user's inputs into graph inputs."""
     known: dict[Any, Value] = {}
     weights = {**exported.constants, **exported.state_dict}
     for placeholder, spec in zip(placeholders, exported.graph_signature.input_specs, strict=True):

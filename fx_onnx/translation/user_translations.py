@@ -63,7 +63,7 @@ def _targets(key: Any) -> Sequence[Any]:
         return [each for each in overloads if not any(a.is_out for a in each._schema.arguments)] or overloads
     if isinstance(key, CustomOpDef):
         return [operator_of(key)]
-    if isinstance(key, (OpOverload, HigherOrderOperator)) or _is_function(key) or _is_of_numbers(key):
+    if isinstance(key, (OpOverload, HigherOrderOperator)) or _is_autograd_function(key) or _is_of_numbers(key):
         return [key]
     raise ArgumentError(
         f"A key of custom_translation_table must be an operator such as torch.ops.aten.add.Tensor, or a "
@@ -71,13 +71,13 @@ def _targets(key: Any) -> Sequence[Any]:
     )
 
 
-def _is_function(key: Any) -> bool:
+def _is_autograd_function(key: Any) -> bool:
     return isinstance(key, type) and issubclass(key, torch.autograd.Function)
 
 
 def functions(custom: Mapping[Any, Any]) -> list[type[torch.autograd.Function]]:
     """Returns the autograd.Functions among the keys of a custom_translation_table."""
-    return [key for key in custom if _is_function(key)]
+    return [key for key in custom if _is_autograd_function(key)]
 
 
 def translations_of_functions(
@@ -117,16 +117,16 @@ def adapted(function: Callable[..., Any], target: Any) -> Callable[..., Any]:
     call, parameters = _caller(function)
     schema = target._schema if isinstance(target, OpOverload) else None
     places = None if schema is None else _places(schema, parameters, f"The translation {name} of {target}")
-    if _is_function(target):
+    if _is_autograd_function(target):
         _check_apply(target, parameters, name)
 
     @functools.wraps(function, updated=())
     def translation(op: Emitter, *args: Any, **kwargs: Any) -> Any:
         if places is not None:
-            args, kwargs = _placed(schema, places, args, kwargs, name)
+            args, kwargs = _split_arguments(schema, places, args, kwargs, name)
         with _arithmetic(op):
             result = call(op, *args, **kwargs)
-        return _counted(result, op.out, name)
+        return _checked_results(result, op.out, name)
 
     return translation
 
@@ -175,7 +175,7 @@ def _places(schema: Any, parameters: Sequence[Parameter], what: str) -> dict[str
     for parameter in parameters:
         needed = parameter.default is Parameter.empty and parameter.kind in (*_BY_PLACE, Parameter.KEYWORD_ONLY)
         if needed and parameter.name not in filled:
-            raise ArgumentError(f"{what} needs {parameter.name!r}, which is no argument of {schema}.")
+            raise ArgumentError(f"{what} needs {parameter.name!r}, which is not an argument of {schema}.")
     return places
 
 
@@ -190,10 +190,10 @@ def _check_apply(function: type[torch.autograd.Function], parameters: Sequence[P
             reason = error
         else:
             return
-    raise ArgumentError(f"The translation {name} of {function.__name__} cannot take what apply takes: {reason}.")
+    raise ArgumentError(f"The translation {name} of {function.__name__} cannot take the arguments of apply: {reason}.")
 
 
-def _placed(
+def _split_arguments(
     schema: Any, places: Mapping[str, bool], args: Sequence[Any], kwargs: Mapping[str, Any], name: str
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Returns the positional and the keyword arguments with which to call the function."""
@@ -207,7 +207,7 @@ def _placed(
     return positional, {key: given[key] for key, by_place in places.items() if not by_place}
 
 
-def _counted(result: Any, out: Sequence[Any], name: str) -> Any:
+def _checked_results(result: Any, out: Sequence[Any], name: str) -> Any:
     """Returns the results after checking that there is one value for each result of the operator."""
     results = tuple(result) if isinstance(result, (list, tuple)) else (result,)
     expected = [each for each in out if each is not None]

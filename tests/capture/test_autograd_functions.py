@@ -120,7 +120,9 @@ def test_the_custom_translation_table_takes_precedence(function: Any) -> None:
 
 
 def test_a_translation_with_wrong_parameters_raises_before_the_capture() -> None:
-    with pytest.raises(fx_onnx.ArgumentError, match=r"of Scale cannot take what apply takes: too many positional"):
+    with pytest.raises(
+        fx_onnx.ArgumentError, match=r"of Scale cannot take the arguments of apply: too many positional"
+    ):
         _exported(Net(Scale, 2.0), custom_translation_table={Scale: lambda op, x: x})
 
 

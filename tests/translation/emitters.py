@@ -13,7 +13,7 @@ from fx_onnx.translation.size_values import SymbolTable
 
 
 def symbolic_sizes() -> tuple[torch.SymInt, torch.SymInt]:
-    """Two symbolic sizes of one captured program."""
+    """Returns two symbolic sizes of one captured program."""
     model = torch.nn.Identity()
     program = torch.export.export(model, (torch.randn(7, 5),), dynamic_shapes=({0: Dim("a"), 1: Dim("b")},))
     (placeholder,) = program.graph.find_nodes(op="placeholder")

@@ -40,7 +40,7 @@ def test_the_inputs_of_a_nested_graph(sizes: tuple[torch.SymInt, torch.SymInt]) 
     assert list(op.nested([carried]).graph.inputs) == [carried]
 
 
-def test_an_output_that_another_graph_computes_passes_an_identity() -> None:
+def test_an_output_that_another_graph_computes_gets_an_identity() -> None:
     op = emitter()
     x = value(op)
     inner = op.nested()
@@ -51,7 +51,7 @@ def test_an_output_that_another_graph_computes_passes_an_identity() -> None:
     assert [output.dtype for output in graph.outputs] == [DataType.FLOAT] * 3 + [DataType.INT64]
 
 
-def test_a_body_has_its_own_symbols_and_the_fx_node_comes_back(sizes: tuple[torch.SymInt, torch.SymInt]) -> None:
+def test_a_body_has_its_own_symbols_and_the_fx_node_is_restored(sizes: tuple[torch.SymInt, torch.SymInt]) -> None:
     op = emitter()
     value(op, DataType.FLOAT, *sizes)
     op.enter("outer", {"key": "outer"}, (1,))

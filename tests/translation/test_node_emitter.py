@@ -1,4 +1,4 @@
-"""Creation of one ONNX node a call: dtypes, constants, optional inputs, attributes and what is refused."""
+"""Creation of single ONNX nodes: dtypes, constants, optional inputs, attributes and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generated signatures of ONNX's operators: up to date, absent at run time, and what mypy makes of them."""
+"""The generated signatures of ONNX's operators: up to date, absent at run time, and checked by mypy."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Symbolic sizes: what Python computes with them is what the emitted ONNX computes."""
+"""The emitted nodes compute the same numbers from symbolic sizes as Python does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Sizes(torch.nn.Module):
 
 
 def _captured(function: Callable[..., Any]) -> tuple[torch.Tensor, Any]:
-    """The fake input, and the symbolic number that ``function`` of its two sizes is."""
+    """Returns the fake input, and the symbolic number that ``function`` returns for its two sizes."""
     shapes = ({0: Dim("a", min=2, max=500), 1: Dim("b", min=2, max=500)},)
     program = torch.export.export(_Sizes(function), (torch.randn(7, 5),), dynamic_shapes=shapes)
     (placeholder,) = program.graph.find_nodes(op="placeholder")
@@ -95,7 +95,7 @@ EXPRESSIONS = {
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
-def test_computes_what_python_computes(name: str) -> None:
+def test_results_equal_those_of_python(name: str) -> None:
     function = EXPRESSIONS[name]
     fake, number = _captured(function)
     op, _ = _emitter(fake)
@@ -127,8 +127,8 @@ def test_rank_zero_and_one() -> None:
     assert _run(op, op.symbols.value(op, fake.shape[0], rank=0), (7, 5)).tolist() == 7
 
 
-def test_a_symbol_hidden_in_an_expression_is_solved_for() -> None:
-    """A dim of 2*s0 + 1 with no input of s0 itself."""
+def test_a_symbol_is_computed_from_a_linear_expression_of_it() -> None:
+    """The only dim that contains the symbol s0 is 2*s0 + 1."""
     fake, _ = _captured(lambda a, b: a)
     a, b = fake.shape
     graph = ir.Graph((), (), nodes=(), opset_imports={"": 20}, name="g")
@@ -147,7 +147,7 @@ def test_a_symbol_without_a_definition_is_named() -> None:
         op.symbols.value(op, fake.shape[0])
 
 
-def test_dims_bear_the_users_names() -> None:
+def test_dims_have_the_users_names() -> None:
     fake, _ = _captured(lambda a, b: a)
     a, b = fake.shape
     table = SymbolTable({str(symbolic_sizes.expression(a)): "batch", str(symbolic_sizes.expression(b)): "sequence"})
@@ -175,7 +175,7 @@ def test_a_subgraphs_table_reads_outer_symbols_and_keeps_its_own_values() -> Non
     assert len(op.graph) > count, "a value computed in a body does not exist outside it"
 
 
-def test_the_symbol_of_a_bodys_parameter_is_its_own() -> None:
+def test_the_symbol_of_a_bodys_parameter_has_its_own_value() -> None:
     fake, _ = _captured(lambda a, b: a)
     op, _ = _emitter(fake)
     a, b = fake.shape
@@ -187,7 +187,7 @@ def test_the_symbol_of_a_bodys_parameter_is_its_own() -> None:
     assert inner.value(op, b + 1) is other
 
 
-def test_a_quotient_of_quotients_of_sizes_needs_no_signs() -> None:
+def test_a_quotient_of_quotients_of_sizes_needs_no_sign_correction() -> None:
     fake, quotient = _captured(lambda a, b: a // (b // 2))
     op, _ = _emitter(fake)
     op.symbols.value(op, quotient)

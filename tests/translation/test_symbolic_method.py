@@ -1,4 +1,4 @@
-"""The graph that ``symbolic`` writes to: nodes of any domain, attributes by suffix, types, and what it refuses."""
+"""The graph that ``symbolic`` writes to: nodes of any domain, attributes by suffix, types, and errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ X = torch.randn(2, 3)
 
 
 def _module(symbolic: Callable[..., Any], forward: Callable[..., Any] = torch.relu) -> nn.Module:
-    """A module that calls a function with this ``symbolic``."""
+    """Returns a module that calls a function with this ``symbolic``."""
     members = {"forward": staticmethod(lambda ctx, x: forward(x)), "symbolic": staticmethod(symbolic)}
     function = type("Example", (Function,), members)
 
@@ -87,7 +87,7 @@ def test_types_constants_and_opset() -> None:
 
 
 def test_decorated_by_torch() -> None:
-    """torch.onnx.symbolic_helper.parse_args, which most libraries put on it."""
+    """Most libraries decorate ``symbolic`` with torch.onnx.symbolic_helper.parse_args."""
     from torch.onnx import symbolic_helper
 
     @symbolic_helper.parse_args("v")
@@ -104,7 +104,7 @@ def test_decorated_by_torch() -> None:
         (lambda g, x: g.op("Relu", x, alpha=1.0), r"'alpha' of g.op must end in _i, _f, _s or _t"),
         (lambda g, x: g.op("Relu", x, alpha_f=1.0), r"ONNX Relu of opset 20 has no attribute 'alpha'"),
         (lambda g, x: g.op("Rellu", x), r"has no operator Rellu"),
-        (lambda g, x: g.op("Concat", [x, x], axis_i=0), r"a list of values, which no ONNX tensor is"),
+        (lambda g, x: g.op("Concat", [x, x], axis_i=0), r"a list of values, but ONNX takes one tensor"),
         (lambda g, x: g.op("a::B", x, n_i=x.type().sizes()[0]), r"an ONNX attribute must be constant"),
         (lambda g, x: g.at("relu", x), r"the graph of symbolic has op\(\) and opset, but no 'at'"),
         (lambda g, x: (x, x), r"Example.symbolic returned 2 results, but the operator has 1"),

@@ -34,7 +34,7 @@ OUTPUT_KIND = "pkg.torch.export.graph_signature.OutputSpec.kind"
 
 
 def export(module: nn.Module, *inputs: Any, **options: Any) -> fx_onnx.ONNXProgram:
-    """Unoptimized, and valid ONNX."""
+    """Exports a module without optimization and checks that the model is valid ONNX."""
     program = fx_onnx.export(module.eval(), inputs, optimize=False, verbose=False, **options)
     onnx.checker.check_model(program.model_proto, full_check=True)
     return program
@@ -68,7 +68,7 @@ class Net(nn.Module):
 # ---------------------------------------------------------------- names and metadata
 
 
-def test_values_bear_the_fx_names() -> None:
+def test_values_have_the_fx_names() -> None:
     graph = export(Net(), torch.randn(2, 4)).model.graph
     exported = torch.export.export(Net(), (torch.randn(2, 4),))
     fx_names = {node.name for node in exported.graph.nodes if node.op == "call_function"}
@@ -77,7 +77,7 @@ def test_values_bear_the_fx_names() -> None:
     assert all(name in fx_names or name.split(".")[0] in fx_names for name in outputs)
 
 
-def test_weights_bear_their_state_dict_names() -> None:
+def test_weights_have_their_state_dict_names() -> None:
     module = Net()
     graph = export(module, torch.randn(2, 4)).model.graph
     assert set(module.state_dict()) <= set(graph.initializers)
@@ -120,14 +120,14 @@ def test_inputs_and_initializers_have_their_kind() -> None:
     assert output.metadata_props[OUTPUT_KIND] == "USER_OUTPUT"
 
 
-def test_dims_bear_the_users_names() -> None:
+def test_dims_have_the_users_names() -> None:
     graph = export(Net(), torch.randn(2, 4), dynamic_shapes=({0: "batch"},)).model.graph
     assert graph.inputs[0].shape == ("batch", 4)
     assert graph.outputs[0].shape == ("batch", 4)
     assert all(value.shape is not None for node in graph for value in node.outputs if "." not in value.name)
 
 
-def test_translate_alone_is_a_function_of_its_arguments() -> None:
+def test_translate_is_deterministic() -> None:
     exported = torch.export.export(Net(), (torch.randn(2, 4),))
     program = decompose(functionalize(AtenProgram.captured(exported)), translation_table(20))
     first, second = translate(program, translation_table(20)), translate(program, translation_table(20))
@@ -158,7 +158,7 @@ def test_tied_weights_are_one_initializer() -> None:
     module, x = Tied(), torch.randn(2, 4)
     program = export(module, x)
     (weight,) = set(program.model.graph.initializers) - {"first.bias", "second.bias"}
-    assert weight in ("first.weight", "second.weight"), "torch.export says which of the names is used"
+    assert weight in ("first.weight", "second.weight"), "torch.export decides which of the names is used"
     assert_close(program(x), module(x))
 
 
@@ -180,7 +180,7 @@ def test_unused_weights_are_left_out_and_unused_inputs_stay() -> None:
 # ---------------------------------------------------------------- outputs
 
 
-class Of(nn.Module):
+class WithParameter(nn.Module):
     def __init__(self, function: Any) -> None:
         super().__init__()
         self.function = function
@@ -213,7 +213,7 @@ OUTPUTS = {
 @pytest.mark.parametrize("name", OUTPUTS)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_outputs(name: str, dynamic: bool) -> None:
-    module, x, y = Of(OUTPUTS[name]).eval(), torch.randn(2, 3), torch.randn(2, 3)
+    module, x, y = WithParameter(OUTPUTS[name]).eval(), torch.randn(2, 3), torch.randn(2, 3)
     program = export(module, x, y, dynamic_shapes=({0: "batch"}, {0: "batch"}) if dynamic else None)
     found = names(program.model.graph.outputs)
     assert len(set(found)) == len(found), found
@@ -247,7 +247,7 @@ def test_mutated_state_comes_after_the_users_outputs() -> None:
 # ---------------------------------------------------------------- inputs
 
 
-def test_inputs_that_are_no_tensors_are_baked_in() -> None:
+def test_inputs_that_are_not_tensors_become_constants() -> None:
     class Scaled(nn.Module):
         def forward(self, x: Tensor, factor: float, nothing: None, flag: bool) -> Tensor:
             return x * factor if flag else x
@@ -270,7 +270,7 @@ def test_an_empty_program() -> None:
 
 
 class Colliding(nn.Module):
-    """An input called as a weight, a weight called as a result, and an output called as an input."""
+    """An input has the name of a weight, and a weight and an input have the names of results."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""custom_translation_table: functions of our shape, onnxscript functions, functions written for torch.onnx."""
+"""custom_translation_table: functions of an emitter, onnxscript functions, functions written for torch.onnx."""
 
 import operator
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class Net(nn.Module):
 X = torch.randn(2, 3)
 
 
-def project_shape(op: Emitter, x: Any, factor: float) -> Any:
+def function_of_an_emitter(op: Emitter, x: Any, factor: float) -> Any:
     return op.Mul(x, factor)
 
 
@@ -56,9 +56,9 @@ def for_torch_onnx(x, factor):  # type: ignore[no-untyped-def]
     return opset18.Mul(x, factor)
 
 
-@pytest.mark.parametrize("function", [project_shape, first_parameter_named_op, script, for_torch_onnx])
+@pytest.mark.parametrize("function", [function_of_an_emitter, first_parameter_named_op, script, for_torch_onnx])
 @pytest.mark.parametrize("key", [SCALED.default, SCALED])
-def test_each_kind(key: Any, function: Callable[..., Any]) -> None:
+def test_each_form(key: Any, function: Callable[..., Any]) -> None:
     program = fx_onnx.export(Net().eval(), (X,), custom_translation_table={key: function})
     assert_close(program(X), Net()(X))
 
@@ -91,7 +91,7 @@ def older(x, factor: float):  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize("opset", [18, 20, 26])
 def test_one_script_serves_every_opset(opset: int) -> None:
-    """ONNX wants one opset in a model and its functions, so the function takes the model's."""
+    """ONNX requires one opset in a model and its functions, so the function gets the opset of the model."""
     program = fx_onnx.export(
         Net().eval(), (X,), custom_translation_table={SCALED: outer}, opset_version=opset, verify=True
     )
@@ -109,7 +109,7 @@ def test_one_script_serves_every_opset(opset: int) -> None:
         (lambda x, factor: opset18.GridSample(x, x), 20, r"GridSample of opset 18 means something else in opset 20"),
     ],
 )
-def test_an_operator_of_another_meaning_is_refused(function: Any, opset: int, message: str) -> None:
+def test_an_operator_whose_meaning_changed_is_refused(function: Any, opset: int, message: str) -> None:
     with pytest.raises(fx_onnx.TranslationError, match=message):
         fx_onnx.export(Net().eval(), (X,), custom_translation_table={SCALED: function}, opset_version=opset)
 
@@ -134,11 +134,11 @@ def test_any_domain() -> None:
     assert program.model.graph.opset_imports["com.example"] == 1
 
 
-def test_a_users_translation_goes_before_ours() -> None:
+def test_a_users_translation_takes_precedence() -> None:
     def negative(op: Emitter, self: Any) -> Any:
         return op.Neg(self)
 
-    table = {torch.ops.aten.relu.default: negative, SCALED: project_shape}
+    table = {torch.ops.aten.relu.default: negative, SCALED: function_of_an_emitter}
     program = fx_onnx.export(Net().eval(), (X,), custom_translation_table=table)
     assert_close(program(X)[0], -(X + 1) * 3)
 
@@ -150,7 +150,7 @@ def test_without_a_translation_the_operator_is_named() -> None:
         fx_onnx.export(Net().eval(), (X,))
 
 
-@pytest.mark.parametrize("table", [{SCALED.default: "Mul"}, {"aten::relu": project_shape}])
+@pytest.mark.parametrize("table", [{SCALED.default: "Mul"}, {"aten::relu": function_of_an_emitter}])
 def test_bad_tables(table: Any) -> None:
     with pytest.raises(ArgumentError, match="custom_translation_table"):
         fx_onnx.export(Net().eval(), (X,), custom_translation_table=table)
@@ -293,7 +293,7 @@ def test_arguments_that_are_written() -> None:
 
 
 def test_operators_of_the_runtime() -> None:
-    """ONNX Runtime's own domain, in both shapes, with the opset of that domain imported."""
+    """Translations of both forms emit operators of ONNX Runtime's domain, whose opset the model imports."""
     microsoft = onnxscript.values.Opset("com.microsoft", 1)
 
     class Net(nn.Module):
@@ -340,7 +340,7 @@ def test_attributes_of_every_kind() -> None:
     ("key", "function", "message"),
     [
         (SCALED, lambda op, x: x, r"has no parameter for 'factor' of fx_onnx_tests::scaled"),
-        (SCALED, lambda op, x, factor, more: x, r"needs 'more', which is no argument of"),
+        (SCALED, lambda op, x, factor, more: x, r"needs 'more', which is not an argument of"),
         (SCALED, lambda x: x, r"has no parameter for 'factor'"),
         (CPP.weigh, lambda op, x, weights, bias, *, mode: x, None),
         (CPP.weigh, lambda op, x, weights, *, missing: x, r"needs 'missing'"),
@@ -402,7 +402,7 @@ def test_two_opsets_of_one_domain() -> None:
 
 
 def test_functions_of_torch_onnx_get_values_for_symbolic_numbers() -> None:
-    """As torch.onnx gives them; and Split has as many results as it is asked for."""
+    """torch.onnx passes symbolic numbers as values too. Split returns ``num_outputs`` results."""
 
     def floordiv(a: Any, b: Any) -> Any:
         assert isinstance(a, ir.Value)
@@ -428,7 +428,7 @@ def test_functions_of_torch_onnx_get_values_for_symbolic_numbers() -> None:
         assert_close(program(x), Halves()(x))
 
 
-def test_what_nothing_calls_is_in_the_report(tmp_path: Path) -> None:
+def test_unused_entries_are_in_the_report(tmp_path: Path) -> None:
     table = {
         torch.ops.aten.silu.default: lambda op, self: op.Mul(self, op.Sigmoid(self)),
         torch.ops.aten.add.Scalar: lambda op, self, other, alpha=1: op.Add(self, other),
