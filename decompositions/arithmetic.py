@@ -82,6 +82,8 @@ def remainder(self: Any, other: Any) -> Tensor:
 @decomposes(aten.lerp.Scalar)
 def lerp_scalar(self: Tensor, end: Tensor, weight: Number) -> Tensor:
     """Returns self + weight * (end - self), computed from the nearer end: a weight of 1 gives ``end`` exactly."""
+    if isinstance(weight, torch.SymFloat):
+        return lerp(self, end, torch.full((), weight, dtype=self.dtype))
     if abs(weight) < 0.5:
         return self + weight * (end - self)
     return end - (end - self) * (1 - weight)

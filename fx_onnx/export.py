@@ -62,7 +62,7 @@ def export(
         dynamo: must be True, because fx_onnx has no TorchScript exporter.
         external_data: True saves the weights to ``<f>.data``. None does so only above 2 GB.
         dynamic_shapes: the dynamic dims, in any form that torch.export takes. A string names a dim. The keys of a dict
-            may be ``input_names``.
+            may be ``input_names``. ``Dim.DYNAMIC`` for an int or a float makes it a 0-d input of int64 or float64.
         custom_translation_table: operator → translation function; see docs/custom_operators.md.
         report: writes a Markdown report to ``artifacts_dir``, whether the export succeeds or fails.
         optimize: runs the optimizer.

@@ -222,7 +222,14 @@ def _export(
             transformers.keep_scan_operators(),
             keep_sizes_symbolic(strict),
             autocast_disabled() as caller_autocast,
-            wrap_forward(model, example.kwargs, request.inputs, caller_autocast, register_outputs=register_outputs),
+            wrap_forward(
+                model,
+                example.kwargs,
+                request.inputs,
+                caller_autocast,
+                float_leaves=request.float_leaves,
+                register_outputs=register_outputs,
+            ),
         ):
             return torch.export.export(
                 model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict

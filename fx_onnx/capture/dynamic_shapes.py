@@ -52,7 +52,7 @@ def resolve_dynamic_shapes(dynamic_shapes: Any, model: Any, args: tuple[Any, ...
 
 @dataclass
 class _Input:
-    """One input of the graph: a tensor, or an int that was requested as dynamic.
+    """One input of the graph: a tensor, or a number that was requested as dynamic.
 
     Attributes:
         path: Where the value is among the arguments.
@@ -120,6 +120,8 @@ class DynamicShapes:
             ArgumentError: The spec does not match the arguments.
         """
         self._inputs: list[_Input] = []
+        self._leaf_count = 0
+        self._float_leaves: list[int] = []
         self._parameters = parameters
         self._input_names = input_names
         by_parameter, by_input = self._split_keys(self._keyed(spec), prefer_input_names=from_dynamic_axes)
@@ -146,6 +148,10 @@ class DynamicShapes:
         """Returns what was requested of each tensor, in the order of the graph's inputs."""
         tensors = (each for each in self._inputs if isinstance(each.value, torch.Tensor))
         return tuple(TensorRequest(each.path, each.dynamic_axes()) for each in tensors)
+
+    def float_leaves(self) -> tuple[int, ...]:
+        """Returns the places of the floats that were requested as dynamic, among the leaves of all arguments."""
+        return tuple(self._float_leaves)
 
     def _split_names_by_size(self) -> None:
         """Gives the dims of one name that have another size than the first one a name of their own, and warns.
@@ -229,7 +235,8 @@ class DynamicShapes:
         return _container_like(value, matched)
 
     def _match_leaf(self, value: Any, spec: Any, path: str) -> Any:
-        leaf = _Input(path, value)
+        place, leaf = self._leaf_count, _Input(path, value)
+        self._leaf_count += 1
         if isinstance(value, torch.Tensor):
             self._inputs.append(leaf)
             leaf.add(spec)
@@ -239,7 +246,16 @@ class DynamicShapes:
         if isinstance(value, (int, torch.SymInt)) and isinstance(spec, _DimHint):
             self._inputs.append(leaf)
             return spec
+        if isinstance(value, float) and isinstance(spec, _DimHint):
+            self._float_leaves.append(place)
+            self._inputs.append(_Input(path, as_float_input(value)))
+            return {}
         raise ArgumentError(f"{path} is a {type(value).__name__}, not a tensor: {spec!r} cannot be its dynamic shape.")
+
+
+def as_float_input(value: float) -> torch.Tensor:
+    """Returns the 0-d tensor that replaces a float, which torch.export would make a constant."""
+    return torch.tensor(value, dtype=torch.float64)
 
 
 def _is_static_hint(dim: Any) -> bool:

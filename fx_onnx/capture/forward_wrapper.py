@@ -21,6 +21,7 @@ def wrap_forward(
     inputs: Sequence[TensorRequest],
     caller_autocast: Callable[[], AbstractContextManager[Any]],
     *,
+    float_leaves: Sequence[int] = (),
     register_outputs: bool,
 ) -> Iterator[None]:
     """Replaces the forward of ``model`` within the context, if at least one of these is needed.
@@ -28,6 +29,7 @@ def wrap_forward(
     - The arguments of ``**kwargs`` become parameters with their own names. torch.export checks dynamic shapes against
       ``kwargs`` as one argument but then reads them by keyword, so it accepts no form of them for ``**kwargs``.
     - Dims with the same name become one dim.
+    - Floats that were requested as dynamic arrive as 0-d tensors and become symbolic floats.
     - Autocast that is on around the export becomes a region of the forward.
     - The classes of the outputs are registered as pytree containers.
 
@@ -36,6 +38,7 @@ def wrap_forward(
         kwargs: The example keyword arguments.
         inputs: What was requested of each tensor among the arguments.
         caller_autocast: A function that returns a context in which autocast is as in the caller's code.
+        float_leaves: The places of dynamic floats among the leaves of ``(args, kwargs)``.
         register_outputs: Whether to register the dataclasses and caches that the forward returns.
     """
     forward, signature = model.forward, inspect.signature(model.forward)
@@ -44,12 +47,13 @@ def wrap_forward(
     parameters = [parameter for parameter in signature.parameters.values() if parameter is not var_keyword]
     extra = [name for name in kwargs if name not in signature.parameters] if var_keyword else []
     equal_dims = _axes_with_equal_names(inputs)
-    if not extra and not equal_dims and not register_outputs and caller_autocast is nullcontext:
+    if not extra and not equal_dims and not float_leaves and not register_outputs and caller_autocast is nullcontext:
         yield
         return
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         _check_equal(equal_dims, (args, kwargs))
+        args, kwargs = _with_symbolic_floats((args, kwargs), float_leaves)
         with caller_autocast():
             result = forward(*args, **kwargs)
         if register_outputs:
@@ -66,6 +70,14 @@ def wrap_forward(
         del vars(model)["forward"]
         if instance_forward is not None:
             vars(model)["forward"] = instance_forward
+
+
+def _with_symbolic_floats(tree: Any, places: Sequence[int]) -> Any:
+    """Replaces the 0-d tensors at the given places among the leaves by symbolic floats."""
+    if not places:
+        return tree
+    leaves, spec = pytree.tree_flatten(tree)
+    return pytree.tree_unflatten([leaf.item() if i in places else leaf for i, leaf in enumerate(leaves)], spec)
 
 
 def _axes_with_equal_names(inputs: Sequence[TensorRequest]) -> list[list[tuple[int, int]]]:

@@ -15,7 +15,7 @@ from torch.export import AdditionalInputs, ExportedProgram
 
 from fx_onnx.capture import pytrees
 from fx_onnx.capture.dynamic_axes import split_dynamic_axes
-from fx_onnx.capture.dynamic_shapes import DynamicShapes, TensorRequest, resolve_dynamic_shapes
+from fx_onnx.capture.dynamic_shapes import DynamicShapes, TensorRequest, as_float_input, resolve_dynamic_shapes
 from fx_onnx.capture.forward_parameters import last_dict_is_argument, module_parameters, program_parameters
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.torch_private import pytree, storage_id
@@ -27,9 +27,10 @@ class Request:
 
     Attributes:
         model: The module, or an ExportedProgram that the user captured.
-        args: The example positional arguments.
+        args: The example positional arguments. A float that was requested as dynamic is a 0-d float64 tensor here.
         kwargs: The example keyword arguments, in the order in which they were given. The graph's inputs have this
             order.
+        float_leaves: The places of these floats among the leaves of ``(args, kwargs)``.
         dynamic_shapes: The dynamic shapes in the form that `torch.export.export` takes: a dict by parameter name
             without strings, or an AdditionalInputs as the user gave it. None if nothing is dynamic or the model is an
             ExportedProgram.
@@ -47,6 +48,7 @@ class Request:
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
     output_axes: Mapping[str, Mapping[int, str]]
+    float_leaves: tuple[int, ...] = ()
 
 
 def parse_request(
@@ -69,8 +71,9 @@ def parse_request(
         input_names: Names for the graph's inputs, in order. There may be fewer names than inputs.
         output_names: Names for the graph's outputs, in order. There may be fewer names than outputs.
         dynamic_shapes: Any form that torch.export takes. Strings may be dims, and `input_names` may be keys. An input
-            that a dict omits is static. Axes given for a container (such as a cache) apply to every tensor in it that
-            has them. Negative axes count from the last. For an ExportedProgram, `dynamic_shapes` only names the dims.
+            that a dict omits is static. `Dim.DYNAMIC` for an int or a float makes it a 0-d input. Axes given for a
+            container (such as a cache) apply to every tensor in it that has them. Negative axes count from the last.
+            For an ExportedProgram, `dynamic_shapes` only names the dims.
         dynamic_axes: `{name: {axis: dim name}}` or `{name: [axis, ...]}`, where the name is one of `input_names`, a
             parameter of the forward or one of `output_names`. Axes in a list are named `NAME_dynamic_axes_1` and so on.
 
@@ -94,7 +97,7 @@ def parse_request(
     shapes = DynamicShapes(spec, parameters, names_in, from_dynamic_axes=bool(axes_in))
     for_torch = dynamic_shapes if isinstance(dynamic_shapes, AdditionalInputs) else shapes.for_torch()
     if not isinstance(model, ExportedProgram):
-        args, kwargs = _separate_storages(args, kwargs)
+        args, kwargs = _separate_storages(*_with_float_inputs(args, kwargs, shapes.float_leaves()))
     return Request(
         model=model,
         args=args,
@@ -104,6 +107,7 @@ def parse_request(
         input_names=names_in,
         output_names=names_out,
         output_axes=axes_out,
+        float_leaves=shapes.float_leaves(),
     )
 
 
@@ -164,6 +168,17 @@ def _check_leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             remedy = "convert it with torch.from_numpy"
         place = ("args", "kwargs")[pytrees.path_key(path[0])] + pytree.keystr(path[1:])
         raise ArgumentError(f"{place} is a {kind}, which torch.export does not take; {remedy}.")
+
+
+def _with_float_inputs(
+    args: tuple[Any, ...], kwargs: dict[str, Any], places: tuple[int, ...]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Replaces the floats at the given places among the leaves by 0-d tensors."""
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    for place in places:
+        leaves[place] = as_float_input(leaves[place])
+    replaced: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(leaves, spec)
+    return replaced if places else (args, kwargs)
 
 
 def _separate_storages(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.export import AdditionalInputs, Dim
 
+import fx_onnx
 from fx_onnx.capture.capture import capture
 from fx_onnx.capture.export_flag import is_in_onnx_export
 from fx_onnx.capture.request import parse_request
@@ -173,3 +174,39 @@ def test_decisions_are_recorded_in_words(function, rows, dim, decisions):
 def test_a_program_captured_by_the_user_is_a_decision():
     program = torch.export.export(Function(torch.relu).eval(), (t(3, 4),))
     assert run(program).decisions == ("skipped: the model is an ExportedProgram",)
+
+
+class Sampler(torch.nn.Module):
+    def forward(self, logits, options, guidance_scale=1.0):
+        scaled = torch.softmax(logits / options["temperature"], -1)
+        return torch.lerp(logits, scaled, guidance_scale) * min(guidance_scale, 4.0) ** 0.5
+
+
+def test_a_dynamic_float_is_a_0d_input():
+    args, D = (t(2, 4), {"temperature": 0.7}, 2.5), Dim.DYNAMIC
+    spec = {"logits": {0: "n"}, "options": {"temperature": D}, "guidance_scale": D}
+    model = Sampler().eval()
+    program = fx_onnx.export(model, args, dynamic_shapes=spec, input_names=["x", "t", "g"], verify=True)
+    assert [(v.name, v.dtype.name, tuple(v.shape)) for v in program.model.graph.inputs] == [
+        ("x", "FLOAT", ("n", 4)),
+        ("t", "DOUBLE", ()),
+        ("g", "DOUBLE", ()),
+    ]
+    x = t(3, 4)
+    for temperature, scale in ((0.7, 2.5), (1.9, 0.25), (0.3, 7.0)):
+        expected = model(x, {"temperature": temperature}, scale)
+        torch.testing.assert_close(program(x, {"temperature": temperature}, scale)[0], expected)
+
+
+def test_a_float_without_a_request_stays_a_constant():
+    program = fx_onnx.export(Sampler().eval(), (t(2, 4), {"temperature": 0.7}, 2.5))
+    assert [value.name for value in program.model.graph.inputs] == ["logits"]
+
+
+def test_a_branch_on_a_dynamic_float_is_refused_with_its_line():
+    class Guided(torch.nn.Module):
+        def forward(self, x, guidance_scale):
+            return x * guidance_scale if guidance_scale > 1 else x
+
+    with pytest.raises(CaptureError, match=r"data-dependent .* guidance_scale > 1 else x"):
+        fx_onnx.export(Guided().eval(), (t(2), 1.5), dynamic_shapes=(None, Dim.DYNAMIC))
