@@ -5,10 +5,10 @@ from torch import Tensor
 
 
 def matmul_along(self: Tensor, axis: int, weights: Tensor) -> Tensor:
-    """Returns weighted sums along ``axis``: element j of the result is the sum of element i times ``weights[i, j]``.
+    """Returns weighted sums along ``axis``: element j of the result is the sum over i of element i * ``weights[i, j]``.
 
     Args:
-        axis: negative: it counts from the last axis.
+        axis: a negative number, counted from the last axis.
         weights: (size of the axis, its size in the result).
     """
     if axis == -1:

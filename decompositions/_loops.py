@@ -12,7 +12,7 @@ from torch import Tensor
 from fx_onnx.decompositions import _torch_private
 
 MAX_UNROLLED_STEPS = 4
-"""Loops of at most this many steps are unrolled: a step is a dozen operators, and its constants fold."""
+"""Loops of at most this many steps are unrolled: each adds about a dozen operators, but its constants can be folded."""
 
 Tensors = tuple[Tensor, ...]
 
@@ -46,25 +46,25 @@ def for_loop(count: int, step: Callable[..., Tensors], carry: Tensors, constants
 
 
 def rolled_for_loop(count: int, step: Callable[..., Tensors], carry: Tensors, constants: Tensors = ()) -> Tensors:
-    """Returns the result of ``for_loop`` without unrolling it: for steps of many operators, or inside another loop."""
+    """Returns the result of ``for_loop``, never unrolled: for steps of many operators, or inside another loop."""
     end = torch.full((), count)
 
-    def more(k: Tensor, *rest: Tensor) -> Tensor:
+    def condition(k: Tensor, *rest: Tensor) -> Tensor:
         return k < rest[-1]
 
     def body(k: Tensor, *rest: Tensor) -> Tensors:
         return k + 1, *step(k, *rest[:-1])
 
-    return while_loop(more, body, (torch.full((), 0), *carry), (*constants, end))[1:]
+    return while_loop(condition, body, (torch.full((), 0), *carry), (*constants, end))[1:]
 
 
 def while_loop(
-    more: Callable[..., Tensor], body: Callable[..., Tensors], carry: Tensors, constants: Tensors = ()
+    condition: Callable[..., Tensor], body: Callable[..., Tensors], carry: Tensors, constants: Tensors = ()
 ) -> Tensors:
-    """Repeats ``carry = body(*carry, *constants)`` while ``more(*carry, *constants)``, a 0-d bool, holds."""
-    return _torch_private.while_loop_operator(more, body, tuple(map(_plain, carry)), tuple(map(_plain, constants)))
+    """Repeats ``carry = body(*carry, *constants)`` while ``condition(*carry, *constants)``, a 0-d bool, is true."""
+    return _torch_private.while_loop_operator(condition, body, tuple(map(_plain, carry)), tuple(map(_plain, constants)))
 
 
 def _plain(tensor: Tensor) -> Tensor:
-    """Returns the tensor with a lazy conjugation resolved, because torch refuses such a tensor as input of a loop."""
+    """Returns the tensor with a lazy conjugation resolved, because a loop of torch rejects lazily conjugated inputs."""
     return tensor.resolve_conj() if tensor.is_complex() else tensor

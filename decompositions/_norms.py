@@ -1,4 +1,4 @@
-"""The vector norm of torch with a typed result."""
+"""torch's vector norm, with a result type for mypy."""
 
 from collections.abc import Sequence
 
@@ -14,6 +14,6 @@ def vector_norm(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Returns ``torch.linalg.vector_norm``, whose result mypy does not know."""
+    """Returns ``torch.linalg.vector_norm``, whose result type mypy does not know."""
     norm: Tensor = torch.linalg.vector_norm(x, ord, dim, keepdim, dtype=dtype)
     return norm

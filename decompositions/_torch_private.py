@@ -43,9 +43,9 @@ def while_loop_operator(
     condition: Callable[..., Tensor],
     body: Callable[..., tuple[Tensor, ...]],
     carry: tuple[Tensor, ...],
-    given: tuple[Tensor, ...],
+    constants: tuple[Tensor, ...],
 ) -> tuple[Tensor, ...]:
-    """Returns the carry after ``carry = body(*carry, *given)`` as long as ``condition(*carry, *given)`` is true.
+    """Returns the carry after ``carry = body(*carry, *constants)`` while ``condition(*carry, *constants)`` is true.
 
     The operator is a prototype of torch, and the only loop that torch.export can capture.
 
@@ -57,7 +57,7 @@ def while_loop_operator(
         raise NotImplementedError(
             f"torch {torch.__version__} has no operator higher_order.while_loop. Use a version of torch that has it."
         )
-    result: tuple[Tensor, ...] = operator(condition, body, carry, given)
+    result: tuple[Tensor, ...] = operator(condition, body, carry, constants)
     return result
 
 

@@ -76,12 +76,12 @@ def remainder(self: Any, other: Any) -> Tensor:
     return torch.where(result < 0 if other > 0 else result > 0, result + other, result)
 
 
-# ---------------------------------------------------------------- between two numbers
+# ---------------------------------------------------------------- interpolation
 
 
 @decomposes(aten.lerp.Scalar)
 def lerp_scalar(self: Tensor, end: Tensor, weight: Number) -> Tensor:
-    """Returns self + weight * (end - self), computed from the nearer end: a weight of 1 gives ``end`` exactly."""
+    """Returns self + weight * (end - self), computed from the nearer end, so that a weight of 1 gives ``end``."""
     if isinstance(weight, torch.SymFloat):
         return lerp(self, end, torch.full((), weight, dtype=self.dtype))
     if abs(weight) < 0.5:
@@ -91,7 +91,7 @@ def lerp_scalar(self: Tensor, end: Tensor, weight: Number) -> Tensor:
 
 @decomposes(aten.lerp.Tensor)
 def lerp(self: Tensor, end: Tensor, weight: Tensor) -> Tensor:
-    """Returns self + weight * (end - self), computed from the nearer end: a weight of 1 gives ``end`` exactly."""
+    """Returns self + weight * (end - self), computed from the nearer end, so that a weight of 1 gives ``end``."""
     difference = end - self
     near, far = self + weight * difference, end - difference * (1 - weight)
     return torch.where(torch.abs(weight) < 0.5, near, far)

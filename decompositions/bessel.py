@@ -15,23 +15,25 @@ from fx_onnx.decompositions.registry import aten, decomposes
 from fx_onnx.decompositions.special import doubled, polynomial
 
 _EULER = 0.57721566490153286
-_FAR = 16.0  # I, J and Y use the expansions from here on: error 1e-10
-_FAR_K = 9.0  # K uses its expansion from here on: error 2e-8
-_SERIES = 42
+_FAR = 16.0  # from here on, I, J and Y use the expansions: error 1e-10
+_FAR_K = 9.0  # from here on, K uses its expansion: error 2e-8
+_SERIES_TERMS = 42
 
 
 def _scaled_polynomial(x: Tensor, coefficients: list[float], limit: float) -> Tensor:
     """Returns a polynomial in x, for |x| up to ``limit``, evaluated as a polynomial in x / limit.
 
-    The coefficients grow by this, because some runtimes flush numbers that are too small for float32 to zero, even in
-    float64.
+    Its coefficients are larger. Some runtimes flush numbers that are too small for float32 to zero, even in float64.
     """
     return polynomial(x * (1 / limit), [c * limit**k for k, c in enumerate(coefficients)])
 
 
 def _series(order: int, sign: int) -> list[float]:
-    """Returns sign^k / (k! (k + n)!): the Bessel function is (x / 2)^n times the series in (x / 2)² with these."""
-    return [sign**k / (math.factorial(k) * math.factorial(k + order)) for k in range(_SERIES)]
+    """Returns the coefficients sign^k / (k! (k + n)!) of a power series in (x / 2)².
+
+    The Bessel function of order n is (x / 2)^n times this series.
+    """
+    return [sign**k / (math.factorial(k) * math.factorial(k + order)) for k in range(_SERIES_TERMS)]
 
 
 def _harmonic(k: int) -> float:
@@ -225,13 +227,13 @@ def special_spherical_bessel_j0(x: Tensor) -> Tensor:
 
 # ---------------------------------------------------------------- the Airy function
 
-_AIRY_NEAR, _AIRY_FAR = -7.5, 5.8  # between them the series, with an error of at most 2e-8
+_AIRY_NEAR, _AIRY_FAR = -7.5, 5.8  # the power series is used between them: error 2e-8
 _AI_0 = 3 ** (-2 / 3) / math.gamma(2 / 3)
 _AI_1 = -(3 ** (-1 / 3)) / math.gamma(1 / 3)
 
 
 def _airy_series() -> tuple[list[float], list[float]]:
-    """Returns the coefficients in x³ of the two solutions of y'' = x y. Source: DLMF 9.4.1."""
+    """Returns the coefficients of the power series, in x³, of two solutions of y'' = x y. Source: DLMF 9.4.1."""
     even, odd = [1.0], [1.0]
     for k in range(1, 45):
         even.append(even[-1] / ((3 * k - 1) * (3 * k)))

@@ -1,4 +1,4 @@
-"""Decompositions of tests of numbers, and of NaN-ignoring extremes, into comparisons."""
+"""Decompositions of tests such as isfinite and isclose, and of fmax and fmin, into comparisons."""
 
 import torch
 from torch import Tensor

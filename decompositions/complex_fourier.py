@@ -13,10 +13,10 @@ from fx_onnx.decompositions._sizes import is_known
 from fx_onnx.decompositions.complex_numbers import as_complex, conjugate, real_part
 from fx_onnx.decompositions.registry import Complex, Operand, aten, complex_decomposes
 
-# ATen's numbers for the divisor: none, √n or n.
+# ATen's codes for the divisor: none, √n or n.
 NO_DIVISOR, ROOT_OF_COUNT, COUNT = 0, 1, 2
-LONGEST_MATRIX = 1024
-"""The longest axis whose inverse real transform is a product with a matrix of cosines and sines."""
+MAX_MATRIX_LENGTH = 1024
+"""The inverse real transform of a longer axis is not a product with a matrix of cosines and sines."""
 
 
 def _stack_parts(x: Operand) -> Tensor:
@@ -84,7 +84,7 @@ def _fft_c2r(self: Operand, dim: list[int], normalization: int, last_dim_size: i
     axes = _axes(x, dim)
     count = _count(x, axes[:-1]) * last_dim_size
     x, last = _transform(x, axes[:-1], True), axes[-1]
-    if isinstance(last_dim_size, int) and isinstance(x.size(last), int) and last_dim_size <= LONGEST_MATRIX:
+    if isinstance(last_dim_size, int) and isinstance(x.size(last), int) and last_dim_size <= MAX_MATRIX_LENGTH:
         y = torch.ops.fx_onnx.irdft(x, last, last_dim_size)
     else:
         y = torch.ops.fx_onnx.dft(_whole_spectrum(x, last, last_dim_size), last, True).select(-1, 0)
@@ -106,7 +106,7 @@ def _whole_spectrum(half: Tensor, axis: int, length: int) -> Tensor:
 
 
 def _normalization(norm: str | None, inverse: bool) -> int:
-    """Returns the divisor of a transform as ATen's number.
+    """Returns ATen's code for the divisor of a transform.
 
     The mode "backward" (or None) divides the inverse by the count, and "forward" the forward transform.
     """
@@ -149,7 +149,7 @@ def _resize_operand(x: Operand, sizes: Sequence[int | None], dim: Sequence[int])
 def _sizes_and_axes(
     x: Operand, s: Sequence[int] | None, dim: Sequence[int] | None
 ) -> tuple[list[int | None], list[int]]:
-    """Returns the sizes and axes of a transform; the default are all axes, or the last ones if there are sizes."""
+    """Returns the sizes and axes of a transform; the default is all axes, or the last len(s) axes if ``s`` is given."""
     rank = real_part(x).dim()
     if dim is None:
         dim = range(rank) if s is None else range(rank - len(s), rank)

@@ -12,7 +12,7 @@ from fx_onnx.decompositions.registry import Complex, Operand, aten, complex_deco
 
 
 def bilinear(function: Callable[..., Tensor], x: Complex | Tensor, y: Complex | Tensor, dtype: torch.dtype) -> Complex:
-    """Returns ``function``, which is linear in both arguments, of complex arguments."""
+    """Applies ``function``, which is linear in both arguments, to complex arguments, or to a complex and a real one."""
     if not isinstance(x, Complex):
         x = in_dtype(x, dtype)
         return Complex(function(x, y.real), function(x, y.imag))

@@ -36,7 +36,7 @@ def as_complex(x: Operand, like: Operand | None = None) -> Complex:
 
 
 def _have_equal_shapes(x: Tensor, y: Tensor) -> bool:
-    """Returns whether the shapes are known to be equal; it adds no guard."""
+    """Returns whether the shapes are known to be equal, without adding a guard."""
     return x.dim() == y.dim() and all(statically_known_true(m == n) for m, n in zip(x.shape, y.shape, strict=True))
 
 
@@ -282,7 +282,8 @@ def log1p(self: Complex) -> Complex:
 def sqrt(z: Complex) -> Complex:
     """Returns the square root whose real part is not negative.
 
-    The part with the larger magnitude comes from |z| and a, and the other part from b = 2 re im.
+    The part with the larger magnitude is computed from |z| and a. The other part follows from b, which is twice the
+    product of both parts.
     """
     larger = torch.sqrt((magnitude(z) + z.real.abs()) / 2)
     smaller = z.imag.abs() / torch.where(larger == 0, 1.0, 2 * larger)
@@ -311,10 +312,10 @@ def power(base: Operand, exponent: Operand) -> Complex:
     result = exp(mul(log(safe), exponent))
     if isinstance(exponent, (Tensor, Complex)):
         w = as_complex(exponent)
-        none = ((w.real == 0) & (w.imag == 0)).to(result.real.dtype)
+        at_zero = ((w.real == 0) & (w.imag == 0)).to(result.real.dtype)
     else:
-        none = torch.full_like(result.real, 1.0 if exponent == 0 else 0.0)
-    return Complex(torch.where(zero, none, result.real), torch.where(zero, 0.0, result.imag))
+        at_zero = torch.full_like(result.real, 1.0 if exponent == 0 else 0.0)
+    return Complex(torch.where(zero, at_zero, result.real), torch.where(zero, 0.0, result.imag))
 
 
 @complex_decomposes(aten.pow.Tensor_Scalar)

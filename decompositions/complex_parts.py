@@ -1,4 +1,4 @@
-"""Operators that act on the real and the imaginary part alike: they move elements, or are linear in them."""
+"""Operators that act on the real part and on the imaginary part separately: they move elements, or are linear."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,12 +30,12 @@ _MOVING = """
 _LINEAR = "neg negative sum mean cumsum diff scatter_add index_add nansum avg_pool1d avg_pool2d avg_pool3d"
 BY_PARTS = frozenset((_MOVING + _LINEAR).split())
 
-# Parameters that select positions or amounts: both calls receive them unchanged.
+# Parameters that select positions or amounts: the calls for both parts receive them unchanged.
 SELECTORS = frozenset([
     "index", "indices", "mask", "condition", "repeats", "tensor_indices_or_sections", "diagonal", "alpha", "p",
     "start", "end", "step", "prepend_n",
 ])  # fmt: skip
-# Operators that create a complex tensor without a complex input; a number among the arguments gives the parts.
+# Operators that create a complex tensor without a complex input. If an argument is a number, it fills the tensor.
 CREATING = frozenset([
     "zeros", "ones", "full", "empty", "empty_strided", "zeros_like", "ones_like", "full_like", "empty_like",
     "new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided", "eye", "scalar_tensor",
@@ -57,7 +57,7 @@ def in_dtype(value: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _part(value: Any, name: str, imaginary: bool, dtype: torch.dtype) -> Any:
-    """Returns the argument of the call for one of the parts."""
+    """Returns the argument for the call that computes one of the parts."""
     if isinstance(value, Complex):
         return value.imag if imaginary else value.real
     if isinstance(value, torch.dtype):

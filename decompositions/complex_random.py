@@ -28,7 +28,7 @@ def _shape(self: Complex | Tensor) -> Sequence[int]:
 
 
 def _requested_dtype(self: Complex | Tensor, dtype: torch.dtype | None) -> torch.dtype:
-    """Returns the given dtype, or that of the tensor; the dtype of the parts is equivalent here."""
+    """Returns the given dtype, or that of the tensor or its parts; ``rand`` and ``randn`` use only its precision."""
     if dtype is not None:
         return dtype
     return self.real.dtype if isinstance(self, Complex) else self.dtype

@@ -21,7 +21,7 @@ from fx_onnx.decompositions.complex_numbers import (
 from fx_onnx.decompositions.registry import Complex, Operand, aten, complex_decomposes
 
 _MAX_STEPS = 64
-"""The longest axis that is summed step by step: the graph has some operators for each step."""
+"""The longest axis that is summed step by step, because each step adds some operators to the graph."""
 
 
 # ---------------------------------------------------------------- comparisons and tests
@@ -121,7 +121,7 @@ def prod_dim(self: Operand, dim: int, keepdim: bool = False, *, dtype: torch.dty
 
 @complex_decomposes(aten.cumprod)
 def cumprod(self: Operand, dim: int, *, dtype: torch.dtype | None = None) -> Complex:
-    """Returns the cumulative product, from that of the magnitudes and the cumulative sum of the angles."""
+    """Returns the cumulative product, from the cumulative product of magnitudes and the cumulative sum of angles."""
     z = as_complex(self)
     return _from_polar(torch.cumprod(magnitude(z), dim), torch.cumsum(torch.atan2(z.imag, z.real), dim))
 
@@ -264,7 +264,7 @@ def std_mean_correction(
 
 
 def _shifted_exp(self: Complex, dim: int | list[int]) -> tuple[Complex, Tensor]:
-    """Returns e^(z - m), where m is the largest real part, and m."""
+    """Returns e^(z - m) and m, where m is the largest real part along ``dim``, or 0 if that is infinite."""
     largest = self.real.amax(dim, keepdim=True)
     largest = torch.where(torch.isinf(largest), 0.0, largest)
     return exp(Complex(self.real - largest, self.imag)), largest
@@ -294,7 +294,7 @@ def logsumexp(self: Complex, dim: list[int], keepdim: bool = False) -> Complex:
 def log_add_exp(x: Complex, y: Complex) -> Complex:
     """Returns log(e^x + e^y) = m + log(1 + e^(o - m)).
 
-    Here m is the operand with the larger real part, and o is the other one.
+    Here m is the operand with the larger real part, and o is the other operand.
     """
     larger = x.real >= y.real
     most = Complex(torch.where(larger, x.real, y.real), torch.where(larger, x.imag, y.imag))
@@ -315,7 +315,7 @@ def logaddexp(self: Complex, other: Complex) -> Complex:
 def logcumsumexp(self: Complex, dim: int) -> Complex:
     """Returns the cumulative log Σ e^z.
 
-    An axis of a known, small size is summed step by step, because the angles then grow as torch's do.
+    An axis of a known, small size is summed step by step as in torch, so that imaginary parts beyond ±π equal torch's.
     """
     if not self.real.dim():
         return self

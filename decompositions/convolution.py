@@ -27,7 +27,7 @@ def conv_padding(
 ) -> Tensor:
     """Returns the convolution of an explicitly padded input.
 
-    Padding "same" adds dilation * (kernel - 1) elements along each axis; of an odd number, one more at the end.
+    Padding "same" adds dilation * (kernel - 1) elements along each axis; if that is odd, the end gets one more.
     """
     axes = weight.dim() - 2
     steps = list(dilation) * axes if len(dilation) == 1 else list(dilation)
@@ -79,7 +79,7 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Tensor:
-    """Returns the convolution, plain or transposed, of the weight's rank."""
+    """Returns the convolution, plain or transposed, over as many axes as the weight has beyond two."""
     if transposed:
         return conv_transpose(input, weight, bias, stride, padding, output_padding, groups, dilation)
     conv = (torch.conv1d, torch.conv2d, torch.conv3d)[weight.dim() - 3]

@@ -9,7 +9,7 @@ from fx_onnx.decompositions.registry import decomposes
 
 
 def _bin_masks(first: Tensor, extent: Tensor, bins: int, size: int) -> Tensor:
-    """Returns (K, bins, size): whether each bin of each region overlaps each pixel of an axis, in whole pixels."""
+    """Returns (K, bins, size): whether each bin of a region, extended to whole pixels, contains a pixel of an axis."""
     edges = torch.arange(bins + 1, device=first.device)
     bin_size = (extent / bins).unsqueeze(1)
     starts = (edges[:-1] * bin_size).floor() + first.unsqueeze(1)
@@ -90,7 +90,7 @@ def ps_roi_pool(
 def ps_roi_align(
     input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int, pooled_width: int, sampling_ratio: int
 ) -> tuple[Tensor, Tensor]:
-    """Returns ``roi_align`` of all channels, aligned, of which each bin takes its own channels."""
+    """Applies ``roi_align`` with ``aligned=True`` to all channels, then reads the channels that belong to each bin."""
     bins = (pooled_height, pooled_width)
     aligned = torch.ops.torchvision.roi_align(input, rois, spatial_scale, *bins, sampling_ratio, True)
     planes = aligned.unflatten(1, (input.shape[1] // math.prod(bins), math.prod(bins))).flatten(3)
@@ -126,7 +126,7 @@ def deform_conv2d(
     stride_h: int, stride_w: int, pad_h: int, pad_w: int, dilation_h: int, dilation_w: int,
     groups: int, offset_groups: int, use_mask: bool,
 ) -> Tensor:  # fmt: skip
-    """Returns the product of the weights with the values that the taps read at their offset positions."""
+    """Returns the product of the weights and the values that the taps (kernel elements) read at their offsets."""
     batch, channels = input.shape[:2]
     outputs, _, kernel_h, kernel_w = weight.shape
     rows, columns = offset.shape[2:]

@@ -9,7 +9,7 @@ from fx_onnx.decompositions._torch_private import statically_known_true
 from fx_onnx.decompositions.registry import aten, decomposes
 
 Number = bool | int | float
-_MATMUL_FROM = 25  # torch computes Euclidean distances by a matrix product when there are more rows than this
+_MAX_ROWS_OF_DIFFERENCES = 25  # torch computes the Euclidean distances of more rows by a matrix product
 
 
 def _norm(difference: Tensor, p: float) -> Tensor:
@@ -35,7 +35,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: int | None = Non
     Euclidean distances between many rows use a matrix product, as in torch.
     """
     rows = (x1.size(-2), x2.size(-2))
-    many = any(isinstance(size, int) and size > _MATMUL_FROM for size in rows)
+    many = any(isinstance(size, int) and size > _MAX_ROWS_OF_DIFFERENCES for size in rows)
     if p == 2 and not is_empty(x1, x2) and (compute_mode == 1 or (many and compute_mode != 2)):
         return _euclidean_by_matmul(x1, x2)
     return _norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p)
@@ -48,9 +48,9 @@ def _euclidean_dist(x1: Tensor, x2: Tensor) -> Tensor:
 
 
 def _upper_pairs(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Returns the rows and the columns above the diagonal of an n by n matrix, in order.
+    """Returns the row and column indices above the diagonal of an n by n matrix, in order.
 
-    For a symbolic n a formula gives them: counted from the end, row r has r + 1 elements and begins at r (r + 1) / 2.
+    For a symbolic n they are computed: counted from the end, row r has r + 1 elements and begins at r (r + 1) / 2.
     """
     if isinstance(n, int):
         first, second = torch.triu_indices(n, n, 1, device=device).unbind(0)
@@ -80,7 +80,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     dtype = torch.promote_types(x1.dtype, x2.dtype)
     x1, x2 = x1.to(dtype), x2.to(dtype)
     if x1.dim() != x2.dim() or (x1.dim() and not statically_known_true(x1.size(dim) == x2.size(dim))):
-        x1, x2 = torch.broadcast_tensors(x1, x2)  # repeating an element along dim makes its vector longer
+        x1, x2 = torch.broadcast_tensors(x1, x2)  # first, because broadcasting along dim changes the norms
     lengths = [vector_norm(x, 2, dim, keepdim=True).clamp(min=eps) for x in (x1, x2)]
     product: Tensor = (x1 / lengths[0]) * (x2 / lengths[1])
     return product.sum(dim)

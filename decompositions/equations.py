@@ -60,19 +60,19 @@ def _solve_lu(factors: LU, B: Tensor) -> Tensor:
 
 @decomposes_unless_empty(aten.linalg_inv_ex.default)
 def linalg_inv_ex(A: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
-    """Returns the inverse, by LU factorization, and LAPACK's info; of a singular matrix infinities and NaN."""
+    """Returns the inverse, by LU factorization, and LAPACK's info; a singular matrix gives infinities and NaN."""
     factors = lu(A)
     return _solve_lu(factors, batched_eye(A, A.size(-1), A.size(-1))), factors.info
 
 
 @decomposes_unless_empty(aten.linalg_inv.default, aten.inverse.default)
 def linalg_inv(A: Tensor) -> Tensor:
-    """Returns the inverse, by LU factorization; of a singular matrix infinities and NaN, where torch raises."""
+    """Returns the inverse, by LU factorization; a singular matrix gives infinities and NaN (torch raises an error)."""
     return linalg_inv_ex(A)[0]
 
 
 def _is_vector(A: Tensor, B: Tensor) -> bool:
-    """Returns whether torch takes the right-hand side B as a vector or a batch of vectors."""
+    """Returns whether torch treats the right-hand side B as a vector or a batch of vectors."""
     return B.dim() == 1 or (B.dim() == A.dim() - 1 and tuple(B.shape) == tuple(A.shape[:-1]))
 
 

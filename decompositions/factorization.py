@@ -29,7 +29,7 @@ def diagonal_length(A: Tensor) -> int:
 
 
 def expand_batch(x: Tensor, batch: Sequence[int], dims: int = 2) -> Tensor:
-    """Returns the tensor, whose last ``dims`` axes are its own, expanded to the batch axes ``batch``."""
+    """Returns the tensor with all axes but the last ``dims``, which are batch axes, expanded to ``batch``."""
     return x.expand((*batch, *x.shape[x.dim() - dims :])) if batch else x
 
 
@@ -105,7 +105,7 @@ def lapack_info(failed: Tensor) -> Tensor:
     return torch.where(last == 0, 0, failed.size(-1) + 1 - last).to(torch.int32)
 
 
-def determinant_sign(factors: LU) -> Tensor:
+def permutation_sign(factors: LU) -> Tensor:
     """Returns the sign of the permutation: -1 for an odd number of swaps."""
     swaps = (factors.pivots != indices_along(factors.pivots, -1) + 1).sum(-1)
     return (1 - 2 * (swaps % 2)).to(factors.packed.dtype)
@@ -126,7 +126,7 @@ def unpack_lu(packed: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def permutation_matrix(permutation: Tensor, dtype: torch.dtype) -> Tensor:
-    """Returns the P with A = P @ L @ U."""
+    """Returns the permutation matrix P with A = P @ L @ U."""
     rows = torch.arange(permutation.size(-1), device=permutation.device)
     return (permutation.unsqueeze(-2) == rows.unsqueeze(-1)).to(dtype)
 
@@ -141,7 +141,7 @@ def linalg_lu(A: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]
 
 
 def permutation_of_swaps(pivots: Tensor, m: int) -> Tensor:
-    """Returns the permutation of 0 … m - 1 that LAPACK's swaps make, done in order."""
+    """Returns the permutation of 0 … m - 1 that results from LAPACK's swaps, applied in order."""
 
     def step(k: Tensor, permutation: Tensor, pivots: Tensor) -> Tensors:
         return swap_rows(k, slice_at(pivots, -1, k).unsqueeze(-1) - 1, permutation)
@@ -167,13 +167,13 @@ def lu_unpack(
 def _linalg_det(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the determinant, L and U in one matrix, and the pivots."""
     factors = lu(A)
-    det = factors.packed.diagonal(dim1=-2, dim2=-1).prod(-1) * determinant_sign(factors)
+    det = factors.packed.diagonal(dim1=-2, dim2=-1).prod(-1) * permutation_sign(factors)
     return det, factors.packed, factors.pivots
 
 
 @decomposes_unless_empty(aten.linalg_det.default, aten.det.default)
 def linalg_det(A: Tensor) -> Tensor:
-    """Returns the product of U's diagonal and the sign of the permutation."""
+    """Returns the determinant: the product of U's diagonal and the sign of the permutation."""
     return _linalg_det(A)[0]
 
 
@@ -185,7 +185,7 @@ def _linalg_slogdet(A: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """
     factors = lu(A)
     diagonal = factors.packed.diagonal(dim1=-2, dim2=-1)
-    sign = diagonal.sgn().prod(-1) * determinant_sign(factors)
+    sign = diagonal.sgn().prod(-1) * permutation_sign(factors)
     return sign, diagonal.abs().log().sum(-1), factors.packed, factors.pivots
 
 
@@ -221,7 +221,7 @@ def linalg_cholesky_ex(self: Tensor, *, upper: bool = False, check_errors: bool 
 
 @decomposes_unless_empty(aten.linalg_cholesky.default, aten.cholesky.default)
 def linalg_cholesky(self: Tensor, upper: bool = False) -> Tensor:
-    """Returns L with A = L @ Lᴴ, or Lᴴ if ``upper``; NaN if A is not positive definite, where torch raises."""
+    """Returns L with A = L @ Lᴴ, or Lᴴ if ``upper``; NaN if A is not positive definite, where torch raises an error."""
     factor, info = linalg_cholesky_ex(self, upper=upper)
     return torch.where(info[..., None, None] == 0, factor, torch.nan)
 

@@ -7,7 +7,7 @@ from fx_onnx.decompositions.registry import aten, decomposes
 
 
 def _window(window: Tensor | None, win_length: int | None, n_fft: int, like: Tensor) -> Tensor | None:
-    """Returns the window, centered in ``n_fft`` numbers; None if it is all ones."""
+    """Returns the window, padded with zeros on both sides to ``n_fft`` numbers; None if it is all ones."""
     length = n_fft if win_length is None else win_length
     if window is None:
         if length == n_fft:

@@ -55,7 +55,7 @@ def _upper(a: Tensor, x: Tensor) -> Tensor:
     return torch.exp(a * torch.log(x) - x - lgamma_double(a)) * torch.sum(weights * integrand, -1)
 
 
-def _both(self: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Any]:
+def _p_and_q(self: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Any]:
     """Returns P and Q, with their limits at zero and infinity, and the dtype of the result."""
     a, x, dtype = doubled(*promoted(self, other))
     a, x = torch.broadcast_tensors(a, x)
@@ -65,23 +65,23 @@ def _both(self: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Any]:
     lower = _lower(b, torch.where(low, y, b))
     upper = _upper(torch.where(low, 1.0, b), torch.where(low, 3.0, y))
     # The limits of P: 1 where a is 0 or x is infinite, and 0 where x is 0 or a is infinite.
-    share = torch.where((x == 0) | (a == torch.inf), 0.0, 1.0)
+    limit = torch.where((x == 0) | (a == torch.inf), 0.0, 1.0)
     undefined = (a < 0) | (x < 0) | ((a == 0) & (x == 0)) | ((a == torch.inf) & (x == torch.inf)) | (a != a) | (x != x)
-    share = torch.where(undefined, torch.nan, share)
-    p = torch.where(valid, torch.where(low, lower, 1 - upper), share)
-    q = torch.where(valid, torch.where(low, 1 - lower, upper), 1 - share)
+    limit = torch.where(undefined, torch.nan, limit)
+    p = torch.where(valid, torch.where(low, lower, 1 - upper), limit)
+    q = torch.where(valid, torch.where(low, 1 - lower, upper), 1 - limit)
     return p, q, dtype
 
 
 @decomposes(aten.igamma.default, aten.special_gammainc.default)
 def igamma(self: Tensor, other: Tensor) -> Tensor:
     """Returns the regularized lower incomplete gamma function P(self, other)."""
-    p, _, dtype = _both(self, other)
+    p, _, dtype = _p_and_q(self, other)
     return p.to(dtype)
 
 
 @decomposes(aten.igammac.default, aten.special_gammaincc.default)
 def igammac(self: Tensor, other: Tensor) -> Tensor:
     """Returns the regularized upper incomplete gamma function Q(self, other)."""
-    _, q, dtype = _both(self, other)
+    _, q, dtype = _p_and_q(self, other)
     return q.to(dtype)

@@ -10,7 +10,7 @@ from fx_onnx.decompositions.registry import aten, decomposes
 
 
 def _limits(self: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
-    """Returns the range of the bins, as given, or the range of the data if the given range is empty.
+    """Returns the given range of the bins, or the range of the data if both given limits are equal.
 
     A range of a single number is widened by 1 on both sides.
     """
@@ -34,7 +34,7 @@ def _count(values: Tensor, edges: Tensor, weight: Tensor | None) -> Tensor:
 
 
 def _density(counts: Tensor, edges: Tensor, density: bool) -> Tensor:
-    """Returns the counts as a probability density, if asked for."""
+    """Returns the counts, divided to form a probability density if ``density``."""
     return counts / counts.sum() / edges.diff() if density else counts
 
 

@@ -30,7 +30,7 @@ def _adjoint(x: Tensor, hermitian: bool) -> Tensor:
 
 
 class _Pivot(NamedTuple):
-    """A choice of the pivot.
+    """The pivot that is chosen for a column.
 
     Attributes:
         place: the row that is swapped with the last row of the pivot block.
@@ -61,7 +61,7 @@ def _multiply_by_inverse_pivot(
 ) -> tuple[Tensor, Tensor]:
     """Returns two columns of the remaining matrix, multiplied by the inverse of the pivot block at k.
 
-    A block of one row divides the first column by its first number; the second result is then zero.
+    With a block of one row, the first column is divided by its element at k, and the second result is zero.
     """
     after = _next_row(first, k)
     a, b, c = slice_at(first, -2, k), slice_at(first, -2, after), slice_at(second, -2, after)
@@ -79,7 +79,10 @@ def _next_row(x: Tensor, k: Tensor) -> Tensor:
 
 
 def ldl(A: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns D and L in one matrix, from A's lower triangle; LAPACK's pivots (negative in blocks of 2) and info."""
+    """Returns D and L in one matrix, LAPACK's pivots (negative in blocks of two rows) and info.
+
+    It reads A's lower triangle only.
+    """
 
     def step(k: Tensor, W: Tensor, packed: Tensor, pivots: Tensor, zeros: Tensor, done: Tensor) -> Tensors:
         """Eliminates column k, unless ``done``: the previous step eliminated it as the second column of a block."""
@@ -158,7 +161,8 @@ def _solve_block_diagonal(X: Tensor, LD: Tensor, blocks: _Blocks, hermitian: boo
 def linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False) -> Tensor:
     """Returns X with A @ X = B from A's factorization.
 
-    The steps are L's columns and swaps in order, division by D, then the transposed columns and swaps in reverse order.
+    It applies the swaps and L's columns in order, solves with D, then applies L's transposed columns and the swaps in
+    reverse order.
     """
 
     def swapped(X: Tensor, k: Tensor, one: Tensor, other: Tensor) -> Tensor:
@@ -179,7 +183,7 @@ def linalg_ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool =
     pivots = expand_batch(pivots.to(torch.int64), batch, 1)
     paired = pivots < 0
     blocks = _Blocks(paired, paired & (paired.to(torch.int64).cumsum(-1) % 2 == 1))
-    places = indices_along(pivots, -1)
+    places = indices_along(pivots, -1)  # step k swaps the rows one[k] and other[k]
     one = torch.where(blocks.starts, places + 1, places)
     other = torch.where(paired & ~blocks.starts, places, pivots.abs() - 1)
     L = torch.where((indices_along(LD, -2) == one.unsqueeze(-2)) & blocks.starts.unsqueeze(-2), 0.0, LD.tril(-1))

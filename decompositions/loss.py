@@ -55,7 +55,7 @@ def soft_margin_loss(self: Tensor, target: Tensor, reduction: int = MEAN) -> Ten
 
 @decomposes(aten.binary_cross_entropy.default)
 def binary_cross_entropy(self: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN) -> Tensor:
-    """Returns -(target log self + (1 - target) log(1 - self)), reduced; a logarithm is at least -100."""
+    """Returns -(target log self + (1 - target) log(1 - self)), reduced; the logarithms are clamped to at least -100."""
     loss = (target - 1) * torch.log1p(-self).clamp(min=-100) - target * torch.log(self).clamp(min=-100)
     return _reduce(loss if weight is None else loss * weight, reduction)
 
@@ -78,7 +78,7 @@ def binary_cross_entropy_with_logits(
 
 @decomposes(aten.kl_div.default)
 def kl_div(self: Tensor, target: Tensor, reduction: int = MEAN, *, log_target: bool = False) -> Tensor:
-    """Returns target (log target - self), 0 where target is 0, reduced; self is a log-probability."""
+    """Returns target (log target - self), or 0 where target is 0, reduced; self holds log-probabilities."""
     if log_target:
         return _reduce(torch.exp(target) * (target - self), reduction)
     return _reduce(torch.xlogy(target, target) - target * self, reduction)
@@ -151,7 +151,7 @@ def multi_margin_loss(
     weight: Tensor | None = None,
     reduction: int = MEAN,
 ) -> Tensor:
-    """Returns Σ max(0, margin - self[target] + self[i])^p over the other classes i, / number of classes, reduced."""
+    """Returns (Σ max(0, margin - self[target] + self[i])^p over the other classes i) / number of classes, reduced."""
     self = self.reshape(1) if self.dim() == 0 else self
     target = target.reshape((*self.shape[:-1], 1))
     hinge = (margin - self.gather(-1, target) + self).clamp(min=0)
@@ -182,7 +182,7 @@ def _multilabel_margin(self: Tensor, target: Tensor, reduction: int) -> tuple[Te
 def multilabel_margin_loss_forward(self: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
     """Returns the loss, and which classes are targets.
 
-    The loss is Σ max(0, 1 - self[target] + self[i]) over targets and other classes i, / number of classes.
+    The loss is (Σ max(0, 1 - self[target] + self[i]) over targets and other classes i) / number of classes.
     """
     if self.dim() == 0:
         loss, is_target = _multilabel_margin(self.unsqueeze(0), target.reshape(1), reduction)
@@ -192,7 +192,7 @@ def multilabel_margin_loss_forward(self: Tensor, target: Tensor, reduction: int)
 
 @decomposes(aten.multilabel_margin_loss.default)
 def multilabel_margin_loss(self: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
-    """Returns Σ max(0, 1 - self[target] + self[i]) over targets and other classes i, / number of classes."""
+    """Returns (Σ max(0, 1 - self[target] + self[i]) over targets and other classes i) / number of classes."""
     return multilabel_margin_loss_forward(self, target, reduction)[0]
 
 
@@ -300,19 +300,21 @@ def linear_cross_entropy(
     compute_linear_weight_grad: bool,
     compute_linear_bias_grad: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns the cross entropy of a linear layer's output, and the gradients that are asked for, in one chunk.
+    """Returns the cross entropy of a linear layer's output, and the requested gradients, computed in one chunk.
 
-    The gradient of a row's logits is softmax(logits) - 1 at the target, times the target's weight. torch supports no
-    label smoothing here.
+    The gradient of a row's logits is (softmax(logits) - one_hot(target)) * weight[target]. torch supports no label
+    smoothing here.
     """
     logits = F.linear(input, linear_weight, linear_bias).to(acc_dtype)
     weight = logits.new_ones(logits.size(1)) if weight is None else weight.to(acc_dtype)
     loss = F.cross_entropy(logits, target, weight, ignore_index=ignore_index, reduction=reduction)
     hits = target.unsqueeze(1) == torch.arange(logits.size(1), device=target.device)
     weights = hits * torch.where(target == ignore_index, 0.0, 1.0).to(acc_dtype).unsqueeze(1) * weight
-    slope = torch.softmax(logits, 1) * weights.sum(1, keepdim=True) - weights
-    slope = (slope / weights.sum() if reduction == "mean" else slope).to(input.dtype)
-    of_input = torch.matmul(slope, linear_weight) if compute_input_grad else input.new_empty(0, 0)
-    of_weight = torch.matmul(slope.transpose(0, 1), input) if compute_linear_weight_grad else input.new_empty(0, 0)
-    of_bias = slope.sum(0) if compute_linear_bias_grad else input.new_empty(0)
-    return loss.to(input.dtype), of_input, of_weight, of_bias
+    logits_gradient = torch.softmax(logits, 1) * weights.sum(1, keepdim=True) - weights
+    logits_gradient = (logits_gradient / weights.sum() if reduction == "mean" else logits_gradient).to(input.dtype)
+    input_gradient = torch.matmul(logits_gradient, linear_weight) if compute_input_grad else input.new_empty(0, 0)
+    weight_gradient = (
+        torch.matmul(logits_gradient.transpose(0, 1), input) if compute_linear_weight_grad else input.new_empty(0, 0)
+    )
+    bias_gradient = logits_gradient.sum(0) if compute_linear_bias_grad else input.new_empty(0)
+    return loss.to(input.dtype), input_gradient, weight_gradient, bias_gradient

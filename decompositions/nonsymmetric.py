@@ -1,10 +1,10 @@
 """Eigenvalues of general matrices, by the implicitly shifted QR algorithm in float64.
 
 The matrix is balanced and reduced to Hessenberg form. Sweeps of small Householder reflections then split off the last
-eigenvalue, or the last pair for a real matrix. The reduction and each sweep take n steps of O(n²), and two or three
+eigenvalue, or the last two of a real matrix. The reduction and each sweep take n steps of O(n²), and two or three
 sweeps find an eigenvalue, so the algorithm is O(n⁴) in all. Elements that are negligible in the matrix's own dtype are
 set to zero. The eigenvalues are as accurate as LAPACK's, because balancing, shifts and tests are those of gebal and
-lahqr. torch promises no order of the eigenvalues; for small matrices it is mostly the same.
+lahqr. torch defines no order of the eigenvalues; for small matrices the order mostly equals torch's.
 
 Source: Golub and Van Loan, Matrix Computations, 7.5.
 """
@@ -33,7 +33,7 @@ EXCEPTIONAL_SHIFT_PERIOD = 10
 
 
 def _balance(A: Tensor) -> Tensors:
-    """Returns D⁻¹ A D and the diagonal matrix D, whose powers of two give each row and its column similar lengths.
+    """Returns D⁻¹ A D and D, a diagonal matrix of powers of two that makes each row as long as its column, or nearly.
 
     Source: LAPACK gebal.
     """
@@ -51,11 +51,11 @@ def _balance(A: Tensor) -> Tensors:
     def sweep_once(rounds: Tensor, A: Tensor, D: Tensor, changed: Tensor) -> Tensors:
         return rounds + 1, *rolled_for_loop(A.size(-1), step, (A, D, changed & False))
 
-    def more(rounds: Tensor, A: Tensor, D: Tensor, changed: Tensor) -> Tensor:
+    def is_unbalanced(rounds: Tensor, A: Tensor, D: Tensor, changed: Tensor) -> Tensor:
         return changed & (rounds < MAX_BALANCING_ROUNDS)
 
     start = (torch.full((), 0), A, batched_eye(A, A.size(-1), A.size(-1)), torch.full((), True))
-    return while_loop(more, sweep_once, start)[1:3]
+    return while_loop(is_unbalanced, sweep_once, start)[1:3]
 
 
 def _reflect(H: Tensor, Z: Tensor, vector: Tensor, tau: Tensor) -> Tensors:
@@ -117,8 +117,8 @@ def _negligible(bands: _Bands, eps: float) -> Tensor:
 def _real_shift(H: Tensor, high: Tensor, exceptional: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the two shifts re ± i im of a real matrix.
 
-    They are the eigenvalues of the last two rows and columns if these are complex; if they are real, twice the one that
-    is nearer to the last diagonal element.
+    They are the eigenvalues of the last two rows and columns if these are complex. If these are real, both shifts are
+    the one that is nearer to the last diagonal element.
     """
     a, b = _element_at(H, high - 1, high - 1), _element_at(H, high - 1, high)
     c, d = _element_at(H, high, high - 1), _element_at(H, high, high)
@@ -218,7 +218,7 @@ def schur(A: Tensor, eps: float) -> tuple[Tensor, Tensor]:
 
 
 def _split_real_blocks(T: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns a real Schur form with its blocks of two rows made triangular, in complex numbers.
+    """Returns a real Schur form as a complex one: the blocks of two rows become triangular.
 
     The eigenvalue with the positive imaginary part comes first.
     """

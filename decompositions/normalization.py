@@ -82,7 +82,7 @@ def native_batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the batch norm, and the mean and 1 / √(var + eps) of training.
+    """Returns the batch norm, and in training the mean and 1 / √(var + eps) of the batch.
 
     The running statistics are not updated.
     """
@@ -105,7 +105,7 @@ def _native_batch_norm_legit_functional(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Returns the batch norm, the mean and 1 / √(var + eps), and the new running mean and variance.
 
-    The running variance takes the unbiased variance.
+    The running variance is updated with the unbiased variance.
     """
     if not training:
         out = F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
@@ -130,7 +130,7 @@ def group_norm(
     eps: float = 1e-05,
     cudnn_enabled: bool = True,
 ) -> Tensor:
-    """Returns instance_norm with groups as channels, then * weight + bias for each channel."""
+    """Returns instance_norm with the groups as channels, times weight plus bias for each channel."""
     spatial = math.prod(input.shape[2:])
     groups = input.reshape(input.size(0), num_groups, input.size(1) // num_groups * spatial)
     normal = torch.instance_norm(groups, None, None, None, None, True, 0.0, eps, False)
@@ -181,7 +181,7 @@ def layer_norm(
     eps: float = 1e-05,
     cudnn_enable: bool = True,
 ) -> Tensor:
-    """Computes layer_norm in float32 where input and weight have different dtypes; the result has the input's."""
+    """Returns layer_norm, computed in float32, for an input and a weight of different dtypes."""
     weight, bias = (None if each is None else each.float() for each in (weight, bias))
     return F.layer_norm(input.float(), normalized_shape, weight, bias, eps).to(input.dtype)
 

@@ -1,4 +1,4 @@
-"""Decompositions of paddings that repeat the tensor: reads at clamped, reflected or wrapped positions."""
+"""Decompositions of paddings that repeat elements into reads at clamped, reflected or wrapped positions."""
 
 from collections.abc import Callable, Sequence
 
@@ -93,7 +93,7 @@ def replication_pad(self: Tensor, padding: Sequence[int]) -> Tensor:
 def pad_sequence(
     sequences: Sequence[Tensor], batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"
 ) -> Tensor:
-    """Returns the stacked sequences, each padded to the length of the longest.
+    """Returns the stacked sequences, each padded to the length of the longest one.
 
     torch's own decomposition compares symbolic lengths, and so adds guards.
     """
@@ -101,7 +101,8 @@ def pad_sequence(
     for sequence in sequences[1:]:
         longest = torch.sym_max(longest, sequence.shape[0])
     padded = []
-    for sequence in sequences:  # pad by the full length, then cut: a size longest - length might look negative
+    for sequence in sequences:
+        # Padding by longest - length would need a guard, because torch cannot prove that this size is not negative.
         padding = sequence.new_full([longest, *sequence.shape[1:]], padding_value)
         if padding_side == "right":
             padded.append(torch.cat([sequence, padding]).narrow(0, 0, longest))

@@ -32,7 +32,7 @@ def _bounds(size: int, out: int, like: Tensor) -> tuple[Tensor, Tensor]:
 def adaptive_avg_pool(self: Tensor, output_size: Sequence[int]) -> Tensor:
     """Returns the means over each axis in turn, as a matrix product with the weights of the windows.
 
-    An infinite or NaN element turns other windows along its axis into NaN, because the product multiplies it by zero.
+    An infinite or NaN element makes other windows along its axis NaN, because the product multiplies it by zero.
     """
     for axis, out in enumerate(reversed(list(output_size)), 1):
         size = self.shape[-axis]
@@ -55,8 +55,8 @@ def _weighted_mean(self: Tensor, axis: int, size: int, out: int) -> Tensor:
 # ---------------------------------------------------------------- maxima over gathered windows
 
 
-def _largest(self: Tensor, places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Returns the largest of the elements at ``places``, and its index in the flattened plane.
+def _max_and_indices(self: Tensor, places: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Returns the largest element of each window, and its index in the flattened plane.
 
     Args:
         places: for each spatial axis, positions of shape (…, out, window), whose leading axes broadcast with self's.
@@ -95,7 +95,7 @@ def adaptive_max_pool(self: Tensor, output_size: Sequence[int]) -> tuple[Tensor,
         longest = (size + out - 1) // out + (0 if isinstance(size, int) and size % out == 0 else 1)
         place = begin.unsqueeze(1) + torch.arange(longest, device=self.device)
         places_by_axis.append(torch.minimum(place, (end - 1).unsqueeze(1)))
-    return _largest(self, places_by_axis)
+    return _max_and_indices(self, places_by_axis)
 
 
 def _fractional_max_pool(
@@ -121,7 +121,7 @@ def _fractional_max_pool(
             drawn = ((window.to(sample.dtype) + sample) * alpha).to(torch.int64) - (sample * alpha).to(torch.int64)
             begin = torch.where(window == out - 1, begin, drawn)
         places.append(begin.unsqueeze(-1) + torch.arange(kernel, device=self.device))
-    return _largest(self, places)
+    return _max_and_indices(self, places)
 
 
 @decomposes(aten.fractional_max_pool2d.default)
@@ -140,7 +140,7 @@ def fractional_max_pool3d(
     return _fractional_max_pool(self, kernel_size, output_size, random_samples.flip(-1))
 
 
-# ---------------------------------------------------------------- the inverse
+# ---------------------------------------------------------------- unpooling
 
 
 def _unpool(self: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor:

@@ -60,8 +60,8 @@ def dequantize_per_tensor(
 ) -> Tensor:
     """Returns (input - zero_point) * scale."""
     scale, zero_point = _as_scalars(scale, zero_point)
-    result = torch.float32 if out_dtype is None else out_dtype
-    return ((input.to(result) - zero_point) * scale).to(result)
+    result_dtype = torch.float32 if out_dtype is None else out_dtype
+    return ((input.to(result_dtype) - zero_point) * scale).to(result_dtype)
 
 
 @decomposes(quantized.quantize_per_channel.default)
@@ -87,8 +87,8 @@ def dequantize_per_channel(
 ) -> Tensor:
     """Returns (input - zero_point) * scale, with a scale for each index of the axis."""
     shifted = input if zero_points is None else input - _broadcast_along(zero_points, axis, input.dim())
-    result = torch.float32 if out_dtype is None else out_dtype
-    return (shifted * _broadcast_along(scales, axis, input.dim())).to(result)
+    result_dtype = torch.float32 if out_dtype is None else out_dtype
+    return (shifted * _broadcast_along(scales, axis, input.dim())).to(result_dtype)
 
 
 @decomposes(quantized.quantize_per_token.default)
@@ -213,7 +213,7 @@ def choose_qparams_per_token(input: Tensor, dtype: torch.dtype) -> tuple[Tensor,
 def choose_qparams_per_token_asymmetric(input: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Returns the int8 parameters of each row.
 
-    The zero point is computed from the end of the range that leaves the smaller error.
+    The zero point is computed from the end of the range that gives the smaller error.
     """
     low, high = input.amin(dim=-1, keepdim=True).clamp(max=0), input.amax(dim=-1, keepdim=True).clamp(min=0)
     scale = ((high - low) / 255.0).clamp(min=torch.finfo(torch.float32).eps)
@@ -286,7 +286,7 @@ def fake_quantize_per_tensor_affine_cachemask_tensor_qparams(
 
 @decomposes(aten._weight_int8pack_mm.default)
 def weight_int8pack_mm(self: Tensor, mat2: Tensor, scales: Tensor) -> Tensor:
-    """Returns self @ mat2.T * scales, rounded once."""
+    """Returns self @ mat2.T * scales, computed in float32 and rounded once to the dtype of self."""
     return (torch.nn.functional.linear(self.float(), mat2.float()) * scales.float()).to(self.dtype)
 
 
@@ -301,7 +301,7 @@ def scaled_mm(
     out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
 ) -> Tensor:
-    """Returns (self * scale_a) @ (mat2 * scale_b) + bias.
+    """Returns ((self * scale_a) @ (mat2 * scale_b) + bias) * scale_result.
 
     A scale belongs to the whole matrix, to a row or a column, or to a block.
     """
@@ -337,7 +337,7 @@ def scaled_mm_v2(
     return product
 
 
-_BLOCK = 128  # the only block size whose scales are in the order of the blocks
+_BLOCK = 128  # torch orders the scales of other block sizes differently
 
 
 def _scaled_product(self: Tensor, mat2: Tensor, scale_a: Tensor, scale_b: Tensor) -> Tensor:

@@ -134,13 +134,13 @@ def bernoulli_p(self: Tensor, p: float, *, generator: Any = None) -> Tensor:
 
 @decomposes(aten.bernoulli.Tensor)
 def bernoulli_tensor(self: Tensor, p: Tensor, *, generator: Any = None) -> Tensor:
-    """Returns 1 with the probability that p holds for each element, and 0 otherwise."""
+    """Returns 1 with the probability in p for each element, and 0 otherwise."""
     return (_uniform_like(self) < p).to(self.dtype)
 
 
 @decomposes(aten.bernoulli.default)
 def bernoulli(self: Tensor, *, generator: Any = None) -> Tensor:
-    """Returns 1 with the probability that self holds for each element, and 0 otherwise."""
+    """Returns 1 with the probability in self for each element, and 0 otherwise."""
     return (_uniform_like(self) < self).to(self.dtype)
 
 
@@ -187,7 +187,7 @@ def alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
 
 @decomposes(aten.feature_alpha_dropout.default)
 def feature_alpha_dropout(input: Tensor, p: float, train: bool) -> Tensor:
-    """Returns the result of ``alpha_dropout`` with whole channels."""
+    """Returns the result of ``alpha_dropout`` that drops whole channels."""
     if not train or p == 0:
         return input
     return _alpha_dropout(input, _kept_channels(input, p), p)

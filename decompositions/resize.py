@@ -73,7 +73,7 @@ for _target in (
 
 
 def _nearest(self: Tensor, output_size: Sequence[int], factors: Sequence[Factor], exact: bool) -> Tensor:
-    """Reads each axis at floor(position / factor), or, if ``exact``, at the element that the center falls on.
+    """Reads each axis at floor(position / factor), or at the element with the nearest center if ``exact``.
 
     The positions use ATen's own arithmetic, so that they round as torch's do.
     """
@@ -162,7 +162,7 @@ def _step(size: int, out: int, align_corners: bool, factor: Factor) -> float:
 
 
 def _interpolation_weights(kernel: Kernel, reach: int) -> WeightFunction:
-    """Returns the weights of the kernel around each position; a tap beyond the edge counts for the edge."""
+    """Returns a function that computes interpolation weights; a tap beyond the edge of the input reads the edge."""
 
     def weigh(size: int, out: int, align_corners: bool, factor: Factor, dtype: torch.dtype) -> Tensor:
         step = _step(size, out, align_corners, factor)
@@ -182,7 +182,7 @@ def _interpolation_weights(kernel: Kernel, reach: int) -> WeightFunction:
 
 
 def _antialiasing_weights(kernel: Kernel, reach: int) -> WeightFunction:
-    """Returns the weights of a kernel stretched by the step against aliasing; those within the input sum to 1."""
+    """Returns a function that computes antialiasing weights: the kernel is stretched by the step, and they sum to 1."""
 
     def weigh(size: int, out: int, align_corners: bool, factor: Factor, dtype: torch.dtype) -> Tensor:
         step = _step(size, out, align_corners, factor)

@@ -99,7 +99,7 @@ def segment_reduce(
 
     Args:
         lengths: (…, S): the lengths of the segments, which follow each other.
-        offsets: (…, S + 1): the positions between which the segments are, instead of the lengths.
+        offsets: (…, S + 1): the boundaries between the segments, given instead of the lengths.
     """
     if offsets is not None:
         ends, lengths = offsets[..., 1:], offsets.diff()
@@ -121,6 +121,5 @@ def segment_reduce(
     result = torch.scatter_reduce(start, axis, segment, data, kind).narrow(axis, 0, count)
     if reduce != "mean":
         return result
-    return result / (
-        lengths if initial is None else lengths.clamp(min=1)
-    )  # an empty segment gives NaN, or the initial value
+    # An empty segment gives NaN, or the initial value.
+    return result / (lengths if initial is None else lengths.clamp(min=1))

@@ -1,8 +1,8 @@
 """Decompositions of the error function, the gamma function and related functions into elementary functions.
 
-They compute in float64 and round at the end, so that cancellation and long sums cost no digit of a float32. Errors in
-comments are relative ones against mpmath, unless stated otherwise. Formulas: Digital Library of Mathematical Functions
-(DLMF), chapters 5, 7 and 25.
+They compute in float64 and round at the end, so that cancellation and long sums cost no digit of a float32. The errors
+in comments are relative errors against mpmath, unless the comment names another kind. Formulas: Digital Library of
+Mathematical Functions (DLMF), chapters 5, 7 and 25.
 """
 
 import math
@@ -173,7 +173,7 @@ def _cotangent(fraction: Tensor) -> Tensor:
 
 
 def _positive_lgamma(x: Tensor) -> Tensor:
-    """Returns log(gamma(x)) for x >= 0.5, by Stirling's series (DLMF 5.11.1); of x + 8 where x is below 8."""
+    """Returns log(gamma(x)) for x >= 0.5, by Stirling's series (DLMF 5.11.1), applied to x + 8 where x is below 8."""
     small = x < _SHIFT
     product = polynomial(torch.clamp(x, max=float(_SHIFT)), _RISING)
     large = torch.where(small, x + _SHIFT, x)
@@ -213,7 +213,7 @@ def mvlgamma(self: Tensor, p: int) -> Tensor:
 def digamma(self: Tensor) -> Tensor:
     """Returns the derivative of lgamma (DLMF 5.11.2; below 0 by the reflection formula 5.5.4).
 
-    It is NaN at the negative integers; at 0 it is the infinity with the opposite sign.
+    It is NaN at the negative integers, -inf at 0 and inf at -0.
     """
     x, dtype = doubled(self)
     below = x < 0
@@ -234,7 +234,7 @@ def digamma(self: Tensor) -> Tensor:
 # ---------------------------------------------------------------- zeta and polygamma
 
 _TERMS = 10
-# The Bernoulli numbers B(2j) / (2j)! of the Euler-Maclaurin formula.
+# B(2j) / (2j)! in the Euler-Maclaurin formula, where B are the Bernoulli numbers.
 _EULER_MACLAURIN = (
     1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000, 1 / 74724249600,
 )  # fmt: skip
@@ -266,7 +266,7 @@ def special_zeta(self: Any, other: Any) -> Tensor:
     s = s if isinstance(s, Tensor) else torch.full_like(q, s)
     q = q if isinstance(q, Tensor) else torch.full_like(s, q)
     whole = q == torch.floor(q)
-    # Only integer powers of a negative base count: for those, every pow gives what C's pow gives.
+    # A negative base is valid with an integer power only, for which all runtimes compute the same.
     result = _zeta(s, q, 30)
     invalid = (s < 1) | ((q <= 0) & ~whole & (s != torch.floor(s))) | (q < -20)
     result = torch.where(invalid, torch.nan, result)

@@ -25,7 +25,7 @@ from fx_onnx.decompositions.factorization import (
 from fx_onnx.decompositions.registry import aten
 
 NEGLIGIBLE = 2.0**-47
-"""Off-diagonal elements below this, relative to the diagonal, stay: it is a few rounding errors of float64."""
+"""A smaller off-diagonal element, relative to the diagonal, is not rotated: it is a few rounding errors of float64."""
 MAX_SWEEPS = 40
 
 
@@ -71,7 +71,7 @@ def _run_rounds(rotate_pairs: Callable[..., Tensors], A: Tensor) -> tuple[Tensor
 
 
 def jacobi_eigh(A: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns ascending eigenvalues and eigenvectors of a Hermitian matrix, to float64's rounding of the largest."""
+    """Returns ascending eigenvalues and eigenvectors of a Hermitian matrix, exact to a rounding of the largest one."""
 
     def rotate_pairs(round_index: Tensor, idle_rounds: Tensor, A: Tensor, V: Tensor) -> Tensors:
         partners = _partners(A, round_index)
@@ -108,7 +108,7 @@ def _hermitian(half: Tensor) -> Tensor:
 
 @decomposes_unless_empty(aten._linalg_eigh.default)
 def _linalg_eigh(A: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
-    """Returns ascending eigenvalues and the eigenvectors of the Hermitian matrix of which A holds one triangle."""
+    """Returns ascending eigenvalues and the eigenvectors of a Hermitian matrix, one triangle of which is in A."""
     values, vectors = jacobi_eigh(_hermitian(to_float64(A).tril() if UPLO.upper() == "L" else to_float64(A).triu().mH))
     vectors = vectors.to(A.dtype) if compute_v else A.new_zeros((0,))
     return values.to(A.dtype.to_real()), vectors
@@ -213,7 +213,7 @@ def linalg_pinv(
 def linalg_lstsq(
     self: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns the X of least norm that minimizes |A @ X - b|, the squared residuals, the rank, the singular values.
+    """Returns the X of least norm that minimizes |A @ X - b|, the squared residuals, the rank and the singular values.
 
     Each of the last three is empty for the drivers that do not compute it.
     """
@@ -236,8 +236,8 @@ def linalg_matrix_exp(self: Tensor) -> Tensor:
     """Returns the matrix exponential, as exp(A / 2^s)^(2^s).
 
     The inner exponential is a Taylor series, accurate to the dtype's rounding for a norm below 1/2. The number s of
-    squarings is computed at run time and is at most 16: steps beyond it keep their input. Source: scaling and squaring,
-    Golub and Van Loan, Matrix Computations, 9.3.
+    squarings is computed at run time and is at most 16. The graph has 16 steps; the steps after s change nothing.
+    Source: scaling and squaring, Golub and Van Loan, Matrix Computations, 9.3.
     """
     norm = self.abs().sum(-2).amax(-1)[..., None, None] if self.size(-1) else self.new_ones((1, 1))
     squarings = torch.ceil(torch.log2(norm.clamp(min=1e-30))).clamp(min=-1, max=15) + 1

@@ -1,7 +1,7 @@
 """Decompositions of torchao's operators on quantized tensors into plain arithmetic.
 
-They are used where an opset has no operator for it. The operators are registered by name, because
-torchao need not be installed.
+They are used where an opset cannot express the operators, which are registered by name, so that torchao does not have
+to be installed.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def ldexp(self: Tensor, other: Tensor) -> Tensor:
 
 @decomposes(aten.frexp.Tensor)
 def frexp(self: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the mantissa, whose magnitude is in [0.5, 1), and the exponent; 0 for zero, infinities and NaN.
+    """Returns the mantissa, whose magnitude is in [0.5, 1), and the exponent, which is 0 for zero, infinities and NaN.
 
     The exponent from the logarithm may be wrong by one, and the mantissa corrects it. The scaling multiplies by two
     powers of 2, because 2 ** 128 is not a float32. Subnormal numbers are scaled up first.
@@ -92,7 +92,7 @@ def frexp(self: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(plain, self, mantissa), torch.where(plain, 0.0, exponent).to(torch.int32)
 
 
-# ---------------------------------------------------------------- logarithms times something
+# ---------------------------------------------------------------- products with logarithms
 
 
 @decomposes(aten.xlogy.Tensor, aten.xlogy.Scalar_Other, aten.xlogy.Scalar_Self)

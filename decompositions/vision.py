@@ -95,7 +95,7 @@ def _unnormalize(place: Tensor, size: int, align_corners: bool) -> Tensor:
 
 
 def _reflect(place: Tensor, size: int, align_corners: bool) -> Tensor:
-    """Returns the position, reflected at the centers (align_corners) or edges of the outer pixels into the image."""
+    """Returns the position, reflected into the image at the centers (align_corners) or edges of the outer pixels."""
     low, span = (0.0, size - 1) if align_corners else (-0.5, size)
     if is_known(span, 0):
         return torch.zeros_like(place)
@@ -155,8 +155,8 @@ def grid_sampler(
 ) -> Tensor:
     """Returns the input, interpolated at the positions of the grid.
 
-    The last axis of the grid holds coordinates from -1 to 1, x first. The result is a sum of neighbours, weighted by a
-    linear or cubic kernel, or the nearest pixel.
+    The last axis of the grid holds coordinates from -1 to 1, x first. The result is the nearest pixel, or a sum of
+    neighbours weighted by a linear or cubic kernel.
     """
     spatial = input.shape[2:]
     axes = len(spatial)

@@ -18,7 +18,7 @@ from fx_onnx.translation.emitter import Emitter, Scalar
 def filled(op: Emitter, sizes: Sequence[Size], number: Scalar, dtype: DataType, like: Value | None = None) -> Value:
     """Returns a tensor of ``sizes`` filled with ``number``: a constant if it is small, else ConstantOfShape.
 
-    ``like`` is a value of the same sizes. If several sizes are symbolic, its Shape node gives them all.
+    ``like`` is a value of the same sizes. If several sizes are symbolic, one Shape node of ``like`` gives them all.
     """
     number = symbolic_sizes.static(number)
     count = int(np.prod([float(size) for size in sizes])) if all(isinstance(size, int) for size in sizes) else None
@@ -40,11 +40,11 @@ def _shape(op: Emitter, sizes: Sequence[Size], like: Value | None) -> Value:
 
 
 def torch_constant(op: Emitter, tensor: torch.Tensor) -> Value:
-    """Returns a tensor that torch computed as a constant in the dtype of the FX result."""
+    """Returns a constant with the content of ``tensor``, which torch computed, in the dtype of the FX result."""
     dtype = op.out_dtype
-    plain = tensor if tensor.dtype in _NUMPY else tensor.double()
+    plain = tensor if tensor.dtype in _NUMPY_DTYPES else tensor.double()
     return op.constant(plain.numpy().astype(dtype.numpy()), dtype)
 
 
-_NUMPY = frozenset({torch.float64, torch.float32, torch.float16, torch.int64, torch.int32, torch.int16, torch.int8,
-                    torch.uint8, torch.bool})  # fmt: skip
+_NUMPY_DTYPES = frozenset({torch.float64, torch.float32, torch.float16, torch.int64, torch.int32, torch.int16,
+                           torch.int8, torch.uint8, torch.bool})  # fmt: skip

@@ -1,6 +1,6 @@
 """Emits QuantizeLinear and DequantizeLinear for PyTorch's operators and for torchao's.
 
-torch multiplies by the reciprocal of the scale, ONNX divides by the scale. A value within a rounding error of the
+torch multiplies by the reciprocal of the scale; ONNX divides by the scale. A value within a rounding error of the
 midpoint between two integers can therefore round to the other one. Both round the exact midpoint to the even integer.
 """
 
@@ -23,10 +23,10 @@ INT16 = (*INT8, torch.int16, torch.uint16)
 
 
 class ScaleLayout(NamedTuple):
-    """Which elements share a scale.
+    """The layout of the scales of a tensor: it tells which elements share a scale.
 
-    Without ``axis``, all elements share one. With ``axis``, the elements of one index along it do, or of ``block``
-    consecutive indices if ``block`` is given (ONNX's blocked quantization).
+    Without ``axis``, all elements share one scale. With ``axis``, each index along that axis has its own scale. With
+    ``block`` too, each block of ``block`` consecutive indices shares a scale (ONNX's blocked quantization).
     """
 
     axis: int | None = None
@@ -93,8 +93,8 @@ def quantized(
 def dequantized(op: Emitter, value: Value, scale: Any, zero_point: Any, layout: ScaleLayout) -> Value:
     """Emits DequantizeLinear: (value - zero_point) * scale as FLOAT; a constant zero point of 0 is left out."""
     scale = _parameter(op, scale, DataType.FLOAT, layout)
-    none = zero_point is None or (isinstance(zero_point, int) and zero_point == 0)
-    zero = None if none else _parameter(op, zero_point, value.dtype or DataType.INT8, layout)
+    no_zero_point = zero_point is None or (isinstance(zero_point, int) and zero_point == 0)
+    zero = None if no_zero_point else _parameter(op, zero_point, value.dtype or DataType.INT8, layout)
     result: Value = op.DequantizeLinear(value, scale, zero, axis=layout.axis, block_size=layout.block)
     # The result has the dtype of the scale, because no node sets the attribute output_dtype of opset 23.
     result.type = ir.TensorType(DataType.FLOAT)

@@ -11,14 +11,16 @@ from fx_onnx.translation.emitter import Emitter
 
 
 def draw(op: Emitter, op_type: str, sizes: Sequence[Size], dtype: DataType) -> Value:
-    """Emits RandomUniform or RandomNormal; for symbolic sizes, the Like form of a tensor that has them."""
+    """Emits RandomUniform or RandomNormal, or its Like form on a tensor of ``sizes`` if a size is symbolic."""
     drawn_dtype = dtype if dtype in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16) else DataType.FLOAT
     if all(isinstance(size, int) for size in sizes):
         drawn = op.emit(op_type, shape=list(sizes), dtype=drawn_dtype)
     else:
         drawn = op.emit(f"{op_type}Like", op.expand(op.constant(0, drawn_dtype), sizes), dtype=drawn_dtype)
     if dtype == DataType.BFLOAT16 and op_type == "RandomUniform":
-        drawn = op.Mul(op.Floor(op.Mul(drawn, 256.0)), 1 / 256)  # bfloat16 has 8 digits; more would round up to 1
+        drawn = op.Mul(
+            op.Floor(op.Mul(drawn, 256.0)), 1 / 256
+        )  # bfloat16 has 8 binary digits; a longer number could round up to 1
     return op.cast(drawn, dtype)
 
 

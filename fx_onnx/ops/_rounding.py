@@ -1,4 +1,4 @@
-"""Rounding modes that ONNX has no operator for."""
+"""Roundings for which ONNX has no operator."""
 
 from onnx_ir import Value
 

@@ -30,7 +30,7 @@ def widened_or_double(op: Emitter, op_type: str, value: Value) -> Value:
 
 
 def over_batch(op: Emitter, value: Value, axes: int, emit: Callable[[Value], Value]) -> Value:
-    """Applies ``emit`` to a (N, C, spatial...) value.
+    """Applies ``emit`` to an (N, C, spatial...) value.
 
     An unbatched value gets a batch axis of size 1 first, which is removed from the result.
     """

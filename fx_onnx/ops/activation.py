@@ -128,7 +128,10 @@ def aten_celu(op: Emitter, self: Value, alpha: Number = 1.0) -> Value:
 
 
 def _has_far_threshold(self: torch.Tensor, beta: Number = 1, threshold: Number = 20) -> bool:
-    """Returns whether softplus equals the identity in the last bit above torch's threshold."""
+    """Returns whether softplus(x) rounds to x wherever torch returns x, which is above its threshold.
+
+    ONNX Softplus has no threshold.
+    """
     return threshold >= (20 if self.dtype != torch.float64 else 33)
 
 

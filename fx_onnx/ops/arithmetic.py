@@ -107,7 +107,7 @@ def _are_integers(self: Any, other: Any) -> bool:
 
 
 def _rounds_exactly(self: Any, other: Any, *, rounding_mode: str | None = None) -> bool:
-    """Returns whether Div and a rounding are exact. Floor division of floats needs more: see the decomposition."""
+    """Returns whether Div and a rounding give torch's result; floor division of floats is decomposed."""
     return rounding_mode != "floor" or _are_integers(self, other)
 
 
@@ -164,16 +164,16 @@ def aten_gcd(op: Emitter, self: Value, other: Value) -> Value:
     sizes, zero, one = op.shape(op.out_sizes), op.cast(0, op.out_dtype), op.cast(1, op.out_dtype)
 
     def step(inner: Emitter, iteration: Value, large: Value, small: Value) -> tuple[Value, Value]:
-        divides = inner.Equal(small, zero)
-        remainder = inner.Mod(large, inner.Where(divides, one, small))
-        return inner.Where(divides, large, small), inner.Where(divides, zero, remainder)
+        finished = inner.Equal(small, zero)
+        remainder = inner.Mod(large, inner.Where(finished, one, small))
+        return inner.Where(finished, large, small), inner.Where(finished, zero, remainder)
 
-    def remains(inner: Emitter, large: Value, small: Value) -> Value:
+    def is_unfinished(inner: Emitter, large: Value, small: Value) -> Value:
         count = inner.ReduceSum(inner.Cast(inner.Not(inner.Equal(small, zero)), to=DataType.INT64), keepdims=0)
         return inner.Greater(count, 0)
 
     start = [op.Expand(op.Abs(x), sizes) for x in (first, second)]
-    return emit_loop(op, step, *start, condition=remains)[0]
+    return emit_loop(op, step, *start, condition=is_unfinished)[0]
 
 
 # ---------------------------------------------------------------- powers

@@ -48,7 +48,7 @@ def _is_float(self: torch.Tensor) -> bool:
     return self.is_floating_point()
 
 
-_KINDS: dict[Any, tuple[str, dict[str, int]]] = {
+_FLOAT_TESTS: dict[Any, tuple[str, dict[str, int]]] = {
     aten.isnan.default: ("IsNaN", {}),
     aten.isinf.default: ("IsInf", {}),
     aten.isposinf.default: ("IsInf", {"detect_negative": 0}),
@@ -56,16 +56,16 @@ _KINDS: dict[Any, tuple[str, dict[str, int]]] = {
 }
 
 
-def _kind_test(op_type: str, attributes: dict[str, int]) -> Callable[[Emitter, Value], Value]:
-    def aten_kind_test(op: Emitter, self: Value) -> Value:
+def _float_test(op_type: str, attributes: dict[str, int]) -> Callable[[Emitter, Value], Value]:
+    def aten_float_test(op: Emitter, self: Value) -> Value:
         """Emits IsNaN or IsInf; integers are decomposed because ONNX tests floats only."""
         return emit_widened(op, op_type, self, **attributes)
 
-    return aten_kind_test
+    return aten_float_test
 
 
-for _target, _row in _KINDS.items():
-    translates(_target, supports=_is_float)(_kind_test(*_row))
+for _target, _row in _FLOAT_TESTS.items():
+    translates(_target, supports=_is_float)(_float_test(*_row))
 
 
 # ---------------------------------------------------------------- extremes and limits
@@ -86,7 +86,10 @@ def _are_not_floats(self: torch.Tensor, other: torch.Tensor) -> bool:
 
 def _extreme_of_two(op_type: str) -> Callable[[Emitter, Value, Value], Value]:
     def aten_extreme_of_two(op: Emitter, self: Value, other: Value) -> Value:
-        """Emits Max or Min. Both propagate NaN, but fmax and fmin do not, so these are decomposed for floats."""
+        """Emits Max or Min.
+
+        They propagate NaN, but fmax and fmin do not, so fmax and fmin of floats are decomposed.
+        """
         return _extreme(op, op_type, self, other)
 
     return aten_extreme_of_two
@@ -102,7 +105,7 @@ for _op_type, _targets, _fmax in (
 
 @translates(aten.clamp.default, aten.clip.default)
 def aten_clamp(op: Emitter, self: Value, min: Scalar | None = None, max: Scalar | None = None) -> Value:
-    """Emits Clip to [min, max]; max wins if the limits cross."""
+    """Emits Clip to [min, max]; the result is max if min is larger than max."""
     low, high = (None if limit is None else op.cast(limit, op.out_dtype) for limit in (min, max))
     return op.Clip(op.cast(self, op.out_dtype), low, high)
 
@@ -151,7 +154,7 @@ def aten_where(op: Emitter, condition: Value, self: Operand, other: Operand) -> 
 
 @translates(aten.heaviside.default)
 def aten_heaviside(op: Emitter, self: Value, values: Value) -> Value:
-    """Emits two Where conditions: 0 below zero and for NaN, 1 above zero, ``values`` at zero."""
+    """Emits Where: ``values`` at zero, 1 above zero, and 0 below zero and for NaN."""
     zero: Any = False if self.dtype == DataType.BOOL else 0
     positive = op.cast(self, DataType.BOOL) if self.dtype == DataType.BOOL else op.Greater(self, zero)
     return op.Where(op.Equal(self, zero), values, op.cast(positive, op.out_dtype))

@@ -69,9 +69,9 @@ def map_impl(op: Emitter, f: str, xs: Sequence[Any], pos_args: Sequence[Any] = (
 def associative_scan(
     op: Emitter, combine_fn: str, xs: Sequence[Any], additional_inputs: Sequence[Any] = ()
 ) -> Sequence[Value]:
-    """Emits Loop over the slices along axis 0 after the first one.
+    """Emits Loop over the slices along axis 0; the first slice is the initial value.
 
-    There may be none of them, and ONNX Scan requires at least one.
+    It is not a Scan, because ONNX Scan requires at least one slice, and the axis may have only the first one.
     """
     first = [op.with_sizes(op.Gather(x, 0, axis=0), op.sizes(x)[1:]) for x in xs]
     count = op.Sub(op.Shape(xs[0], start=0, end=1), [1])
@@ -101,6 +101,6 @@ def _dtype(value: Value) -> DataType:
 
 
 def _result_sizes(op: Emitter, index: int) -> Sequence[Any] | None:
-    """Returns the sizes of a carried tensor after the loop; sizes that change between iterations are symbols there."""
+    """Returns the sizes of a carried tensor after the loop; a size that changes between iterations is a symbol."""
     out = op.out[index]
     return tuple(out.shape) if isinstance(out, torch.Tensor) else ()

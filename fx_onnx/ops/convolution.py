@@ -106,7 +106,7 @@ def _operands(op: Emitter, op_type: str, weight: Value, bias: Value | None) -> t
     return weight, None if bias is None else widened_or_double(op, op_type, bias)
 
 
-def _pads_below_stride(
+def _has_output_padding_below_stride(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -128,7 +128,7 @@ def _pads_below_stride(
     aten.conv_transpose1d.default,
     aten.conv_transpose2d.input,
     aten.conv_transpose3d.input,
-    supports=_pads_below_stride,
+    supports=_has_output_padding_below_stride,
 )
 def aten_conv_transpose(
     op: Emitter,
@@ -172,7 +172,7 @@ def _is_expressible_convolution(
     groups: int,
     *flags: bool,
 ) -> bool:
-    return not transposed or _pads_below_stride(input, weight, bias, stride, padding, output_padding)
+    return not transposed or _has_output_padding_below_stride(input, weight, bias, stride, padding, output_padding)
 
 
 @translates(aten.convolution.default, supports=_is_expressible_convolution)

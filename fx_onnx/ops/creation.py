@@ -17,9 +17,6 @@ from fx_onnx.translation.emitter import Emitter, Scalar
 aten = torch.ops.aten
 
 
-# ---------------------------------------------------------------- one number everywhere
-
-
 @translates(aten.full.default)
 def aten_full(
     op: Emitter, size: Sequence[Size], fill_value: Scalar, *, dtype: torch.dtype | None = None, layout: Any = None,

@@ -18,14 +18,14 @@ from fx_onnx.translation.emitter import Emitter, as_tuple
 
 aten = torch.ops.aten
 
-# The body of a scan takes its emitter, the states and a slice, and returns the new states; the first ones are results.
+# The body of a scan takes its emitter, the states and a slice, and returns the new states.
 Body = Callable[[Emitter, Sequence[Value], Value], Sequence[Value]]
 
 
 def scan(op: Emitter, self: Value, dim: int, initial: Sequence[Value], body: Body, results: int = 1) -> list[Value]:
-    """Emits one Scan over the slices of self along dim and returns its first ``results`` states after each slice.
+    """Emits one Scan over the slices of self along dim; returns the first ``results`` states, stacked over all slices.
 
-    ``initial`` holds the states before the first slice; those that are results have the sizes of a slice. The cost is
+    ``initial`` holds the states before the first slice; a state that is returned has the sizes of a slice. The cost is
     linear in the size of dim.
     """
     axis = dim % op.rank(self)
@@ -75,7 +75,7 @@ def aten_cumprod(op: Emitter, self: Value, dim: int, *, dtype: torch.dtype | Non
     self = op.with_sizes(op.cast(self, op.out_dtype), op.sizes(self))
     if _is_trivial(op, self):
         return self
-    start = _slice_of(op, self, dim, 1)
+    start = _filled_slice(op, self, dim, 1)
     return scan(op, self, dim, [start], lambda inner, states, part: [emit_widened(inner, "Mul", states[0], part)])[0]
 
 
@@ -86,7 +86,7 @@ def aten_cumprod_26(op: Emitter, self: Value, dim: int, *, dtype: torch.dtype | 
     return self if _is_trivial(op, self) else emit_widened(op, "CumProd", self, axis=dim)
 
 
-def _slice_of(op: Emitter, self: Value, dim: int, number: float) -> Value:
+def _filled_slice(op: Emitter, self: Value, dim: int, number: float) -> Value:
     """Returns a number expanded to the sizes of a slice of self."""
     return op.expand(op.with_sizes(op.cast(number, _dtype(self)), ()), _sizes_without(op, self, dim))
 
@@ -104,14 +104,14 @@ def aten_cummin(op: Emitter, self: Value, dim: int) -> Sequence[Value]:
 
 
 def _extremes(op: Emitter, self: Value, dim: int, comparison: str, sign: int) -> Sequence[Value]:
-    """Emits the Scan; its states are the extreme so far, the index of it, and the index of the slice."""
+    """Emits the Scan; its states are the extreme so far, the index of that extreme, and the index of the slice."""
     if _is_trivial(op, self):
         return self, filled(op, op.out_sizes, 0, DataType.INT64)
     dtype = _dtype(self)
     boolean, floating = dtype == DataType.BOOL, dtypes.is_float(dtype)
     if boolean:
         self = op.cast(self, DataType.INT32)
-    start = _slice_of(op, self, dim, sign * float("inf") if floating else _limit(_dtype(self), sign))
+    start = _filled_slice(op, self, dim, sign * float("inf") if floating else _integer_limit(_dtype(self), sign))
     place = op.expand(op.with_sizes(op.constant(0), ()), _sizes_without(op, self, dim))
     number = op.with_sizes(op.constant(0), ())
 
@@ -126,7 +126,7 @@ def _extremes(op: Emitter, self: Value, dim: int, comparison: str, sign: int) ->
     return op.cast(values, dtype), indices
 
 
-def _limit(dtype: DataType, sign: int) -> int:
+def _integer_limit(dtype: DataType, sign: int) -> int:
     limits = np.iinfo(dtype.numpy())
     return int(limits.min if sign < 0 else limits.max)
 
@@ -136,7 +136,7 @@ def aten_logcumsumexp(op: Emitter, self: Value, dim: int) -> Value:
     """Emits a Scan of log(exp a + exp b), computed as max(a, b) + log(1 + exp(-|a - b|))."""
     if _is_trivial(op, self):
         return self
-    start = _slice_of(op, self, dim, float("-inf"))
+    start = _filled_slice(op, self, dim, float("-inf"))
 
     def body(inner: Emitter, states: Sequence[Value], part: Value) -> Sequence[Value]:
         def emit(op_type: str, *operands: Value) -> Value:

@@ -34,10 +34,10 @@ def _float32_threshold(number: float) -> float:
 
 
 def _onnx_boxes(op: Emitter, boxes: Value) -> Value:
-    """Returns boxes in ONNX's shape (1, N, 4), with swapped corners collapsed.
+    """Returns boxes in ONNX's shape (1, N, 4), where a box with swapped corners has no area.
 
-    ONNX swaps the corners of a box whose end is before its start; torchvision gives such a box no area. The result
-    has a box without area instead, which neither suppresses another nor is suppressed, as in torchvision.
+    If the end of a box is before its start, ONNX swaps the two corners, but torchvision gives the box no area. A box
+    without area neither suppresses another box nor is suppressed.
     """
     low, high = op.Split(boxes, axis=1, num_outputs=2, outputs=2)
     return op.unsqueeze(op.Concat(low, op.Max(low, high), axis=1), 0)
@@ -75,12 +75,12 @@ def torchvision_nms(op: Emitter, dets: Value, scores: Value, iou_threshold: floa
 
 
 # Up to this number of elements in boxes, torchvision separates the classes by adding an offset to their boxes. The
-# offset costs digits of the overlaps, so the translation must do the same to keep the same boxes.
+# offset makes the overlaps less exact, so the translation must do the same to keep the same boxes.
 _MAX_MOVED_ELEMENTS = 4000
 
 
 def _offset_by_class(op: Emitter, boxes: Value, idxs: Value) -> Value:
-    """Returns boxes with torchvision's offset: the class times the largest coordinate plus 1, if the boxes are few."""
+    """Returns boxes moved by class * (largest coordinate + 1), as torchvision moves them; many boxes stay unmoved."""
     largest = op.ReduceMax(op.Concat(op.Reshape(boxes, [-1]), [-math.inf], axis=0), keepdims=0)
     offsets = op.Mul(op.cast(idxs, DataType.FLOAT), op.Add(largest, 1.0))
     few = op.LessOrEqual(op.Size(boxes), _MAX_MOVED_ELEMENTS)
@@ -88,7 +88,10 @@ def _offset_by_class(op: Emitter, boxes: Value, idxs: Value) -> Value:
 
 
 def _scores_by_class(op: Emitter, scores: Value, idxs: Value) -> Value:
-    """Returns (1, classes, N) scores: the score of a box in its own class, -inf in the others."""
+    """Returns (1, classes, N) scores: the score of a box in its own class, -inf in the others.
+
+    NonMaxSuppression drops boxes of score -inf, so a box with that score gets the lowest finite score in its class.
+    """
     _, _, place, _ = op.Unique(idxs, sorted=0, outputs=4)
     classes = op.Range(0, op.Add(op.ReduceMax(op.Concat(place, [-1], axis=0), keepdims=0), 1), 1)
     own = op.Equal(op.Unsqueeze(classes, [1]), op.Unsqueeze(place, [0]))

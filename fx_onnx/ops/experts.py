@@ -40,12 +40,12 @@ def aten_grouped_mm(
 
 @translates("transformers::grouped_mm_fallback")
 def transformers_grouped_mm_fallback(op: Emitter, input: Value, weight: Value, offs: Value) -> Value:
-    """Emits the same Loop for transformers' own operator, which replaces torch's for other dtypes."""
+    """Emits the same Loop for the operator that transformers calls where torch's _grouped_mm is not available."""
     return grouped_matmul(op, input, weight, offs)
 
 
 def grouped_matmul(op: Emitter, rows: Value, matrices: Value, offs: Value) -> Value:
-    """Emits a Loop over the groups that appends the product of each; group sizes are known at run time only."""
+    """Emits a Loop over the groups that appends the product of each group; group sizes are known at run time only."""
     groups, _, columns = op.sizes(matrices)
     ends = op.cast(offs, DataType.INT64)
     starts = op.Concat([0], op.Slice(ends, [0], [-1], [0]), axis=0)

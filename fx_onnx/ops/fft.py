@@ -23,7 +23,7 @@ def _is_power_of_two(length: Size) -> bool:
 
 
 def _is_faster_as_matmul(length: Size) -> bool:
-    """Returns whether a matrix product is better than DFT.
+    """Returns whether a matrix product is faster and more exact than DFT.
 
     For a length that is not a power of two, ONNX Runtime's DFT takes 20 times as long and loses three digits.
     """
@@ -31,7 +31,7 @@ def _is_faster_as_matmul(length: Size) -> bool:
 
 
 def _angles(rows: int, columns: int, length: int) -> npt.NDArray[np.float64]:
-    """Returns 2π * n * k / length for all n and k; n * k is reduced modulo length, where it is exact."""
+    """Returns 2π * n * k / length for all n and k; n * k is first reduced modulo length, in exact integers."""
     steps = np.outer(np.arange(rows), np.arange(columns)) % max(length, 1)
     return steps.astype(np.float64) * (2 * np.pi / max(length, 1))
 
@@ -59,7 +59,10 @@ def _real_matrix(count: int, length: int) -> npt.NDArray[np.float64]:
 
 
 def _product(op: Emitter, x: Value, axis: int, matrix: npt.NDArray[np.float64], sizes: Sequence[Size]) -> Value:
-    """Multiplies ``axis`` (with the last axis, of the pairs) by ``matrix``; ``sizes`` are those of the result."""
+    """Multiplies ``axis``, merged with the last axis, which holds the parts, by ``matrix``.
+
+    ``sizes`` are the sizes of the result; it has a last axis of 2 if they have as many axes as ``x``.
+    """
     rank, pairs = op.rank(x), len(sizes) == op.rank(x)
     others = [i for i in range(rank - 1) if i != axis]
     x = op.transpose(x, [*others, axis, rank - 1])
@@ -73,7 +76,7 @@ def _product(op: Emitter, x: Value, axis: int, matrix: npt.NDArray[np.float64], 
     return op.transpose(x, [order.index(i) for i in range(rank - 1)] + ([rank - 1] if pairs else []))
 
 
-def _transform(op: Emitter, input: Value, axis: int, inverse: bool, onesided: bool, node_axis: bool) -> Value:
+def _transform(op: Emitter, input: Value, axis: int, inverse: bool, onesided: bool, axis_is_input: bool) -> Value:
     """Emits a MatMul or a DFT along ``axis``."""
     length = op.sizes(input)[axis]
     if isinstance(length, int) and _is_faster_as_matmul(length):
@@ -82,20 +85,20 @@ def _transform(op: Emitter, input: Value, axis: int, inverse: bool, onesided: bo
     # ONNX Runtime's float32 DFT keeps only three digits at length 1000, because 1000 is not a power of two.
     wide = op.cast(input, DataType.DOUBLE) if not _is_power_of_two(length) else input
     flags = {"inverse": 1 if inverse else None, "onesided": 1 if onesided else None}
-    result = op.DFT(wide, None, axis, **flags) if node_axis else op.DFT(wide, axis=axis, **flags)
+    result = op.DFT(wide, None, axis, **flags) if axis_is_input else op.DFT(wide, axis=axis, **flags)
     return op.cast(result, op.out_dtype)
 
 
 @translates(torch.ops.fx_onnx.dft.default)
 def fx_onnx_dft(op: Emitter, input: Value, axis: int, inverse: bool = False, onesided: bool = False) -> Value:
     """Emits DFT, whose axis is an attribute before opset 20: Σ_n input[n] exp(∓2πi * k * n / N)."""
-    return _transform(op, input, axis, inverse, onesided, node_axis=False)
+    return _transform(op, input, axis, inverse, onesided, axis_is_input=False)
 
 
 @translates(torch.ops.fx_onnx.dft.default, since=20)
 def fx_onnx_dft_20(op: Emitter, input: Value, axis: int, inverse: bool = False, onesided: bool = False) -> Value:
     """Emits DFT, whose axis is an input from opset 20: Σ_n input[n] exp(∓2πi * k * n / N)."""
-    return _transform(op, input, axis, inverse, onesided, node_axis=True)
+    return _transform(op, input, axis, inverse, onesided, axis_is_input=True)
 
 
 @translates(torch.ops.fx_onnx.irdft.default)
@@ -103,5 +106,7 @@ def fx_onnx_irdft(op: Emitter, input: Value, axis: int, length: int) -> Value:
     """Emits MatMul: the real numbers whose half spectrum is ``input``."""
     count = op.sizes(input)[axis]
     if not isinstance(count, int):
-        raise NotImplementedError("The inverse transform of half a spectrum requires a static length.")
+        raise NotImplementedError(
+            "The inverse transform of half a spectrum requires a static length. Make this dim static."
+        )
     return _product(op, input, axis, _real_matrix(count, length), op.out_sizes)

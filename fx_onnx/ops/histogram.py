@@ -14,7 +14,7 @@ aten = torch.ops.aten
 
 @translates(aten.bincount.default)
 def aten_bincount(op: Emitter, self: Value, weights: Value | None = None, minlength: Size = 0) -> Value:
-    """Emits ScatterElements that adds 1, or the weight, at the place of each integer."""
+    """Emits ScatterElements that adds 1, or the weight, at the index given by each integer."""
     numbers, dtype = op.cast(self, DataType.INT64), op.out_dtype
     largest = op.ReduceMax(op.Concat(numbers, op.Sub(op.shape([minlength]), [1]), axis=0), keepdims=1)
     zeros = op.Expand(op.cast(0, dtype), op.Add(largest, [1]))

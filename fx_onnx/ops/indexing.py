@@ -29,8 +29,8 @@ class Indices(NamedTuple):
     Attributes:
         by_axis: maps an axis of the indexed tensor to its index, in the order of the axes.
         rank: the rank of all indices after broadcasting.
-        place: where the axes of the indices are in the result: at the first indexed axis if the indexed axes are
-            consecutive, else in front.
+        place: the axis of the result where the axes of the indices begin: the first indexed axis if the indexed axes
+            are consecutive, else 0.
     """
 
     by_axis: dict[int, Value]
@@ -43,7 +43,7 @@ class Indices(NamedTuple):
 
 
 def read_indices(op: Emitter, indices: Sequence[Value | None]) -> Indices:
-    """Returns the meaning of a list of index tensors; a mask indexes as many axes as it has."""
+    """Returns a list of index tensors as ``Indices``; a mask with n axes indexes n axes."""
     by_axis: dict[int, Value] = {}
     axis, rank, runs, inside = 0, 0, 0, False
     for index in indices:
@@ -81,7 +81,7 @@ def coordinates(op: Emitter, indices: Indices, sizes: Sequence[Size]) -> Value:
 def _broadcast(op: Emitter, index: Value, sizes: Sequence[Size]) -> Value:
     """Returns an index broadcast to ``sizes``.
 
-    The index of a mask has as many elements as the mask has true ones; ``op.sizes`` gives (-1,) for it.
+    An index that was computed from a mask has one element for each true element; its ``op.sizes`` is (-1,).
     """
     known = op.sizes(index)
     if len(known) == 1 == len(sizes) and isinstance(known[0], int) and known[0] == -1:
@@ -101,7 +101,7 @@ def _only_mask(op: Emitter, indices: Sequence[Value | None]) -> tuple[int, Value
 
 @translates(aten.index.Tensor, aten._unsafe_index.Tensor)
 def aten_index(op: Emitter, self: Value, indices: Sequence[Value | None]) -> Value:
-    """Emits Gather for one index, Compress for one mask, else GatherND with the indexed axes moved to the front."""
+    """Emits Gather for one index, Compress for one mask, else GatherND with the indexed axes in front."""
     if (found := _only_mask(op, indices)) is not None:
         return compress(op, self, *found)
     read = read_indices(op, indices)
@@ -120,16 +120,19 @@ def aten_index(op: Emitter, self: Value, indices: Sequence[Value | None]) -> Val
 
 
 def compress(op: Emitter, self: Value, axis: int, mask: Value) -> Value:
-    """Emits Compress; a mask of several axes, which begin at ``axis``, and these axes are flattened first."""
+    """Emits Compress along ``axis``.
+
+    A mask with several axes is flattened first, and so are the axes of self that it masks, which begin at ``axis``.
+    """
     mask, rank = op.cast(mask, DataType.BOOL), op.rank(mask)
     if rank == 1:
         return emit_widened(op, "Compress", self, mask, axis=axis)
-    sizes, of_mask = op.sizes(self), op.sizes(mask)
+    sizes, mask_sizes = op.sizes(self), op.sizes(mask)
     flat = op.Reshape(mask, [-1])
     if rank == len(sizes):
         return emit_widened(op, "Compress", self, flat)
     count = 1
-    for size in of_mask:
+    for size in mask_sizes:
         count = count * size  # type: ignore[assignment]
     merged = op.reshape(self, [*sizes[:axis], count, *sizes[axis + rank :]])
     return emit_widened(op, "Compress", merged, flat, axis=axis)
@@ -142,7 +145,7 @@ def compress(op: Emitter, self: Value, axis: int, mask: Value) -> Value:
 def aten_index_put(
     op: Emitter, self: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
 ) -> Value:
-    """Emits Where for a mask with one value, else ScatterND with the indexed axes moved to the front."""
+    """Emits Where for one mask whose true elements get the same values, else ScatterND with indexed axes in front."""
     values = op.cast(values, op.out_dtype)
     mask = _only_mask(op, indices)
     if mask is not None and not accumulate and _is_same_at_every_true_element(op, self, values, *mask):
@@ -153,7 +156,7 @@ def aten_index_put(
     rank = op.rank(self)
     front = read.axes_first(rank)
     order = sorted(range(rank), key=front.__getitem__)
-    places = _places(op, read)
+    places = _written_coordinates(op, read)
     rest = [op.sizes(self)[axis] for axis in front[len(read.by_axis) :]]
     values = _updates(op, read, values, places, rest)
     scattered = op.ScatterND(op.transpose(self, front), places, values, reduction="add" if accumulate else None)
@@ -192,15 +195,15 @@ def _where_mask(op: Emitter, self: Value, values: Value, axis: int, mask: Value)
     return op.Where(condition, values, self)
 
 
-def _places(op: Emitter, read: Indices) -> Value:
+def _written_coordinates(op: Emitter, read: Indices) -> Value:
     """Returns the written coordinates: the indices broadcast to each other along a new last axis."""
     columns = list(read.by_axis.values())
     if len(columns) == 1:
         return op.Unsqueeze(op.cast(columns[0], DataType.INT64), [-1])
-    if all(op.sizes(column) == (-1,) for column in columns) or _all_same(op, columns):
+    if all(op.sizes(column) == (-1,) for column in columns) or _have_same_sizes(op, columns):
         return op.Concat(*(op.Unsqueeze(op.cast(column, DataType.INT64), [-1]) for column in columns), axis=-1)
     known = [op.sizes(column) for column in columns if op.sizes(column) != (-1,)]
-    sizes = np.broadcast_shapes(*known) if len(known) == len(columns) and _static(known) else None
+    sizes = np.broadcast_shapes(*known) if len(known) == len(columns) and _are_static(known) else None
     if sizes is not None:
         return coordinates(op, read, sizes)
     shape = _broadcast_shape(op, columns)
@@ -209,7 +212,7 @@ def _places(op: Emitter, read: Indices) -> Value:
     )
 
 
-def _all_same(op: Emitter, columns: Sequence[Value]) -> bool:
+def _have_same_sizes(op: Emitter, columns: Sequence[Value]) -> bool:
     first = op.sizes(columns[0])
     return all(
         len(op.sizes(column)) == len(first) and all(map(symbolic_sizes.same_size, op.sizes(column), first))
@@ -217,7 +220,7 @@ def _all_same(op: Emitter, columns: Sequence[Value]) -> bool:
     )
 
 
-def _static(shapes: Sequence[Sequence[Size]]) -> bool:
+def _are_static(shapes: Sequence[Sequence[Size]]) -> bool:
     return all(isinstance(size, int) for sizes in shapes for size in sizes)
 
 
@@ -233,9 +236,9 @@ def _updates(op: Emitter, read: Indices, values: Value, places: Value, rest: Seq
     """Returns the values broadcast to the written part: first the axes of the indices, then those not indexed."""
     rank = read.rank + len(rest)
     shape = op.Concat(op.Shape(places, start=0, end=-1), op.shape(rest), axis=0) if rest else op.Shape(places, end=-1)
-    if isinstance(known := _known_places(op, read), tuple):
+    if isinstance(known := _known_broadcast_sizes(op, read), tuple):
         shape = op.shape([*known, *rest])
-        if op.rank(values) == rank and not read.place and _equal(op.sizes(values), [*known, *rest]):
+        if op.rank(values) == rank and not read.place and _are_same_sizes(op.sizes(values), [*known, *rest]):
             return values
     if read.place and op.rank(values):
         values = op.unsqueeze(values, *range(rank - op.rank(values)))
@@ -244,17 +247,18 @@ def _updates(op: Emitter, read: Indices, values: Value, places: Value, rest: Seq
     return op.Expand(values, shape)
 
 
-def _known_places(op: Emitter, read: Indices) -> tuple[Size, ...] | None:
+def _known_broadcast_sizes(op: Emitter, read: Indices) -> tuple[Size, ...] | None:
+    """Returns the sizes of the indices after broadcasting, or None if they are known at run time only."""
     columns = list(read.by_axis.values())
     shapes = [op.sizes(column) for column in columns]
     if (-1,) in shapes:
         return None
-    if _all_same(op, columns):
+    if _have_same_sizes(op, columns):
         return shapes[0]
-    return tuple(np.broadcast_shapes(*shapes)) if _static(shapes) else None
+    return tuple(np.broadcast_shapes(*shapes)) if _are_static(shapes) else None
 
 
-def _equal(a: Sequence[Size], b: Sequence[Size]) -> bool:
+def _are_same_sizes(a: Sequence[Size], b: Sequence[Size]) -> bool:
     return len(a) == len(b) and all(map(symbolic_sizes.same_size, a, b))
 
 

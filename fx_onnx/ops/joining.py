@@ -24,7 +24,7 @@ aten = torch.ops.aten
 
 @translates(aten.cat.default, aten.concat.default, aten.concatenate.default)
 def aten_cat(op: Emitter, tensors: Sequence[Value], dim: int = 0) -> Value:
-    """Emits Concat. Tensors of sizes (0,) are left out, because torch admits them whatever the rank of the others."""
+    """Emits Concat. Tensors of sizes (0,) are left out, because torch admits them next to tensors of any rank."""
     rank = len(op.out_sizes)
     joined = [x for x in tensors if op.rank(x) == rank and not (_is_empty_vector(op.sizes(x)) and len(tensors) > 1)]
     if not joined:
@@ -265,7 +265,7 @@ def _diagonal(diagonal: Size) -> Size | None:
 def _is_row_major(
     self: torch.Tensor, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
 ) -> bool:
-    """Returns whether strides and offset identify elements of self: it is contiguous and starts its storage."""
+    """Returns whether self is contiguous and begins its storage, so that strides and offset count its elements."""
     place = symbolic_sizes.static(self.storage_offset())
     return isinstance(place, int) and place == 0 and self.is_contiguous()
 

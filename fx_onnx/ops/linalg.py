@@ -39,8 +39,8 @@ def _is_gemm(
 ) -> bool:
     """Returns whether Gemm can express the call.
 
-    Its factors are 32-bit floats, which cannot represent integers and most 64-bit factors. ONNX Runtime ignores beta
-    if the inner size is 0.
+    Its factors alpha and beta are float32, so products of integers are excluded, and so are factors of float64 products
+    that float32 cannot represent. ONNX Runtime ignores beta if the inner size is 0.
     """
     inner = symbolic_sizes.static(mat1.shape[1])
     if not self.dtype.is_floating_point or self.dtype != mat1.dtype or (isinstance(inner, int) and inner == 0):
@@ -51,7 +51,7 @@ def _is_gemm(
 
 @translates(aten.addmm.default, supports=_is_gemm)
 def aten_addmm(op: Emitter, self: Value, mat1: Value, mat2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
-    """Emits Gemm: beta * self + alpha * mat1 @ mat2; with beta 0, self is left out, because its NaN must not count."""
+    """Emits Gemm: beta * self + alpha * mat1 @ mat2; if beta is 0, self is left out, because torch ignores its NaN."""
     factors: dict[str, Any] = {name: float(f) for name, f in (("alpha", alpha), ("beta", beta)) if f != 1}  # type: ignore[arg-type]
     if beta == 0:
         return op.Gemm(mat1, mat2, **{**factors, "beta": None})

@@ -19,12 +19,13 @@ def _has_class_targets(
     ignore_index: Size = -100,
     label_smoothing: float = 0.0,
 ) -> bool:
-    """Returns whether the input has a batch and the target holds class indices, as ONNX requires.
+    """Returns whether ONNX's losses can express the call.
 
-    ONNX Runtime fails on an empty batch.
+    They require a batch axis and class indices as targets, and have no label smoothing. ONNX Runtime fails on an empty
+    batch.
     """
-    sizes_known = all(not isinstance(size, int) or size > 0 for size in self.shape)
-    return self.dim() > 1 and target.dtype == torch.int64 and label_smoothing == 0 and sizes_known
+    not_empty = all(not isinstance(size, int) or size > 0 for size in self.shape)
+    return self.dim() > 1 and target.dtype == torch.int64 and label_smoothing == 0 and not_empty
 
 
 @translates(aten.cross_entropy_loss.default, supports=_has_class_targets)

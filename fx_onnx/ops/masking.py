@@ -33,7 +33,7 @@ def aten_masked_fill_tensor(op: Emitter, self: Value, mask: Value, value: Value)
 def aten_masked_select(op: Emitter, self: Value, mask: Value) -> Value:
     """Emits Compress of the flattened tensor, after self and mask are broadcast to each other."""
     mask = op.cast(mask, DataType.BOOL)
-    if not _same_sizes(op, self, mask):
+    if not _have_same_static_sizes(op, self, mask):
         sizes = _broadcast_sizes(op, self, mask)
         self, mask = op.Expand(self, sizes), op.Expand(mask, sizes)
         return emit_widened(op, "Compress", self, op.Reshape(mask, [-1]))
@@ -41,7 +41,8 @@ def aten_masked_select(op: Emitter, self: Value, mask: Value) -> Value:
     return emit_widened(op, "Compress", self, mask if op.rank(mask) == 1 else op.Reshape(mask, [-1]))
 
 
-def _same_sizes(op: Emitter, a: Value, b: Value) -> bool:
+def _have_same_static_sizes(op: Emitter, a: Value, b: Value) -> bool:
+    """Returns whether both values have the same static sizes."""
     return op.sizes(a) == op.sizes(b) and all(isinstance(size, int) for size in op.sizes(a))
 
 
@@ -55,7 +56,7 @@ def _broadcast_sizes(op: Emitter, self: Value, mask: Value) -> Value:
         shape if len(sizes) == rank else op.Concat([1] * (rank - len(sizes)), shape, axis=0)
         for sizes, shape in zip(shapes, (op.shape(shapes[0]), op.shape(shapes[1])), strict=True)
     ]
-    # The broadcast size is the larger one, except that 1 and 0 give 0.
+    # The broadcast size is the larger of the two sizes, except that 1 and 0 give 0.
     larger = op.Max(*padded)
     return op.Where(op.Equal(op.Min(*padded), [0]), op.constant([0]), larger)
 
@@ -64,7 +65,7 @@ def _broadcast_sizes(op: Emitter, self: Value, mask: Value) -> Value:
 def aten_masked_scatter(op: Emitter, self: Value, mask: Value, source: Value) -> Value:
     """Emits Where with the elements of source, in order, at the true elements of the mask.
 
-    The k-th true element has k - 1 true ones before it; a CumSum over the flattened mask counts them.
+    The k-th true element gets the k-th element of source; a CumSum over the flattened mask gives k.
     """
     mask = broadcast(op, op.cast(mask, DataType.BOOL), op.out_sizes)
     if not op.rank(mask):
@@ -85,13 +86,13 @@ def aten_masked_scatter(op: Emitter, self: Value, mask: Value, source: Value) ->
 def aten_nonzero(op: Emitter, self: Value) -> Value:
     """Emits NonZero and Transpose: a row of coordinates for each nonzero element; NaN counts as nonzero."""
     if not op.rank(self):
-        count = op.NonZero(op.unsqueeze(self, 0))
-        return _no_columns(op, count)
+        places = op.NonZero(op.unsqueeze(self, 0))
+        return _no_columns(op, places)
     return op.Transpose(op.NonZero(self), perm=[1, 0])
 
 
 def _no_columns(op: Emitter, places: Value) -> Value:
-    """Returns as many rows as there are places, without columns, as torch does for a 0-d tensor."""
+    """Returns one row for each place, without columns, as torch does for a 0-d tensor."""
     return op.Slice(op.Transpose(places, perm=[1, 0]), [0], [0], [1])
 
 

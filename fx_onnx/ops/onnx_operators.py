@@ -1,4 +1,6 @@
-"""torch.onnx.ops: the ONNX operators that they name. Below the opset of an operator, torch's decomposition replaces it.
+"""Translations of torch.onnx.ops, each to the ONNX operator that it names.
+
+If the opset does not have the ONNX operator, torch's decomposition replaces the call.
 
 torch defines these operators when ``torch.onnx`` is imported, so they are registered by name.
 """
@@ -132,7 +134,7 @@ def onnx_symbolic_multi_out(
     """Emits any ONNX operator; its results have the declared shapes and dtypes.
 
     Raises:
-        TypeError: the operator of ONNX's own domain has another meaning in the model's opset.
+        TypeError: the ONNX operator has another meaning in the model's opset than in ``version``.
     """
     if not domain and version is not None:
         check_meaning(op_type, version, op.opset)
@@ -155,7 +157,7 @@ def _decoded(
     attr_strs: Sequence[str],
     **_: Any,
 ) -> Mapping[str, Any]:
-    """Returns the attributes, which torch spreads over lists by kind; ``attr_pos`` has the start and end of each."""
+    """Returns the attributes, which torch stores in one list for each type; ``attr_pos`` has their starts and ends."""
     pools: dict[str, Sequence[Any]] = {"i": attr_ints, "f": attr_floats, "s": attr_strs}
     decoded: dict[str, Any] = {}
     for key, kind, (begin, end) in zip(attr_keys, attr_types, attr_pos, strict=True):

@@ -1,4 +1,4 @@
-"""Padding. ATen pads the last axis first: (left, right, top, bottom, ...)."""
+"""Padding. ATen lists the pads of the last axis first: (left, right, top, bottom, ...)."""
 
 from collections.abc import Callable, Sequence
 
@@ -48,7 +48,10 @@ def _has_elements(self: Tensor) -> bool:
 
 
 def _has_mode(*modes: str) -> Callable[..., bool]:
-    """Returns a predicate that accepts ``modes``, and for all modes but "constant" pads that can repeat elements."""
+    """Returns a predicate that accepts calls with one of ``modes``.
+
+    For a mode other than "constant", the pads must not crop, and the tensor must have elements to repeat.
+    """
 
     def is_supported(self: Tensor, pad: Sequence[Size], mode: str = "constant", value: float | None = None) -> bool:
         return mode in modes and (mode == "constant" or (_only_adds(pad) and _has_elements(self)))
@@ -66,7 +69,7 @@ def aten_pad(
 
 
 def _is_repeatable(self: Tensor, padding: Sequence[Size]) -> bool:
-    """Returns whether the pads add to a tensor that has elements to repeat."""
+    """Returns whether the pads do not crop, and the tensor has elements to repeat."""
     return _only_adds(padding) and _has_elements(self)
 
 

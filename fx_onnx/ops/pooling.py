@@ -1,8 +1,8 @@
 """Pooling: MaxPool, AveragePool and global pooling.
 
 If the sizes of the input are known, the windows that ceil_mode adds become pads at the end, whose meaning ONNX
-defines exactly. ONNX's own ceil_mode is used for dynamic sizes only. torch never starts a window after the input and
-its left pad.
+defines exactly. ONNX's own ceil_mode is used for dynamic sizes only. torch leaves out a window that
+would start after the input and its left pad.
 """
 
 import math
@@ -67,7 +67,7 @@ def _window(
 
 
 def _ceil_mode_pad(size: int, kernel: int, stride: int, pad: int, dilation: int) -> int:
-    """Returns how far the last window of ceil_mode extends over the padded input."""
+    """Returns how far the last window of ceil_mode extends beyond the padded input."""
     reach = dilation * (kernel - 1) + 1
     last = math.ceil((size + 2 * pad - reach) / stride)
     if last * stride >= size + pad:
@@ -109,12 +109,12 @@ def _max_pool_with_indices(axes: int) -> Callable[..., tuple[Value, Value]]:
     ) -> tuple[Value, Value]:
         """Emits MaxPool with indices into each flattened plane."""
         window = _window(op.sizes(self), axes, kernel_size, stride, padding, dilation, ceil_mode)
-        return _largest(op, self, axes, window)
+        return _max_and_indices(op, self, axes, window)
 
     return aten_max_pool_with_indices
 
 
-def _largest(op: Emitter, self: Value, axes: int, window: Window) -> tuple[Value, Value]:
+def _max_and_indices(op: Emitter, self: Value, axes: int, window: Window) -> tuple[Value, Value]:
     """Emits MaxPool with indices.
 
     ONNX counts an index through the whole tensor, torch within one plane, so the result is the index modulo the size of
@@ -153,7 +153,7 @@ def _avg_pool(axes: int) -> Callable[..., Value]:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Value:
-        """Emits AveragePool; with divisor_override, the mean is multiplied back to the sum first."""
+        """Emits AveragePool; with divisor_override, the mean times the window's size gives the sum."""
         window = _window(op.sizes(self), axes, kernel_size, stride, padding, 1, ceil_mode)
         x = widened_or_double(op, "AveragePool", self)
         if divisor_override is not None:
@@ -188,7 +188,7 @@ def _mean(op: Emitter, x: Value, window: Window, count_include_pad: bool) -> Val
 
 
 def _sum_over(op: Emitter, self: Value, x: Value, window: Window, divisor: int) -> Value:
-    """Emits AveragePool that counts all pads, times the window's size, over the divisor; integers truncate."""
+    """Emits AveragePool that counts all pads, times the window's size, divided by the divisor; integers truncate."""
     axes, sizes = len(window.kernel), op.sizes(self)
     padding, total = window.padding, math.prod(window.kernel)
     if window.ceil_mode:  # the sizes are dynamic: the pads are computed at run time
@@ -270,7 +270,7 @@ def _adaptive_avg_pool(axes: int) -> Callable[..., Value]:
 def _adaptive_max_pool(axes: int) -> Callable[..., tuple[Value, Value]]:
     def aten_adaptive_max_pool(op: Emitter, self: Value, output_size: Sequence[int]) -> tuple[Value, Value]:
         """Emits MaxPool with indices for windows that divide the input evenly."""
-        return _largest(op, self, axes, _equal_windows(op, self, output_size))
+        return _max_and_indices(op, self, axes, _equal_windows(op, self, output_size))
 
     return aten_adaptive_max_pool
 

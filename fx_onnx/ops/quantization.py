@@ -47,12 +47,15 @@ def _can_quantize_to(*allowed: torch.dtype) -> Callable[..., bool]:
 
 
 def _can_dequantize_from(*allowed: torch.dtype) -> Callable[..., bool]:
-    """Returns a predicate that accepts ``allowed`` as quantized dtypes, and int32 (of biases) without a zero point."""
+    """Returns a predicate that accepts ``allowed`` as quantized dtypes, and int32, which biases have.
+
+    int32 and float8 are accepted without a zero point only.
+    """
 
     def is_supported(input: Any, scale: Any, zero_point: Any, *rest: Any, **named: Any) -> bool:
         if input.dtype == torch.int32 or input.dtype in _FLOAT8:
-            none = zero_point is None or (isinstance(zero_point, int) and zero_point == 0)
-            return none and (input.dtype == torch.int32 or input.dtype in allowed)
+            no_zero_point = zero_point is None or (isinstance(zero_point, int) and zero_point == 0)
+            return no_zero_point and (input.dtype == torch.int32 or input.dtype in allowed)
         return input.dtype in allowed and not is_fractional(zero_point)
 
     return is_supported
@@ -186,7 +189,7 @@ def dequantize_per_channel_group(
 def aten_fake_quantize_per_tensor_affine(
     op: Emitter, self: Value, scale: Any, zero_point: Any, quant_min: int, quant_max: int
 ) -> Value:
-    """Emits QuantizeLinear and DequantizeLinear in the smallest dtype with the range."""
+    """Emits QuantizeLinear and DequantizeLinear in the smallest dtype that holds the range."""
     return _fake_quantize(op, self, scale, zero_point, quant_min, quant_max, ScaleLayout())
 
 
@@ -205,11 +208,11 @@ def quantized_fake_quant_per_channel(
 
 
 def _fake_quantize(
-    op: Emitter, value: Value, scale: Any, zero_point: Any, low: int, high: int, where: ScaleLayout
+    op: Emitter, value: Value, scale: Any, zero_point: Any, low: int, high: int, layout: ScaleLayout
 ) -> Value:
     dtype = dtypes.onnx_dtype(smallest_dtype(low, high) or torch.int8)
-    integers = quantized(op, value, scale, zero_point, (low, high), dtype, where)
-    return op.cast(dequantized(op, integers, scale, zero_point, where), op.out_dtype)
+    integers = quantized(op, value, scale, zero_point, (low, high), dtype, layout)
+    return op.cast(dequantized(op, integers, scale, zero_point, layout), op.out_dtype)
 
 
 _FAKE_TENSOR = (

@@ -73,7 +73,7 @@ def aten_randn_like(
 
 @translates(aten.dropout.default)
 def aten_dropout(op: Emitter, input: Value, p: float, train: bool) -> Value:
-    """Emits a random mask in training: zeros with probability p, the others times 1 / (1 - p)."""
+    """Emits dropout in training: an element becomes 0 with probability p, else it is multiplied by 1 / (1 - p)."""
     return aten_native_dropout(op, input, p, train)[0] if train and p else input
 
 

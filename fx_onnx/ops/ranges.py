@@ -57,7 +57,7 @@ def _arange(op: Emitter, start: Scalar, end: Scalar, step: Scalar) -> Value:
     """Emits a constant if the range is small, a Range if all numbers are integers, else start + i * step."""
     start, end, step = map(symbolic_sizes.static, (start, end, step))
     (count,) = op.out_sizes
-    if isinstance(count, int) and count <= MAX_CONSTANT_ELEMENTS and not _symbolic(start, end, step):
+    if isinstance(count, int) and count <= MAX_CONSTANT_ELEMENTS and not _is_any_symbolic(start, end, step):
         return torch_constant(op, torch.arange(start, end, step, dtype=op.out[0].dtype))  # type: ignore[arg-type]
     if all(isinstance(n, (int, torch.SymInt)) for n in (start, end, step)):
         limits = (op.scalar(n, DataType.INT64) for n in (start, end, step))
@@ -65,12 +65,12 @@ def _arange(op: Emitter, start: Scalar, end: Scalar, step: Scalar) -> Value:
     return _steps(op, start, step)
 
 
-def _symbolic(*numbers: Any) -> bool:
+def _is_any_symbolic(*numbers: Any) -> bool:
     return any(isinstance(number, symbolic_sizes.SymbolicNumber) for number in numbers)
 
 
 def _steps(op: Emitter, start: Scalar, step: Scalar) -> Value:
-    """Emits start + i * step for each element of the result, in float64 as torch computes it (int64 for integers)."""
+    """Emits start + i * step for each index i of the result, computed in float64 as in torch (int64 for integers)."""
     if dtypes.is_integer(op.out_dtype):
         start, step = (int(n) if isinstance(n, float) else n for n in (start, step))
     kind = DataType.INT64 if dtypes.is_integer(op.out_dtype) else DataType.DOUBLE

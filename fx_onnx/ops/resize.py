@@ -1,9 +1,9 @@
 """Upsampling: ONNX Resize.
 
-torch reads an output position at ``position / factor``; the factor is the given one, else out / in. Resize does the
-same with its ``scales`` or its ``sizes``. ONNX's scales are float32, so a factor is passed only if its float32 gives
-the same size. Nearest-neighbour positions must in addition select the same elements: both sides compute them in
-float32, but in a different order of operations.
+torch computes the output at a position from the input near ``position / factor``. The factor is an argument, or else
+out / in. Resize does the same: the factor is in ``scales``, or follows from ``sizes``. ONNX's scales are float32, so a
+factor is passed only if its float32 gives the same size. Nearest-neighbour positions must also select the same
+elements: torch and Resize both compute them in float32, but in a different order of operations.
 """
 
 import functools
@@ -58,25 +58,27 @@ def _float32_factor(size: Size, out: Size, factor: float) -> float | None:
     return None
 
 
-def _is_whole(size: Size, out: Size, factor: float | None) -> bool:
-    """Returns whether the factor equals out / in, so that Resize can take the sizes instead."""
+def _equals_size_ratio(size: Size, out: Size, factor: float | None) -> bool:
+    """Returns whether the factor equals out / in, so that Resize can take the sizes instead of the factors."""
     return factor is None or (isinstance(size, int) and isinstance(out, int) and size * factor == out)
 
 
 def _plan(sizes: Sequence[Size], outs: Sequence[Size], factors: Factors) -> list[float] | bool:
     """Returns the factors for Resize's scales, True if Resize can take the sizes, or False if neither is exact."""
     axes = list(zip(sizes, outs, factors, strict=True))
-    whole = all(_is_whole(*axis) for axis in axes)
+    by_sizes = all(_equals_size_ratio(*axis) for axis in axes)
     scales = [None if factor is None else _float32_factor(size, out, factor) for size, out, factor in axes]
     found = [scale for scale in scales if scale is not None]
-    if len(found) < len(axes) or (whole and found != list(factors)):
-        return whole
+    if len(found) < len(axes) or (by_sizes and found != list(factors)):
+        return by_sizes
     return found
 
 
 @functools.cache
 def _same_elements(size: int, out: int, factor: float | None, scale: float | None, exact: bool) -> bool:
-    """Returns whether Resize and torch read the same elements: torch multiplies by 1 / factor, Resize divides by it.
+    """Returns whether Resize and torch read the same elements.
+
+    torch multiplies positions by 1 / factor, and Resize divides them by factor.
 
     Source: HelperInterpNearest in ATen's UpSampleKernel.cpp and the coordinates of ONNX Resize, each in float32.
     """
@@ -91,8 +93,8 @@ def _same_elements(size: int, out: int, factor: float | None, scale: float | Non
     return bool(np.array_equal(np.clip(np.floor(by_torch), 0, last), np.clip(np.floor(by_onnx), 0, last)))
 
 
-# A factor that reads the right elements up to this size does so for every size: its float32 is not below it, and no
-# rounding error reaches the next element.
+# The elements for a dynamic size are compared up to this size. If they agree, they also agree for larger sizes, because
+# the float32 of 1 / factor is then not below 1 / factor, and the rounding errors do not reach the next element.
 _MAX_CHECKED_SIZE = 2**14
 
 
@@ -116,7 +118,7 @@ def _is_exact_nearest(sizes: Sequence[Size], outs: Sequence[Size], factors: Fact
 def _axes_of(
     self: Tensor, output_size: Sequence[Size] | None, factors: Factors | None
 ) -> tuple[list[Size], list[Size], Factors]:
-    """Returns the spatial sizes, the output sizes (symbolic if unknown), and a factor or None for each axis."""
+    """Returns the spatial sizes, the output sizes (a symbol if unknown), and a factor or None for each axis."""
     sizes = [symbolic_sizes.static(size) for size in self.shape[2:]]
     if output_size is not None:
         return sizes, [symbolic_sizes.static(size) for size in output_size], factors or [None] * len(sizes)
@@ -172,7 +174,7 @@ def _is_interpolation(
 ) -> bool:
     """Returns whether Resize interpolates as torch does.
 
-    With align_corners, its antialiasing filter differs from torch's. It also rounds integers differently.
+    Resize rounds integers differently, and its antialiasing filter differs from torch's with align_corners.
     """
     if dtypes.is_integer(dtypes.onnx_dtype(self.dtype)):
         return False
@@ -298,6 +300,6 @@ for _target, _attributes, _axes in (
     (aten._upsample_bilinear2d_aa, _LINEAR_ANTIALIAS, 2),
     (aten._upsample_bicubic2d_aa, _CUBIC_ANTIALIAS, 2),
 ):
-    _functions, _filters = _upsample_interpolated(_attributes), "antialias" in _attributes
-    translates(_target.default, supports=_interpolates_equally(_filters))(_functions[_axes - 1])
-    translates(_target.vec, supports=_interpolates_equally_vec(_filters))(_functions[3])
+    _functions, _antialias = _upsample_interpolated(_attributes), "antialias" in _attributes
+    translates(_target.default, supports=_interpolates_equally(_antialias))(_functions[_axes - 1])
+    translates(_target.vec, supports=_interpolates_equally_vec(_antialias))(_functions[3])

@@ -1,4 +1,4 @@
-"""Recurrences: each layer is one ONNX RNN, LSTM or GRU node over a sequence of any length.
+"""Recurrent layers: each becomes one ONNX RNN, LSTM or GRU node over a sequence of any length.
 
 torch gives the weights of a layer and direction as (w_ih, w_hh, b_ih, b_hh), with the gates along the first axis.
 ONNX stacks the directions and orders the gates differently. Constant folding applies the reordering to the weights.
@@ -23,7 +23,13 @@ aten = torch.ops.aten
 
 
 class _Kind(NamedTuple):
-    """A recurrence: the ONNX operator, torch's gate at each of ONNX's positions, the activation of a plain RNN."""
+    """A kind of recurrent layer.
+
+    Attributes:
+        op_type: the ONNX operator.
+        gates: for each gate in ONNX's order, its position in torch's order.
+        activation: the activation of a plain RNN, or None for ONNX's default.
+    """
 
     op_type: str
     gates: tuple[int, ...]
@@ -180,7 +186,7 @@ def _recurrence(
     op: Emitter, kind: _Kind, input: Value, states: Sequence[Value], layers: Sequence[Sequence[_Weights]],
     dropout: float, batch_first: bool, lengths: Value | None = None,
 ) -> list[Value]:  # fmt: skip
-    """Returns the outputs of the last layer at every step, then each final state with layers and directions first."""
+    """Returns the outputs of the last layer at every step, then each final state, by layer and direction."""
     dtype = widened(op, kind.op_type, input).dtype or DataType.FLOAT
     result_dtype = op.out_dtype
     x, last = op.cast(input, dtype), []
@@ -198,8 +204,8 @@ def _recurrence(
         else:
             x, *finals = _projected_layer(op, x, weights, begin, states)
         last.append(finals)
-        rows_first = batch_first and index == len(layers) - 1
-        x = _joined(op, x, rows_first)
+        is_last = index == len(layers) - 1
+        x = _joined(op, x, batch_first and is_last)
     ends = [each[0] if len(each) == 1 else op.Concat(*each, axis=0) for each in zip(*last, strict=True)]
     return [op.cast(value, result_dtype) for value in (x, *ends)]
 
@@ -215,7 +221,7 @@ def _by_layer(op: Emitter, state: Value, count: int, dtype: DataType) -> Sequenc
 def _is_zero(value: Value) -> bool:
     """Returns whether the value is a constant of zeros.
 
-    A weight is not, even if it holds zeros now, because it can be replaced.
+    A weight does not count as constant, even if it holds zeros now, because it can be replaced.
     """
     node = value.producer()
     if node is not None and node.op_type in ("Expand", "ConstantOfShape"):
@@ -232,9 +238,9 @@ def _layer(
     op: Emitter, kind: _Kind, x: Value, weights: Sequence[_Weights], initial: Sequence[Value | None],
     lengths: Value | None = None,
 ) -> list[Value]:  # fmt: skip
-    """Emits one node: the outputs (step, direction, row, unit) and the final states (direction, row, unit)."""
+    """Emits one node: the outputs (step, direction, batch, unit) and the final states (direction, batch, unit)."""
     count = len(weights)
-    steps, rows, _features = op.sizes(x)
+    steps, batch, _features = op.sizes(x)
     units = op.sizes(weights[0].w_hh)[1]
     biases = [b for each in weights for b in (each.b_ih, each.b_hh) if b is not None]
     results = op.emit(
@@ -251,17 +257,17 @@ def _layer(
         linear_before_reset=1 if kind.op_type == "GRU" else None,
         outputs=1 + len(initial),
     )
-    return [op.with_sizes(results[0], (steps, count, rows, units)), *results[1:]]
+    return [op.with_sizes(results[0], (steps, count, batch, units)), *results[1:]]
 
 
-def _joined(op: Emitter, y: Value, rows_first: bool) -> Value:
-    """Returns (step, direction, row, unit) as (step, row, direction * unit), or with rows before steps."""
-    steps, count, rows, units = op.sizes(y)
+def _joined(op: Emitter, y: Value, batch_first: bool) -> Value:
+    """Returns (step, direction, batch, unit) as (step, batch, direction * unit), or with the batch axis first."""
+    steps, count, batch, units = op.sizes(y)
     if count == 1:
         y = op.squeeze(y, 1)
-        return op.transpose(y, (1, 0, 2)) if rows_first else y
-    y = op.transpose(y, (2, 0, 1, 3) if rows_first else (0, 2, 1, 3))
-    return op.reshape(y, [*((rows, steps) if rows_first else (steps, rows)), 2 * units])
+        return op.transpose(y, (1, 0, 2)) if batch_first else y
+    y = op.transpose(y, (2, 0, 1, 3) if batch_first else (0, 2, 1, 3))
+    return op.reshape(y, [*((batch, steps) if batch_first else (steps, batch)), 2 * units])
 
 
 def _cell(op: Emitter, kind: _Kind, input: Value, states: Sequence[Value], weights: _Weights) -> list[Value]:
@@ -281,9 +287,9 @@ def _projected_layer(
     op: Emitter, x: Value, weights: Sequence[_Weights], initial: Sequence[Value | None], states: Sequence[Value]
 ) -> list[Value]:  # fmt: skip
     """Emits a Scan for each direction; the results have the axes of ``_layer``."""
-    steps, rows, _ = op.sizes(x)
+    steps, batch, _ = op.sizes(x)
     count, places = len(weights), range(len(weights))
-    sizes = [(1, rows, op.sizes(state)[-1]) for state in states]
+    sizes = [(1, batch, op.sizes(state)[-1]) for state in states]
     begin = [
         op.expand(op.constant(0.0, x.dtype), (count, *size[1:])) if state is None else state
         for state, size in zip(initial, sizes, strict=True)
@@ -297,7 +303,7 @@ def _projected_layer(
         op.unsqueeze(each[0], axis) if count == 1 else op.Concat(*(op.unsqueeze(v, axis) for v in each), axis=axis)
         for each, axis in zip(zip(*runs, strict=True), (0, 0, 1), strict=True)
     )
-    return [op.with_sizes(y, (steps, count, rows, sizes[0][-1])), hidden, cell]
+    return [op.with_sizes(y, (steps, count, batch, sizes[0][-1])), hidden, cell]
 
 
 def _projected_direction(
@@ -322,8 +328,14 @@ def _projected_direction(
     new_cell = inner.Add(kept, inner.Mul(inner.Sigmoid(i), inner.Tanh(g)))
     new_hidden = inner.MatMul(inner.Mul(inner.Sigmoid(o), inner.Tanh(new_cell)), projection)
     body = inner.finish([new_hidden, new_cell, new_hidden])
-    way = [1] if reverse else None
+    directions = [1] if reverse else None
     results: Sequence[Value] = op.Scan(
-        *begin, gates, body=body, num_scan_inputs=1, scan_input_directions=way, scan_output_directions=way, outputs=3
+        *begin,
+        gates,
+        body=body,
+        num_scan_inputs=1,
+        scan_input_directions=directions,
+        scan_output_directions=directions,
+        outputs=3,
     )
     return results

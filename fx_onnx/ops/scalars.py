@@ -1,4 +1,4 @@
-"""Numbers read from tensors; later sizes and numbers depend on the symbol that ``item()`` returns."""
+"""Reads of a number from a tensor; later sizes and numbers may depend on the symbol that ``item()`` returns."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ def scatter(
 ) -> Value:
     """Emits ScatterElements that writes, or accumulates, src at the indices along dim.
 
-    A 0-d tensor becomes 1-d first; a larger src is sliced to the sizes of index; booleans accumulate as integers.
+    A 0-d tensor becomes 1-d first. A src that is larger than index is sliced to its sizes. Booleans accumulate as
+    integers.
     """
     if any(symbolic_sizes.same_size(size, 0) for size in op.sizes(index)):
         return self
@@ -98,7 +99,7 @@ def _is_onnx_reduction(
 def aten_scatter_reduce(
     op: Emitter, self: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
-    """Emits ScatterElements with a reduction of self and all elements of src for each index."""
+    """Emits ScatterElements that reduces self and the elements of src with the same index."""
     return scatter(op, self, dim, index, src, _REDUCTIONS[reduce])
 
 
@@ -168,15 +169,15 @@ def _is_index_reduction(
 def aten_index_reduce(
     op: Emitter, self: Value, dim: int, index: Value, source: Value, reduce: str, *, include_self: bool = True
 ) -> Value:
-    """Emits a scatter with a reduction; a mean is a sum divided by a count."""
+    """Emits a scatter with a reduction; a mean is computed as a sum divided by a count."""
     if reduce != "mean":
         return _index_write(op, self, dim, index, source, _REDUCTIONS[reduce])
-    number = op.with_sizes(op.cast(0, op.out_dtype), ())
-    base = self if include_self else op.with_sizes(_index_write(op, self, dim, index, number), op.out_sizes)
+    zero = op.with_sizes(op.cast(0, op.out_dtype), ())
+    base = self if include_self else op.with_sizes(_index_write(op, self, dim, index, zero), op.out_sizes)
     total = _index_write(op, base, dim, index, source, "add")
     ones = broadcast(op, op.with_sizes(op.cast(1, op.out_dtype), ()), op.sizes(source))
-    before = broadcast(op, op.with_sizes(op.cast(int(include_self), op.out_dtype), ()), op.out_sizes)
-    counts = op.Max(_index_write(op, before, dim, index, ones, "add"), 1)
+    initial_counts = broadcast(op, op.with_sizes(op.cast(int(include_self), op.out_dtype), ()), op.out_sizes)
+    counts = op.Max(_index_write(op, initial_counts, dim, index, ones, "add"), 1)
     return op.Div(total, counts)
 
 
@@ -184,12 +185,12 @@ def aten_index_reduce(
 def aten_put(op: Emitter, self: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
     """Emits ScatterElements on the flattened tensor."""
     count = symbolic_sizes.static(op.out[0].numel())
-    places, updates = (op.reshape(x, [_count(op, x)]) for x in (index, source))
+    places, updates = (op.reshape(x, [_element_count(op, x)]) for x in (index, source))
     written = scatter(op, op.reshape(self, [count]), 0, places, updates, "add" if accumulate else None)
     return op.reshape(op.with_sizes(written, (count,)), op.out_sizes)
 
 
-def _count(op: Emitter, value: Value) -> Size:
+def _element_count(op: Emitter, value: Value) -> Size:
     count: Size = 1
     for size in op.sizes(value):
         count = symbolic_sizes.static(count * size)

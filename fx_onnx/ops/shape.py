@@ -201,7 +201,7 @@ def aten_contiguous(op: Emitter, self: Value, *, memory_format: Any = torch.cont
 
 @translates(aten.clone.default)
 def aten_clone(op: Emitter, self: Value, *, memory_format: Any = None) -> Value:
-    """Returns self; no node writes to an ONNX tensor, so that a copy is not necessary."""
+    """Returns self; no node writes to an ONNX tensor, so a copy is not necessary."""
     return self
 
 

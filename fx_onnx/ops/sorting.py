@@ -18,7 +18,7 @@ aten = torch.ops.aten
 def top(op: Emitter, self: Value, k: Size, dim: int, largest: bool, ordered: bool = True) -> list[Value]:
     """Emits TopK, which keeps the order of equal elements, so that sorting with it is stable.
 
-    A 0-d tensor is its own result.
+    A 0-d tensor is returned unchanged.
     """
     if not op.rank(self):
         if isinstance(k, int) and k == 0:
@@ -113,7 +113,10 @@ def unique(op: Emitter, self: Value, dim: int | None) -> list[Value]:
 def aten_unique_consecutive(
     op: Emitter, self: Value, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Sequence[Value]:
-    """Emits Compress of the first element, or slice along dim, of each run; inverse indices and counts."""
+    """Emits Compress, which keeps the first element of each run, or the first slice of each run along dim.
+
+    The other results are inverse indices and counts.
+    """
     if dim is None or not op.rank(self):
         flat = self if op.rank(self) == 1 else op.with_sizes(op.Reshape(self, [-1]), (-1,))
         values, inverse, counts = _consecutive(op, flat, 0)
@@ -126,7 +129,7 @@ def aten_unique_consecutive(
 def aten_unique_dim_consecutive(
     op: Emitter, self: Value, dim: int, return_inverse: bool = False, return_counts: bool = False
 ) -> Sequence[Value]:
-    """Emits Compress of the first slice of each run along dim; inverse indices and counts."""
+    """Emits Compress, which keeps the first slice of each run along dim; returns inverse indices and counts as well."""
     return _consecutive(op, self, dim)
 
 

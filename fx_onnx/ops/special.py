@@ -1,4 +1,4 @@
-"""Orthogonal polynomials as one Loop over a three-term recurrence, and polynomials with constant coefficients.
+"""Orthogonal polynomials, each as one Loop over its three-term recurrence, and polynomials with constant coefficients.
 
 Other special functions are decomposed.
 """

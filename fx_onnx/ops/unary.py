@@ -38,7 +38,7 @@ _FUNCTIONS = {
     aten.tan.default: "Tan",
     aten.tanh.default: "Tanh",
 }
-# Roundings return integers unchanged, signs return booleans unchanged.
+# Roundings return integers unchanged; sign functions return booleans unchanged.
 _ROUNDINGS = {aten.ceil.default: "Ceil", aten.floor.default: "Floor", aten.round.default: "Round"}
 _SIGNED = {aten.abs.default: "Abs", aten.neg.default: "Neg", aten.sgn.default: "Sign", aten.sign.default: "Sign"}
 

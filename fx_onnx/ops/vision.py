@@ -48,7 +48,7 @@ def _grid_sample(op: Emitter, input: Value, grid: Value, mode: str, padding_mode
 def aten_grid_sampler_2d(
     op: Emitter, input: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Value:
-    """Emits GridSample, whose modes have other names before opset 20; input spans -1 to 1 in the grid."""
+    """Emits GridSample, whose modes have other names before opset 20; the grid holds coordinates from -1 to 1."""
     mode = ("bilinear", "nearest", "bicubic")[interpolation_mode]
     return _grid_sample(op, input, grid, mode, padding_mode, align_corners)
 
@@ -57,13 +57,13 @@ def aten_grid_sampler_2d(
 def aten_grid_sampler(
     op: Emitter, input: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Value:
-    """Emits GridSample, which also admits volumes from opset 20; input spans -1 to 1 in the grid."""
+    """Emits GridSample, which also admits volumes from opset 20; the grid holds coordinates from -1 to 1."""
     mode = ("linear", "nearest", "cubic")[interpolation_mode]
     return _grid_sample(op, input, grid, mode, padding_mode, align_corners)
 
 
 def _has_distinct_corners(theta: Tensor, size: Sequence[Size], align_corners: bool) -> bool:
-    """Returns whether corners can be aligned: an axis of one pixel has position 0 in torch, but ONNX divides by 0."""
+    """Returns whether corners can be aligned: for an axis of one pixel, torch uses position 0 and ONNX divides by 0."""
     return not align_corners or not any(
         isinstance(count, int) and count == 1 for count in map(symbolic_sizes.static, size[2:])
     )
