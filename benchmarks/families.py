@@ -30,7 +30,7 @@ import transformers
 from torch.utils._pytree import tree_map_only
 
 import fx_onnx
-from tests.compare import assert_as_near, assert_close
+from tests.compare import assert_as_accurate, assert_close
 from tests.models import onnx_exporter
 from tests.models.families import FAMILIES, Family
 from tests.models.family_inputs import KINDS
@@ -142,7 +142,7 @@ def _assert_right(got: Any, module: torch.nn.Module, inputs: dict[str, Any]) -> 
             except Exception:  # a network that cannot be converted to float64 is compared with eager only
                 raise unequal from None
             assert_close(want, tree_map_only(torch.Tensor, lambda x: x.float(), truth), 1e-2)
-            assert_as_near(got, want, truth)
+            assert_as_accurate(got, want, truth)
 
 
 def _is_capture(error: Exception) -> bool:

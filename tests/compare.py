@@ -56,19 +56,19 @@ def _largest(values: Tensor, floor: float = 0.0) -> float:
     return max(floor, float(values.abs().max())) if values.numel() else floor
 
 
-def assert_as_near(got: Any, near: Any, truth: Any) -> None:
-    """Compares low-precision results with exact ones; eager's own errors set the allowed error.
+def assert_as_accurate(got: Any, eager: Any, exact: Any) -> None:
+    """Compares low-precision results with exact ones; the errors of eager set the allowed error.
 
-    ``truth`` holds float64 results, ``near`` holds eager's in the precision of ``got``. The error of a float may be
-    twice the largest error of eager, plus one rounding of the largest value.
+    ``exact`` holds float64 results, and ``eager`` those of eager mode in the precision of ``got``. The error of a float
+    may be twice the largest error of eager, plus one rounding of the largest value.
 
     Raises:
         AssertionError: names the output, and its shape, dtype or largest error.
     """
-    outputs = zip(_tensors(got), _tensors(near), _tensors(truth), strict=True)
-    for index, (one, eager, exact) in enumerate(outputs):
-        assert one.shape == eager.shape, f"output {index}: shape {tuple(one.shape)} instead of {tuple(eager.shape)}"
-        assert one.dtype == eager.dtype, f"output {index}: dtype {one.dtype} instead of {eager.dtype}"
-        error, allowed = (_largest(each.double() - exact.double()) for each in (one, eager))
-        rounding = torch.finfo(one.dtype).eps * _largest(exact) if one.is_floating_point() else 0.0
+    outputs = zip(_tensors(got), _tensors(eager), _tensors(exact), strict=True)
+    for index, (one, other, truth) in enumerate(outputs):
+        assert one.shape == other.shape, f"output {index}: shape {tuple(one.shape)} instead of {tuple(other.shape)}"
+        assert one.dtype == other.dtype, f"output {index}: dtype {one.dtype} instead of {other.dtype}"
+        error, allowed = (_largest(each.double() - truth.double()) for each in (one, other))
+        rounding = torch.finfo(one.dtype).eps * _largest(truth) if one.is_floating_point() else 0.0
         assert error <= 2 * allowed + rounding, f"output {index}: the error is {error:.3g}, that of eager {allowed:.3g}"

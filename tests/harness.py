@@ -39,7 +39,7 @@ class Arg:
     low: float = -2.0
     high: float = 2.0
     values: tuple[Any, ...] = ()
-    fixed: bool = False  # its sizes stay when the others grow
+    fixed: bool = False  # the sizes stay the same when other arguments grow
 
     def make(self, shape: Sequence[int] | None = None, seed: int = 0) -> torch.Tensor:
         """Returns the tensor in its own sizes or in ``shape``."""
@@ -77,8 +77,8 @@ class Case:
     """A call of ``target``. Each ``Arg`` among its arguments, also inside a list, is an input of the model.
 
     Attributes:
-        emits: the ONNX operators of the static export at the highest opset, in any order; None if any are right.
-        opsets: where to export; by default the opsets around each ``since`` of the translation.
+        emits: the ONNX operators of the static export at the highest opset, in any order; None accepts any.
+        opsets: the opsets to export at; by default those on both sides of each ``since`` of the translation.
         dynamic: whether to export with dynamic sizes as well.
         tolerance: the allowed relative difference; None for that of the dtype.
     """

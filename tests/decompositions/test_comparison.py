@@ -1,4 +1,4 @@
-"""Decompositions of tests of numbers and of extremes against torch."""
+"""Decompositions of tests such as isfinite and isclose, and of fmax and fmin, against torch."""
 
 import pytest
 import torch

@@ -13,8 +13,8 @@ INT8 = (-128, 127, torch.int8)
 x = randn(5, 4) * 20
 integers = torch.arange(-10, 10, dtype=torch.int8).reshape(5, 4)
 scales, zeros = torch.tensor([0.1, 0.2, 0.5, 1.0]), torch.tensor([0, 3, -5, 1])
-of_rows, zeros_of_rows = randn(5, 1).abs() + 0.1, torch.tensor([[0], [3], [-5], [1], [2]])
-of_groups, zeros_of_groups = randn(5, 2).abs() + 0.1, torch.tensor([[0, 3], [-5, 1], [2, 1], [0, 0], [1, 4]])
+row_scales, row_zeros = randn(5, 1).abs() + 0.1, torch.tensor([[0], [3], [-5], [1], [2]])
+group_scales, group_zeros = randn(5, 2).abs() + 0.1, torch.tensor([[0, 3], [-5, 1], [2, 1], [0, 0], [1, 4]])
 
 
 def test_per_tensor() -> None:
@@ -37,17 +37,17 @@ def test_per_channel() -> None:
 
 
 def test_per_token() -> None:
-    assert_matches_torch(quantized.quantize_per_token.default, x, of_rows, zeros_of_rows, *INT8)
+    assert_matches_torch(quantized.quantize_per_token.default, x, row_scales, row_zeros, *INT8)
     assert_matches_torch(
-        quantized.dequantize_per_token.default, integers, of_rows.double(), zeros_of_rows, *INT8, torch.float32
+        quantized.dequantize_per_token.default, integers, row_scales.double(), row_zeros, *INT8, torch.float32
     )
 
 
 def test_per_group() -> None:
     assert_matches_torch(
-        quantized.quantize_per_channel_group.default, x, of_groups, zeros_of_groups, -8, 7, torch.int8, 2
+        quantized.quantize_per_channel_group.default, x, group_scales, group_zeros, -8, 7, torch.int8, 2
     )
-    for rows, zero, group in ((of_groups, zeros_of_groups, 2), (of_groups, None, 2), (of_rows, zeros_of_rows, 32)):
+    for rows, zero, group in ((group_scales, group_zeros, 2), (group_scales, None, 2), (row_scales, row_zeros, 32)):
         assert_matches_torch(
             quantized.dequantize_per_channel_group.default,
             integers, rows, zero, -8, 7, torch.int8, group, torch.float32,

@@ -1,4 +1,4 @@
-"""Decompositions of random operators: ranges and permutations, which do not depend on the random values."""
+"""Decompositions of random operators: tests check ranges and permutations, because the values are random."""
 
 import pytest
 import torch

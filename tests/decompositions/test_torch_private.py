@@ -38,7 +38,7 @@ def test_without_symbolic_shapes_only_plain_booleans_are_known(monkeypatch: pyte
         _torch_private._statically_known_true.cache_clear()
 
 
-def test_a_loop_runs_as_long_as_its_condition_holds() -> None:
+def test_a_loop_runs_while_its_condition_is_true() -> None:
     (count,) = _torch_private.while_loop_operator(
         lambda k, end: k < end, lambda k, end: (k + 1,), _scalars(0), _scalars(7)
     )

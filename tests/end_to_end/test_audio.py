@@ -214,7 +214,7 @@ def test_features(module: nn.Module) -> None:
 
 @pytest.mark.parametrize("longer", [0, 20, 100, -50])
 def test_frequency_filter(longer: int) -> None:
-    """Tests lengths within the last frame, where the samples go on, and beyond it, where zeros follow."""
+    """Tests lengths that end within the last frame, and lengths beyond it, which are filled with zeros."""
     check(FrequencyFilter(longer), wave(2, 400), wave(1, 640), axes=ANY_LENGTH)
 
 

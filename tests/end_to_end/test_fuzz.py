@@ -1,11 +1,11 @@
-"""Random programs export right, or are refused in a sentence: the first seeds of the fuzzer in tests/fuzz."""
+"""Random programs export right, or are refused with a clear error: the first seeds of the fuzzer in tests/fuzz."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.fuzz.generator import SIZES, Program, generate
-from tests.fuzz.verdicts import MISTAKES, Outcome, is_shaky, judge, minimized, opsets
+from tests.fuzz.verdicts import MISTAKES, Outcome, is_unstable, judge, minimized, opsets
 
 PER_TEST = 5
 
@@ -19,28 +19,28 @@ def test_random_programs(begin: int) -> None:
             assert verdict.outcome not in MISTAKES, f"{verdict}\n{program.source()}"
 
 
-def test_a_seed_gives_one_program() -> None:
+def test_generation_is_deterministic() -> None:
     assert generate(7) == generate(7)
     assert generate(7).dynamic
     assert not generate(8).dynamic
 
 
-def test_results_that_cancel_are_shaky() -> None:
+def test_results_that_cancel_are_unstable() -> None:
     """The difference of nearly equal numbers moves under one rounding error; a plain product does not."""
     cancelling = Program(3, ("v0 = (x * 1000 + 1) - x * 1000", "v1 = v0 * 1000"), ("v1",), dynamic=False)
     stable = Program(3, ("v0 = x * 1000",), ("v0",), dynamic=False)
-    assert is_shaky(cancelling, 0)
-    assert not is_shaky(stable, 0)
+    assert is_unstable(cancelling, 0)
+    assert not is_unstable(stable, 0)
 
 
-def test_the_minimizer_keeps_what_fails() -> None:
+def test_a_minimized_program_still_fails() -> None:
     program = Program(3, ("v0 = x + 1", "v1 = y * 2", "v2 = v0 * 3"), ("v1", "v2"), dynamic=False)
     shortest = minimized(program, lambda each: "v0 = x + 1" in each.statements and "v2" not in each.results)
     assert shortest.statements == ("v0 = x + 1",)
     assert shortest.results == ("v1",)
 
 
-def test_an_error_of_eager_is_not_a_program() -> None:
+def test_generated_programs_run_in_eager_mode() -> None:
     """Every statement of a generated program runs at every size."""
     for seed in range(20):
         program = generate(seed)
@@ -49,7 +49,7 @@ def test_an_error_of_eager_is_not_a_program() -> None:
             assert len(results) == len(program.results)
 
 
-def test_verdicts_are_told_apart() -> None:
+def test_judge_distinguishes_right_from_refused() -> None:
     right = Program(3, ("v0 = x + 1",), ("v0",), dynamic=True)
     assert judge(right, 20).outcome is Outcome.RIGHT
     refused = Program(3, ("v0 = x.expand(2, 5, 4)", "v0[0].add_(1)", "v1 = v0 * 2"), ("v1",), dynamic=False)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import fx_onnx
-from tests.compare import assert_as_near
+from tests.compare import assert_as_accurate
 from tests.models.registry import CASES, Inputs, ModelCase
 
 HALF = (torch.float16, torch.bfloat16)
@@ -78,7 +78,7 @@ def check(case: ModelCase, dtype: torch.dtype, opset: int) -> None:
     exact = copy.deepcopy(module).double()
     for inputs in (example, case.other().to(dtype)):
         truth, eager = results(exact, inputs.to(torch.float64)), results(module, inputs)
-        assert_as_near(program(*inputs.args, **inputs.kwargs), eager, truth)
+        assert_as_accurate(program(*inputs.args, **inputs.kwargs), eager, truth)
     kept = {str(dtype).removeprefix("torch.").upper(), "INT64", "BOOL"}
     values = program.model.graph.initializers.values()
     assert {v.dtype.name for v in values if v.dtype and v.const_value is not None and v.const_value.size > 8} <= kept

@@ -71,7 +71,7 @@ def assert_parameters_keep_their_names(program: fx_onnx.ONNXProgram, module: nn.
     ]
     assert parameters
     for value in parameters:
-        assert value.name in state, f"{value.name} is no name of the state dict"
+        assert value.name in state, f"{value.name} is not a name in the state dict"
         assert_close(torch.from_numpy(value.const_value.numpy().copy()), state[value.name], tolerance=0.0)
 
 

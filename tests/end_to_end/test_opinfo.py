@@ -1,8 +1,8 @@
 """PyTorch's own operator tests through the exporter: one or two samples of each operator, static and dynamic.
 
 All operators are tested in float32, and each in half of its other dtypes. The known failures are listed in
-tests/opinfo/failures.py with their reasons. A strict one must fail, so that an entry which begins to pass is removed
-from the list; the others depend on rounding and are not run. `python -m tools.coverage` tests more samples and writes
+tests/opinfo/failures.py with their reasons. An operator with a strict entry must fail; if it begins to pass, the entry
+must be removed. The others depend on rounding and are not run. `python -m tools.coverage` tests more samples and writes
 docs/coverage.md.
 """
 
@@ -18,7 +18,7 @@ from tests.opinfo.sweep import DTYPES, Entry, Outcome, entries, outcomes
 
 COVERAGE = Path(__file__).parents[2] / "docs" / "coverage.md"
 MANY = 4
-"""The number of samples in tools/coverage.py: a known failure may be in any of them."""
+"""The number of samples that tools/coverage.py runs: a known failure may be in any of them."""
 
 STATIC = [
     entry

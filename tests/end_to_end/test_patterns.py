@@ -13,7 +13,7 @@ from torch.export import Dim
 import fx_onnx
 from tests.compare import assert_close
 
-Make = Callable[[int], Tensor]  # returns an input; its growing axes are larger by the number
+Make = Callable[[int], Tensor]  # returns an input whose dynamic axes are larger by the argument
 
 
 class Pattern(nn.Module):
@@ -42,17 +42,17 @@ def pattern(*makes: Make, modules: tuple[nn.Module, ...] = ()) -> Callable[[Call
 
 
 def numbers(*shape: int) -> Make:
-    """Returns a factory of random numbers, whose first two axes grow."""
+    """Returns a factory of random numbers, whose first two axes are dynamic."""
     return lambda k: torch.randn([size + k * (axis < 2) for axis, size in enumerate(shape)])
 
 
 def integers(*shape: int) -> Make:
-    """Returns a factory of random integers around 0, whose first two axes grow."""
+    """Returns a factory of random integers around 0, whose first two axes are dynamic."""
     return lambda k: torch.randint(-3, 4, [size + k * (axis < 2) for axis, size in enumerate(shape)])
 
 
 def booleans(*shape: int) -> Make:
-    """Returns a factory of random booleans, whose first two axes grow."""
+    """Returns a factory of random booleans, whose first two axes are dynamic."""
     return lambda k: torch.rand([size + k * (axis < 2) for axis, size in enumerate(shape)]) > 0.5
 
 
@@ -167,7 +167,7 @@ def mask_by_vmap(x: Tensor) -> Tensor:
 
 
 @pattern(numbers(3, 4, 2))
-def view_of_what_is_not_contiguous(x: Tensor) -> Tensor:
+def view_of_a_noncontiguous_tensor(x: Tensor) -> Tensor:
     return x.transpose(0, 1).reshape(-1) + x.permute(1, 0, 2).contiguous().view(-1)
 
 
@@ -195,7 +195,7 @@ def resized_positions(x: Tensor, positions: nn.Module) -> Tensor:
 
 
 @pattern(numbers(3, 4), lambda k: torch.tensor(3 - 10 * k))
-def numbers_read_out(x: Tensor, n: Tensor) -> Any:
+def numbers_from_item(x: Tensor, n: Tensor) -> Any:
     k, f = n.item(), (n * 0.5).item()
     limited = torch.sym_min(torch.sym_max(k, 0), x.shape[0])
     signs = torch.sym_ite(n.item() > 0, x.shape[0], 2)
@@ -214,7 +214,7 @@ def pieces_of_given_lengths(x: Tensor, lengths: Tensor) -> Tensor:
 
 
 @pattern(numbers(3, 4))
-def what_was_found(x: Tensor) -> Any:
+def data_dependent_sizes(x: Tensor) -> Any:
     rows, columns = torch.where(x > 0)
     values, inverse, counts = torch.unique((x * 2).long(), return_inverse=True, return_counts=True)
     some = x[x[:, 0] > 0]

@@ -168,7 +168,7 @@ def test_pt2e_after_training() -> None:
 
 @pytest.mark.parametrize("kind", ["is_per_channel", "is_qat", "is_dynamic"])
 def test_pt2e_for_xnnpack(kind: str) -> None:
-    """Tests what X86InductorQuantizer does not quantize: sums, products, concatenations, transposed convolutions."""
+    """Tests operators that X86InductorQuantizer does not quantize: sums, products, cat, transposed convolutions."""
     quantizer = xnnpack.XNNPACKQuantizer()
     quantizer.set_global(xnnpack.get_symmetric_quantization_config(**{kind: True}))
     program = exported(after_pt2e(Mobile, images, quantizer, trains=kind == "is_qat"), images)

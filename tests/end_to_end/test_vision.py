@@ -1,4 +1,4 @@
-"""A sample of torchvision's models, and detectors built of tiny parts; `benchmarks/vision.py` runs all models."""
+"""A sample of torchvision's models, and tiny detectors; `benchmarks/vision.py` runs all models."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Runs the fuzzer: ``python -m tests.fuzz --count 1000 [--file build/fuzz.jsonl]``.
 
-The results go into the file, a line each; a run continues after the last seed in it. Each mistake is printed as the
-shortest module that still shows it.
+The results are appended to the file, one line for each program and opset. A run continues after the last seed in the
+file. Each mistake is printed as the shortest module that still shows it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tests.fuzz.verdicts import MISTAKES, Outcome, Verdict, judge, minimized, op
 
 
 def main() -> None:
-    """Judges the next programs, and prints the table of all that the file has."""
+    """Judges the next programs, and prints a table of all outcomes in the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=1000, help="how many more programs")
+    parser.add_argument("--count", type=int, default=1000, help="the number of programs to judge")
     parser.add_argument("--file", type=Path, default=Path("build/fuzz.jsonl"))
     parser.add_argument("--seed", type=int, help="judge this seed only, and print it")
     parser.add_argument("--part", default="0/1", help="i/n: every n-th seed from the i-th on, for several processes")

@@ -1,4 +1,4 @@
-"""Random programs: the source of a module, drawn from a seed, that eager mode runs at three sizes."""
+"""Generates random programs: the source of a module, drawn from a seed, that eager mode runs at three sizes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.fuzz.statements import DTYPES, MENU
 
 INPUTS = ("x", "y", "z")
 SIZES = ({"n": 5, "m": 4}, {"n": 3, "m": 4}, {"n": 8, "m": 4})
-"""The example's sizes, then two others; ``m`` is static because weights have it."""
+"""The sizes of the example, then two others; ``m`` is static, because weights have this size."""
 
-_ATTEMPTS = 40  # draws of one statement before the program ends; about one in three fits its operands
+_ATTEMPTS = 40  # how often a statement is drawn until one fits its operands, as about one in three does
 _MAXIMUM_ELEMENTS = 20_000
 
 
@@ -28,7 +28,7 @@ class Program:
     """A module as source text.
 
     Attributes:
-        seed: what it was drawn from; also that of its weights and inputs.
+        seed: the seed of the statements, the weights and the inputs.
         statements: the lines of its forward.
         results: the names of the values that it returns.
         dynamic: whether ``n`` is exported as a dynamic dim.
@@ -40,7 +40,7 @@ class Program:
     dynamic: bool
 
     def source(self) -> str:
-        """The module as Python source, which runs after the imports of this file."""
+        """Returns the module as Python source, which runs after the imports of this file."""
         lines = [line for statement in self.statements for line in statement.split("\n")]
         body = "".join(f"        {line}\n" for line in lines)
         return (
@@ -56,7 +56,7 @@ class Program:
         )
 
     def module(self) -> nn.Module:
-        """A new module with the weights of the seed."""
+        """Returns a new module with the weights of the seed."""
         namespace = dict(_NAMESPACE)
         exec(self.source(), namespace)
         torch.manual_seed(self.seed)
@@ -64,7 +64,7 @@ class Program:
         return made
 
     def inputs(self, size: int) -> tuple[Tensor, ...]:
-        """The inputs at one of ``SIZES``: float32 (n, m), int64 (n, m) and float32 (m,)."""
+        """Returns the inputs at one of ``SIZES``: float32 (n, m), int64 (n, m) and float32 (m,)."""
         draw = torch.Generator().manual_seed(1000 * self.seed + size)
         n, m = SIZES[size]["n"], SIZES[size]["m"]
         return (
@@ -74,7 +74,7 @@ class Program:
         )
 
     def eager(self, size: int) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
-        """What eager mode returns at one of ``SIZES``, and what the inputs and the buffer hold afterwards."""
+        """Returns the results of eager mode at one of ``SIZES``, and the inputs and the buffer after the run."""
         module, inputs = self.module(), self.inputs(size)
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -94,14 +94,14 @@ _NAMESPACE: dict[str, Any] = {
 
 
 class _Trial:
-    """Runs a growing program statement by statement, so that a statement is tried without the ones before it."""
+    """A program that grows by statements; it keeps the values at each size, so that a new statement runs alone."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self._environments = self._rerun()
 
     def add(self, out: str, statement: str) -> bool:
-        """Adds a statement, if it runs at every size and makes small real tensors; returns whether it does."""
+        """Adds a statement if it runs at every size and gives small real tensors; returns whether it was added."""
         if all(_execute(statement, environment, out) for environment in self._environments):
             self.program = replace(self.program, statements=(*self.program.statements, statement))
             return True
@@ -136,7 +136,7 @@ def _execute(statement: str, environment: dict[str, Any], out: str | None) -> bo
 
 
 def generate(seed: int) -> Program:
-    """The program of a seed: 4 to 15 statements that eager mode runs at every size, odd seeds with a dynamic dim."""
+    """Returns the program of a seed: 4 to 15 statements that run in eager mode; an odd seed has a dynamic dim."""
     rng = random.Random(seed)
     trial = _Trial(Program(seed, (), ("x",), dynamic=bool(seed % 2)))
     values = list(INPUTS)

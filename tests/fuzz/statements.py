@@ -89,7 +89,7 @@ INDEXING = (
     "{out} = torch.bucketize({a}, torch.tensor([-1.0, 0.0, 1.0]))", "{out} = {a}[:, {b}.long() % 2]",
 )  # fmt: skip
 
-SIZES = (
+SIZE_USES = (
     "{out} = {a} * {a}.shape[0]", "{out} = {a} + {a}.size(-1) // 2", "{out} = torch.arange({a}.shape[0])",
     "{out} = torch.arange({a}.shape[-1]).to({a}.dtype) + {a}", "{out} = torch.arange(0, 2 * {a}.shape[0], 2)",
     "{out} = torch.zeros({a}.shape[0], 3)", "{out} = torch.full(({a}.shape[-1],), {f})",
@@ -131,14 +131,14 @@ COMPLEX = (
     "{out} = torch.fft.irfft(torch.fft.rfft({a}.float()), n=4)",
 )  # fmt: skip
 
-AUTOCAST = (
+REGIONS = (
     "with torch.autocast('cpu', dtype=torch.bfloat16):\n    {out} = F.linear({a}, self.weight)",
     "with torch.autocast('cpu', dtype=torch.bfloat16):\n    {out} = {a} @ {b}.transpose(-2, -1) + 1",
     "with torch.no_grad():\n    {out} = {a} * 2",
 )  # fmt: skip
 
 MENU: tuple[tuple[int, tuple[str, ...]], ...] = (
-    (24, ELEMENTWISE), (14, REDUCTIONS), (18, VIEWS), (12, COMBINING), (10, INDEXING), (9, SIZES), (8, WRITES),
-    (3, CONTROL_FLOW), (3, COMPLEX), (2, AUTOCAST),
+    (24, ELEMENTWISE), (14, REDUCTIONS), (18, VIEWS), (12, COMBINING), (10, INDEXING), (9, SIZE_USES), (8, WRITES),
+    (3, CONTROL_FLOW), (3, COMPLEX), (2, REGIONS),
 )  # fmt: skip
-"""The groups of statements, each with its weight in the draw."""
+"""The groups of statements, each with its weight in the random choice."""

@@ -1,4 +1,4 @@
-"""What became of a random program: exported and right, refused in a sentence, or a mistake of the exporter."""
+"""Judges random programs: the export is right, is refused with a clear error, or shows a mistake of the exporter."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Outcome(enum.Enum):
     """The verdicts, the last four of which are mistakes."""
 
     RIGHT = "right"
-    SHAKY = "shaky"
-    """The results differ from eager's, and eager's own move as much under one rounding error of each operator."""
+    UNSTABLE = "unstable"
+    """The results differ from eager's, but eager's also change that much under one rounding error of each operator."""
     CAPTURE = "not captured"
-    """torch.export cannot capture the program; the exporter says so in a sentence."""
+    """torch.export cannot capture the program, and the exporter raises a clear error."""
     REFUSED = "refused"
-    """The exporter refuses what torch.export captured, in a sentence."""
+    """torch.export captures the program, and the exporter refuses it with a clear error."""
     WRONG = "wrong"
     RAW_ERROR = "raw error"
-    """The export raises an error that is none of the package's own."""
+    """The export raises an error that is not one of the package's errors."""
     NOT_LOADED = "does not load"
     NOT_RUN = "does not run"
 
@@ -43,7 +43,7 @@ MISTAKES = (Outcome.WRONG, Outcome.RAW_ERROR, Outcome.NOT_LOADED, Outcome.NOT_RU
 
 @dataclass(frozen=True)
 class Verdict:
-    """An outcome with the opset and the sentence that explains it."""
+    """An outcome, the opset, and the message that explains the outcome."""
 
     outcome: Outcome
     opset: int
@@ -51,7 +51,7 @@ class Verdict:
 
 
 def opsets(seed: int) -> tuple[int, ...]:
-    """The opset of a seed; every hundredth seed has all of them."""
+    """Returns the opset of a seed; every hundredth seed has all of them."""
     return OPSETS if seed % 100 == 0 else (random.Random(f"opset {seed}").choice(OPSETS),)
 
 
@@ -83,20 +83,20 @@ def _compare(program: Program, exported: fx_onnx.ONNXProgram, opset: int) -> Ver
         try:
             assert_close(got, _expected(program, exported, size))
         except AssertionError as error:
-            outcome = Outcome.SHAKY if is_shaky(program, size) else Outcome.WRONG
+            outcome = Outcome.UNSTABLE if is_unstable(program, size) else Outcome.WRONG
             return Verdict(outcome, opset, f"size {size}: {error}")
     return Verdict(Outcome.RIGHT, opset)
 
 
 def _expected(program: Program, exported: fx_onnx.ONNXProgram, size: int) -> list[Tensor]:
-    """The results, then what the program writes to inputs and buffers: the outputs ``x_out``, ``state_out``."""
+    """Returns the results, then the inputs and buffers that the program writes (outputs ``x_out``, ``state_out``)."""
     results, written = program.eager(size)
     names = [str(value.name) for value in exported.model.graph.outputs[len(results) :]]
     return [*results, *(written[name.removesuffix("_out")] for name in names)]
 
 
 def _sizes(program: Program, exported: fx_onnx.ONNXProgram) -> range:
-    """All sizes where the first dim of every input came out dynamic, else the example's: then the export warned."""
+    """Returns all sizes, by index, if the first dim of every matrix is dynamic without limits, else the example's."""
     dims = [
         value.shape[0] for value in exported.model.graph.inputs if value.shape is not None and len(value.shape) == 2
     ]
@@ -133,8 +133,8 @@ def _may_alias(func: Any) -> bool:
     return any(argument.alias_info is not None for argument in (*func._schema.returns, *func._schema.arguments))
 
 
-def is_shaky(program: Program, size: int) -> bool:
-    """Returns whether eager's own results leave the tolerance under one rounding error of each operator."""
+def is_unstable(program: Program, size: int) -> bool:
+    """Returns whether one rounding error of each operator moves eager's results out of the tolerance."""
     want = program.eager(size)[0]
     for seed in range(5):
         with _RoundingErrors(seed):
@@ -147,7 +147,7 @@ def is_shaky(program: Program, size: int) -> bool:
 
 
 def minimized(program: Program, fails: Callable[[Program], bool]) -> Program:
-    """The program with as few results and statements as still make ``fails`` true."""
+    """Returns the program without the results and statements that ``fails`` does not need to be true."""
     for result in program.results:
         alone = replace(program, results=(result,))
         if fails(alone):

@@ -112,5 +112,5 @@ def test_powers(case: Case) -> None:
         Case(aten.lcm.default, i32(2, 3, low=-60, high=60), i32(3, low=-60, high=60)),
     ]
 )  # fmt: skip
-def test_two_numbers(case: Case) -> None:
+def test_functions_of_two_numbers(case: Case) -> None:
     check(case)

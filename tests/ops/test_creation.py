@@ -19,8 +19,8 @@ def large(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return torch.zeros(40, 50) + x, torch.ones(2000, dtype=torch.int64), torch.full((2000,), 0.5, dtype=torch.bfloat16)
 
 
-def after(target: object, *args: object, **kwargs: object) -> object:
-    """Returns a function of one input for a creation that takes no tensor."""
+def with_input(target: object, *args: object, **kwargs: object) -> object:
+    """Returns a function of one input that returns the input and the result of ``target``, which takes no tensor."""
     return lambda x: (x, target(*args, **kwargs))  # type: ignore[operator]
 
 
@@ -44,9 +44,9 @@ def after(target: object, *args: object, **kwargs: object) -> object:
         Case(zeros_of_size, f32(2, 4)),
         Case(causal, f32(4)),
         Case(large, f32()),
-        Case(after(torch.scalar_tensor, 2.5, dtype=torch.float16), f32(2)),
-        Case(after(torch.full, (2, 3), 7), f32(2)),
-        Case(after(torch.full, (), float("nan")), f32(2)),
+        Case(with_input(torch.scalar_tensor, 2.5, dtype=torch.float16), f32(2)),
+        Case(with_input(torch.full, (2, 3), 7), f32(2)),
+        Case(with_input(torch.full, (), float("nan")), f32(2)),
     ]
 )
 def test_creation(case: Case) -> None:

@@ -185,13 +185,13 @@ def boxes(count: int, seed: int) -> Tensor:
     return torch.cat([corners[:, :2], corners[:, :2] + corners[:, 2:]], 1)
 
 
-def suppresses_as_torchvision(program: fx_onnx.ONNXProgram, module: nn.Module, *inputs: Tensor) -> None:
+def assert_suppresses_as_torchvision(program: fx_onnx.ONNXProgram, module: nn.Module, *inputs: Tensor) -> None:
     assert_close(program(*inputs), module(*inputs))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_nms(dtype: torch.dtype) -> None:
-    """Any number of boxes, also none, with equal scores, which keep their order."""
+    """Tests any number of boxes, also none. Boxes with equal scores keep their order."""
     module, single = Suppress(0.3).eval(), Suppress(0.3).eval()
     example = (boxes(7, 0).to(dtype), torch.rand(7).to(dtype))
     program = fx_onnx.export(module, example, dynamic_shapes=({0: "boxes"}, {0: "boxes"}))
@@ -203,26 +203,26 @@ def test_nms(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("iou_threshold", [0.0, 0.4999, 0.5, 1.0, 1.5])
 def test_nms_of_odd_boxes(iou_threshold: float) -> None:
-    """Boxes without area, with swapped corners, with NaN, and twice; overlaps at and above the threshold."""
+    """Tests boxes without area, with swapped corners, with NaN, and duplicates; overlaps at and above the threshold."""
     module = Suppress(iou_threshold).eval()
     scores = torch.arange(12.0) % 5
     program = fx_onnx.export(module, (ODD, scores), dynamic_shapes=({0: "boxes"}, {0: "boxes"}))
-    suppresses_as_torchvision(program, module, ODD, scores)
-    suppresses_as_torchvision(program, module, ODD.flip(0), scores)
+    assert_suppresses_as_torchvision(program, module, ODD, scores)
+    assert_suppresses_as_torchvision(program, module, ODD.flip(0), scores)
 
 
 @pytest.mark.parametrize("tenths", range(1, 10))
 def test_nms_at_the_threshold(tenths: int) -> None:
-    """torchvision compares a float32 overlap with a float64 threshold."""
+    """Tests overlaps equal to the threshold: torchvision compares a float32 overlap with a float64 threshold."""
     module = Suppress(tenths / 10).eval()
     inputs = torch.tensor([[0.0, 0, 10, 1], [0, 0, tenths, 1], [0, 0, 10, 2]]), torch.tensor([0.9, 0.8, 0.7])
-    suppresses_as_torchvision(fx_onnx.export(module, inputs), module, *inputs)
+    assert_suppresses_as_torchvision(fx_onnx.export(module, inputs), module, *inputs)
 
 
 def test_nms_of_odd_scores() -> None:
     module = Suppress(0.01).eval()
     inputs = boxes(6, 0), torch.tensor([0.1, NAN, 0.5, -math.inf, NAN, -0.5])
-    suppresses_as_torchvision(fx_onnx.export(module, inputs), module, *inputs)
+    assert_suppresses_as_torchvision(fx_onnx.export(module, inputs), module, *inputs)
 
 
 def test_nms_is_one_node_and_few_others() -> None:

@@ -34,13 +34,20 @@ def test_transforms(case: Case) -> None:
     check(case)
 
 
-FORWARD = (torch.fft.fft, torch.fft.ifft, torch.fft.fft2, torch.fft.ifft2, torch.fft.fftn, torch.fft.ifftn)
-FORWARD += (torch.fft.irfft, torch.fft.irfft2, torch.fft.irfftn, torch.fft.hfft)
+TRANSFORMS_OF_COMPLEX_NUMBERS = (
+    torch.fft.fft,
+    torch.fft.ifft,
+    torch.fft.fft2,
+    torch.fft.ifft2,
+    torch.fft.fftn,
+    torch.fft.ifftn,
+)
+TRANSFORMS_OF_COMPLEX_NUMBERS += (torch.fft.irfft, torch.fft.irfft2, torch.fft.irfftn, torch.fft.hfft)
 
 
 @cases(
     [
-        *(Case(function, c64(3, 4)) for function in FORWARD),
+        *(Case(function, c64(3, 4)) for function in TRANSFORMS_OF_COMPLEX_NUMBERS),
         *(Case(function, f32(3, 5)) for function in (torch.fft.rfft, torch.fft.rfft2, torch.fft.ihfft, torch.fft.fft)),
         *(Case(torch.fft.fft, c64(2, 5), norm=norm, dynamic=False) for norm in ("forward", "backward", "ortho")),
         *(Case(torch.fft.ifft, c64(2, 5), norm=norm) for norm in ("forward", "backward", "ortho")),

@@ -100,5 +100,5 @@ def test_group_norm(case: Case) -> None:
     ]
 )
 def test_float32_weights_of_a_half_precision_input(case: Case) -> None:
-    """The result has the dtype of the input, as in eager mode."""
+    """Tests that the result has the dtype of the input, as in eager mode."""
     check(case)

@@ -101,5 +101,5 @@ def test_adaptive_max_pool(case: Case) -> None:
         Case(torch.nn.functional.lp_pool2d, f32(2, 3, 9, 8, low=0.1), 2, 3),
     ]
 )  # fmt: skip
-def test_others(case: Case) -> None:
+def test_unpooling_and_other_pooling(case: Case) -> None:
     check(case)

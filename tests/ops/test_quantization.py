@@ -276,7 +276,7 @@ class Groups(nn.Module):
 @pytest.mark.parametrize("external", [False, True])
 @pytest.mark.parametrize("rank", [2, 3])
 def test_weights_of_four_bits_are_saved(external: bool, rank: int, tmp_path: Path) -> None:
-    """The file packs two of them in a byte; the model runs, is verified, and accepts new 8-bit weights."""
+    """Tests that the file stores two weights in a byte, and that the model runs and accepts new 8-bit weights."""
     module, x = Groups().eval(), torch.randn(*(3,) * (rank - 1), 16)
     program = fx_onnx.export(module, (x,), opset_version=21, verify=True)
     assert_close(program(x), module(x), None)
@@ -295,7 +295,7 @@ def test_weights_of_four_bits_are_saved(external: bool, rank: int, tmp_path: Pat
 
 
 def test_packed_weights_beside_safetensors(tmp_path: Path) -> None:
-    """safetensors files hold 8-bit weights: the model keeps its packed copy and refers to the scales only."""
+    """Tests that the model refers to the scales only; it keeps 4-bit weights, which the file holds in 8 bits."""
     module, x = Groups().eval(), torch.randn(3, 16)
     program = fx_onnx.export(module, (x,), opset_version=21)
     save_file(module.state_dict(), tmp_path / "model.safetensors")

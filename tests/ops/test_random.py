@@ -64,7 +64,9 @@ def test_moments(function: Callable[[Tensor], Tensor], mean: float, std: float, 
     x = torch.zeros(N, 1)
     want = function(x)
     shapes = (({0: Dim.AUTO},),) if dynamic else None
-    opset = 23 if dynamic else 20  # ONNX Runtime has kernels up to opset 21; a legalization pass rewrites later ones
+    opset = (
+        23 if dynamic else 20
+    )  # ONNX Runtime's random kernels end at opset 21; a legalization pass rewrites nodes of later opsets
     program = fx_onnx.export(FunctionModule(function), (x,), dynamic_shapes=shapes, opset_version=opset, verbose=False)
     (got,) = program(x)
     assert (got.shape, got.dtype) == (want.shape, want.dtype)
@@ -81,7 +83,7 @@ def test_moments(function: Callable[[Tensor], Tensor], mean: float, std: float, 
         lambda x: torch.native_dropout(x * 2, 0.5, True)[0] + 1,
     ],
 )
-def test_dropout_between_other_operators_draws(function: Callable[[Tensor], Tensor], opset: int) -> None:
+def test_dropout_between_other_operators_is_random(function: Callable[[Tensor], Tensor], opset: int) -> None:
     """ONNX Runtime removes an inner Dropout node, so dropout is emitted in other operators."""
     x = torch.randn(20, 10)
     program = fx_onnx.export(FunctionModule(function).eval(), (x,), opset_version=opset, verbose=False)
@@ -89,7 +91,7 @@ def test_dropout_between_other_operators_draws(function: Callable[[Tensor], Tens
     assert not torch.equal(first, second)
 
 
-def test_dropout_between_layers_of_a_recurrence_draws() -> None:
+def test_dropout_between_recurrent_layers_is_random() -> None:
     x = torch.randn(5, 2, 3)
     gru = torch.nn.GRU(3, 4, num_layers=2, dropout=0.5).train()
     with pytest.warns(fx_onnx.OnnxExporterWarning, match="training mode"):

@@ -3,7 +3,7 @@
 import torch
 
 from tests.harness import Case, cases, check, f32
-from tests.ops.test_creation import after
+from tests.ops.test_creation import with_input
 
 
 def positions(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -18,20 +18,20 @@ def positions(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 @cases(
     [
         Case(positions, f32(4)),
-        Case(after(torch.arange, 5), f32(2)),
-        Case(after(torch.arange, 0.0, 1.0, 0.1), f32(2)),
-        Case(after(torch.arange, 1, 5, 2, dtype=torch.float16), f32(2)),
-        Case(after(torch.arange, 3000), f32(2)),
-        Case(after(torch.arange, 0, 3000, 0.7), f32(2)),
-        Case(after(torch.arange, 0), f32(2)),
-        Case(after(torch.linspace, 0, 1, 7), f32(2)),
-        Case(after(torch.linspace, -3, 5, 1, dtype=torch.float64), f32(2)),
-        Case(after(torch.logspace, 0, 2, 5), f32(2)),
-        Case(after(torch.eye, 3), f32(2)),
-        Case(after(torch.eye, 50, 40), f32(2)),
-        Case(after(torch.tril_indices, 4, 3), f32(2)),
-        Case(after(torch.triu_indices, 40, 40, 1), f32(2)),
-        Case(after(torch.triu_indices, 4, 3, -1, dtype=torch.int32), f32(2)),
+        Case(with_input(torch.arange, 5), f32(2)),
+        Case(with_input(torch.arange, 0.0, 1.0, 0.1), f32(2)),
+        Case(with_input(torch.arange, 1, 5, 2, dtype=torch.float16), f32(2)),
+        Case(with_input(torch.arange, 3000), f32(2)),
+        Case(with_input(torch.arange, 0, 3000, 0.7), f32(2)),
+        Case(with_input(torch.arange, 0), f32(2)),
+        Case(with_input(torch.linspace, 0, 1, 7), f32(2)),
+        Case(with_input(torch.linspace, -3, 5, 1, dtype=torch.float64), f32(2)),
+        Case(with_input(torch.logspace, 0, 2, 5), f32(2)),
+        Case(with_input(torch.eye, 3), f32(2)),
+        Case(with_input(torch.eye, 50, 40), f32(2)),
+        Case(with_input(torch.tril_indices, 4, 3), f32(2)),
+        Case(with_input(torch.triu_indices, 40, 40, 1), f32(2)),
+        Case(with_input(torch.triu_indices, 4, 3, -1, dtype=torch.int32), f32(2)),
     ]
 )
 def test_ranges(case: Case) -> None:

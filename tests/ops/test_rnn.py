@@ -1,4 +1,4 @@
-"""Recurrences, each at two lengths and two batch sizes."""
+"""Recurrent layers, each at two lengths and two batch sizes."""
 
 from typing import Any
 
@@ -82,8 +82,8 @@ def test_initial_states(kind: str, layers: int) -> None:
     module = WithState(MODULES[kind](3, 4, layers, bidirectional=True))
     states = 2 if kind == "LSTM" else 1
 
-    def example(steps: int, rows: int) -> tuple[Tensor, ...]:
-        return (x(steps, rows, 3), *(x(2 * layers, rows, 4) for _ in range(states)))
+    def example(steps: int, batch: int) -> tuple[Tensor, ...]:
+        return (x(steps, batch, 3), *(x(2 * layers, batch, 4) for _ in range(states)))
 
     shapes = (STEP_AND_BATCH, ({1: "batch"},) * states)
     check(module, example(5, 2), example(7, 4), shapes=shapes)
@@ -123,7 +123,7 @@ def test_cell_with_states() -> None:
 @pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_dtypes_are_valid(kind: str, dtype: torch.dtype) -> None:
-    """ONNX Runtime's CPU kernels are float32 only, and ONNX has no bfloat16 recurrences before opset 22."""
+    """Tests the model only: ONNX Runtime's CPU kernels are float32, and ONNX has bfloat16 from opset 22 on."""
     module = MODULES[kind](3, 4).to(dtype).eval()
     for opset in (20, 22):
         program = fx_onnx.export(module, (x(5, 2, 3, dtype=dtype),), opset_version=opset, verbose=False)

@@ -22,7 +22,7 @@ GRID = tuple(x / 8 for x in (-999, -400, -37, -9, -4, -3, -1, 0, 1, 3, 4, 5, 9, 
 QUARTERS = (0.25, 0.5, 1.0, 2.0)
 INT8 = (torch.int8, -128, 127)
 grid = f32(4, 8, values=GRID)
-at = [18, 20, 21, 23]  # given here because the harness cannot look up operators that are registered by name
+at = [18, 20, 21, 23]  # given here, because the harness finds no translation that is registered by name
 
 
 def scales(*shape: int, **options: bool) -> object:
@@ -107,7 +107,7 @@ class PerToken(nn.Module):
 @pytest.mark.parametrize("mapping", ["SYMMETRIC", "ASYMMETRIC"])
 @pytest.mark.parametrize("shape", [(5, 8), (2, 3, 8)], ids=str)
 def test_dynamic_quantization(opset: int, mapping: str, shape: tuple[int, ...]) -> None:
-    """Each token has its own scale and zero point, for any number of tokens."""
+    """Tests that each token has its own scale and zero point, for any number of tokens."""
     x, other = torch.randn(shape), torch.randn(*(size + 1 for size in shape[:-1]), shape[-1])
     dims = {axis: f"tokens_{axis}" for axis in range(len(shape) - 1)}
     module = PerToken(mapping).eval()
@@ -123,7 +123,7 @@ def test_dynamic_quantization(opset: int, mapping: str, shape: tuple[int, ...]) 
 
 
 class Blocks(nn.Module):
-    """A weight of integers in [-8, 7] (or [0, 15]) with a scale and zero point for each 4 of them."""
+    """A linear layer whose weight has integers in [-8, 7] (or [0, 15]), with a scale and zero point for each 4."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class Blocks(nn.Module):
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8])
 @pytest.mark.parametrize("shape", [(3, 8), (2, 3, 8)], ids=str)
 def test_weights_of_four_bits(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-    """Weights are stored in 4 bits from opset 21 on, and in 8 bits below, where ONNX has no 4-bit dtype."""
+    """Tests that weights are stored in 4 bits from opset 21 on, and in 8 bits below, where ONNX has no 4-bit dtype."""
     module, x = Blocks(dtype).eval(), torch.randn(shape)
     for opset, stored in ((18, 8), (20, 8), (21, 4), (23, 4)):
         for optimize in (True, False):

@@ -85,5 +85,5 @@ def test_roundings(case: Case) -> None:
         Case(aten.nan_to_num.default, i64(3)),
     ]
 )
-def test_composed(case: Case) -> None:
+def test_functions_of_several_nodes(case: Case) -> None:
     check(case)
