@@ -26,7 +26,8 @@ class ScaleLayout(NamedTuple):
     """The layout of the scales of a tensor: it tells which elements share a scale.
 
     Without ``axis``, all elements share one scale. With ``axis``, each index along that axis has its own scale. With
-    ``block`` too, each block of ``block`` consecutive indices shares a scale (ONNX's blocked quantization).
+    ``block`` too, ``block`` consecutive elements along the axis share a scale, separately for each index of the other
+    axes (ONNX's blocked quantization).
     """
 
     axis: int | None = None

@@ -18,9 +18,8 @@ def draw(op: Emitter, op_type: str, sizes: Sequence[Size], dtype: DataType) -> V
     else:
         drawn = op.emit(f"{op_type}Like", op.expand(op.constant(0, drawn_dtype), sizes), dtype=drawn_dtype)
     if dtype == DataType.BFLOAT16 and op_type == "RandomUniform":
-        drawn = op.Mul(
-            op.Floor(op.Mul(drawn, 256.0)), 1 / 256
-        )  # bfloat16 has 8 binary digits; a longer number could round up to 1
+        # bfloat16 has 8 binary digits; a longer number could round up to 1.
+        drawn = op.Mul(op.Floor(op.Mul(drawn, 256.0)), 1 / 256)
     return op.cast(drawn, dtype)
 
 

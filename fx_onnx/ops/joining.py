@@ -265,7 +265,7 @@ def _diagonal(diagonal: Size) -> Size | None:
 def _is_row_major(
     self: torch.Tensor, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
 ) -> bool:
-    """Returns whether self is contiguous and begins its storage, so that strides and offset count its elements."""
+    """Returns whether self is contiguous and begins its storage, so that strides count the elements of self."""
     place = symbolic_sizes.static(self.storage_offset())
     return isinstance(place, int) and place == 0 and self.is_contiguous()
 

@@ -1,8 +1,8 @@
 """Pooling: MaxPool, AveragePool and global pooling.
 
 If the sizes of the input are known, the windows that ceil_mode adds become pads at the end, whose meaning ONNX
-defines exactly. ONNX's own ceil_mode is used for dynamic sizes only. torch leaves out a window that
-would start after the input and its left pad.
+defines exactly. ONNX's own ceil_mode is used for dynamic sizes only. torch leaves out a window that would start after
+the input and its left pad.
 """
 
 import math

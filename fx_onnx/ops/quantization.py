@@ -31,7 +31,7 @@ _FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
-# --- the dtypes of each opset -----------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- the dtypes of each opset
 
 
 def _can_quantize_to(*allowed: torch.dtype) -> Callable[..., bool]:
@@ -71,7 +71,7 @@ def _has_range_of(*allowed: torch.dtype) -> Callable[..., bool]:
     return is_supported
 
 
-# --- PT2E -------------------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- PT2E
 
 
 def quantize_per_tensor(
@@ -183,7 +183,7 @@ def dequantize_per_channel_group(
     return op.cast(dequantized(op, input, scales, zero_points, ScaleLayout(1, block)), op.out_dtype)
 
 
-# --- fake quantization ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- fake quantization
 
 
 def aten_fake_quantize_per_tensor_affine(
@@ -228,7 +228,7 @@ for _since, _dtypes in _QUANTIZABLE:
     )
 
 
-# --- products of quantized matrices -----------------------------------------------------------------------------------
+# ---------------------------------------------------------------- products of quantized matrices
 
 
 @translates(aten._int_mm.default)

@@ -127,7 +127,7 @@ for _kind, _whole, _packed, _step in (
     translates(_step)(_cell_of_one_state(_kind))
 
 
-# --- weights ----------------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- weights
 
 
 class _Weights(NamedTuple):
@@ -179,7 +179,7 @@ def _stacked(op: Emitter, kind: _Kind, weights: Sequence[Value], directions: int
     return op.Reshape(joined, [directions, blocks * rows, *rest])
 
 
-# --- layers -----------------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- layers
 
 
 def _recurrence(
@@ -280,7 +280,7 @@ def _cell(op: Emitter, kind: _Kind, input: Value, states: Sequence[Value], weigh
     return [op.cast(op.Squeeze(final, [0]), result_dtype) for final in finals]
 
 
-# --- projected LSTM ---------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------- projected LSTM
 
 
 def _projected_layer(
