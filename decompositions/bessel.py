@@ -23,8 +23,8 @@ _SERIES_TERMS = 42
 def _scaled_polynomial(x: Tensor, coefficients: list[float], limit: float) -> Tensor:
     """Returns a polynomial in x, for |x| up to ``limit``, evaluated as a polynomial in x / limit.
 
-    Some runtimes flush numbers that are too small for float32 to zero, even in float64. The coefficients in x / limit are
-    large enough.
+    Some runtimes flush numbers that are too small for float32 to zero, even in float64. The coefficients of a
+    polynomial in x / limit are large enough.
     """
     return polynomial(x * (1 / limit), [c * limit**k for k, c in enumerate(coefficients)])
 
