@@ -172,6 +172,7 @@ def _is_expressible_convolution(
     groups: int,
     *flags: bool,
 ) -> bool:
+    """Returns whether Conv or ConvTranspose can express the call."""
     return not transposed or _has_output_padding_below_stride(input, weight, bias, stride, padding, output_padding)
 
 

@@ -127,6 +127,7 @@ def _extremes(op: Emitter, self: Value, dim: int, comparison: str, sign: int) ->
 
 
 def _integer_limit(dtype: DataType, sign: int) -> int:
+    """Returns the smallest number of an integer dtype for the sign -1, and the largest for 1."""
     limits = np.iinfo(dtype.numpy())
     return int(limits.min if sign < 0 else limits.max)
 

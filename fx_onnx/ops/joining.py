@@ -259,6 +259,7 @@ def aten_triu(op: Emitter, self: Value, diagonal: Size = 0) -> Value:
 
 
 def _diagonal(diagonal: Size) -> Size | None:
+    """Returns None for the main diagonal, which is the default of Trilu."""
     return None if isinstance(diagonal, int) and diagonal == 0 else diagonal
 
 

@@ -55,6 +55,7 @@ def _is_inference(
     eps: float,
     cudnn_enabled: bool,
 ) -> bool:
+    """Returns whether the call uses running statistics and has a channel axis."""
     return not training and running_mean is not None and input.dim() > 1
 
 
@@ -143,6 +144,7 @@ def _uses_input_stats(
     eps: float,
     cudnn_enabled: bool,
 ) -> bool:
+    """Returns whether InstanceNormalization can express the call: it uses the statistics of the input only."""
     return use_input_stats and input.dim() > 2 and input.dtype != torch.bfloat16
 
 

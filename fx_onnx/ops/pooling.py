@@ -56,6 +56,7 @@ def _window(
     dilation: int | Sequence[int],
     ceil_mode: bool,
 ) -> Window:
+    """Returns the windows of a pooling; for static sizes, pads at the end replace ceil_mode."""
     kernel, steps, pads = per_axis(kernel_size, axes), per_axis(dilation, axes), per_axis(padding, axes)
     strides = per_axis(stride, axes) if stride else kernel
     ceil_mode_pads = [0] * axes
@@ -226,6 +227,7 @@ def _divides_evenly(axes: int) -> Callable[..., bool]:
 
 
 def _axis_divides_evenly(size: Size, out: Size) -> bool:
+    """Returns whether ``size`` is a known multiple of ``out``, or known to equal it."""
     size, out = symbolic_sizes.static(size), symbolic_sizes.static(out)
     if symbolic_sizes.same_size(size, out):
         return True

@@ -99,6 +99,7 @@ _MAX_CHECKED_SIZE = 2**14
 
 
 def _is_exact_nearest(sizes: Sequence[Size], outs: Sequence[Size], factors: Factors, exact: bool) -> bool:
+    """Returns whether nearest-neighbour Resize gives torch's sizes and reads the same elements."""
     plan = _plan(sizes, outs, factors)
     if isinstance(plan, bool) and not plan:
         return False
@@ -128,6 +129,7 @@ def _axes_of(
 
 
 def _factors(axes: int, given: tuple[Any, ...], named: dict[str, Any]) -> list[float | None]:
+    """Returns a factor or None for each axis, from positional and keyword arguments."""
     return [*given, *(named.get(name) for name in _FACTOR_NAMES[axes][len(given) :])]
 
 

@@ -160,6 +160,7 @@ def _layers(
 
 
 def _is_projected(op: Emitter, hx: Sequence[Value]) -> bool:
+    """Returns whether the hidden state is projected, which gives it another size than the cell state."""
     hidden, cell = (op.sizes(state)[-1] for state in hx)
     return isinstance(hidden, int) and isinstance(cell, int) and hidden != cell
 

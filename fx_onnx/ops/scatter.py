@@ -92,6 +92,7 @@ def aten_scatter_add(op: Emitter, self: Value, dim: int, index: Value, src: Valu
 def _is_onnx_reduction(
     self: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, reduce: str, *, include_self: bool = True
 ) -> bool:
+    """Returns whether ONNX has the reduction; its reductions always include self."""
     return include_self and reduce in _REDUCTIONS
 
 
@@ -136,6 +137,7 @@ def aten_index_fill_tensor(op: Emitter, self: Value, dim: int, index: Value, val
 
 
 def _sizes_of_source(op: Emitter, self: Value, dim: int, index: Value) -> list[Size]:
+    """Returns the sizes of the slices that ``index`` selects along dim."""
     sizes = list(op.sizes(self))
     if sizes:
         sizes[dim] = op.sizes(index)[0] if op.rank(index) else 1
@@ -162,6 +164,7 @@ def _index_write(
 def _is_index_reduction(
     self: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, reduce: str, *, include_self: bool = True
 ) -> bool:
+    """Returns whether the reduction is one of ONNX's, which include self, or a mean of floats."""
     return (include_self and reduce in _REDUCTIONS) or (reduce == "mean" and self.is_floating_point())
 
 
