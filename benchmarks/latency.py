@@ -3,9 +3,9 @@
     python -m benchmarks.latency --models bert_base llama16 --opsets 18 20 23 --rounds 10
 
 Latency is the CPU time of one thread: the median of interleaved runs over several sessions of each model, because the
-place of the weights in memory changes the latency by some percent. Models are saved to files, because large ones have
-to be, and optimized by their exporter and by ONNX Runtime, as users run them. "products" is the part of the time of
-fx_onnx's graph in matrix products and convolutions.
+place of the weights in memory changes the latency by some percent. Models are saved to files, because a large
+model cannot be loaded from bytes. They are optimized by their exporter and by ONNX Runtime, as users run them.
+"products" is the part of the time of fx_onnx's graph in matrix products and convolutions.
 """
 
 import argparse

@@ -89,4 +89,4 @@ BENCHMARKS = {
     "t5_small": Benchmark(t5, _text_pair, {**TEXT, "decoder_input_ids": {0: "batch", 1: "target"}}),
 }
 DEEP = {"llama64": Benchmark(lambda: llama(64), _text, TEXT)}
-"""Networks for the time of an export only; the others are run as well."""
+"""Networks that are only exported. Those in ``BENCHMARKS`` are also run."""

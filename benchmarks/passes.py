@@ -38,7 +38,7 @@ PAIRS: dict[str, tuple[Change, Change]] = {
     "constant folding": (FoldConstants(), onnxscript.optimizer.fold_constants),
     "the whole optimizer": (optimize, onnxscript.optimizer.optimize),
 }
-"""What a pass does, ours, theirs."""
+"""The kind of work → our pass and their pass."""
 
 
 def measured(model: ir.Model, change: Change) -> tuple[float, int, int]:

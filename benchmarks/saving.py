@@ -74,7 +74,7 @@ def peak_of(work: Callable[[], None]) -> int:
 
 def timed(write: Callable[[Path], None], folder: Path) -> tuple[float, float]:
     """Returns the seconds until the call returns, and until everything is on the disk. Removes the files."""
-    os.sync()  # no bytes of the previous run are still to be written
+    os.sync()  # write the remaining bytes of the previous run first
     start = time.perf_counter()
     write(folder / "model.onnx")
     returned = time.perf_counter() - start

@@ -53,7 +53,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="only these")
     parser.add_argument("--timm", action="store_true", help="models of timm")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds for each model")
-    parser.add_argument("--results", type=Path, help="keeps what was found line by line, and what it holds is not run")
+    parser.add_argument("--results", type=Path, help="a file of results; models that it contains are not run again")
     options = parser.parse_args()
     logging.getLogger("torch").setLevel(logging.CRITICAL)  # torch prints the whole graph of a failed capture
     fx_onnx.export(torch.nn.Identity().eval(), torch.ones(1))  # imported once, before the processes fork

@@ -116,7 +116,7 @@ def run(folder: Path, _: float) -> None:
     )
     (logits,) = session.run(None, {session.get_inputs()[0].name: np.arange(8, dtype=np.int64)[None]})
     if logits.shape != (1, 8, VOCABULARY) or not np.isfinite(logits).all() or logits.std() == 0:
-        raise ValueError("the model gives nonsense")
+        raise ValueError("the logits have a wrong shape, are not finite, or are all equal")
 
 
 STEPS = {"write": write, "export": export, "run": run}

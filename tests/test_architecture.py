@@ -63,7 +63,7 @@ def test_the_top_level_is_the_layout() -> None:
     assert found == TOP_LEVEL | {folder for folder in ORDER if (PACKAGE / folder).is_dir()}
 
 
-def test_a_folder_s_init_has_only_a_docstring() -> None:
+def test_init_files_have_only_a_docstring() -> None:
     inits = [s for s in sources() if s.path.name == "__init__.py" and s.path.parent != PACKAGE]
     assert [s.name for s in inits if s.name not in REGISTRIES and _code(s.tree)] == []
 

@@ -135,10 +135,10 @@ def test_verify_raises_if_results_differ(tmp_path: Path) -> None:
 
 
 def test_verify_raises_if_the_model_is_not_valid(tmp_path: Path) -> None:
-    def half_a_node(op, input, weight, bias=None):  # type: ignore[no-untyped-def]
+    def unknown_operator(op, input, weight, bias=None):  # type: ignore[no-untyped-def]
         return op.emit("NoSuchOperator", input, domain="ai.onnx.ml")
 
-    table = {torch.ops.aten.linear.default: half_a_node}
+    table = {torch.ops.aten.linear.default: unknown_operator}
     with pytest.raises(CheckerError, match=r"The model is not valid ONNX: .*NoSuchOperator") as caught:
         fx_onnx.export(net(), (X,), tmp_path / "net.onnx", verify=True, custom_translation_table=table)
     assert "\n" not in str(caught.value)

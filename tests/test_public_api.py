@@ -1,6 +1,6 @@
 """The public interface is the one that the snapshot beside this file shows.
 
-``python -m tests.test_public_api`` writes the snapshot anew.
+``python -m tests.test_public_api`` writes a new snapshot.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _text(annotation: Any) -> Any:
 
 
 def _signature(function: Any) -> str:
-    """Returns the signature as the source spells it. A default that is a function appears by its name."""
+    """Returns the signature with the annotations of the source. A default that is a function appears by its name."""
     signature = inspect.signature(function)
     parameters = [
         each.replace(

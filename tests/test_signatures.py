@@ -19,8 +19,8 @@ from fx_onnx.decompositions import DECOMPOSITIONS
 SCALAR_TYPES = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32]
 MEMORY_FORMATS = [torch.contiguous_format, torch.preserve_format, torch.channels_last]
 
-# The fake result already has what these keywords ask for, or ONNX does not have the concept. A function may accept them
-# as ``**options``.
+# The fake result already has the dtype that these keywords request, or ONNX does not have the concept. A function may
+# accept them as ``**options``.
 WITHOUT_EFFECT = {"dtype", "layout", "device", "pin_memory", "generator", "memory_format"}
 
 
@@ -36,7 +36,8 @@ def _parameters(function: Callable[..., Any], after: int) -> list[inspect.Parame
 def _normalized(default: Any) -> Any:
     """Returns a default value in the form in which defaults are compared.
 
-    Schemas have lists for tuples, repeat one number for all dims, and number dtypes and memory formats.
+    A schema writes a tuple as a list, may repeat one number for all dims, and gives dtypes and memory formats as
+    numbers.
     """
     if default in SCALAR_TYPES:
         return SCALAR_TYPES.index(default)

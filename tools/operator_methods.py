@@ -19,7 +19,7 @@ from fx_onnx.core.opsets import MAXIMUM_OPSET, MINIMUM_OPSET
 TARGET = Path(__file__).parents[1] / "fx_onnx" / "translation" / "operator_methods.py"
 LINE_LENGTH = 120
 
-# Of an operator with any number of outputs: up to this number, a literal ``outputs=`` is known to return a tuple.
+# For an operator with any number of outputs, the type is known to be a tuple if ``outputs=`` is a literal up to this.
 MAX_LITERAL_OUTPUTS = 8
 
 HEADER = '''\
@@ -163,7 +163,7 @@ def _default(attribute: OpSchema.Attribute) -> str:
 
 
 def _shortest(value: float) -> str:
-    """Returns the shortest decimal that is this float32 number."""
+    """Returns the shortest decimal that rounds to this float32 number."""
     return next(
         text for digits in range(1, 10) if float(onnx.numpy_helper.np.float32(text := f"{value:.{digits}g}")) == value
     )

@@ -31,7 +31,7 @@ class NodeBuilder:
     """
 
     def __init__(self, node: ir.Node, editor: Editor, dtype: DataType | None, *, after: Value | None = None) -> None:
-        """Inserts new nodes before ``node``, or behind the producer of the value ``after`` if it is given."""
+        """Inserts new nodes before ``node``, or right after the producer of the value ``after`` if it is given."""
         self.node, self.editor, self.dtype = node, editor, dtype or DataType.DOUBLE
         self._after = after
 

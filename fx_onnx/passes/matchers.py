@@ -1,4 +1,4 @@
-"""Matchers: questions about values and nodes that patterns ask."""
+"""Matchers: the predicates and look-ups on nodes and values from which passes build their patterns."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def is_absorbable(value: ir.Value) -> bool:
 def chain(
     value: ir.Value | None, *op_types: str | tuple[str, ...], single_use: bool = False
 ) -> tuple[ir.Node, ...] | None:
-    """Returns the producers along a path of first inputs, or None if an operator on the path is another one.
+    """Returns the producers along a path of first inputs, or None if an operator on the path differs.
 
     ``chain(y, "Reshape", "Expand")`` is ``(reshape, expand)`` where y = Reshape(Expand(x, ...), ...).
 

@@ -163,7 +163,7 @@ def _tensor(value: ir.Value) -> ir.TensorProtocol:
 def _shared_sizes(nodes: Sequence[ir.Node]) -> set[ir.Node]:
     """Returns the nodes that compute sizes from outer values only and whose results outer nodes read too.
 
-    The module that needs a size first contains the nodes that compute it.
+    torch records the nodes that compute a size in the module that is the first to need it.
     """
     inside = {inner for node in nodes for inner in (node, *_inside(node))}
     sizes: dict[ir.Node, None] = {}

@@ -16,7 +16,7 @@ from fx_onnx.passes.traversal import all_nodes
 __all__ = ["LOGGER_NAME", "Pass", "Rewrite", "apply", "walk"]
 
 LOGGER_NAME: Final = "fx_onnx.passes"
-"""The logger of ``Rewrite.declines``; it logs at level DEBUG."""
+"""The logger of ``Pass.declines``; it logs at level DEBUG."""
 
 _logger = logging.getLogger(LOGGER_NAME)
 
@@ -26,22 +26,8 @@ class Pass(ir.passes.InPlacePass):
 
     name: ClassVar[str]
 
-
-class Rewrite(Pass):
-    """A pass that rewrites one node at a time. Consecutive rewrites share one walk over the graph (see ``walk``)."""
-
-    op_types: ClassVar[tuple[str, ...]]
-    """The operators of ONNX's default domain at which the pattern ends; ``rewrite`` is called for these nodes."""
-
-    since: ClassVar[int] = 0
-    """The first opset that has the operators that the pass inserts. Below it the pass does nothing."""
-
-    @abstractmethod
-    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Rewrites ``node``, one of ``op_types``, if the pattern matches. Returns whether it changed anything."""
-
     def declines(self, node: ir.Node, reason: str, *args: object) -> bool:
-        """Logs why a node that nearly matches is not rewritten, and returns False for ``rewrite`` to return.
+        """Logs why a node that nearly matches is not rewritten. Returns False, which ``rewrite`` can return.
 
         Costs one check of the log level when DEBUG is off.
 
@@ -54,6 +40,20 @@ class Rewrite(Pass):
             label = f"{node.op_type} {node.name or node.outputs[0].name}"
             _logger.debug(f"%s declines %s: {reason}", self.name, label, *args)
         return False
+
+
+class Rewrite(Pass):
+    """A pass that rewrites one node at a time. Consecutive rewrites share one walk over the graph (see ``walk``)."""
+
+    op_types: ClassVar[tuple[str, ...]]
+    """The operators of ONNX's default domain at which the pattern ends; ``rewrite`` is called for these nodes."""
+
+    since: ClassVar[int] = 0
+    """The first opset at which the pass applies. A fusion needs an opset that has the fused operator."""
+
+    @abstractmethod
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Rewrites ``node``, one of ``op_types``, if the pattern matches. Returns whether it changed anything."""
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Runs this rewrite alone."""

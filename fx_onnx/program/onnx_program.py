@@ -138,7 +138,7 @@ class ONNXProgram:
         return results
 
     def call_structured(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the model and returns the module's own structure, with its dicts, tuples, None and complex tensors.
+        """Runs the model and returns the outputs in the module's structure: dicts, tuples, None and complex tensors.
 
         Raises:
             ArgumentError: the arguments do not fit, as for a call, or the program has no exported_program.
@@ -261,7 +261,7 @@ class ONNXProgram:
     def apply_weights(self, state_dict: Mapping[str, torch.Tensor]) -> None:
         """Replaces the data of weights, by name. Weights that the optimizer computed are computed from the new data.
 
-        It warns of names that are not weights of the model.
+        A name that is not a weight of the model causes a warning.
 
         Args:
             state_dict: tensors with the shapes and dtypes of the model's weights. They are not copied. A quantized
@@ -287,7 +287,7 @@ class ONNXProgram:
     def rename_axes(self, rename_mapping: Mapping[str | ir.SymbolicDim, str]) -> None:
         """Renames symbolic dims in the whole model: in subgraphs, in functions, and in expressions such as ``2*s0``.
 
-        It warns of names that no shape of the model has.
+        A name that no shape of the model has causes a warning.
 
         Args:
             rename_mapping: old name, or a dim of a shape → new name. All dims are renamed at once, so that two dims may

@@ -44,7 +44,7 @@ def _find(config: PreTrainedConfig, *names: str) -> int | None:
 
 
 def _text(family: Family, module: nn.Module, batch: int, sequence: int) -> dict[str, Any]:
-    """Returns tokens, the last two of the first row being padding; and boxes for layout models."""
+    """Returns tokens, and boxes for layout models. The last two tokens of the first row are padding."""
     mask = torch.ones(batch, sequence, dtype=torch.int64)
     mask[0, -2:] = 0
     inputs: dict[str, Any] = {"input_ids": _ids(batch, sequence), "attention_mask": mask}
@@ -114,7 +114,7 @@ def _contrast(family: Family, module: nn.Module, batch: int, sequence: int) -> d
 
 
 def _chat(family: Family, module: nn.Module, batch: int, sequence: int) -> dict[str, Any]:
-    """Returns texts with an image in the middle, which takes as many tokens as the model makes of it."""
+    """Returns texts with an image in the middle, which takes ``family.image_tokens`` tokens."""
     token = _find(module.config, "image_token_id", "image_token_index")
     image = torch.full((batch, family.image_tokens), token or 0)
     ids = torch.cat([_ids(batch, 3), image, _ids(batch, sequence)], 1)

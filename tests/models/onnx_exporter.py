@@ -28,7 +28,8 @@ def _export(model: Any, args: tuple[Any, ...] = (), **options: Any) -> fx_onnx.O
 
 
 @contextmanager
-def _in_place(patched: bool) -> Iterator[None]:
+def _fx_onnx_as_torch_onnx(patched: bool) -> Iterator[None]:
+    """Replaces torch.onnx.export by fx_onnx.export, and removes the patches for torch.onnx unless ``patched``."""
     with ExitStack() as stack:
         stack.enter_context(patch.object(torch.onnx, "export", _export))
         if not patched:
@@ -52,8 +53,8 @@ def exported(family: Family, module: nn.Module, inputs: dict[str, Any], way: str
         if hasattr(part, "config"):
             part.config.use_cache = False
     inputs = {name: value for name, value in inputs.items() if name != "use_cache"}
-    asked = family.dynamic_shapes(inputs)
-    shapes = {name: axes and dict.fromkeys(axes, Dim.AUTO) for name, axes in asked.items()}
+    requested = family.dynamic_shapes(inputs)
+    shapes = {name: axes and dict.fromkeys(axes, Dim.AUTO) for name, axes in requested.items()}
     config = OnnxConfig(dynamic=True, dynamic_shapes=shapes)
-    with _in_place(way == PATCHED):
+    with _fx_onnx_as_torch_onnx(way == PATCHED):
         return OnnxExporter().export(module, copy.deepcopy(inputs), config=config)

@@ -81,7 +81,7 @@ class VisionModel:
 def calibrate(module: nn.Module, run: Callable[[], Any]) -> None:
     """Sets the statistics of batch norms by a run: otherwise deep random networks give one result for all images.
 
-    The weights of the norms are 0.5, so that differences to the images of that run do not grow from layer to layer.
+    The weights of the norms are 0.5, so that differences from the images of that run do not grow from layer to layer.
     """
     module.eval()
     norms = [each for each in module.modules() if isinstance(each, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d))]
@@ -122,7 +122,7 @@ def _spread_scores(detector: Any) -> None:
 
 
 def _detector(name: str) -> VisionModel:
-    """Returns a detector with few classes and detections: of many, two could be so close that rounding decides."""
+    """Returns a detector with few detections: many could have scores so close that rounding decides their order."""
     options: dict[str, Any] = {"weights_backbone": None, "num_classes": 2 if "keypoint" in name else 5}
     if "rcnn" in name:
         options |= {"box_detections_per_img": 8, "box_score_thresh": 0.1}

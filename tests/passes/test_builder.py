@@ -17,7 +17,7 @@ TEXT = "g (float16[2, 3] x, bool[2] c) => (float16[2, 3] y) { y = Relu(x) }"
 
 
 def builder(opset: int = 20, after: bool = False) -> NodeBuilder:
-    """A builder before the only node of a small model, or after the graph's input."""
+    """Returns a builder that inserts before the only node of a small model, or after the input of the graph."""
     program = model(TEXT, opset=opset)
     (node,) = program.graph
     return NodeBuilder(node, Editor(program), node.inputs[0].dtype, after=node.inputs[0] if after else None)
@@ -49,7 +49,7 @@ def test_numbers_take_the_type_of_the_other_input() -> None:
     assert [value.dtype for value in chosen.producer().inputs] == [DataType.BOOL, DataType.FLOAT16, DataType.FLOAT16]
 
 
-def test_lists_and_arrays_are_constants_as_they_are() -> None:
+def test_lists_and_arrays_become_constants() -> None:
     f = builder()
     x = f.editor.model.graph.inputs[0]
     reshape = f.Reshape(x, [3, 2], sizes=[3, 2]).producer()

@@ -179,7 +179,7 @@ def test_several_results_and_graph_outputs() -> None:
 
 
 def test_a_call_that_is_not_convex_stays_inline() -> None:
-    """A node of another module depends on one of the module's nodes, and another of them depends on it."""
+    """A node of another module reads the module's first node and is read by its last one."""
     text = """g (float[N] x) => (float[N] y) { a = Relu(x)\n b = Neg(a)\n y = Add(a, b) }"""
     model = ir.serde.deserialize_model(onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]>\n{text}'))
     for node, path in zip(model.graph, ("inner", "other", "inner"), strict=True):

@@ -87,7 +87,7 @@ def test_networks(name: str) -> None:
     ],
 )
 def test_norms_attention_and_activations_are_fused(name: str, single: dict[str, int], gone: set[str]) -> None:
-    """Norms, attention and activations are one node each, also with dynamic sizes and if computed in steps."""
+    """Each norm, attention and activation is one node, also if the model computes it from elementary operators."""
     case = case_named(name)
     module, inputs, other = case.build(), case.example(), case.other()
     program = fx_onnx.export(
@@ -135,7 +135,7 @@ def test_folded_weights_follow_new_weights() -> None:
 
 @pytest.mark.parametrize("name", [each.name for each in PASSES])
 def test_each_pass_can_be_left_out(name: str) -> None:
-    """Without any one pass the others still give the same results."""
+    """Without this pass, the others still give the same results."""
     case = case_named("resnet")
     program, inputs = unoptimized(case), case.example()
     want = program(*inputs.args)

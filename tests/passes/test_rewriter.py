@@ -65,7 +65,7 @@ def test_a_decline_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_decline_formats_nothing_when_the_log_is_off(caplog: pytest.LogCaptureFixture) -> None:
-    """Only the level is checked, so that declining costs next to nothing."""
+    """Only the level is checked, so that declining costs almost nothing."""
 
     class Unprintable:
         def __str__(self) -> str:

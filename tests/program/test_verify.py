@@ -164,7 +164,7 @@ def test_compare(expected, found, problem):
     assert re.search(problem, difference.problem)
 
 
-def test_facts():
+def test_the_measures_of_a_difference():
     difference = compare("y", torch.tensor([4.0, 2.0, INF]), torch.tensor([4.0, 1.0, 5.0]), module="a.b")
     assert (difference.max_abs, difference.max_rel, difference.nonfinite) == (1.0, 0.25, 1)
     assert difference.module == "a.b"

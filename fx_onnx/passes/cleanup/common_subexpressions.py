@@ -17,10 +17,11 @@ __all__ = ["EliminateCommonSubexpressions"]
 _EXCLUDED = frozenset(
     {
         "RandomUniform", "RandomNormal", "RandomUniformLike", "RandomNormalLike", "Multinomial", "Bernoulli", "Dropout",
-        "DequantizeLinear",  # runtimes match a DequantizeLinear for each consumer, the form that PT2E writes
+        "DequantizeLinear",  # runtimes expect one DequantizeLinear for each consumer, as PT2E writes it
     }
 )  # fmt: skip
-# The metadata of a node lists at most this many FX nodes: a mask may replace one of each layer.
+# The metadata of a node lists at most this many FX nodes. Without a limit, the one mask that replaces the masks of all
+# layers would list the FX nodes of every layer.
 _MAX_ORIGINS = 8
 
 
@@ -45,13 +46,13 @@ def _eliminate(graph: ir.Graph | ir.Function) -> bool:
     known: dict[Hashable, list[ir.Node]] = {}
     modified = False
     for node in graph:
-        held = subgraphs(node)
-        for body in held:
+        bodies = subgraphs(node)
+        for body in bodies:
             modified |= _eliminate(body)
-        if held or node.domain not in ("", "ai.onnx.ml") or node.op_type in _EXCLUDED:
+        if bodies or node.domain not in ("", "ai.onnx.ml") or node.op_type in _EXCLUDED:
             continue
-        given = tuple(bool(output.name) for output in node.outputs)
-        similar = known.setdefault((node.op_type, node.domain, given, node.inputs), [])
+        present = tuple(bool(output.name) for output in node.outputs)
+        similar = known.setdefault((node.op_type, node.domain, present, node.inputs), [])
         twin = next((each for each in similar if _same_attributes(each, node)), None)
         if twin is None:
             similar.append(node)

@@ -43,7 +43,7 @@ class EliminateDeadCode(Pass):
 
 
 def _remove_dead_nodes(graph: ir.Graph | ir.Function) -> int:
-    """Removes the dead nodes of a graph and its subgraphs, and returns how many these were."""
+    """Removes the dead nodes of a graph and its subgraphs, and returns their number."""
     dead: set[ir.Node] = set()
     count = 0
     for node in reversed(graph):

@@ -20,7 +20,7 @@ from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["FoldConstants"]
 
-# In the ``meta`` of a folded value: whether it is computed from a parameter.
+# A key in the ``meta`` of a folded value; its entry tells whether the value is computed from a parameter.
 _FROM_PARAMETERS = "of_parameters"
 # The longest chain of computed weights, because each computes its sources again whenever it is read.
 _MAX_STEPS = 64

@@ -52,7 +52,7 @@ class MergeReshapes(Rewrite):
 def _constant_shape(origin: ir.Value, output: ir.Value, model: ir.Model) -> list[int] | None:
     """Returns the constant shape input of a Reshape from ``origin`` to ``output``; None if there is none.
 
-    A model that does not record its data-dependent dims may be empty along any dim.
+    Data-dependent dims may be 0. If the model does not record which dims these are, any dim may be 0.
     """
     new = dims(output)
     if new is None or 0 in new:

@@ -50,7 +50,12 @@ class FoldRepeatedHeads(Rewrite):
             return self.declines(node, "it reads or returns a cache of keys and values")
         key_dims, value_dims = dims(key), dims(value)
         if len(dims(query) or ()) != 4 or key_dims is None or value_dims is None or key_dims[1] != value_dims[1]:
-            return self.declines(node, "the keys, of shape %s, and values, %s, differ in heads", key_dims, value_dims)
+            return self.declines(
+                node,
+                "the queries are not 4-D, or the keys, of shape %s, and values, %s, differ in heads",
+                key_dims,
+                value_dims,
+            )
         editor.replace(node, "Attention", [query, key, value, *node.inputs[3:]])
         return True
 
@@ -104,7 +109,9 @@ class FoldHeadReshapes(Rewrite):
         merged = (batch, length, heads * size)
         merges_only = dims(merge.outputs[0]) == merged
         if not merges_only and 0 in (constant_integers(merge.inputs[1]) or [0])[2:]:
-            return self.declines(node, "the Reshape after it copies a size of the heads")
+            return self.declines(
+                node, "a 0 in the shape of the Reshape after it copies a size that the 3-D layout does not have"
+            )
         inputs = [*(each.build(editor, node) for each in (query, key, value)), *node.inputs[3:4]]
         attributes = {**node.attributes, "q_num_heads": heads, "kv_num_heads": key.heads}
         swap = merge.inputs[0].producer() if merge.inputs[0] is not None else None

@@ -40,8 +40,9 @@ class FoldBatchNorm(Rewrite):
     """BatchNormalization(Conv(x, w, b)) → Conv(x, w', b'); the same for ConvTranspose and Gemm.
 
     With ``f = scale / sqrt(var + epsilon)`` for each channel, ``w' = w * f`` and ``b' = (b - mean) * f + shift``. They
-    are computed when they are first read. Legal for inference, where both operations are linear in x, if all of these
-    are weights. No other node may read ``w`` or the result of the convolution.
+    are computed when they are first read. Legal for inference, where both operations are linear in x, if w, b and the
+    other inputs of the BatchNormalization are initializers. No other node may read ``w`` or the result of the
+    convolution.
     """
 
     name = "fold_batch_norm"
@@ -61,12 +62,12 @@ class FoldBatchNorm(Rewrite):
         data, shift = initializer_tensor(w), None if bias is None else initializer_tensor(bias)
         moments = [initializer_tensor(value) for value in node.inputs[1:]]
         if w is None or data is None or not single_use(w) or (bias is not None and shift is None):
-            return self.declines(node, "the weight or bias is no initializer, or another node reads the weight")
+            return self.declines(node, "the weight or bias is not an initializer, or another node reads the weight")
         known = [tensor for tensor in moments if tensor is not None]
         scaling = _scaling(before, data, known[0].size) if len(known) == 4 else None
         beta = attribute(before, "beta", 1.0) if before.op_type == "Gemm" else 1.0
         if scaling is None or (shift is not None and tuple(shift.shape) != (known[0].size,)):
-            return self.declines(node, "the statistics are no initializers or have another size than the channels")
+            return self.declines(node, "the statistics are not initializers or have another size than the channels")
         epsilon = attribute(node, "epsilon", 1e-5)
         weight, sizes = functools.partial(_scaled_weight, scaling.function, epsilon), data.shape.numpy()
         new = computed(weight, data, known[0], known[3], dtype=data.dtype, shape=sizes, along=scaling.along)

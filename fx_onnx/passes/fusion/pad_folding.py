@@ -47,7 +47,10 @@ class FoldPads(Rewrite):
 
 
 def _zero_padding(node: ir.Node) -> list[int] | None:
-    """Returns what a Pad adds before and after the spatial axes, or None unless it adds only zeros and only there."""
+    """Returns how many zeros a Pad adds before and after each spatial axis.
+
+    None if it adds anything other than zeros, pads another axis, or removes elements.
+    """
     value = constant_array(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else None
     if len(node.inputs) > 2 and node.inputs[2] is not None and (value is None or value.any()):
         return None

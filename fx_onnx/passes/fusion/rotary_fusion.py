@@ -135,7 +135,7 @@ def _span(node: ir.Node, size: int) -> tuple[int, int] | None:
 
 
 class _Table:
-    """The table of cos or sin for the rotary embedding of x, and its first half as RotaryEmbedding takes it."""
+    """The table of cos or sin for the rotary embedding of x, and its first half as an input of RotaryEmbedding."""
 
     def __init__(self, value: ir.Value | None, x: ir.Value, node: ir.Node, editor: Editor) -> None:
         self.value, self.node, self.editor, self.dtype = value, node, editor, x.dtype
@@ -144,7 +144,7 @@ class _Table:
         self.sizes = dims(value) or ()
 
     def is_usable(self) -> bool:
-        """Returns whether the table depends on batch and position only, has equal halves, and expands to the batch."""
+        """Returns whether the table has equal halves, depends on batch and position only, and expands to the batch."""
         if self.value is None or not 2 <= len(self.sizes) <= 4:
             return False
         if self.dtype not in _TYPES or self.value.dtype != self.dtype:
@@ -161,7 +161,7 @@ class _Table:
             raise ValueError("the table is not usable")
         key = f"{_HALF} {self.batch}"
         made: ir.Value | None = self.value.meta.get(key)
-        if made is None or made.graph is None:  # or it was removed with its last consumer
+        if made is None or made.graph is None:  # not made yet, or removed with its last consumer
             made = self.value.meta[key] = self._create_half(self.value, self.size // 2)
         return made
 

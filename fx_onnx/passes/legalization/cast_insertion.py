@@ -1,6 +1,7 @@
-"""Promotion of operators to a wider dtype where ONNX Runtime's CPU provider has no kernel for their own.
+"""Promotion of operators to a wider dtype where ONNX Runtime's CPU provider has no kernel for theirs.
 
-Without these Casts the model is correct, but ONNX Runtime does not load it. So this runs for unoptimized models too.
+Without these Casts the model is correct, but ONNX Runtime does not load it. So the pass runs for unoptimized models
+too.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from fx_onnx.passes.traversal import all_nodes
 __all__ = ["InsertCasts"]
 
 _FLOATS = (DataType.FLOAT, DataType.DOUBLE)
-# dtype → the dtypes that represent all its numbers and compute alike, the best first. No dtype is wider than 64 bits.
+# dtype → wider dtypes, the preferred one first. They represent all its numbers, and a result that is cast back is the
+# same. 64-bit dtypes have no wider one.
 _WIDER: dict[DataType, tuple[DataType, ...]] = {
     DataType.BOOL: (DataType.UINT8, DataType.INT32, DataType.INT64, *_FLOATS),
     DataType.UINT8: (DataType.UINT32, DataType.INT32, DataType.INT64),
@@ -40,9 +42,9 @@ _WIDER: dict[DataType, tuple[DataType, ...]] = {
 _FLOAT8 = (
     DataType.FLOAT8E4M3FN, DataType.FLOAT8E4M3FNUZ, DataType.FLOAT8E5M2, DataType.FLOAT8E5M2FNUZ,
 )  # fmt: skip
-# More dtypes for operators that only select elements (_SELECTS). They cannot overflow, so a float may carry small
-# integers. 8-bit floats are here because many of ONNX's operators do not admit them.
-_ALSO_HELD: dict[DataType, tuple[DataType, ...]] = {
+# More wider dtypes, for operators that only select elements (_SELECTS). These cannot overflow, so a float may carry
+# small integers. 8-bit floats are here because many of ONNX's operators do not admit them.
+_WIDER_FOR_SELECTION: dict[DataType, tuple[DataType, ...]] = {
     **dict.fromkeys((DataType.UINT8, DataType.INT8, DataType.UINT16, DataType.INT16), _FLOATS),
     **dict.fromkeys((DataType.UINT32, DataType.INT32), (DataType.DOUBLE,)),
     **dict.fromkeys(_FLOAT8, (DataType.FLOAT,)),
@@ -55,10 +57,10 @@ _SELECTS_TEXT = """
     Squeeze Tile TopK Transpose Trilu Unique Unsqueeze Where
 """
 _SELECTS = frozenset(_SELECTS_TEXT.split())
-# These are exact for floats too. For integers they are not, because integers wrap.
+# These do not round, so their wide result equals the narrow one. For integers it may differ, because integers wrap.
 _EXACT_OF_FLOATS = frozenset({"Relu", "Neg", "Abs", "Clip", "Sign", "Floor", "Ceil", "Round", "Shrink"})
 _UNSIGNED = frozenset({"BitShift"})
-# Their kernels admit every dtype, but fail at run time if they have to reduce in one of _NOT_REDUCED.
+# Their kernels admit every dtype, but a reduction in one of _NOT_REDUCED fails at run time.
 _SCATTERS = frozenset({"ScatterElements", "ScatterND"})
 _NOT_REDUCED = frozenset({DataType.BOOL, DataType.FLOAT16, DataType.BFLOAT16})
 # The dtypes of these operators are part of their meaning.
@@ -69,7 +71,9 @@ _EXCLUDED_TEXT = """
 _EXCLUDED = frozenset(_EXCLUDED_TEXT.split())
 
 _Types = tuple[DataType | None, ...]
+# The dtypes that the inputs and the outputs of a node need; None for those that stay.
 _Plan = tuple[_Types, _Types]
+_NO_KERNEL: _Plan = (), ()
 
 
 class InsertCasts(Pass):
@@ -89,7 +93,7 @@ class InsertCasts(Pass):
         for function in (None, *model.functions.values()):
             graph = model.graph if function is None else function
             opset = graph.opset_imports.get("", 0)
-            found = [(node, plan) for node in all_nodes(graph) if (plan := _plan_of(node, opset)) is not None]
+            found = [(node, plan) for node in all_nodes(graph) if (plan := self._plan_of(node, opset)) is not None]
             casts = _Casts(Editor(model, function)) if found else None
             for node, plan in found:
                 if casts is not None:
@@ -99,16 +103,20 @@ class InsertCasts(Pass):
                 modified = True
         return ir.passes.PassResult(model, modified=modified)
 
+    def _plan_of(self, node: ir.Node, opset: int) -> _Plan | None:
+        """Returns the dtypes that the inputs and outputs need; None if they are right, or no dtype has a kernel."""
+        if node.domain or node.op_type in _EXCLUDED:
+            return None
+        reduces = node.op_type in _SCATTERS and attribute(node, "reduction", "none") != "none"
+        inputs, outputs = (tuple(map(_dtype, values)) for values in (node.inputs, node.outputs))
+        plan = _plan(node.op_type, opset, reduces, inputs, outputs)
+        if plan is _NO_KERNEL:
+            self.declines(node, "the CPU provider has no kernel for its dtypes or wider ones")
+            return None
+        return plan
+
 
 # ---------------------------------------------------------------- which dtypes
-
-
-def _plan_of(node: ir.Node, opset: int) -> _Plan | None:
-    """Returns the dtypes that the inputs and outputs need; None if they are right already, or no dtype has a kernel."""
-    if node.domain or node.op_type in _EXCLUDED:
-        return None
-    reduces = node.op_type in _SCATTERS and attribute(node, "reduction", "none") != "none"
-    return _plan(node.op_type, opset, reduces, tuple(map(_dtype, node.inputs)), tuple(map(_dtype, node.outputs)))
 
 
 def _dtype(value: ir.Value | None) -> DataType | None:
@@ -119,13 +127,14 @@ def _dtype(value: ir.Value | None) -> DataType | None:
 
 @functools.lru_cache(maxsize=4096)
 def _plan(op_type: str, opset: int, reduces: bool, inputs: _Types, outputs: _Types) -> _Plan | None:
+    """Returns the plan for an operator with these dtypes; None if they are right, ``_NO_KERNEL`` if none would do."""
     schema = operator_schema(op_type, opset)
     bound = None if schema is None else _bound(schema, inputs, outputs)
     if schema is None or not bound:
         return None
     chosen = _chosen(schema, opset, bound, _NOT_REDUCED if reduces else frozenset())
     if not chosen:
-        return None
+        return _NO_KERNEL if chosen is None else None
     return (
         tuple(None if p is None else chosen.get(p.type) for p in _parameters(schema.inputs, len(inputs))),
         tuple(None if p is None else chosen.get(p.type) for p in _parameters(schema.outputs, len(outputs))),
@@ -160,13 +169,13 @@ def _chosen(
     """Returns type variable → the dtype to promote it to; empty if none needs it, None if no kernel admits any."""
     legal = all(dtype in schema.types.get(variable, (dtype,)) for variable, dtype in bound.items())
     if legal and not refused and all(x not in _WIDER or x is DataType.FLOAT16 for x in bound.values()):
-        return None
+        return {}
     best: tuple[list[int], dict[str, DataType]] | None = None
     for admitted in _admitted(schema, opset):
         ranks, changes = [], {}
         for variable, dtype in bound.items():
             possible = admitted.get(variable, frozenset((dtype,))) & (schema.types.get(variable) or {dtype}) - refused
-            options = [dtype, *_held_in(schema.name, dtype)]
+            options = [dtype, *_wider_dtypes(schema.name, dtype)]
             rank = next((place for place, option in enumerate(options) if option in possible), None)
             if rank is None:
                 break
@@ -182,7 +191,8 @@ def _chosen(
 def _admitted(schema: OperatorSchema, opset: int) -> list[dict[str, frozenset[DataType]]]:
     """Returns the dtypes that each kernel admits, by type variable.
 
-    An operator without a kernel may have a function body, which ONNX Runtime inlines; its dtypes are listed then.
+    An operator without a kernel may have a function body, which ONNX Runtime inlines. For it, the dtypes are those that
+    function bodies compute in.
     """
     variables = {parameter.name: parameter.type for parameter in (*schema.inputs, *schema.outputs)}
     version = since_version(schema.name, opset)
@@ -196,11 +206,12 @@ def _admitted(schema: OperatorSchema, opset: int) -> list[dict[str, frozenset[Da
     return [dict.fromkeys(schema.types, computed)]
 
 
-def _held_in(op_type: str, dtype: DataType) -> tuple[DataType, ...]:
+def _wider_dtypes(op_type: str, dtype: DataType) -> tuple[DataType, ...]:
+    """Returns the dtypes to which the operator may be promoted, the preferred one first."""
     wider = _WIDER.get(dtype, ())
     if op_type in _UNSIGNED:
         return tuple(each for each in wider if each.name.startswith("UINT"))
-    return (*wider, *_ALSO_HELD.get(dtype, ())) if op_type in _SELECTS else wider
+    return (*wider, *_WIDER_FOR_SELECTION.get(dtype, ())) if op_type in _SELECTS else wider
 
 
 # ---------------------------------------------------------------- the casts

@@ -1,4 +1,4 @@
-"""Convolution and pooling by gathered windows, for float64, which has no kernel in ONNX Runtime."""
+"""Convolution and pooling by gathered windows, for float64, for which ONNX Runtime has no kernel."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def _weight_sizes(f: NodeBuilder) -> list[int] | None:
         weight = cast.inputs[0]
     found = dims(weight) or ()
     sizes = [size for size in found if isinstance(size, int)]
-    return sizes if len(sizes) == len(found) > 2 and not _pads_itself(f) else None
+    return sizes if len(sizes) == len(found) > 2 and not _has_auto_pad(f) else None
 
 
-def _pads_itself(f: NodeBuilder) -> bool:
+def _has_auto_pad(f: NodeBuilder) -> bool:
     return f.attribute("auto_pad", "NOTSET") not in ("NOTSET", b"NOTSET")
 
 
@@ -131,7 +131,7 @@ def average_pool(f: NodeBuilder, x: Value) -> Value | None:
     """Expands AveragePool: the sum over each window, divided by its size, or by its size without padding."""
     kernel = f.attribute("kernel_shape")
     pads = f.attribute("pads", [0] * 2 * len(kernel))
-    if f.attribute("ceil_mode", 0) or _pads_itself(f):
+    if f.attribute("ceil_mode", 0) or _has_auto_pad(f):
         return None
     inside = list(range(3, 2 * len(kernel) + 2, 2))
     total = f.ReduceSum(_windows(f, x, kernel, pads), inside, keepdims=0)

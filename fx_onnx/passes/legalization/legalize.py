@@ -28,6 +28,6 @@ LEGALIZATIONS: tuple[Pass, ...] = (
 def legalize(model: ir.Model) -> ir.Model:
     """Returns the model in operators and dtypes for which ONNX Runtime's CPU provider has kernels.
 
-    The model is changed in place. It need not be optimized: a model is legalized whether the optimizer ran or not.
+    The model is changed in place. It need not be optimized.
     """
     return apply(model, LEGALIZATIONS)

@@ -74,17 +74,17 @@ class Legalize64Bit(Rewrite):
 
 
 def _relu(f: NodeBuilder, x: Value) -> Value:
-    """max(x, 0)."""
+    """Expands Relu: max(x, 0)."""
     return f.Max(x, 0)
 
 
 def _leaky_relu(f: NodeBuilder, x: Value) -> Value:
-    """x, or alpha x below zero."""
+    """Expands LeakyRelu: x, or alpha x below zero."""
     return f.Where(f.Less(x, 0.0), f.Mul(x, float(f.attribute("alpha", 0.01))), x)
 
 
 def _prelu(f: NodeBuilder, x: Value) -> Value:
-    """x, or slope x below zero."""
+    """Expands PRelu: x, or slope x below zero."""
     return f.Where(f.Less(x, 0.0), f.Mul(x, f.node.inputs[1]), x)
 
 
@@ -95,36 +95,39 @@ def _expm1(f: NodeBuilder, x: Value) -> Value:
 
 
 def _elu(f: NodeBuilder, x: Value) -> Value:
-    """x, or alpha (exp(x) - 1) below zero."""
+    """Expands Elu: x, or alpha (exp(x) - 1) below zero."""
     below = f.Mul(_expm1(f, f.Min(x, 0.0)), float(f.attribute("alpha", 1.0)))
     return f.Where(f.Less(x, 0.0), below, x)
 
 
 def _celu(f: NodeBuilder, x: Value) -> Value:
-    """x, or alpha (exp(x / alpha) - 1) below zero."""
+    """Expands Celu: x, or alpha (exp(x / alpha) - 1) below zero."""
     alpha = float(f.attribute("alpha", 1.0))
     return f.Where(f.Less(x, 0.0), f.Mul(_expm1(f, f.Min(f.Div(x, alpha), 0.0)), alpha), x)
 
 
 def _selu(f: NodeBuilder, x: Value) -> Value:
-    """gamma x, or gamma alpha (exp(x) - 1) below zero, with constants in float64, because attributes are float32."""
+    """Expands Selu: gamma x, or gamma alpha (exp(x) - 1) below zero.
+
+    The constants are those of the definition, because the attributes are float32.
+    """
     alpha = 1.6732632423543772848170429916717
     gamma = 1.0507009873554804934193349852946
     return f.Mul(f.Where(f.Less(x, 0.0), f.Mul(_expm1(f, f.Min(x, 0.0)), alpha), x), gamma)
 
 
 def _softplus(f: NodeBuilder, x: Value) -> Value:
-    """max(x, 0) + log(1 + exp(-|x|))."""
+    """Expands Softplus: max(x, 0) + log(1 + exp(-|x|))."""
     return f.Add(f.Max(x, 0.0), f.log1p(f.Exp(f.Neg(f.Abs(x)))))
 
 
 def _softsign(f: NodeBuilder, x: Value) -> Value:
-    """x / (1 + |x|)."""
+    """Expands Softsign: x / (1 + |x|)."""
     return f.Div(x, f.Add(f.Abs(x), 1.0))
 
 
 def _hard_sigmoid(f: NodeBuilder, x: Value) -> Value:
-    """alpha x + beta, between 0 and 1; an alpha of float32's 1/6 is meant to be 1/6."""
+    """Expands HardSigmoid: alpha x + beta, limited to [0, 1]. An alpha of 1/6 rounded to float32 becomes 1/6 again."""
     alpha, beta = (
         undo_float32_rounding(f.attribute(name, default)) for name, default in (("alpha", 0.2), ("beta", 0.5))
     )
@@ -132,17 +135,17 @@ def _hard_sigmoid(f: NodeBuilder, x: Value) -> Value:
 
 
 def _hard_swish(f: NodeBuilder, x: Value) -> Value:
-    """x times x / 6 + 1 / 2, between 0 and 1."""
+    """Expands HardSwish: x times (x / 6 + 1 / 2), where that factor is limited to [0, 1]."""
     return f.Mul(x, f.Max(f.Min(f.Add(f.Div(x, 6.0), 0.5), 1.0), 0.0))
 
 
 def _thresholded_relu(f: NodeBuilder, x: Value) -> Value:
-    """x above alpha, or 0."""
+    """Expands ThresholdedRelu: x above alpha, or 0."""
     return f.Where(f.Greater(x, float(f.attribute("alpha", 1.0))), x, 0.0)
 
 
 def _gelu(f: NodeBuilder, x: Value) -> Value:
-    """x times the cumulative normal distribution, computed by erf or approximated by tanh."""
+    """Expands Gelu: x times the cumulative normal distribution, computed by erf or approximated by tanh."""
     if f.attribute("approximate", "none") in ("tanh", b"tanh"):
         cubic = f.Add(x, f.Mul(f.Mul(f.Mul(x, x), x), 0.044715))
         half = f.Tanh(f.Mul(cubic, math.sqrt(2 / math.pi)))
@@ -152,7 +155,7 @@ def _gelu(f: NodeBuilder, x: Value) -> Value:
 
 
 def _mish(f: NodeBuilder, x: Value) -> Value:
-    """x tanh(softplus(x))."""
+    """Expands Mish: x tanh(softplus(x))."""
     return f.Mul(x, f.Tanh(_softplus(f, x)))
 
 
@@ -160,7 +163,7 @@ def _mish(f: NodeBuilder, x: Value) -> Value:
 
 
 def _erf(f: NodeBuilder, x: Value) -> Value:
-    """A polynomial in x² below 2, another in 1 / x² up to 6, and 1 beyond."""
+    """Expands Erf: a polynomial in x² below 2, another in 1 / x² up to 6, and 1 beyond."""
     a = f.Min(f.Abs(x), 6.0)
     low = f.Min(a, 2.0)
     inner = f.Mul(low, f.polynomial(f.Sub(f.Mul(f.Mul(low, low), 0.5), 1.0), _ERF))
@@ -171,12 +174,12 @@ def _erf(f: NodeBuilder, x: Value) -> Value:
 
 
 def _tan(f: NodeBuilder, x: Value) -> Value:
-    """sin / cos."""
+    """Expands Tan: sin / cos."""
     return f.Div(f.Sin(x), f.Cos(x))
 
 
 def _sinh(f: NodeBuilder, x: Value) -> Value:
-    """(exp(x) - exp(-x)) / 2; near zero 2 t / (1 - t²) with t = tanh(x / 2)."""
+    """Expands Sinh: (exp(x) - exp(-x)) / 2; near zero 2 t / (1 - t²) with t = tanh(x / 2)."""
     half = f.Mul(f.Exp(f.Mul(f.Abs(x), 0.5)), math.sqrt(0.5))
     large = f.Sub(f.Mul(half, half), f.Div(f.Exp(f.Neg(f.Abs(x))), 2.0))
     t = f.Tanh(f.Mul(x, 0.5))
@@ -185,13 +188,13 @@ def _sinh(f: NodeBuilder, x: Value) -> Value:
 
 
 def _cosh(f: NodeBuilder, x: Value) -> Value:
-    """(exp(x) + exp(-x)) / 2."""
+    """Expands Cosh: (exp(x) + exp(-x)) / 2."""
     half = f.Mul(f.Exp(f.Mul(f.Abs(x), 0.5)), math.sqrt(0.5))
     return f.Add(f.Mul(half, half), f.Div(f.Exp(f.Neg(f.Abs(x))), 2.0))
 
 
 def _asinh(f: NodeBuilder, x: Value) -> Value:
-    """log(|x| + sqrt(x² + 1)) with the sign of x, by log1p; log(2 |x|) where the square would overflow."""
+    """Expands Asinh: log(|x| + sqrt(x² + 1)) by log1p, with the sign of x; log(2 |x|) where x² would overflow."""
     a = f.Abs(x)
     b = f.Min(a, 1e9)
     square = f.Mul(b, b)
@@ -200,20 +203,20 @@ def _asinh(f: NodeBuilder, x: Value) -> Value:
 
 
 def _acosh(f: NodeBuilder, x: Value) -> Value:
-    """log(x + sqrt(x² - 1)) by log1p; log(2 x) where the square would overflow."""
+    """Expands Acosh: log(x + sqrt(x² - 1)) by log1p; log(2 x) where x² would overflow."""
     t = f.Sub(f.Min(x, 1e9), 1.0)
     near = f.log1p(f.Add(t, f.Sqrt(f.Mul(t, f.Add(t, 2.0)))))
     return f.Where(f.Greater(x, 1e9), f.Add(f.Log(x), math.log(2)), near)
 
 
 def _atanh(f: NodeBuilder, x: Value) -> Value:
-    """log(1 + 2 x / (1 - x)) / 2."""
+    """Expands Atanh: log(1 + 2 x / (1 - x)) / 2."""
     a = f.Abs(x)
     return f.odd(x, f.Mul(f.log1p(f.Div(f.Mul(a, 2.0), f.Sub(1.0, a))), 0.5))
 
 
 def _atan(f: NodeBuilder, x: Value) -> Value:
-    """Takes the reciprocal above 1, halves the angle twice, then sums the series up to the 25th power."""
+    """Expands Atan: takes the reciprocal above 1, halves the angle twice, then sums the series up to the 25th power."""
     a = f.Abs(x)
     steep = f.Greater(a, 1.0)
     z = f.Where(steep, f.Div(1.0, a), a)
@@ -225,12 +228,12 @@ def _atan(f: NodeBuilder, x: Value) -> Value:
 
 
 def _asin(f: NodeBuilder, x: Value) -> Value:
-    """atan(x / sqrt(1 - x²))."""
+    """Expands Asin: atan(x / sqrt(1 - x²))."""
     return f.Atan(f.Div(x, f.Sqrt(f.Mul(f.Sub(1.0, x), f.Add(x, 1.0)))))
 
 
 def _acos(f: NodeBuilder, x: Value) -> Value:
-    """2 atan(sqrt((1 - x) / (1 + x)))."""
+    """Expands Acos: 2 atan(sqrt((1 - x) / (1 + x)))."""
     return f.Mul(f.Atan(f.Sqrt(f.Div(f.Sub(1.0, x), f.Add(x, 1.0)))), 2.0)
 
 
@@ -238,7 +241,10 @@ def _acos(f: NodeBuilder, x: Value) -> Value:
 
 
 def _instance_normalization(f: NodeBuilder, x: Value) -> Value | None:
-    """(x - mean) / sqrt(variance + epsilon) * scale + shift, with the moments over the spatial axes."""
+    """Expands InstanceNormalization: (x - mean) / sqrt(variance + epsilon) * scale + shift.
+
+    The mean and the variance are over the spatial axes.
+    """
     if x.shape is None:
         return None
     axes = list(range(2, len(x.shape)))
@@ -250,12 +256,12 @@ def _instance_normalization(f: NodeBuilder, x: Value) -> Value | None:
 
 
 def _non_zero(f: NodeBuilder, x: Value) -> Value:
-    """NonZero of x cast to bool."""
+    """Expands NonZero: casts x to bool first."""
     return f.NonZero(f.Cast(x, to=int(DataType.BOOL)))
 
 
 def _depth_to_space(f: NodeBuilder, x: Value) -> Value:
-    """Splits the depth into block and depth, transposes, and merges the block with the spatial axes."""
+    """Expands DepthToSpace: splits the depth into block and depth, and moves the block to the spatial axes."""
     block, columns_first = f.attribute("blocksize"), f.attribute("mode", "DCR") in ("CRD", b"CRD")
     batch, spatial = f.Shape(x, start=0, end=1), f.Shape(x, start=2)
     depth = f.Div(f.Shape(x, start=1, end=2), [block * block])
@@ -266,7 +272,7 @@ def _depth_to_space(f: NodeBuilder, x: Value) -> Value:
 
 
 def _space_to_depth(f: NodeBuilder, x: Value) -> Value:
-    """Splits the spatial axes into size and block, transposes, and merges the block with the depth."""
+    """Expands SpaceToDepth: splits the spatial axes into size and block, and moves the block to the depth."""
     block = f.attribute("blocksize")
     sizes = [f.Shape(x, start=axis, end=axis + 1) for axis in range(4)]
     height, width = (f.Div(size, [block]) for size in sizes[2:])

@@ -27,9 +27,11 @@ class LegalizePads(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Adds all axes to one Pad."""
-        sizes = dims(node.inputs[0])
-        if len(node.inputs) > 3 or sizes is None or not any(_is_pooling(use.node) for use in node.outputs[0].uses()):
+        if len(node.inputs) > 3 or not any(_is_pooling(use.node) for use in node.outputs[0].uses()):
             return False
+        sizes = dims(node.inputs[0])
+        if sizes is None:
+            return self.declines(node, "the shape of its input is unknown")
         value = node.inputs[2] if len(node.inputs) > 2 else None
         axes = editor.constant(list(range(len(sizes))), node)
         editor.replace(node, "Pad", [*node.inputs[:2], value, axes])

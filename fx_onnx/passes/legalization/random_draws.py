@@ -1,4 +1,4 @@
-"""Random numbers from Dropout, the one random operator that ONNX Runtime's CPU provider computes at each opset.
+"""Random numbers from Dropout, the only random operator that ONNX Runtime's CPU provider computes at every opset.
 
 From opset 22 on the provider has no kernel for RandomUniform, RandomNormal and their Like forms. The mask of a Dropout
 with ratio 1/2 is a tensor of random bits.
@@ -31,15 +31,15 @@ class LegalizeRandomDraws(Rewrite):
     Legal because the numbers have the same distribution. A float16 is drawn as float32 where that has a kernel. Without
     any kernel, a uniform number is the sum of random binary digits, as many as the significand of the dtype has, so
     that it stays below 1 after rounding. A normal number is computed from two uniform ones by the transform of Box and
-    Muller (Annals of Mathematical Statistics 29, 1958). Each digit takes one float and one boolean of memory during the
-    draw.
+    Muller (Annals of Mathematical Statistics 29, 1958). Each digit of each number takes one float and one
+    boolean of memory during the draw.
     """
 
     name = "legalize_random_draws"
     op_types: ClassVar[tuple[str, ...]] = ("RandomUniform", "RandomUniformLike", "RandomNormal", "RandomNormalLike")
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Rewrites one draw. A draw with a seed stays, because its numbers are determined."""
+        """Rewrites one draw. A draw with a seed stays, because the seed determines its numbers."""
         version = since_version(node.op_type, editor.model.graph.opset_imports.get("", 0))
         dtype = node.outputs[0].dtype
         if version is None or dtype not in _DIGITS:

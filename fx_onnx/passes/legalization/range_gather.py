@@ -17,8 +17,8 @@ from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["LegalizeRangeIndices"]
 
-# Operators whose results are not negative where the operands named by their places are not negative.
-_MONOTONE: dict[str, tuple[int, ...]] = {
+# Operators whose results are not negative if the operands at these positions are not negative.
+_KEEPS_NONNEGATIVE: dict[str, tuple[int, ...]] = {
     "Add": (0, 1), "Mul": (0, 1), "Div": (0, 1), "Cast": (0,), "Identity": (0,),
     "Squeeze": (0,), "Unsqueeze": (0,), "Reshape": (0,), "Gather": (0,), "Slice": (0,),
 }  # fmt: skip
@@ -39,11 +39,13 @@ class LegalizeRangeIndices(Rewrite):
         """Rewrites one range that may have a negative bound."""
         indices = node.outputs[0]
         uses = list(indices.uses())
-        if len(uses) != 1 or uses[0].node.op_type != "Gather" or uses[0].node.domain or uses[0].idx != 1:
+        if not any(use.node.op_type == "Gather" and not use.node.domain and use.idx == 1 for use in uses):
             return False
+        if len(uses) > 1:
+            return self.declines(node, "it has several consumers, so ONNX Runtime does not fuse it")
         start, limit, delta = node.inputs
         if all(_is_nonnegative(bound) for bound in (start, limit)):
-            return False
+            return self.declines(node, "neither bound can be negative")
         f = NodeBuilder(node, editor, indices.dtype)
         steps = f.Range(f.constant(0), f.Sub(start, limit), f.Neg(delta))
         editor.replace(node, "Sub", [start, steps], {})
@@ -51,15 +53,15 @@ class LegalizeRangeIndices(Rewrite):
 
 
 def _is_nonnegative(value: ir.Value | None, depth: int = _DEPTH) -> bool:
-    """Returns whether the value is a number that is proven not to be negative, as every size is."""
+    """Returns whether the value is provably not negative, as every size is."""
     number = constant_array(value)
     if number is not None:
         return bool((number >= 0).all())
     if producer_of(value, "Shape", "Size") is not None:
         return True
-    node = producer_of(value, *_MONOTONE, "Max")
+    node = producer_of(value, *_KEEPS_NONNEGATIVE, "Max")
     if node is None or depth == 0:
         return False
     if node.op_type == "Max":
         return any(_is_nonnegative(operand, depth - 1) for operand in node.inputs)
-    return all(_is_nonnegative(node.inputs[place], depth - 1) for place in _MONOTONE[node.op_type])
+    return all(_is_nonnegative(node.inputs[place], depth - 1) for place in _KEEPS_NONNEGATIVE[node.op_type])

@@ -1,4 +1,4 @@
-"""Resize by products with interpolation matrices, for float64, which has no kernel in ONNX Runtime."""
+"""Resize by products with interpolation matrices, for float64, for which ONNX Runtime has no kernel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _Places = Callable[[_Array, int, int, float], _Array]
 def resize(f: NodeBuilder, x: Value) -> Value | None:
     """Expands Resize axis by axis: a Gather for mode nearest, else a product with a matrix (in, out).
 
-    Returns None if a size is not known. Source: the formulas of "coordinate_transformation_mode" in ONNX Resize.
+    Returns None if a size is unknown or the coordinate transformation mode is not in ``_PLACES``. Source: the formulas
+    of "coordinate_transformation_mode" in ONNX Resize.
     """
     sizes, outs, scales = dims(x), dims(f.node.outputs[0]), constant_array(f.node.inputs[2])
     if sizes is None or outs is None or f.attribute("coordinate_transformation_mode", "half_pixel") not in _PLACES:

@@ -1,4 +1,4 @@
-"""Swish in operators that ONNX Runtime has kernels for.
+"""Expansion of Swish into operators for which ONNX Runtime has kernels.
 
 ONNX Runtime has no kernel for Swish. At opset 24 it inlines the operator's function body; at opsets 25 and 26
 (measured with ONNX Runtime 1.31.1) it does not, and the model does not load.

@@ -23,7 +23,7 @@ class FuseDequantizeLinear(Rewrite):
     """Cast(w) * s → DequantizeLinear(w, s); MatMul(x, Cast(w)) * s → MatMul(x, DequantizeLinear(w, s)), also for Gemm.
 
     Legal where w is an 8-bit weight and s, a float32 weight, has one element, or one for each index of one axis of w
-    (for each output column in a product). To scale before a product instead of after it changes only the rounding. No
+    (for each output column in a product). Scaling before a product instead of after it changes only the rounding. No
     other node may read an intermediate result.
     """
 
@@ -71,7 +71,7 @@ class FuseDequantizeLinear(Rewrite):
         """Fuses MatMul(x, Cast(w)) * s, or the same with a Gemm that neither adds nor scales."""
         found = _quantized(cast)
         if found is None or len(found[1]) != 2:
-            return self.declines(node, "the weight is no matrix")
+            return self.declines(node, "the weight is not a matrix")
         if len(product.inputs) > 2 or attribute(product, "alpha", 1.0) != 1.0 or attribute(product, "transA", 0):
             return self.declines(node, "the Gemm adds, scales or transposes x")
         result, scales = dims(product.outputs[0]), dims(scale) or ()

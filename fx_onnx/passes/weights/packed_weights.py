@@ -29,10 +29,12 @@ class PackWeights(Rewrite):
         """Folds one Cast."""
         source, target, output = node.inputs[0], DataType(attribute(node, "to")), node.outputs[0]
         data = initializer_tensor(source)
-        if source is None or data is None or not is_sub_byte(target) or constant_array(source) is not None:
+        if source is None or data is None or not is_sub_byte(target) or editor.function is not None:
             return False
-        if data.dtype not in (DataType.INT8, DataType.UINT8) or output.is_graph_output() or editor.function is not None:
-            return False
+        if constant_array(source) is not None or data.dtype not in (DataType.INT8, DataType.UINT8):
+            return self.declines(node, "it casts a constant of the exporter, or a weight of %s", data.dtype)
+        if output.is_graph_output():
+            return self.declines(node, "the graph returns its result")
         sizes = data.shape.numpy()
         new = computed(_same, data, dtype=target, shape=sizes, along=elementwise([sizes], len(sizes)))
         return editor.replace_with_value(node, editor.initializer(new, f"{source.name}_packed"))

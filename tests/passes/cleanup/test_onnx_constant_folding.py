@@ -25,7 +25,7 @@ CONSTANTS = """<int64[3] i = {-7,2,5}, int64[3] j = {2,-3,-2}, float[2,3] f = {0
      "Shape<start=1>(f)", "Size(f)", "Constant<value_ints=[1,2]>()", "Constant<value_float=0.5>()",
      "Constant<value = float[2] {0.5,-0.0}>()"],
 )  # fmt: skip
-def test_at_once(node: str) -> None:
+def test_constants_of_the_exporter_fold_at_once(node: str) -> None:
     """The folded constant equals ONNX Runtime's result, in dtype and shape too."""
     program = model(f"g (float[3] x) => (y, float[3] z) {CONSTANTS} {{ a = {node}\n y = Identity(a)\n z = Neg(x) }}")
     result = check(program, FoldConstants(), [torch.randn(3)], ["Identity", "Neg"])
@@ -76,7 +76,7 @@ def test_tied_parameter_stays() -> None:
     assert not FoldConstants()(program).modified
 
 
-def test_size_cap() -> None:
+def test_large_results_are_not_folded() -> None:
     """A node stays if its result would be a large constant, or larger than the parameter that it replaces."""
     count = MAX_CONSTANT_BYTES // 4 + 1
     program = model(f"""g (float[1] x) => (float[{count}] y, float[{count},3] z) <int64[1] n = {{{count}}}> {{
@@ -86,7 +86,7 @@ def test_size_cap() -> None:
 
 
 def test_overridable_and_returned_values_stay() -> None:
-    """An initializer that is a graph input is no constant, and a node stays if the graph returns its result."""
+    """An initializer that is a graph input is not a constant, and a node stays if the graph returns its result."""
     program = model("""g (float[2] x) => (float[2] y, float[2] z) <float[2] c = {1.0,2.0}> {
       z = Neg(c)\n a = Neg(d)\n y = Add(x, a)
     }""", {"d": torch.randn(2)})  # fmt: skip

@@ -27,8 +27,8 @@ def test_two_dynamic_sizes() -> None:
 
 
 @pytest.mark.parametrize("inverse", ["b = Squeeze(a, i)", "b = Reshape(a, s)"])
-def test_there_and_back(inverse: str) -> None:
-    """A view and its inverse cancel."""
+def test_a_view_and_its_inverse_cancel(inverse: str) -> None:
+    """No view is left between x and the Relu."""
     program = model(f"""g (float[2,6] x) => (float[2,6] y) <int64[1] i = {{1}}, int64[2] s = {{2,6}}> {{
       a = Unsqueeze(x, i)\n {inverse}\n y = Relu(b)
     }}""")
@@ -36,14 +36,14 @@ def test_there_and_back(inverse: str) -> None:
 
 
 def test_same_shape() -> None:
-    """A view that has the sizes of its input."""
+    """A view that keeps the shape of its input is removed."""
     program = model("g (float[N,6] x) => (float[N,6] y) { a = Flatten(x)\n y = Relu(a) }")
     program.graph[0].outputs[0].shape = program.graph.inputs[0].shape
     check(program, MergeReshapes(), [torch.randn(2, 6)], ["Relu"])
 
 
-def test_other_user_keeps_the_first() -> None:
-    """Where the first view is read elsewhere, merging would win nothing."""
+def test_a_view_with_another_consumer_stays() -> None:
+    """Merging would not save a node, because the first view has another consumer."""
     program = model("""g (float[N,6] x) => (float[N,3,2] y, float[N,2,3] z)
     <int64[3] s = {-1,2,3}, int64[3] t = {-1,3,2}> {
       a = Reshape(x, s)\n y = Reshape(a, t)\n z = Relu(a)
@@ -52,7 +52,7 @@ def test_other_user_keeps_the_first() -> None:
 
 
 def test_empty_and_unknown_sizes_are_left_alone() -> None:
-    """A literal 0 beside a dynamic size, and sizes known at run time only."""
+    """A static 0 beside a dynamic size; sizes that are known at run time only."""
     program = model("""g (float[N,0] x, int64[2] s) => (float[0,N] y, float[P,Q] z) <int64[1] i = {0}> {
       a = Unsqueeze(x, i)\n b = Squeeze(a, i)\n y = Transpose(b)
       c = Unsqueeze(x, i)\n z = Reshape<allowzero=1>(c, s)
@@ -68,7 +68,7 @@ def test_empty_and_unknown_sizes_are_left_alone() -> None:
 def test_a_size_is_not_inferred_beside_a_data_dependent_one(
     dim: str, data_dependent: set[str] | None, merged: bool
 ) -> None:
-    """Reshape cannot infer -1 of an empty tensor. The model records which dims may be 0; their names do not tell."""
+    """Reshape cannot infer -1 of an empty tensor. The model records which dims may be 0; the names do not show it."""
     program = model(f"""g (float[{dim},3,W] x) => (float[{dim},1,3,1,W] y) <int64[1] i = {{1}}, int64[1] j = {{3}}> {{
       a = Unsqueeze(x, i)\n y = Unsqueeze(a, j)
     }}""")

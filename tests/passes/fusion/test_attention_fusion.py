@@ -54,6 +54,6 @@ def test_keys_that_come_transposed() -> None:
     ],
 )
 def test_declined(text: str) -> None:
-    """A scale that is no constant, a mask that broadcasts over keys, another axis, a second consumer."""
+    """A scale that is not a constant, a mask that broadcasts over keys, another axis, a second consumer."""
     program = model(f"g ({INPUTS}, float[N,2,L,1] o) => (float[N,2,L,5] y) {CONSTANTS} {{ {text} }}", opset=23)
     assert not FuseAttention()(program).modified

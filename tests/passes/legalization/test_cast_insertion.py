@@ -1,5 +1,6 @@
 """Promotion by Casts where ONNX Runtime's CPU provider has no kernel."""
 
+import logging
 from collections import Counter
 
 import onnx
@@ -10,6 +11,7 @@ import torch
 import fx_onnx
 from fx_onnx.core import metadata
 from fx_onnx.passes.legalization.cast_insertion import InsertCasts
+from fx_onnx.passes.rewriter import LOGGER_NAME
 from tests.passes.checking import model, run
 
 BF16 = torch.bfloat16
@@ -109,7 +111,7 @@ def test_a_dtype_that_the_operator_does_not_admit() -> None:
 
 
 def promoted_invalid(text: str) -> ir.Model:
-    """Returns the model after the pass; only then it passes the checker."""
+    """Returns the model after the pass, and asserts that it is valid. The model before the pass is not."""
     proto = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]>\n{text}')
     program = ir.serde.deserialize_model(proto)
     InsertCasts()(program)
@@ -149,6 +151,16 @@ def test_unchanged(dtype: str, op_type: str) -> None:
     before = ir.serde.serialize_model(program).SerializeToString()
     assert not InsertCasts()(program).modified
     assert ir.serde.serialize_model(program).SerializeToString() == before
+
+
+def test_a_node_without_any_kernel_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Erf has a kernel for float32 only, and an int8 is not promoted to a float."""
+    program = model("g (int8[N] x) => (int8[N] y) { y = Erf(x) }")
+    with caplog.at_level(logging.DEBUG, logger=LOGGER_NAME):
+        assert not InsertCasts()(program).modified
+    assert [record.getMessage() for record in caplog.records if record.name == LOGGER_NAME] == [
+        "insert_casts declines Erf y: the CPU provider has no kernel for its dtypes or wider ones"
+    ]
 
 
 def test_8_bit_floats_are_promoted_to_float32() -> None:

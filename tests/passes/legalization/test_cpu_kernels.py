@@ -10,7 +10,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from fx_onnx.passes.legalization.cpu_kernels import DTYPES, VERSION, kernels, since_version
 
-OPEN = 2**31 - 1
+OPEN = 2**31 - 1  # the last version of a kernel without a last version, in the runtime's list
 
 
 @pytest.mark.skipif(version("onnxruntime") != VERSION, reason=f"the table is of onnxruntime {VERSION}")
@@ -26,9 +26,9 @@ def test_agrees_with_the_installed_runtime(op_type: str, opset: int) -> None:
         if kernel.provider == "CPUExecutionProvider" and not kernel.domain and kernel.op_name == op_type and fits:
             name, types = min(kernel.type_constraints.items())
             listed |= {(name, each[7:-1]) for each in types if each[7:-1] in DTYPES.values()}
-    told = {(min(each.admitted), dtype.name.lower()) for each in kernels(op_type, since or 0)
+    tabled = {(min(each.admitted), dtype.name.lower()) for each in kernels(op_type, since or 0)
             for dtype in each.admitted[min(each.admitted)]}  # fmt: skip
-    assert told == listed
+    assert tabled == listed
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,6 @@ def test_agrees_with_the_models_that_load(op_type: str, dtype: str, loads: bool)
 
 
 def test_unknown_operators() -> None:
-    """An operator that ONNX does not have has no version and no kernel."""
+    """An operator that ONNX lacks has no version and no kernel."""
     assert since_version("Nonsense", 20) is None
     assert kernels("Nonsense", 20) == ()

@@ -1,11 +1,14 @@
 """ONNX Runtime does not merge a Pad into the pooling after it: the results are torch's."""
 
+import logging
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 import fx_onnx
 from fx_onnx.passes.legalization.pad_axes import LegalizePads
+from fx_onnx.passes.rewriter import LOGGER_NAME
 from tests.compare import assert_close
 from tests.passes.checking import check, model
 
@@ -48,3 +51,12 @@ def test_axes() -> None:
     before = model(text)  # the merged form is right for positive values, so the results agree
     check(before, LegalizePads(), [torch.rand(2, 2, 6, 7)], ["Pad", "MaxPool", "Pad", "Sin"])
     assert [len(node.inputs) for node in before.graph] == [4, 1, 3, 1]
+
+
+def test_a_pad_of_unknown_shape_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Without the rank, the list of all axes is unknown."""
+    before = model("g (float[N,2,6,7] x, int64[8] p) => (y) { a = Pad(x, p)\n y = MaxPool<kernel_shape=[3,3]>(a) }")
+    before.graph.inputs[0].shape = None
+    with caplog.at_level(logging.DEBUG, logger=LOGGER_NAME):
+        assert not LegalizePads()(before).modified
+    assert "legalize_pads declines Pad a: the shape of its input is unknown" in caplog.text

@@ -26,7 +26,7 @@ def uniform(dtype: str, opset: int) -> ir.Model:
 
 @pytest.mark.parametrize(("dtype", "opset"), [("float", 22), ("double", 26), ("float16", 20), ("bfloat16", 22)])
 def test_uniform(dtype: str, opset: int) -> None:
-    """The numbers are in [0, 1) and as many are distinct as the dtype has digits for."""
+    """The numbers are in [0, 1), and there are as many distinct ones as the digits of the dtype allow."""
     program = uniform(dtype, opset)
     LegalizeRandomDraws()(program)
     found = drawn(program)
@@ -37,7 +37,7 @@ def test_uniform(dtype: str, opset: int) -> None:
 
 
 @pytest.mark.parametrize("opset", [20, 23])
-def test_normal_after_a_tensor(opset: int) -> None:
+def test_normal_like(opset: int) -> None:
     """Mean, scale, tails and independence of normal numbers."""
     program = model(
         "g (float[N] x) => (float[N] y) { n = RandomNormalLike<dtype=10, mean=3.0, scale=2.0>(x) y = Cast<to=1>(n) }",
@@ -52,7 +52,7 @@ def test_normal_after_a_tensor(opset: int) -> None:
     assert abs((standard[1:] * standard[:-1]).mean()) < 0.03
 
 
-def test_each_run_draws_anew() -> None:
+def test_each_run_draws_new_numbers() -> None:
     program = uniform("float", 23)
     LegalizeRandomDraws()(program)
     session = onnxruntime.InferenceSession(ir.serde.serialize_model(program).SerializeToString())
@@ -67,19 +67,19 @@ def test_limits_of_uniform() -> None:
     assert -3 <= found.min() < -2.9 and 4.9 < found.max() < 5
 
 
-def test_what_has_a_kernel_stays() -> None:
+def test_a_draw_with_a_kernel_stays() -> None:
     program = uniform("float", 20)
     assert not LegalizeRandomDraws()(program).modified
     assert [node.op_type for node in program.graph] == ["RandomUniform", "Cast"]
 
 
-def test_a_seed_is_not_replaced_by_chance() -> None:
-    """A node that must draw the same numbers each time is not made one that does not."""
+def test_a_draw_with_a_seed_stays() -> None:
+    """Its numbers must be the same at every run, and those of a Dropout are not."""
     program = model("g () => (float[4] y) { y = RandomUniform<seed=1.0, shape=[4]>() }", opset=23)
     assert not LegalizeRandomDraws()(program).modified
 
 
-def test_scalars_and_nothing() -> None:
+def test_scalars_and_empty_tensors() -> None:
     program = model("g (float[N] x) => (float[N] y) { y = RandomUniformLike(x) }", opset=23)
     LegalizeRandomDraws()(program)
     assert drawn(program, torch.zeros(0)).shape == (0,)

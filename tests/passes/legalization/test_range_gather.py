@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import pytest
@@ -11,6 +12,7 @@ from torch import Tensor
 
 import fx_onnx
 from fx_onnx.passes.legalization.range_gather import LegalizeRangeIndices
+from fx_onnx.passes.rewriter import LOGGER_NAME
 from tests.compare import assert_close
 from tests.modules import FunctionModule
 from tests.passes.checking import check, model
@@ -33,14 +35,15 @@ READS: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("opset", [18, 23])
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_against_torch(read: Callable[[Tensor], Tensor], opset: int) -> None:
+    """The rows are right for the size of the example and for another size."""
     x, longer = torch.randn(6, 4), torch.randn(9, 4)
     program = fx_onnx.export(FunctionModule(read).eval(), (x,), dynamic_shapes=({0: "n"},), opset_version=opset)
     for each in (x, longer):
         assert_close(program(each), read(each))
 
 
-def test_positions_stay_a_range() -> None:
-    """Positions that count from a size, as a decoder's do, need no other form."""
+def test_a_range_between_sizes_stays() -> None:
+    """A decoder counts its positions from a size, which is not negative. The bound ``n`` may be negative."""
     text = """g (float[N,4] x, float[P,4] past, int64 n) => (float[A,4] y, float[B,4] z)
       { s = Shape<start=0, end=1>(past)\n p = Squeeze(s)\n t = Shape<start=0, end=1>(x)\n q = Squeeze(t)
         one = Constant<value_int=1>()\n r = Range(p, q, one)\n y = Gather<axis=0>(x, r)
@@ -61,3 +64,12 @@ def test_positions_stay_a_range() -> None:
         "Gather",
     ]
     check(before, LegalizeRangeIndices(), [torch.randn(5, 4), torch.randn(2, 4), torch.tensor(3)], operators)
+
+
+def test_a_range_with_two_consumers_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """ONNX Runtime fuses a Range only into its one consumer."""
+    text = """g (float[N,4] x, int64 a, int64 b, int64 d) => (float[A,4] y, int64[B] z)
+      { r = Range(a, b, d)\n y = Gather<axis=0>(x, r)\n z = Neg(r) }"""
+    with caplog.at_level(logging.DEBUG, logger=LOGGER_NAME):
+        assert not LegalizeRangeIndices()(model(text)).modified
+    assert "legalize_range_indices declines Range r: it has several consumers" in caplog.text

@@ -1,5 +1,7 @@
 """Packing of weights into 4 bits."""
 
+import logging
+
 import onnx_ir as ir
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 from fx_onnx.core.errors import OnnxExporterError
 from fx_onnx.core.weights import as_torch
 from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
+from fx_onnx.passes.rewriter import LOGGER_NAME
 from fx_onnx.passes.weights.packed_weights import PackWeights
 from tests.passes.checking import check, model
 
@@ -51,3 +54,11 @@ def test_casts_of_other_values_stay() -> None:
     text = "g (int8[N] x) => (float[N] y) { q = Cast<to=22>(x)\n y = DequantizeLinear(q, s) }"
     program = model(text, {"s": torch.tensor(0.5)}, opset=21)
     check(program, PackWeights(), [torch.tensor([1, -8], dtype=torch.int8)], ["Cast", "DequantizeLinear"])
+
+
+def test_a_weight_that_the_graph_returns_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """An initializer is not an output of the graph, so the Cast stays."""
+    program = model("g (float[N] x) => (int4[3] y) { y = Cast<to=22>(w) }", {"w": torch.ones(3).to(torch.int8)}, 21)
+    with caplog.at_level(logging.DEBUG, logger=LOGGER_NAME):
+        assert not PackWeights()(program).modified
+    assert "pack_weights declines Cast y: the graph returns its result" in caplog.text
