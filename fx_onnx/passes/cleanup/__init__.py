@@ -1,5 +1,5 @@
 """Passes that remove or simplify nodes without changing what a model computes.
 
-Canonicalization, constant evaluation, common-subexpression elimination and dead-code elimination. Imports from core and
+Canonicalization, constant folding, common-subexpression elimination and dead-code elimination. Imports from core and
 from passes.
 """
