@@ -7,16 +7,14 @@ A symbol is read from the value that defines it: a dim of an input, the result o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx_ir as ir
 import sympy
 import torch
 
 from fx_onnx.core.symbolic_sizes import Size, expression, is_data_dependent
-
-if TYPE_CHECKING:
-    from fx_onnx.translation.tensor_helpers import TensorHelpers
+from fx_onnx.translation.node_emitter import NodeEmitter
 
 _INT, _FLOAT, _BOOL = ir.DataType.INT64, ir.DataType.DOUBLE, ir.DataType.BOOL
 
@@ -34,20 +32,20 @@ class SymbolTable:
     def __init__(self, names: Mapping[str, str] | None = None, parent: SymbolTable | None = None) -> None:
         self.names: Mapping[str, str] = parent.names if parent is not None else names or {}
         self._parent = parent
-        self._definitions: dict[sympy.Symbol, Callable[[TensorHelpers], ir.Value]] = {}
-        self._derived: list[tuple[sympy.Expr, Callable[[TensorHelpers], ir.Value]]] = []
+        self._definitions: dict[sympy.Symbol, Callable[[NodeEmitter], ir.Value]] = {}
+        self._derived: list[tuple[sympy.Expr, Callable[[NodeEmitter], ir.Value]]] = []
         self._values: dict[tuple[sympy.Basic, int], ir.Value] = {}
         self._dims: dict[sympy.Expr, int | str] = parent._dims if parent is not None else {}
         self.data_dependent_dims: set[str] = parent.data_dependent_dims if parent is not None else set()
         self._own: set[sympy.Basic] = set()
 
-    def bind(self, size: Any, read: Callable[[TensorHelpers], ir.Value]) -> None:
+    def bind(self, size: Any, read: Callable[[NodeEmitter], ir.Value]) -> None:
         """Defines the symbol of a body's parameter inside the body; outside, the symbol may have another value."""
         symbol = expression(size)
         self._definitions[symbol] = read
         self._own.add(symbol)
 
-    def define(self, size: Any, read: Callable[[TensorHelpers], ir.Value]) -> None:
+    def define(self, size: Any, read: Callable[[NodeEmitter], ir.Value]) -> None:
         """Records that ``read`` emits the value of ``size``; the first definition of a symbol stays."""
         expr = expression(size)
         if isinstance(expr, sympy.Symbol):
@@ -87,7 +85,7 @@ class SymbolTable:
         renamed = {s: sympy.Symbol(self.names[s.name], integer=True) for s in expr.free_symbols if s.name in self.names}
         return str(expr.xreplace(renamed)).replace(" ", "")
 
-    def value(self, op: TensorHelpers, size: Any, rank: int = 1) -> ir.Value:
+    def value(self, op: NodeEmitter, size: Any, rank: int = 1) -> ir.Value:
         """Returns a number as an INT64, DOUBLE or BOOL value of shape ``[1]`` (rank 1) or ``[]`` (rank 0).
 
         Raises:
@@ -96,13 +94,13 @@ class SymbolTable:
         """
         return self._value(op, expression(size), rank)
 
-    def _value(self, op: TensorHelpers, expr: sympy.Basic, rank: int) -> ir.Value:
+    def _value(self, op: NodeEmitter, expr: sympy.Basic, rank: int) -> ir.Value:
         if (known := self._find((expr, rank))) is not None:
             return known
         if expr.is_number or expr in (sympy.true, sympy.false):
             number = bool(expr) if expr in (sympy.true, sympy.false) else int(expr) if expr.is_integer else float(expr)
             dtype = _BOOL if isinstance(number, bool) else _INT if isinstance(number, int) else _FLOAT
-            return op.constant([number] if rank else number, dtype)
+            return op.number([number] if rank else number, dtype)
         if rank == 0:
             value = op.Squeeze(self._value(op, expr, 1), [0])
         elif isinstance(expr, sympy.Symbol):
@@ -118,7 +116,7 @@ class SymbolTable:
             return known
         return self._parent._find(key)
 
-    def _symbol(self, op: TensorHelpers, symbol: sympy.Symbol) -> ir.Value:
+    def _symbol(self, op: NodeEmitter, symbol: sympy.Symbol) -> ir.Value:
         table: SymbolTable | None = self
         while table is not None:
             if symbol in table._definitions:
@@ -131,7 +129,7 @@ class SymbolTable:
                 return shifted if scale == 1 else op.Div(shifted, [scale])
         raise LookupError(f"no input or result of the program has a dim that defines the symbolic size {symbol}")
 
-    def _all_derived(self) -> list[tuple[sympy.Expr, Callable[[TensorHelpers], ir.Value]]]:
+    def _all_derived(self) -> list[tuple[sympy.Expr, Callable[[NodeEmitter], ir.Value]]]:
         return self._derived + (self._parent._all_derived() if self._parent is not None else [])
 
 
@@ -147,7 +145,7 @@ def _inverse(expr: sympy.Expr, symbol: sympy.Symbol) -> tuple[int, int] | None:
 class _ExpressionEmitter:
     """Emits one expression of sympy or of torch's own sympy functions; ``recurse`` returns the values of arguments."""
 
-    def __init__(self, op: TensorHelpers, recurse: Callable[[sympy.Basic], ir.Value]) -> None:
+    def __init__(self, op: NodeEmitter, recurse: Callable[[sympy.Basic], ir.Value]) -> None:
         self._op, self._recurse = op, recurse
 
     def compute(self, expr: sympy.Basic) -> ir.Value:
@@ -169,11 +167,14 @@ class _ExpressionEmitter:
     def _same_dtype(self, *args: sympy.Basic) -> list[ir.Value]:
         values = [self._recurse(arg) for arg in args]
         if any(v.dtype == _FLOAT for v in values):
-            return [self._op.cast(v, _FLOAT) for v in values]
+            return [self._as_double(v) for v in values]
         return values
 
+    def _as_double(self, value: ir.Value) -> ir.Value:
+        return value if value.dtype == _FLOAT else self._op.Cast(value, to=_FLOAT)
+
     def _double(self, arg: sympy.Basic) -> ir.Value:
-        return self._op.cast(self._recurse(arg), _FLOAT)
+        return self._as_double(self._recurse(arg))
 
     def _add(self, *args: sympy.Basic) -> ir.Value:
         return self._fold("Add", args)
