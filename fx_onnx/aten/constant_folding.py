@@ -22,7 +22,7 @@ from fx_onnx.core.torch_private import FakeTensor, OpOverload, unset_fake_tempor
 
 
 def fold_constants(program: AtenProgram) -> AtenProgram:
-    """Replaces each foldable tensor with a user that is not foldable by a constant; rewrites the graph in place."""
+    """Replaces foldable tensors by constants where nodes that are not foldable use them; edits the graph in place."""
     foldable = _FoldableNodes(program)
     for node in list(program.graph.nodes):
         if node.op == "call_function" and foldable.is_tensor(node) and any(u not in foldable for u in node.users):

@@ -1,6 +1,6 @@
 """The errors and the warning of fx_onnx.
 
-A message is one sentence. It states what is wrong and what the user can do.
+A message states in one or two sentences what is wrong and what the user can do.
 """
 
 import inspect

@@ -262,7 +262,7 @@ def _packed(values: torch.Tensor, dtype: ir.DataType, name: str | None) -> ir.Pa
 
 
 def weight(tensor: torch.Tensor, name: str) -> ir.TensorProtocol:
-    """Returns an ONNX tensor that is a view of a torch tensor. The data is copied only when it is written.
+    """Returns an ONNX tensor that is a view of a torch tensor. Data is copied only to read or write it.
 
     Args:
         tensor: a dense tensor, with any strides and on any device; it may be fake or on the meta device.

@@ -12,7 +12,7 @@ from fx_onnx.aten.decompose import decompose, needs_decomposition
 from fx_onnx.aten.decomposition_lookup import find_decomposition
 from fx_onnx.core import metadata
 from fx_onnx.core.errors import UnsupportedOperatorError
-from tests.aten.decomposed import CORE, captured, run, table, targets
+from tests.aten.small_programs import CORE, captured, run, table, targets
 from tests.compare import assert_close
 
 aten = torch.ops.aten
@@ -119,7 +119,7 @@ def test_all_unsupported_operators_are_listed_at_once() -> None:
     message = str(caught.value)
     assert "aten.geqrf.default: 2 calls, first at" in message
     assert "1 call," in message
-    assert "decomposed.py" in message
+    assert "modules.py" in message
     assert "custom_translation_table" in message
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fx_onnx.aten.decompose import decompose, needs_decomposition
 from fx_onnx.aten.fx_nodes import is_effect, is_symbolic
-from tests.aten.decomposed import CORE, captured, run, table, targets
+from tests.aten.small_programs import CORE, captured, run, table, targets
 from tests.compare import assert_close
 
 aten = torch.ops.aten

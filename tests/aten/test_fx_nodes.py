@@ -20,13 +20,13 @@ from fx_onnx.aten.fx_nodes import (
     region_body,
     source_line,
 )
-from tests.aten.decomposed import captured
+from tests.aten.small_programs import captured
 
 
 def test_a_source_line_is_in_the_users_code() -> None:
     program = captured(lambda x: torch.nn.functional.silu(x), torch.randn(3))
     (node,) = [node for node in program.graph.nodes if node.op == "call_function"]
-    assert "decomposed.py:" in source_line(node)
+    assert "modules.py:" in source_line(node)
     assert source_line(next(iter(program.graph.nodes))) == ""
 
 
@@ -39,7 +39,7 @@ def _call(function: Any, *inputs: Tensor, dynamic: bool = False) -> Any:
 def test_a_description_shows_the_arguments_and_the_source_line() -> None:
     text = describe(_call(lambda x: torch.add(x, 2.0), torch.randn(3, 4)))
     assert text.startswith("add = aten.add.Tensor(tensors_0: float32[3,4], 2.0) (at ")
-    assert "decomposed.py:" in text
+    assert "modules.py:" in text
 
 
 def test_meta_arguments_are_fake_tensors_and_numbers() -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fx_onnx.aten import decomposition_lookup as lookup
 from fx_onnx.aten.decompose import decompose
-from tests.aten.decomposed import CORE, captured, run, table
+from tests.aten.small_programs import CORE, captured, run, table
 from tests.compare import assert_close
 
 aten = torch.ops.aten

@@ -12,19 +12,9 @@ from torch.export import Dim
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.functionalize import functionalize
 from fx_onnx.core.translation_table import Translation, TranslationTable
+from tests.modules import FunctionModule
 
 aten = torch.ops.aten
-
-
-class Of(nn.Module):
-    """A function of tensors as a module."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *tensors: Tensor) -> Any:
-        return self.function(*tensors)
 
 
 def table(*targets: Any, supports: dict[Any, Callable[..., bool]] | None = None) -> TranslationTable:
@@ -49,7 +39,7 @@ CORE = tuple(
 
 
 def captured(function: Callable[..., Any] | nn.Module, *inputs: Tensor, dynamic: bool = False) -> AtenProgram:
-    model = function if isinstance(function, nn.Module) else Of(function)
+    model = function if isinstance(function, nn.Module) else FunctionModule(function)
     shapes = (tuple({0: Dim.AUTO} for _ in inputs),) if dynamic else None
     return functionalize(AtenProgram.captured(torch.export.export(model, inputs, dynamic_shapes=shapes)))
 
