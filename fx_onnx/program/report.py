@@ -195,7 +195,7 @@ def _dims(dims: Sequence[DynamicDim]) -> str:
     if not dims:
         return "None: every size is fixed."
     rows = ((dim.name, dim.where, dim.range, dim.specialized or "dynamic") for dim in dims)
-    return _table(("dim", "where", "range", "came out"), rows)
+    return _table(("dim", "where", "range", "result"), rows)
 
 
 def _differences(differences: Sequence[Difference]) -> str:
