@@ -94,7 +94,7 @@ class Walker:
         """Binds the placeholder of a body to an operand, which may be a number that changes in every iteration."""
         number = placeholder.meta.get("val")
         if isinstance(operand, Value) and _is_symbol(number):
-            self.op.symbols.bind(number, lambda op: op.reshape(operand, [1]))
+            self.op.symbols.bind(number, lambda op: op.Reshape(operand, [1]))
             self.env[placeholder] = number
             return
         self.env[placeholder] = operand
@@ -176,7 +176,7 @@ class Walker:
                 self._stamp_tensor(node, value, fake)
             elif isinstance(fake, symbolic_sizes.SymbolicNumber):
                 self._stamp_number(value, fake)
-                self.op.symbols.define(fake, lambda op, value=value: op.reshape(value, [1]))  # type: ignore[misc]
+                self.op.symbols.define(fake, lambda op, value=value: op.Reshape(value, [1]))  # type: ignore[misc]
             if value.producer() is not None and _scope(node) == node.name and not value.meta.get("named"):
                 value.meta["named"] = isinstance(fake, torch.Tensor) and len(results) == 1
                 name = self.prefix + node.name
@@ -277,7 +277,7 @@ def _user_input(walker: Walker, placeholder: Node, spec: InputSpec) -> Any:
     dtype = DataType.FLOAT if isinstance(fake, torch.SymFloat) else DataType.INT64
     value.type, value.shape = ir.TensorType(dtype), ir.Shape([])
     op.with_sizes(value, ())
-    op.symbols.define(fake, lambda op: op.reshape(value, [1]))
+    op.symbols.define(fake, lambda op: op.Reshape(value, [1]))
     return fake
 
 
