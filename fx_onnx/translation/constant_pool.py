@@ -11,7 +11,7 @@ import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.core import dtypes
-from fx_onnx.core.small_constants import ConstantKey, constant_key
+from fx_onnx.core.small_constants import ConstantKey
 from fx_onnx.translation.known_sizes import record_sizes
 
 Scalar = bool | int | float | torch.SymInt | torch.SymFloat | torch.SymBool
@@ -50,11 +50,12 @@ class ConstantPool:
             dtype = DataType.from_numpy(number.dtype) if isinstance(number, np.ndarray) else _default_dtype(number)
         if isinstance(number, float) and not number.is_integer() and dtypes.is_integer(dtype):
             raise TypeError(f"the number {number} cannot be a constant of an integer dtype: promote the operands first")
-        tensor = ir.Tensor(np.asarray(number, dtype=dtype.numpy()), dtype=dtype)
-        key = constant_key(tensor)
+        array = np.asarray(number, dtype=dtype.numpy())
+        key = (dtype, array.shape, array.tobytes())  # without a tensor, because most constants are known already
         value = self._values.get(key)
         if value is None:
-            tensor.name = name = self._unique(f"constant_{len(self._values)}")
+            name = self._unique(f"constant_{len(self._values)}")
+            tensor = ir.Tensor(array, dtype=dtype, name=name)
             value = Value(name=name, shape=tensor.shape, type=ir.TensorType(dtype), const_value=tensor)
             record_sizes(value, tensor.shape.numpy())
             self._graph.register_initializer(value)

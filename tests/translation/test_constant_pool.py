@@ -40,3 +40,12 @@ def test_an_integer_constant_refuses_a_fraction(pool: ConstantPool) -> None:
     assert pool.get(2.0, DataType.INT32).const_value.numpy() == 2
     with pytest.raises(TypeError, match="promote the operands"):
         pool.get(0.5, DataType.INT32)
+
+
+def test_a_known_constant_makes_no_tensor(pool: ConstantPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that only a new constant makes a tensor, because translations ask for known constants most of the time."""
+    first = pool.get([1, 2], None)
+    monkeypatch.setattr(ir, "Tensor", None)
+    assert pool.get([1, 2], None) is first
+    with pytest.raises(TypeError):
+        pool.get([1, 3], None)
