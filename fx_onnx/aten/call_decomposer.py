@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
+import torch
 from torch.fx import Graph, Node
 
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.decomposition_lookup import Decomposition, find_decomposition
-from fx_onnx.aten.fx_nodes import FlatCall, makes_symbols, source_line
+from fx_onnx.aten.fx_nodes import FlatCall, describe, fake_results, makes_symbols, source_line
 from fx_onnx.aten.fx_rewriting import replace, splice
 from fx_onnx.aten.tracing.replacement_tracer import ReplacementTracer
-from fx_onnx.core.errors import UnsupportedOperatorError
+from fx_onnx.core.errors import TranslationError, UnsupportedOperatorError
+from fx_onnx.core.symbolic_sizes import same_where_static
+
+aten = torch.ops.aten
 
 _MAX_RECURSION = 2
 """A decomposition may contain its own operator, on simpler arguments, this many times before it counts as endless."""
@@ -62,6 +66,7 @@ class _CallDecomposer:
             if self.needed(node):
                 call = FlatCall.of(node)
                 if (traced := self._decomposed(call, ancestors)) is not None:
+                    _check_results(traced, node)
                     results, made = splice(graph, node, call.inputs, traced)
                     replace(graph, node, results, made)
 
@@ -88,7 +93,10 @@ class _CallDecomposer:
             return found.function(*args, **kwargs)
 
         values = [node.meta["val"] for node in call.inputs]
-        return self.tracer.trace(decomposed, values, call.node, found.keeps_composites)
+        graph = self.tracer.trace(decomposed, values, call.node, found.keeps_composites)
+        if graph is not None:
+            _cast_results(graph, call.node)
+        return graph
 
     def _with_bodies(self, graph: Graph) -> Iterator[Graph]:
         """Yields a graph and, recursively, the bodies of its control flow."""
@@ -96,6 +104,55 @@ class _CallDecomposer:
         for inner in graph.find_nodes(op="get_attr"):
             if (body := self.tracer.bodies.get(str(inner.target))) is not None:
                 yield from self._with_bodies(body)
+
+
+def _cast_results(graph: Graph, node: Node) -> None:
+    """Casts the floating-point results of a traced decomposition to the dtypes of the call's results.
+
+    For example, torch's native_layer_norm computes the mean of a half-precision tensor in float32.
+    """
+    output = graph.output_node()
+    results = list(_results(graph))
+    for index, expected in enumerate(fake_results(node)[: len(results)]):
+        found = results[index].meta.get("val") if isinstance(results[index], Node) else None
+        if not isinstance(found, torch.Tensor) or not isinstance(expected, torch.Tensor):
+            continue
+        if found.dtype != expected.dtype and found.is_floating_point() and expected.is_floating_point():
+            with graph.inserting_before(output):
+                cast = graph.call_function(aten._to_copy.default, (results[index],), {"dtype": expected.dtype})
+            cast.meta = {**results[index].meta, "val": found.to(expected.dtype)}
+            results[index] = cast
+    output.args = (results if isinstance(output.args[0], (list, tuple)) else results[0],)
+
+
+def _check_results(graph: Graph, node: Node) -> None:
+    """Compares those results of a decomposition that are used with the results of the call.
+
+    Raises:
+        TranslationError: a dtype, a rank or a static size differs.
+    """
+    several = isinstance(node.meta["val"], (list, tuple))
+    used = {user.args[1] for user in node.users if user.users} if several else {0}
+    for index, (result, expected) in enumerate(zip(_results(graph), fake_results(node), strict=False)):
+        found = result.meta.get("val") if isinstance(result, Node) else None
+        if index not in used or not isinstance(found, torch.Tensor) or not isinstance(expected, torch.Tensor):
+            continue
+        if found.dtype != expected.dtype or not same_where_static(found.shape, expected.shape):
+            raise TranslationError(
+                f"The decomposition returns {_type_text(found)} where the operator returns {_type_text(expected)}: "
+                f"{describe(node)}."
+            )
+
+
+def _results(graph: Graph) -> Sequence[Any]:
+    """Returns the results of a graph as a sequence, also if there is one."""
+    results: Any = graph.output_node().args[0]
+    return results if isinstance(results, (list, tuple)) else (results,)
+
+
+def _type_text(tensor: torch.Tensor) -> str:
+    """Returns the dtype and the shape of a fake tensor as text, for example ``float32[2, s17]``."""
+    return f"{str(tensor.dtype).removeprefix('torch.')}[{', '.join(map(str, tensor.shape))}]"
 
 
 def _target_name(target: Any) -> str:

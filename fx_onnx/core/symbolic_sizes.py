@@ -59,6 +59,21 @@ def same_size(a: Size, b: Size) -> bool:
     return bool(expression(a) == expression(b))
 
 
+def same_where_static(found: Sequence[Size | None], expected: Sequence[Size]) -> bool:
+    """Returns whether two shapes have the same rank, and the same size wherever both sizes are static.
+
+    None is a size that is not known.
+    """
+    if len(found) != len(expected):
+        return False
+    for a, b in zip(found, expected, strict=True):
+        if a is not b and (isinstance(a, int) or isinstance(b, int)):
+            a, b = static(a), static(b)
+            if isinstance(a, int) and isinstance(b, int) and a != b:
+                return False
+    return True
+
+
 def constant_shape(old: Sequence[Size] | None, new: Sequence[Size]) -> list[int] | None:
     """Returns the constant shape input of a Reshape from ``old`` to ``new``; None if no constant expresses it."""
     return constant_reshape(None if old is None else _opaque(old), _opaque(new), is_data_dependent)

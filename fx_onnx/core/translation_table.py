@@ -26,12 +26,15 @@ class Translation:
         since: the first opset that has the operators that the function emits.
         supports: takes the parameters of the ATen schema, with fake tensors for tensors. If it returns False, the node
             is decomposed instead.
+        is_custom: whether the user wrote the function. ONNX infers the types of its results, and they are compared with
+            those of the operator.
     """
 
     target: Target
     function: Callable[..., Any]
     since: int = MINIMUM_OPSET
     supports: Callable[..., bool] | None = None
+    is_custom: bool = False
 
     def accepts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Returns whether this translation supports a call with these fake tensors and symbolic numbers."""
@@ -94,7 +97,8 @@ class TranslationTable(Mapping[Target, Translation]):
 
     def extended(self, custom: Mapping[Target, Callable[..., Any]]) -> TranslationTable:
         """Returns a copy of this table in which a user's translations take precedence."""
-        return TranslationTable(self.opset, {**self._entries, **{t: Translation(t, f) for t, f in custom.items()}})
+        added = {target: Translation(target, function, is_custom=True) for target, function in custom.items()}
+        return TranslationTable(self.opset, {**self._entries, **added})
 
 
 @functools.cache

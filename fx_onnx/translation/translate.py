@@ -22,6 +22,8 @@ from fx_onnx.core.translation_table import TranslationTable
 from fx_onnx.core.version import version
 from fx_onnx.core.weights import memory_key, real_view, weight
 from fx_onnx.translation.emitter import Emitter
+from fx_onnx.translation.inferred_types import inferred_types, nodes_after
+from fx_onnx.translation.known_sizes import known_sizes
 from fx_onnx.translation.size_values import SymbolTable
 
 PRODUCER = "fx_onnx"
@@ -136,8 +138,11 @@ class Walker:
             tuple(meta) if isinstance(meta, (list, tuple)) else (meta,),
         )
         args, kwargs = map_aggregate(node.args, self._value), map_aggregate(dict(node.kwargs), self._value)
+        last = self.op.graph[-1] if entry.is_custom and len(self.op.graph) else None
         try:
             result = entry.function(self.op, *args, **kwargs)
+            if entry.is_custom:
+                self._check_custom(node, result, last)
             self._bind(node, result)
         except OnnxExporterError:
             raise
@@ -145,6 +150,37 @@ class Walker:
             raise TranslationError(
                 f"The translation of {describe(node)} failed: {type(error).__name__}: {error}"
             ) from error
+
+    def _check_custom(self, node: Node, result: Any, last: ir.Node | None) -> None:
+        """Compares the results of a user's translation with what ONNX infers from the nodes after ``last``."""
+        results = result if isinstance(result, (list, tuple)) else (result,)
+        fakes = [fake for fake in self.op.out if fake is not None]
+        values = [value for value in results if isinstance(value, Value)]
+        new = nodes_after(self.op.graph, last)
+        found = inferred_types(new, values, self.op.functions, self.op.root_graph.opset_imports)
+        for value, fake in zip(results, fakes, strict=False):
+            if value in found and isinstance(fake, torch.Tensor):
+                self._compare(node, *found[value], fake)
+
+    def _compare(self, node: Node, dtype: DataType | None, sizes: Sequence[Any] | None, fake: torch.Tensor) -> None:
+        """Compares what is known of a result with the operator's own result: dtype, rank and static sizes.
+
+        Raises:
+            TranslationError: they differ.
+        """
+        expected = dtypes.onnx_dtype(fake.dtype)
+        if (dtype is None or dtype == expected) and (
+            sizes is None or symbolic_sizes.same_where_static(sizes, fake.shape)
+        ):
+            return
+        if node.target is operator.getitem and isinstance(node.args[0], Node):
+            node = node.args[0]
+        function = self.table[node.target].function if node.target in self.table else None
+        found = _type_text(dtype or expected, fake.shape if sizes is None else sizes)
+        raise TranslationError(
+            f"The translation {getattr(function, '__name__', function)} returns {found} where the operator returns "
+            f"{_type_text(expected, fake.shape)}: {describe(node)}."
+        )
 
     def _take(self, node: Node) -> None:
         """Takes one of several results; a translation may leave out the last ones if ONNX cannot express them."""
@@ -190,8 +226,7 @@ class Walker:
 
     def _stamp_tensor(self, node: Node, value: Value, fake: torch.Tensor) -> None:
         dtype = self._known(dtypes.onnx_dtype(fake.dtype), node.name)
-        if value.dtype is not None and value.dtype != dtype:
-            raise TypeError(f"the translation gives {value.dtype.name} where {node.target} gives {dtype.name}")
+        self._compare(node, value.dtype, known_sizes(value), fake)
         sizes = tuple(map(symbolic_sizes.static, fake.shape))
         value.type = ir.TensorType(dtype)
         if value.shape is None:
@@ -321,6 +356,11 @@ def _state(walker: Walker, target: str) -> Value:
         return known
     exported = walker.program.exported_program
     return walker.initializer(target, {**exported.constants, **exported.state_dict}[target])
+
+
+def _type_text(dtype: DataType, sizes: Sequence[Any]) -> str:
+    """Returns a dtype and a shape as text, for example ``float[2, s17]``; "?" is a size that is not known."""
+    return f"{dtype.name.lower()}[{', '.join('?' if size is None else str(size) for size in sizes)}]"
 
 
 def _is_symbol(result: Any) -> bool:

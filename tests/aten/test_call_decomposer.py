@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,7 +13,7 @@ from fx_onnx.aten import decomposition_lookup as lookup
 from fx_onnx.aten.decompose import decompose, needs_decomposition
 from fx_onnx.aten.decomposition_lookup import find_decomposition
 from fx_onnx.core import metadata
-from fx_onnx.core.errors import UnsupportedOperatorError
+from fx_onnx.core.errors import TranslationError, UnsupportedOperatorError
 from tests.aten.small_programs import CORE, captured, run, table, targets
 from tests.compare import assert_close
 
@@ -70,6 +72,26 @@ def test_several_results(monkeypatch: pytest.MonkeyPatch) -> None:
     decompose(program, table(*CORE))
     program.graph.lint()
     assert_close(run(program, torch.tensor(3.0)), [torch.tensor(6.0), torch.tensor(6.0)])
+
+
+@pytest.mark.parametrize(
+    ("ours", "found"),
+    [
+        (lambda self: self.long(), "int64[2, 3]"),
+        (lambda self: self.sum(0), "float32[3]"),
+        (lambda self: self[:, :1], "float32[2, 1]"),
+    ],
+)
+def test_a_result_of_another_type_is_refused(
+    ours: Callable[[Tensor], Tensor], found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(lookup.DECOMPOSITIONS, aten.silu.default, ours)
+    program = captured(lambda x: torch.nn.functional.silu(x), torch.randn(2, 3))
+    with pytest.raises(TranslationError) as raised:
+        decompose(program, table(*CORE))
+    message = str(raised.value)
+    assert f"The decomposition returns {found} where the operator returns float32[2, 3]: silu = aten.silu" in message
+    assert "small_programs.py" in message
 
 
 def test_a_decomposition_may_loop(monkeypatch: pytest.MonkeyPatch) -> None:

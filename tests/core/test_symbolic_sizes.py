@@ -102,3 +102,13 @@ def test_a_size_is_not_inferred_beside_a_copied_count() -> None:
     program = fx_onnx.export(SelectedRows().eval(), (torch.ones(4, 3, 5),), dynamic_shapes=({1: "height", 2: "width"},))
     assert program(torch.ones(4, 2, 7))[0].shape == (4, 14)
     assert program(-torch.ones(4, 2, 7))[0].shape == (0, 14)
+
+
+def test_same_where_static(sizes: tuple[torch.SymInt, torch.SymInt, torch.SymInt]) -> None:
+    a, b, _ = sizes
+    same = symbolic_sizes.same_where_static
+    assert same((2, a, 3), (2, b, 3)), "sizes that are not static may be equal"
+    assert same((2, None), (2, 5))
+    assert same((), ())
+    assert not same((2, a), (3, a))
+    assert not same((2,), (2, 1))

@@ -108,7 +108,7 @@ def test_decorated_by_torch() -> None:
         (lambda g, x: g.op("a::B", x, n_i=x.type().sizes()[0]), r"an ONNX attribute must be constant"),
         (lambda g, x: g.at("relu", x), r"the graph of symbolic has op\(\) and opset, but no 'at'"),
         (lambda g, x: (x, x), r"Example.symbolic returned 2 results, but the operator has 1"),
-        (lambda g, x: g.op("Cast", x, to_i=7), r"gives INT64 where .*Example.* gives FLOAT"),
+        (lambda g, x: g.op("Cast", x, to_i=7), r"returns int64.* where the operator returns float"),
     ],
 )
 def test_refusals(symbolic: Callable[..., Any], message: str) -> None:

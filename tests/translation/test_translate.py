@@ -17,7 +17,8 @@ from fx_onnx.aten.decompose import decompose
 from fx_onnx.aten.functionalize import functionalize
 from fx_onnx.core import metadata
 from fx_onnx.core.errors import TranslationError
-from fx_onnx.core.translation_table import translation_table
+from fx_onnx.core.translation_table import Translation, TranslationTable, translation_table
+from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translation.translate import translate
 from tests.compare import assert_close
 
@@ -334,8 +335,22 @@ def test_a_translation_of_the_wrong_dtype_is_a_failure() -> None:
         {torch.ops.aten.relu.default: lambda op, self: op.cast(self, torch.float64)}
     )
     program = decompose(functionalize(AtenProgram.captured(exported)), translations)
-    with pytest.raises(TranslationError, match=r"gives DOUBLE where .* gives FLOAT"):
+    with pytest.raises(TranslationError, match=r"returns double.* where the operator returns float"):
         translate(program, translations)
+
+
+def test_a_translation_of_the_wrong_shape_is_a_failure() -> None:
+    """Tests a translation that knows the sizes of its result. ONNX infers nothing for a translation of the package."""
+    exported = torch.export.export(Net(), (torch.randn(2, 4),))
+
+    def flat(op: Emitter, self: ir.Value) -> ir.Value:
+        return op.reshape(self, [8])
+
+    relu = torch.ops.aten.relu.default
+    table = TranslationTable(20, {**translation_table(20), relu: Translation(relu, flat)})
+    program = decompose(functionalize(AtenProgram.captured(exported)), table)
+    with pytest.raises(TranslationError, match=r"flat returns float\[8\] where the operator returns float\[2, 4\]"):
+        translate(program, table)
 
 
 def test_a_result_that_is_no_number_is_refused() -> None:

@@ -365,13 +365,15 @@ def test_a_signature_that_does_not_fit_is_refused_first(key: Any, function: Any,
         (lambda op, x, factor: (x, x), r"returned 2 results, but the operator has 1"),
         (lambda op, x, factor: None, r"returned None instead of an ONNX value"),
         (lambda op, x, factor: factor, r"returned 3.0 instead of an ONNX value"),
-        (lambda op, x, factor: op.Cast(x, to=7), r"gives INT64 where fx_onnx_tests.scaled.default gives FLOAT"),
+        (lambda op, x, factor: op.Cast(x, to=7), r"returns int64.* where the operator returns float"),
         (lambda op, x, factor: op.Mull(x, factor), r"has no operator Mull"),
     ],
 )
 def test_results_that_do_not_fit(function: Any, message: str) -> None:
-    with pytest.raises(fx_onnx.TranslationError, match=rf"scaled.*test_user_translations.*{message}"):
+    with pytest.raises(fx_onnx.TranslationError, match=message) as raised:
         fx_onnx.export(Net().eval(), (X,), custom_translation_table={SCALED: function})
+    assert "fx_onnx_tests.scaled.default" in str(raised.value)
+    assert "test_user_translations.py" in str(raised.value)
 
 
 def test_an_argument_without_a_parameter_must_be_its_default() -> None:
@@ -437,3 +439,66 @@ def test_unused_entries_are_in_the_report(tmp_path: Path) -> None:
     fx_onnx.export(nn.SiLU().eval(), (X,), custom_translation_table=table, report=True, artifacts_dir=tmp_path)
     (report,) = tmp_path.glob("*.md")
     assert "custom_translation_table has unused entries: aten.add.Scalar, aten.gelu" in report.read_text()
+
+
+# ---------------------------------------------------------------- the types of the results
+
+
+@onnxscript.script(onnxscript.values.Opset("tests.domain", 1))
+def transposing_script(x, factor: float):  # type: ignore[no-untyped-def]
+    return opset18.Transpose(opset18.Mul(x, opset18.Constant(value_float=factor)), perm=[1, 0])
+
+
+@onnxscript.script(onnxscript.values.Opset("tests.domain", 1))
+def halving_script(x, factor: float):  # type: ignore[no-untyped-def]
+    return opset18.Cast(x, to=10)
+
+
+def branching(op: Emitter, x: Any, factor: float) -> Any:
+    then, other = op.nested(), op.nested()
+    branches = then.finish([then.Mul(x, factor)]), other.finish([other.Sub(x, factor)])
+    chosen = op.If(op.Greater(op.ReduceSum(x, keepdims=0), 0.0), then_branch=branches[0], else_branch=branches[1])
+    return op.Unsqueeze(chosen, [0])
+
+
+@pytest.mark.parametrize(
+    ("function", "found"),
+    [
+        (lambda op, x, factor: op.Transpose(x, perm=[1, 0]), "float[3, 2]"),
+        (lambda op, x, factor: op.Unsqueeze(x, [0]), "float[1, 2, 3]"),
+        (lambda op, x, factor: op.Reshape(x, [6]), "float[6]"),
+        (lambda op, x, factor: op.Reshape(x, op.Concat(op.Shape(x, start=1), [-1], axis=0)), "float[3, 2]"),
+        (lambda op, x, factor: op.ReduceSum(x), "float[1, 1]"),
+        (lambda op, x, factor: op.Cast(x, to=torch.float16), "float16[2, 3]"),
+        (lambda x, factor: opset18.Transpose(x, perm=[1, 0]), "float[3, 2]"),
+        (branching, "float[1, 2, 3]"),
+        (transposing_script, "float[3, 2]"),
+        (halving_script, "float16[2, 3]"),
+    ],
+)
+def test_a_result_of_another_type_is_refused(function: Callable[..., Any], found: str) -> None:
+    """Tests that the message has the function, both types and the line of the user's code."""
+    with pytest.raises(fx_onnx.TranslationError) as raised:
+        fx_onnx.export(Net().eval(), (X,), custom_translation_table={SCALED: function})
+    message = str(raised.value)
+    assert (getattr(function, "__name__", None) or function.name) in message
+    assert f"returns {found} where the operator returns float[2, 3]" in message
+    assert "SCALED(x + 1, 3.0).relu()" in message
+    assert "\n" not in message
+
+
+def test_a_result_of_the_wrong_static_size_is_refused_beside_a_dynamic_one() -> None:
+    def doubled(op: Emitter, x: Any, factor: float) -> Any:
+        return op.Concat(x, x, axis=1)
+
+    with pytest.raises(fx_onnx.TranslationError, match=r"returns float\[\?, 6\] where .* float\[s\d+, 3\]"):
+        fx_onnx.export(Net().eval(), (X,), dynamic_shapes=({0: "n"},), custom_translation_table={SCALED: doubled})
+
+
+def test_a_result_whose_type_onnx_cannot_infer_is_accepted() -> None:
+    def opaque(op: Emitter, x: Any, factor: float) -> Any:
+        return op.emit("FusedScale", x, domain="com.example", factor=factor)
+
+    program = fx_onnx.export(Net().eval(), (X,), custom_translation_table={SCALED: opaque})
+    (value,) = (node.outputs[0] for node in program.model.graph if node.op_type == "FusedScale")
+    assert value.shape == (2, 3)
