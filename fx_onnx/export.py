@@ -60,11 +60,13 @@ def export(
         opset_version: the version of the default ONNX domain. Versions 18 to 26 are native. For older
             versions, down to 7, onnxscript's version converter converts the model.
         dynamo: must be True, because fx_onnx has no TorchScript exporter.
-        external_data: True saves the weights to ``<f>.data``. None does so only above 2 GB.
+        external_data: True saves the weights to ``<f>.data``, or ``<f>.1.data`` if the model that is
+            replaced reads ``<f>.data``. None does so only above 2 GB.
         dynamic_shapes: the dynamic dims, in any form that torch.export takes. A string names a dim. The keys of a dict
             may be ``input_names``. ``Dim.DYNAMIC`` for an int or a float makes it a 0-d input of int64 or float64.
         custom_translation_table: operator → translation function; see docs/custom_operators.md.
-        report: writes a Markdown report to ``artifacts_dir``, whether the export succeeds or fails.
+        report: writes a Markdown report to ``artifacts_dir``, whether the export succeeds or fails. If it cannot be
+            written, the export warns.
         optimize: runs the optimizer.
         verify: checks the model, runs it in ONNX Runtime on the example arguments, and compares it with the module.
         profile: writes a profile of the export to ``artifacts_dir``.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from fx_onnx.core.errors import OnnxExporterError
+from fx_onnx.core.errors import OnnxExporterError, warn
 from fx_onnx.program.export_log import ExportLog
 
 __all__ = ["record"]
@@ -22,6 +22,8 @@ def record(
     folder: str | os.PathLike[str], *, verbose: bool | None, report: bool, profile: bool, program: bool
 ) -> Iterator[ExportLog]:
     """Yields the log of one export, and writes the requested files when the export ends, even with an error.
+
+    A file that cannot be written is a warning, because the program, or the error of the export, is worth more.
 
     Args:
         folder: the folder of the files. It is created if a file is written.
@@ -43,11 +45,23 @@ def record(
     finally:
         if log.profile is not None:
             log.profile.disable()
-            _path(folder, "profile.txt").write_text(log.profile_text() or "", encoding="utf-8")
+            with _optional("profile"):
+                _path(folder, "profile.txt").write_text(log.profile_text() or "", encoding="utf-8")
         if program and log.captured is not None:
-            torch.export.save(log.captured.exported_program, _path(folder, "program.pt2"))
+            with _optional("captured program"):
+                torch.export.save(log.captured.exported_program, _path(folder, "program.pt2"))
         if report:
-            log.write(folder, error)
+            with _optional("report"):
+                log.write(folder, error)
+
+
+@contextmanager
+def _optional(artifact: str) -> Iterator[None]:
+    """Turns a failure to write a file into a warning. torch.export.save pickles objects of the user, which may fail."""
+    try:
+        yield
+    except Exception as error:
+        warn(f"The {artifact} was not written: {type(error).__name__}: {error}")
 
 
 def _path(folder: str | os.PathLike[str], name: str) -> Path:

@@ -226,13 +226,18 @@ class ONNXProgram:
     ) -> None:
         """Writes the model to a path or a binary file object. A file gets its final name only when it is complete.
 
+        Whenever the process stops, through an error, an interrupt, a kill or a power failure, the old model or the new
+        one is whole under the name, and the next save to the path removes what a kill left. Several processes may save
+        to one path while others read it.
+
         Args:
             destination: a path in an existing folder, or a file object that is open in binary mode.
             include_initializers: whether the weights are written.
             keep_initializers_as_inputs: whether the weights are graph inputs too, so that a runtime may override them.
-            external_data: True writes the weights to ``<name>.data`` beside the model. None and False write a single
-                file if the model has at most 2 GB, the limit of protobuf. Above it the weights are written to
-                ``<name>.data``; False then warns.
+            external_data: True writes the weights to ``<name>.data`` beside the model. If the model that is replaced
+                reads this file, the name is ``<name>.1.data``, then ``<name>.2.data``, and the old file is removed.
+                None and False write a single file if the model has at most 2 GB, the limit of protobuf. Above it they
+                write two files too; False then warns.
             weights_from: a safetensors file, an index of several files, or a folder of them, in the model's folder or
                 below it. The model refers to each entry that equals a weight in name, dtype, shape and values, and
                 such a weight is not written. Therefore weights in these files need no data: they may be FakeTensors or
@@ -327,7 +332,7 @@ def _loadable(model: ir.Model, folder: Path | None) -> str | bytes:
     """Returns what a session loads: the bytes of the model, or a path in ``folder`` if the model is large."""
     if folder is not None and save.parameter_bytes(model) > _FROM_FILE_BYTES:
         path = folder / "model.onnx"
-        save.save(model, path, external_data=True)
+        save.save(model, path, external_data=True, durable=False)
         return str(path)
     buffer = io.BytesIO()
     save.save(model, buffer)

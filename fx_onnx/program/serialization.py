@@ -1,0 +1,232 @@
+"""A model as a protobuf message: the pieces of a file, and the names of the files that a saved model reads.
+
+The fields of a message may have any order, and their lengths are known before any weight is read. Therefore onnx_ir
+serializes the graph without its weights, and the weights are appended one by one. Memory never holds a second copy of
+the weights.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import onnx
+import onnx_ir as ir
+
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.program.streaming import Piece
+from fx_onnx.program.weight_references import StoredWeight
+
+__all__ = ["Contents", "placeholder", "placeholders", "referenced_files", "serialized", "single_file"]
+
+_MODEL_FIELDS = onnx.ModelProto.DESCRIPTOR.fields_by_name
+_GRAPH_FIELDS = onnx.GraphProto.DESCRIPTOR.fields_by_name
+_TENSOR_FIELDS = onnx.TensorProto.DESCRIPTOR.fields_by_name
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Which parts of a model are written.
+
+    Attributes:
+        initializers: whether the initializers are written.
+        as_inputs: whether the initializers are graph inputs too.
+    """
+
+    initializers: bool = True
+    as_inputs: bool = False
+
+
+# Writing
+
+
+def single_file(model: ir.Model, contents: Contents) -> list[Piece]:
+    """Returns the pieces of a single file, in order: the graph, then the header and the data of each initializer."""
+    chosen = placeholders(model)
+    streamed = {str(value.name): value.const_value for value in chosen}
+    proto = serialized(model, chosen, contents)
+    pieces: list[Piece] = []
+    total = 0
+    for initializer in proto.graph.initializer:
+        tensor = streamed.get(initializer.name)
+        if tensor is None:
+            body = initializer.SerializeToString()
+        else:
+            initializer.ClearField("external_data")
+            initializer.ClearField("data_location")
+            body = initializer.SerializeToString() + _header(_TENSOR_FIELDS["raw_data"].number, tensor.nbytes)
+        size = len(body) + (0 if tensor is None else tensor.nbytes)
+        head = _header(_GRAPH_FIELDS["initializer"].number, size) + body
+        pieces += [head] if tensor is None else [head, tensor]
+        total += len(head) + size - len(body)
+    del proto.graph.initializer[:]
+    graph = proto.graph.SerializeToString()
+    proto.ClearField("graph")
+    start = proto.SerializeToString() + _header(_MODEL_FIELDS["graph"].number, len(graph) + total) + graph
+    return [start, *pieces]
+
+
+def placeholders(model: ir.Model) -> dict[ir.Value, ir.TensorProtocol]:
+    """Returns a placeholder for each initializer of the graph whose data is streamed.
+
+    onnx_ir serializes the others itself: strings have no raw data, a TensorProtoTensor is a message already, and a
+    StoredWeight is a reference to a file.
+    """
+    kept = (ir.StringTensor, ir.serde.TensorProtoTensor, StoredWeight)
+    values = model.graph.initializers.values()
+    return {value: placeholder(value, "", 0) for value in values if not isinstance(value.const_value, kept)}
+
+
+def _header(field: int, length: int) -> bytes:
+    """Returns the header of a length-delimited protobuf field: its number with wire type 2, and its length."""
+    return _varint(field << 3 | 2) + _varint(length)
+
+
+def _varint(number: int) -> bytes:
+    """Returns the base-128 encoding of protobuf: seven bits a byte, the lowest first."""
+    groups = bytearray()
+    while number > 0x7F:
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    groups.append(number)
+    return bytes(groups)
+
+
+def placeholder(value: ir.Value, location: str, offset: int, folder: Path | str = "") -> ir.TensorProtocol:
+    """Returns a tensor that serializes to the initializer's name, dtype, dims and location, without data.
+
+    When the file at ``location`` in ``folder`` exists, the tensor can be read.
+    """
+    tensor = value.const_value
+    shape = tensor.shape if tensor is not None else value.shape
+    dtype = tensor.dtype if tensor is not None else value.dtype
+    if shape is None or dtype is None or not isinstance(shape, ir.Shape) or not shape.is_static():
+        raise ArgumentError(f"The initializer {value.name!r} has neither data nor a known shape and dtype.")
+    length = None if tensor is None else tensor.nbytes
+    return ir.ExternalTensor(location, offset, length, dtype, shape=shape, name=str(value.name), base_dir=folder)
+
+
+def serialized(model: ir.Model, chosen: Mapping[ir.Value, ir.TensorProtocol], contents: Contents) -> onnx.ModelProto:
+    """Returns the protobuf message of the model, with the chosen placeholders instead of the initializers' data."""
+    with _replaced(chosen):
+        proto = ir.serde.serialize_model(model)
+    if contents.as_inputs:
+        _move_to_inputs(proto.graph)
+    if not contents.initializers:
+        del proto.graph.initializer[:]
+    return proto
+
+
+@contextmanager
+def _replaced(chosen: Mapping[ir.Value, ir.TensorProtocol]) -> Iterator[None]:
+    """Replaces initializers temporarily, because onnx_ir can only serialize a whole model."""
+    before = [(value, value.const_value) for value in chosen]
+    try:
+        for value, tensor in chosen.items():
+            value.const_value = tensor
+        yield
+    finally:
+        for value, original in before:
+            value.const_value = original
+
+
+def _move_to_inputs(graph: onnx.GraphProto) -> None:
+    """Adds every initializer to the graph inputs, after the existing inputs."""
+    known = {info.name: info for info in graph.value_info}
+    present = {info.name for info in graph.input}
+    names = [tensor.name for tensor in graph.initializer if tensor.name not in present]
+    for tensor in graph.initializer:
+        if tensor.name not in present:
+            made = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+            graph.input.append(known.get(tensor.name, made))
+    others = [info for name, info in known.items() if name not in set(names)]
+    del graph.value_info[:]
+    graph.value_info.extend(others)
+
+
+# Reading
+
+_NESTED = {
+    message.DESCRIPTOR.name: {
+        field.number: field.message_type.name
+        for field in message.DESCRIPTOR.fields
+        if field.message_type is not None and field.name != "metadata_props"
+    }
+    for message in (
+        onnx.ModelProto,
+        onnx.TrainingInfoProto,
+        onnx.FunctionProto,
+        onnx.GraphProto,
+        onnx.NodeProto,
+        onnx.AttributeProto,
+        onnx.SparseTensorProto,
+        onnx.TensorProto,
+    )
+}
+"""For each message that can contain tensors: the field number and the message of each nested field."""
+_READ_AT_ONCE_BYTES = 64 * 1024
+"""A shorter message is searched for the word "location" before its fields are visited."""
+
+
+def referenced_files(path: Path) -> set[str]:
+    """Returns the names of the external data files that the saved model at ``path`` reads, relative to its folder.
+
+    It visits the fields of the file and skips the weights, because onnx.load would read a whole model of 2 GB. A file
+    that is not a model, or is damaged, refers to the files that are named before the damage.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    found: set[str] = set()
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(0)
+        with suppress(ValueError, RecursionError):
+            _find_locations(file, "ModelProto", size, found)
+    return found
+
+
+def _find_locations(file: BinaryIO, message: str, end: int, found: set[str]) -> None:
+    """Adds the locations of the external tensors in a message, which begins at the file's position."""
+    while file.tell() < end:
+        key = _read_varint(file)
+        if key & 7 == 0:  # an integer
+            _read_varint(file)
+            continue
+        if key & 7 in (1, 5):  # 8 or 4 bytes
+            file.seek(8 if key & 7 == 1 else 4, 1)
+            continue
+        length = _read_varint(file)
+        start = file.tell()
+        if key & 7 != 2 or key < 8 or start + length > end:
+            raise ValueError("this is not a protobuf message")
+        nested = _NESTED[message].get(key >> 3)
+        if nested == "StringStringEntryProto":
+            entry = onnx.StringStringEntryProto.FromString(file.read(length))
+            if entry.key == "location":
+                found.add(posixpath.normpath(entry.value))
+        elif nested in _NESTED and (length > _READ_AT_ONCE_BYTES or b"location" in file.read(length)):
+            file.seek(start)
+            _find_locations(file, nested, start + length, found)
+        file.seek(start + length)
+
+
+def _read_varint(file: BinaryIO) -> int:
+    """Returns the integer at the file's position in the base-128 encoding of protobuf.
+
+    Raises:
+        ValueError: the file ends, or the integer is longer than 10 bytes.
+    """
+    number = 0
+    for shift in range(0, 70, 7):
+        byte = file.read(1)
+        if not byte:
+            break
+        number |= (byte[0] & 0x7F) << shift
+        if byte[0] < 0x80:
+            return number
+    raise ValueError("this is not a protobuf message")

@@ -1,0 +1,64 @@
+"""Tests that the files that a saved model reads are found without reading its weights."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from fx_onnx.program.serialization import referenced_files
+
+
+def external(location):
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value=location)
+    tensor.external_data.add(key="length", value="8")
+    return tensor
+
+
+def graph(*initializers, nodes=()):
+    return helper.make_graph(list(nodes), "g", [], [], initializer=list(initializers))
+
+
+def test_every_place_of_a_tensor(tmp_path):
+    attributes = [
+        helper.make_attribute("then", graph(external("branch.data"))),
+        helper.make_attribute("graphs", [graph(external("graphs.data"))]),
+        helper.make_attribute("value", external("value.data")),
+    ]
+    node = helper.make_node("If", ["c"], ["y"])
+    node.attribute.extend(attributes)
+    function = helper.make_function("d", "f", [], [], [], [])
+    function.node.append(helper.make_node("Constant", [], ["c"], value=external("function.data")))
+    large = helper.make_tensor("large", TensorProto.FLOAT, [100_000], np.zeros(100_000, np.float32).tobytes(), raw=True)
+    model = helper.make_model(graph(large, external("./graph.data"), nodes=[node]), functions=[function])
+    helper.set_model_props(model, {"location": "metadata.data"})
+    onnx.save(model, tmp_path / "m")
+    wanted = {f"{name}.data" for name in ("branch", "graphs", "value", "function", "graph")}
+    assert referenced_files(tmp_path / "m") == wanted
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\0" * 1000, b"\xff" * 1000, b"\x0a" * 1000, b"text", b"\x3a\x03\x0a\x01\x0b"]
+)
+def test_files_that_are_not_models(tmp_path, content):
+    (tmp_path / "m").write_bytes(content)
+    assert referenced_files(tmp_path / "m") == set()
+
+
+def test_deep_nesting(tmp_path):
+    inner = b"location"
+    for level in range(3000):  # node, attribute and graph in turns
+        field = (0x0A, 0x2A, 0x32)[level % 3]
+        size, header = len(inner), bytearray([field])
+        while size > 0x7F:
+            header.append(size & 0x7F | 0x80)
+            size >>= 7
+        inner = bytes([*header, size]) + inner
+    (tmp_path / "m").write_bytes(inner)
+    assert referenced_files(tmp_path / "m") == set()
+
+
+def test_a_damaged_model_names_the_files_before_the_damage(tmp_path):
+    raw = helper.make_model(graph(external("a.data"))).SerializeToString()
+    (tmp_path / "m").write_bytes(raw + b"\xff\xff")
+    assert referenced_files(tmp_path / "m") == {"a.data"}
