@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -25,10 +26,11 @@ def write(pieces: Sequence[Piece], file: Any) -> None:
     """Writes all pieces in order. A progress bar appears above 1 GB.
 
     Raises:
-        OnnxExporterError: the number of bytes of a tensor does not match its dtype and shape.
+        OnnxExporterError: the number of bytes of a tensor does not match its dtype and shape, or the file takes no more
+            bytes.
     """
-    total = length(pieces)
-    with _Progress(file, total) if total >= PROGRESS_FROM_BYTES else nullcontext(file) as target:
+    total, whole = length(pieces), _Whole(file)
+    with _Progress(whole, total) if total >= PROGRESS_FROM_BYTES else nullcontext(whole) as target:
         for piece in pieces:
             if isinstance(piece, bytes):
                 target.write(piece)
@@ -39,6 +41,25 @@ def write(pieces: Sequence[Piece], file: Any) -> None:
 def length(pieces: Sequence[Piece]) -> int:
     """Returns the number of bytes that ``write`` writes."""
     return sum(len(piece) if isinstance(piece, bytes) else piece.nbytes for piece in pieces)
+
+
+class _Whole:
+    """Repeats writes that were not complete. An unbuffered file or a pipe writes as much as fits at the moment."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        written = self._file.write(data)
+        if written is None and isinstance(self._file, io.RawIOBase):
+            written = 0
+        while isinstance(written, int) and written < size:
+            count = self._file.write(memoryview(data).cast("B")[written:])
+            if not count:
+                raise OnnxExporterError(f"The file took {written} of {size} bytes and no more.")
+            written += count
+        return size
 
 
 class _Progress:

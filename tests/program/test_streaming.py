@@ -55,6 +55,28 @@ def test_a_tensor_of_the_wrong_length_is_refused(monkeypatch):
         write([weight(torch.zeros(10), "w")], io.BytesIO())
 
 
+class Short(io.RawIOBase):
+    """A file that takes 7 bytes a write, until it is full."""
+
+    def __init__(self, room):
+        self.room, self.content = room, b""
+
+    def write(self, data):
+        taken = bytes(data)[: min(7, self.room - len(self.content))]
+        self.content += taken
+        return len(taken) or None
+
+
+def test_writes_that_are_not_complete_are_continued():
+    pieces = [b"0123456789", weight(torch.arange(20, dtype=torch.int16), "w")]
+    file = Short(50)
+    write(pieces, file)
+    assert file.content == b"0123456789" + np.arange(20, dtype=np.int16).tobytes()
+    for room in (0, 49):
+        with pytest.raises(OnnxExporterError, match=r"took \d+ of \d+ bytes and no more"):
+            write(pieces, Short(room))
+
+
 class Terminal(io.StringIO):
     """A terminal that records its output."""
 
