@@ -209,7 +209,11 @@ def _find_locations(file: BinaryIO, message: str, end: int, found: set[str]) -> 
             entry = onnx.StringStringEntryProto.FromString(file.read(length))
             if entry.key == "location":
                 found.add(posixpath.normpath(entry.value))
-        elif nested in _NESTED and (length > _READ_AT_ONCE_BYTES or b"location" in file.read(length)):
+        elif (
+            nested is not None
+            and nested in _NESTED
+            and (length > _READ_AT_ONCE_BYTES or b"location" in file.read(length))
+        ):
             file.seek(start)
             _find_locations(file, nested, start + length, found)
         file.seek(start + length)
