@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 import onnx
 import onnx_ir as ir
+from google.protobuf.message import DecodeError
 
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.program.streaming import Piece
@@ -185,7 +186,7 @@ def referenced_files(path: Path) -> set[str]:
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(0)
-        with suppress(ValueError, RecursionError):
+        with suppress(ValueError, RecursionError, DecodeError):
             _find_locations(file, "ModelProto", size, found)
     return found
 
