@@ -7,6 +7,7 @@ the weights.
 
 from __future__ import annotations
 
+import io
 import posixpath
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,7 +17,6 @@ from typing import BinaryIO
 
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError
 
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.program.streaming import Piece
@@ -186,7 +186,7 @@ def referenced_files(path: Path) -> set[str]:
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(0)
-        with suppress(ValueError, RecursionError, DecodeError):
+        with suppress(ValueError, RecursionError):
             _find_locations(file, "ModelProto", size, found)
     return found
 
@@ -207,9 +207,7 @@ def _find_locations(file: BinaryIO, message: str, end: int, found: set[str]) -> 
             raise ValueError("this is not a protobuf message")
         nested = _NESTED[message].get(key >> 3)
         if nested == "StringStringEntryProto":
-            entry = onnx.StringStringEntryProto.FromString(file.read(length))
-            if entry.key == "location":
-                found.add(posixpath.normpath(entry.value))
+            found.update(_location(file.read(length)))
         elif (
             nested is not None
             and nested in _NESTED
@@ -218,6 +216,16 @@ def _find_locations(file: BinaryIO, message: str, end: int, found: set[str]) -> 
             file.seek(start)
             _find_locations(file, nested, start + length, found)
         file.seek(start + length)
+
+
+def _location(entry: bytes) -> Iterator[str]:
+    """Yields the path in an entry of external_data if its key is "location"."""
+    file, fields = io.BytesIO(entry), dict[int, bytes]()
+    while file.tell() < len(entry):
+        field = _read_varint(file) >> 3
+        fields[field] = file.read(_read_varint(file))
+    if fields.get(1) == b"location":
+        yield posixpath.normpath(fields.get(2, b"").decode())
 
 
 def _read_varint(file: BinaryIO) -> int:

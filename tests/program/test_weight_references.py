@@ -279,6 +279,18 @@ def test_saving_over_the_data_that_the_program_reads(tmp_path):
         program.save(tmp_path / "m.onnx", external_data=True, weights_from=tmp_path / "w.safetensors")
         check(tmp_path / "m.onnx")
         torch.testing.assert_close(program(X)[0], model(X))
+    assert len([name for name in os.listdir(tmp_path) if name.endswith(".data")]) <= 1
+
+
+def test_weights_that_were_never_read_survive_the_removal_of_their_file(tmp_path):
+    model = make()
+    save_file(tensors(model), tmp_path / "w.safetensors")
+    fx_onnx.export(model, (X,)).save(tmp_path / "m.onnx", external_data=True)
+    with mock.patch.object(StoredWeight, "holds", return_value=True):
+        program = fx_onnx.ONNXProgram(ir.load(tmp_path / "m.onnx"))
+        program.save(tmp_path / "m.onnx", weights_from=tmp_path / "w.safetensors")
+    assert sorted(os.listdir(tmp_path)) == ["m.onnx", "w.safetensors"]
+    torch.testing.assert_close(program(X)[0], model(X))
 
 
 # Models
