@@ -8,6 +8,8 @@ from typing import Any
 
 import torch.fx
 
+from fx_onnx.core.source_paths import portable_stack_trace
+
 NAMESPACE = "namespace"
 CLASS_HIERARCHY = "pkg.torch.onnx.class_hierarchy"
 FX_NODE = "pkg.torch.onnx.fx_node"
@@ -61,7 +63,8 @@ def _scopes(stack: tuple[tuple[str, tuple[str, Any]], ...]) -> tuple[str, tuple[
 def of_fx_node(node: torch.fx.Node) -> dict[str, str]:
     """Returns the metadata properties of every ONNX node that an FX node becomes.
 
-    A node that comes from a decomposition gets the text and the name of the captured node.
+    A node that comes from a decomposition gets the text and the name of the captured node. The properties are equal in
+    all processes and checkouts. In particular, the paths in the stack trace are relative.
     """
     meta = node.meta
     namespace, classes, paths = _scopes(tuple((meta.get("nn_module_stack") or {}).items()))
@@ -72,7 +75,7 @@ def of_fx_node(node: torch.fx.Node) -> dict[str, str]:
         CLASS_HIERARCHY: repr([*classes, target]),
         NAME_SCOPES: repr([*paths, name]),
         FX_NODE: meta.get(SOURCE_TEXT) or str(node.format_node()),
-        STACK_TRACE: meta.get("stack_trace") or "",
+        STACK_TRACE: portable_stack_trace(meta.get("stack_trace") or ""),
     }
 
 

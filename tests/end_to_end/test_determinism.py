@@ -1,0 +1,85 @@
+"""Equal exports write equal bytes: in one process, in several processes, and in several checkouts."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+MODEL = '''
+import torch
+from torch import nn
+
+
+class Decoder(nn.Module):
+    """A transformer with a branch, which torch traces twice, and with data-dependent sizes."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(10, 16)
+        self.layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2)
+        self.lstm = nn.LSTM(16, 16)
+
+    def forward(self, ids):
+        x = self.layers(self.embed(ids))
+        x = torch.cond(x.sum() > 0, lambda x: x.sin() * x.shape[0], lambda x: x.cos() + 1, (x,))
+        return self.lstm(x)[0].lerp(x, 0.5), (ids > 3).nonzero()
+
+
+class Part(nn.Module):
+    """Strict mode captures it, because the forward converts a size to a Python number."""
+
+    def forward(self, x):
+        return x[: int(0.7 * len(x))] * 2
+'''
+
+SCRIPT = """
+import hashlib
+import sys
+import warnings
+
+import torch
+import fx_onnx
+from model import Decoder, Part
+
+warnings.simplefilter("ignore")
+
+
+def export(model, x, *names):
+    torch.manual_seed(0)
+    return fx_onnx.export(model().eval(), (x,), dynamic_shapes=(dict(enumerate(names)),)).model_proto
+
+
+ids, x = torch.ones(2, 5, dtype=torch.int64), torch.ones(5, 3)
+first = [export(Decoder, ids, "batch", "time"), export(Part, x, "n")]
+Decoder()(ids), Part()(x)
+second = [export(Decoder, ids, "batch", "time"), export(Part, x, "n")]
+assert [p.SerializeToString() for p in first] == [p.SerializeToString() for p in second]
+for proto in first:
+    text = str(proto)
+    assert "torch/nn/modules" in text or "int(0.7" in text
+    assert "model.py" in text
+    assert not any(word in text for word in ("eval_with_key", " at 0x", sys.argv[1], "site-packages"))
+    print(hashlib.sha256(proto.SerializeToString()).hexdigest())
+"""
+
+
+def test_equal_exports_write_equal_bytes(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(MODEL, encoding="utf-8")
+    (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
+    processes = []
+    for seed in ("1", "2"):
+        folder = tmp_path / f"checkout_{seed}"
+        folder.mkdir()
+        for name in ("model.py", "script.py"):
+            shutil.copy(tmp_path / name, folder)
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "script.py", str(tmp_path)],
+                cwd=folder, env={**os.environ, "PYTHONHASHSEED": seed}, stdout=subprocess.PIPE, text=True,
+            )
+        )  # fmt: skip
+    hashes = [process.communicate()[0].split() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert len(hashes[0]) == 2
+    assert hashes[0] == hashes[1]
