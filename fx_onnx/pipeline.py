@@ -30,11 +30,13 @@ from fx_onnx.aten.tensor_subclasses import unwrap_tensor_subclasses
 from fx_onnx.aten.vmap_regions import lower_vmap
 from fx_onnx.capture import autograd_functions
 from fx_onnx.capture.capture import Capture, capture
+from fx_onnx.capture.export_flag import is_in_onnx_export
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import describe_relation
 from fx_onnx.core import metadata, opsets
 from fx_onnx.core.autocast_off import autocast_disabled
-from fx_onnx.core.errors import ArgumentError, warn
+from fx_onnx.core.errors import ArgumentError, CaptureError, warn
+from fx_onnx.core.threads import CAPTURE_LOCK
 from fx_onnx.core.torch_private import unset_fake_temporarily
 from fx_onnx.core.translation_table import TranslationTable, translation_table
 from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
@@ -165,7 +167,7 @@ class OnnxJob(CapturedJob):
 def _capture(job: Job) -> CapturedJob:
     custom = job.options.custom_translation_table
     translations = translation_table(opsets.native(job.options.opset)).extended(user_translations.translations(custom))
-    with autograd_functions.trace_as_operators(user_translations.functions(custom)):
+    with CAPTURE_LOCK, autograd_functions.trace_as_operators(user_translations.functions(custom)):
         captured = capture(job.request, job.log)
     job.log.captured = captured
     of_functions = user_translations.translations_of_functions(captured.exported_program, translations)
@@ -174,7 +176,8 @@ def _capture(job: Job) -> CapturedJob:
 
 
 def _lower_vmap(job: CapturedJob) -> AtenJob:
-    program = lower_vmap(AtenProgram.captured(job.captured.exported_program))
+    with CAPTURE_LOCK:  # torch traces the graph again
+        program = lower_vmap(AtenProgram.captured(job.captured.exported_program))
     return AtenJob(job.request, job.options, job.log, job.captured, job.table, program)
 
 
@@ -339,7 +342,13 @@ def run(request: Request, options: ExportOptions, log: ExportLog) -> ONNXProgram
 
     Raises:
         OnnxExporterError: a stage failed; ``log.failed`` names it.
+        CaptureError: a forward that is being captured calls this function.
     """
+    if is_in_onnx_export():
+        raise CaptureError(
+            "export() was called while the same thread captures another model; do not call it in a forward that is "
+            "being exported."
+        )
     log.stages = tuple(stage.name for stage in STAGES)
     job: Any = Job(request, options, log)
     for is_isolated, stages in itertools.groupby(STAGES, key=lambda stage: stage.is_isolated):

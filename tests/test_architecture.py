@@ -44,8 +44,10 @@ PUBLIC_TORCH = {"torch._check"}  # documented, although its name begins with an 
 PRIVATE_ATTRIBUTES = {
     "_cdata",
     "_dispatch_cache",
+    "_op_dk",
     "_opoverload",
     "_overloadname",
+    "_reparametrize_module",
     "framework_loc",
     "maybe_user_loc",
     "py_impl",

@@ -12,9 +12,9 @@ import functools
 import inspect
 import itertools
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -24,14 +24,10 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
 from fx_onnx.capture.patches.patching import replace_attribute
+from fx_onnx.core.threads import CAPTURE_LOCK
 from fx_onnx.core.torch_private import pytree, storage_id
 
 NAMESPACE = "autograd_function"
-
-# The functions of custom_translation_table; None while no model is traced.
-_functions_to_keep: ContextVar[frozenset[type[Function]] | None] = ContextVar(
-    "fx_onnx_autograd_functions", default=None
-)
 
 
 def has_symbolic(function: type[Function]) -> bool:
@@ -54,24 +50,20 @@ def trace_as_operators(functions: Iterable[type[Function]] = ()) -> Iterator[Non
     not call ``apply``. There such a function raises NotImplementedError, because otherwise torch would trace through
     its forward without a warning.
     """
+    kept = frozenset(functions)
     original_apply = vars(Function)["apply"].__func__
 
     def apply(cls: type[Function], *args: Any, **kwargs: Any) -> Any:
-        kept = _functions_to_keep.get()
-        if kept is None or not (has_symbolic(cls) or cls in kept):
+        if not (has_symbolic(cls) or cls in kept):
             return original_apply(cls, *args, **kwargs)
         return _call(cls, args, kwargs)
 
-    token = _functions_to_keep.set(kept := frozenset(functions))
-    try:
-        with ExitStack() as stack:
-            stack.enter_context(replace_attribute(Function, "apply", classmethod(apply)))
-            for function in _all_subclasses(Function):
-                if has_symbolic(function) or function in kept:
-                    stack.enter_context(replace_attribute(function, "forward", staticmethod(_eager_only(function))))
-            yield
-    finally:
-        _functions_to_keep.reset(token)
+    with CAPTURE_LOCK, ExitStack() as stack:
+        stack.enter_context(replace_attribute(Function, "apply", classmethod(apply)))
+        for function in _all_subclasses(Function):
+            if has_symbolic(function) or function in kept:
+                stack.enter_context(replace_attribute(function, "forward", staticmethod(_eager_only(function))))
+        yield
 
 
 def apply_parameters(function: type[Function]) -> list[inspect.Parameter]:
@@ -160,8 +152,7 @@ class _Operator:
 
     def __init__(self, function: type[Function], schema: str) -> None:
         self.function = function
-        self._leaves: list[Any] = []
-        self._spec: Any = None
+        self._last = threading.local()  # the structure of the results of the last run in each thread
         base = re.sub(r"\W+", "_", function.__qualname__.replace(".<locals>", ""))
         numbered = (f"{base}_{number}" for number in itertools.count(1))
         name = next(n for n in itertools.chain([base], numbered) if n not in _operators)
@@ -179,17 +170,17 @@ class _Operator:
             raise NotImplementedError(
                 f"{self.function.__name__} writes to its inputs, so it cannot be one ONNX operator; return a new tensor"
             )
-        leaves, self._spec = pytree.tree_flatten(results)
-        self._leaves = [_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        leaves, self._last.spec = pytree.tree_flatten(results)
+        self._last.leaves = [_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         input_storages = {storage_id(t) for t in pytree.tree_leaves(args) if isinstance(t, torch.Tensor)}
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         return [t.clone() if storage_id(t) in input_storages else t for t in tensors]
 
     def restructure(self, tensors: list[torch.Tensor]) -> Any:
-        """Puts the tensors into the structure that the forward returned in the last run."""
+        """Puts the tensors into the structure that the forward returned in the last run in this thread."""
         rest = iter(tensors)
-        leaves = [next(rest) if leaf is _TENSOR else leaf for leaf in self._leaves]
-        return pytree.tree_unflatten(leaves, self._spec)
+        leaves = [next(rest) if leaf is _TENSOR else leaf for leaf in self._last.leaves]
+        return pytree.tree_unflatten(leaves, self._last.spec)
 
 
 _TENSOR = object()

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.export import Dim, ExportedProgram
 
-from fx_onnx.capture import dynamic_dims
+from fx_onnx.capture import dynamic_dims, export_flag
 from fx_onnx.capture.diagnostics import explain_failure, is_dim_conflict, silence_torch_export, summarize
 from fx_onnx.capture.dynamic_dims import SpecializedDim
 from fx_onnx.capture.enlarged_examples import (
@@ -28,15 +28,18 @@ from fx_onnx.capture.enlarged_examples import (
 )
 from fx_onnx.capture.export_flag import exporting, is_in_onnx_export
 from fx_onnx.capture.forward_wrapper import wrap_forward
-from fx_onnx.capture.patches import control_flow, packed_sequences, torchvision, transformers
+from fx_onnx.capture.patches import control_flow, packed_sequences, torch_export, torchvision, transformers
 from fx_onnx.capture.patches.dynamic_sizes import keep_sizes_symbolic
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
+from fx_onnx.capture.patches.module_weights import keep_containers
 from fx_onnx.capture.patches.patching import PatchTable, apply_patches
+from fx_onnx.capture.patches.torch_export import confine_torch_export
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import dim_labels, holds_for_example, restrictions, size_constraints
 from fx_onnx.core.autocast_off import autocast_disabled
-from fx_onnx.core.errors import CaptureError, warn
+from fx_onnx.core.errors import CaptureError, OnnxExporterError, warn
 from fx_onnx.core.events import EventSink, IgnoredEvents
+from fx_onnx.core.threads import CAPTURE_LOCK, is_current
 from fx_onnx.core.torch_private import pytree, size_oblivious
 
 
@@ -210,17 +213,21 @@ def _export(
     register_outputs: bool,
 ) -> ExportedProgram | Exception:
     """Calls torch.export once, under all patches; returns the error if it fails."""
-    if strict:
-        # Strict mode cannot trace into a ContextVar. The function is marked here because this call loads dynamo.
-        torch.compiler.assume_constant_result(is_in_onnx_export)
+    # dynamo traces strict mode and the branches of torch.cond, and cannot trace into these functions. They are marked
+    # here because this call loads dynamo.
+    torch.compiler.assume_constant_result(is_in_onnx_export)
+    torch.compiler.assume_constant_result(is_current)
     try:
         with (
+            CAPTURE_LOCK,
             exporting(),
             silence_torch_export(),
             _treat_0_and_1_like_other_sizes(example.size_oblivious),
             apply_patches(*_patch_tables(strict)),
             transformers.keep_scan_operators(),
             keep_sizes_symbolic(strict),
+            confine_torch_export(),
+            keep_containers(model),
             autocast_disabled() as caller_autocast,
             wrap_forward(
                 model,
@@ -234,6 +241,8 @@ def _export(
             return torch.export.export(
                 model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
             )
+    except OnnxExporterError:  # the forward calls export()
+        raise
     except Exception as error:  # the forward is the user's code and may raise anything
         return error
 
@@ -244,7 +253,8 @@ def _patch_tables(strict: bool) -> tuple[PatchTable, ...]:
     Strict mode traces the bytecode of replacements too, so torch's own functions are not replaced in strict mode.
     """
     torch_patches = () if strict else (control_flow.PATCHES, packed_sequences.PATCHES)
-    return (torchvision.PATCHES, transformers.cache_patches(), *torch_patches)
+    library_patches = (torchvision.PATCHES, transformers.cache_patches())
+    return (export_flag.PATCHES, torch_export.PATCHES, *library_patches, *torch_patches)
 
 
 def _with_auto_dims(dynamic_shapes: Any) -> Any:

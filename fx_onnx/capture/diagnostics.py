@@ -56,7 +56,10 @@ def silence_torch_export() -> Iterator[None]:
     if module is None:
         yield
         return
-    with replace_attribute(module, "print", lambda *_, **__: None), replace_attribute(module.log, "disabled", True):
+    with (
+        replace_attribute(module, "print", lambda *_, **__: None),
+        replace_attribute(module.log, "handle", lambda record: None),
+    ):
         yield
 
 

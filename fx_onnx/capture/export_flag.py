@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 
-from fx_onnx.capture.patches.patching import replace_attribute
-from fx_onnx.core.torch_private import onnx_export_flag
+from fx_onnx.capture.patches.patching import PatchTable
 
-__all__ = ["exporting", "is_in_onnx_export"]
+__all__ = ["PATCHES", "exporting", "is_in_onnx_export"]
 
 _exporting: ContextVar[bool] = ContextVar("fx_onnx_exporting", default=False)
 
@@ -21,14 +20,13 @@ def is_in_onnx_export() -> bool:
 
 @contextmanager
 def exporting() -> Iterator[None]:
-    """Sets the flag while a model is traced, and also the flag behind ``torch.onnx.is_in_onnx_export()``.
-
-    Models of other libraries ask torch.onnx. Its flag is global, so other threads see it too.
-    """
+    """Sets the flag while a model is traced."""
     token = _exporting.set(True)
     try:
-        flag = onnx_export_flag()
-        with nullcontext() if flag is None else replace_attribute(*flag, True):
-            yield
+        yield
     finally:
         _exporting.reset(token)
+
+
+PATCHES: PatchTable = {("torch.onnx", "is_in_onnx_export"): lambda: True}
+"""The models of other libraries ask torch.onnx whether they are being exported."""

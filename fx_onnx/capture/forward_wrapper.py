@@ -11,6 +11,7 @@ import torch
 
 from fx_onnx.capture import pytrees
 from fx_onnx.capture.dynamic_shapes import TensorRequest
+from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.core.torch_private import pytree
 
 
@@ -62,14 +63,8 @@ def wrap_forward(
 
     parameters += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in extra]
     wrapped.__signature__ = signature.replace(parameters=parameters) if extra else signature  # type: ignore[attr-defined]
-    instance_forward = vars(model).get("forward")
-    vars(model)["forward"] = wrapped
-    try:
+    with replace_attribute(model, "forward", wrapped):
         yield
-    finally:
-        del vars(model)["forward"]
-        if instance_forward is not None:
-            vars(model)["forward"] = instance_forward
 
 
 def _with_symbolic_floats(tree: Any, places: Sequence[int]) -> Any:

@@ -7,7 +7,9 @@ functions below wrap private attributes; the docstring of each says what happens
 
 from __future__ import annotations
 
+import functools
 import importlib
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -15,6 +17,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+
+from fx_onnx.core.threads import CAPTURE_LOCK, in_this_thread
 
 if TYPE_CHECKING:
     from torch._dispatch.python import enable_python_dispatcher
@@ -44,6 +48,7 @@ __all__ = [
     "OpOverloadPacket",
     "ProxyTorchDispatchMode",
     "associative_scan",
+    "compiling_states",
     "compute_unbacked_bindings",
     "enable_python_dispatcher",
     "export_trace_module",
@@ -54,13 +59,16 @@ __all__ = [
     "implement_in_mode",
     "kernel_keys",
     "list_python_builtins",
-    "onnx_export_flag",
     "operator_name",
     "operator_of",
     "optimization_hint",
+    "overridden_builtins",
+    "patcher_of_fx",
+    "pre_dispatch_modes",
     "python_kernels",
     "pytree",
     "register_quantized_decomposed",
+    "reparametrize_function",
     "replaced_kernels",
     "scan",
     "size_oblivious",
@@ -231,21 +239,24 @@ def python_kernels(operator: OpOverload) -> dict[Any, Callable[..., Any]]:
 
 @contextmanager
 def replaced_kernels(kernels: Mapping[tuple[OpOverload, Any], Callable[..., Any]]) -> Iterator[None]:
-    """Replaces kernels of operators, by operator and dispatch key, in all threads until the context ends.
+    """Replaces kernels of operators, by operator and dispatch key, in the current thread until the context ends.
 
-    ``torch.library`` can add a kernel but cannot remove one, so the dict of kernels is changed directly.
+    ``torch.library`` can add a kernel but cannot remove one, so the dict of kernels is changed directly. Other threads
+    call the kernel that the operator had: the one in Python, or the one in C++.
     """
-    before = {operator: dict(python_kernels(operator)) for operator, _ in kernels}
-    try:
-        for (operator, key), kernel in kernels.items():
-            python_kernels(operator)[key] = kernel
-            operator._dispatch_cache.clear()
-        yield
-    finally:
-        for operator, own in before.items():
-            python_kernels(operator).clear()
-            python_kernels(operator).update(own)
-            operator._dispatch_cache.clear()
+    with CAPTURE_LOCK:
+        before = {operator: dict(python_kernels(operator)) for operator, _ in kernels}
+        try:
+            for (operator, key), kernel in kernels.items():
+                original = before[operator].get(key) or functools.partial(operator._op_dk, key)
+                python_kernels(operator)[key] = in_this_thread(kernel, original)
+                operator._dispatch_cache.clear()
+            yield
+        finally:
+            for operator, own in before.items():
+                python_kernels(operator).clear()
+                python_kernels(operator).update(own)
+                operator._dispatch_cache.clear()
 
 
 def implement_in_mode(operator: HigherOrderOperator, mode: type[Any], function: Callable[..., Any]) -> None:
@@ -326,25 +337,77 @@ def export_trace_module() -> ModuleType | None:
     return module if hasattr(module, "log") else None
 
 
-def onnx_export_flag() -> tuple[ModuleType, str] | None:
-    """Returns the module and the attribute that ``torch.onnx.is_in_onnx_export()`` reads; only torch.onnx sets it.
+def compiling_states() -> list[tuple[ModuleType, str]]:
+    """Returns the module and the name of each context manager with which a capture sets the flags of torch.compiler.
 
-    Loads all of torch.onnx. Returns None without the attribute; then models that ask torch get False.
+    Returns an empty list without them; then ``torch.compiler.is_compiling()`` is true in all threads during a capture.
+    """
+    users = ("torch.export._trace", "torch._dynamo.eval_frame", "torch._dynamo.functional_export")
+    names = [(user, "_compiling_state_context") for user in users] + [("torch.compiler", "_compile_session_context")]
+    found = ((sys.modules.get(user), name) for user, name in names)
+    return [(module, name) for module, name in found if module is not None and hasattr(module, name)]
+
+
+def patcher_of_fx() -> type[Any] | None:
+    """Returns the class with which torch.fx replaces methods of ``nn.Module`` while it traces; no public hook exists.
+
+    Returns None without the class; then other threads that call a module during a capture take part in the trace.
     """
     try:
-        module: ModuleType = _load("torch.onnx._internal.exporter._flags")
-    except ImportError:
+        patcher: type[Any] = _load("torch.fx._symbolic_trace._Patcher")
+    except (ImportError, AttributeError):
         return None
-    return (module, "_is_onnx_exporting") if hasattr(module, "_is_onnx_exporting") else None
+    return patcher if hasattr(patcher, "patch") and hasattr(patcher, "patch_method") else None
+
+
+def overridden_builtins() -> tuple[ModuleType, str, Callable[..., Any]] | None:
+    """Returns how torch.export replaces ``max``, ``min`` and ``math.pow`` in all threads; no public switch stops that.
+
+    The result is the module and the name of the context manager that replaces them, and the function that computes the
+    maximum or minimum of tensors and symbols. Returns None without one of them; then other threads call the
+    replacements.
+    """
+    try:
+        module, name = _load("torch.export._trace"), "_override_builtin_ops"
+        tensor_min_max = _load("torch._export.non_strict_utils._tensor_min_max")
+    except (ImportError, AttributeError):
+        return None
+    return (module, name, tensor_min_max) if hasattr(module, name) else None
+
+
+def reparametrize_function() -> tuple[ModuleType, str] | None:
+    """Returns the module and the name of the context manager that gives a module fake weights in torch.export.
+
+    ``torch.func.functional_call`` is public, but torch.export does not call it. Returns None without the context
+    manager; then other threads that run the module during a capture see the fake weights.
+    """
+    module, name = torch.nn.utils.stateless, "_reparametrize_module"
+    return (module, name) if hasattr(module, name) else None
+
+
+def pre_dispatch_modes() -> tuple[ModuleType, str, Callable[[], Any]] | None:
+    """Returns where torch keeps the modes that record a capture: in one object for all threads.
+
+    The result is the module and the name of the function that returns the object, and a function that creates an empty
+    one. Returns None without them; then other threads that call torch.compile during a capture fail.
+    """
+    try:
+        module, name = _load("torch._ops"), "mode_stack_state_for_pre_dispatch"
+        return module, name, type(getattr(module, name)())
+    except (ImportError, AttributeError):
+        return None
 
 
 def list_python_builtins() -> None:
-    """Makes dynamo list Python's builtins now. It does so once, and must not list a patched ``len`` as one of them.
+    """Makes dynamo list the functions that it knows now.
 
-    Does nothing if dynamo keeps no such list.
+    It does so once, and must not list a patched ``len`` as one of Python's builtins, or a patched function of torch as
+    one of torch's. Does nothing if dynamo keeps no such lists.
     """
     try:
-        _load("torch._dynamo.trace_rules").is_builtin_callable(len)
+        rules = _load("torch._dynamo.trace_rules")
+        rules.is_builtin_callable(len)
+        rules.get_torch_obj_rule_map()
     except (ImportError, AttributeError):
         return
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -80,8 +81,25 @@ def test_replaced_kernels_restores_the_kernels():
     operator = aten.max_pool1d.default
     before = dict(torch_private.python_kernels(operator))
     with torch_private.replaced_kernels({(operator, composite): len, (operator, meta): len}):
-        assert torch_private.python_kernels(operator) == {**before, composite: len, meta: len}
+        kernels = torch_private.python_kernels(operator)
+        assert (kernels[composite]([1, 2]), kernels[meta]([1])) == (2, 1)
     assert torch_private.python_kernels(operator) == before
+
+
+def test_replaced_kernels_leave_other_threads_alone():
+    operator, (_, meta) = aten.relu.default, torch_private.kernel_keys()
+    x = torch.ones(2, 3, device="meta")
+
+    def shape():
+        with torch_private.FakeTensorMode() as mode:
+            return torch.relu(mode.from_tensor(x)).shape
+
+    with torch_private.replaced_kernels({(operator, meta): lambda x: x.new_empty(7)}):
+        kernel = torch_private.python_kernels(operator)[meta]
+        with ThreadPoolExecutor() as threads:
+            assert threads.submit(kernel, x).result().shape == (2, 3)
+            assert threads.submit(shape).result() == (2, 3)
+        assert kernel(x).shape == (7,)
 
 
 def test_storage_id_tells_storages_apart():
@@ -120,15 +138,26 @@ def test_size_oblivious_keeps_a_size_of_one_symbolic():
 
 
 def test_capture_modules_are_optional(monkeypatch):
-    assert torch_private.export_trace_module() is not None
-    module, attribute = torch_private.onnx_export_flag()
-    assert getattr(module, attribute) is False
-    monkeypatch.delattr(module, attribute)
-    assert torch_private.onnx_export_flag() is None
+    names = ("export_trace_module", "patcher_of_fx", "overridden_builtins", "pre_dispatch_modes")
+    assert all(getattr(torch_private, name)() is not None for name in names)
     monkeypatch.setattr(torch_private, "_load", _missing)
-    assert torch_private.export_trace_module() is None
-    assert torch_private.onnx_export_flag() is None
+    assert [getattr(torch_private, name)() for name in names] == [None] * 4
     torch_private.list_python_builtins()
+
+
+def test_compiling_states_are_optional(monkeypatch):
+    torch_private.export_trace_module()
+    found = torch_private.compiling_states()
+    assert {"torch.compiler", "torch.export._trace"} <= {module.__name__ for module, _ in found}
+    for module, name in found:
+        monkeypatch.delattr(module, name)
+    assert torch_private.compiling_states() == []
+
+
+def test_the_reparametrize_function_is_optional(monkeypatch):
+    module, name = torch_private.reparametrize_function()
+    monkeypatch.delattr(module, name)
+    assert torch_private.reparametrize_function() is None
 
 
 def _missing(path):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import builtins
 import math
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -78,10 +77,7 @@ def _replace_kernels() -> Iterator[None]:
     kernels[aten.max_pool1d.default, composite] = _max_pool1d
     kernels[aten.batch_norm.default, composite] = _batch_norm
     kernels[aten.fill_diagonal_.default, composite] = _fill_diagonal_
-    with replaced_kernels(kernels), warnings.catch_warnings():
-        # torch mistakes the list of weights that an RNN, LSTM or GRU module keeps for a mutation
-        message = r"The tensor attributes? (self\.[\w.]*_flat_weights\[\d+\](, )?)+ (was|were) assigned during export"
-        warnings.filterwarnings("ignore", message)
+    with replaced_kernels(kernels):
         yield
 
 

@@ -1,51 +1,82 @@
-"""Replaces attributes, functions and methods for a limited time, in all threads.
+"""Replaces functions and methods for a limited time, in one thread.
 
-Exports may overlap in several threads: the first one installs a replacement, and the last one restores the original.
+The attribute of the module or the class is replaced by a dispatcher. It calls the replacement in the thread that
+installed it, and the original in all other threads, so that a thread that runs a model meanwhile is not affected.
 """
 
 from __future__ import annotations
 
+import builtins
+import inspect
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["PatchTable", "apply_patches", "replace_attribute"]
+from fx_onnx.core.threads import CAPTURE_LOCK, in_this_thread
 
-PatchTable = Mapping[tuple[str, str], Callable[..., Any]]
+__all__ = ["InOtherThreads", "PatchTable", "apply_patches", "exchange_attribute", "replace_attribute"]
+
+
+class InOtherThreads(NamedTuple):
+    """A function that replaces another one in all threads but the one that installs it."""
+
+    function: Callable[..., Any]
+
+
+PatchTable = Mapping[tuple[str, str], Callable[..., Any] | InOtherThreads]
 """Replacements by (module, name): the module that defines the function, and the function's name or `Class.method`."""
 
 _ABSENT = object()
-_lock = threading.Lock()
-_active: dict[tuple[int, str], tuple[int, Any]] = {}  # (id of owner, name) → number of users, original value
 
 
 @contextmanager
 def replace_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Sets ``owner.name`` to ``value`` within the context.
+    """Replaces the function ``owner.name`` by ``value`` within the context, in the current thread.
 
-    The replacement is visible in all threads. If several contexts replace the same attribute at the same time, the
-    first one to enter sets the value, and the last one to leave restores the original.
+    Other threads call the original function: the one in ``vars(owner)``, or the one that ``owner`` inherits. Only one
+    thread at a time can replace attributes. Another thread waits until the first one has restored its attributes.
+
+    Args:
+        owner: A module, a class, or an object with a ``__dict__``.
+        name: The name of a function or method. ``owner`` need not have it; then other threads get a TypeError.
+        value: The replacement. If the original is a classmethod or a staticmethod, so is the replacement.
     """
-    key = (id(owner), name)
-    with _lock:
-        users, original = _active.get(key, (0, vars(owner).get(name, _ABSENT)))
-        if not users:
-            setattr(owner, name, value)
-        _active[key] = (users + 1, original)
-    try:
+    kind = type(value) if isinstance(value, (classmethod, staticmethod)) else None
+    dispatcher = in_this_thread(value.__func__ if kind else value, _original(owner, name))
+    with exchange_attribute(owner, name, kind(dispatcher) if kind else dispatcher):
         yield
-    finally:
-        with _lock:
-            users, original = _active.pop(key)
-            if users > 1:
-                _active[key] = (users - 1, original)
-            elif original is _ABSENT:
+
+
+@contextmanager
+def exchange_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Sets ``owner.name`` to ``value`` within the context, as all threads see it; then restores the same object."""
+    with CAPTURE_LOCK:
+        original = vars(owner).get(name, _ABSENT)
+        setattr(owner, name, value)
+        try:
+            yield
+        finally:
+            if original is _ABSENT:
                 delattr(owner, name)
             else:
                 setattr(owner, name, original)
+
+
+def _original(owner: Any, name: str) -> Callable[..., Any]:
+    """Returns the function that other threads call, in the form in which a dispatcher in its place can call it."""
+    if isinstance(owner, type):
+        found = inspect.getattr_static(owner, name, _not_implemented)
+        return found.__func__ if isinstance(found, (classmethod, staticmethod)) else found
+    default = getattr(builtins, name, _not_implemented) if isinstance(owner, ModuleType) else _not_implemented
+    original: Callable[..., Any] = getattr(owner, name, default)
+    return original
+
+
+def _not_implemented(*_: Any, **__: Any) -> Any:
+    """Replaces an operator such as ``__divmod__`` that a class does not have: Python then raises a TypeError."""
+    return NotImplemented
 
 
 @contextmanager
@@ -60,7 +91,11 @@ def apply_patches(*tables: PatchTable) -> Iterator[None]:
     with ExitStack() as stack:
         for (module, path), patch in patches.items():
             for owner, name in _owners(sys.modules[module], path, modules):
-                stack.enter_context(replace_attribute(owner, name, patch))
+                if isinstance(patch, InOtherThreads):
+                    dispatcher = in_this_thread(getattr(owner, name), patch.function)
+                    stack.enter_context(exchange_attribute(owner, name, dispatcher))
+                else:
+                    stack.enter_context(replace_attribute(owner, name, patch))
         yield
 
 

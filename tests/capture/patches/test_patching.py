@@ -1,11 +1,14 @@
 """Patches replace a function in every module that has it, and are removed afterwards, also after an error."""
 
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
+from typing import Any
 
 import pytest
 
-from fx_onnx.capture.patches.patching import apply_patches, replace_attribute
+from fx_onnx.capture.patches.patching import InOtherThreads, apply_patches, replace_attribute
 
 
 class Layer:
@@ -46,17 +49,81 @@ def test_modules_imported_later_are_patched_too(monkeypatch: pytest.MonkeyPatch)
     assert late.count() == 1
 
 
-def test_the_last_context_to_end_restores_the_original() -> None:
-    class Owner:
-        there = 1
+class Owner:
+    def kept(self) -> int:
+        return 1
 
-    first, second = replace_attribute(Owner, "there", 2), replace_attribute(Owner, "there", 3)
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert Owner.there == 2
-    second.__exit__(None, None, None)
-    assert Owner.there == 1
-    with replace_attribute(Owner, "absent", 1):
-        assert Owner.absent == 1
-    assert not hasattr(Owner, "absent")
+    @classmethod
+    def of_class(cls) -> int:
+        return 1
+
+    @staticmethod
+    def of_nothing() -> int:
+        return 1
+
+
+def in_another_thread(function: Callable[[], Any]) -> Any:
+    with ThreadPoolExecutor() as threads:
+        return threads.submit(function).result()
+
+
+def test_other_threads_call_the_originals() -> None:
+    before = dict(vars(Owner))
+    with (
+        replace_attribute(Owner, "kept", lambda self: 2),
+        replace_attribute(Owner, "of_class", classmethod(lambda cls: 2)),
+        replace_attribute(Owner, "of_nothing", staticmethod(lambda: 2)),
+    ):
+
+        def call() -> list[int]:
+            return [Owner().kept(), Owner.of_class(), Owner().of_nothing()]
+
+        assert call() == [2, 2, 2]
+        assert in_another_thread(call) == [1, 1, 1]
+    assert dict(vars(Owner)) == before
+
+
+def test_an_absent_original_is_the_inherited_function_or_none() -> None:
+    class Heir(Owner):
+        pass
+
+    instance, module = Owner(), ModuleType("module")
+    with (
+        replace_attribute(Heir, "kept", lambda self: 2),
+        replace_attribute(Heir, "of_nothing", staticmethod(lambda: 2)),
+        replace_attribute(Heir, "__divmod__", lambda self, other: 2),
+        replace_attribute(instance, "kept", lambda: 3),
+        replace_attribute(module, "len", lambda x: 2),
+    ):
+        assert (Heir().kept(), Heir.of_nothing(), divmod(Heir(), 1), instance.kept(), module.len([])) == (2, 2, 2, 3, 2)
+        assert in_another_thread(lambda: (Heir().kept(), Heir.of_nothing(), instance.kept(), module.len([]))) == (
+            1, 1, 1, 0,
+        )  # fmt: skip
+        with pytest.raises(TypeError, match="divmod"):
+            in_another_thread(lambda: divmod(Heir(), 1))
+    assert vars(instance) == {}
+    assert "len" not in vars(module)
+    assert not {"kept", "of_nothing", "__divmod__"} & vars(Heir).keys()
+
+
+def test_replacements_in_all_threads_but_this_one() -> None:
+    here = sys.modules[__name__]
+    with apply_patches({(__name__, "count"): InOtherThreads(lambda: 2)}):
+        assert here.count() == 1
+        assert in_another_thread(lambda: here.count()) == 2
+    assert here.count is count
+
+
+def test_a_second_thread_waits() -> None:
+    def replace() -> int:
+        with replace_attribute(Owner, "kept", lambda self: 3):
+            return Owner().kept()
+
+    with ThreadPoolExecutor() as threads:
+        with replace_attribute(Owner, "kept", lambda self: 2):
+            waiting = threads.submit(replace)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.05)
+            assert Owner().kept() == 2
+        assert waiting.result() == 3
+    assert Owner().kept() == 1
