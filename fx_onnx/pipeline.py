@@ -41,7 +41,7 @@ from fx_onnx.core.torch_private import unset_fake_temporarily
 from fx_onnx.core.translation_table import TranslationTable, translation_table
 from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
 from fx_onnx.passes.legalization.legalize import legalize
-from fx_onnx.passes.legalization.opset_conversion import convert_opset
+from fx_onnx.passes.legalization.opsets.ladder import convert_opset
 from fx_onnx.passes.module_functions import ModulesToFunctions
 from fx_onnx.passes.optimize import optimize
 from fx_onnx.program.export_log import ExportLog
@@ -87,7 +87,7 @@ class ExportOptions:
 
     Raises:
         ArgumentError: ``modules_as_functions`` is neither a bool nor a set of module classes, or it is set and the
-            opset is not native, because the version converter does not support local functions.
+            opset is too old for local functions.
     """
 
     opset: int = opsets.DEFAULT_OPSET
@@ -105,10 +105,9 @@ class ExportOptions:
             raise ArgumentError(
                 f"export_modules_as_functions must be a bool or a set of module classes, not {wanted!r}."
             )
-        if wanted and not self.is_native:
-            raise ArgumentError(
-                f"export_modules_as_functions needs opset {opsets.MINIMUM_OPSET} or above, not {self.opset}."
-            )
+        oldest = opsets.OLDEST_OPSET_WITH_FUNCTIONS
+        if wanted and self.opset < oldest:
+            raise ArgumentError(f"export_modules_as_functions needs opset {oldest} or above, not {self.opset}.")
 
     @property
     def is_native(self) -> bool:
@@ -243,6 +242,11 @@ def _legalize(job: OnnxJob) -> OnnxJob:
     return job
 
 
+def _convert_opset(job: OnnxJob) -> OnnxJob:
+    job.program.model = convert_opset(job.program.model, job.options.opset)
+    return job
+
+
 def _modules_to_functions(job: OnnxJob) -> OnnxJob:
     to_functions = ModulesToFunctions(job.options.module_classes)
     job.program.model = to_functions(job.program.model).model
@@ -250,11 +254,6 @@ def _modules_to_functions(job: OnnxJob) -> OnnxJob:
         job.program.model = EliminateCommonSubexpressions()(job.program.model).model
     if to_functions.left_inline:
         job.log.decided("modules_to_functions", f"modules left inline: {', '.join(to_functions.left_inline)}")
-    return job
-
-
-def _convert_opset(job: OnnxJob) -> OnnxJob:
-    job.program.model = convert_opset(job.program.model, job.options.opset)
     return job
 
 
@@ -316,13 +315,13 @@ STAGES: tuple[Stage, ...] = (
     Stage("name_inputs_and_outputs", _name_inputs_and_outputs),
     Stage("optimize", _optimize, lambda options: options.optimize, "optimize=False"),
     Stage("legalize", _legalize),
+    Stage("convert_opset", _convert_opset, lambda options: not options.is_native, "the opset is native"),
     Stage(
         "modules_to_functions",
         _modules_to_functions,
         lambda options: bool(options.modules_as_functions),
         "export_modules_as_functions=False",
     ),
-    Stage("convert_opset", _convert_opset, lambda options: not options.is_native, "the opset is native"),
     Stage("verify", _verify, lambda options: options.verify, "verify=False", is_isolated=False),
     Stage("save", _save, lambda options: options.save.destination is not None, "f=None", is_isolated=False),
 )

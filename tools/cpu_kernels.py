@@ -15,7 +15,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 from fx_onnx.passes.legalization.cpu_kernels import ANY, DTYPES
 
 TARGET = Path(__file__).parents[1] / "fx_onnx" / "passes" / "legalization" / "cpu_kernels.py"
-OLDEST_OPSET = 18
+OLDEST_OPSET = 7
 OPEN = 2**31 - 1  # the last version of a kernel without a last version, in the runtime's list
 Admitted = dict[str, frozenset[str]]
 NAMES = {dtype: name for name, dtype in DTYPES.items()}

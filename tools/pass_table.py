@@ -2,7 +2,8 @@
 
     python -m tools.pass_table
 
-The docstring of a pass starts with ``pattern → replacement`` and has a sentence that starts with "Legal".
+The docstring of a pass, and of a rule of a step to an older opset, starts with ``pattern → replacement`` and has a
+sentence that starts with "Legal".
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
+from fx_onnx.passes.legalization.opsets.ladder import LADDER
 from fx_onnx.passes.optimize import PASSES
 from fx_onnx.passes.rewriter import Pass
 
@@ -20,17 +22,17 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "passes.md"
 
 
-def described(each: Pass) -> tuple[str, str]:
-    """Returns what a pass rewrites and why that is legal, from its docstring.
+def described(name: str, docstring: str | None) -> tuple[str, str]:
+    """Returns what a pass or a rule rewrites and why that is legal, from its docstring.
 
     Raises:
         ValueError: the docstring does not have the form that the module describes.
     """
-    text = inspect.cleandoc(type(each).__doc__ or "")
+    text = inspect.cleandoc(docstring or "")
     rewrites = " ".join(text.split("\n\n")[0].split())
     legal = re.search(r"\bLegal (?:because|for|where)\b.*?\.(?=\s|$)", text, re.S)
     if "→" not in rewrites or legal is None:
-        raise ValueError(f'the docstring of {each.name} needs "pattern → replacement" and a sentence "Legal ..."')
+        raise ValueError(f'the docstring of {name} needs "pattern → replacement" and a sentence "Legal ..."')
     return rewrites.removesuffix("."), " ".join(legal[0].split())
 
 
@@ -39,16 +41,32 @@ def table(passes: Iterable[Pass]) -> str:
     rows = ["| name | rewrites | legality |", "|---|---|---|"]
     for each in passes:
         path = Path(inspect.getfile(type(each))).resolve().relative_to(ROOT).as_posix()
-        cells = [cell.replace("|", r"\|").replace("``", "`") for cell in described(each)]
-        rows.append(f"| [`{each.name}`](../{path}) | {cells[0]} | {cells[1]} |")
+        rows.append(f"| [`{each.name}`](../{path}) | {_cells(each.name, type(each).__doc__)} |")
     return "\n".join(rows)
+
+
+def opset_table() -> str:
+    """Returns a Markdown table with a row for each rule of the steps to older opsets."""
+    rows = ["| step | operators | rewrites | legality |", "|---|---|---|---|"]
+    for step in LADDER:
+        for rule in dict.fromkeys(step.rewrites.values()):
+            operators = ", ".join(name for name, each in step.rewrites.items() if each is rule)
+            label = f"[{step.opset + 1} → {step.opset}](../fx_onnx/passes/legalization/opsets/step_{step.opset}.py)"
+            rows.append(f"| {label} | {operators} | {_cells(operators, rule.__doc__)} |")
+    return "\n".join(rows)
+
+
+def _cells(name: str, docstring: str | None) -> str:
+    return " | ".join(
+        cell.replace("|", r"\|").replace("``", "`").replace("<", r"\<") for cell in described(name, docstring)
+    )
 
 
 def page(text: str) -> str:
     """Returns the text of docs/passes.md with its tables replaced by new ones."""
-    for marker, passes in (("PASSES", PASSES), ("LEGALIZATIONS", LEGALIZATIONS)):
+    tables = {"PASSES": table(PASSES), "LEGALIZATIONS": table(LEGALIZATIONS), "OPSETS": opset_table()}
+    for marker, rows in tables.items():
         pattern = rf"(?<=<!-- {marker} -->\n).*?(?=\n<!-- end -->)"
-        rows = table(passes)
         text = re.sub(pattern, lambda _, rows=rows: rows, text, flags=re.S)
     return text
 

@@ -5,8 +5,21 @@ from fx_onnx.core.errors import ArgumentError
 MINIMUM_OPSET, MAXIMUM_OPSET = 18, 26
 """The first and the last native opset: the versions to which ATen operators are translated directly."""
 DEFAULT_OPSET = 20
-OLDEST_OPSET = 7
-"""The oldest opset to which onnxscript's version converter converts."""
+OLDEST_OPSET = 11
+"""The oldest opset to which a model can be converted, one step at a time."""
+OLDEST_OPSET_WITH_FUNCTIONS = 15
+"""The oldest opset whose IR version (8) has local functions."""
+
+# Source: the table in ONNX's Versioning document.
+_IR_VERSIONS = {
+    11: 6, 12: 7, 13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8,
+    19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 12, 25: 13, 26: 13,
+}  # fmt: skip
+
+
+def ir_version(opset: int) -> int:
+    """Returns the IR version that belongs to an opset."""
+    return _IR_VERSIONS[opset]
 
 
 def check(version: int | None) -> int:

@@ -18,6 +18,7 @@ from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.fx_nodes import describe, is_effect, is_symbolic, meta_arguments
 from fx_onnx.core import dtypes, metadata, symbolic_sizes
 from fx_onnx.core.errors import OnnxExporterError, TranslationError
+from fx_onnx.core.opsets import ir_version
 from fx_onnx.core.translation_table import TranslationTable
 from fx_onnx.core.version import version
 from fx_onnx.core.weights import memory_key, real_view, weight
@@ -53,18 +54,13 @@ def translate(program: AtenProgram, table: TranslationTable, symbol_names: Mappi
     graph.metadata_props[metadata.RANGE_CONSTRAINTS] = str(exported.range_constraints)
     model = ir.Model(
         graph,
-        ir_version=_ir_version(table.opset),
+        ir_version=ir_version(table.opset),
         producer_name=PRODUCER,
         producer_version=version(),
         functions=list(emitter.functions.values()),
     )
     model.meta[metadata.DATA_DEPENDENT_DIMS] = frozenset(emitter.symbols.data_dependent_dims)
     return model
-
-
-def _ir_version(opset: int) -> int:
-    """Returns the IR version that belongs to an opset (Source: the table in ONNX's Versioning document)."""
-    return {18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 12, 25: 13, 26: 13}[opset]
 
 
 class Walker:

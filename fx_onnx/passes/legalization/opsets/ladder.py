@@ -1,0 +1,43 @@
+"""The ladder of opsets: the steps in order, and the stage that runs them."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass, ShapeInferencePass
+
+from fx_onnx.core.opsets import ir_version
+from fx_onnx.passes.legalization.opsets.step import OpsetStep
+from fx_onnx.passes.legalization.opsets.step_11 import STEP_11
+from fx_onnx.passes.legalization.opsets.step_12 import STEP_12
+from fx_onnx.passes.legalization.opsets.step_13 import STEP_13
+from fx_onnx.passes.legalization.opsets.step_14 import STEP_14
+from fx_onnx.passes.legalization.opsets.step_15 import STEP_15
+from fx_onnx.passes.legalization.opsets.step_16 import STEP_16
+from fx_onnx.passes.legalization.opsets.step_17 import STEP_17
+
+__all__ = ["LADDER", "convert_opset"]
+
+LADDER: tuple[OpsetStep, ...] = (STEP_17, STEP_16, STEP_15, STEP_14, STEP_13, STEP_12, STEP_11)
+"""All steps, each from the opset above to its own."""
+
+
+def convert_opset(model: ir.Model, version: int) -> ir.Model:
+    """Converts the model in place to an older opset, one step after the other.
+
+    Functions are inlined, because the values in their bodies have no shapes, which many rewrites need. If the model is
+    in this opset already, or in an older one, it stays as it is.
+
+    Raises:
+        OnnxExporterError: an opset on the way cannot express some node. The message names the operator, its source line
+            and the oldest opset that works.
+    """
+    steps = [step for step in LADDER if version <= step.opset < model.graph.opset_imports[""]]
+    if not steps:
+        return model
+    if model.functions:
+        InlinePass()(model)
+        model = ShapeInferencePass()(model).model
+    for step in steps:
+        step(model)
+    model.ir_version = ir_version(version)
+    return model

@@ -1,0 +1,226 @@
+"""Opset 12 → 11."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir import DataType, Value
+
+from fx_onnx.core.dtypes import is_float
+from fx_onnx.passes.builder import NodeBuilder
+from fx_onnx.passes.legalization.opsets.step import (
+    DEFAULTS_ONLY,
+    DTYPES_ONLY,
+    OpsetStep,
+    UnsupportedNodeError,
+)
+from fx_onnx.passes.matchers import constant_array, constant_number
+
+__all__ = ["STEP_11"]
+
+_LONGEST_PRODUCT = 64
+
+
+def maximum(f: NodeBuilder) -> None:
+    """Max(a, b: integers), Min(a, b) → Where(a > b, a, b), Where(a < b, a, b).
+
+    Legal because this is the definition for two integers, and both operators are associative. Floats keep the operator.
+    """
+    node = f.node
+    if is_float(f.dtype):
+        return
+    first, *rest = [x for x in node.inputs if x is not None]
+    compare = f.Greater if node.op_type == "Max" else f.Less
+    for index, other in enumerate(rest):
+        chosen = [compare(first, other), first, other]
+        if index + 1 == len(rest):
+            f.editor.replace(node, "Where", chosen, {})
+        else:
+            first = f.Where(*chosen)
+    if not rest:
+        f.editor.replace(node, "Identity", [first], {})
+
+
+def clip(f: NodeBuilder) -> None:
+    """Clip(x, low, high) → Min(Max(x, low), high), of integers by comparisons and Where; float32 keeps the Clip.
+
+    Legal because this is the definition of Clip. ONNX Runtime has a Clip of opset 11 for float32 only.
+    """
+    node = f.node
+    x, low, high = (*node.inputs, None, None)[:3]
+    if x is None or f.dtype is DataType.FLOAT:
+        return
+    result: Value = x
+    for bound, name, compare in ((low, "Max", "Less"), (high, "Min", "Greater")):
+        if bound is not None and is_float(f.dtype):
+            result = f.emit(name, [result, bound], {})[0]
+        elif bound is not None:
+            result = f.Where(f.emit(compare, [result, bound], {})[0], bound, result)
+    f.editor.replace(node, "Identity", [result], {})
+
+
+def power(f: NodeBuilder) -> None:
+    """Pow(x, y of another type) → Pow(x, Cast(y)); Pow(x: integers, n) → a product of n factors.
+
+    Legal because opset 11 has Pow of two floats of one type. An integer exponent of a float is exact in this type up to
+    2¹¹ for float16, 2²⁴ for float32 and 2⁵³ for float64. Integers to a power that is not a small constant are refused.
+    """
+    node = f.node
+    x, y = node.inputs
+    if x is None or y is None:
+        return
+    if is_float(f.dtype):
+        if y.dtype is not x.dtype:
+            known = constant_array(y)
+            cast = f.Cast(y, to=int(f.dtype)) if known is None else f.constant(known.astype(f.dtype.numpy()))
+            f.editor.replace(node, "Pow", [x, cast], {})
+        return
+    exponent = constant_number(y)
+    if exponent is None or exponent != int(exponent) or not 1 <= exponent <= _LONGEST_PRODUCT:
+        raise UnsupportedNodeError("it raises integers to a power that is not a small constant")
+    result = _product(f, x, int(exponent))
+    f.editor.replace(node, "Identity", [result], {})
+
+
+def _product(f: NodeBuilder, x: Value, count: int) -> Value:
+    """Multiplies x by itself, by repeated squaring."""
+    if count == 1:
+        return x
+    half = _product(f, x, count // 2)
+    square: Value = f.Mul(half, half)
+    return f.Mul(square, x) if count % 2 else square
+
+
+def compare_or_equal(f: NodeBuilder) -> None:
+    """GreaterOrEqual(a, b) → Or(Greater(a, b), Equal(a, b)), LessOrEqual(a, b) → Or(Less(a, b), Equal(a, b)).
+
+    Legal because this is the definition; for NaN, both comparisons are false.
+    """
+    node = f.node
+    strict = f.emit(node.op_type.removesuffix("OrEqual"), node.inputs, {})[0]
+    f.editor.replace(node, "Or", [strict, f.Equal(*node.inputs)], {})
+
+
+def celu(f: NodeBuilder) -> None:
+    """Celu<alpha>(x) → Max(0, x) + Min(0, alpha * (Exp(x / alpha) - 1)).
+
+    Legal because this is the definition of Celu.
+    """
+    (x,) = f.node.inputs
+    alpha = float(f.attribute("alpha", 1.0))
+    negative = f.Mul(f.Sub(f.Exp(f.Div(x, alpha)), 1.0), alpha)
+    f.editor.replace(f.node, "Add", [f.Max(x, 0.0), f.Min(negative, 0.0)], {})
+
+
+def dropout(f: NodeBuilder) -> None:
+    """Dropout(x) without training_mode → Identity(x).
+
+    Legal because Dropout changes its input in training only. Opset 11 has no Dropout in training.
+    """
+    node = f.node
+    training = node.inputs[2] if len(node.inputs) > 2 else None
+    if training is not None and constant_number(training) != 0:
+        raise UnsupportedNodeError("opset 11 has no operator that drops elements at random")
+    if len(node.outputs) > 1:
+        if node.outputs[1].uses() or node.outputs[1].is_graph_output():
+            raise UnsupportedNodeError("its mask is read")
+        node.resize_outputs(1)
+    f.editor.replace(node, "Identity", node.inputs[:1], {})
+
+
+def constant(f: NodeBuilder) -> None:
+    """Constant<value_int>, <value_floats>, ... → Constant<value>.
+
+    Legal because a tensor represents the same numbers.
+    """
+    ((name, attr),) = f.node.attributes.items()
+    dtypes = {"value_int": np.int64, "value_ints": np.int64, "value_float": np.float32, "value_floats": np.float32}
+    if name in dtypes:
+        array = np.array(attr.value, dtypes[name])
+        f.editor.replace(f.node, "Constant", [], {"value": ir.AttrTensor("value", ir.Tensor(array))})
+
+
+def einsum(f: NodeBuilder) -> None:
+    """Einsum(a, b) → ReduceSum(Mul(a, b)), with all labels of the equation as axes.
+
+    Legal because this is the definition of Einsum. An equation with a repeated label in one operand, or with an
+    ellipsis, is refused. A product of two matrices becomes MatMul.
+    """
+    node = f.node
+    left, arrow, output = f.attribute("equation").replace(" ", "").partition("->")
+    terms = left.split(",")
+    values = [x for x in node.inputs if x is not None]
+    if not arrow or "..." in left or any(len(set(term)) < len(term) for term in terms):
+        raise UnsupportedNodeError(f"its equation is {f.attribute('equation')}")
+    if len(terms) == 2 and (product := _matrix_product(f, values, terms, output)) is not None:
+        f.editor.replace(node, "Identity", [product], {})
+        return
+    summed = [label for label in dict.fromkeys("".join(terms)) if label not in output]
+    order = [*output, *summed]
+    result: Value | None = None
+    for value, term in zip(values, terms, strict=True):
+        spread = _spread(f, value, term, order)
+        result = spread if result is None else f.Mul(result, spread)
+    axes = list(range(len(output), len(order)))
+    if axes:
+        f.editor.replace(node, "ReduceSum", [result], {"axes": axes, "keepdims": 0})
+    else:
+        f.editor.replace(node, "Identity", [result], {})
+
+
+def _spread(f: NodeBuilder, value: Value, term: str, order: list[str]) -> Value:
+    """Returns the operand with one axis for each label of ``order``; a label that it does not have has size 1."""
+    labels = [label for label in order if label in term]
+    perm = [term.index(label) for label in labels]
+    if perm != list(range(len(perm))):
+        value = f.Transpose(value, perm=perm)
+    missing = [axis for axis, label in enumerate(order) if label not in term]
+    return f.Unsqueeze(value, axes=missing) if missing else value
+
+
+def _matrix_product(f: NodeBuilder, values: list[Value], terms: list[str], output: str) -> Value | None:
+    """Computes an equation by MatMul; None unless each of two operands has one label alone, and one label is summed."""
+    first, second = terms
+    batch = [label for label in output if label in first and label in second]
+    rows = [label for label in output if label in first and label not in second]
+    columns = [label for label in output if label in second and label not in first]
+    inner = [label for label in first if label in second and label not in output]
+    covered = {*batch, *rows, *columns, *inner}
+    if len(rows) != 1 or len(columns) != 1 or len(inner) != 1 or covered != {*first, *second}:
+        return None
+    a = f.Transpose(values[0], perm=[first.index(label) for label in [*batch, *rows, *inner]])
+    b = f.Transpose(values[1], perm=[second.index(label) for label in [*batch, *inner, *columns]])
+    order = [*batch, *rows, *columns]
+    result: Value = f.Transpose(f.MatMul(a, b), perm=[order.index(label) for label in output])
+    return result
+
+
+def gather_nd(f: NodeBuilder) -> None:
+    """GatherND<batch_dims> → refused unless batch_dims is 0.
+
+    Legal because both opsets agree where there are no batch axes.
+    """
+    if f.attribute("batch_dims", 0):
+        raise UnsupportedNodeError("it has batch axes")
+
+
+STEP_11 = OpsetStep(
+    11,
+    rewrites={
+        "Celu": celu,
+        "Clip": clip,
+        "Constant": constant,
+        "Dropout": dropout,
+        "Einsum": einsum,
+        "GatherND": gather_nd,
+        "GreaterOrEqual": compare_or_equal,
+        "LessOrEqual": compare_or_equal,
+        "Max": maximum,
+        "Min": maximum,
+        "Pow": power,
+    },
+    unchanged={
+        **dict.fromkeys(("ArgMax", "ArgMin"), DEFAULTS_ONLY),
+        **dict.fromkeys(("MaxPool", "ReduceMax", "ReduceMin"), DTYPES_ONLY),
+    },
+)

@@ -1,0 +1,105 @@
+"""Opsets below the native ones: small models run at every opset, and a model keeps its IR version and its functions."""
+
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+import pytest
+import torch
+from torch import nn
+
+import fx_onnx
+from fx_onnx import OnnxExporterError, ONNXProgram
+from fx_onnx.core.opsets import MINIMUM_OPSET, OLDEST_OPSET, ir_version
+from fx_onnx.passes.legalization.opsets.ladder import LADDER, convert_opset
+from tests.compare import assert_close
+from tests.models.registry import CASES
+from tests.passes.checking import model, run
+
+X = torch.randn(3, 4)
+OPSETS = range(MINIMUM_OPSET - 1, OLDEST_OPSET - 1, -1)
+SAMPLE = ("mlp", "alexnet", "resnet", "mobilenet_v3", "vit", "unet_bilinear", "transformer_encoder", "bert", "t5")
+
+
+def network() -> nn.Module:
+    """Returns layers that change at nearly every step."""
+    return nn.Sequential(nn.Linear(4, 8), nn.Hardswish(), nn.LayerNorm(8), nn.CELU(), nn.Softmax(0)).eval()
+
+
+def test_the_steps_reach_each_opset_once() -> None:
+    assert [step.opset for step in LADDER] == list(OPSETS)
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+def test_export(opset: int) -> None:
+    """The whole pipeline, with the checker and the comparison of the results."""
+    module = network()
+    program = fx_onnx.export(module, (X,), opset_version=opset, dynamic_shapes=({0: "batch"},), verify=True)
+    assert program.model.graph.opset_imports[""] == opset
+    assert program.model.ir_version == ir_version(opset)
+    assert_close(program(X[:2]), module(X[:2]))
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+def test_ir_version(opset: int) -> None:
+    """The IR version of each opset is that of ONNX's own table."""
+    assert ir_version(opset) == min(row[1] for row in onnx.helper.VERSION_TABLE if row[2] == opset)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.name in SAMPLE], ids=lambda case: case.name)
+def test_models(case: Any) -> None:
+    """Exported once; each opset is converted from a copy, checked, and compared with eager at another size."""
+    module, example, other = case.build(), case.example(), case.other()
+    arguments = {"dynamic_shapes": case.dynamic_shapes, "opset_version": MINIMUM_OPSET, "verbose": False}
+    program = fx_onnx.export(module, example.args, kwargs=example.kwargs, **arguments)
+    with torch.no_grad():
+        want = module(*other.args, **other.kwargs)
+    for opset in (17, 16, 14, 13, 12, 11):
+        converted = ONNXProgram(convert_opset(program.model.clone(), opset), program.exported_program)
+        onnx.checker.check_model(ir.serde.serialize_model(converted.model), full_check=True)
+        assert_close(converted(*other.args, **other.kwargs), want)
+
+
+def test_a_model_in_the_wanted_opset_is_not_changed() -> None:
+    """The model object and its bytes stay the same."""
+    program = model("g (float[N] x) => (float[N] y) { y = Relu(x) }", opset=MINIMUM_OPSET)
+    before = ir.serde.serialize_model(program).SerializeToString()
+    assert convert_opset(program, MINIMUM_OPSET) is program
+    assert ir.serde.serialize_model(program).SerializeToString() == before
+
+
+def test_the_refusal_names_the_module_s_line() -> None:
+    class Histogram(nn.Module):
+        def forward(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+            return x.scatter_reduce(0, index, x, "amax")
+
+    index = torch.tensor([0, 0, 1])
+    with pytest.raises(
+        OnnxExporterError, match=r"ScatterElements at .*test_ladder.py:\d+, because its reduction is max"
+    ):
+        fx_onnx.export(Histogram().eval(), (torch.randn(3), index), opset_version=17)
+
+
+@pytest.mark.parametrize("opset", [15, 17])
+def test_modules_as_functions(opset: int) -> None:
+    """The modules are cut after the conversion, so their functions are of the older opset."""
+    module = network()
+    program = fx_onnx.export(module, (X,), opset_version=opset, export_modules_as_functions=True, verify=True)
+    assert {function.opset_imports[""] for function in program.model.functions.values()} == {opset}
+    assert_close(program(X), module(X))
+
+
+def test_functions_are_inlined() -> None:
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 18, "local" : 1]>
+      g (float[2,3] x) => (float[2,3] y) { y = local.scaled(x) }
+      <domain: "local", opset_import: ["" : 18]>
+      scaled (x) => (y) {
+        a = Constant<value_ints=[1]>()\n m = ReduceMean(x, a)\n d = Sub(x, m)\n y = Softmax<axis=0>(d)
+      }""")
+    program = ir.serde.deserialize_model(proto)
+    x = torch.randn(2, 3)
+    want = run(program, [x])
+    convert_opset(program, 11)
+    onnx.checker.check_model(ir.serde.serialize_model(program), full_check=True)
+    assert not program.functions
+    assert_close(run(program, [x]), want)
