@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import torch
 
 from fx_onnx.core import opsets
+from fx_onnx.core.arguments import check_flag, check_mapping, check_path
 from fx_onnx.core.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ def export(
         CheckerError: the model is not valid ONNX (only with ``verify``).
         VerificationError: the results of the program and of the module differ (only with ``verify``).
     """
-    _refuse_torchscript(dynamo)
+    _check_options(locals())  # the parameters by name
+    opset = opsets.check(opset_version)
     from fx_onnx import pipeline
     from fx_onnx.capture.request import parse_request
     from fx_onnx.program.artifacts import record
@@ -106,7 +108,7 @@ def export(
         dynamic_axes=dynamic_axes,
     )
     options = pipeline.ExportOptions(
-        opset=opsets.check(opset_version),
+        opset=opset,
         optimize=optimize,
         verify=verify,
         custom_translation_table=custom_translation_table or {},
@@ -117,8 +119,15 @@ def export(
         return pipeline.run(request, options, log)
 
 
-def _refuse_torchscript(dynamo: bool) -> None:
-    if dynamo is not True:
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Checks the arguments that need no stage: the flags, the folder, and whether a table is a dict."""
+    if options["dynamo"] is not True:
         raise ArgumentError(
             "fx_onnx exports through torch.export only; leave dynamo=True, or use torch.onnx.export for TorchScript."
         )
+    for name in ("report", "optimize", "verify", "profile", "dump_exported_program", "export_params"):
+        check_flag(name, options[name])
+    for name in ("verbose", "external_data", "keep_initializers_as_inputs"):
+        check_flag(name, options[name], optional=True)
+    check_mapping("custom_translation_table", options["custom_translation_table"], "operators and functions")
+    check_path("artifacts_dir", options["artifacts_dir"])

@@ -34,6 +34,7 @@ from fx_onnx.capture.export_flag import is_in_onnx_export
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import describe_relation
 from fx_onnx.core import metadata, opsets
+from fx_onnx.core.arguments import shown
 from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.errors import ArgumentError, CaptureError, warn
 from fx_onnx.core.threads import CAPTURE_LOCK
@@ -44,6 +45,7 @@ from fx_onnx.passes.legalization.legalize import legalize
 from fx_onnx.passes.legalization.opsets.ladder import convert_opset
 from fx_onnx.passes.module_functions import ModulesToFunctions
 from fx_onnx.passes.optimize import optimize
+from fx_onnx.program.destination import check_destination
 from fx_onnx.program.export_log import ExportLog
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.save import Destination
@@ -65,12 +67,19 @@ class SaveOptions:
         include_initializers: whether the weights are written.
         keep_initializers_as_inputs: whether the weights are graph inputs too.
         external_data: True writes the weights to a file beside the model; None does so above 2 GB only.
+
+    Raises:
+        ArgumentError: the model cannot be saved there.
     """
 
     destination: Destination | None = None
     include_initializers: bool = True
     keep_initializers_as_inputs: bool = False
     external_data: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.destination is not None:
+            check_destination(self.destination, self.external_data)
 
 
 @dataclass(frozen=True)
@@ -103,7 +112,7 @@ class ExportOptions:
         are_modules = bool(classes) and all(isinstance(cls, type) and issubclass(cls, nn.Module) for cls in classes)
         if not isinstance(wanted, bool) and not are_modules:
             raise ArgumentError(
-                f"export_modules_as_functions must be a bool or a set of module classes, not {wanted!r}."
+                f"export_modules_as_functions must be a bool or a set of module classes, not {shown(wanted)}."
             )
         oldest = opsets.OLDEST_OPSET_WITH_FUNCTIONS
         if wanted and self.opset < oldest:

@@ -28,7 +28,7 @@ _REMEDIES = {
     "in output, which is not a known type": "return tensors in tuples, lists and dicts, or register the class with "
     "torch.export.register_dataclass",
 }
-_DEFAULT_REMEDY = "check that the model runs on these arguments without exporting it, then change this line"
+_DEFAULT_REMEDY = "check that the model runs on these arguments without exporting it"
 _DIM_REMEDY = (
     "change dynamic_shapes as suggested, or give the dim a string as its name, because a named dim may be static"
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fx_onnx.core.arguments import check_dim_name, check_name
 from fx_onnx.core.errors import ArgumentError
 
 
@@ -21,9 +23,12 @@ def split_dynamic_axes(
     inputs: dict[str, Mapping[int, str]] = {}
     outputs: dict[str, Mapping[int, str]] = {}
     for name, axes in dynamic_axes.items():
+        check_name("A key of dynamic_axes", name)
         named = axes if isinstance(axes, Mapping) else _automatic_names(name, axes)
         if not all(isinstance(axis, int) and isinstance(dim, str) for axis, dim in named.items()):
             raise _not_axes(name)
+        for dim in named.values():
+            check_dim_name("The dim name", dim)
         (outputs if name in output_names else inputs)[name] = dict(named)
     return inputs, outputs
 
@@ -31,6 +36,7 @@ def split_dynamic_axes(
 def _automatic_names(name: str, axes: Any) -> dict[int, str]:
     if not isinstance(axes, Iterable) or isinstance(axes, str):
         raise _not_axes(name)
+    name = re.sub(r"[^\w.:]", "_", name)  # a dim name allows fewer characters
     return {axis: f"{name}_dynamic_axes_{i}" for i, axis in enumerate(axes, start=1)}
 
 

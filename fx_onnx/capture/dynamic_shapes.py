@@ -15,6 +15,7 @@ from torch.export import AdditionalInputs, Dim, ShapesCollection
 
 from fx_onnx.capture import pytrees
 from fx_onnx.capture.forward_parameters import ForwardParameters
+from fx_onnx.core.arguments import check_dim_name, shown
 from fx_onnx.core.errors import ArgumentError, warn
 from fx_onnx.core.names import Names
 from fx_onnx.core.torch_private import pytree
@@ -78,7 +79,7 @@ class _Input:
         rank = self.value.ndim
         if not isinstance(spec, Mapping):
             if isinstance(spec, str) or not isinstance(spec, Sequence):
-                raise ArgumentError(f"The dims of {self.path} must be a dict or a list, not {spec!r}.")
+                raise ArgumentError(f"The dims of {self.path} must be a dict or a list, not {shown(spec)}.")
             if len(spec) != rank:
                 raise ArgumentError(f"{self.path} has {rank} axes, but {len(spec)} dims are given for it.")
             spec = dict(enumerate(spec))
@@ -91,13 +92,14 @@ class _Input:
         if axis in self.dims:
             raise ArgumentError(f"Axis {axis} of {self.path} is given twice in the dynamic shapes.")
         if isinstance(dim, str):
+            check_dim_name("The dim name", dim)
             self.names[axis], dim = dim, Dim.AUTO
         elif isinstance(dim, Dim):
             self.names[axis] = dim.__name__
         elif dim is None or _is_static_hint(dim):
             return
         elif not isinstance(dim, (int, _DimHint)):
-            raise ArgumentError(f"Axis {axis} of {self.path} must be a name, a Dim or an int, not {dim!r}.")
+            raise ArgumentError(f"Axis {axis} of {self.path} must be a name, a Dim or an int, not {shown(dim)}.")
         self.dims[axis] = dim
 
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.export import AdditionalInputs, ExportedProgram
+from torch.export import AdditionalInputs, ExportedProgram, ShapesCollection
 
 from fx_onnx.capture import pytrees
 from fx_onnx.capture.dynamic_axes import split_dynamic_axes
 from fx_onnx.capture.dynamic_shapes import DynamicShapes, TensorRequest, as_float_input, resolve_dynamic_shapes
 from fx_onnx.capture.forward_parameters import last_dict_is_argument, module_parameters, program_parameters
+from fx_onnx.core.arguments import check_mapping, check_names, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.torch_private import pytree, storage_id
 
@@ -80,6 +81,10 @@ def parse_request(
     Raises:
         ArgumentError: An argument has none of these forms, or the arguments contradict each other.
     """
+    check_mapping("dynamic_axes", dynamic_axes, "names and axes")
+    check_mapping("kwargs", kwargs, "argument names and example values")
+    if not isinstance(dynamic_shapes, (type(None), Mapping, Sequence, AdditionalInputs, ShapesCollection)):
+        raise ArgumentError(f"dynamic_shapes must be a dict, a tuple or a list, not {shown(dynamic_shapes)}.")
     if dynamic_shapes and dynamic_axes:
         raise ArgumentError("Both dynamic_shapes and dynamic_axes are given; give dynamic_shapes alone.")
     _check_model(model)
@@ -131,10 +136,7 @@ def _check_model(model: Any) -> None:
 def _checked_names(
     input_names: Sequence[str] | None, output_names: Sequence[str] | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    for option, names in (("input_names", input_names), ("output_names", output_names)):
-        if isinstance(names, str) or not all(isinstance(name, str) and name for name in names or ()):
-            raise ArgumentError(f"{option} must be a sequence of non-empty strings.")
-    inputs, outputs = tuple(input_names or ()), tuple(output_names or ())
+    inputs, outputs = check_names("input_names", input_names), check_names("output_names", output_names)
     repeated = [name for name, count in Counter(inputs + outputs).items() if count > 1]
     if repeated:
         raise ArgumentError(f"The names in input_names and output_names must differ; repeated: {', '.join(repeated)}.")
@@ -160,13 +162,18 @@ def _split_keywords(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> 
 def _check_leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raises an ArgumentError for an argument that torch.export cannot take."""
     for path, leaf in pytree.tree_flatten_with_path((args, kwargs))[0]:
+        place = ("args", "kwargs")[pytrees.path_key(path[0])] + pytree.keystr(path[1:])
+        if isinstance(leaf, torch.Tensor) and (leaf.layout != torch.strided or leaf.is_quantized or leaf.is_nested):
+            raise ArgumentError(
+                f"{place} is a sparse, nested or quantized tensor, which an input of an ONNX model cannot be; give a "
+                "dense tensor."
+            )
         if leaf is None or isinstance(leaf, (torch.Tensor, bool, int, float, str, torch.ScriptObject)):
             continue
         kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
         remedy = "make it an attribute of the module, or register its class with torch.export.register_dataclass"
         if kind == "numpy.ndarray":
             remedy = "convert it with torch.from_numpy"
-        place = ("args", "kwargs")[pytrees.path_key(path[0])] + pytree.keystr(path[1:])
         raise ArgumentError(f"{place} is a {kind}, which torch.export does not take; {remedy}.")
 
 

@@ -1,5 +1,6 @@
 """The supported opset versions, and checks of them."""
 
+from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError
 
 MINIMUM_OPSET, MAXIMUM_OPSET = 18, 26
@@ -33,7 +34,7 @@ def check(version: int | None) -> int:
     if isinstance(version, bool) or not isinstance(version, int) or not OLDEST_OPSET <= version <= MAXIMUM_OPSET:
         raise ArgumentError(
             f"opset_version must be a number from {OLDEST_OPSET} to {MAXIMUM_OPSET} (native from {MINIMUM_OPSET}), "
-            f"not {version!r}."
+            f"not {shown(version)}."
         )
     return version
 

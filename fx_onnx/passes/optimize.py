@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 import onnx_ir as ir
 
+from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.passes.cleanup.casts import MergeCasts
 from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
@@ -76,8 +77,15 @@ def optimize(model: ir.Model, *, without: Collection[str] = ()) -> ir.Model:
     Raises:
         ArgumentError: no pass has one of these names.
     """
+    if not isinstance(model, ir.Model):
+        raise ArgumentError(
+            f"optimize() needs an onnx_ir.Model, such as ONNXProgram.model or onnx_ir.from_proto(...), not "
+            f"{shown(model)}."
+        )
+    if not isinstance(without, Collection) or not all(isinstance(name, str) for name in without):
+        raise ArgumentError(f"without must be a collection of names of passes, not {shown(without)}.")
     names = [each.name for each in PASSES]
     left_out = {without} if isinstance(without, str) else set(without)
     if unknown := sorted(left_out - set(names)):
-        raise ArgumentError(f"There is no optimization pass {unknown[0]!r}; the passes are {', '.join(names)}.")
+        raise ArgumentError(f"There is no optimization pass {shown(unknown[0])}; the passes are {', '.join(names)}.")
     return apply(model, [each for each in PASSES if each.name not in left_out])

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from fx_onnx.core.errors import OnnxExporterError, warn
+from fx_onnx.program.destination import check_folder
 from fx_onnx.program.export_log import ExportLog
 
 __all__ = ["record"]
@@ -31,7 +32,12 @@ def record(
         report: whether to write a Markdown report of the log.
         profile: whether to profile the export, and to write the functions that took the most time.
         program: whether to write the captured program as a ``.pt2`` archive, if capture succeeded.
+
+    Raises:
+        ArgumentError: a file is requested, and files cannot be written to the folder before the export begins.
     """
+    if report or profile or program:
+        check_folder("artifacts_dir", folder)
     log = ExportLog(verbose=bool(verbose))
     if profile:
         log.profile = cProfile.Profile()

@@ -17,11 +17,13 @@ import onnx_ir as ir
 import torch
 
 from fx_onnx.core import metadata
+from fx_onnx.core.arguments import check_dim_name, check_flag, check_mapping, check_name, check_names, check_path, shown
 from fx_onnx.core.errors import ArgumentError, warn
 from fx_onnx.core.weights import Weight, as_torch, memory_key, plain, rebind
 from fx_onnx.program import save
+from fx_onnx.program.destination import check_destination
 from fx_onnx.program.report import ModelSummary
-from fx_onnx.program.session import bind, bind_input, new_session, restore_structure, run_session
+from fx_onnx.program.session import bind, bind_input, call_arguments, new_session, restore_structure, run_session
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -47,7 +49,9 @@ class ONNXProgram:
     """
 
     def __init__(self, model: ir.Model, exported_program: torch.export.ExportedProgram | None = None) -> None:
-        self._model = model
+        if not isinstance(exported_program, (torch.export.ExportedProgram, type(None))):
+            raise ArgumentError(f"exported_program must be an ExportedProgram, not {shown(exported_program)}.")
+        self._model = _checked_model(model)
         self.exported_program = exported_program
         self.timings: dict[str, float] = {}
         self.state: dict[str, torch.Tensor] | None = None
@@ -61,6 +65,7 @@ class ONNXProgram:
 
     @model.setter
     def model(self, model: ir.Model) -> None:
+        _checked_model(model)
         self.release()
         self._model = model
 
@@ -124,6 +129,7 @@ class ONNXProgram:
         """
         inputs = bind(self._model.graph, self.exported_program, args, kwargs)
         buffers = {str(value.name): value for value in self._model.graph.inputs if value.is_initializer()}
+        check_mapping("state", self.state, "names and tensors")
         for name, tensor in (self.state or {}).items():
             if name not in buffers:
                 raise ArgumentError(f"The program writes no buffer {name!r}; it writes {sorted(buffers)}.")
@@ -175,14 +181,17 @@ class ONNXProgram:
         Raises:
             ArgumentError: the main graph has no value with one of the names, or the arguments do not fit.
         """
-        inputs = bind(self._model.graph, self.exported_program, tuple(args), dict(kwargs or {}))
+        value_names = check_names("value_names", value_names)
+        if not value_names:
+            raise ArgumentError("value_names is empty; name at least one value of the model.")
+        inputs = bind(self._model.graph, self.exported_program, *call_arguments(args, kwargs))
         model = self._model.clone()  # the weights are shared
         values: dict[str | None, ir.Value] = {value.name: value for value in model.graph.inputs}
         values.update(model.graph.initializers)
         values.update((value.name, value) for node in model.graph for value in node.outputs)
-        missing = [name for name in value_names if not name or name not in values]
+        missing = [name for name in value_names if name not in values]
         if missing:
-            raise ArgumentError(f"The graph has no value named {missing[0]!r}.")
+            raise ArgumentError(f"The graph has no value named {shown(missing[0])}.")
         unique = dict.fromkeys(value_names)
         model.graph.outputs.clear()
         model.graph.outputs.extend(values[name] for name in unique)
@@ -201,6 +210,8 @@ class ONNXProgram:
             initializer: creates the session from the bytes of the model, or from a path if the model is large. Use it
                 to choose execution providers and session options.
         """
+        if not callable(initializer):
+            raise ArgumentError(f"initializer must be a function that returns a session, not {shown(initializer)}.")
         self.release()
         if save.parameter_bytes(self._model) > _FROM_FILE_BYTES:
             self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
@@ -247,6 +258,12 @@ class ONNXProgram:
             ArgumentError: the path cannot be written, a weight has no data, or ``weights_from`` does not fit.
             OnnxExporterError: writing failed. An older file with this name remains.
         """
+        check_flag("include_initializers", include_initializers)
+        check_flag("keep_initializers_as_inputs", keep_initializers_as_inputs, optional=True)
+        check_flag("external_data", external_data, optional=True)
+        check_destination(destination, external_data)
+        if weights_from is not None:
+            check_path("weights_from", weights_from)
         save.save(
             self._model,
             destination,
@@ -263,19 +280,20 @@ class ONNXProgram:
 
         self.model = optimize(self._model)
 
-    def apply_weights(self, state_dict: Mapping[str, torch.Tensor]) -> None:
+    def apply_weights(self, state_dict: Mapping[str, torch.Tensor | np.ndarray[Any, Any]]) -> None:
         """Replaces the data of weights, by name. Weights that the optimizer computed are computed from the new data.
 
         A name that is not a weight of the model causes a warning.
 
         Args:
-            state_dict: tensors with the shapes and dtypes of the model's weights. They are not copied. A quantized
-                tensor of torchao replaces the weights of its parts (``fc.weight.qdata``, ``fc.weight.scale``).
+            state_dict: tensors or arrays with the shapes and dtypes of the model's weights. They are not copied. A
+                quantized tensor of torchao replaces the weights of its parts (``fc.weight.qdata``,
+                ``fc.weight.scale``).
 
         Raises:
             ArgumentError: a tensor has another shape or dtype. In this case no weight changes.
         """
-        state_dict, used = plain(state_dict), set[str]()
+        state_dict, used = plain(_as_tensors(state_dict)), set[str]()
         replacements = {
             value: rebind(value.const_value, state_dict, used)
             for value in save.initializers(self._model)
@@ -301,17 +319,45 @@ class ONNXProgram:
         Raises:
             ArgumentError: a name is not a string or is empty.
         """
+        check_mapping("rename_mapping", rename_mapping, "old and new names", optional=False)
         mapping: dict[str, str] = {}
         for axis, new in rename_mapping.items():
             old = axis.value if isinstance(axis, ir.SymbolicDim) else axis
-            if not isinstance(old, str) or not isinstance(new, str) or not old or not new:
-                raise ArgumentError(f"The names of axes must be strings that are not empty, not {old!r} and {new!r}.")
-            mapping[old] = new
+            check_name("The old name of an axis", old)
+            check_dim_name("The new name of an axis", new)
+            mapping[str(old)] = new
         found = _rename(self._model, mapping)
         self.release()
         for name in mapping:
             if name not in found:
                 warn(f"No shape of the model has an axis named {name!r}.")
+
+
+def _checked_model(model: Any) -> ir.Model:
+    if not isinstance(model, ir.Model):
+        raise ArgumentError(f"The model must be an onnx_ir.Model, not {shown(model)}; onnx_ir.from_proto makes one.")
+    return model
+
+
+def _as_tensors(state_dict: Any) -> dict[str, torch.Tensor]:
+    """Returns a state_dict with tensors for its NumPy arrays.
+
+    Raises:
+        ArgumentError: it is no mapping from names to dense tensors or arrays.
+    """
+    check_mapping("state_dict", state_dict, "names and tensors", optional=False)
+    tensors: dict[str, torch.Tensor] = {}
+    for name, given in state_dict.items():
+        check_name("The name of a weight", name)
+        is_array = isinstance(given, (np.ndarray, np.generic)) and given.dtype != object
+        try:
+            tensor = as_torch(ir.Tensor(np.asarray(given))) if is_array else given
+        except TypeError as error:
+            raise ArgumentError(f"The new weight {name!r} is an array of {given.dtype}.") from error
+        if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
+            raise ArgumentError(f"The new weight {name!r} must be a dense tensor or an array, not {shown(given)}.")
+        tensors[name] = tensor
+    return tensors
 
 
 def _tied(program: torch.export.ExportedProgram) -> list[list[str]]:

@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils.dlpack import from_dlpack
 
+from fx_onnx.core.arguments import check_mapping, check_name, shown
 from fx_onnx.core.dtypes import is_complex, is_float8, onnx_dtype, torch_dtype
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError
 from fx_onnx.core.torch_private import pytree
@@ -21,7 +22,7 @@ from fx_onnx.core.weights import Weight, has_data, real_view
 if TYPE_CHECKING:
     import onnxruntime
 
-__all__ = ["bind", "bind_input", "flatten_outputs", "new_session", "restore_structure", "run_session"]
+__all__ = ["bind", "bind_input", "call_arguments", "flatten_outputs", "new_session", "restore_structure", "run_session"]
 
 
 def new_session(model: str | bytes) -> onnxruntime.InferenceSession:
@@ -84,6 +85,23 @@ def bind_input(value: ir.Value, leaf: Any) -> torch.Tensor:
     return tensor
 
 
+def call_arguments(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns the arguments of a call that were given as a sequence, or as one tensor, and as a mapping or None.
+
+    Raises:
+        ArgumentError: they have another form.
+    """
+    if isinstance(args, (torch.Tensor, np.ndarray)):
+        args = (args,)
+    if not isinstance(args, (tuple, list)):
+        raise ArgumentError(f"args must be a tuple of the arguments or one tensor, not {shown(args)}.")
+    check_mapping("kwargs", kwargs, "argument names and values")
+    named = dict(kwargs or {})
+    for name in named:
+        check_name("The name of an argument in kwargs", name)
+    return tuple(args), named
+
+
 def _leaves(
     values: Sequence[ir.Value], program: ExportedProgram | None, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[Any]:
@@ -126,7 +144,7 @@ def _without_constants(program: ExportedProgram, flat: Sequence[Any]) -> list[An
 def _to_tensor(value: ir.Value, leaf: Any) -> torch.Tensor:
     """Returns one leaf as a detached tensor. A Python number gets the dtype of the input."""
     if isinstance(leaf, (np.ndarray, np.generic)):
-        leaf = torch.as_tensor(leaf)
+        leaf = _from_numpy(leaf, str(value.name))
     if isinstance(leaf, (bool, int, float)):
         dtype = torch_dtype(value.dtype) if value.dtype is not None else None
         if isinstance(leaf, float) and dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
@@ -136,12 +154,26 @@ def _to_tensor(value: ir.Value, leaf: Any) -> torch.Tensor:
         raise ArgumentError(
             f"The input {value.name!r} must be {_expected_type(value)}, but a {type(leaf).__name__} was given."
         )
+    if leaf.layout != torch.strided or leaf.is_quantized:
+        raise ArgumentError(f"The input {value.name!r} must be a dense tensor, not a sparse or quantized one.")
     if not has_data(Weight(real_view(leaf))):
         raise ArgumentError(f"The input {value.name!r} is a tensor without data (a FakeTensor or on the meta device).")
     tensor = leaf.detach()
     if tensor.is_complex() and not (value.dtype is not None and is_complex(value.dtype)):
         tensor = torch.view_as_real(tensor.resolve_conj())
     return tensor
+
+
+def _from_numpy(array: Any, name: str) -> torch.Tensor:
+    """Returns an array as a tensor.
+
+    Raises:
+        ArgumentError: torch has no such dtype.
+    """
+    try:
+        return torch.as_tensor(array)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"The input {name!r} is an array of {array.dtype}, which torch does not have.") from error
 
 
 def _check_type(value: ir.Value, tensor: torch.Tensor) -> None:

@@ -15,10 +15,11 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError, CheckerError, VerificationError
 from fx_onnx.core.metadata import NAME_SCOPES, ORIGINAL_NODE_NAME, of_fx_node
 from fx_onnx.core.torch_private import pytree
-from fx_onnx.program.session import flatten_outputs
+from fx_onnx.program.session import call_arguments, flatten_outputs
 
 __all__ = [
     "Difference",
@@ -174,13 +175,21 @@ def verify(
         ArgumentError: there is no module to compare with, or the arguments do not fit.
         VerificationError: the program returns fewer outputs than the module.
     """
+    if not hasattr(program, "exported_program"):
+        raise ArgumentError(f"verify() needs an ONNXProgram, not {shown(program)}.")
+    args, kwargs = call_arguments(args, kwargs)
+    for name, tolerance in (("rtol", rtol), ("atol", atol)):
+        if tolerance is not None and not (isinstance(tolerance, (int, float)) and tolerance >= 0):
+            raise ArgumentError(f"{name} must be a number that is not negative, not {shown(tolerance)}.")
+    if module is not None and not callable(module):
+        raise ArgumentError(f"module must be a module or a function, not {shown(module)}.")
     if module is None:
         if program.exported_program is None:
             raise ArgumentError("The program has no exported_program to compare with; give verify() a module.")
         module = program.exported_program.module()
-    found = program(*_copied(tuple(args)), **_copied(dict(kwargs or {})))
+    found = program(*_copied(args), **_copied(kwargs))
     with torch.no_grad(), _restored_buffers(module):
-        result = module(*_copied(tuple(args)), **_copied(dict(kwargs or {})))
+        result = module(*_copied(args), **_copied(kwargs))
         expected = flatten_outputs(program.exported_program, _copied(result))
     names = [str(value.name) for value in program.model.graph.outputs]
     if len(expected) > len(found):

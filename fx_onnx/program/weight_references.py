@@ -17,6 +17,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 from onnx_ir import DataType
 
+from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.weights import LazyWeight, has_data, stream
 from fx_onnx.passes.weights.transposed_weights import restore_transpose
@@ -107,7 +108,11 @@ def stored_weights(source: str | os.PathLike[str], folder: Path) -> dict[str, St
             contain the same name.
     """
     found: dict[str, StoredWeight] = {}
-    for path, wanted in _files(Path(source)).items():
+    try:
+        files = _files(Path(source))
+    except OSError as error:  # for example, the name is too long
+        raise ArgumentError(f"weights_from: {shown(os.fspath(source))} cannot be read: {error.strerror}.") from error
+    for path, wanted in files.items():
         location = _location(path, folder)
         for entry in _entries(path, location, folder):
             if wanted is not None and entry.name not in wanted:
@@ -147,7 +152,7 @@ def _indexed(index: Path) -> dict[Path, set[str] | None]:
     try:
         names: dict[str, str] = json.loads(index.read_bytes())["weight_map"]
         files = {index.parent / file: {n for n in names if names[n] == file} for file in sorted(set(names.values()))}
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ArgumentError(f"weights_from: {str(index)!r} is not an index of safetensors files: {error}.") from error
     for file in files:
         if not file.is_file():
@@ -213,7 +218,7 @@ def _header(path: Path) -> tuple[int, dict[str, Any]]:
         if 8 + length + end <= path.stat().st_size:  # otherwise _entries reports the weight that is truncated
             with safe_open(path, "numpy"):
                 pass
-    except (SafetensorError, ValueError, LookupError, TypeError, AttributeError, OSError) as error:
+    except (SafetensorError, ValueError, LookupError, TypeError, AttributeError, OSError, RecursionError) as error:
         raise ArgumentError(f"{str(path)!r} is not a safetensors file: {error}.") from error
     return 8 + length, header
 

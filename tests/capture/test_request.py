@@ -122,8 +122,8 @@ def _bad(message, *args, model=None, **options):
         _bad("args[0][1] is a builtins.complex", ([X, 1j],), model=One()),
         _bad("repeated: a", (X, Y), input_names=["a", "a"]),
         _bad("repeated: x", X, input_names=["x"], output_names=["x"]),
-        _bad("input_names must be a sequence of non-empty strings", X, input_names="x"),
-        _bad("output_names must be a sequence of non-empty strings", X, output_names=["a", 3]),
+        _bad("input_names must be a sequence of names", X, input_names="x"),
+        _bad("A name in output_names must be a string that is not empty", X, output_names=["a", 3]),
         _bad("give dynamic_shapes alone", X, dynamic_shapes={"x": {0: "n"}}, dynamic_axes={"x": [0]}),
     ],
 )

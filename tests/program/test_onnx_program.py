@@ -307,7 +307,7 @@ def test_rename_axes_bad_names(program):
         program.rename_axes({"nowhere": "somewhere", "batch": "N"})
     assert program.model.graph.inputs[0].shape == ("N", 4)
     for mapping in ({"N": ""}, {"N": 3}, {ir.SymbolicDim(None): "a"}, {0: "a"}):
-        with pytest.raises(ArgumentError, match="must be strings that are not empty"):
+        with pytest.raises(ArgumentError, match="must be a string that is not empty"):
             program.rename_axes(mapping)
 
 

@@ -1,0 +1,115 @@
+"""Checks of the arguments of public functions: each raises an ArgumentError of one sentence."""
+
+from __future__ import annotations
+
+import os
+import re
+import reprlib
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fx_onnx.core.errors import ArgumentError
+
+__all__ = ["check_dim_name", "check_flag", "check_mapping", "check_name", "check_names", "check_path", "shown"]
+
+_SHOWN = 80
+"""The most characters of a wrong argument that a message shows."""
+
+
+def shown(value: Any) -> str:
+    """Returns an argument for a message: its text on one line, shortened, or its class if it has no short text."""
+    if value is None or isinstance(value, (bool, int, float, str, bytes, list, tuple, dict, set)):
+        try:
+            text = reprlib.repr(value) if not isinstance(value, (str, bytes)) else repr(value[:_SHOWN])
+        except ValueError:  # the number has too many digits
+            text = ""
+        text = text.replace("\n", " ")
+        if text:
+            return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return f"a {type(value).__name__}"
+
+
+def check_flag(parameter: str, value: Any, *, optional: bool = False) -> None:
+    """Checks that a value is True or False; with ``optional``, None is allowed too.
+
+    Raises:
+        ArgumentError: it is not.
+    """
+    if isinstance(value, (bool, np.bool_)) or (optional and value is None):
+        return
+    raise ArgumentError(
+        f"{parameter} must be True{', False or None' if optional else ' or False'}, not {shown(value)}."
+    )
+
+
+def check_mapping(parameter: str, value: Any, content: str, *, optional: bool = True) -> None:
+    """Checks that a value is a mapping; ``content`` describes its entries for the message.
+
+    Raises:
+        ArgumentError: it is not.
+    """
+    if not isinstance(value, Mapping) and not (optional and value is None):
+        raise ArgumentError(f"{parameter} must be a dict of {content}, not {shown(value)}.")
+
+
+def check_name(what: str, name: Any) -> None:
+    """Checks that a name is a string that an ONNX file can hold: not empty, without NUL, and valid Unicode.
+
+    Raises:
+        ArgumentError: it is not; the message begins with ``what``, for example "The dim name".
+    """
+    if not isinstance(name, str) or not name:
+        raise ArgumentError(f"{what} must be a string that is not empty, not {shown(name)}.")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ArgumentError(f"{what} {shown(name)} is not valid Unicode.") from None
+    if "\0" in name:
+        raise ArgumentError(f"{what} {shown(name)} contains a NUL character.")
+
+
+_DIM_NAME = re.compile(r"[^\W\d][^\s+\-*/%()<>=,]*")
+
+
+def check_dim_name(what: str, name: Any) -> None:
+    """Checks that a string can name a dim: it begins with a letter or "_", and has no spaces and no operators.
+
+    A number would be a size, and a program that reads the model would compute an expression such as ``batch-size``.
+
+    Raises:
+        ArgumentError: it cannot; the message begins with ``what``.
+    """
+    check_name(what, name)
+    if not _DIM_NAME.fullmatch(name):
+        kind = "is a number" if name.strip().lstrip("+-").isdigit() else "is not a name"
+        raise ArgumentError(f"{what} {shown(name)} {kind}; use letters, digits and underscores, such as 'batch_size'.")
+
+
+def check_names(parameter: str, names: Any) -> tuple[str, ...]:
+    """Returns a sequence of names as a tuple; None gives an empty one.
+
+    Raises:
+        ArgumentError: it is no collection of names, or its order is not defined, as that of a set.
+    """
+    if names is None:
+        return ()
+    if isinstance(names, (str, bytes, Mapping, set, frozenset)) or not isinstance(names, (Collection, Iterable)):
+        raise ArgumentError(f"{parameter} must be a sequence of names, not {shown(names)}.")
+    found = tuple(names)
+    for name in found:
+        check_name(f"A name in {parameter}", name)
+    return found
+
+
+def check_path(parameter: str, path: Any) -> None:
+    """Checks that a value is a path that an operating system can take.
+
+    Raises:
+        ArgumentError: it is not.
+    """
+    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
+        raise ArgumentError(f"{parameter} must be a path, not {shown(path)}.")
+    text = os.fspath(path)
+    check_name(parameter, text)
