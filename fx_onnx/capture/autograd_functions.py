@@ -51,7 +51,8 @@ def trace_as_operators(functions: Iterable[type[Function]] = ()) -> Iterator[Non
     its forward without a warning.
     """
     kept = frozenset(functions)
-    original_apply = vars(Function)["apply"].__func__
+    descriptor = vars(Function)["apply"]
+    original_apply = getattr(descriptor, "__func__", descriptor)  # torch 2.14 defines the class method in C
 
     def apply(cls: type[Function], *args: Any, **kwargs: Any) -> Any:
         if not (has_symbolic(cls) or cls in kept):
