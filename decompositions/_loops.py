@@ -12,7 +12,7 @@ from torch import Tensor
 from fx_onnx.decompositions import _torch_private
 
 MAX_UNROLLED_STEPS = 4
-"""Loops of at most this many steps are unrolled: each adds about a dozen operators, but its constants can be folded."""
+"""Longer loops are not unrolled: an unrolled step has foldable constants, but adds about a dozen operators."""
 
 Tensors = tuple[Tensor, ...]
 

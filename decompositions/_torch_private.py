@@ -47,7 +47,7 @@ def while_loop_operator(
 ) -> tuple[Tensor, ...]:
     """Returns the carry after ``carry = body(*carry, *constants)`` while ``condition(*carry, *constants)`` is true.
 
-    The operator is a prototype of torch, and the only loop that torch.export can capture.
+    The operator is a prototype of torch, and the only loop with a condition that torch.export can capture.
 
     Raises:
         NotImplementedError: the installed torch has no such operator.

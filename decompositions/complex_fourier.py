@@ -16,7 +16,7 @@ from fx_onnx.decompositions.registry import Complex, Operand, aten, complex_deco
 # ATen's codes for the divisor: none, √n or n.
 NO_DIVISOR, ROOT_OF_COUNT, COUNT = 0, 1, 2
 MAX_MATRIX_LENGTH = 1024
-"""The inverse real transform of a longer axis is not a product with a matrix of cosines and sines."""
+"""Up to this length, the inverse real transform is a product with a matrix. A longer axis uses ``dft``."""
 
 
 def _stack_parts(x: Operand) -> Tensor:

@@ -21,7 +21,7 @@ from fx_onnx.decompositions.complex_numbers import (
 from fx_onnx.decompositions.registry import Complex, Operand, aten, complex_decomposes
 
 _MAX_STEPS = 64
-"""The longest axis that is summed step by step, because each step adds some operators to the graph."""
+"""A longer axis is not summed step by step, because each step adds some operators to the graph."""
 
 
 # ---------------------------------------------------------------- comparisons and tests

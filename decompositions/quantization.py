@@ -354,7 +354,7 @@ def _scaled_product(self: Tensor, mat2: Tensor, scale_a: Tensor, scale_b: Tensor
 
 
 def _has_one_per_line(scale: Tensor, axis: int) -> bool:
-    """Returns whether there is one scale in all, or one for each line along the axis."""
+    """Returns whether there is one scale in all, or one for each row (``axis`` 1) or each column (``axis`` 0)."""
     if scale.dim() != 2:
         return scale.dim() == 0 or (scale.dim() == 1 and is_known(scale.shape[0], 1))
     return is_known(scale.shape[axis], 1)

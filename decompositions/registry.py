@@ -1,4 +1,4 @@
-"""The tables of decompositions, and the operators by name that they are registered for.
+"""The tables of decompositions, and the lookup of torch's operators by name.
 
 ``DECOMPOSITIONS`` holds the decompositions of operators on real tensors, and ``COMPLEX`` those of operators on complex
 tensors, which compute on pairs of real ones. Both skip an operator that the installed torch does not have.
@@ -19,7 +19,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Operator:
-    """An operator or one of its overloads by its name, which the installed torch may not have.
+    """An operator, or one of its overloads, found by name; the installed torch may not have the operator.
 
     ``aten.add`` is an ``Operator``; ``aten.add.Tensor`` is torch's overload, or an ``Operator`` when torch has none.
 

@@ -161,7 +161,8 @@ _RISING_SLOPE = [k * c for k, c in enumerate(_RISING)][1:]
 def _fraction(x: Tensor) -> Tensor:
     """Returns x minus the nearest integer.
 
-    Its sine and tangent, times pi, equal those of x up to sign, and are exact at the poles, where the fraction is 0.
+    sin(pi fraction) and tan(pi fraction) equal sin(pi x) and tan(pi x) up to sign. They are exact at the poles, where
+    the fraction is 0.
     """
     return x - torch.round(x)
 

@@ -2,8 +2,8 @@
 
 ``Case(aten.add.Tensor, i64(2, 3), f32(2, 3), emits=["Cast", "Add"])`` is a model whose inputs are the tensors of the
 call; all other arguments are constants. ``check`` exports the model with static sizes at every opset where the
-translation differs, and with every dim dynamic. It runs each export in ONNX Runtime, a dynamic one also at another
-size, and compares values, shapes and dtypes with torch.
+translation differs, and at the highest of these opsets with every dim above 1 dynamic. It runs each export in ONNX
+Runtime, the dynamic one also at another size, and compares values, shapes and dtypes with torch.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ from fx_onnx.translation.emitter import Emitter, Scalar
 def filled(op: Emitter, sizes: Sequence[Size], number: Scalar, dtype: DataType, like: Value | None = None) -> Value:
     """Returns a tensor of ``sizes`` filled with ``number``: a constant if it is small, else ConstantOfShape.
 
-    ``like`` is a value of the same sizes. If several sizes are symbolic, one Shape node of ``like`` gives them all.
+    A symbolic number is expanded. ``like`` is a value of the same sizes. If several sizes are symbolic, one Shape node
+    of ``like`` gives them all.
     """
     number = symbolic_sizes.static(number)
     count = int(np.prod([float(size) for size in sizes])) if all(isinstance(size, int) for size in sizes) else None

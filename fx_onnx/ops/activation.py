@@ -128,9 +128,9 @@ def aten_celu(op: Emitter, self: Value, alpha: Number = 1.0) -> Value:
 
 
 def _has_far_threshold(self: torch.Tensor, beta: Number = 1, threshold: Number = 20) -> bool:
-    """Returns whether softplus(x) rounds to x wherever torch returns x, which is above its threshold.
+    """Returns whether ONNX Softplus equals torch's softplus, which returns x itself for x above the threshold.
 
-    ONNX Softplus has no threshold.
+    ONNX Softplus has no threshold, but its result rounds to x there if the threshold is high enough.
     """
     return threshold >= (20 if self.dtype != torch.float64 else 33)
 

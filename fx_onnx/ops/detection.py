@@ -80,7 +80,7 @@ _MAX_MOVED_ELEMENTS = 4000
 
 
 def _offset_by_class(op: Emitter, boxes: Value, idxs: Value) -> Value:
-    """Returns boxes moved by class * (largest coordinate + 1), as torchvision moves them; many boxes stay unmoved."""
+    """Returns boxes moved by class * (largest coordinate + 1), as in torchvision; if there are many, none is moved."""
     largest = op.ReduceMax(op.Concat(op.Reshape(boxes, [-1]), [-math.inf], axis=0), keepdims=0)
     offsets = op.Mul(op.cast(idxs, DataType.FLOAT), op.Add(largest, 1.0))
     few = op.LessOrEqual(op.Size(boxes), _MAX_MOVED_ELEMENTS)

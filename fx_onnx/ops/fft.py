@@ -59,9 +59,9 @@ def _real_matrix(count: int, length: int) -> npt.NDArray[np.float64]:
 
 
 def _product(op: Emitter, x: Value, axis: int, matrix: npt.NDArray[np.float64], sizes: Sequence[Size]) -> Value:
-    """Multiplies ``axis``, merged with the last axis, which holds the parts, by ``matrix``.
+    """Merges ``axis`` with the last axis, which holds the parts of the numbers, and multiplies by ``matrix``.
 
-    ``sizes`` are the sizes of the result; it has a last axis of 2 if they have as many axes as ``x``.
+    ``sizes`` are the sizes of the result. If there are as many as ``x`` has axes, the result has a last axis of 2 too.
     """
     rank, pairs = op.rank(x), len(sizes) == op.rank(x)
     others = [i for i in range(rank - 1) if i != axis]

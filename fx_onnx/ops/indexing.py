@@ -58,7 +58,7 @@ def read_indices(op: Emitter, indices: Sequence[Value | None]) -> Indices:
 
 
 def _parts(op: Emitter, index: Value) -> list[Value]:
-    """Returns an index as INT64, or for a mask one index per axis: the coordinates of its true elements."""
+    """Returns an index as INT32 or INT64; a mask gives one index per axis: the coordinates of its true elements."""
     if index.dtype not in _MASKS:
         return [as_index(op, index)]
     rank = op.rank(index)

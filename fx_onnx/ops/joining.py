@@ -73,7 +73,8 @@ def aten_split_with_sizes(op: Emitter, self: Value, split_sizes: Sequence[Size],
 def aten_chunk(op: Emitter, self: Value, chunks: int, dim: int = 0) -> Sequence[Value]:
     """Emits Split into pieces of ceil(size / chunks).
 
-    ONNX Split with num_outputs has this rule, so a dynamic size needs no sizes if all pieces exist.
+    ONNX Split with num_outputs cuts the axis by the same rule. For a dynamic size it is used if there are as many
+    pieces as ``chunks``, because the sizes of the pieces then need not be computed.
     """
     if len(op.out) == chunks > 1 and not isinstance(op.sizes(self)[dim], int):
         return as_tuple(op.Split(self, axis=dim, num_outputs=chunks, outputs=chunks))
@@ -153,7 +154,7 @@ def _tile(op: Emitter, self: Value, repeats: Sequence[Size]) -> Value:
 
 @translates(aten.repeat_interleave.Tensor)
 def aten_repeat_interleave(op: Emitter, repeats: Value, *, output_size: Size | None = None) -> Value:
-    """Emits each index i repeats[i] times.
+    """Emits the numbers 0, 1, ..., each number i as often as repeats[i] says.
 
     Item i ends at the sum of the repeats up to it. The item at an output position is the number of ends at or before
     that position: ones are added at the ends (several items may end at one position), then summed up.

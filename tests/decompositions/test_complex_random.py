@@ -17,7 +17,7 @@ SIZE = (200, 100)
     ("target", "mean", "std"), [(aten.rand, 0.5, 1 / math.sqrt(12)), (aten.randn, 0.0, math.sqrt(0.5))], ids=str
 )
 def test_moments(target: object, mean: float, std: float, dtype: torch.dtype) -> None:
-    """Tests both parts: from shapes, and from complex and real tensors."""
+    """Tests both parts of the numbers that are drawn for a shape, for a complex tensor and for a real tensor."""
     torch.manual_seed(0)
     like = getattr(aten, f"{target.__name__}_like")  # type: ignore[attr-defined]
     real = torch.zeros(SIZE, dtype=dtype.to_real())

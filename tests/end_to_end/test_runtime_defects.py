@@ -1,6 +1,7 @@
-"""The wrong fusions and kernels of ONNX Runtime that exports avoid, each shown by the model that an export avoids.
+"""Models that ONNX Runtime computes wrongly, each because of one wrong fusion or kernel.
 
-If a new version of ONNX Runtime is right, a test here fails, and what ``avoided_by`` names can be removed.
+Exports avoid most of these models, and docs/differences.md describes the others. If a new version of ONNX Runtime
+computes a model right, its test fails. The rule or the description in the file ``avoided_by`` can then be removed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Defect:
         nodes: the nodes.
         feeds: the inputs.
         wanted: the result that the ONNX specification asks for, as a function of the inputs.
-        avoided_by: the file whose rule avoids the model.
+        avoided_by: the file whose rule avoids the model, or docs/differences.md if exports do not avoid it.
         opset: the opset of the model.
     """
 
@@ -59,7 +60,7 @@ DEFECTS = {
         lambda x: x[::-1],
         "fx_onnx/passes/legalization/range_gather.py",
     ),
-    "a Pad of zeros becomes the padding of MaxPool, which never wins": Defect(
+    "a Pad of zeros becomes the padding of MaxPool, which is -inf": Defect(
         "(float[1,1,4,4] x) => (float[1,1,A,B] y)",
         """p = Constant<value_ints=[0,0,1,1,0,0,1,1]>()
            q = Pad(x, p)
@@ -158,9 +159,9 @@ def test_the_runtime_still_has_the_defect(defect: Defect) -> None:
 
 
 @pytest.mark.parametrize("defect", DEFECTS.values(), ids=DEFECTS)
-def test_what_avoids_it_exists(defect: Defect) -> None:
+def test_the_file_that_avoids_it_exists(defect: Defect) -> None:
     assert (ROOT / defect.avoided_by).exists()
 
 
-def test_a_right_model_is_told_apart() -> None:
+def test_a_right_model_has_no_defect() -> None:
     assert _is_right(Defect("(float[N,4] x) => (float[N,4] y)", "y = Neg(x)", {"x": X}, lambda x: -x, ""))

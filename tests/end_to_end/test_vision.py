@@ -82,7 +82,7 @@ def tiny_detector(kind: str) -> nn.Module:
 
 @pytest.mark.parametrize(("kind", "count", "dynamic"), [("mask", 2, False), ("keypoint", 1, True), ("retina", 2, True)])
 def test_detector(kind: str, count: int, dynamic: bool) -> None:
-    """Tests one image, or two of different sizes, and then of other sizes if they are dynamic.
+    """Tests one image, or two of different sizes. If the sizes are dynamic, it tests two more groups of sizes.
 
     Each image has a different number of objects.
     """

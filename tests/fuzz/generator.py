@@ -19,7 +19,7 @@ INPUTS = ("x", "y", "z")
 SIZES = ({"n": 5, "m": 4}, {"n": 3, "m": 4}, {"n": 8, "m": 4})
 """The sizes of the example, then two others; ``m`` is static, because weights have this size."""
 
-_ATTEMPTS = 40  # how often a statement is drawn until one fits its operands, as about one in three does
+_ATTEMPTS = 40  # the largest number of draws for one statement; about one in three draws fits its operands
 _MAXIMUM_ELEMENTS = 20_000
 
 

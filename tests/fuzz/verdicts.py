@@ -147,7 +147,7 @@ def is_unstable(program: Program, size: int) -> bool:
 
 
 def minimized(program: Program, fails: Callable[[Program], bool]) -> Program:
-    """Returns the program without the results and statements that ``fails`` does not need to be true."""
+    """Returns a shorter program for which ``fails`` is still true, without unnecessary results and statements."""
     for result in program.results:
         alone = replace(program, results=(result,))
         if fails(alone):

@@ -126,7 +126,7 @@ def map_with_a_branch(net: Net, x: Tensor) -> object:
 
 
 def products_of_prefixes(net: Net, x: Tensor) -> object:
-    """torch runs associative_scan on a GPU only; capture on a CPU gives this operator."""
+    """Calls the operator itself, because torch's function produces it for tensors on a GPU only."""
 
     def run(xs: list[Tensor]) -> object:
         return torch.ops.higher_order.associative_scan(lambda a, b: [a * b], xs, ())

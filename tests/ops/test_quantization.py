@@ -295,7 +295,10 @@ def test_weights_of_four_bits_are_saved(external: bool, rank: int, tmp_path: Pat
 
 
 def test_packed_weights_beside_safetensors(tmp_path: Path) -> None:
-    """Tests that the model refers to the scales only; it keeps 4-bit weights, which the file holds in 8 bits."""
+    """Tests that the model refers to the file for the scales only; it stores its 4-bit weights itself.
+
+    The file holds these weights in 8 bits.
+    """
     module, x = Groups().eval(), torch.randn(3, 16)
     program = fx_onnx.export(module, (x,), opset_version=21)
     save_file(module.state_dict(), tmp_path / "model.safetensors")
