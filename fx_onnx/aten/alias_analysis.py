@@ -1,6 +1,7 @@
 """Alias analysis: which tensors of a graph share memory, and which values a write has made stale.
 
-The fake tensors of a captured graph share storages exactly where the real tensors would, so the analysis is exact.
+The fake tensors of a captured graph share storages where the real tensors would. There are two exceptions: the result
+of an inactive dropout (``_storage_ids``) and that of an in-place call (``AliasTracker.track_result``).
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class _Tensor:
 
     Attributes:
         storages: the storages of its tensors.
-        base: the node that it is a view or another name of. If a call returned it among several views, the base is that
-            call. None for the owner of its storage.
+        base: the node of the viewed tensor, or, for the result of an in-place call, of the written tensor. If a call
+            returned the view among several views, the base is that call. None for the owner of its storage.
         version: the version of its storages to which its rewritten value belongs.
     """
 
@@ -94,7 +95,7 @@ class AliasTracker:
                 if base is None:
                     raise MutationError(
                         f"{node.name} shares memory that is written in place, but is not a view of the written tensor "
-                        f"(the `.data` of a tensor, for example, is not). Write to the tensor itself."
+                        f"(for example, it may be the `.data` of a tensor). Write to the tensor itself."
                     )
                 self._tensors[node].base = base
 
@@ -127,9 +128,10 @@ class AliasTracker:
         return tensor is not None and tensor.base is not None and tensor.version != self._version(tensor)
 
     def base(self, node: Node) -> Node | None:
-        """Returns the tensor that a node is a view or another name of; None for the owner of a storage.
+        """Returns the node of the tensor that a view was taken from; None for the owner of a storage.
 
-        The base of one of several views, as split returns them, is the tensor that they are views of.
+        The result of an in-place call counts as a view of the written tensor. A piece of a split is a view of the
+        tensor that was split.
 
         Raises:
             MutationError: the node is one of several new tensors that share memory.

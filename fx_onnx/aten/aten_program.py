@@ -15,7 +15,7 @@ class AtenProgram:
     """An ExportedProgram together with a graph of its computation, which the ATen stages rewrite.
 
     Attributes:
-        exported_program: the captured program, which no stage changes.
+        exported_program: the captured program, which no stage edits; ``lower_vmap`` replaces it by a batched one.
         graph: the FX graph. Its placeholders and user outputs are those of the ExportedProgram, in the same order;
             the outputs of ``mutations`` follow the user outputs. ``functionalize`` replaces the captured graph, whose
             ``get_attr`` nodes name attributes of its module, by a copy whose ``get_attr`` nodes name ``constants``

@@ -293,7 +293,7 @@ class _PairRewriter:
         return True
 
     def _call_each_part(self, node: Node) -> None:
-        """Makes the call on each part. A trace would repeat the guards on sizes that the capture added."""
+        """Emits the call once for each part, without a trace, which would add guards on sizes again."""
         source = {metadata.SOURCE_NAME: node.name, metadata.SOURCE_TEXT: str(node.format_node())}
         with self.graph.inserting_before(node):
             calls = []

@@ -56,7 +56,7 @@ class _FoldableNodes:
         return self._values[node]
 
     def replace(self, program: AtenProgram, node: Node) -> None:
-        """Replaces a node by a constant of its name. Nodes of equal value, as repeated layers have them, share one."""
+        """Replaces a node by a constant of its name. Nodes of equal value share one constant."""
         value, name = self[node].contiguous(), node.name
         key = _key(value)
         if key in self._constants:

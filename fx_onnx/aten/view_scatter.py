@@ -1,4 +1,4 @@
-"""The inverse of each ATen view: from the new value of a view, the new value of the tensor that it is a view of."""
+"""The inverse of each ATen view: it computes the new value of the viewed tensor from the new value of the view."""
 
 from __future__ import annotations
 

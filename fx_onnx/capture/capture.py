@@ -2,7 +2,7 @@
 
 torch.export runs in non-strict mode first, which traces the forward as Python code. Where that fails, or specializes a
 dim that was requested as dynamic, the capture is repeated by the rules in this file: from a larger example, or in
-strict mode, which traces bytecode. Each such decision is recorded in ``Capture.decisions``.
+strict mode, which traces bytecode. ``Capture.decisions`` holds the decisions that led to the result.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ class DynamicShapes:
         return tuple(self._float_leaves)
 
     def _split_names_by_size(self) -> None:
-        """Gives the dims of one name that have another size than the first one a name of their own, and warns.
+        """Gives one name to dims of one size only: dims of a second size get a new name, with a warning.
 
         torch.onnx.export ignores the names in `dynamic_axes` where it decides which dims are equal. Code written for it
         may give one name to dims that differ.

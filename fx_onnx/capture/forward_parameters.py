@@ -54,8 +54,8 @@ def module_parameters(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dic
 def last_dict_is_argument(model: Any, args: tuple[Any, ...]) -> bool:
     """Returns whether the dict at the end of ``args`` is the value of a positional parameter, not keyword arguments.
 
-    It is if the forward has no ``**kwargs``, no key of the dict is a parameter, and the dict fills the last parameter
-    without a default. For example, ``({"x": tensor},)`` for ``forward(inputs)``.
+    This is so if the forward has no ``**kwargs``, no key of the dict is a parameter, and the dict fills the last
+    parameter without a default. For example, ``({"x": tensor},)`` for ``forward(inputs)``.
     """
     given = args[-1]
     if not isinstance(model, torch.nn.Module) or not given:

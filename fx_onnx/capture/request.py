@@ -31,7 +31,7 @@ class Request:
         args: The example positional arguments. A float that was requested as dynamic is a 0-d float64 tensor here.
         kwargs: The example keyword arguments, in the order in which they were given. The graph's inputs have this
             order.
-        float_leaves: The places of these floats among the leaves of ``(args, kwargs)``.
+        float_leaves: The places of the dynamic floats among the leaves of ``(args, kwargs)``.
         dynamic_shapes: The dynamic shapes in the form that `torch.export.export` takes: a dict by parameter name
             without strings, or an AdditionalInputs as the user gave it. None if nothing is dynamic or the model is an
             ExportedProgram.

@@ -74,8 +74,8 @@ class Restrictions:
 def size_constraints(request: Request, program: ExportedProgram, inputs: list[CapturedInput]) -> list[SizeConstraint]:
     """Returns the conditions on dynamic dims that the program relies on and that the user did not request.
 
-    Two kinds of guards do not count. torch assumes everywhere that a size is neither 0 nor 1. Preconditions, such as
-    the equality of two sizes that are added, fail in the model too.
+    Two kinds of guards do not count. torch assumes everywhere that a size is neither 0 nor 1. For sizes that violate a
+    precondition, such as the equal lengths of two tensors that are added, the model itself fails.
     """
     shape_env: Any = next((each.shape_env for each in inputs if each.shape_env is not None), None)
     names = {**_scalar_names(program), **_dim_names(inputs)}
@@ -96,7 +96,7 @@ def dim_labels(program: ExportedProgram, inputs: list[CapturedInput]) -> dict[st
 
 
 def describe_relation(relation: sympy.Eq, call: str, labels: Mapping[str, str]) -> str:
-    """Writes an equation of sizes that a call requires over the labels of the dims: `total == new + past`."""
+    """Returns the warning that the model is correct only where an equation holds, such as `total == new + past`."""
     symbols = sorted(relation.free_symbols, key=str)
     names = {symbol: labels.get(str(symbol), str(symbol)) for symbol in symbols}
     return f"The exported model is correct only where {_in_python(relation, symbols, names)}, which {call} requires."
@@ -108,10 +108,10 @@ def restrictions(request: Request, program: ExportedProgram) -> Restrictions:
     static, constraints = list(specialized_dims(inputs)), size_constraints(request, program, inputs)
     guards = [guard.expr for each in inputs for guard in getattr(each.shape_env, "guards", ())]
     equal_to_0_or_1 = [guard.args[0] for guard in guards if isinstance(guard, sympy.Eq) and guard.args[1] in (0, 1)]
-    of_parts = not all(isinstance(size, sympy.Symbol) for size in equal_to_0_or_1)
+    some_part_is_0_or_1 = not all(isinstance(size, sympy.Symbol) for size in equal_to_0_or_1)
     return Restrictions(
         count=len(static) + len(constraints),
-        may_come_from_example=bool(static or constraints) and of_parts,
+        may_come_from_example=bool(static or constraints) and some_part_is_0_or_1,
         come_from_python_numbers=any(each.is_python_number and "int(" in each.condition for each in constraints),
     )
 
@@ -212,7 +212,7 @@ def _has_conversion(condition: Any) -> bool:
 def _requested_sizes(
     symbol: sympy.Symbol, names: dict[sympy.Symbol, str], ranges: dict[str, tuple[int, Any]], count: int
 ) -> list[sympy.Integer]:
-    """Returns the sizes to evaluate a condition of ``count`` dims for, within the requested range of this dim."""
+    """Returns the sizes that this dim takes when a condition on ``count`` dims is evaluated, in its requested range."""
     low, high = ranges.get(names[symbol], (2, max(_SIZES)))
     return [sympy.Integer(size) for size in (_SIZES if count == 1 else _SIZES_OF_PAIRS) if low <= size <= high]
 

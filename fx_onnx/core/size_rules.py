@@ -32,8 +32,9 @@ def broadcast_shapes(*shapes: Sequence[int | S]) -> tuple[int | S, ...] | None:
 def constant_reshape(
     old: Sequence[int | S] | None, new: Sequence[int | S], may_be_zero: Callable[[S], bool]
 ) -> list[int] | None:
-    """Returns a constant shape input for an ONNX Reshape (allowzero=0 if ``new`` has symbols) from ``old`` to ``new``.
+    """Returns a constant shape input for an ONNX Reshape from ``old`` to ``new``.
 
+    If ``new`` has symbols, the Reshape must have allowzero=0, because a 0 in its shape input then copies a size.
     A single symbol becomes -1, and ONNX infers its size. Among several symbols, those that stay on their axis become 0,
     which copies the size, and one other symbol may become -1. ONNX cannot infer a size of an empty tensor, so the
     function returns None if -1 would occur together with a copied symbol that may be 0.

@@ -73,7 +73,10 @@ class Emitter(TensorHelpers):
         return value
 
     def finish(self, outputs: Sequence[Any]) -> ir.Graph:
-        """Returns the nested graph with these outputs; an output that another graph computes gets an Identity."""
+        """Returns the nested graph with these outputs.
+
+        An output that no node of this graph computes, or that is repeated, gets an Identity.
+        """
         for output in outputs:
             value: Value = output if isinstance(output, Value) else self.number(output, None)
             producer = value.producer()

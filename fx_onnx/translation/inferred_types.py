@@ -32,7 +32,7 @@ def inferred_types(
     functions: Mapping[ir.OperatorIdentifier, ir.Function],
     opsets: Mapping[str, int],
 ) -> dict[Value, InferredType]:
-    """Returns the types that ONNX infers for those of the results that the nodes compute, as far as it infers any.
+    """Returns the types of those results that the nodes compute and whose type ONNX can infer.
 
     Args:
         nodes: the nodes, in order. The other values that they read have the types and the sizes that are recorded.

@@ -1,4 +1,4 @@
-"""The names and the metadata of emitted nodes, which tell the FX node that each one comes from."""
+"""The names and the metadata of emitted nodes. They show from which FX node each emitted node comes."""
 
 from __future__ import annotations
 

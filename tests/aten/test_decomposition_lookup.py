@@ -27,7 +27,7 @@ def test_own_decompositions_take_precedence(monkeypatch: pytest.MonkeyPatch) -> 
     assert targets(program) == [aten.sigmoid.default, aten.mul.Tensor, aten.add.Tensor]
 
 
-def test_only_composite_operators_decompose_their_composites() -> None:
+def test_only_composite_operators_are_traced_without_composites() -> None:
     found = find_decomposition(aten.silu.default)
     assert found is not None
     assert found.keeps_composites

@@ -171,7 +171,7 @@ def test_decisions_are_recorded_in_words(function, rows, dim, decisions):
     assert all(part in sentence for part, sentence in zip(decisions, found, strict=True))
 
 
-def test_a_program_captured_by_the_user_is_a_decision():
+def test_a_skipped_capture_is_a_decision():
     program = torch.export.export(Function(torch.relu).eval(), (t(3, 4),))
     assert run(program).decisions == ("skipped: the model is an ExportedProgram",)
 

@@ -52,7 +52,7 @@ def test_dynamic_shapes_still_refuse_one_name_for_dims_of_different_sizes():
         parse_request(Two(), t(2, 3), dynamic_shapes={"x": {0: "n", 1: "n"}})
 
 
-def test_an_output_axis_keeps_its_own_size_if_the_name_belongs_to_another_dim():
+def test_an_output_axis_keeps_its_own_name_if_the_name_belongs_to_another_dim():
     spec = {"x": {0: "n"}, "y": {0: "n"}, "p": {0: "n"}, "q": {0: "n"}}
     with pytest.warns(OnnxExporterWarning, match="q.shape\\[0\\] is 'n_1', not 'n'"):
         program = fx_onnx.export(

@@ -10,6 +10,6 @@ def test_a_taken_name_gets_a_number() -> None:
     assert "x_4" not in names
 
 
-def test_a_number_may_be_part_of_another_name() -> None:
+def test_numbered_names_avoid_taken_names() -> None:
     names = Names()
     assert [names.unique(name) for name in ("x_1", "x", "x", "x_1")] == ["x_1", "x", "x_2", "x_1_1"]

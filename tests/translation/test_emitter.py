@@ -40,7 +40,7 @@ def test_the_inputs_of_a_nested_graph(sizes: tuple[torch.SymInt, torch.SymInt]) 
     assert list(op.nested([carried]).graph.inputs) == [carried]
 
 
-def test_an_output_that_another_graph_computes_gets_an_identity() -> None:
+def test_outer_values_constants_and_repeated_outputs_get_an_identity() -> None:
     op = emitter()
     x = value(op)
     inner = op.nested()

@@ -28,7 +28,7 @@ class TensorSpec(NamedTuple):
 
 
 def size_of(number: int | torch.SymInt) -> Size:
-    """Returns the size that a plain or a symbolic number has."""
+    """Converts an int or a SymInt to a ``Size``."""
     if isinstance(number, int):
         return number
     found = symbolic_sizes.expression(number)
@@ -52,7 +52,7 @@ class FakeTensorFactory:
         return found
 
     def size(self, number: int | torch.SymInt) -> Size:
-        """Returns the size of a number, and remembers the number so that ``make`` can use the size."""
+        """Converts a number to a ``Size``, and remembers the number so that ``make`` can use the size."""
         size = size_of(number)
         if not isinstance(size, int):
             self._numbers.setdefault(size, number)  # type: ignore[arg-type]  # a plain number is a plain size

@@ -285,8 +285,8 @@ implement_in_mode(torch.ops.higher_order.while_loop, _TracingMode, _TracingMode.
 def _is_factory(target: Any) -> bool:
     """Returns whether an operator makes a tensor from numbers.
 
-    If anything else holds the tensor that such an operator made, Python receives a new object for it. So the node holds
-    another tensor.
+    If the node kept a reference to such a tensor, torch would return the tensor to the traced function as a new Python
+    object, and the tracer would not recognize it. So ``_bind`` gives the node another tensor.
     """
     return isinstance(target, OpOverload) and any(a.name == "pin_memory" for a in target._schema.arguments)
 

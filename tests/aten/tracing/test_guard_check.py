@@ -37,7 +37,7 @@ def test_equal_sizes_and_sizes_0_and_1_are_accepted() -> None:
 
 
 def test_relations_of_sizes_are_reported() -> None:
-    """A sum that must equal a third size is accepted and reported; equal symbols are accepted without a report."""
+    """An equation with a sum of sizes is accepted and reported."""
     mode = FakeTensorMode(shape_env=ShapeEnv())
     past, new, total, other = (mode.from_tensor(torch.ones(n)).shape[0] for n in (5, 3, 8, 4))
     with refuse_guards(mode, Graph().call_function(torch.relu)) as relations:

@@ -88,8 +88,8 @@ def test_the_operators_are_those_of_make_fx(function: Callable[[Tensor], Any]) -
     assert _targets(_traced(function, x).graph) == wanted
 
 
-def test_whole_composites_have_the_shapes_of_their_parts() -> None:
-    """If the loss stays whole, torch's reference implementation of it ignores the argument ``reduction``."""
+def test_the_fake_result_of_a_whole_composite_comes_from_its_parts() -> None:
+    """The tracer runs the parts of the loss, because torch's fake implementation of the loss ignores ``reduction``."""
     each = aten.cross_entropy_loss.default
     mode = FakeTensorMode(shape_env=ShapeEnv())
     scores, target = mode.from_tensor(torch.randn(1, 5)), mode.from_tensor(torch.tensor([2]))
