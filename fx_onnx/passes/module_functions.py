@@ -25,7 +25,7 @@ _MAX_INNER_BYTES = 1024
 class ModulesToFunctions(Pass):
     """The nodes of a call of a module → one node that calls a local function, from the innermost modules outwards.
 
-    Legal where no path of nodes leaves the module and enters it again; the nodes of any other call stay inline. The
+    Legal where no path of nodes leaves the module and enters it again; otherwise the nodes of the call stay inline. The
     metadata of a node tells which module it comes from. ONNX functions hold no weights, so weights become inputs of the
     function, and calls with the same structure share one function. Sizes that nodes outside the module read too are
     computed outside and become inputs. The function has the name of the class, and its domain is the class's Python

@@ -35,7 +35,7 @@ class FoldConstants(Rewrite):
 
     - The result has at most 64 KiB, or the size of the parameters that it replaces.
     - A parameter that other nodes read too is not folded, because it would be stored twice. A buffer, such as a mask or
-      a table of positions, may be.
+      a table of positions, is folded even then.
     - A Cast that widens a parameter or an 8-bit weight is not folded.
     """
 

@@ -40,7 +40,9 @@ class FuseGelu(Rewrite):
         if plus is None:
             return False
         if not _is(factor, 0.5) or len(factors) != 2:
-            return self.declines(node, "it is not 0.5 * x * (1 + f(x)): %s factors and %s", len(factors), factor)
+            return self.declines(
+                node, "it is not 0.5 * x * (1 + f(x)), but a product of %s and %s other factors", factor, len(factors)
+            )
         total, inner = plus
         x = next(each for each in factors if each is not total)
         if inner.op_type == "Erf":
@@ -59,7 +61,8 @@ class FuseGelu(Rewrite):
 class FuseSwish(Rewrite):
     """x * Sigmoid(alpha * x) → Swish(x, alpha), where alpha is a constant or 1.
 
-    Legal where alpha is exact as a float32, which the attribute is. No other node may read the Sigmoid.
+    Legal where a float32 represents alpha exactly, because the attribute is a float32. No other node may read the
+    Sigmoid.
     """
 
     name = "fuse_swish"

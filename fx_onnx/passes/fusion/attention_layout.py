@@ -110,7 +110,7 @@ class FoldHeadReshapes(Rewrite):
         merges_only = dims(merge.outputs[0]) == merged
         if not merges_only and 0 in (constant_integers(merge.inputs[1]) or [0])[2:]:
             return self.declines(
-                node, "a 0 in the shape of the Reshape after it copies a size that the 3-D layout does not have"
+                node, "the next Reshape copies a size (0 in its shape) that the 3-D layout does not have"
             )
         inputs = [*(each.build(editor, node) for each in (query, key, value)), *node.inputs[3:4]]
         attributes = {**node.attributes, "q_num_heads": heads, "kv_num_heads": key.heads}

@@ -32,7 +32,10 @@ class _Scaling(NamedTuple):
     axis: int | None
 
     def along(self, axis: int) -> list[int | None] | None:
-        """Returns the axes along which to slice the weight and two vectors to compute a slice of the scaled weight."""
+        """Returns which axis of the weight and of each vector to slice for a slice of the result along ``axis``.
+
+        See ``along`` of ``computed``. None if the result cannot be computed slice by slice.
+        """
         return None if self.axis is None else [axis, *[0 if axis == self.axis else None] * 2]
 
 
@@ -59,20 +62,20 @@ class FoldBatchNorm(Rewrite):
             return self.declines(node, "it is in training mode")
         x, w, *rest = before.inputs
         bias = rest[0] if rest else None
-        data, shift = initializer_tensor(w), None if bias is None else initializer_tensor(bias)
-        moments = [initializer_tensor(value) for value in node.inputs[1:]]
-        if w is None or data is None or not single_use(w) or (bias is not None and shift is None):
+        data, old_bias = initializer_tensor(w), None if bias is None else initializer_tensor(bias)
+        statistics = [initializer_tensor(value) for value in node.inputs[1:]]
+        if w is None or data is None or not single_use(w) or (bias is not None and old_bias is None):
             return self.declines(node, "the weight or bias is not an initializer, or another node reads the weight")
-        known = [tensor for tensor in moments if tensor is not None]
+        known = [tensor for tensor in statistics if tensor is not None]
         scaling = _scaling(before, data, known[0].size) if len(known) == 4 else None
         beta = attribute(before, "beta", 1.0) if before.op_type == "Gemm" else 1.0
-        if scaling is None or (shift is not None and tuple(shift.shape) != (known[0].size,)):
+        if scaling is None or (old_bias is not None and tuple(old_bias.shape) != (known[0].size,)):
             return self.declines(node, "the statistics are not initializers or have another size than the channels")
         epsilon = attribute(node, "epsilon", 1e-5)
         weight, sizes = functools.partial(_scaled_weight, scaling.function, epsilon), data.shape.numpy()
         new = computed(weight, data, known[0], known[3], dtype=data.dtype, shape=sizes, along=scaling.along)
         made = functools.partial(_shifted_bias, epsilon, beta, ir.tensor_adapters.to_torch_dtype(data.dtype))
-        sources = known if shift is None else [*known, shift]
+        sources = known if old_bias is None else [*known, old_bias]
         offset = computed(made, *sources, dtype=data.dtype, shape=(known[0].size,))
         attributes = {name: attr for name, attr in before.attributes.items() if name != "beta"}
         inputs = [

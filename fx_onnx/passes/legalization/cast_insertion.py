@@ -80,9 +80,9 @@ class InsertCasts(Pass):
     """op(x: bfloat16) → Cast(op(Cast(x, float32)), bfloat16), where the CPU provider has no kernel for bfloat16.
 
     Legal because the wider dtype represents all numbers of the narrow one, and each result is rounded to its own dtype,
-    as in torch; so a Cast to bfloat16 and back stays. Booleans and small integers are promoted too; 64 bits are never
-    narrowed. ONNX Runtime inserts Casts around float16 itself, so float16 is promoted only where the ONNX operator does
-    not admit it.
+    as in torch. So a Cast to bfloat16 and back stays, except after operators that do not round. Booleans and small
+    integers are promoted too; 64 bits are never narrowed. ONNX Runtime inserts Casts around float16 itself, so float16
+    is promoted only where the ONNX operator does not admit it.
     """
 
     name = "insert_casts"
