@@ -93,16 +93,16 @@ class ONNXProgram:
     def summary(self) -> ModelSummary:
         """Returns the figures for the report. A call of a local function counts as one node."""
         graph = self._model.graph
-        sizes = [value.const_value for value in save.initializers(self._model) if value.const_value is not None]
+        tensors = [value.const_value for value in save.initializers(self._model) if value.const_value is not None]
         dtypes: Counter[str] = Counter()
-        for tensor in sizes:
+        for tensor in tensors:
             dtypes[tensor.dtype.name.lower()] += tensor.size
         return ModelSummary(
             opset=dict(graph.opset_imports),
             inputs=[_describe(value) for value in graph.inputs],
             outputs=[_describe(value) for value in graph.outputs],
             operators=Counter(node.op_type for node in ir.traversal.RecursiveGraphIterator(graph)),
-            parameters=sum(tensor.size for tensor in sizes),
+            parameters=sum(tensor.size for tensor in tensors),
             parameter_bytes=save.parameter_bytes(self._model),
             dtypes=dtypes,
         )
@@ -251,8 +251,8 @@ class ONNXProgram:
                 write two files too; False then warns.
             weights_from: a safetensors file, an index of several files, or a folder of them, in the model's folder or
                 below it. The model refers to each entry that equals a weight in name, dtype, shape and values, and
-                such a weight is not written. Therefore weights in these files need no data: they may be FakeTensors or
-                on the meta device.
+                such a weight is not written. A weight without data (a FakeTensor, or on the meta device) must be in
+                these files; its values are not compared.
 
         Raises:
             ArgumentError: the path cannot be written, a weight has no data, or ``weights_from`` does not fit.

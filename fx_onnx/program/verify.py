@@ -252,7 +252,7 @@ def compare(
     if found.dtype != expected.dtype:
         problem = f"the dtype is {str(found.dtype).removeprefix('torch.')} instead of {dtype}"
     elif nonfinite:
-        problem = f"{nonfinite} elements are NaN or infinite on one side only"
+        problem = f"{nonfinite} elements are NaN or infinite on one side only, or infinite with different signs"
     elif max_abs > tolerance:
         problem = f"the largest difference is {max_abs:.3g}, but at most {tolerance:.3g} is allowed"
     else:
