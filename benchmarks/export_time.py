@@ -103,10 +103,7 @@ class Positional(nn.Module):
 
 
 def torchscript(job: Job) -> None:
-    """Runs the TorchScript exporter, with static dims, and returns the bytes of the model.
-
-    If `opset` is above the exporter's newest opset, it uses its newest.
-    """
+    """Runs the TorchScript exporter with static dims, at its newest opset if the job asks for a newer one."""
     args, kwargs = job.inputs
     model = Positional(job.model, list(kwargs)).eval()
     opset = min(job.opset, NEWEST_TORCHSCRIPT_OPSET)

@@ -205,7 +205,7 @@ tests/end_to_end/test_families.py runs a sample of it.
 {counts}
 
 In the median, the stages after the capture took {share:.2f} of the time of the capture. The models have two layers,
-so work that is done once for each kind of call has a large share.
+so work that is done once for equal calls of an operator has a large share.
 
 ## Right at all sizes
 
@@ -232,8 +232,8 @@ The model's code branches or loops on values of tensors, which torch.export does
 
 ## Comparison with other exporters
 
-The table compares fx_onnx with torch.onnx on the same arguments. It also has `OnnxExporter` of transformers, which
-calls `torch.onnx.export`, with `fx_onnx.export` instead: with its patches for torch.onnx, and without them.
+The table compares fx_onnx with torch.onnx on the same arguments, and with `OnnxExporter` of transformers. That exporter
+has patches for `torch.onnx.export`. Here it calls `fx_onnx.export` instead, once with these patches and once without.
 
 {beside}
 """

@@ -53,7 +53,10 @@ def t5() -> nn.Module:
 
 
 def llama(layers: int) -> nn.Module:
-    """A Llama with the 16 layers of the 1B model at a quarter of its width, with two query heads for each key head."""
+    """A Llama with a quarter of the width of the 1B model, and two query heads for each key head.
+
+    The 1B model has 16 layers.
+    """
     return transformers.LlamaForCausalLM(
         transformers.LlamaConfig(
             vocab_size=8000,

@@ -16,7 +16,7 @@ from fx_onnx.passes.legalization.cpu_kernels import ANY, DTYPES
 
 TARGET = Path(__file__).parents[1] / "fx_onnx" / "passes" / "legalization" / "cpu_kernels.py"
 OLDEST_OPSET = 7
-OPEN = 2**31 - 1  # the last version of a kernel without a last version, in the runtime's list
+OPEN = 2**31 - 1  # ONNX Runtime gives this as the last version of a kernel that has none
 Admitted = dict[str, frozenset[str]]
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 

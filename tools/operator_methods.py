@@ -19,7 +19,7 @@ from fx_onnx.core.opsets import MAXIMUM_OPSET, MINIMUM_OPSET
 TARGET = Path(__file__).parents[1] / "fx_onnx" / "translation" / "operator_methods.py"
 LINE_LENGTH = 120
 
-# For an operator with any number of outputs, the type is known to be a tuple if ``outputs=`` is a literal up to this.
+# If ``outputs=`` is a literal from 2 to this number, mypy knows that a variadic operator returns a tuple.
 MAX_LITERAL_OUTPUTS = 8
 
 HEADER = '''\
