@@ -7,8 +7,8 @@ from transformers import PreTrainedConfig
 VOCABULARY = 128
 IMAGE = 32
 
-# The small value of each size of a config, and the names of these sizes.
-_NAMES = {
+# Small value → the names of the sizes of a config that get this value.
+_WIDTHS = {
     32: "hidden_size d_model n_embd dim embed_dim emb_dim model_dim embedding_size projection_dim conv_dim_size "
     "n_embed out_hidden_size encoder_hidden_size text_hidden_size word_embed_proj_dim vision_hidden_size "
     "encoder_hidden_dim fpn_hidden_size projection_size audio_hidden_size",
@@ -27,7 +27,7 @@ _LAYERS = [
     "num_encoder_layers", "num_decoder_layers", "decoder_num_layers", "depth", "layers", "resampler_depth",
     "decoder_num_hidden_layers",
 ]  # fmt: skip
-# Sizes that make a model smaller without changing the width of its layers.
+# The same for the sizes that do not change the width of a layer.
 _COUNTS = {
     2: f"{' '.join(_LAYERS)} num_experts_per_tok top_k moe_topk num_experts_per_token",
     4: "num_experts n_routed_experts num_local_experts moe_num_experts",
@@ -40,7 +40,7 @@ def _by_name(table: dict[int, str]) -> dict[str, int]:
     return {name: size for size, text in table.items() for name in text.split()}
 
 
-_WIDTHS, _DEPTHS = _by_name(_NAMES), _by_name(_COUNTS)
+_SMALL_WIDTHS, _SMALL_COUNTS = _by_name(_WIDTHS), _by_name(_COUNTS)
 
 
 def small_config(
@@ -75,16 +75,16 @@ def small_config(
 
 
 def _size(name: str, value: Any, keep_width: bool) -> Any:
-    if type(value) is int and name in _DEPTHS:
-        return min(value, _DEPTHS[name]) if keep_width else _DEPTHS[name]
+    if type(value) is int and name in _SMALL_COUNTS:
+        return min(value, _SMALL_COUNTS[name]) if keep_width else _SMALL_COUNTS[name]
     if name == "depths" and isinstance(value, (list, tuple)):
         return [1] * len(value)
     if name.endswith("_indexes") and isinstance(value, (list, tuple)) and _all(value, int):
         return type(value)(dict.fromkeys(min(index, 1) for index in value))  # an index of the remaining layers
     if keep_width:
         return None
-    if type(value) is int and name in _WIDTHS:
-        return _WIDTHS[name]
+    if type(value) is int and name in _SMALL_WIDTHS:
+        return _SMALL_WIDTHS[name]
     if name == "image_size" and isinstance(value, (int, list, tuple)):
         return IMAGE if isinstance(value, int) else type(value)([IMAGE] * len(value))
     return None

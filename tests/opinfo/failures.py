@@ -81,19 +81,19 @@ FAILURES: tuple[Failure, ...] = (
     ),
     Failure(
         ("sort", "argsort"),
-        "Of equal elements the model returns the first and torch any, unless a stable order is requested.",
+        "If elements are equal, the model returns the first, and torch any of them unless a stable order is requested.",
         dtypes=(*_HALF, torch.uint8, torch.bool),
         strict=False,
     ),
     Failure(
         ("topk", "kthvalue"),
-        "Of equal elements the model returns the first and torch any.",
+        "If elements are equal, the model returns the first, and torch any of them.",
         dtypes=(torch.int64, torch.int32, torch.uint8),
         strict=False,
     ),
     Failure(
         ("topk",),
-        "Of equal elements the model returns the first and torch any.",
+        "If elements are equal, the model returns the first, and torch any of them.",
         dtypes=(torch.bfloat16,),
         strict=False,
     ),

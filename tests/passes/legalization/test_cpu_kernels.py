@@ -10,7 +10,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from fx_onnx.passes.legalization.cpu_kernels import DTYPES, VERSION, kernels, since_version
 
-OPEN = 2**31 - 1  # the last version of a kernel without a last version, in the runtime's list
+OPEN = 2**31 - 1  # ONNX Runtime gives this as the last version of a kernel that has none
 
 
 @pytest.mark.skipif(version("onnxruntime") != VERSION, reason=f"the table is of onnxruntime {VERSION}")
