@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -21,7 +22,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
-from fx_onnx.capture.patches.patching import replace_attribute
+from fx_onnx.capture.patches.patching import exchange_attribute, replace_attribute
+from fx_onnx.core.threads import is_current
 from fx_onnx.core.torch_private import (
     FakeTensor,
     free_unbacked_symbols,
@@ -48,7 +50,7 @@ def keep_sizes_symbolic(strict: bool = False) -> Iterator[None]:
         return
     list_python_builtins()
     sqrt = replace_attribute(math, "sqrt", partial(_sqrt, math.sqrt))
-    length = replace_attribute(builtins, "len", partial(_len, len))
+    length = exchange_attribute(builtins, "len", partial(_len, len, get_ident()))
     division = replace_attribute(torch.SymInt, "__divmod__", _divmod)
     with sqrt, length, division, _replace_kernels(), _SymbolicSizesMode():
         yield
@@ -254,6 +256,12 @@ def _divmod(number: torch.SymInt, divisor: Any) -> tuple[Any, Any]:
     return number // divisor, number % divisor
 
 
-def _len(length: Callable[[Any], int], container: Any) -> Any:
-    """Replaces ``len``, because Python converts a tensor's symbolic size to a plain number."""
-    return container.shape[0] if isinstance(container, torch.Tensor) and container.shape else length(container)
+def _len(length: Callable[[Any], int], thread: int, container: Any) -> Any:
+    """Replaces ``len``, because Python converts a tensor's symbolic size to a plain number.
+
+    ``len`` is called so often that a dispatcher around this function would make the capture slower. So the function
+    itself leaves other threads alone.
+    """
+    if isinstance(container, torch.Tensor) and container.shape and is_current(thread):
+        return container.shape[0]
+    return length(container)

@@ -54,14 +54,24 @@ def exchange_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
     """Sets ``owner.name`` to ``value`` within the context, as all threads see it; then restores the same object."""
     with CAPTURE_LOCK:
         original = vars(owner).get(name, _ABSENT)
-        setattr(owner, name, value)
+        _set(owner, name, value)
         try:
             yield
         finally:
-            if original is _ABSENT:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, original)
+            _set(owner, name, original)
+
+
+def _set(owner: Any, name: str, value: Any) -> None:
+    """Sets or removes an attribute, without the ``__setattr__`` of an object's class, because it may do more."""
+    if isinstance(owner, type):
+        if value is _ABSENT:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, value)
+    elif value is _ABSENT:
+        del vars(owner)[name]
+    else:
+        vars(owner)[name] = value
 
 
 def _original(owner: Any, name: str) -> Callable[..., Any]:
