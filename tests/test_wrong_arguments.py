@@ -103,7 +103,7 @@ def test_combinations_of_export(tmp_path: Path) -> None:
         {"f": io.BytesIO(), "external_data": True}, {"f": closed}, {"f": io.StringIO()},
         {"report": True, "artifacts_dir": tmp_path / "file"}, {"profile": True, "artifacts_dir": tmp_path / "file"},
         {"dynamic_axes": {"x": [0]}, "dynamic_shapes": {"x": {0: "a"}}},
-        {"export_modules_as_functions": True, "opset_version": 15},
+        {"export_modules_as_functions": True, "opset_version": 14},
     )  # fmt: skip
     for each in options:
         assert_refused(lambda each=each: fx_onnx.export(module, (X,), **each))  # type: ignore[misc]
