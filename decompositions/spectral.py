@@ -209,7 +209,7 @@ def linalg_pinv(
     return _pseudo_inverse(self, 0.0 if atol is None else atol, relative)[0].to(self.dtype)
 
 
-@decomposes_unless_empty(aten.linalg_lstsq.default)
+@decomposes_unless_empty(aten.linalg_lstsq.default, "fx_onnx::lstsq")
 def linalg_lstsq(
     self: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -225,7 +225,9 @@ def linalg_lstsq(
     X = torch.matmul(inverse, B)
     left = torch.matmul(to_float64(self), X) - B
     empty = self.new_zeros((0,))
-    residuals = squared_magnitude(left).sum(-2).to(self.dtype.to_real()) if m > n and driver != "gelsy" else empty
+    residuals = (
+        squared_magnitude(left).sum(-2).to(self.dtype.to_real()) if driver not in (None, "gelsy") and m > n else empty
+    )
     rank = empty.to(torch.int64) if driver == "gels" else above.sum(-1)
     singular = S.to(self.dtype.to_real()) if driver in ("gelsd", "gelss") else empty
     return (X.squeeze(-1) if vector else X).to(self.dtype), residuals, rank, singular

@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 from torch.export import Dim, ExportedProgram
+from torch.export.graph_signature import InputKind
 
 from fx_onnx.capture import dynamic_dims, export_flag
-from fx_onnx.capture.diagnostics import explain_failure, is_dim_conflict, silence_torch_export, summarize
+from fx_onnx.capture.diagnostics import call_line, explain_failure, is_dim_conflict, silence_torch_export, summarize
 from fx_onnx.capture.dynamic_dims import SpecializedDim
 from fx_onnx.capture.enlarged_examples import (
     Example,
@@ -28,11 +29,19 @@ from fx_onnx.capture.enlarged_examples import (
 )
 from fx_onnx.capture.export_flag import exporting, is_in_onnx_export
 from fx_onnx.capture.forward_wrapper import wrap_forward
-from fx_onnx.capture.patches import control_flow, packed_sequences, torch_export, torchvision, transformers
+from fx_onnx.capture.patches import (
+    control_flow,
+    least_squares,
+    packed_sequences,
+    torch_export,
+    torchvision,
+    transformers,
+)
 from fx_onnx.capture.patches.dynamic_sizes import keep_sizes_symbolic
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.patches.module_weights import keep_containers
 from fx_onnx.capture.patches.patching import PatchTable, apply_patches
+from fx_onnx.capture.patches.tensor_data import trace_tensor_data
 from fx_onnx.capture.patches.torch_export import confine_torch_export
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import dim_labels, holds_for_example, restrictions, size_constraints
@@ -40,7 +49,7 @@ from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.errors import CaptureError, OnnxExporterError, warn
 from fx_onnx.core.events import EventSink, IgnoredEvents
 from fx_onnx.core.threads import CAPTURE_LOCK, is_current
-from fx_onnx.core.torch_private import pytree, size_oblivious
+from fx_onnx.core.torch_private import FakeTensor, pytree, size_oblivious
 
 
 @dataclass(frozen=True)
@@ -126,6 +135,7 @@ def _capture_module(request: Request, model: torch.nn.Module, events: EventSink)
     if isinstance(first, Exception) and _strict_mode_may_help(first):
         captured = _capture_from_examples(request, model, strict=True)
     if isinstance(captured, _Captured):
+        _refuse_lost_tensors(request, captured.program)
         captured = _with_fewest_restrictions(request, model, captured)
         if isinstance(first, Exception):
             captured = captured.because(f"repeated in strict mode, because non-strict mode raised {summarize(first)}")
@@ -135,6 +145,25 @@ def _capture_module(request: Request, model: torch.nn.Module, events: EventSink)
         events.decided("capture", f"failed in strict mode too: {summarize(captured)}")
     error = first if isinstance(first, Exception) else captured
     raise CaptureError(explain_failure(model, error)) from error
+
+
+def _refuse_lost_tensors(request: Request, program: ExportedProgram) -> None:
+    """Raises a CaptureError if torch made a constant of a tensor that it traced, because a constant has no values then.
+
+    A module or arguments that are fake have fake constants of their own, which are the caller's wish.
+    """
+    given = pytree.tree_leaves((request.args, request.kwargs, list(program.state_dict.values())))
+    if any(isinstance(leaf, FakeTensor) for leaf in given):
+        return
+    placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+    for spec in program.graph_signature.input_specs:
+        if spec.kind == InputKind.CONSTANT_TENSOR and isinstance(program.constants.get(spec.target), FakeTensor):
+            place = next((call_line(user) for user in placeholders[spec.arg.name].users), "")
+            raise CaptureError(
+                f"torch.export could not capture {type(request.model).__name__}: it made a constant of a tensor that "
+                f"has no values during capture{place}; use detach() instead of Tensor.data there, and no torch.func "
+                "transform but vmap, because torch cannot capture them."
+            )
 
 
 def _with_fewest_restrictions(request: Request, model: torch.nn.Module, captured: _Captured) -> _Captured:
@@ -227,6 +256,7 @@ def _export(
             transformers.keep_scan_operators(),
             keep_sizes_symbolic(strict),
             confine_torch_export(),
+            nullcontext() if strict else trace_tensor_data(),
             keep_containers(model),
             autocast_disabled() as caller_autocast,
             wrap_forward(
@@ -252,7 +282,7 @@ def _patch_tables(strict: bool) -> tuple[PatchTable, ...]:
 
     Strict mode traces the bytecode of replacements too, so torch's own functions are not replaced in strict mode.
     """
-    torch_patches = () if strict else (control_flow.PATCHES, packed_sequences.PATCHES)
+    torch_patches = () if strict else (control_flow.PATCHES, least_squares.PATCHES, packed_sequences.PATCHES)
     library_patches = (torchvision.PATCHES, transformers.cache_patches())
     return (export_flag.PATCHES, torch_export.PATCHES, *library_patches, *torch_patches)
 

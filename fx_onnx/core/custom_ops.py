@@ -1,4 +1,4 @@
-"""Custom torch operators for computations that ATen expresses only with complex tensors or only in place.
+"""Custom torch operators for computations that ATen expresses only with complex tensors, in place, or without shapes.
 
 The Fourier transforms work on pairs: real tensors whose last axis holds the real and the imaginary part.
 """
@@ -12,6 +12,7 @@ _LIBRARY = torch.library.Library("fx_onnx", "DEF")  # lives as long as its opera
 _LIBRARY.define("dft(Tensor input, int axis, bool inverse=False, bool onesided=False) -> Tensor")
 _LIBRARY.define("irdft(Tensor input, int axis, int length) -> Tensor")
 _LIBRARY.define("fill_diagonal(Tensor self, Scalar fill_value, bool wrap=False) -> Tensor")
+_LIBRARY.define("lstsq(Tensor self, Tensor b, float? rcond=None, *, str driver) -> (Tensor, Tensor, Tensor, Tensor)")
 
 
 def _complex(input: Tensor) -> Tensor:
@@ -60,10 +61,30 @@ def _fill_diagonal_sizes(self: Tensor, fill_value: float, wrap: bool = False) ->
     return torch.empty_like(self)
 
 
+def _lstsq(self: Tensor, b: Tensor, rcond: float | None = None, *, driver: str) -> tuple[Tensor, ...]:
+    """Returns the results of ``torch.linalg.lstsq``."""
+    return tuple(torch.linalg.lstsq(self, b, rcond, driver=driver))
+
+
+def _lstsq_sizes(self: Tensor, b: Tensor, rcond: float | None = None, *, driver: str) -> tuple[Tensor, ...]:
+    """Returns tensors of the right shapes; the residuals are those of a matrix of full rank."""
+    (*batch, m, n), real = self.shape, self.dtype.to_real()
+    vector = b.dim() == self.dim() - 1
+    batch = list(torch.broadcast_shapes(batch, b.shape[:-1] if vector else b.shape[:-2]))
+    columns = [] if vector else [b.size(-1)]
+    solution, none = b.new_empty([*batch, n, *columns]), self.new_empty([0], dtype=real)
+    residuals = self.new_empty([*batch, *columns], dtype=real) if driver != "gelsy" and m > n else none
+    rank = self.new_empty([0] if driver == "gels" else self.shape[:-2], dtype=torch.int64)
+    has_values = driver in ("gelsd", "gelss")
+    values = self.new_empty([*self.shape[:-2], torch.sym_min(m, n)], dtype=real) if has_values else none.clone()
+    return solution, residuals, rank, values
+
+
 for _name, _function, _sizes in (
     ("dft", _dft, _dft_sizes),
     ("irdft", _irdft, _irdft_sizes),
     ("fill_diagonal", _fill_diagonal, _fill_diagonal_sizes),
+    ("lstsq", _lstsq, _lstsq_sizes),
 ):
     _LIBRARY.impl(_name, _function, "CompositeExplicitAutograd")
     torch.library.register_fake(f"fx_onnx::{_name}", _sizes, lib=_LIBRARY)

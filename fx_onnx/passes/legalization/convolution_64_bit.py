@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.matchers import dims, producer_of
+from fx_onnx.passes.matchers import producer_of
 
 __all__ = ["average_pool", "conv", "conv_transpose", "global_average_pool", "global_max_pool"]
 
@@ -46,7 +47,59 @@ def _windows(
     return x
 
 
-def _contracted(f: NodeBuilder, windows: Value, weight: Value, sizes: Sequence[int], order: str, count: int) -> Value:
+@dataclass(frozen=True)
+class _Weight:
+    """The weight of a convolution: (first, second, then the kernel), where the kernel is static.
+
+    The two sizes are numbers, or 1-D tensors with one element if they are dynamic.
+    """
+
+    value: Value
+    first: int | Value
+    second: int | Value
+    kernel: list[int]
+
+
+def _weight(f: NodeBuilder) -> _Weight | None:
+    """Returns the weight of a convolution; None if its kernel is dynamic or ``auto_pad`` chooses the padding."""
+    weight = f.node.inputs[1]
+    cast = producer_of(weight, "Cast")
+    shaped = cast.inputs[0] if weight is not None and weight.shape is None and cast is not None else weight
+    if weight is None or shaped is None or shaped.shape is None or _has_auto_pad(f):
+        return None
+    sizes = [dim if isinstance(dim, int) else None for dim in shaped.shape]
+    kernel = [size for size in sizes[2:] if size is not None]
+    if len(kernel) != len(sizes) - 2 or not kernel:
+        return None
+    first, second = (f.Shape(weight, start=i, end=i + 1) if size is None else size for i, size in enumerate(sizes[:2]))
+    return _Weight(weight, first, second, kernel)
+
+
+def _times(f: NodeBuilder, size: int | Value, factor: int) -> int | Value:
+    """Returns a size times a static factor."""
+    if isinstance(size, int) or factor == 1:
+        return size if factor == 1 else size * factor
+    return f.Mul(size, [factor])
+
+
+def _part(f: NodeBuilder, size: int | Value, count: int) -> int | Value:
+    """Returns the size of one of ``count`` equal parts."""
+    if isinstance(size, int) or count == 1:
+        return size if count == 1 else size // count
+    return f.Div(size, [count])
+
+
+def _sizes(f: NodeBuilder, *sizes: int | Value) -> list[int] | Value:
+    """Returns the sizes as a shape: a list if all are numbers, or else a tensor."""
+    numbers = [size for size in sizes if isinstance(size, int)]
+    if len(numbers) == len(sizes):
+        return numbers
+    return f.Concat(*([size] if isinstance(size, int) else size for size in sizes), axis=0)
+
+
+def _contracted(
+    f: NodeBuilder, windows: Value, weight: Value, sizes: tuple[int | Value, int | Value], order: str, count: int
+) -> Value:
     """Contracts the windows with the weights, group by group, in one Einsum, and adds the bias.
 
     Args:
@@ -61,25 +114,14 @@ def _contracted(f: NodeBuilder, windows: Value, weight: Value, sizes: Sequence[i
     places, inside = "uvw"[:count], "xyz"[:count]
     pairs = "".join(f"{a}{b}" for a, b in zip(places, inside, strict=True))
     batch = f.Shape(windows, start=0, end=1)
-    grouped = f.Concat(batch, [group, sizes[0]], f.Shape(windows, start=2), axis=0)
+    grouped = f.Concat(batch, _sizes(f, group, sizes[0]), f.Shape(windows, start=2), axis=0)
     equation = f"ngc{pairs},g{order}{inside}->ngm{places}"
     result = f.Einsum(f.Reshape(windows, grouped), weight, equation=equation)
     spatial = f.Shape(result, start=3)
-    result = f.Reshape(result, f.Concat(batch, [sizes[1]], spatial, axis=0))
+    result = f.Reshape(result, f.Concat(batch, _sizes(f, sizes[1]), spatial, axis=0))
     if len(f.node.inputs) > 2 and f.node.inputs[2] is not None:
-        result = f.Add(result, f.Reshape(f.node.inputs[2], [1, sizes[1], *[1] * count]))
+        result = f.Add(result, f.Unsqueeze(f.node.inputs[2], [0, *range(2, count + 2)]))
     return result
-
-
-def _weight_sizes(f: NodeBuilder) -> list[int] | None:
-    """Returns the sizes of a convolution's weight; None if one is unknown or ``auto_pad`` chooses the padding."""
-    weight = f.node.inputs[1]
-    cast = producer_of(weight, "Cast")
-    if weight is not None and weight.shape is None and cast is not None:
-        weight = cast.inputs[0]
-    found = dims(weight) or ()
-    sizes = [size for size in found if isinstance(size, int)]
-    return sizes if len(sizes) == len(found) > 2 and not _has_auto_pad(f) else None
 
 
 def _has_auto_pad(f: NodeBuilder) -> bool:
@@ -88,22 +130,22 @@ def _has_auto_pad(f: NodeBuilder) -> bool:
 
 def conv(f: NodeBuilder, x: Value) -> Value | None:
     """Expands Conv: the windows of x times the weights, summed."""
-    sizes = _weight_sizes(f)
-    if sizes is None:
+    weight = _weight(f)
+    if weight is None:
         return None
-    out, each, *kernel = sizes
+    out, each, kernel = weight.first, weight.second, weight.kernel
     group = f.attribute("group", 1)
     windows = _windows(f, x, kernel, f.attribute("pads", [0] * 2 * len(kernel)))
-    weight = f.Reshape(f.node.inputs[1], [group, out // group, each, *kernel])
-    return _contracted(f, windows, weight, [each, out], "mc", len(kernel))
+    grouped = f.Reshape(weight.value, _sizes(f, group, _part(f, out, group), each, *kernel))
+    return _contracted(f, windows, grouped, (each, out), "mc", len(kernel))
 
 
 def conv_transpose(f: NodeBuilder, x: Value) -> Value | None:
     """Expands ConvTranspose: the convolution of x, with zeros between its elements, with the mirrored weights."""
-    sizes = _weight_sizes(f)
-    if sizes is None or "output_shape" in f.node.attributes:
+    weight = _weight(f)
+    if weight is None or "output_shape" in f.node.attributes:
         return None
-    into, each, *kernel = sizes
+    into, each, kernel = weight.first, weight.second, weight.kernel
     group, count = f.attribute("group", 1), len(kernel)
     strides, pads = f.attribute("strides", [1] * count), f.attribute("pads", [0] * 2 * count)
     steps, more = f.attribute("dilations", [1] * count), f.attribute("output_padding", [0] * count)
@@ -113,11 +155,12 @@ def conv_transpose(f: NodeBuilder, x: Value) -> Value | None:
     reach = [(size - 1) * step for size, step in zip(kernel, steps, strict=True)]
     begins = [reach[i] - pads[i] for i in range(count)]
     ends = [reach[i] - pads[count + i] + more[i] - (strides[i] - 1) for i in range(count)]
-    weight = f.Reshape(f.node.inputs[1], [group, into // group, each, *kernel])
+    part = _part(f, into, group)
     mirror = list(range(3, 3 + count))
-    weight = f.Slice(weight, [-1] * count, [-(2**62)] * count, mirror, [-1] * count)
+    mirrored = f.Reshape(weight.value, _sizes(f, group, part, each, *kernel))
+    mirrored = f.Slice(mirrored, [-1] * count, [-(2**62)] * count, mirror, [-1] * count)
     windows = _windows(f, x, kernel, [*begins, *ends], [1] * count)
-    return _contracted(f, windows, weight, [into // group, each * group], "cm", count)
+    return _contracted(f, windows, mirrored, (part, _times(f, each, group)), "cm", count)
 
 
 def _spread(f: NodeBuilder, x: Value, axis: int, stride: int) -> Value:

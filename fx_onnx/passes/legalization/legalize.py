@@ -30,4 +30,9 @@ def legalize(model: ir.Model) -> ir.Model:
 
     The model is changed in place. It need not be optimized.
     """
-    return apply(model, LEGALIZATIONS)
+    read = [(graph, value) for graph in model.graphs() for value in graph.initializers.values() if value.uses()]
+    model = apply(model, LEGALIZATIONS)
+    for graph, value in read:
+        if not value.uses() and not value.is_graph_output() and not value.is_graph_input():
+            del graph.initializers[str(value.name)]  # a constant whose wider copy the nodes read now
+    return model

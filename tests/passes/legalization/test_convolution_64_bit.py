@@ -1,5 +1,7 @@
 """Convolution and pooling of float64 by gathered windows: the results are torch's."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -35,6 +37,37 @@ def test_modules(module: torch.nn.Module, dynamic: bool) -> None:
     assert not WITHOUT_KERNELS & {node.op_type for node in program.model.graph}
     for each in [x, torch.randn(3, 4, *[10, 11, 6][:rank], dtype=F64)][: 1 + dynamic]:
         torch.testing.assert_close(program(each)[0], module(each))
+
+
+class _Convolved(torch.nn.Module):
+    """A convolution whose weight is an input."""
+
+    def __init__(self, function: Callable[..., torch.Tensor], groups: int) -> None:
+        super().__init__()
+        self.function, self.groups = function, groups
+
+    def forward(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return self.function(x, weight, bias, padding=1, groups=self.groups)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("function", [F.conv2d, F.conv_transpose2d])
+def test_dynamic_channels(function: Callable[..., torch.Tensor], groups: int) -> None:
+    """The numbers of input and output channels are dims, for one group; of two groups the output channels are."""
+
+    def arguments(batch: int, into: int, out: int) -> tuple[torch.Tensor, ...]:
+        shape = (into, out // groups) if function is F.conv_transpose2d else (out, into // groups)
+        tensors = torch.randn(batch, into, 5, 4), torch.randn(*shape, 3, 2), torch.randn(out)
+        return tuple(tensor.to(F64) for tensor in tensors)
+
+    free = torch.export.Dim.AUTO
+    channels = {0: free, 1: free} if groups == 1 else {int(function is F.conv_transpose2d): free}
+    shapes = ({0: "n", 1: free} if groups == 1 else {0: "n"}, channels, {0: free})
+    model, into = _Convolved(function, groups).eval(), 4
+    program = fx_onnx.export(model, arguments(2, into, 6), dynamic_shapes=shapes, verbose=False)
+    assert not WITHOUT_KERNELS & {node.op_type for node in program.model.graph}
+    for example in (arguments(2, into, 6), arguments(3, into if groups > 1 else 3, 8)):
+        torch.testing.assert_close(program(*example)[0], model(*example))
 
 
 def test_convolution_of_integers() -> None:

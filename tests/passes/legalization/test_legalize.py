@@ -3,6 +3,7 @@
 import onnx_ir as ir
 import torch
 
+import fx_onnx
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS, legalize
 from tests.passes.checking import model, run
 
@@ -37,3 +38,18 @@ def test_all_passes_run() -> None:
     assert r.shape == (5,)
     torch.testing.assert_close(p, torch.nn.functional.max_pool2d(torch.nn.functional.pad(i, (1, 1, 1, 1)), 3, 1))
     assert isinstance(program, ir.Model)
+
+
+def test_no_constant_without_a_consumer_stays() -> None:
+    """A node in bfloat16 reads the float32 copy of a constant; the bfloat16 one leaves the model, optimized or not."""
+
+    class Clamped(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.where(x > 0.5, x.clamp(-1, 1) ** 2.5, 0.25)
+
+    x = torch.rand(2, 4, dtype=torch.bfloat16)
+    for optimize in (False, True):
+        program = fx_onnx.export(Clamped().eval(), (x,), optimize=optimize)
+        initializers = program.model.graph.initializers.values()
+        assert all(value.uses() for value in initializers)
+        torch.testing.assert_close(program(x)[0], Clamped()(x))
