@@ -21,9 +21,9 @@ from onnx_ir.passes import common
 
 import fx_onnx
 from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
+from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
 from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
 from fx_onnx.passes.cleanup.identities import EliminateIdentities
-from fx_onnx.passes.cleanup.onnx_constant_folding import FoldConstants
 from fx_onnx.passes.optimize import optimize
 from tests.models.registry import CASES
 
@@ -35,7 +35,7 @@ PAIRS: dict[str, tuple[Change, Change]] = {
     "dead-code elimination": (EliminateDeadCode(), common.RemoveUnusedNodesPass()),
     "common-subexpression elimination": (EliminateCommonSubexpressions(), common.CommonSubexpressionEliminationPass()),
     "identity elimination": (EliminateIdentities(), common.IdentityEliminationPass()),
-    "constant folding": (FoldConstants(), onnxscript.optimizer.fold_constants),
+    "constant folding": (EvaluateConstants(), onnxscript.optimizer.fold_constants),
     "the whole optimizer": (optimize, onnxscript.optimizer.optimize),
 }
 """The kind of work → our pass and their pass."""

@@ -16,7 +16,7 @@ from fx_onnx.core.small_constants import ConstantKey, constant_key
 from fx_onnx.passes.matchers import initializer_tensor
 from fx_onnx.passes.traversal import all_nodes, all_values, subgraphs
 
-__all__ = ["Editor"]
+__all__ = ["Editor", "clear_inputs"]
 
 # A new constant of at most this many bytes reuses an equal initializer of the graph.
 _MAX_SHARED_BYTES = 1024
@@ -181,11 +181,11 @@ class Editor:
             candidates += [x.producer() for x in each.inputs if x is not None]
             for subgraph in subgraphs(each):
                 candidates += [x.producer() for inner in all_nodes(subgraph) for x in inner.inputs if x is not None]
-                _clear_inputs(subgraph)
+                clear_inputs(subgraph)
             each.graph.remove(each, safe=True)
 
 
-def _clear_inputs(subgraph: ir.Graph) -> None:
+def clear_inputs(subgraph: ir.Graph) -> None:
     """Removes the inputs of all nodes, so that a removed subgraph does not count as a consumer of outer values."""
     for inner in all_nodes(subgraph):
         inner.resize_inputs(0)

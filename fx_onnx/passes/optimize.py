@@ -10,10 +10,10 @@ from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.passes.cleanup.casts import MergeCasts
 from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
+from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
 from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
 from fx_onnx.passes.cleanup.expands import EliminateExpands
 from fx_onnx.passes.cleanup.identities import EliminateIdentities
-from fx_onnx.passes.cleanup.onnx_constant_folding import FoldConstants
 from fx_onnx.passes.cleanup.reciprocals import CanonicalizeReciprocals
 from fx_onnx.passes.cleanup.reshapes import MergeReshapes
 from fx_onnx.passes.cleanup.transposes import MergeTransposes
@@ -35,7 +35,7 @@ from fx_onnx.passes.weights.transposed_weights import FoldWeightTransposes
 __all__ = ["PASSES", "optimize"]
 
 PASSES: tuple[Pass, ...] = (
-    FoldConstants(),
+    EvaluateConstants(),
     EliminateIdentities(),
     MergeCasts(),
     MergeReshapes(),

@@ -7,7 +7,8 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,6 +21,7 @@ from fx_onnx.core import metadata
 from fx_onnx.core.arguments import check_dim_name, check_flag, check_mapping, check_name, check_names, check_path, shown
 from fx_onnx.core.errors import ArgumentError, warn
 from fx_onnx.core.weights import Weight, as_torch, memory_key, plain, rebind
+from fx_onnx.passes.traversal import all_values
 from fx_onnx.program import save
 from fx_onnx.program.destination import check_destination
 from fx_onnx.program.report import ModelSummary
@@ -405,7 +407,8 @@ def _rename(model: ir.Model, mapping: Mapping[str, str]) -> set[str]:
         whole = renamed(dim)
         return whole if whole != dim else _WORD.sub(lambda word: renamed(word.group()), dim)
 
-    for value in dict.fromkeys(_values(model)):  # once each, because a swap of two names must not happen twice
+    values = chain.from_iterable(map(all_values, (model.graph, *model.functions.values())))
+    for value in dict.fromkeys(values):  # once each, because a swap of two names must not happen twice
         if value.shape is None or value.shape.is_static():
             continue
         shape = ir.Shape(value.shape, [value.shape.get_denotation(axis) for axis in range(len(value.shape))])
@@ -417,16 +420,3 @@ def _rename(model: ir.Model, mapping: Mapping[str, str]) -> set[str]:
         old = model.meta[metadata.DATA_DEPENDENT_DIMS]
         model.meta[metadata.DATA_DEPENDENT_DIMS] = frozenset(map(renamed_dim, old))
     return found
-
-
-def _values(model: ir.Model) -> Iterator[ir.Value]:
-    """Yields every value of the graph, its subgraphs and the functions."""
-    graphs: list[ir.Graph | ir.Function] = [*model.graphs()]
-    for function in model.functions.values():
-        graphs += [function, *function.subgraphs()]
-    for graph in graphs:
-        yield from graph.inputs
-        if isinstance(graph, ir.Graph):
-            yield from graph.initializers.values()
-        for node in graph:
-            yield from node.outputs

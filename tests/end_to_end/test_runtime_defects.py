@@ -58,7 +58,7 @@ DEFECTS = {
            y = Gather<axis=0>(x, r)""",
         {"x": X},
         lambda x: x[::-1],
-        "fx_onnx/passes/legalization/range_gather.py",
+        "fx_onnx/passes/legalization/range_indices.py",
     ),
     "a Pad of zeros becomes the padding of MaxPool, which is -inf": Defect(
         "(float[1,1,4,4] x) => (float[1,1,A,B] y)",
@@ -67,7 +67,7 @@ DEFECTS = {
            y = MaxPool<kernel_shape=[6,6]>(q)""",
         {"x": IMAGE},
         lambda x: np.zeros((1, 1, 1, 1), np.float32),
-        "fx_onnx/passes/legalization/pad_axes.py",
+        "fx_onnx/passes/legalization/pads_before_pooling.py",
     ),
     "an inner Dropout in training mode is removed": Defect(
         "(float[N] x) => (bool y)",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from fx_onnx.passes.editor import clear_inputs
 from fx_onnx.passes.rewriter import Pass
 from fx_onnx.passes.traversal import subgraphs
 
@@ -49,7 +50,8 @@ def _remove_dead_nodes(graph: ir.Graph | ir.Function) -> int:
     for node in reversed(graph):
         if not any(_is_used(output, dead) for output in node.outputs):
             dead.add(node)
-            count += sum(map(_clear, subgraphs(node)))
+            for body in subgraphs(node):
+                clear_inputs(body)
             continue
         required = _REQUIRED.get(node.op_type)
         if required is not None and not node.domain and len(node.outputs) > required:
@@ -70,13 +72,3 @@ def _remove_trailing_outputs(node: ir.Node, required: int) -> None:
         kept -= 1
     if kept < len(node.outputs):
         node.resize_outputs(kept)
-
-
-def _clear(body: ir.Graph) -> int:
-    """Removes the inputs of all nodes in the subgraph of a dead node, so that they no longer use outer values."""
-    nodes = list(body)
-    for node in nodes:
-        for inner in subgraphs(node):
-            _clear(inner)
-        node.resize_inputs(0)
-    return len(nodes)

@@ -54,7 +54,7 @@ class FuseGelu(Rewrite):
         if not same_shape(x, node.outputs[0]) or x.dtype != node.outputs[0].dtype:
             return self.declines(node, "the result has another shape or dtype than x")
         approximate = "tanh" if inner.op_type == "Tanh" else None
-        editor.replace(node, "Gelu", [x], {"approximate": approximate}, absorbed=[inner])
+        editor.replace(node, "Gelu", [x], {"approximate": approximate}, absorbed=_nodes_between(x, node))
         return True
 
 
@@ -83,9 +83,22 @@ class FuseSwish(Rewrite):
             elif not _is_exact(alpha, x.dtype):
                 self.declines(node, "alpha = %s is not exact as a float32 attribute", alpha)
             else:
-                editor.replace(node, "Swish", [x], {"alpha": alpha}, absorbed=[sigmoid])
+                editor.replace(node, "Swish", [x], {"alpha": alpha}, absorbed=_nodes_between(x, node))
                 return True
         return False
+
+
+def _nodes_between(x: ir.Value, node: ir.Node) -> list[ir.Node]:
+    """Returns the nodes through which a matched pattern computes ``node`` from ``x``, without both, last node first."""
+    found: dict[ir.Node, None] = {}
+    remaining = [node]
+    while remaining:
+        for value in remaining.pop().inputs:
+            producer = None if value is None or value is x or constant_number(value) is not None else value.producer()
+            if producer is not None:
+                found[producer] = None
+                remaining.append(producer)
+    return list(found)
 
 
 def _is(factor: float, expected: float) -> bool:

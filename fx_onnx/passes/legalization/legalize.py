@@ -6,9 +6,9 @@ import onnx_ir as ir
 
 from fx_onnx.passes.legalization.cast_insertion import InsertCasts
 from fx_onnx.passes.legalization.operators_64_bit import Legalize64Bit
-from fx_onnx.passes.legalization.pad_axes import LegalizePads
+from fx_onnx.passes.legalization.pads_before_pooling import LegalizePads
 from fx_onnx.passes.legalization.random_draws import LegalizeRandomDraws
-from fx_onnx.passes.legalization.range_gather import LegalizeRangeIndices
+from fx_onnx.passes.legalization.range_indices import LegalizeRangeIndices
 from fx_onnx.passes.legalization.swish import LegalizeSwish
 from fx_onnx.passes.rewriter import Pass, apply
 

@@ -14,7 +14,7 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder, undo_float32_rounding
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.legalization import convolution_64_bit as convolution
+from fx_onnx.passes.legalization import conv_and_pool_64_bit as conv_and_pool
 from fx_onnx.passes.legalization.cpu_kernels import kernels, since_version
 from fx_onnx.passes.legalization.resize_64_bit import resize
 from fx_onnx.passes.rewriter import Rewrite
@@ -312,11 +312,11 @@ EXPANSIONS: dict[str, Expansion] = {
     "Atan": _atan,
     "Asin": _asin,
     "Acos": _acos,
-    "GlobalAveragePool": convolution.global_average_pool,
-    "GlobalMaxPool": convolution.global_max_pool,
-    "Conv": convolution.conv,
-    "ConvTranspose": convolution.conv_transpose,
-    "AveragePool": convolution.average_pool,
+    "GlobalAveragePool": conv_and_pool.global_average_pool,
+    "GlobalMaxPool": conv_and_pool.global_max_pool,
+    "Conv": conv_and_pool.conv,
+    "ConvTranspose": conv_and_pool.conv_transpose,
+    "AveragePool": conv_and_pool.average_pool,
     "Resize": resize,
     "InstanceNormalization": _instance_normalization,
     "NonZero": _non_zero,

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import fx_onnx
-from fx_onnx.passes.legalization.pad_axes import LegalizePads
+from fx_onnx.passes.legalization.pads_before_pooling import LegalizePads
 from fx_onnx.passes.rewriter import LOGGER_NAME
 from tests.compare import assert_close
 from tests.passes.checking import check, model

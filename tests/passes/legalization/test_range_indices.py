@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import fx_onnx
-from fx_onnx.passes.legalization.range_gather import LegalizeRangeIndices
+from fx_onnx.passes.legalization.range_indices import LegalizeRangeIndices
 from fx_onnx.passes.rewriter import LOGGER_NAME
 from tests.compare import assert_close
 from tests.modules import FunctionModule
