@@ -58,8 +58,8 @@ def export(
         verbose: True prints one line for each stage.
         input_names: names of the first graph inputs. The others keep the names of the parameters of ``forward``.
         output_names: names of the first graph outputs.
-        opset_version: the version of the default ONNX domain. Versions 18 to 26 are native. For older
-            versions, down to 7, onnxscript's version converter converts the model.
+        opset_version: the version of the default ONNX domain. Versions 18 to 26 are native. For an
+            older version, down to 11, the finished model of opset 18 is rewritten.
         dynamo: must be True, because fx_onnx has no TorchScript exporter.
         external_data: True saves the weights to ``<f>.data``, or ``<f>.1.data`` if the model that is
             replaced reads ``<f>.data``. None does so only above 2 GB.
@@ -78,7 +78,7 @@ def export(
             them.
         dynamic_axes: the older form of ``dynamic_shapes``: input or output name → {axis: name} or [axis, ...].
         export_modules_as_functions: the module classes whose calls become calls of local functions; True means all
-            classes. It needs opset 18 or above. See docs/custom_operators.md.
+            classes. It needs opset 15 or above. See docs/custom_operators.md.
 
     Returns:
         The program. It can be called and saved, and it holds the model as ``model`` and ``model_proto``.

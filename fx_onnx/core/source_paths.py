@@ -35,7 +35,7 @@ def _portable(trace: str, folder: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _relative(name: str, folder: str) -> str:
-    """Returns the path of a source file as the trace names it; a name such as `<string>` stays as it is."""
+    """Returns the path that the portable trace shows for a source file; a name such as `<string>` stays as it is."""
     path = Path(folder, name)
     if name.startswith("<") or not path.is_absolute():
         return name
