@@ -30,17 +30,23 @@ def _is_faster_as_matmul(length: Size) -> bool:
     return isinstance(length, int) and not _is_power_of_two(length) and length <= MAX_MATRIX_LENGTH
 
 
-def _angles(rows: int, columns: int, length: int) -> npt.NDArray[np.float64]:
-    """Returns 2π * n * k / length for all n and k; n * k is first reduced modulo length, in exact integers."""
+def _cosines_and_sines(rows: int, columns: int, length: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Returns cos and sin of 2π * n * k / length for all n and k.
+
+    n * k is reduced modulo length in exact integers, and the zeros at quarter turns are exact: cos(π / 2) in float64 is
+    6e-17, which would make a sum that is 0 in PyTorch a tiny number.
+    """
     steps = np.outer(np.arange(rows), np.arange(columns)) % max(length, 1)
-    return steps.astype(np.float64) * (2 * np.pi / max(length, 1))
+    angles = steps.astype(np.float64) * (2 * np.pi / max(length, 1))
+    cosine, sine = np.cos(angles), np.sin(angles)
+    return np.where(abs(cosine) < 1e-14, 0.0, cosine), np.where(abs(sine) < 1e-14, 0.0, sine)
 
 
 def _matrix(length: int, parts: int, inverse: bool, onesided: bool) -> npt.NDArray[np.float64]:
     """Returns the [length * parts, count * 2] matrix of the transform of numbers (1 part) or pairs (2 parts)."""
     count = length // 2 + 1 if onesided else length
-    angles = _angles(length, count, length)
-    cosine, sine = np.cos(angles), np.sin(angles) * (1 if inverse else -1)
+    cosine, sine = _cosines_and_sines(length, count, length)
+    sine = sine if inverse else -sine
     table = np.stack([np.stack([cosine, sine], -1), np.stack([-sine, cosine], -1)], 1)[:, :parts]
     return table.reshape(length * parts, count * 2) / (length if inverse else 1)
 
@@ -48,13 +54,13 @@ def _matrix(length: int, parts: int, inverse: bool, onesided: bool) -> npt.NDArr
 def _real_matrix(count: int, length: int) -> npt.NDArray[np.float64]:
     """Returns the [count * 2, length] matrix of the inverse transform of half a spectrum of ``count`` pairs."""
     used = min(count, length // 2 + 1)
-    angles = _angles(used, length, length)
+    cosine, sine = _cosines_and_sines(used, length, length)
     weight = np.full((used, 1), 2.0)
     weight[0] = 1
     if length % 2 == 0 and used == length // 2 + 1:
         weight[-1] = 1
     table = np.zeros((count, 2, length))
-    table[:used] = np.stack([np.cos(angles) * weight, -np.sin(angles) * weight], 1) / length
+    table[:used] = np.stack([cosine * weight, -sine * weight], 1) / length
     return table.reshape(count * 2, length)
 
 

@@ -123,12 +123,13 @@ CONTROL_FLOW = (
 )  # fmt: skip
 
 COMPLEX = (
-    "{out} = torch.fft.rfft({a}.float()).abs()", "{out} = torch.fft.fft({a}.float(), dim=0).real",
+    "{out} = torch.fft.rfft({a}.float().nan_to_num(0, 9, -9)).abs()",
+    "{out} = torch.fft.fft({a}.float().nan_to_num(0, 9, -9), dim=0).real",
     "{out} = torch.view_as_real(torch.complex({a}.float(), {b}.float()))",
     "{out} = torch.complex({a}.float(), {b}.float()).angle()",
     "{out} = (torch.complex({a}.float(), {b}.float()) * (1 + 2j)).imag",
     "{out} = torch.polar({a}.float().abs(), {b}.float()).real",
-    "{out} = torch.fft.irfft(torch.fft.rfft({a}.float()), n=4)",
+    "{out} = torch.fft.irfft(torch.fft.rfft({a}.float().nan_to_num(0, 9, -9)), n=4)",
 )  # fmt: skip
 
 REGIONS = (

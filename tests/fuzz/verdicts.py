@@ -108,8 +108,16 @@ def _sizes(program: Program, exported: fx_onnx.ONNXProgram) -> range:
     return range(len(SIZES)) if dynamic and not limited else range(1)
 
 
+_SUMMING = ("fft_", "mm", "convolution", "sum", "mean", "norm", "softmax", "dot", "var", "std", "dist")
+"""Parts of the names of operators that sum products, whose rounding errors are those of the largest term."""
+
+
 class _RoundingErrors(TorchDispatchMode):
-    """Moves every floating-point result of an operator by one rounding error of its dtype, up or down at random."""
+    """Moves every floating-point result of an operator by one rounding error of its dtype, up or down at random.
+
+    The rounding error of an element is that of the element itself; in the result of an operator that sums products, it
+    is that of the largest element.
+    """
 
     supports_higher_order_operators = True
 
@@ -121,10 +129,17 @@ class _RoundingErrors(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor) and result.is_floating_point() and not _may_alias(func):
-            sign = torch.randint(0, 2, result.shape, generator=self.draw).to(result.dtype) * 2 - 1
-            result = result * (1 + sign * torch.finfo(result.dtype).eps)
-        return result
+        if not isinstance(result, Tensor) or _may_alias(func):
+            return result
+        sums = any(part in func._schema.name for part in _SUMMING)
+        if result.is_complex():
+            return torch.view_as_complex(self._moved(torch.view_as_real(result.resolve_conj()), sums))
+        return self._moved(result, sums) if result.is_floating_point() else result
+
+    def _moved(self, result: Tensor, sums: bool) -> Tensor:
+        sign = torch.randint(0, 2, result.shape, generator=self.draw).to(result.dtype) * 2 - 1
+        magnitude = result.abs().amax() if sums and result.numel() else result.abs()
+        return result + sign * magnitude * torch.finfo(result.dtype).eps
 
 
 def _may_alias(func: Any) -> bool:
