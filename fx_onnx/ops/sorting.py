@@ -18,11 +18,9 @@ aten = torch.ops.aten
 def top(op: Emitter, self: Value, k: Size, dim: int, largest: bool, ordered: bool = True) -> list[Value]:
     """Emits TopK, which keeps the order of equal elements, so that sorting with it is stable.
 
-    A 0-d tensor is returned unchanged.
+    A 0-d tensor is returned unchanged, with the index 0; so does PyTorch, also if k is 0.
     """
     if not op.rank(self):
-        if isinstance(k, int) and k == 0:
-            return [op.unsqueeze(self, 0), op.constant([0])]
         return [self, op.constant(0, DataType.INT64)]
     values, indices = op.TopK(
         widened(op, "TopK", self), op.shape([k]), axis=dim, largest=int(largest), sorted=int(ordered)

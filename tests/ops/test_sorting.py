@@ -17,6 +17,7 @@ def best(x: torch.Tensor) -> torch.Tensor:
         Case(aten.topk.default, f32(3, 5), 2, emits=["TopK"]),
         Case(aten.topk.default, f32(3, 5), 1, 0, False, emits=["TopK"]),
         Case(aten.topk.default, f32(), 1),
+        Case(aten.topk.default, f32(), 0),
         Case(best, f32(3, 5)),
         Case(aten.sort.default, f32(3, 5), emits=["TopK"]),
         Case(aten.sort.default, b8(5), 0, True),
