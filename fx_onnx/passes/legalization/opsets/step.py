@@ -188,15 +188,16 @@ def static_integers(f: NodeBuilder, index: int, what: str) -> list[int] | None:
     return numbers
 
 
-def known_rank(value: ir.Value | None) -> int:
-    """Returns the rank of a value.
+def known_rank(f: NodeBuilder) -> int:
+    """Returns the rank of the first input of a node whose result has the same rank.
 
     Raises:
-        UnsupportedNodeError: the rank is not known.
+        UnsupportedNodeError: the rank is known neither for the input nor for the result.
     """
-    if value is None or value.shape is None:
-        raise UnsupportedNodeError("the rank of its input is not known")
-    return len(value.shape)
+    for value in (f.node.inputs[0], f.node.outputs[0]):
+        if value is not None and value.shape is not None:
+            return len(value.shape)
+    raise UnsupportedNodeError("the rank of its input is not known")
 
 
 def size_of(f: NodeBuilder, value: ir.Value, axis: int) -> ir.Value:

@@ -58,7 +58,7 @@ def softmax(f: NodeBuilder) -> None:
     """
     node = f.node
     (x,) = node.inputs
-    rank = known_rank(x)
+    rank = known_rank(f)
     axis = f.attribute("axis", -1) % max(rank, 1)
     if axis == rank - 1:
         f.editor.replace(node, node.op_type, [x], {"axis": axis})
@@ -96,7 +96,7 @@ def quantize_linear(f: NodeBuilder) -> None:
         return
     if rank != 1 or x is None:
         raise UnsupportedNodeError("its scale is not a scalar or a vector")
-    last = known_rank(x) - 1 - f.attribute("axis", 1) % known_rank(x)
+    last = known_rank(f) - 1 - f.attribute("axis", 1) % known_rank(f)
     fitted = [v if v is None or not last else f.Unsqueeze(v, axes=list(range(1, last + 1))) for v in (scale, zero)]
     if node.op_type == "DequantizeLinear":
         floats = [f.Cast(v, to=int(DataType.FLOAT)) for v in (x, fitted[1]) if v is not None]

@@ -111,7 +111,7 @@ def trilu(f: NodeBuilder) -> None:
     x, k = (*node.inputs, None)[:2]
     if x is None:
         return
-    known_rank(x)
+    known_rank(f)
     shape = f.Shape(x)
     rows, columns = (f.Squeeze(f.Slice(shape, [a], [b], [0]), [0]) for a, b in ((-2, -1), (-1, 2**63 - 1)))
     zero, one = (f.constant(np.array(number, np.int64)) for number in (0, 1))

@@ -23,7 +23,7 @@ def layer_normalization(f: NodeBuilder) -> None:
     """
     node = f.node
     x, scale, bias = (*node.inputs, None)[:3]
-    rank = known_rank(x)
+    rank = known_rank(f)
     first = f.attribute("axis", -1) % rank
     axes = list(range(first - rank, 0))
     dtype = f.dtype

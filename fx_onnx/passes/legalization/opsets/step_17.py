@@ -61,7 +61,7 @@ def pad(f: NodeBuilder) -> None:
     if axes is None:
         return
     x, pads, value = (*node.inputs, None)[:3]
-    rank = known_rank(x)
+    rank = known_rank(f)
     axes = [axis % rank for axis in axes]
     amounts = static_integers(f, 1, "pads") if axes != list(range(rank)) else constant_array(pads)
     if amounts is not None:
@@ -95,7 +95,7 @@ def resize_all_axes(f: NodeBuilder) -> None:
         raise UnsupportedNodeError("it keeps the aspect ratio")
     axes = f.attribute("axes")
     if axes is not None and x is not None:
-        rank = known_rank(x)
+        rank = known_rank(f)
         places = {axis % rank: place for place, axis in enumerate(axes)}
         ones = np.ones(1, np.float32)
         if scales is not None:

@@ -50,6 +50,13 @@ def test_rewritten(text: str, inputs: Sequence[Tensor], operators: Sequence[str]
     check(model(f"g {text}", opset=13), STEP_12, inputs, operators)
 
 
+def test_the_rank_is_that_of_the_result() -> None:
+    """A Cast that a translation emits may have no shape."""
+    program = model("g (float[2,3,4] x) => (float[2,3,4] y) { a = Abs(x)\n y = Softmax<axis=1>(a) }", opset=13)
+    program.graph[0].outputs[0].shape = None
+    check(program, STEP_12, [X], ["Abs", "Transpose", "Softmax", "Transpose"])
+
+
 def test_bfloat16_is_refused() -> None:
     """Opset 12 has no operator that admits bfloat16, and no Cast either."""
     with pytest.raises(OnnxExporterError, match=r"does not admit the element type BFLOAT16.*opset_version=13"):
