@@ -18,13 +18,13 @@ import torch
 
 import fx_onnx
 from fx_onnx import ONNXProgram
-from fx_onnx.core.opsets import MINIMUM_OPSET, OLDEST_OPSET
+from fx_onnx.core.opsets import MINIMUM_NATIVE_OPSET, OLDEST_OPSET
 from fx_onnx.passes.legalization.opsets.ladder import convert_opset
 from tests.compare import assert_close
 from tests.models.families import FAMILIES, Family
 from tests.models.registry import CASES, Inputs, ModelCase
 
-OPSETS = tuple(range(MINIMUM_OPSET - 1, OLDEST_OPSET - 1, -1))
+OPSETS = tuple(range(MINIMUM_NATIVE_OPSET - 1, OLDEST_OPSET - 1, -1))
 
 
 def check(program: ONNXProgram, inputs: Sequence[Inputs], module: torch.nn.Module, opset: int) -> str:
@@ -53,7 +53,7 @@ def reached(case: ModelCase | Family, opsets: Iterable[int] = OPSETS) -> Iterato
         inputs[0].args,
         kwargs=inputs[0].kwargs,
         dynamic_shapes=shapes,
-        opset_version=MINIMUM_OPSET,
+        opset_version=MINIMUM_NATIVE_OPSET,
         verbose=False,
     )
     for opset in opsets:

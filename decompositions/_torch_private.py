@@ -61,8 +61,8 @@ def while_loop_operator(
     return result
 
 
-def declare_quantized_operators() -> None:
-    """Imports the private module that declares ``torch.ops.quantized_decomposed``.
+def register_quantized_decomposed() -> None:
+    """Registers ``torch.ops.quantized_decomposed``, the operators of PT2E quantization; only this private module does.
 
     When the module is gone, its operators are missing, and the registry skips their decompositions.
     """

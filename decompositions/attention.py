@@ -104,7 +104,7 @@ def _scaled_dot_product_flash_attention_for_cpu(
     out = F.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
     scores = _scores(query, key, scale).float()
     if is_causal:
-        scores = scores + torch.full(scores.shape[-2:], -math.inf, device=query.device).triu(1)
+        scores = scores + _causal_bias(query, key)
     if attn_mask is not None:
         scores = torch.where(attn_mask, scores, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
     return out, torch.logsumexp(scores, -1)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_onnx.decompositions.complex_numbers import add, as_complex, broadcast_parts, conjugate, mul
+from fx_onnx.decompositions.complex_numbers import add, as_complex, conjugate, mul
 from fx_onnx.decompositions.complex_parts import in_dtype
 from fx_onnx.decompositions.registry import Complex, Operand, aten, complex_decomposes
 
@@ -58,8 +58,7 @@ def _scaled_sum(self: Operand, product: Complex, beta: complex, alpha: complex) 
     """Returns beta * self + alpha * product; a beta of 0 ignores self."""
     product = product if alpha == 1 else mul(product, alpha)
     if beta == 0:
-        like = as_complex(self, product.real).real
-        return Complex(*broadcast_parts(product.real, product.imag)) if like.dim() <= product.real.dim() else product
+        return product
     return add(self if beta == 1 else mul(self, beta), product)
 
 

@@ -59,7 +59,7 @@ class Operators:
 
 aten = Operators("aten")
 
-_torch_private.declare_quantized_operators()
+_torch_private.register_quantized_decomposed()
 quantized = Operators("quantized_decomposed")
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fx_onnx.decompositions._axis_products import matmul_along
+from fx_onnx.decompositions._cubic_kernel import cubic_from_1_to_2, cubic_to_1
 from fx_onnx.decompositions._sizes import at_least, is_known
 from fx_onnx.decompositions.registry import aten, decomposes
 
@@ -140,16 +141,12 @@ def _triangle(distance: Tensor) -> Tensor:
 
 
 def _cubic(a: float) -> Callable[[Tensor], Tensor]:
-    """Returns the cubic convolution kernel.
-
-    Source: Keys, Cubic Convolution Interpolation for Digital Image Processing, 1981.
-    """
+    """Returns the cubic convolution kernel with the parameter ``a`` as a function of the distance."""
 
     def kernel(distance: Tensor) -> Tensor:
         x = distance.abs()
-        near = ((a + 2) * x - (a + 3)) * x * x + 1
-        far = ((x - 5) * x + 8) * x * a - 4 * a
-        return torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
+        far = torch.where(x < 2, cubic_from_1_to_2(x, a), torch.zeros_like(x))
+        return torch.where(x < 1, cubic_to_1(x, a), far)
 
     return kernel
 

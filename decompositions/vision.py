@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from fx_onnx.decompositions._cubic_kernel import cubic_from_1_to_2, cubic_to_1
 from fx_onnx.decompositions._sizes import at_least, is_known
 from fx_onnx.decompositions.registry import aten, decomposes
 
@@ -134,19 +135,9 @@ def _read(input: Tensor, places: Sequence[Tensor]) -> Tensor:
 
 
 def _cubic_weights(t: Tensor) -> list[Tensor]:
-    """Returns the weights of the cubic convolution kernel (a = -0.75) at the distances 1 + t, t, 1 - t and 2 - t.
-
-    Source: Keys, Cubic Convolution Interpolation for Digital Image Processing, 1981.
-    """
+    """Returns the weights of the cubic convolution kernel at the distances 1 + t, t, 1 - t and 2 - t."""
     a = -0.75
-
-    def near(x: Tensor) -> Tensor:
-        return ((a + 2) * x - (a + 3)) * x * x + 1
-
-    def far(x: Tensor) -> Tensor:
-        return ((x - 5) * x + 8) * x * a - 4 * a
-
-    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
+    return [cubic_from_1_to_2(t + 1, a), cubic_to_1(t, a), cubic_to_1(1 - t, a), cubic_from_1_to_2(2 - t, a)]
 
 
 @decomposes(aten.grid_sampler.default, aten.grid_sampler_2d.default, aten.grid_sampler_3d.default)

@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 
 import fx_onnx
 import fx_onnx.ops  # registers the translations, which _opsets reads
-from fx_onnx.core.opsets import DEFAULT_OPSET, MINIMUM_OPSET
+from fx_onnx.core.opsets import DEFAULT_OPSET, MINIMUM_NATIVE_OPSET
 from fx_onnx.core.translation_table import registered_translations
 from fx_onnx.core.weights import real_view
 from tests.compare import assert_close
@@ -113,7 +113,7 @@ def _short(value: Any) -> str:
 
 def _opsets(target: Any) -> list[int]:
     """Returns the default opset and, for each opset at which the translation changes, this opset and the one before."""
-    changes = {entry.since for entry in registered_translations().get(target, ())} - {MINIMUM_OPSET}
+    changes = {entry.since for entry in registered_translations().get(target, ())} - {MINIMUM_NATIVE_OPSET}
     return sorted({DEFAULT_OPSET} | changes | {since - 1 for since in changes})
 
 
@@ -206,3 +206,8 @@ def cases(entries: Iterable[Case]) -> pytest.MarkDecorator:
     """Returns a decorator that parametrizes a test over cases with readable names."""
     entries = list(entries)
     return pytest.mark.parametrize("case", entries, ids=[repr(entry) for entry in entries])
+
+
+def with_input(target: object, *args: object, **kwargs: object) -> object:
+    """Returns a function of one input that returns the input and the result of ``target``, which takes no tensor."""
+    return lambda x: (x, target(*args, **kwargs))  # type: ignore[operator]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import typing
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+import fx_onnx
 from fx_onnx import ArgumentError, ONNXProgram, TranslationError, pipeline
 from fx_onnx.capture.request import Request, parse_request
 from fx_onnx.passes import module_functions
@@ -142,3 +144,14 @@ def test_modules_as_functions_need_an_opset_with_functions() -> None:
     ExportOptions(modules_as_functions=True, opset=15)
     with pytest.raises(ArgumentError, match="needs opset 15 or above, not 14"):
         ExportOptions(modules_as_functions=True, opset=14)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_garbage_collector_keeps_its_state(enabled: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        fx_onnx.export(torch.nn.ReLU(), (torch.ones(2),))
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if before else gc.disable)()

@@ -20,7 +20,7 @@ import torch
 
 import fx_onnx.ops  # noqa: F401  registers the translations
 from fx_onnx.aten.decomposition_lookup import find_decomposition
-from fx_onnx.core.opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
+from fx_onnx.core.opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_NATIVE_OPSET
 from fx_onnx.core.torch_private import OpOverload
 from fx_onnx.core.translation_table import Translation, translation_table
 from fx_onnx.decompositions import DECOMPOSITIONS
@@ -101,7 +101,7 @@ def _translation(entry: Translation) -> str:
 
 def _later_translation(target: Any, opset: int) -> Translation | None:
     """Returns the first translation of a higher opset."""
-    for higher in range(max(opset + 1, MINIMUM_OPSET), MAXIMUM_OPSET + 1):
+    for higher in range(max(opset + 1, MINIMUM_NATIVE_OPSET), MAXIMUM_OPSET + 1):
         entry = translation_table(higher).get(target)
         if entry is not None and entry.since > opset:
             return entry

@@ -14,7 +14,7 @@ from typing import Any
 import onnx
 from onnx.defs import OpSchema
 
-from fx_onnx.core.opsets import MAXIMUM_OPSET, MINIMUM_OPSET
+from fx_onnx.core.opsets import MAXIMUM_OPSET, MINIMUM_NATIVE_OPSET
 
 TARGET = Path(__file__).parents[1] / "fx_onnx" / "translation" / "operator_methods.py"
 LINE_LENGTH = 120
@@ -74,7 +74,7 @@ _ATTRIBUTE_TYPES = {
 
 def generate() -> str:
     """Returns the text of the generated module."""
-    header = HEADER.format(version=onnx.__version__, first=MINIMUM_OPSET, last=MAXIMUM_OPSET)
+    header = HEADER.format(version=onnx.__version__, first=MINIMUM_NATIVE_OPSET, last=MAXIMUM_OPSET)
     return header + "\n".join("\n".join(_method(versions)) for versions in _operators())
 
 
@@ -83,7 +83,7 @@ def _operators() -> Iterator[list[OpSchema]]:
     names = sorted({schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain})
     for name in names:
         versions: dict[int, OpSchema] = {}
-        for opset in range(MAXIMUM_OPSET, MINIMUM_OPSET - 1, -1):
+        for opset in range(MAXIMUM_OPSET, MINIMUM_NATIVE_OPSET - 1, -1):
             try:
                 schema = onnx.defs.get_schema(name, opset, "")
             except onnx.defs.SchemaError:

@@ -12,7 +12,6 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_aggregate
 
-from fx_onnx.aten.tracing.fake_tensors import size_of
 from fx_onnx.core import symbolic_sizes
 from fx_onnx.core.torch_private import CHECKS, FakeTensor, FakeTensorMode, OpOverload, operator_name, pytree
 
@@ -143,7 +142,7 @@ class FlatCall:
             return type(leaf), repr(leaf)  # the text, because 0.0 equals -0.0 and 1 equals True
         value, index = leaf.meta.get("val"), self.inputs.index(leaf)
         if isinstance(value, torch.Tensor):
-            return index, value.dtype, tuple(map(size_of, (*value.shape, *value.stride())))
+            return index, value.dtype, tuple(map(symbolic_sizes.size_of, (*value.shape, *value.stride())))
         symbolic = isinstance(value, symbolic_sizes.SymbolicNumber)
         return index, symbolic_sizes.expression(value) if symbolic else repr(value)
 

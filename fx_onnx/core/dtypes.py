@@ -10,7 +10,6 @@ from fx_onnx.core.errors import ArgumentError
 
 __all__ = [
     "DataType",
-    "carrier",
     "is_complex",
     "is_float",
     "is_float8",
@@ -21,6 +20,7 @@ __all__ = [
     "onnx_dtype",
     "overflows",
     "since_opset",
+    "storage_dtype",
     "torch_dtype",
     "wrapped",
 ]
@@ -91,6 +91,11 @@ def is_float8(dtype: DataType) -> bool:
     return dtype in _FLOAT8
 
 
+def is_complex(dtype: DataType) -> bool:
+    """Returns whether the type is one of ONNX's two complex types, which almost no ONNX operator accepts."""
+    return dtype in _COMPLEX
+
+
 def is_integer(dtype: DataType) -> bool:
     """Returns whether the type is an integer type, signed or unsigned; BOOL is not an integer type in ONNX."""
     return dtype in _SIGNED_INTEGERS or dtype in _UNSIGNED_INTEGERS
@@ -106,6 +111,11 @@ def is_unsigned(dtype: DataType) -> bool:
     return dtype in _UNSIGNED_INTEGERS
 
 
+def is_sub_byte(dtype: DataType) -> bool:
+    """Returns whether the type is an integer type of 2 or 4 bits, which ONNX packs into bytes."""
+    return dtype in _SUB_BYTE
+
+
 def wrapped(number: int, dtype: DataType) -> int:
     """Returns an integer wrapped into the range of an integer dtype, as torch wraps it."""
     bits = dtype.bitwidth
@@ -113,12 +123,7 @@ def wrapped(number: int, dtype: DataType) -> int:
     return (number - low) % (1 << bits) + low
 
 
-def is_sub_byte(dtype: DataType) -> bool:
-    """Returns whether the type is an integer type of 2 or 4 bits, which ONNX packs into bytes."""
-    return dtype in _SUB_BYTE
-
-
-def carrier(dtype: DataType) -> torch.dtype:
+def storage_dtype(dtype: DataType) -> torch.dtype:
     """Returns the torch dtype that holds the values: int8 or uint8 for integers of 2 or 4 bits, else the same dtype.
 
     Raises:
@@ -140,11 +145,6 @@ def overflows(dtype: DataType) -> bool:
 def since_opset(dtype: DataType) -> int:
     """Returns the first opset whose operators accept the element type."""
     return _SINCE.get(dtype, 1)
-
-
-def is_complex(dtype: DataType) -> bool:
-    """Returns whether the type is one of ONNX's two complex types, which almost no ONNX operator accepts."""
-    return dtype in _COMPLEX
 
 
 def _names(dtypes: dict[torch.dtype, ir.DataType]) -> str:

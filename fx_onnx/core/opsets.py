@@ -3,7 +3,7 @@
 from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError
 
-MINIMUM_OPSET, MAXIMUM_OPSET = 18, 26
+MINIMUM_NATIVE_OPSET, MAXIMUM_OPSET = 18, 26
 """The first and the last native opset: the versions to which ATen operators are translated directly."""
 DEFAULT_OPSET = 20
 OLDEST_OPSET = 11
@@ -33,12 +33,12 @@ def check(version: int | None) -> int:
         return DEFAULT_OPSET
     if isinstance(version, bool) or not isinstance(version, int) or not OLDEST_OPSET <= version <= MAXIMUM_OPSET:
         raise ArgumentError(
-            f"opset_version must be a number from {OLDEST_OPSET} to {MAXIMUM_OPSET} (native from {MINIMUM_OPSET}), "
-            f"not {shown(version)}."
+            f"opset_version must be a number from {OLDEST_OPSET} to {MAXIMUM_OPSET} "
+            f"(native from {MINIMUM_NATIVE_OPSET}), not {shown(version)}."
         )
     return version
 
 
 def native(version: int) -> int:
     """Returns the opset to translate to. It is ``version``, or the first native opset if ``version`` is older."""
-    return max(version, MINIMUM_OPSET)
+    return max(version, MINIMUM_NATIVE_OPSET)

@@ -7,7 +7,7 @@ functions of this file never make torch record a guard.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import onnx_ir as ir
 import sympy
@@ -18,6 +18,8 @@ from fx_onnx.core.size_rules import constant_reshape
 from fx_onnx.core.torch_private import symbolic_expression
 
 Size = int | torch.SymInt
+SizeExpression: TypeAlias = "int | sympy.Expr"
+"""A size in a form that compares equal for equal sizes: a number, or the expression of a symbolic one."""
 SymbolicNumber = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _INT, _FLOAT, _BOOL = ir.DataType.INT64, ir.DataType.DOUBLE, ir.DataType.BOOL
 
@@ -25,6 +27,14 @@ _INT, _FLOAT, _BOOL = ir.DataType.INT64, ir.DataType.DOUBLE, ir.DataType.BOOL
 def expression(number: Any) -> sympy.Expr:
     """Returns the sympy expression of a number, after the replacements that the capture found for its symbols."""
     return symbolic_expression(number) if isinstance(number, SymbolicNumber) else sympy.sympify(number)
+
+
+def size_of(number: Size) -> SizeExpression:
+    """Returns a plain or a symbolic size in the form that compares equal for equal sizes."""
+    if isinstance(number, int):
+        return number
+    found = expression(number)
+    return int(found) if found.is_Integer else found
 
 
 def static(number: Any) -> Any:

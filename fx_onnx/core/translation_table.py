@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from fx_onnx.core.opsets import MINIMUM_OPSET
+from fx_onnx.core.opsets import MINIMUM_NATIVE_OPSET
 from fx_onnx.core.torch_private import OpOverload
 
 # An ATen OpOverload, a higher-order operator, a Python function such as operator.add, or the qualified name of an
@@ -32,7 +32,7 @@ class Translation:
 
     target: Target
     function: Callable[..., Any]
-    since: int = MINIMUM_OPSET
+    since: int = MINIMUM_NATIVE_OPSET
     supports: Callable[..., bool] | None = None
     is_custom: bool = False
 
@@ -50,7 +50,7 @@ def registered_translations() -> Mapping[Target, Sequence[Translation]]:
 
 
 def translates(
-    *targets: Target, since: int = MINIMUM_OPSET, supports: Callable[..., bool] | None = None
+    *targets: Target, since: int = MINIMUM_NATIVE_OPSET, supports: Callable[..., bool] | None = None
 ) -> Callable[[Function], Function]:
     """Registers the decorated function as the translation of each target; see ``Translation`` for the arguments.
 

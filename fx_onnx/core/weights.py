@@ -14,7 +14,7 @@ import onnx_ir as ir
 import torch
 from onnx_ir import tensor_adapters
 
-from fx_onnx.core.dtypes import carrier, is_sub_byte, is_unsigned, onnx_dtype, torch_dtype
+from fx_onnx.core.dtypes import is_sub_byte, is_unsigned, onnx_dtype, storage_dtype, torch_dtype
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError
 from fx_onnx.core.torch_private import FakeTensor, storage_id, unset_fake_temporarily
 
@@ -158,7 +158,7 @@ class LazyWeight(ir.LazyTensor):
             sizes[axis] = sizes[axis] if plan is None else cuts[axis][1] - cuts[axis][0]
         with torch.no_grad(), unset_fake_temporarily():
             result = self.function(*map(as_torch, self.sources, wanted))
-        if result.dtype != carrier(self.dtype) or list(result.shape) != sizes:
+        if result.dtype != storage_dtype(self.dtype) or list(result.shape) != sizes:
             raise OnnxExporterError(
                 f"The computed weight {self.name!r} is {onnx_dtype(result.dtype).name}{list(result.shape)}, "
                 f"not {self.dtype.name}{sizes}; this is an error of the pass that made it."
@@ -176,7 +176,7 @@ class LazyWeight(ir.LazyTensor):
         """Returns (source, order) if this tensor is the source with permuted axes, else None; reads no data."""
         if len(self.sources) != 1 or self.sources[0].dtype != self.dtype or self.sources[0].nbytes != self.nbytes:
             return None
-        shape, dtype = self.sources[0].shape.numpy(), carrier(self.dtype)
+        shape, dtype = self.sources[0].shape.numpy(), storage_dtype(self.dtype)
         with torch.no_grad(), unset_fake_temporarily():
             before = torch.empty(shape, dtype=dtype, device="meta")
             after: torch.Tensor = self.function(before)

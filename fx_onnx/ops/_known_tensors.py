@@ -24,7 +24,7 @@ def filled(op: Emitter, sizes: Sequence[Size], number: Scalar, dtype: DataType, 
     number = symbolic_sizes.static(number)
     count = int(np.prod([float(size) for size in sizes])) if all(isinstance(size, int) for size in sizes) else None
     if isinstance(number, symbolic_sizes.SymbolicNumber):
-        return op.Expand(op.scalar(number, dtype), _shape(op, sizes, like)) if sizes else op.scalar(number, dtype)
+        return op.Expand(op.cast(number, dtype), _shape(op, sizes, like)) if sizes else op.cast(number, dtype)
     if dtype == DataType.BOOL or dtypes.is_integer(dtype):
         number = bool(number) if dtype == DataType.BOOL else dtypes.wrapped(int(number), dtype)
     if count is not None and count <= MAX_CONSTANT_ELEMENTS:

@@ -52,5 +52,5 @@ def linear_range(op: Emitter, count: Size, start: Size = 0, step: Size = 1) -> V
     if all(isinstance(n, int) for n in numbers) and (isinstance(count, int) and count <= MAX_CONSTANT_ELEMENTS):
         return op.constant([start + i * step for i in range(count)], DataType.INT64)
     limit = start + count * step
-    values = op.Range(*(op.scalar(n, DataType.INT64) for n in (start, limit, step)))
+    values = op.Range(*(op.cast(n, DataType.INT64) for n in (start, limit, step)))
     return op.with_sizes(values, (count,))

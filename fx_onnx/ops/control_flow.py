@@ -9,6 +9,7 @@ import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.core.translation_table import translates
+from fx_onnx.ops._value_dtype import value_dtype
 from fx_onnx.translation.emitter import Emitter, as_tuple
 
 higher_order = torch.ops.higher_order
@@ -36,7 +37,7 @@ def while_loop(
     """Emits Loop without a trip count; the condition is computed before the loop and at the end of each iteration."""
     initial = [_tensor(op, value) for value in carried_inputs]
     (before,) = op.inline(cond_fn, [*initial, *additional_inputs])
-    carried = [op.graph_input("carried", _dtype(value), _result_sizes(op, i)) for i, value in enumerate(initial)]
+    carried = [op.graph_input("carried", value_dtype(value), _result_sizes(op, i)) for i, value in enumerate(initial)]
     iteration = op.graph_input("iteration", DataType.INT64, ())
     inner = op.nested([iteration, op.graph_input("again", DataType.BOOL, ()), *carried])
     results = [_tensor(inner, value) for value in inner.inline(body_fn, [*carried, *additional_inputs])]
@@ -51,8 +52,8 @@ def scan(
     op: Emitter, combine_fn: str, init: Sequence[Any], xs: Sequence[Any], additional_inputs: Sequence[Any] = ()
 ) -> Sequence[Value]:
     """Emits Scan along axis 0; the results are the final carries, then the stacked outputs."""
-    carries = [op.graph_input("carry", _dtype(value), op.sizes(value)) for value in init]
-    slices = [op.graph_input("slice", _dtype(value), op.sizes(value)[1:]) for value in xs]
+    carries = [op.graph_input("carry", value_dtype(value), op.sizes(value)) for value in init]
+    slices = [op.graph_input("slice", value_dtype(value), op.sizes(value)[1:]) for value in xs]
     inner = op.nested([*carries, *slices])
     body = inner.finish(inner.inline(combine_fn, [*carries, *slices, *additional_inputs]))
     results = op.Scan(*init, *xs, body=body, num_scan_inputs=len(xs), outputs=len(op.out))
@@ -75,7 +76,7 @@ def associative_scan(
     """
     first = [op.with_sizes(op.Gather(x, 0, axis=0), op.sizes(x)[1:]) for x in xs]
     count = op.Sub(op.Shape(xs[0], start=0, end=1), [1])
-    carried = [op.graph_input("carried", _dtype(x), op.sizes(x)[1:]) for x in xs]
+    carried = [op.graph_input("carried", value_dtype(x), op.sizes(x)[1:]) for x in xs]
     iteration, again = op.graph_input("iteration", DataType.INT64, ()), op.graph_input("again", DataType.BOOL, ())
     inner = op.nested([iteration, again, *carried])
     place = inner.Add(iteration, 1)
@@ -91,13 +92,7 @@ def _tensor(op: Emitter, value: Any) -> Value:
     """Returns a carried number as a 0-d tensor."""
     if isinstance(value, Value):
         return value
-    return op.with_sizes(op.scalar(value, DataType.FLOAT if isinstance(value, float) else DataType.INT64), ())
-
-
-def _dtype(value: Value) -> DataType:
-    if value.dtype is None:
-        raise LookupError(f"the dtype of {value.name} is unknown")
-    return value.dtype
+    return op.with_sizes(op.cast(value, DataType.FLOAT if isinstance(value, float) else DataType.INT64), ())
 
 
 def _result_sizes(op: Emitter, index: int) -> Sequence[Any] | None:

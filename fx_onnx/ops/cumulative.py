@@ -13,6 +13,7 @@ from fx_onnx.core import dtypes, symbolic_sizes
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._known_tensors import filled
+from fx_onnx.ops._value_dtype import value_dtype
 from fx_onnx.ops._widening import emit_widened
 from fx_onnx.translation.emitter import Emitter, as_tuple
 
@@ -29,8 +30,8 @@ def scan(op: Emitter, self: Value, dim: int, initial: Sequence[Value], body: Bod
     linear in the size of dim.
     """
     axis = dim % op.rank(self)
-    states = [op.graph_input("state", _dtype(state), op.sizes(state)) for state in initial]
-    part = op.graph_input("part", _dtype(self), _sizes_without(op, self, axis))
+    states = [op.graph_input("state", value_dtype(state), op.sizes(state)) for state in initial]
+    part = op.graph_input("part", value_dtype(self), _sizes_without(op, self, axis))
     inner = op.nested([*states, part])
     after = list(body(inner, states, part))
     graph = inner.finish([*after, *(inner.Identity(state) for state in after[:results])])
@@ -41,14 +42,8 @@ def scan(op: Emitter, self: Value, dim: int, initial: Sequence[Value], body: Bod
     )  # fmt: skip
     outputs = as_tuple(scanned)
     for output, state in zip(outputs, [*initial, *initial[:results]], strict=True):
-        output.dtype = _dtype(state)
+        output.dtype = value_dtype(state)
     return list(outputs[count:])
-
-
-def _dtype(value: Value) -> DataType:
-    if value.dtype is None:
-        raise LookupError(f"the dtype of {value.name} is unknown")
-    return value.dtype
 
 
 def _sizes_without(op: Emitter, value: Value, dim: int) -> list[Size]:
@@ -88,7 +83,7 @@ def aten_cumprod_26(op: Emitter, self: Value, dim: int, *, dtype: torch.dtype | 
 
 def _filled_slice(op: Emitter, self: Value, dim: int, number: float) -> Value:
     """Returns a number expanded to the sizes of a slice of self."""
-    return op.expand(op.with_sizes(op.cast(number, _dtype(self)), ()), _sizes_without(op, self, dim))
+    return op.expand(op.with_sizes(op.cast(number, value_dtype(self)), ()), _sizes_without(op, self, dim))
 
 
 @translates(aten.cummax.default)
@@ -107,11 +102,11 @@ def _extremes(op: Emitter, self: Value, dim: int, comparison: str, sign: int) ->
     """Emits the Scan; its states are the extreme so far, the index of that extreme, and the index of the slice."""
     if _is_trivial(op, self):
         return self, filled(op, op.out_sizes, 0, DataType.INT64)
-    dtype = _dtype(self)
+    dtype = value_dtype(self)
     boolean, floating = dtype == DataType.BOOL, dtypes.is_float(dtype)
     if boolean:
         self = op.cast(self, DataType.INT32)
-    start = _filled_slice(op, self, dim, sign * float("inf") if floating else _integer_limit(_dtype(self), sign))
+    start = _filled_slice(op, self, dim, sign * float("inf") if floating else _integer_limit(value_dtype(self), sign))
     place = op.expand(op.with_sizes(op.constant(0), ()), _sizes_without(op, self, dim))
     number = op.with_sizes(op.constant(0), ())
 
@@ -147,11 +142,11 @@ def aten_logcumsumexp(op: Emitter, self: Value, dim: int) -> Value:
         distance = emit("Abs", emit("Sub", states[0], part))
         rest = emit("Log", emit("Add", emit("Exp", emit("Neg", distance)), _one(inner, part)))
         # The difference of equal infinities is NaN.
-        rest = inner.Where(emit("Equal", states[0], part), inner.cast(math.log(2), _dtype(part)), rest)
+        rest = inner.Where(emit("Equal", states[0], part), inner.cast(math.log(2), value_dtype(part)), rest)
         return [emit("Add", largest, rest)]
 
     return scan(op, self, dim, [start], body)[0]
 
 
 def _one(op: Emitter, like: Value) -> Value:
-    return op.cast(1, _dtype(like))
+    return op.cast(1, value_dtype(like))

@@ -148,7 +148,7 @@ def fx_onnx_heatmaps_to_keypoints(op: Emitter, maps: Value, rois: Value) -> Sequ
         return [inner.Concat(places, x_then_y, axis=0), inner.Concat(scores, best, axis=0)]
 
     none = op.Expand(op.constant(0, DataType.INT64), op.shape([0, count, 2])), op.Expand(0.0, op.shape([0, count]))
-    places, scores = emit_loop(op, step, *none, rounds=op.scalar(op.sizes(rois)[0], DataType.INT64))
+    places, scores = emit_loop(op, step, *none, rounds=op.cast(op.sizes(rois)[0], DataType.INT64))
     scale = op.Div(extents, op.cast(whole, DataType.FLOAT))
     middles = op.Mul(op.Add(op.cast(places, DataType.FLOAT), 0.5), op.Unsqueeze(scale, [1]))
     points = op.Add(middles, op.Unsqueeze(corners, [1]))

@@ -56,7 +56,7 @@ def grouped_matmul(op: Emitter, rows: Value, matrices: Value, offs: Value) -> Va
         return [inner.Concat(done, inner.MatMul(part, inner.Gather(matrices, iteration, axis=0)), axis=0)]
 
     empty = op.cast(op.Expand(0.0, op.shape((0, columns))), rows.dtype or DataType.FLOAT)
-    (products,) = emit_loop(op, step, empty, rounds=op.scalar(groups, DataType.INT64))
+    (products,) = emit_loop(op, step, empty, rounds=op.cast(groups, DataType.INT64))
     left = op.Sub(op.Shape(rows, start=0, end=1), op.Shape(products, start=0, end=1))
     result: Value = op.Pad(products, op.Concat([0, 0], left, [0], axis=0))
     return result

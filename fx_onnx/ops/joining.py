@@ -278,9 +278,7 @@ def aten_as_strided(
 ) -> Value:
     """Emits Gather: flat[storage_offset + Σ i_k * stride_k] for every index i within size."""
     flat = op.reshape(self, [-1]) if op.rank(self) != 1 else self
-    total: Value = (
-        op.constant(0, DataType.INT64) if storage_offset is None else op.scalar(storage_offset, DataType.INT64)
-    )
+    total: Value = op.constant(0, DataType.INT64) if storage_offset is None else op.cast(storage_offset, DataType.INT64)
     for axis, (count, step) in enumerate(zip(size, stride, strict=True)):
         places = linear_range(op, symbolic_sizes.static(count), 0, symbolic_sizes.static(step))
         later = range(1, len(size) - axis)

@@ -3,18 +3,15 @@
 from collections.abc import Sequence
 
 import torch
-from onnx_ir import DataType, Value
+from onnx_ir import Value
 
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._known_tensors import filled
+from fx_onnx.ops._value_dtype import value_dtype
 from fx_onnx.translation.emitter import Emitter
 
 aten = torch.ops.aten
-
-
-def _dtype(value: Value) -> DataType:
-    return value.dtype or DataType.FLOAT
 
 
 def _has_one_dtype(
@@ -40,7 +37,7 @@ def aten_layer_norm(
 ) -> Value:
     """Emits LayerNormalization: (input - mean) / √(var + eps) * weight + bias over the last axes."""
     if weight is None:
-        weight = filled(op, op.sizes(input)[-len(normalized_shape) :], 1.0, _dtype(input))
+        weight = filled(op, op.sizes(input)[-len(normalized_shape) :], 1.0, value_dtype(input))
     return op.LayerNormalization(input, weight, bias, axis=-len(normalized_shape), epsilon=eps)
 
 
@@ -75,9 +72,9 @@ def aten_batch_norm(
     """Emits BatchNormalization with running statistics."""
     channels = op.sizes(running_mean)
     if weight is None:
-        weight = filled(op, channels, 1.0, _dtype(bias or running_mean))
+        weight = filled(op, channels, 1.0, value_dtype(bias or running_mean))
     if bias is None:
-        bias = filled(op, channels, 0.0, _dtype(weight))
+        bias = filled(op, channels, 0.0, value_dtype(weight))
     return op.BatchNormalization(input, weight, bias, running_mean, running_var, epsilon=eps)
 
 
@@ -94,7 +91,7 @@ def aten__native_batch_norm_legit_no_training(
 ) -> tuple[Value, Value, Value]:
     """Emits BatchNormalization and two empty tensors for the saved statistics."""
     result = aten_batch_norm(op, input, weight, bias, running_mean, running_var, False, momentum, eps, False)
-    empty = filled(op, (0,), 0.0, _dtype(input))
+    empty = filled(op, (0,), 0.0, value_dtype(input))
     return result, empty, empty
 
 
@@ -127,9 +124,9 @@ def aten_group_norm(
     """Emits GroupNormalization; missing weights and biases become ones and zeros."""
     channels = op.sizes(input)[1:2]
     if weight is None:
-        weight = filled(op, channels, 1.0, _dtype(input))
+        weight = filled(op, channels, 1.0, value_dtype(input))
     if bias is None:
-        bias = filled(op, channels, 0.0, _dtype(input))
+        bias = filled(op, channels, 0.0, value_dtype(input))
     return op.GroupNormalization(input, weight, bias, num_groups=num_groups, epsilon=eps)
 
 
@@ -164,10 +161,12 @@ def aten_instance_norm(
     """Emits InstanceNormalization; missing weights and biases become ones and zeros."""
     channels = op.sizes(input)[1:2]
     if weight is None:
-        weight = filled(op, channels, 1.0, _dtype(input))
+        weight = filled(op, channels, 1.0, value_dtype(input))
     if bias is None:
-        bias = filled(op, channels, 0.0, _dtype(input))
-    return op.InstanceNormalization(input, op.cast(weight, _dtype(input)), op.cast(bias, _dtype(input)), epsilon=eps)
+        bias = filled(op, channels, 0.0, value_dtype(input))
+    return op.InstanceNormalization(
+        input, op.cast(weight, value_dtype(input)), op.cast(bias, value_dtype(input)), epsilon=eps
+    )
 
 
 def _has_weight_of_input_dtype(
@@ -182,7 +181,7 @@ def aten_rms_norm(
 ) -> Value:
     """Emits RMSNormalization: input / √(mean(input²) + eps) * weight; eps defaults to that of the dtype."""
     if weight is None:
-        weight = filled(op, op.sizes(input)[-len(normalized_shape) :], 1.0, _dtype(input))
+        weight = filled(op, op.sizes(input)[-len(normalized_shape) :], 1.0, value_dtype(input))
     if eps is None:
         eps = torch.finfo(op.out[0].dtype).eps
     return op.RMSNormalization(input, weight, axis=-len(normalized_shape), epsilon=eps)

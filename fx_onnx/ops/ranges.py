@@ -60,7 +60,7 @@ def _arange(op: Emitter, start: Scalar, end: Scalar, step: Scalar) -> Value:
     if isinstance(count, int) and count <= MAX_CONSTANT_ELEMENTS and not _is_any_symbolic(start, end, step):
         return torch_constant(op, torch.arange(start, end, step, dtype=op.out[0].dtype))  # type: ignore[arg-type]
     if all(isinstance(n, (int, torch.SymInt)) for n in (start, end, step)):
-        limits = (op.scalar(n, DataType.INT64) for n in (start, end, step))
+        limits = (op.cast(n, DataType.INT64) for n in (start, end, step))
         return op.cast(op.Range(*limits), op.out_dtype)
     return _steps(op, start, step)
 
@@ -75,8 +75,8 @@ def _steps(op: Emitter, start: Scalar, step: Scalar) -> Value:
         start, step = (int(n) if isinstance(n, float) else n for n in (start, step))
     kind = DataType.INT64 if dtypes.is_integer(op.out_dtype) else DataType.DOUBLE
     places = op.cast(linear_range(op, op.out_sizes[0]), kind)
-    scaled = op.Mul(places, op.scalar(step, kind))
-    return op.cast(op.Add(scaled, op.scalar(start, kind)), op.out_dtype)
+    scaled = op.Mul(places, op.cast(step, kind))
+    return op.cast(op.Add(scaled, op.cast(start, kind)), op.out_dtype)
 
 
 @translates(aten.linspace.default)

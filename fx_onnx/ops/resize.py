@@ -9,6 +9,7 @@ elements: torch and Resize both compute them in float32, but in a different orde
 import functools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -63,15 +64,22 @@ def _equals_size_ratio(size: Size, out: Size, factor: float | None) -> bool:
     return factor is None or (isinstance(size, int) and isinstance(out, int) and size * factor == out)
 
 
-def _plan(sizes: Sequence[Size], outs: Sequence[Size], factors: Factors) -> list[float] | bool:
-    """Returns the factors for Resize's scales, True if Resize can take the sizes, or False if neither is exact."""
+@dataclass(frozen=True)
+class _Operands:
+    """The exact operands of a Resize: its scales, or the output sizes if ``scales`` is None."""
+
+    scales: list[float] | None
+
+
+def _exact_operands(sizes: Sequence[Size], outs: Sequence[Size], factors: Factors) -> _Operands | None:
+    """Returns the operands with which Resize gives torch's sizes, or None if neither scales nor sizes are exact."""
     axes = list(zip(sizes, outs, factors, strict=True))
     by_sizes = all(_equals_size_ratio(*axis) for axis in axes)
     scales = [None if factor is None else _float32_factor(size, out, factor) for size, out, factor in axes]
     found = [scale for scale in scales if scale is not None]
     if len(found) < len(axes) or (by_sizes and found != list(factors)):
-        return by_sizes
-    return found
+        return _Operands(None) if by_sizes else None
+    return _Operands(found)
 
 
 @functools.cache
@@ -100,10 +108,10 @@ _MAX_CHECKED_SIZE = 2**14
 
 def _is_exact_nearest(sizes: Sequence[Size], outs: Sequence[Size], factors: Factors, exact: bool) -> bool:
     """Returns whether nearest-neighbour Resize gives torch's sizes and reads the same elements."""
-    plan = _plan(sizes, outs, factors)
-    if isinstance(plan, bool) and not plan:
+    operands = _exact_operands(sizes, outs, factors)
+    if operands is None:
         return False
-    scales = [None] * len(outs) if isinstance(plan, bool) else plan
+    scales: Sequence[float | None] = [None] * len(outs) if operands.scales is None else operands.scales
     for size, out, factor, scale in zip(sizes, outs, factors, scales, strict=True):
         if factor and not (isinstance(size, int) and isinstance(out, int)):
             # The size is dynamic. The positions of a large size begin with those of every smaller size.
@@ -180,7 +188,9 @@ def _is_interpolation(
     """
     if dtypes.is_integer(dtypes.onnx_dtype(self.dtype)):
         return False
-    return not (antialias and align_corners) and (align_corners or bool(_plan(*_axes_of(self, output_size, factors))))
+    if align_corners:
+        return not antialias
+    return _exact_operands(*_axes_of(self, output_size, factors)) is not None
 
 
 # ---------------------------------------------------------------- the translations
@@ -191,11 +201,14 @@ def _resize(op: Emitter, self: Value, factors: Factors | None, attributes: Attri
     outs, sizes = op.out_sizes[2:], op.sizes(self)[2:]
     given = factors or [None] * len(outs)
     known = all(isinstance(size, int) for size in outs)
-    plan = _plan(sizes, outs, [None] * len(outs) if aligned and known else given)
+    operands = _exact_operands(sizes, outs, [None] * len(outs) if aligned and known else given)
     if attributes["mode"] != "nearest":
         place = "align_corners" if aligned else "half_pixel"
         attributes = {**attributes, "coordinate_transformation_mode": place}
-    scales, targets = (None, op.shape(outs)) if isinstance(plan, bool) else (op.constant(plan, DataType.FLOAT), None)
+    if operands is None or operands.scales is None:  # with aligned corners, inexact factors have no effect
+        scales, targets = None, op.shape(outs)
+    else:
+        scales, targets = op.constant(operands.scales, DataType.FLOAT), None
     result: Value = op.Resize(self, None, scales, targets, axes=list(range(2, op.rank(self))), **attributes)
     return result
 

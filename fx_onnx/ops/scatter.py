@@ -213,8 +213,8 @@ def fx_onnx_fill_diagonal(op: Emitter, self: Value, fill_value: Scalar, wrap: bo
         for axis, size in enumerate(sizes)
     ]
     if wrap and len(sizes) == 2:
-        flat = op.Add(op.Mul(places[0], op.scalar(sizes[1], DataType.INT64)), places[1])
-        chosen = op.Equal(op.Mod(flat, op.scalar(sizes[1] + 1, DataType.INT64)), 0)
+        flat = op.Add(op.Mul(places[0], op.cast(sizes[1], DataType.INT64)), places[1])
+        chosen = op.Equal(op.Mod(flat, op.cast(sizes[1] + 1, DataType.INT64)), 0)
     else:
         chosen = op.Equal(places[0], places[1])
         for place in places[2:]:

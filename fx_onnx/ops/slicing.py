@@ -27,7 +27,7 @@ def aten_slice(
 @translates(aten.select.int, aten.select_copy.int)
 def aten_select(op: Emitter, self: Value, dim: int, index: Size) -> Value:
     """Emits Gather of one index, which removes the axis."""
-    return op.Gather(self, op.scalar(index, DataType.INT64), axis=dim)
+    return op.Gather(self, op.cast(index, DataType.INT64), axis=dim)
 
 
 @translates(aten.narrow.default, aten.narrow_copy.default)

@@ -81,7 +81,7 @@ def torchao_quantize_affine(
 ) -> Value:
     """Emits QuantizeLinear with a scale for each block, and Clip if the limits are narrower than the dtype."""
     layout, (scale, zero_point) = _with_layout(op, input, block_size, scale, zero_point)
-    limits = _limits(output_dtype, quant_min, quant_max)
+    limits = _quantized_range(output_dtype, quant_min, quant_max)
     return quantized(op, input, scale, zero_point, limits, op.out_dtype, layout)
 
 
@@ -103,11 +103,11 @@ def torchao_dequantize_affine(
     A weight is stored in the fewest bits that hold its range.
     """
     layout, (scale, zero_point) = _with_layout(op, input, block_size, scale, zero_point)
-    input = packed_weight(op, input, *_limits(input_dtype, quant_min, quant_max))
+    input = packed_weight(op, input, *_quantized_range(input_dtype, quant_min, quant_max))
     return op.cast(dequantized(op, input, scale, zero_point, layout), op.out_dtype)
 
 
-def _limits(dtype: torch.dtype, low: int | None, high: int | None) -> tuple[int, int]:
+def _quantized_range(dtype: torch.dtype, low: int | None, high: int | None) -> tuple[int, int]:
     """Returns the range of the quantized values, by default that of the dtype.
 
     The dtype may be one that torch only declares, such as uint4, so its range is computed from its name.

@@ -407,7 +407,8 @@ def _rename(model: ir.Model, mapping: Mapping[str, str]) -> set[str]:
         whole = renamed(dim)
         return whole if whole != dim else _WORD.sub(lambda word: renamed(word.group()), dim)
 
-    values = chain.from_iterable(map(all_values, (model.graph, *model.functions.values())))
+    graphs: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    values = chain.from_iterable(all_values(graph) for graph in graphs)
     for value in dict.fromkeys(values):  # once each, because a swap of two names must not happen twice
         if value.shape is None or value.shape.is_static():
             continue

@@ -103,7 +103,6 @@ class Facts:
         model: the figures of the model, as the last stage that ran left it.
         dynamic_dims: the symbolic sizes, and the requested dynamic dims that are static.
         verification: the comparison of the outputs.
-        values: the comparison of every FX value, in the order of execution.
         profile: the output of the profiler.
     """
 
@@ -117,7 +116,6 @@ class Facts:
     model: ModelSummary | None = None
     dynamic_dims: Sequence[DynamicDim] | None = None
     verification: Verification | None = None
-    values: Sequence[Difference] | None = None
     profile: str | None = None
 
 
@@ -156,13 +154,12 @@ def markdown(facts: Facts) -> str:
         ("ONNX model", None if facts.model is None else _model(facts.model)),
         ("Dynamic dims", None if facts.dynamic_dims is None else _dims(facts.dynamic_dims)),
         ("Verification", None if facts.verification is None else _differences(facts.verification.outputs)),
-        ("FX values", None if facts.values is None else _differences(facts.values)),
         ("Operators", _operators(facts.operators_before, facts.operators_after)),
         ("Translations", None if facts.translated_operators is None else _translated(facts.translated_operators)),
         ("Exported program", None if facts.exported_program is None else _fenced(facts.exported_program, "python")),
         ("Profile", None if facts.profile is None else _fenced(facts.profile, "")),
     ]
-    optional = {"Error", "FX values", "Profile"}  # these sections are left out if they have no facts
+    optional = {"Error", "Profile"}  # these sections are left out if they have no facts
     parts = ["# ONNX export"]
     for title, body in sections:
         if body is not None or title not in optional:

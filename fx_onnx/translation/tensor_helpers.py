@@ -15,7 +15,7 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.core import dtypes, promotion, symbolic_sizes
 from fx_onnx.core.symbolic_sizes import Size
-from fx_onnx.translation.constant_pool import ConstantPool, Operand, Scalar
+from fx_onnx.translation.constant_pool import ConstantPool, Operand
 from fx_onnx.translation.known_sizes import known_sizes, record_sizes
 from fx_onnx.translation.node_emitter import NodeEmitter
 from fx_onnx.translation.size_values import SymbolTable
@@ -90,7 +90,7 @@ class TensorHelpers(NodeEmitter):
         return self._constants.get(value, dtype)
 
     def cast(self, value: Operand, dtype: DataType | torch.dtype) -> Value:
-        """Returns an operand in another dtype; a number becomes a constant, and an integer wraps as in torch."""
+        """Returns an operand in another dtype; a number becomes 0-d, and an integer wraps as in torch."""
         target = dtypes.onnx_dtype(dtype) if isinstance(dtype, torch.dtype) else dtype
         if isinstance(value, symbolic_sizes.SymbolicNumber):
             value = self.symbols.value(self, value, rank=0)
@@ -105,10 +105,6 @@ class TensorHelpers(NodeEmitter):
         result = self.Cast(value, to=target, saturate=0 if dtypes.overflows(target) else None)
         old = known_sizes(value)
         return result if old is None else record_sizes(result, old)
-
-    def scalar(self, number: Scalar, dtype: DataType | torch.dtype) -> Value:
-        """Returns a number, symbolic or not, as a 0-d value of ``dtype``."""
-        return self.cast(number, dtype)
 
     def promote(self, *operands: Operand, dtype: torch.dtype | None = None) -> tuple[Value, ...]:
         """Returns the operands in ``dtype``, or in the dtype to which torch's type promotion brings them."""

@@ -1,6 +1,5 @@
 """The export flag is set during an export only, is reset after a failure, and is not visible in other threads."""
 
-import gc
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -22,17 +21,6 @@ def test_the_flag():
             assert not threads.submit(is_in_onnx_export).result()
         raise KeyError
     assert not is_in_onnx_export()
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_the_garbage_collector_keeps_its_state(enabled: bool) -> None:
-    before = gc.isenabled()
-    try:
-        (gc.enable if enabled else gc.disable)()
-        fx_onnx.export(torch.nn.ReLU(), (torch.ones(2),))
-        assert gc.isenabled() == enabled
-    finally:
-        (gc.enable if before else gc.disable)()
 
 
 def test_the_flag_of_torch_onnx_is_set_too() -> None:

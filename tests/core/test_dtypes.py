@@ -56,9 +56,9 @@ def test_predicates_of_element_types_that_torch_lacks():
 
 
 def test_integers_of_two_and_four_bits_are_carried_by_bytes():
-    assert dtypes.carrier(DataType.INT4) is dtypes.carrier(DataType.INT2) is torch.int8
-    assert dtypes.carrier(DataType.UINT4) is torch.uint8
-    assert dtypes.carrier(DataType.FLOAT) is torch.float32
+    assert dtypes.storage_dtype(DataType.INT4) is dtypes.storage_dtype(DataType.INT2) is torch.int8
+    assert dtypes.storage_dtype(DataType.UINT4) is torch.uint8
+    assert dtypes.storage_dtype(DataType.FLOAT) is torch.float32
     assert dtypes.is_sub_byte(DataType.UINT2) and not dtypes.is_sub_byte(DataType.UINT8)
 
 

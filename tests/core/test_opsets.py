@@ -7,7 +7,7 @@ from torch import nn
 
 import fx_onnx
 from fx_onnx import ArgumentError
-from fx_onnx.core.opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET
+from fx_onnx.core.opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_NATIVE_OPSET
 from tests.compare import assert_close
 
 
@@ -19,7 +19,7 @@ def net() -> nn.Module:
 X = torch.randn(3, 4)
 
 
-@pytest.mark.parametrize("opset", range(MINIMUM_OPSET, MAXIMUM_OPSET + 1))
+@pytest.mark.parametrize("opset", range(MINIMUM_NATIVE_OPSET, MAXIMUM_OPSET + 1))
 def test_native(opset: int) -> None:
     module = net()
     program = fx_onnx.export(module, (X,), opset_version=opset)

@@ -49,6 +49,15 @@ def test_expressions_of_plain_numbers() -> None:
     assert float(symbolic_sizes.expression(0.5)) == 0.5
 
 
+def test_equal_sizes_compare_equal(sizes: tuple[torch.SymInt, ...]) -> None:
+    a, b, _ = sizes
+    guards = len(a.node.shape_env.guards)
+    assert symbolic_sizes.size_of(4) == 4
+    assert type(symbolic_sizes.size_of(a * 0 + 3)) is int
+    assert symbolic_sizes.size_of(a + b) == symbolic_sizes.size_of(b + a) != symbolic_sizes.size_of(a)
+    assert len(a.node.shape_env.guards) == guards
+
+
 def test_which_sizes_depend_on_data(sizes: tuple[torch.SymInt, ...]) -> None:
     a, b, count = sizes
     assert symbolic_sizes.is_data_dependent(symbolic_sizes.expression(count))

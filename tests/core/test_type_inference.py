@@ -6,7 +6,7 @@ import onnx_ir as ir
 import pytest
 from onnx_ir import DataType
 
-from fx_onnx.core.opsets import MAXIMUM_OPSET, MINIMUM_OPSET
+from fx_onnx.core.opsets import MAXIMUM_OPSET, MINIMUM_NATIVE_OPSET
 from fx_onnx.core.schemas import OperatorSchema, operator_schema, tensor_type
 from fx_onnx.core.type_inference import bind_type_variables, infer_output_dtypes, parameter_dtype
 
@@ -88,7 +88,7 @@ def test_the_type_of_an_input_that_is_a_number() -> None:
 UNDECIDED = {"If", "Loop", "Scan", "Optional", "OptionalGetElement", "ConcatFromSequence", "SequenceAt"}
 
 
-@pytest.mark.parametrize("opset", [MINIMUM_OPSET, 21, 23, MAXIMUM_OPSET])
+@pytest.mark.parametrize("opset", [MINIMUM_NATIVE_OPSET, 21, 23, MAXIMUM_OPSET])
 def test_agrees_with_the_shape_inference_of_onnx(opset: int) -> None:
     """Compares every operator that needs exactly one input and no attribute, if ONNX can infer its output."""
     compared = 0

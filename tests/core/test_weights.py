@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fx_onnx.core import weights
-from fx_onnx.core.dtypes import carrier
+from fx_onnx.core.dtypes import storage_dtype
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError
 from fx_onnx.core.weights import (
     as_torch,
@@ -176,7 +176,7 @@ def test_computed_with_the_wrong_shape_is_caught():
 def test_integers_of_two_and_four_bits_are_packed(dtype, shape):
     low, high = int(dtype.min), int(dtype.max)
     count = int(np.prod(shape))
-    source = (torch.arange(count) % (high - low + 1) + low).reshape(shape).to(carrier(dtype))
+    source = (torch.arange(count) % (high - low + 1) + low).reshape(shape).to(storage_dtype(dtype))
     tensor = computed(lambda t: t, weight(source, "w"), dtype=dtype, shape=shape, name="w_packed")
     expected = ir.Tensor(source.numpy().astype(dtype.numpy()), dtype=dtype)
     assert written(tensor) == tensor.tobytes() == expected.tobytes()

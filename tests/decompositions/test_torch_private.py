@@ -33,7 +33,7 @@ def test_without_symbolic_shapes_only_plain_booleans_are_known(monkeypatch: pyte
         assert _torch_private.statically_known_true(True)
         assert not _torch_private.statically_known_true(False)
         assert not _torch_private.statically_known_true("a symbolic comparison")
-        _torch_private.declare_quantized_operators()
+        _torch_private.register_quantized_decomposed()
     finally:
         _torch_private._statically_known_true.cache_clear()
 
@@ -51,8 +51,8 @@ def test_a_loop_without_the_operator_is_refused(monkeypatch: pytest.MonkeyPatch)
         _torch_private.while_loop_operator(lambda k: k < 1, lambda k: (k + 1,), _scalars(0), ())
 
 
-def test_quantized_operators_are_declared() -> None:
-    _torch_private.declare_quantized_operators()
+def test_quantized_operators_are_registered() -> None:
+    _torch_private.register_quantized_decomposed()
     assert hasattr(torch.ops.quantized_decomposed, "quantize_per_tensor")
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.harness import Case, b8, cases, check, f16, f32, i64
+from tests.harness import Case, b8, cases, check, f16, f32, i64, with_input
 
 aten = torch.ops.aten
 
@@ -17,11 +17,6 @@ def causal(x: torch.Tensor) -> torch.Tensor:
 
 def large(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return torch.zeros(40, 50) + x, torch.ones(2000, dtype=torch.int64), torch.full((2000,), 0.5, dtype=torch.bfloat16)
-
-
-def with_input(target: object, *args: object, **kwargs: object) -> object:
-    """Returns a function of one input that returns the input and the result of ``target``, which takes no tensor."""
-    return lambda x: (x, target(*args, **kwargs))  # type: ignore[operator]
 
 
 @cases(

@@ -2,8 +2,7 @@
 
 import torch
 
-from tests.harness import Case, cases, check, f32
-from tests.ops.test_creation import with_input
+from tests.harness import Case, cases, check, f32, with_input
 
 
 def positions(x: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -43,8 +43,7 @@ COMPLETE = Facts(
         {"float": 100, "int8": 1134},
     ),
     dynamic_dims=(DynamicDim("b", "x[0]", "2..inf"), DynamicDim("s", "x[1]", "", "fixed to 8: x.view(-1, 8)")),
-    verification=Verification((GOOD,)),
-    values=(GOOD, BAD),
+    verification=Verification((GOOD, BAD)),
     profile="100 ms total",
 )
 
@@ -58,7 +57,6 @@ def test_failure():
     assert "## Translations\n\nNot reached." in text
     assert "| `aten.foo.default` | 2 | not reached |" in text
     assert "## Profile" not in text
-    assert "## FX values" not in text
 
 
 def test_success():

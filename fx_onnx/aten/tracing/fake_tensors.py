@@ -5,19 +5,16 @@ from __future__ import annotations
 import functools
 import operator
 import weakref
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, cast
 
 import sympy
 import torch
 from torch import Tensor
 
-from fx_onnx.core import symbolic_sizes
+from fx_onnx.core.symbolic_sizes import SizeExpression, size_of
 from fx_onnx.core.torch_private import FakeTensor, FakeTensorMode, unset_fake_temporarily
 
-Size: TypeAlias = "int | sympy.Expr"
-"""A size in a form that compares equal for equal sizes: a number, or the expression of a symbolic one."""
-
-Sizes = tuple[Size, ...]
+Sizes = tuple[SizeExpression, ...]
 
 
 class TensorSpec(NamedTuple):
@@ -25,14 +22,6 @@ class TensorSpec(NamedTuple):
 
     dtype: torch.dtype
     sizes: Sizes
-
-
-def size_of(number: int | torch.SymInt) -> Size:
-    """Converts an int or a SymInt to a ``Size``."""
-    if isinstance(number, int):
-        return number
-    found = symbolic_sizes.expression(number)
-    return int(found) if found.is_Integer else found
 
 
 class FakeTensorFactory:
@@ -51,8 +40,8 @@ class FakeTensorFactory:
             found = _FACTORIES[mode] = cls(mode)
         return found
 
-    def size(self, number: int | torch.SymInt) -> Size:
-        """Converts a number to a ``Size``, and remembers the number so that ``make`` can use the size."""
+    def size(self, number: int | torch.SymInt) -> SizeExpression:
+        """Converts a number to a ``SizeExpression``, and remembers the number so that ``make`` can use the size."""
         size = size_of(number)
         if not isinstance(size, int):
             self._numbers.setdefault(size, number)  # type: ignore[arg-type]  # a plain number is a plain size
@@ -62,7 +51,7 @@ class FakeTensorFactory:
         """Returns the spec of a tensor, and remembers its sizes so that ``make`` can use them."""
         return TensorSpec(value.dtype, tuple(map(self.size, value.shape)))
 
-    def number(self, size: Size) -> int | torch.SymInt | None:
+    def number(self, size: SizeExpression) -> int | torch.SymInt | None:
         """Returns torch's number for a size or for a sum or product of sizes; None if an unknown symbol is in it."""
         if isinstance(size, int) or size in self._numbers:
             return size if isinstance(size, int) else self._numbers[size]

@@ -18,8 +18,9 @@ from typing import Any, TypeAlias, TypeVar
 import sympy
 import torch
 
-from fx_onnx.aten.tracing.fake_tensors import Size, Sizes, TensorSpec
+from fx_onnx.aten.tracing.fake_tensors import Sizes, TensorSpec
 from fx_onnx.core.size_rules import broadcast_shapes
+from fx_onnx.core.symbolic_sizes import SizeExpression
 from fx_onnx.core.torch_private import FakeTensorMode, OpOverload
 
 aten = torch.ops.aten
@@ -125,11 +126,11 @@ def _axis(dim: int, rank: int) -> int:
     return dim + rank if dim < 0 else dim
 
 
-def _replaced(sizes: Sizes, axis: int, *new: Size) -> Sizes:
+def _replaced(sizes: Sizes, axis: int, *new: SizeExpression) -> Sizes:
     return (*sizes[:axis], *new, *sizes[axis + 1 :])
 
 
-def _are_numbers(sizes: Sequence[Size]) -> bool:
+def _are_numbers(sizes: Sequence[SizeExpression]) -> bool:
     return all(isinstance(size, int) for size in sizes)
 
 
@@ -186,17 +187,17 @@ def _part(self: TensorSpec) -> TensorSpec | None:
     aten.full.default, aten.zeros.default, aten.ones.default, aten.empty.memory_format, aten.rand.default,
     aten.randn.default,
 )  # fmt: skip
-def _filled(size: Sequence[Size], *args: Any, **options: Any) -> Sizes:
+def _filled(size: Sequence[SizeExpression], *args: Any, **options: Any) -> Sizes:
     return tuple(size)
 
 
 @_rule(aten.new_zeros.default, aten.new_ones.default, aten.new_full.default, aten.new_empty.default)
-def _new(self: TensorSpec, size: Sequence[Size], *args: Any, **options: Any) -> Sizes:
+def _new(self: TensorSpec, size: Sequence[SizeExpression], *args: Any, **options: Any) -> Sizes:
     return tuple(size)
 
 
 @_rule(aten.eye.default, aten.eye.m)
-def _eye(n: Size, m: Size | None = None, **options: Any) -> Sizes:
+def _eye(n: SizeExpression, m: SizeExpression | None = None, **options: Any) -> Sizes:
     return n, n if m is None else m
 
 
@@ -232,7 +233,7 @@ def _squeeze_dims(self: TensorSpec, dim: Sequence[int]) -> TensorSpec | None:
 
 
 @_rule(aten.select.int)
-def _select(self: TensorSpec, dim: int, index: Size) -> TensorSpec | None:
+def _select(self: TensorSpec, dim: int, index: SizeExpression) -> TensorSpec | None:
     axis = _axis(dim, len(self.sizes))
     return TensorSpec(self.dtype, _replaced(self.sizes, axis)) if _are_numbers((self.sizes[axis], index)) else None
 
@@ -280,7 +281,7 @@ def _diagonal(self: TensorSpec, offset: int = 0, dim1: int = 0, dim2: int = 1) -
     first, second = (_axis(dim, len(self.sizes)) for dim in (dim1, dim2))
     m, n = self.sizes[first], self.sizes[second]
     if isinstance(m, int) and isinstance(n, int):
-        count: Size = max(0, min(m + min(offset, 0), n - max(offset, 0)))
+        count: SizeExpression = max(0, min(m + min(offset, 0), n - max(offset, 0)))
     elif m == n and offset == 0:
         count = m
     else:
@@ -292,7 +293,7 @@ def _diagonal(self: TensorSpec, offset: int = 0, dim1: int = 0, dim2: int = 1) -
 
 
 @_rule(aten.expand.default)
-def _expand(self: TensorSpec, size: Sequence[Size], *, implicit: bool = False) -> TensorSpec | None:
+def _expand(self: TensorSpec, size: Sequence[SizeExpression], *, implicit: bool = False) -> TensorSpec | None:
     own = (*[1] * (len(size) - len(self.sizes)), *self.sizes)
     sizes = tuple(mine if asked == -1 else asked for mine, asked in zip(own, size, strict=True))
     fits = all(mine in (1, asked) for mine, asked in zip(own, sizes, strict=True))
@@ -319,7 +320,7 @@ def _permute(self: TensorSpec, dims: Sequence[int]) -> TensorSpec:
 
 
 @_rule(aten.reshape.default, aten.view.default, aten._unsafe_view.default)
-def _reshape(self: TensorSpec, shape: Sequence[Size]) -> TensorSpec | None:
+def _reshape(self: TensorSpec, shape: Sequence[SizeExpression]) -> TensorSpec | None:
     total = math.prod(self.sizes)
     known = math.prod(size for size in shape if size != -1)
     if -1 not in shape:
@@ -342,7 +343,7 @@ def _flatten(self: TensorSpec, start_dim: int = 0, end_dim: int = -1) -> TensorS
 
 
 @_rule(aten.pad.default, aten.constant_pad_nd.default)
-def _pad(self: TensorSpec, pad: Sequence[Size], *args: Any) -> TensorSpec | None:
+def _pad(self: TensorSpec, pad: Sequence[SizeExpression], *args: Any) -> TensorSpec | None:
     sizes = list(self.sizes)
     for axis, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True), 1):
         if (before, after) != (0, 0):

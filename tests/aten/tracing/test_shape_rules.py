@@ -12,8 +12,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
-from fx_onnx.aten.tracing.fake_tensors import TensorSpec, size_of
+from fx_onnx.aten.tracing.fake_tensors import TensorSpec
 from fx_onnx.aten.tracing.shape_rules import find_rule, infer_spec
+from fx_onnx.core.symbolic_sizes import size_of
 
 aten = torch.ops.aten
 

@@ -10,14 +10,14 @@ from torch import nn
 
 import fx_onnx
 from fx_onnx import OnnxExporterError, ONNXProgram
-from fx_onnx.core.opsets import MINIMUM_OPSET, OLDEST_OPSET, ir_version
+from fx_onnx.core.opsets import MINIMUM_NATIVE_OPSET, OLDEST_OPSET, ir_version
 from fx_onnx.passes.legalization.opsets.ladder import LADDER, convert_opset
 from tests.compare import assert_close
 from tests.models.registry import CASES
 from tests.passes.checking import model, run
 
 X = torch.randn(3, 4)
-OPSETS = range(MINIMUM_OPSET - 1, OLDEST_OPSET - 1, -1)
+OPSETS = range(MINIMUM_NATIVE_OPSET - 1, OLDEST_OPSET - 1, -1)
 SAMPLE = ("mlp", "alexnet", "resnet", "mobilenet_v3", "vit", "unet_bilinear", "transformer_encoder", "bert", "t5")
 
 
@@ -50,7 +50,7 @@ def test_ir_version(opset: int) -> None:
 def test_models(case: Any) -> None:
     """Exported once; each opset is converted from a copy, checked, and compared with eager at another size."""
     module, example, other = case.build(), case.example(), case.other()
-    arguments = {"dynamic_shapes": case.dynamic_shapes, "opset_version": MINIMUM_OPSET, "verbose": False}
+    arguments = {"dynamic_shapes": case.dynamic_shapes, "opset_version": MINIMUM_NATIVE_OPSET, "verbose": False}
     program = fx_onnx.export(module, example.args, kwargs=example.kwargs, **arguments)
     with torch.no_grad():
         want = module(*other.args, **other.kwargs)
@@ -62,9 +62,9 @@ def test_models(case: Any) -> None:
 
 def test_a_model_in_the_wanted_opset_is_not_changed() -> None:
     """The model object and its bytes stay the same."""
-    program = model("g (float[N] x) => (float[N] y) { y = Relu(x) }", opset=MINIMUM_OPSET)
+    program = model("g (float[N] x) => (float[N] y) { y = Relu(x) }", opset=MINIMUM_NATIVE_OPSET)
     before = ir.serde.serialize_model(program).SerializeToString()
-    assert convert_opset(program, MINIMUM_OPSET) is program
+    assert convert_opset(program, MINIMUM_NATIVE_OPSET) is program
     assert ir.serde.serialize_model(program).SerializeToString() == before
 
 
