@@ -15,7 +15,9 @@ __all__ = ["PATCHES"]
 
 def _lstsq(input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
     """Replaces ``torch.linalg.lstsq`` by an operator that has a shape function; the default driver is that of CPUs."""
-    return torch.return_types.linalg_lstsq(torch.ops.fx_onnx.lstsq(input, b, rcond, driver=driver or "gelsy"))
+    return torch.return_types.linalg_lstsq(  # type: ignore[attr-defined]  # torch creates it when it is imported
+        torch.ops.fx_onnx.lstsq(input, b, rcond, driver=driver or "gelsy")
+    )
 
 
 PATCHES: PatchTable = {("torch.linalg", "lstsq"): _lstsq}

@@ -77,16 +77,16 @@ def _weight(f: NodeBuilder) -> _Weight | None:
 
 def _times(f: NodeBuilder, size: int | Value, factor: int) -> int | Value:
     """Returns a size times a static factor."""
-    if isinstance(size, int) or factor == 1:
-        return size if factor == 1 else size * factor
-    return f.Mul(size, [factor])
+    if isinstance(size, int):
+        return size * factor
+    return size if factor == 1 else f.Mul(size, [factor])
 
 
 def _part(f: NodeBuilder, size: int | Value, count: int) -> int | Value:
     """Returns the size of one of ``count`` equal parts."""
-    if isinstance(size, int) or count == 1:
-        return size if count == 1 else size // count
-    return f.Div(size, [count])
+    if isinstance(size, int):
+        return size // count
+    return size if count == 1 else f.Div(size, [count])
 
 
 def _sizes(f: NodeBuilder, *sizes: int | Value) -> list[int] | Value:
