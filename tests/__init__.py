@@ -21,4 +21,7 @@ class _TorchvisionFirst(MetaPathFinder):
 
 
 if importlib.util.find_spec("torchvision") is not None:
-    sys.meta_path.insert(0, _TorchvisionFirst())
+    if "transformers" in sys.modules:  # imported already; it imports torchvision when a model is first used
+        import tests.torchvision_cpu  # noqa: F401
+    else:
+        sys.meta_path.insert(0, _TorchvisionFirst())
