@@ -4,18 +4,15 @@ The values are multiples of a quarter and the scales are powers of two, so that 
 """
 
 import math
-from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx.core.errors import TranslationError, UnsupportedOperatorError
-from fx_onnx.program.session import new_session, run_session
 from tests.compare import assert_close
 from tests.harness import Case, arg, bf16, cases, check, f16, f32, f64, i8, i32, i64, u8
 
@@ -255,61 +252,3 @@ def test_low_precision_networks(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 4), nn.Softmax(-1)).to(dtype)
     run(net, torch.randn(3, 8).to(dtype), torch.randn(5, 8).to(dtype))
-
-
-class Groups(nn.Module):
-    """A linear layer whose weight has 4-bit integers, with a scale for each 4 columns of a row."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("weight", torch.randint(-8, 8, (6, 16), dtype=torch.int8))
-        self.register_buffer("scales", torch.rand(6, 4))
-        self.register_buffer("zeros", torch.randint(-8, 8, (6, 4), dtype=torch.int8))
-
-    def forward(self, x: Tensor) -> Tensor:
-        weight = quantized.dequantize_per_channel_group(
-            self.weight, self.scales, self.zeros, -8, 7, torch.int8, 4, torch.float32
-        )
-        return nn.functional.linear(x, weight)
-
-
-@pytest.mark.parametrize("external", [False, True])
-@pytest.mark.parametrize("rank", [2, 3])
-def test_weights_of_four_bits_are_saved(external: bool, rank: int, tmp_path: Path) -> None:
-    """Tests that the file stores two weights in a byte, and that the model runs and accepts new 8-bit weights."""
-    module, x = Groups().eval(), torch.randn(*(3,) * (rank - 1), 16)
-    program = fx_onnx.export(module, (x,), opset_version=21, verify=True)
-    assert_close(program(x), module(x), None)
-    (name,) = [name for name in program.model.graph.initializers if name.startswith("weight")]
-    path = tmp_path / "model.onnx"
-    program.save(path, external_data=external)
-    onnx.checker.check_model(path, full_check=True)
-    onnx.checker.check_model(program.model_proto)
-    (stored,) = [each for each in onnx.load(path).graph.initializer if each.name == name]
-    assert (stored.data_type, len(stored.raw_data)) == (onnx.TensorProto.INT4, 6 * 16 // 2)
-    session = new_session(str(path))
-    assert_close(run_session(session, {session.get_inputs()[0].name: x}), module(x), None)
-    other = Groups().eval()
-    program.apply_weights(other.state_dict())
-    assert_close(program(x), other(x), None)
-
-
-def test_packed_weights_beside_safetensors(tmp_path: Path) -> None:
-    """Tests that the model refers to the file for the scales only; it stores its 4-bit weights itself.
-
-    The file holds these weights in 8 bits.
-    """
-    module, x = Groups().eval(), torch.randn(3, 16)
-    program = fx_onnx.export(module, (x,), opset_version=21)
-    save_file(module.state_dict(), tmp_path / "model.safetensors")
-    program.save(tmp_path / "model.onnx", weights_from=tmp_path / "model.safetensors")
-    proto = onnx.load(tmp_path / "model.onnx", load_external_data=False)
-    places = {each.name: each.data_location == onnx.TensorProto.EXTERNAL for each in proto.graph.initializer}
-    assert places["scales"]
-    session = new_session(str(tmp_path / "model.onnx"))
-    assert_close(run_session(session, {session.get_inputs()[0].name: x}), module(x), None)
-
-
-def test_the_summary_counts_stored_dtypes() -> None:
-    program = fx_onnx.export(Groups().eval(), (torch.randn(3, 16),), opset_version=21)
-    assert program.summary().dtypes == {"int4": 6 * 16 + 6 * 4, "float": 6 * 4}

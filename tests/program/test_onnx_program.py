@@ -15,10 +15,12 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import Dim, export
 
+import fx_onnx
 from fx_onnx.core.errors import ArgumentError, OnnxExporterWarning
 from fx_onnx.core.weights import computed, weight
 from fx_onnx.program import onnx_program as program_module
 from fx_onnx.program.onnx_program import ONNXProgram
+from tests.modules import FourBitLinear
 
 TEXT = """<ir_version: 10, opset_import: ["" : 18]>
 g (float[batch, 4] x, float[4] d_b, float[4] y) => (float[batch, 3] linear, float[batch, 4] add) {
@@ -320,3 +322,8 @@ def test_numpy_arguments_do_not_change(program):
     array = np.ones((2, 4), np.float32)
     program(array, ARGS[1], True, None, **KWARGS)
     assert array.sum() == 8
+
+
+def test_the_summary_counts_stored_dtypes() -> None:
+    program = fx_onnx.export(FourBitLinear().eval(), (torch.randn(3, 16),), opset_version=21)
+    assert program.summary().dtypes == {"int4": 6 * 16 + 6 * 4, "float": 6 * 4}

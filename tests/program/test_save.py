@@ -4,6 +4,7 @@ import errno
 import io
 import os
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -11,11 +12,16 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+import fx_onnx
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError, OnnxExporterWarning
 from fx_onnx.core.weights import Weight, computed, weight
 from fx_onnx.program import save
+from fx_onnx.program.session import new_session, run_session
+from tests.compare import assert_close
+from tests.modules import FourBitLinear
 
 GRAPH = """<ir_version: 10, opset_import: ["" : 18]>
 g (float[N, 16] x) => (float[N, 16] y) {
@@ -372,3 +378,40 @@ def test_saving_does_not_copy_weights(tmp_path):
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 2 * 1024**2
+
+
+@pytest.mark.parametrize("external", [False, True])
+@pytest.mark.parametrize("rank", [2, 3])
+def test_weights_of_four_bits_are_saved(external: bool, rank: int, tmp_path: Path) -> None:
+    """Tests that the file stores two weights in a byte, and that the model runs and accepts new 8-bit weights."""
+    module, x = FourBitLinear().eval(), torch.randn(*(3,) * (rank - 1), 16)
+    program = fx_onnx.export(module, (x,), opset_version=21, verify=True)
+    assert_close(program(x), module(x), None)
+    (name,) = [name for name in program.model.graph.initializers if name.startswith("weight")]
+    path = tmp_path / "model.onnx"
+    program.save(path, external_data=external)
+    onnx.checker.check_model(path, full_check=True)
+    onnx.checker.check_model(program.model_proto)
+    (stored,) = [each for each in onnx.load(path).graph.initializer if each.name == name]
+    assert (stored.data_type, len(stored.raw_data)) == (onnx.TensorProto.INT4, 6 * 16 // 2)
+    session = new_session(str(path))
+    assert_close(run_session(session, {session.get_inputs()[0].name: x}), module(x), None)
+    other = FourBitLinear().eval()
+    program.apply_weights(other.state_dict())
+    assert_close(program(x), other(x), None)
+
+
+def test_packed_weights_beside_safetensors(tmp_path: Path) -> None:
+    """Tests that the model refers to the file for the scales only; it stores its 4-bit weights itself.
+
+    The file holds these weights in 8 bits.
+    """
+    module, x = FourBitLinear().eval(), torch.randn(3, 16)
+    program = fx_onnx.export(module, (x,), opset_version=21)
+    save_file(module.state_dict(), tmp_path / "model.safetensors")
+    program.save(tmp_path / "model.onnx", weights_from=tmp_path / "model.safetensors")
+    proto = onnx.load(tmp_path / "model.onnx", load_external_data=False)
+    places = {each.name: each.data_location == onnx.TensorProto.EXTERNAL for each in proto.graph.initializer}
+    assert places["scales"]
+    session = new_session(str(tmp_path / "model.onnx"))
+    assert_close(run_session(session, {session.get_inputs()[0].name: x}), module(x), None)
