@@ -57,7 +57,7 @@ def is_data_dependent(expr: sympy.Basic) -> bool:
     return bool(torch_private.free_unbacked_symbols(expr))
 
 
-def onnx_dtype(number: Any) -> ir.DataType:
+def number_dtype(number: Any) -> ir.DataType:
     """Returns the ONNX dtype in which a symbolic number is computed: BOOL, DOUBLE or INT64."""
     return _BOOL if isinstance(number, torch.SymBool) else _FLOAT if isinstance(number, torch.SymFloat) else _INT
 

@@ -218,7 +218,7 @@ class Walker:
     def _stamp_number(value: Value, fake: Any) -> None:
         """Sets the type of a number that a loop or a branch returns, because the schema does not decide it."""
         if value.type is None:
-            value.type, value.shape = ir.TensorType(symbolic_sizes.onnx_dtype(fake)), ir.Shape([])
+            value.type, value.shape = ir.TensorType(symbolic_sizes.number_dtype(fake)), ir.Shape([])
 
     def _stamp_tensor(self, node: Node, value: Value, fake: torch.Tensor) -> None:
         dtype = self._known(dtypes.onnx_dtype(fake.dtype), node.name)

@@ -70,7 +70,7 @@ def test_dtypes_of_symbolic_numbers(sizes: tuple[torch.SymInt, ...]) -> None:
     a, b, _ = sizes
     numbers = (a, torch.sym_float(a), a < b, 3)
     expected = [ir.DataType.INT64, ir.DataType.DOUBLE, ir.DataType.BOOL, ir.DataType.INT64]
-    assert [symbolic_sizes.onnx_dtype(number) for number in numbers] == expected
+    assert [symbolic_sizes.number_dtype(number) for number in numbers] == expected
 
 
 def test_the_constant_shape_of_a_reshape(sizes: tuple[torch.SymInt, ...]) -> None:

@@ -54,7 +54,7 @@ def pad(f: NodeBuilder) -> None:
 
     Legal because an axis that is not listed gets no padding. Where a pooling reads the result, the Pad is computed with
     an additional first axis of size 1, because ONNX Runtime would merge the Pad into the pooling, with other results
-    (see pad_axes.py).
+    (see pads_before_pooling.py).
     """
     node = f.node
     axes = static_integers(f, 3, "axes")
