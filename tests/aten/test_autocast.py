@@ -96,6 +96,12 @@ def mixed(net: Net, x: Tensor) -> object:
         return net.linear(x.to(BF16)), F.scaled_dot_product_attention(x[None], x[None].to(BF16), x[None])
 
 
+def an_input_in_the_dtype_of_autocast(net: Net, x: Tensor) -> object:
+    row = x[0].to(BF16)
+    with torch.autocast("cpu", dtype=BF16):
+        return net.linear(row), row + x, row * x.sum(), torch.cat([row, x[1]])
+
+
 def convolution(net: Net, x: Tensor) -> object:
     with torch.autocast("cpu", dtype=BF16):
         return net.conv(x.T[None])
@@ -139,8 +145,8 @@ def selects_by_mask(net: Net, x: Tensor) -> object:
     "function",
     [
         bfloat16, float16, switched_off_within, switched_on_within, another_dtype_within, without_gradients_within,
-        promotes_to_the_widest_dtype, to_float32, mixed, convolution, composed, in_a_branch,
-        region_in_a_branch, writes, selects_by_mask,
+        promotes_to_the_widest_dtype, to_float32, mixed, an_input_in_the_dtype_of_autocast, convolution, composed,
+        in_a_branch, region_in_a_branch, writes, selects_by_mask,
     ],
 )  # fmt: skip
 def test_regions(function: Callable[[Net, Tensor], object]) -> None:
