@@ -63,11 +63,6 @@ FAILURES: tuple[Failure, ...] = (
         dtypes=(torch.float32, torch.float64, *_HALF),
     ),
     Failure(
-        ("native_layer_norm", "native_batch_norm", "_native_batch_norm_legit"),
-        "torch captures the statistics as float32, but its CPU kernels return them in half precision.",
-        dtypes=_HALF,
-    ),
-    Failure(
         ("matrix_exp", "nn.functional.soft_margin_loss", "histc", "grid_sampler_2d", "grid_sampler_3d"),
         _ROUNDED,
         dtypes=(torch.float16,),

@@ -219,7 +219,7 @@ def test_saved_with_external_data(tmp_path: Path) -> None:
     [
         ({"export_modules_as_functions": {"Block"}}, r"must be a bool or a set of module classes"),
         ({"export_modules_as_functions": Block}, r"must be a bool or a set of module classes"),
-        ({"export_modules_as_functions": True, "opset_version": 17}, r"needs opset 18 or above, not 17"),
+        ({"export_modules_as_functions": True, "opset_version": 14}, r"needs opset 15 or above, not 14"),
     ],
 )
 def test_bad_arguments(options: dict[str, Any], message: str) -> None:
