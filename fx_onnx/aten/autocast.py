@@ -168,7 +168,7 @@ class _CastInserter:
 def _infer_cast(node: Node, setting: _Setting) -> torch.dtype | None:
     """Returns the dtype to which autocast casts the arguments of a call; None if it does not cast them."""
     wanted = _dtypes(node.meta.get("val"))
-    values = (argument.meta.get("val") for argument in node.all_input_nodes)
+    values: list[Any] = [argument.meta.get("val") for argument in node.all_input_nodes]
     mixed = len({value.dtype for value in values if setting.casts(value) and value.dim()}) > 1
     # Fake kernels such as that of linear accept two dtypes, which the real ones refuse. So no cast is the last choice
     # for two dtypes. It is the first one otherwise, because a 0-d tensor keeps its precision beside another tensor.
