@@ -189,28 +189,13 @@ def _lower_vmap(job: CapturedJob) -> AtenJob:
     return AtenJob(job.request, job.options, job.log, job.captured, job.table, program)
 
 
-def _lower_autocast(job: AtenJob) -> AtenJob:
-    return replace(job, aten=lower_autocast(job.aten))
+def _on_aten(rewrite: Callable[[AtenProgram], AtenProgram]) -> Callable[[AtenJob], AtenJob]:
+    """Returns the stage that rewrites the ATen program of a job and needs nothing else of the job."""
 
+    def run(job: AtenJob) -> AtenJob:
+        return replace(job, aten=rewrite(job.aten))
 
-def _functionalize(job: AtenJob) -> AtenJob:
-    return replace(job, aten=functionalize(job.aten))
-
-
-def _unwrap_tensor_subclasses(job: AtenJob) -> AtenJob:
-    return replace(job, aten=unwrap_tensor_subclasses(job.aten))
-
-
-def _lower_flex_attention(job: AtenJob) -> AtenJob:
-    return replace(job, aten=lower_flex_attention(job.aten))
-
-
-def _fold_constants(job: AtenJob) -> AtenJob:
-    return replace(job, aten=fold_constants(job.aten))
-
-
-def _lower_complex(job: AtenJob) -> AtenJob:
-    return replace(job, aten=lower_complex(job.aten))
+    return run
 
 
 def _decompose(job: AtenJob) -> AtenJob:
@@ -313,12 +298,12 @@ class Stage:
 STAGES: tuple[Stage, ...] = (
     Stage("capture", _capture, is_isolated=False),
     Stage("lower_vmap", _lower_vmap),
-    Stage("lower_autocast", _lower_autocast),
-    Stage("functionalize", _functionalize),
-    Stage("unwrap_tensor_subclasses", _unwrap_tensor_subclasses),
-    Stage("lower_flex_attention", _lower_flex_attention),
-    Stage("fold_constants", _fold_constants),
-    Stage("lower_complex", _lower_complex),
+    Stage("lower_autocast", _on_aten(lower_autocast)),
+    Stage("functionalize", _on_aten(functionalize)),
+    Stage("unwrap_tensor_subclasses", _on_aten(unwrap_tensor_subclasses)),
+    Stage("lower_flex_attention", _on_aten(lower_flex_attention)),
+    Stage("fold_constants", _on_aten(fold_constants)),
+    Stage("lower_complex", _on_aten(lower_complex)),
     Stage("decompose", _decompose),
     Stage("translate", _translate),
     Stage("name_inputs_and_outputs", _name_inputs_and_outputs),
