@@ -12,7 +12,7 @@ import importlib
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -50,6 +50,7 @@ __all__ = [
     "associative_scan",
     "compiling_states",
     "compute_unbacked_bindings",
+    "control_flow_settings",
     "enable_python_dispatcher",
     "export_trace_module",
     "free_unbacked_symbols",
@@ -346,6 +347,21 @@ def compiling_states() -> list[tuple[ModuleType, str]]:
     names = [(user, "_compiling_state_context") for user in users] + [("torch.compiler", "_compile_session_context")]
     found = ((sys.modules.get(user), name) for user, name in names)
     return [(module, name) for module, name in found if module is not None and hasattr(module, name)]
+
+
+def control_flow_settings() -> AbstractContextManager[Any]:
+    """Returns a context with the settings under which torch compiles ``torch.cond`` and its like for an eager run.
+
+    torch's own context also saves and restores a flag of torch.fx that is not thread-safe. Returns a context without
+    effect if dynamo lacks the settings; then torch may refuse a branch without operators while another thread captures.
+    """
+    try:
+        settings = _load("torch._dynamo.config")
+    except ImportError:
+        return nullcontext()
+    names = {name: True for name in ("allow_empty_graphs", "capture_scalar_outputs") if hasattr(settings, name)}
+    context: AbstractContextManager[Any] = settings.patch(**names) if names else nullcontext()
+    return context
 
 
 def patcher_of_fx() -> type[Any] | None:

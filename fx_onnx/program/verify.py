@@ -18,6 +18,7 @@ from torch.export.graph_signature import InputKind
 from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError, CheckerError, VerificationError
 from fx_onnx.core.metadata import NAME_SCOPES, ORIGINAL_NODE_NAME, of_fx_node
+from fx_onnx.core.threads import CAPTURE_LOCK
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.program.session import call_arguments, flatten_outputs
 
@@ -188,7 +189,7 @@ def verify(
             raise ArgumentError("The program has no exported_program to compare with; give verify() a module.")
         module = program.exported_program.module()
     found = program(*_copied(args), **_copied(kwargs))
-    with torch.no_grad(), _restored_buffers(module):
+    with CAPTURE_LOCK, torch.no_grad(), _restored_buffers(module):  # torch.cond compiles while it runs eagerly
         result = module(*_copied(args), **_copied(kwargs))
         expected = flatten_outputs(program.exported_program, _copied(result))
     names = [str(value.name) for value in program.model.graph.outputs]

@@ -143,6 +143,15 @@ def test_capture_modules_are_optional(monkeypatch):
     monkeypatch.setattr(torch_private, "_load", _missing)
     assert [getattr(torch_private, name)() for name in names] == [None] * 4
     torch_private.list_python_builtins()
+    with torch_private.control_flow_settings():
+        pass
+
+
+def test_control_flow_settings_let_a_branch_be_empty():
+    before = torch._dynamo.config.allow_empty_graphs
+    with torch_private.control_flow_settings():
+        assert torch._dynamo.config.allow_empty_graphs
+    assert torch._dynamo.config.allow_empty_graphs is before
 
 
 def test_compiling_states_are_optional(monkeypatch):

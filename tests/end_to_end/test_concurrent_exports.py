@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.fx._symbolic_trace import is_fx_tracing
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import fx_onnx
@@ -96,6 +97,7 @@ def test_four_threads_export_at_once() -> None:
     with ThreadPoolExecutor(4) as threads:
         for done in [threads.submit(export, name) for name in CASES]:
             done.result()
+    assert not is_fx_tracing(), "torch.compile works as before"
 
 
 def test_four_threads_export_one_model_to_the_same_bytes() -> None:
@@ -139,6 +141,7 @@ def test_an_eager_run_during_exports_sees_nothing(name: str) -> None:
             stop.set()
         eager.result()
     assert runs[0] > before + 3
+    assert not is_fx_tracing(), "torch.compile works as before"
     torch.testing.assert_close(program(*args)[0], expected)
 
 

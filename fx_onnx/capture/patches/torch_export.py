@@ -22,6 +22,7 @@ from fx_onnx.capture.patches.patching import InOtherThreads, PatchTable, exchang
 from fx_onnx.core.threads import in_this_thread
 from fx_onnx.core.torch_private import (
     compiling_states,
+    control_flow_settings,
     overridden_builtins,
     patcher_of_fx,
     pre_dispatch_modes,
@@ -172,5 +173,6 @@ PATCHES: PatchTable = {
     ("torch.compiler", "is_exporting"): _is_exporting,
     ("torch.fx._symbolic_trace", "is_fx_tracing"): InOtherThreads(_false),
     ("torch.fx._symbolic_trace", "is_fx_symbolic_tracing"): InOtherThreads(_false),
+    ("torch._higher_order_ops.utils", "_set_compilation_env"): InOtherThreads(control_flow_settings),
 }
 """The flags that torch.export sets. torch itself sets them in all threads."""
