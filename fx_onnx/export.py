@@ -15,6 +15,7 @@ import torch
 from fx_onnx.core import opsets
 from fx_onnx.core.arguments import check_flag, check_mapping, check_path
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.version import check_torch
 
 if TYPE_CHECKING:
     from fx_onnx.program.onnx_program import ONNXProgram
@@ -92,6 +93,7 @@ def export(
         CheckerError: the model is not valid ONNX (only with ``verify``).
         VerificationError: the results of the program and of the module differ (only with ``verify``).
     """
+    check_torch()
     _check_options(locals())  # the parameters by name
     opset = opsets.check(opset_version)
     from fx_onnx import pipeline

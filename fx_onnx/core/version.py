@@ -1,14 +1,47 @@
-"""The version of the installed package, which every exported model names as its ``producer_version``."""
+"""The version of the installed package, and the versions of torch with which it was tested."""
 
 from __future__ import annotations
 
 import functools
 import importlib.metadata
+import re
 
-__all__ = ["version"]
+import torch
+
+from fx_onnx.core.errors import OnnxExporterError, warn
+
+__all__ = ["NEWEST_TORCH", "OLDEST_TORCH", "check_torch", "version"]
+
+# The whole suite passes with these versions of torch; pyproject.toml allows them and the versions between them.
+OLDEST_TORCH = "2.13"
+NEWEST_TORCH = "2.14"
 
 
 @functools.cache
 def version() -> str:
     """Returns the version that the installed distribution declares, for example ``0.1.0``."""
     return importlib.metadata.version("fx-onnx")
+
+
+@functools.cache
+def check_torch() -> None:
+    """Checks the installed torch once in a process. It warns about a torch that is newer than the tested ones.
+
+    Raises:
+        OnnxExporterError: torch is too old.
+    """
+    installed = _release(torch.__version__)
+    if installed < _release(OLDEST_TORCH):
+        raise OnnxExporterError(
+            f"fx_onnx {version()} needs torch {OLDEST_TORCH} or newer, but torch {torch.__version__} is installed."
+        )
+    if installed > _release(NEWEST_TORCH):
+        warn(
+            f"fx_onnx {version()} was tested with torch {OLDEST_TORCH} to {NEWEST_TORCH}, but torch "
+            f"{torch.__version__} is installed; export with verify=True, which compares the results with the module's."
+        )
+
+
+def _release(text: str) -> tuple[int, ...]:
+    """Returns the first two numbers of a version: (2, 14) of ``2.14.1+cu130``."""
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
