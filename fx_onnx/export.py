@@ -1,4 +1,4 @@
-"""The public function ``export()``: it takes the arguments of ``torch.onnx.export(..., dynamo=True)``.
+"""The public function ``export()``: it takes the arguments of ``torch.onnx.export``, of today and of earlier versions.
 
 The stages are in pipeline.py. The first call imports them, because onnx_ir, onnx, onnxscript and sympy take longer to
 import than the rest of the package.
@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Never, Unpack
 
 import torch
 
 from fx_onnx.core import opsets
 from fx_onnx.core.arguments import check_flag, check_mapping, check_path
-from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.errors import ArgumentError, no_effect, warn
+from fx_onnx.core.export_modes import OperatorExportTypes, TrainingMode, check_mode
+from fx_onnx.core.removed_keywords import RemovedKeywords, modern, refuse_positional
 from fx_onnx.core.version import check_torch
 
 if TYPE_CHECKING:
+    from fx_onnx.capture.request import Request
+    from fx_onnx.pipeline import ExportOptions
     from fx_onnx.program.onnx_program import ONNXProgram
 
 
 def export(
     model: torch.nn.Module | torch.export.ExportedProgram,
-    args: tuple[Any, ...] | torch.Tensor = (),
+    args: tuple[Any, ...] | list[Any] | torch.Tensor = (),
     f: str | os.PathLike[str] | BinaryIO | None = None,
-    *,
+    *positional: Never,
     kwargs: Mapping[str, Any] | None = None,
     verbose: bool | None = None,
     input_names: Sequence[str] | None = None,
@@ -42,26 +46,37 @@ def export(
     dump_exported_program: bool = False,
     artifacts_dir: str | os.PathLike[str] = ".",
     export_params: bool = True,
-    keep_initializers_as_inputs: bool = False,
+    keep_initializers_as_inputs: bool | None = False,
     dynamic_axes: Mapping[str, Mapping[int, str] | Sequence[int]] | None = None,
+    training: TrainingMode | None = None,
+    operator_export_type: OperatorExportTypes | None = OperatorExportTypes.ONNX,
+    do_constant_folding: bool = True,
+    custom_opsets: Mapping[str, int] | None = None,
     export_modules_as_functions: bool | Collection[type[torch.nn.Module]] = False,
+    autograd_inlining: bool = True,
+    **removed: Unpack[RemovedKeywords],
 ) -> ONNXProgram:
     """Exports a PyTorch model to ONNX.
 
-    The parameters have the names, the order and the meaning of those of ``torch.onnx.export(..., dynamo=True)``.
+    The parameters have the names, the order, the defaults and the meaning of those of ``torch.onnx.export``.
+    docs/migrate.md compares each of them.
 
     Args:
         model: a Module, or a torch.export.ExportedProgram, which is not captured again.
-        args: the example positional arguments: a tuple, a single tensor, or a tuple whose last entry is a dict of
-            keyword arguments. Tensors become inputs of the model. All other values become constants.
+        args: the example positional arguments: a tuple or a list, a single tensor, or a tuple whose last entry is a
+            dict of keyword arguments. Tensors become inputs of the model. All other values become constants.
         f: where to save the model: a path or a binary file. None saves nothing.
+        positional: empty. All further arguments are given by keyword.
         kwargs: the example keyword arguments.
-        verbose: True prints one line for each stage.
-        input_names: names of the first graph inputs. The others keep the names of the parameters of ``forward``.
+        verbose: True prints one line for each stage, and the graph as text. Each node gets its source line as
+            doc_string.
+        input_names: names of the first graph inputs. The others keep the names of the parameters of ``forward``. Names
+            that go on after the inputs name the weights, in the order of the state_dict.
         output_names: names of the first graph outputs.
         opset_version: the version of the default ONNX domain. Versions 18 to 26 are native. For an
             older version, down to 11, the finished model of opset 18 is rewritten.
-        dynamo: must be True, because fx_onnx has no TorchScript exporter.
+        dynamo: False warns, because there is no TorchScript exporter, and makes ``TrainingMode.EVAL`` the default of
+            ``training``, as for callers of that exporter.
         external_data: True saves the weights to ``<f>.data``, or ``<f>.1.data`` if the model that is
             replaced reads ``<f>.data``. None does so only above 2 GB.
         dynamic_shapes: the dynamic dims, in any form that torch.export takes. A string names a dim. The keys of a dict
@@ -74,12 +89,22 @@ def export(
         profile: writes a profile of the export to ``artifacts_dir``.
         dump_exported_program: saves the captured program to ``artifacts_dir`` as a ``.pt2`` file.
         artifacts_dir: the folder of the report, the profile and the captured program.
-        export_params: False saves the model to ``f`` without the weights.
+        export_params: False saves the model to ``f`` without the weights. They become graph inputs after the others,
+            in the order of the state_dict.
         keep_initializers_as_inputs: True makes the weights in ``f`` graph inputs too, so that a runtime may override
-            them.
+            them. None means False.
         dynamic_axes: the older form of ``dynamic_shapes``: input or output name → {axis: name} or [axis, ...].
+        training: the mode in which the module is captured; it has its own mode again afterwards. None captures it in
+            its own mode, and warns if that is training mode. TRAINING keeps BatchNormalization and Dropout in their
+            training forms. The members of ``torch.onnx.TrainingMode`` are accepted too.
+        operator_export_type: what becomes of a call that has neither a translation nor a decomposition. The members of
+            ``torch.onnx.OperatorExportTypes`` are accepted too.
+        do_constant_folding: False keeps the nodes that compute a constant or a weight from other ones.
+        custom_opsets: domain → version, for the domains of custom operators. The version of the others is 1.
         export_modules_as_functions: the module classes whose calls become calls of local functions; True means all
             classes. It needs opset 15 or above. See docs/custom_operators.md.
+        autograd_inlining: False keeps each torch.autograd.Function as one operator, which needs a translation.
+        removed: keywords that torch.onnx.export had once, with the meaning that they had. Each causes a FutureWarning.
 
     Returns:
         The program. It can be called and saved, and it holds the model as ``model`` and ``model_proto``.
@@ -93,43 +118,89 @@ def export(
         CheckerError: the model is not valid ONNX (only with ``verify``).
         VerificationError: the results of the program and of the module differ (only with ``verify``).
     """
+    given = dict(locals())  # the parameters by name
     check_torch()
-    _check_options(locals())  # the parameters by name
-    opset = opsets.check(opset_version)
+    refuse_positional(given.pop("positional"))
+    given |= modern(given.pop("removed"), given, export.__kwdefaults__)
+    _check_options(given)
     from fx_onnx import pipeline
-    from fx_onnx.capture.request import parse_request
     from fx_onnx.program.artifacts import record
 
-    request = parse_request(
-        model,
-        args,
-        kwargs,
-        input_names=input_names,
-        output_names=output_names,
-        dynamic_shapes=dynamic_shapes,
-        dynamic_axes=dynamic_axes,
-    )
-    options = pipeline.ExportOptions(
-        opset=opset,
-        optimize=optimize,
-        verify=verify,
-        custom_translation_table=custom_translation_table or {},
-        modules_as_functions=export_modules_as_functions,
-        save=pipeline.SaveOptions(f, export_params, keep_initializers_as_inputs, external_data),
-    )
+    request, options = _request(given), _options(given)
     with record(artifacts_dir, verbose=verbose, report=report, profile=profile, program=dump_exported_program) as log:
         return pipeline.run(request, options, log)
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
+# ---------------------------------------------------------------- from keywords to the request and the options
+
+
+def _request(given: Mapping[str, Any]) -> Request:
+    """Returns what to export."""
+    from fx_onnx.capture.request import parse_request
+
+    names = ("input_names", "output_names", "dynamic_shapes", "dynamic_axes")
+    return parse_request(
+        given["model"],
+        given["args"],
+        given["kwargs"],
+        training=_training_mode(given),
+        **{name: given[name] for name in names},
+    )
+
+
+def _options(given: Mapping[str, Any]) -> ExportOptions:
+    """Returns how to export."""
+    from fx_onnx.pipeline import ExportOptions, SaveOptions
+
+    return ExportOptions(
+        opset=opsets.check(given["opset_version"]),
+        optimize=given["optimize"],
+        fold_constants=given["do_constant_folding"],
+        verify=given["verify"],
+        check=given.get("check", False),
+        custom_translation_table=given["custom_translation_table"] or {},
+        custom_opsets=given["custom_opsets"] or {},
+        modules_as_functions=given["export_modules_as_functions"],
+        save=SaveOptions(
+            destination=given["f"],
+            include_initializers=given["export_params"],
+            keep_initializers_as_inputs=bool(given["keep_initializers_as_inputs"]),
+            external_data=given["external_data"],
+        ),
+    )
+
+
+_FLAGS = (
+    "dynamo", "report", "optimize", "verify", "profile", "dump_exported_program", "export_params",
+    "do_constant_folding", "autograd_inlining",
+)  # fmt: skip
+_OPTIONAL_FLAGS = ("verbose", "external_data", "keep_initializers_as_inputs")
+_OF_THE_FILE = ("export_params", "keep_initializers_as_inputs", "external_data")
+
+
+def _check_options(given: Mapping[str, Any]) -> None:
     """Checks the arguments that need no stage: the flags, the folder, and whether a table is a dict."""
-    if options["dynamo"] is not True:
-        raise ArgumentError(
-            "fx_onnx exports through torch.export only; leave dynamo=True, or use torch.onnx.export for TorchScript."
-        )
-    for name in ("report", "optimize", "verify", "profile", "dump_exported_program", "export_params"):
-        check_flag(name, options[name])
-    for name in ("verbose", "external_data", "keep_initializers_as_inputs"):
-        check_flag(name, options[name], optional=True)
-    check_mapping("custom_translation_table", options["custom_translation_table"], "operators and functions")
-    check_path("artifacts_dir", options["artifacts_dir"])
+    for name in _FLAGS:
+        check_flag(name, given[name])
+    for name in _OPTIONAL_FLAGS:
+        check_flag(name, given[name], optional=True)
+    check_mapping("custom_translation_table", given["custom_translation_table"], "operators and functions")
+    check_mapping("custom_opsets", given["custom_opsets"], "domains and versions")
+    check_path("artifacts_dir", given["artifacts_dir"])
+    if check_mode("operator_export_type", given["operator_export_type"], OperatorExportTypes):
+        raise ArgumentError("operator_export_type must be OperatorExportTypes.ONNX.")
+    if not given["autograd_inlining"]:
+        raise ArgumentError("autograd_inlining must be True.")
+    for name in _OF_THE_FILE:
+        if given["f"] is None and given[name] not in (export.__kwdefaults__[name], None):
+            no_effect(f"{name}={given[name]}", "it concerns the file, and f is None")
+
+
+def _training_mode(given: Mapping[str, Any]) -> TrainingMode | None:
+    """Returns the mode in which to capture the module; None for its own. Warns about ``dynamo=False``."""
+    mode = check_mode("training", given["training"], TrainingMode)
+    if given["dynamo"]:
+        return mode
+    warn("There is no TorchScript exporter; with dynamo=False the model is exported through torch.export all the same.")
+    is_program = isinstance(given["model"], torch.export.ExportedProgram)
+    return TrainingMode.EVAL if mode is None and not is_program else mode

@@ -34,17 +34,19 @@ from fx_onnx.capture.export_flag import is_in_onnx_export
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import describe_relation
 from fx_onnx.core import metadata, opsets
-from fx_onnx.core.arguments import shown
+from fx_onnx.core.arguments import check_name, shown
 from fx_onnx.core.autocast_off import autocast_disabled
-from fx_onnx.core.errors import ArgumentError, CaptureError, warn
+from fx_onnx.core.errors import ArgumentError, CaptureError, no_effect, warn
 from fx_onnx.core.threads import CAPTURE_LOCK
 from fx_onnx.core.torch_private import unset_fake_temporarily
 from fx_onnx.core.translation_table import TranslationTable, translation_table
 from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
+from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
 from fx_onnx.passes.legalization.legalize import legalize
 from fx_onnx.passes.legalization.opsets.ladder import convert_opset
 from fx_onnx.passes.module_functions import ModulesToFunctions
 from fx_onnx.passes.optimize import optimize
+from fx_onnx.passes.weights.transposed_weights import FoldWeightTransposes
 from fx_onnx.program.destination import check_destination
 from fx_onnx.program.export_log import ExportLog
 from fx_onnx.program.onnx_program import ONNXProgram
@@ -89,20 +91,26 @@ class ExportOptions:
     Attributes:
         opset: the opset of the model. The model is translated in ``opsets.native(opset)`` and converted if they differ.
         optimize: whether the optimizer runs.
+        fold_constants: whether operators on constants and weights are computed.
         verify: whether the model is checked and its results are compared with those of the module.
+        check: whether the model is checked, also without ``verify``.
         custom_translation_table: the user's translations, FX target → function.
+        custom_opsets: the versions of the domains of custom operators; 1 for a domain that is not among them.
         modules_as_functions: the module classes whose calls become calls of local functions; True means all classes.
         save: where and how to save the model.
 
     Raises:
         ArgumentError: ``modules_as_functions`` is neither a bool nor a set of module classes, or it is set and the
-            opset is too old for local functions.
+            opset is too old for local functions, or ``custom_opsets`` has other entries than domains and versions.
     """
 
     opset: int = opsets.DEFAULT_OPSET
     optimize: bool = True
+    fold_constants: bool = True
     verify: bool = False
+    check: bool = False
     custom_translation_table: Mapping[Any, Callable[..., Any]] = field(default_factory=dict)
+    custom_opsets: Mapping[str, int] = field(default_factory=dict)
     modules_as_functions: bool | Collection[type[nn.Module]] = False
     save: SaveOptions = SaveOptions()
 
@@ -117,6 +125,14 @@ class ExportOptions:
         oldest = opsets.OLDEST_OPSET_WITH_FUNCTIONS
         if wanted and self.opset < oldest:
             raise ArgumentError(f"export_modules_as_functions needs opset {oldest} or above, not {self.opset}.")
+        for domain, version in self.custom_opsets.items():
+            check_name("A domain in custom_opsets", domain)
+            if domain == "ai.onnx":
+                raise ArgumentError("custom_opsets is for other domains than ONNX's own; give opset_version instead.")
+            if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+                raise ArgumentError(
+                    f"The version of {domain!r} in custom_opsets must be a number, not {shown(version)}."
+                )
 
     @property
     def is_native(self) -> bool:
@@ -212,7 +228,10 @@ def _decompose(job: AtenJob) -> AtenJob:
 
 
 def _translate(job: AtenJob) -> OnnxJob:
-    model = translate(job.aten, job.table, job.captured.symbol_names)
+    custom = job.options.custom_opsets
+    model = translate(job.aten, job.table, job.captured.symbol_names, custom)
+    for domain in custom.keys() - model.graph.opset_imports.keys():
+        no_effect(f"custom_opsets[{domain!r}]", "no node of the model has this domain")
     job.log.program = ONNXProgram(model, job.captured.exported_program)
     return OnnxJob(job.request, job.options, job.log, job.captured, job.table, job.log.program)
 
@@ -226,7 +245,9 @@ def _name_inputs_and_outputs(job: OnnxJob) -> OnnxJob:
 def _optimize(job: OnnxJob) -> OnnxJob:
     # If modules become functions, common subexpressions are eliminated after that stage. Otherwise one module would use
     # a result that another module computes.
-    without = (EliminateCommonSubexpressions.name,) if job.options.modules_as_functions else ()
+    without = {EliminateCommonSubexpressions.name} if job.options.modules_as_functions else set()
+    if not job.options.fold_constants:
+        without |= {EvaluateConstants.name, FoldWeightTransposes.name}
     job.program.model = optimize(job.program.model, without=without)
     return job
 
@@ -253,6 +274,9 @@ def _modules_to_functions(job: OnnxJob) -> OnnxJob:
 
 def _verify(job: OnnxJob) -> OnnxJob:
     check_model(job.program)
+    if not job.options.verify:
+        job.log.decided("verify", "checked, but not compared")
+        return job
     args, kwargs = job.captured.exported_program.example_inputs or ((), {})
     job.log.verification = verify(job.program, args, kwargs)
     job.log.verification.check()
@@ -302,7 +326,12 @@ STAGES: tuple[Stage, ...] = (
     Stage("functionalize", _on_aten(functionalize)),
     Stage("unwrap_tensor_subclasses", _on_aten(unwrap_tensor_subclasses)),
     Stage("lower_flex_attention", _on_aten(lower_flex_attention)),
-    Stage("fold_constants", _on_aten(fold_constants)),
+    Stage(
+        "fold_constants",
+        _on_aten(fold_constants),
+        lambda options: options.fold_constants,
+        "do_constant_folding=False",
+    ),
     Stage("lower_complex", _on_aten(lower_complex)),
     Stage("decompose", _decompose),
     Stage("translate", _translate),
@@ -316,7 +345,7 @@ STAGES: tuple[Stage, ...] = (
         lambda options: bool(options.modules_as_functions),
         "export_modules_as_functions=False",
     ),
-    Stage("verify", _verify, lambda options: options.verify, "verify=False", is_isolated=False),
+    Stage("verify", _verify, lambda options: options.verify or options.check, "verify=False", is_isolated=False),
     Stage("save", _save, lambda options: options.save.destination is not None, "f=None", is_isolated=False),
 )
 """All stages, in order."""

@@ -171,7 +171,6 @@ def test_the_model_can_ask_whether_it_is_traced() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dynamo": False}, "leave dynamo=True"),
         ({"f": "/no/such/folder/net.onnx"}, "no such folder"),
         ({"input_names": ["a", "b"]}, "input_names has 2 names"),
         ({"output_names": ["a", "b", "c", "d"]}, "4 output_names were given"),

@@ -65,12 +65,14 @@ FLAGS = (
     "profile",
     "dump_exported_program",
     "export_params",
+    "do_constant_folding",
+    "autograd_inlining",
 )
 EXPORTS: list[tuple[str, Any]] = [
-    *((flag, value) for flag in (*FLAGS, "export_params", "keep_initializers_as_inputs", "dynamo") for value in WRONG),
+    *((flag, value) for flag in (*FLAGS, "keep_initializers_as_inputs", "dynamo") for value in WRONG),
     *(("kwargs", value) for value in WRONG),
     *(("model", value) for value in WRONG),
-    *(("args", value) for value in (*wrong_except(Tensor), [X], (X, X, X), (), (X.numpy(),), (object(),))),
+    *(("args", value) for value in (*wrong_except(Tensor, list), [X, X, X], (X, X, X), (), (X.numpy(),), (object(),))),
     *(("args", (value,)) for value in (X.to_sparse(), X.to_sparse_csr(), X.to_mkldnn())),
     *(("args", (value,)) for value in (torch.quantize_per_tensor(X, 1.0, 0, torch.qint8),)),
     *(("f", value) for value in (*wrong_except(str), "\0", "\ud800", "a" * 300, "", ".", "nowhere/m.onnx")),
@@ -83,6 +85,9 @@ EXPORTS: list[tuple[str, Any]] = [
     *(("dynamic_axes", value) for value in (*WRONG, {"x": None}, {"x": 5}, {"x": {0: 5}}, {"x": {0: ""}})),
     *(("dynamic_axes", value) for value in ({"x": {0: "a+b"}}, {"x": {"0": "a"}}, {"x": ["a"]}, {"z": {0: "a"}})),
     *(("custom_translation_table", value) for value in (*WRONG, {torch.add: len}, {torch.ops.aten.add: 5})),
+    *(("training", value) for value in wrong_except()),
+    *(("operator_export_type", value) for value in wrong_except()),
+    *(("custom_opsets", value) for value in (*WRONG, {"": 1}, {"ai.onnx": 1}, {"a": "1"}, {"a": 0}, {"a": True})),
     *(("artifacts_dir", value) for value in (*wrong_except(str), "\0", "\ud800", "")),
     *(("export_modules_as_functions", value) for value in (*WRONG, [int], [])),
 ]

@@ -45,6 +45,7 @@ from fx_onnx.capture.patches.tensor_data import trace_tensor_data
 from fx_onnx.capture.patches.torch_export import confine_torch_export
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import dim_labels, holds_for_example, restrictions, size_constraints
+from fx_onnx.capture.training_mode import in_mode
 from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.errors import CaptureError, OnnxExporterError, warn
 from fx_onnx.core.events import EventSink, IgnoredEvents
@@ -77,8 +78,8 @@ class Capture:
 def capture(request: Request, events: EventSink | None = None) -> Capture:
     """Captures the model of a request; uses an ExportedProgram as it is.
 
-    Warns (OnnxExporterWarning) about a module in training mode, about each dim requested as dynamic that is static or
-    restricted to some sizes, and about two dim names that turn out to be one dim.
+    Warns (OnnxExporterWarning) about a module in training mode if no mode was requested, about each dim requested as
+    dynamic that is static or restricted to some sizes, and about two dim names that turn out to be one dim.
 
     Args:
         request: What to capture.
@@ -92,12 +93,12 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
         result = _Captured(request.model, strict=False, decisions=("skipped: the model is an ExportedProgram",))
         strategy = "given"
     else:
-        if request.model.training:
+        if request.model.training and request.training is None:
             warn(
                 f"{type(request.model).__name__} is in training mode; call model.eval() before the export "
                 "unless you want to export training mode."
             )
-        with freeze_fake_quantizers(request.model):
+        with CAPTURE_LOCK, in_mode(request.model, request.training), freeze_fake_quantizers(request.model):
             result = _capture_module(request, request.model, events)
         strategy = f"torch.export(strict={result.strict})"
     for decision in result.decisions:

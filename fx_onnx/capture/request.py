@@ -1,6 +1,6 @@
 """Reads the arguments of ``export`` once, in every accepted form, into one frozen Request.
 
-The arguments mean the same as in `torch.onnx.export(..., dynamo=True)` of torch 2.13.
+The arguments mean the same as in `torch.onnx.export` of torch 2.13.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from fx_onnx.capture.dynamic_shapes import DynamicShapes, TensorRequest, as_floa
 from fx_onnx.capture.forward_parameters import last_dict_is_argument, module_parameters, program_parameters
 from fx_onnx.core.arguments import check_mapping, check_names, shown
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.export_modes import TrainingMode
 from fx_onnx.core.torch_private import pytree, storage_id
 
 
@@ -39,6 +40,7 @@ class Request:
         input_names: Names of the graph's first inputs.
         output_names: Names of the graph's first outputs.
         output_axes: The `dynamic_axes` of outputs: output name to axis to dim name.
+        training: The mode in which the module is captured; None for its own mode.
     """
 
     model: torch.nn.Module | ExportedProgram
@@ -50,6 +52,7 @@ class Request:
     output_names: tuple[str, ...]
     output_axes: Mapping[str, Mapping[int, str]]
     float_leaves: tuple[int, ...] = ()
+    training: TrainingMode | None = None
 
 
 def parse_request(
@@ -61,13 +64,15 @@ def parse_request(
     output_names: Sequence[str] | None = None,
     dynamic_shapes: Any | None = None,
     dynamic_axes: Mapping[str, Any] | None = None,
+    training: TrainingMode | None = None,
 ) -> Request:
     """Reads the arguments of `export` into one request.
 
     Args:
         model: A torch.nn.Module or an ExportedProgram.
-        args: A tuple, one tensor, or, if `kwargs` is not given, a tuple that ends in a dict of keyword arguments. The
-            dict is a positional argument instead if none of its keys is a parameter and a parameter needs a value.
+        args: A tuple or list, one tensor, or, if `kwargs` is not given, a tuple that ends in a dict of keyword
+            arguments. The dict is a positional argument instead if none of its keys is a parameter and a parameter
+            needs a value.
         kwargs: Keyword arguments.
         input_names: Names for the graph's inputs, in order. There may be fewer names than inputs.
         output_names: Names for the graph's outputs, in order. There may be fewer names than outputs.
@@ -77,6 +82,7 @@ def parse_request(
             For an ExportedProgram, `dynamic_shapes` only names the dims.
         dynamic_axes: `{name: {axis: dim name}}` or `{name: [axis, ...]}`, where the name is one of `input_names`, a
             parameter of the forward or one of `output_names`. Axes in a list are named `NAME_dynamic_axes_1` and so on.
+        training: The mode in which to capture the module; None for its own mode.
 
     Raises:
         ArgumentError: An argument has none of these forms, or the arguments contradict each other.
@@ -88,6 +94,10 @@ def parse_request(
     if dynamic_shapes and dynamic_axes:
         raise ArgumentError("Both dynamic_shapes and dynamic_axes are given; give dynamic_shapes alone.")
     _check_model(model)
+    if isinstance(model, ExportedProgram) and training not in (None, TrainingMode.PRESERVE):
+        raise ArgumentError(
+            f"training={training.name} cannot be had of an ExportedProgram, which was captured in a mode already."
+        )
     names_in, names_out = _checked_names(input_names, output_names)
     args, kwargs = _split_keywords(model, args, kwargs)
     if isinstance(model, ExportedProgram):
@@ -113,6 +123,7 @@ def parse_request(
         output_names=names_out,
         output_axes=axes_out,
         float_leaves=shapes.float_leaves(),
+        training=training,
     )
 
 
@@ -146,8 +157,11 @@ def _checked_names(
 def _split_keywords(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(args, torch.Tensor):
         args = (args,)
-    if not isinstance(args, tuple):
-        raise ArgumentError(f"args must be a tuple of the arguments or one tensor, not {type(args).__name__}.")
+    if not isinstance(args, (tuple, list)):
+        raise ArgumentError(
+            f"args must be a tuple or a list of the arguments or one tensor, not a {type(args).__name__}."
+        )
+    args = tuple(args)
     if not kwargs and args and isinstance(args[-1], dict) and not last_dict_is_argument(model, args):
         args, kwargs = args[:-1], args[-1]
     kwargs = {} if kwargs is None else kwargs
@@ -156,7 +170,7 @@ def _split_keywords(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> 
             "Keyword arguments must be a dict with strings as keys; if the forward itself takes a dict as its last "
             "positional argument, add an empty dict at the end of args."
         )
-    return tuple(args), dict(kwargs)
+    return args, dict(kwargs)
 
 
 def _check_leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

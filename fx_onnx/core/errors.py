@@ -4,6 +4,7 @@ A message states in one or two sentences what is wrong and what the user can do.
 """
 
 import inspect
+import logging
 import warnings
 
 
@@ -13,6 +14,10 @@ class OnnxExporterError(RuntimeError):
 
 class ArgumentError(OnnxExporterError, ValueError):
     """An argument of a public function is not valid."""
+
+
+class UnknownArgumentError(ArgumentError, TypeError):
+    """A function was called with an argument that it does not have, for which Python raises a TypeError."""
 
 
 class CaptureError(OnnxExporterError):
@@ -43,10 +48,15 @@ class OnnxExporterWarning(UserWarning):
     """The export continues, but not exactly as requested. For example, a dynamic dim became static."""
 
 
-def warn(message: str) -> None:
-    """Issues an OnnxExporterWarning. Python shows it at the line of the user's code that called fx_onnx."""
+def warn(message: str, category: type[Warning] = OnnxExporterWarning) -> None:
+    """Issues a warning. Python shows it at the line of the user's code that called fx_onnx."""
     level, frame = 1, inspect.currentframe()
     internal = {__name__.partition(".")[0], "contextlib"}  # contextlib runs the context managers of fx_onnx
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in internal:
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, OnnxExporterWarning, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)
+
+
+def no_effect(argument: str, reason: str) -> None:
+    """Logs at DEBUG, to the logger ``fx_onnx.export``, that an argument of ``export`` changes nothing, and why."""
+    logging.getLogger("fx_onnx.export").debug("%s has no effect: %s", argument, reason)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -30,19 +30,26 @@ from fx_onnx.translation.size_values import SymbolTable
 PRODUCER = "fx_onnx"
 
 
-def translate(program: AtenProgram, table: TranslationTable, symbol_names: Mapping[str, str] | None = None) -> ir.Model:
+def translate(
+    program: AtenProgram,
+    table: TranslationTable,
+    symbol_names: Mapping[str, str] | None = None,
+    custom_opsets: Mapping[str, int] | None = None,
+) -> ir.Model:
     """Returns the ONNX model of a program whose nodes all have a translation in ``table``.
 
     Args:
         program: a functionalized and decomposed program.
         table: the translations of the opset of the model.
         symbol_names: the name in the model of each of torch's expressions of a dim, such as "s17".
+        custom_opsets: the versions of domains of custom operators, for the domains that nodes use.
 
     Raises:
         TranslationError: a translation failed; the message names the FX node, its arguments and the source line.
     """
     exported = program.exported_program
-    graph = ir.Graph((), (), nodes=(), opset_imports={"": table.opset}, name="main_graph")
+    imports = {**(custom_opsets or {}), "": table.opset}
+    graph = ir.Graph((), (), nodes=(), opset_imports=imports, name="main_graph")
     emitter = Emitter(graph, table.opset, SymbolTable(symbol_names))
     walker = Walker(emitter, table, program)
     emitter.translate_body = walker.walk_body
@@ -50,6 +57,7 @@ def translate(program: AtenProgram, table: TranslationTable, symbol_names: Mappi
     _bind_inputs(walker, placeholders, exported)
     results = walker.walk(program.graph)
     _bind_outputs(walker, results, (*exported.graph_signature.output_specs, *program.mutations))
+    _remove_unused_imports(graph, emitter.functions.values())
     graph.metadata_props[metadata.GRAPH_SIGNATURE] = str(exported.graph_signature)
     graph.metadata_props[metadata.RANGE_CONSTRAINTS] = str(exported.range_constraints)
     model = ir.Model(
@@ -265,6 +273,14 @@ class Walker:
         self.op.with_sizes(value, sizes)
         self.op.root_graph.register_initializer(value)
         return value
+
+
+def _remove_unused_imports(graph: ir.Graph, functions: Iterable[ir.Function]) -> None:
+    """Removes the opset imports of domains that no node uses."""
+    used = {node.domain for node in ir.traversal.RecursiveGraphIterator(graph)}
+    used |= {domain for function in functions for domain in function.opset_imports}
+    for domain in set(graph.opset_imports) - used - {""}:
+        del graph.opset_imports[domain]
 
 
 def _scope(node: Node) -> str:

@@ -111,8 +111,8 @@ def _bad(message, *args, model=None, **options):
         _bad("plain callable; wrap it", X, model=torch.relu),
         _bad("is the class Two; give an instance", X, model=Two),
         _bad("not int", X, model=3),
-        _bad("must be a tuple of the arguments or one tensor, not list", [X]),
-        _bad("must be a tuple of the arguments or one tensor, not dict", {"x": X}),
+        _bad("must be a tuple or a list of the arguments or one tensor, not a frozenset", frozenset({X})),
+        _bad("must be a tuple or a list of the arguments or one tensor, not a dict", {"x": X}),
         _bad("with strings as keys", (X, {0: Y})),
         _bad(
             "args[0] is a numpy.ndarray, which torch.export does not take; convert it with torch.from_numpy",

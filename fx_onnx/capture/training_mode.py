@@ -1,0 +1,33 @@
+"""Puts a module into training or evaluation mode for a capture, and back into its own afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from fx_onnx.core.export_modes import TrainingMode
+
+__all__ = ["in_mode"]
+
+
+@contextmanager
+def in_mode(model: torch.nn.Module, mode: TrainingMode | None) -> Iterator[None]:
+    """Puts the module and its submodules into a mode until the context ends; None and PRESERVE change nothing.
+
+    ``model.train()`` is called only if a submodule is in the other mode, because some modules override it with more
+    than the flag (an adapter merges its weights) or refuse the call (a GraphModule of torch.export).
+    """
+    before = {module: module.training for module in model.modules()}
+    wanted = mode is TrainingMode.TRAINING
+    if mode in (None, TrainingMode.PRESERVE) or all(flag is wanted for flag in before.values()):
+        yield
+        return
+    try:
+        model.train(wanted)
+        yield
+    finally:
+        model.train(before[model])
+        for module, flag in before.items():
+            module.training = flag

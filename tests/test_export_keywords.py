@@ -1,0 +1,183 @@
+"""The keywords of torch.onnx.export: what each of them does to the model or the file, one test a keyword."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fx_onnx
+from fx_onnx import ArgumentError, OnnxExporterWarning
+from tests.compare import assert_close
+
+X = torch.randn(3, 4)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.dropout(self.linear(x))
+        return result
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "fx_onnx.export"]
+
+
+def operators(program: fx_onnx.ONNXProgram) -> list[str]:
+    return [node.op_type for node in program.model.graph]
+
+
+# ---------------------------------------------------------------- the signature
+
+
+def test_the_parameters_are_those_of_torch() -> None:
+    """The order, the kinds and the defaults are equal, but for two defaults, which docs/migrate.md explains."""
+    own, of_torch = (dict(inspect.signature(f).parameters) for f in (fx_onnx.export, torch.onnx.export))
+    assert own.pop("positional").kind is inspect.Parameter.VAR_POSITIONAL
+    assert own.pop("removed").kind is inspect.Parameter.VAR_KEYWORD
+    assert list(own) == list(of_torch)
+    assert [p.kind for p in own.values()] == [p.kind for p in of_torch.values()]
+    differ = {
+        name: parameter.default
+        for name, parameter in own.items()
+        if getattr(parameter.default, "name", parameter.default)
+        != getattr(of_torch[name].default, "name", of_torch[name].default)
+    }
+    assert differ == {"external_data": None, "training": None}
+
+
+def test_arguments_after_f_are_given_by_keyword() -> None:
+    with pytest.raises(ArgumentError, match=r"give the others by keyword, such as export_params=True\.$"):
+        fx_onnx.export(Net().eval(), (X,), None, True)  # type: ignore[arg-type]
+
+
+def test_an_unknown_keyword_is_a_type_error_as_in_python() -> None:
+    with pytest.raises(TypeError, match="'opset_versions'; 'opset_version' is the closest one"):
+        fx_onnx.export(Net().eval(), (X,), opset_versions=17)  # type: ignore[call-arg]
+
+
+def test_args_may_be_a_list() -> None:
+    model = Net().eval()
+    assert_close(fx_onnx.export(model, [X])(X)[0], model(X))
+
+
+# ---------------------------------------------------------------- training and dynamo
+
+
+@pytest.mark.parametrize("mode", [torch.onnx.TrainingMode.EVAL, 0, False])
+def test_training_eval(mode: Any) -> None:
+    model = Net().train()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        program = fx_onnx.export(model, (X,), training=mode)
+    assert operators(program) == ["Gemm"]
+    assert model.training
+    assert model.dropout.training
+
+
+def test_training_preserve_does_not_warn() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        program = fx_onnx.export(Net().train(), (X,), training=torch.onnx.TrainingMode.PRESERVE)
+    assert len(operators(program)) > 1
+
+
+def test_training_of_an_exported_program_is_refused() -> None:
+    exported = torch.export.export(Net().eval(), (X,))
+    with pytest.raises(ArgumentError, match="training=EVAL cannot be had of an ExportedProgram"):
+        fx_onnx.export(exported, training=torch.onnx.TrainingMode.EVAL)
+    assert operators(fx_onnx.export(exported, training=torch.onnx.TrainingMode.PRESERVE)) == ["Gemm"]
+
+
+def test_dynamo_false_warns_and_exports_in_evaluation_mode() -> None:
+    model = Net().train()
+    with pytest.warns(OnnxExporterWarning, match="exported through torch.export all the same") as caught:
+        program = fx_onnx.export(model, (X,), dynamo=False)
+    assert len(caught) == 1
+    assert operators(program) == ["Gemm"]
+    assert model.training
+
+
+# ---------------------------------------------------------------- constants
+
+
+class Folds(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ torch.exp(self.weight) + torch.arange(2) * 2
+
+
+def test_do_constant_folding() -> None:
+    model = Folds().eval()
+    folded, plain = (fx_onnx.export(model, (X,), do_constant_folding=fold) for fold in (True, False))
+    assert not {"Exp", "Range"} & set(operators(folded))
+    assert {"Exp", "Mul"} <= set(operators(plain))
+    assert_close(plain(X)[0], model(X))
+    assert_close(folded(X)[0], model(X))
+
+
+# ---------------------------------------------------------------- custom domains
+
+
+def test_custom_opsets() -> None:
+    table = {torch.ops.aten.relu.default: lambda op, self: op.emit("Relu2", self, domain="my.domain")}
+    model = nn.ReLU().eval()
+    program = fx_onnx.export(model, (X,), custom_translation_table=table, custom_opsets={"my.domain": 3})
+    assert dict(program.model.graph.opset_imports) == {"": 20, "my.domain": 3}
+    program = fx_onnx.export(model, (X,), custom_translation_table=table)
+    assert program.model.graph.opset_imports["my.domain"] == 1
+
+
+def test_a_custom_opset_that_no_node_uses_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "fx_onnx.export"):
+        program = fx_onnx.export(nn.ReLU().eval(), (X,), custom_opsets={"my.domain": 3})
+    assert dict(program.model.graph.opset_imports) == {"": 20}
+    assert said(caplog) == ["custom_opsets['my.domain'] has no effect: no node of the model has this domain"]
+
+
+# ---------------------------------------------------------------- what has no effect
+
+
+@pytest.mark.parametrize("options", [{"export_params": False}, {"keep_initializers_as_inputs": True}])
+def test_options_of_the_file_without_a_file(options: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "fx_onnx.export"):
+        fx_onnx.export(nn.ReLU().eval(), (X,), **options)
+    ((name, value),) = options.items()
+    assert said(caplog) == [f"{name}={value} has no effect: it concerns the file, and f is None"]
+
+
+# ---------------------------------------------------------------- removed keywords
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_enable_onnx_checker_runs_the_checker() -> None:
+    def wrong(op, self):  # type: ignore[no-untyped-def]
+        return op.emit("NoSuchOperator", self, domain="ai.onnx.ml")
+
+    table = {torch.ops.aten.relu.default: wrong}
+    model = nn.ReLU().eval()
+    fx_onnx.export(model, (X,), custom_translation_table=table, enable_onnx_checker=False)
+    with pytest.raises(fx_onnx.CheckerError):
+        fx_onnx.export(model, (X,), custom_translation_table=table, enable_onnx_checker=True)
+
+
+def test_the_warning_of_a_removed_keyword_points_to_the_caller(tmp_path: Any) -> None:
+    with pytest.warns(FutureWarning, match="'use_external_data_format' of export\\(\\); use external_data") as caught:
+        fx_onnx.export(
+            nn.Linear(64, 64).eval(), (torch.randn(2, 64),), tmp_path / "m.onnx", use_external_data_format=True
+        )
+    assert caught[0].filename == __file__
+    assert (tmp_path / "m.onnx.data").exists()
