@@ -26,6 +26,7 @@ def resize(f: NodeBuilder, x: Value) -> Value | None:
     of "coordinate_transformation_mode" in ONNX Resize.
     """
     sizes, outs, scales = dims(x), dims(f.node.outputs[0]), constant_array(f.node.inputs[2])
+    scales = scales if scales is not None and scales.size else None  # no elements: below opset 13, absent
     if sizes is None or outs is None or f.attribute("coordinate_transformation_mode", "half_pixel") not in _PLACES:
         return None
     axes = f.attribute("axes", list(range(len(sizes))))
@@ -64,6 +65,7 @@ def _weights(f: NodeBuilder, places: _Array, size: int, scale: float) -> _Array:
     part = np.maximum(1 - distance, 0) if linear else _cubic(distance, a)
     if f.attribute("exclude_outside", 0):
         part = np.where((taps < 0) | (taps >= size), 0, part)
+    if f.attribute("exclude_outside", 0) or stretch != 1:  # otherwise the weights sum to 1 already
         part = part / part.sum(1, keepdims=True)
     weights = np.zeros((size, len(places)))
     np.add.at(weights, (np.clip(taps, 0, size - 1).astype(int), np.arange(len(places))[:, None]), part)
@@ -83,6 +85,7 @@ def _aligned(place: _Array, size: int, out: int, scale: float) -> _Array:
 
 _PLACES: dict[str, _Places] = {
     "half_pixel": lambda place, size, out, scale: (place + 0.5) / scale - 0.5,
+    "pytorch_half_pixel": lambda place, size, out, scale: (place + 0.5) / scale - 0.5 if out > 1 else 0 * place,
     "asymmetric": lambda place, size, out, scale: place / scale,
     "align_corners": _aligned,
 }

@@ -26,6 +26,7 @@ from fx_onnx.passes.matchers import attribute, constant_integers, producer_of
 from fx_onnx.passes.traversal import all_nodes
 
 __all__ = [
+    "CLARIFIED",
     "DEFAULTS_ONLY",
     "DTYPES_ONLY",
     "OpsetStep",
@@ -205,7 +206,8 @@ def size_of(f: NodeBuilder, value: ir.Value, axis: int) -> ir.Value:
     dim = None if value.shape is None else value.shape[axis]
     if isinstance(dim, int):
         return f.constant([dim])
-    result: ir.Value = f.Slice(f.Shape(value), [axis], [axis + 1] if axis != -1 else [2**63 - 1], [0], sizes=(1,))
+    place = axis if axis >= 0 or value.shape is None else axis + len(value.shape)
+    result: ir.Value = f.Gather(f.Shape(value), [place], axis=0, sizes=(1,))
     return result
 
 
@@ -237,6 +239,9 @@ def axes_to_attribute(f: NodeBuilder) -> None:
 
 DTYPES_ONLY = "differs only in the element types"
 """The reason in ``OpsetStep.unchanged`` of an operator whose two versions differ only in the element types."""
+
+CLARIFIED = "the text of the newer version describes the same more precisely"
+"""The reason of an operator whose two versions have the same inputs, outputs, attributes and meaning."""
 
 DEFAULTS_ONLY = "an attribute was added, whose default is the older behaviour"
 """The reason of an operator that got an attribute; a node with another value is refused."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fx_onnx.passes.builder import NodeBuilder
+from fx_onnx.passes.legalization.opsets.scatter_reduction import expand_reduction
 from fx_onnx.passes.legalization.opsets.step import DTYPES_ONLY, OpsetStep, UnsupportedNodeError
 
 __all__ = ["STEP_15"]
@@ -19,18 +20,9 @@ def roi_align(f: NodeBuilder) -> None:
     f.editor.replace(f.node, "RoiAlign", list(f.node.inputs), kept)
 
 
-def scatter(f: NodeBuilder) -> None:
-    """ScatterElements, ScatterND with a reduction → refused.
-
-    Legal because only nodes without a reduction stay, which opset 15 has.
-    """
-    if (reduction := f.attribute("reduction", "none")) != "none":
-        raise UnsupportedNodeError(f"its reduction is {reduction}")
-
-
 STEP_15 = OpsetStep(
     15,
-    rewrites={"RoiAlign": roi_align, "ScatterElements": scatter, "ScatterND": scatter},
+    rewrites={"RoiAlign": roi_align, "ScatterElements": expand_reduction, "ScatterND": expand_reduction},
     unchanged=dict.fromkeys(
         (
             "GreaterOrEqual", "Identity", "If", "LeakyRelu", "LessOrEqual", "Loop", "PRelu", "Scan", "Where",

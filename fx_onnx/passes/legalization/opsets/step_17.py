@@ -8,6 +8,7 @@ import numpy as np
 from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder
+from fx_onnx.passes.legalization.opsets.scatter_reduction import expand_reduction
 from fx_onnx.passes.legalization.opsets.step import (
     DEFAULTS_ONLY,
     OpsetStep,
@@ -80,13 +81,13 @@ def pad(f: NodeBuilder) -> None:
 def resize_all_axes(f: NodeBuilder) -> None:
     """Resize<axes>(x, scales or sizes) → Resize(x, scales or sizes of all axes).
 
-    Legal because the scale of an axis that is not listed is 1. With antialiasing as in torch, it becomes products with
-    matrices where all sizes are known.
+    Legal because the scale of an axis that is not listed is 1. With antialiasing, it becomes products with matrices,
+    which needs static sizes.
     """
     node = f.node
     x, _, scales, sizes = (*node.inputs, None, None, None)[:4]
     if f.attribute("antialias", 0):
-        result = resize(f, x) if x is not None and f.attribute("exclude_outside", 0) else None
+        result = None if x is None else resize(f, x)
         if result is None:
             raise UnsupportedNodeError("it resizes with antialiasing, and some size is not static")
         f.editor.replace(node, "Identity", [result], {})
@@ -209,13 +210,13 @@ def col2im(f: NodeBuilder) -> None:
 
 
 def scatter(f: NodeBuilder) -> None:
-    """ScatterElements, ScatterND with reduction max or min → refused.
+    """ScatterElements<reduction=max or min>, ScatterND → TopK, a Loop, and ScatterND without reduction.
 
-    Legal because only nodes with the reductions none, add and mul stay, which opset 17 has.
+    Legal because the maximum is associative and commutative: see scatter_reduction.py. The reductions add and mul stay,
+    because opset 17 has them.
     """
-    reduction = f.attribute("reduction", "none")
-    if reduction not in ("none", "add", "mul"):
-        raise UnsupportedNodeError(f"its reduction is {reduction}")
+    if f.attribute("reduction", "none") in ("max", "min"):
+        expand_reduction(f)
 
 
 _REDUCTIONS = (

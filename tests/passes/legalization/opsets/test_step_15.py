@@ -1,4 +1,4 @@
-"""Opset 16 → 15: regions, reductions of scatters, and bfloat16."""
+"""Opset 16 → 15: regions and bfloat16."""
 
 import pytest
 import torch
@@ -27,10 +27,6 @@ def test_bfloat16_is_computed_in_float32() -> None:
     ("text", "message"),
     [
         (ROI_ALIGN[2:] % "half_pixel", "its regions are aligned to the centers of pixels"),
-        ('(float[3] x, int64[2] i, float[2] u) => (float[3] y) { y = ScatterElements<reduction="add">(x, i, u) }',
-         "its reduction is add"),
-        ('(float[3] x, int64[2,1] i, float[2] u) => (float[3] y) { y = ScatterND<reduction="mul">(x, i, u) }',
-         "its reduction is mul"),
         ("(float[N,1,4,4] x, float[N,2,2,2] g) => (float[A,B,C,D] y) { y = GridSample(x, g) }", "no such operator"),
     ],
 )  # fmt: skip

@@ -1,0 +1,141 @@
+"""Scatters with a reduction, as sorting, segmented reductions and a scatter without reduction."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from onnx_ir import DataType, Value
+
+from fx_onnx.passes.builder import NodeBuilder
+from fx_onnx.passes.legalization.opsets.loops import Iteration, loop
+from fx_onnx.passes.legalization.opsets.step import UnsupportedNodeError
+from fx_onnx.passes.matchers import dims
+
+__all__ = ["expand_reduction"]
+
+_OPERATORS = {"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}
+_LAST = 2**63 - 1
+
+
+def expand_reduction(f: NodeBuilder) -> None:
+    """ScatterElements<reduction>(x, i, u), ScatterND → TopK sorts u by position, a Loop merges, ScatterND writes.
+
+    Legal because each reduction is associative and commutative: sorting makes the updates of one position neighbours,
+    and each round of the Loop merges them in pairs. Sums of floats are rounded in another order. A scatter without
+    reduction stays.
+    """
+    node = f.node
+    x, indices, updates = node.inputs
+    reduction = f.attribute("reduction", "none")
+    if reduction == "none" or x is None or indices is None or updates is None:
+        return
+    if x.shape is None or indices.shape is None:
+        raise UnsupportedNodeError("the rank of its input is not known")
+    if node.op_type == "ScatterND":
+        depth = indices.shape[-1]
+        if not isinstance(depth, int):
+            raise UnsupportedNodeError("the number of its indexed axes is not known")
+        positions, indexed = _positions_of_tuples(f, x, indices, depth), depth
+    else:
+        positions, indexed = _positions_of_elements(f, x, indices), len(x.shape)
+    inner = len(x.shape) - indexed
+    rows, values = x, updates
+    if indexed > 1:
+        rows = _with_row_axis(f, x, [-1], x, indexed)
+    if len(indices.shape) != (2 if node.op_type == "ScatterND" else 1):
+        values = _with_row_axis(f, updates, f.Shape(positions), x, indexed)
+    result = _reduced(f, rows, positions, values, _OPERATORS[reduction], inner)
+    if rows is x:
+        f.editor.replace(node, "Identity", [result], {})
+    else:
+        f.editor.replace(node, "Reshape", [result, f.Shape(x)], {"allowzero": 1})
+
+
+def _with_row_axis(f: NodeBuilder, value: Value, count: Value | list[int], x: Value, indexed: int) -> Value:
+    """Returns the value with one axis of ``count`` rows, then those of x that are not indexed."""
+    if indexed == len(x.shape or ()):
+        flat: Value = f.Reshape(value, [-1])
+        return flat
+    if isinstance(count, list):
+        count = f.ReduceProd(f.Slice(f.Shape(x), [0], [indexed], [0], sizes=(indexed,)), keepdims=1, sizes=(1,))
+    inner = f.Slice(f.Shape(x), [indexed], [_LAST], [0])
+    result: Value = f.Reshape(value, f.Concat(count, inner, axis=0), allowzero=1)
+    return result
+
+
+# ---------------------------------------------------------------- positions
+
+
+def _positions_of_elements(f: NodeBuilder, x: Value, indices: Value) -> Value:
+    """Returns the position of each update in the flattened x, as a 1-D INT64 tensor."""
+    rank = len(x.shape or ())
+    axis = f.attribute("axis", 0) % rank
+    every = f.Reshape(_range(f, f.Size(x)), f.Shape(x), allowzero=1, sizes=dims(x))
+    others = [each for each in range(rank) if each != axis]
+    if others:
+        ends = f.Concat(*(f.Slice(f.Shape(indices), [a], [a + 1], [0], sizes=(1,)) for a in others), axis=0)
+        every = f.Slice(every, [0] * len(others), ends, others)
+    found: Value = f.GatherElements(every, indices, axis=axis)
+    return found if rank == 1 else f.Reshape(found, [-1])
+
+
+def _positions_of_tuples(f: NodeBuilder, x: Value, indices: Value, depth: int) -> Value:
+    """Returns the position of each row of updates among the rows of x, whose first ``depth`` axes are indexed."""
+    sizes = f.Slice(f.Shape(x), [0], [depth], [0], sizes=(depth,))
+    every = f.Reshape(_range(f, f.ReduceProd(sizes, keepdims=0, sizes=())), sizes, allowzero=1)
+    found: Value = f.GatherND(every, indices)
+    return found if len(indices.shape or ()) == 2 else f.Reshape(found, [-1])
+
+
+def _range(f: NodeBuilder, count: Value) -> Value:
+    zero, one = (f.constant(number, DataType.INT64) for number in (0, 1))
+    result: Value = f.Range(zero, count, one)
+    return result
+
+
+# ---------------------------------------------------------------- reduction
+
+
+def _reduced(f: NodeBuilder, rows: Value, positions: Value, updates: Value, op_type: str, inner: int) -> Value:
+    """Reduces rows[positions[n]] and updates[n] for all n; ``inner`` is the number of axes of a row."""
+    count = f.Shape(positions)
+    # The key is unique, so that the sort is stable and floats are added in a fixed order.
+    keys = f.Add(f.Mul(positions, count), _range(f, f.Squeeze(count, [0])))
+    ordered = f.emit("TopK", [keys, count], {"largest": 0, "sorted": 1, "axis": 0}, outputs=2)[1]
+    at, values = f.Gather(positions, ordered), f.Gather(updates, ordered)
+    condition = _has_duplicates(f, at)
+    body = functools.partial(_one_round, op_type=op_type, inner=inner)
+    at, values = loop(f, [at, values], body, condition=condition)
+    merged = f.emit(op_type, [f.Gather(rows, at), values], {})[0]
+    result: Value = f.ScatterND(rows, f.Unsqueeze(at, [1]), merged)
+    return result
+
+
+def _has_duplicates(f: NodeBuilder, at: Value) -> Value:
+    """Returns whether two neighbours are equal."""
+    same = f.Equal(f.Slice(at, [0], [-1], [0]), f.Slice(at, [1], [_LAST], [0]))
+    count = f.ReduceSum(f.Cast(same, to=int(DataType.INT64)), keepdims=0, sizes=())
+    result: Value = f.Cast(count, to=int(DataType.BOOL), sizes=())
+    return result
+
+
+def _one_round(f: NodeBuilder, _: Value, carried: Sequence[Value], op_type: str, inner: int) -> Iteration:
+    """Merges the second of each run of equal positions into the first, the fourth into the third, and so on.
+
+    Carries the sorted positions and the values that are left, half of each run. Ends without two equal positions.
+    """
+    at, values = carried
+    count = f.Shape(at)
+    places = _range(f, f.Squeeze(count, [0]))
+    is_first = f.Not(f.Equal(at, f.Slice(f.Concat(f.constant([-1]), at, axis=0), [0], [-1], [0])))
+    run = f.Sub(f.CumSum(f.Cast(is_first, to=int(DataType.INT64)), f.constant(0, DataType.INT64)), [1])
+    rank = f.Sub(places, f.Gather(f.Compress(places, is_first, axis=0), run))
+    left = f.Compress(places, f.Equal(f.Mod(rank, [2]), [0]), axis=0)
+    right = f.Min(f.Add(left, [1]), f.Sub(count, [1]))
+    kept = f.Gather(at, left)
+    paired = f.And(f.Equal(kept, f.Gather(at, right)), f.Less(left, right))
+    chosen = f.Unsqueeze(paired, list(range(1, inner + 1))) if inner else paired
+    alone = f.Gather(values, left)
+    both = f.emit(op_type, [alone, f.Gather(values, right)], {})[0]
+    return Iteration([kept, f.Where(chosen, both, alone)], again=_has_duplicates(f, kept))
