@@ -35,7 +35,10 @@ class Operator:
         if overload.startswith("__"):  # copy, pickle and inspect ask for such names
             raise AttributeError(overload)
         found = getattr(self.found, overload, None)
-        return Operator(f"{self.name}.{overload}", None) if found is None else found
+        if found is None:
+            return Operator(f"{self.name}.{overload}", None)
+        setattr(self, overload, found)  # the next look-up does not come here
+        return found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.found is None:
@@ -52,9 +55,13 @@ class Operators:
         self._namespace = namespace
 
     def __getattr__(self, name: str) -> Operator:
-        if name.startswith("__"):
+        found = getattr(getattr(torch.ops, self._namespace), name, None)
+        if found is None and name.startswith("__"):  # aten::__and__ is an operator; other such names are Python's
             raise AttributeError(name)
-        return Operator(f"{self._namespace}::{name}", getattr(getattr(torch.ops, self._namespace), name, None))
+        operator = Operator(f"{self._namespace}::{name}", found)
+        if found is not None:
+            setattr(self, name, operator)
+        return operator
 
 
 aten = Operators("aten")

@@ -226,6 +226,12 @@ def test_private_names_of_torch_are_in_their_files_only() -> None:
     assert stray == {}
 
 
+def test_operators_are_found_through_core_operators() -> None:
+    """``torch.ops.aten`` would fail at import if the installed torch lacks the operator."""
+    direct = {s.name for s in sources() if any(name.startswith("torch.ops.aten") for name in s.dotted)}
+    assert direct == set()
+
+
 def test_the_guard_recognizes_private_names(tmp_path: Path) -> None:
     path = tmp_path / "source.py"
     path.write_text(

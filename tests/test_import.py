@@ -49,3 +49,28 @@ def test_public_names():
         assert pickle.loads(pickle.dumps(getattr(fx_onnx, name))) is getattr(fx_onnx, name)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = fx_onnx.nothing
+
+
+LACKING = """
+import sys, torch
+
+class Lacking:
+    def __getattr__(self, name):
+        caller = sys._getframe(1).f_globals["__name__"]
+        if caller.startswith("fx_onnx") and not name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(aten, name)
+
+aten, torch.ops.aten = torch.ops.aten, Lacking()
+import fx_onnx.pipeline
+from fx_onnx.core.translation_table import registered_translations
+from fx_onnx.decompositions.registry import DECOMPOSITIONS
+print(*(str(target) for target in {*registered_translations(), *DECOMPOSITIONS}))
+"""
+
+
+def test_an_operator_that_torch_lacks_is_no_error_at_import():
+    """In this process torch has no ATen operators but those that are named like methods of Python."""
+    registered = python(LACKING)
+    assert "torchvision::roi_align" in registered
+    assert {name.split(".")[1][:2] for name in registered if name.startswith("aten.")} == {"__"}

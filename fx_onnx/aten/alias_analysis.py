@@ -15,9 +15,8 @@ from torch.fx import Graph, Node
 from fx_onnx.aten.functional_variants import is_write, written_arguments
 from fx_onnx.aten.fx_nodes import region_body
 from fx_onnx.core.errors import MutationError
+from fx_onnx.core.operators import aten
 from fx_onnx.core.torch_private import storage_id
-
-aten = torch.ops.aten
 
 
 @dataclass

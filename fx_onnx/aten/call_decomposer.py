@@ -16,10 +16,9 @@ from fx_onnx.aten.fx_nodes import FlatCall, describe, fake_results, makes_symbol
 from fx_onnx.aten.fx_rewriting import replace, splice
 from fx_onnx.aten.tracing.replacement_tracer import ReplacementTracer
 from fx_onnx.core.errors import TranslationError, UnsupportedOperatorError
+from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import same_where_static
 from fx_onnx.core.torch_private import OpOverload
-
-aten = torch.ops.aten
 
 _MAX_RECURSION = 2
 """A decomposition may contain its own operator, on simpler arguments, this many times before it counts as endless."""

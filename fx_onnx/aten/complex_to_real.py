@@ -23,12 +23,11 @@ from fx_onnx.aten.tracing.fake_tensors import FakeTensorFactory
 from fx_onnx.aten.tracing.replacement_tracer import ReplacementTracer
 from fx_onnx.core import metadata
 from fx_onnx.core.errors import TranslationError
+from fx_onnx.core.operators import aten
 from fx_onnx.core.torch_private import HigherOrderOperator, pytree
 from fx_onnx.decompositions.complex_parts import BY_PARTS, CREATING, OPERANDS, SELECTORS, by_parts, in_dtype, name_of
 from fx_onnx.decompositions.complex_reductions import ZERO_TESTS, is_nonzero
 from fx_onnx.decompositions.registry import COMPLEX, Complex
-
-aten = torch.ops.aten
 
 # Operators whose decompositions compute with complex numbers, although their arguments or results may be real.
 _COMPLEX_INSIDE = frozenset(

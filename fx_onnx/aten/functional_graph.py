@@ -15,15 +15,20 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
 
 from fx_onnx.aten.alias_analysis import AliasTracker
-from fx_onnx.aten.functional_variants import find_functional_variant, functional_variant, is_write, written_arguments
+from fx_onnx.aten.functional_variants import (
+    check_data_assignment,
+    find_functional_variant,
+    functional_variant,
+    is_write,
+    written_arguments,
+)
 from fx_onnx.aten.fx_nodes import attribute, meta_arguments, region_body
 from fx_onnx.aten.view_scatter import scatter_back
 from fx_onnx.core import metadata
 from fx_onnx.core.errors import MutationError
 from fx_onnx.core.names import Names
+from fx_onnx.core.operators import aten
 from fx_onnx.core.torch_private import OpOverload
-
-aten = torch.ops.aten
 
 # Batch normalization in training mode → the operator that returns the running statistics instead of writing to them.
 _BATCH_NORMS: dict[Any, OpOverload] = {
@@ -133,6 +138,7 @@ class _Rewriter:
         return self.new, written
 
     def _node(self, node: Node) -> None:
+        check_data_assignment(node)
         if "val" not in node.meta and isinstance(node.target, OpOverload) and node.target._schema.returns:
             node.meta["val"] = _run_on_fakes(node)  # a user's own pass added the call without it
         if arguments := written_arguments(node):

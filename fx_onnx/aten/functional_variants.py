@@ -10,15 +10,27 @@ from torch.fx import Node
 
 import fx_onnx.core.custom_ops  # noqa: F401  defines the variants that ATen lacks
 from fx_onnx.core.errors import MutationError
+from fx_onnx.core.operators import aten
 from fx_onnx.core.torch_private import OpOverload
-
-aten = torch.ops.aten
 
 # ATen names Python's augmented assignments after their methods.
 _AUGMENTED = {
     "__iand__": "bitwise_and", "__ior__": "bitwise_or", "__ixor__": "bitwise_xor",
     "__ilshift__": "bitwise_left_shift", "__irshift__": "bitwise_right_shift",
 }  # fmt: skip
+
+# ``x.data = y`` in a captured program: torch 2.14 records the first call in strict mode. Otherwise torch leaves the
+# assignment out, and the second call, whose result is not used, is all that remains of it.
+_DATA_ASSIGNMENTS = (aten.shallow_copy_data_.default, aten._has_compatible_shallow_copy_type.default)
+
+
+def check_data_assignment(node: Node) -> None:
+    """Raises a MutationError if a call is what torch.export makes of an assignment to ``Tensor.data``."""
+    if node.target in _DATA_ASSIGNMENTS:
+        raise MutationError(
+            f"{node.name} is an assignment to Tensor.data, which torch.export does not capture correctly; "
+            f"write tensor.copy_(value) instead."
+        )
 
 
 def is_write(target: Any) -> bool:

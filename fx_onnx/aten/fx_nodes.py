@@ -13,9 +13,8 @@ from torch.fx import Graph, Node
 from torch.fx.node import map_aggregate
 
 from fx_onnx.core import symbolic_sizes
+from fx_onnx.core.operators import aten
 from fx_onnx.core.torch_private import CHECKS, FakeTensor, FakeTensorMode, OpOverload, operator_name, pytree
-
-aten = torch.ops.aten
 
 # Calls that inform torch.export or the allocator and compute nothing.
 _EFFECTS = frozenset(

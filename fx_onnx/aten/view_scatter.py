@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
-import torch
-import torch.fx
 from torch.fx import Graph, Node
 
 from fx_onnx.core.errors import MutationError
+from fx_onnx.core.operators import aten
 from fx_onnx.core.torch_private import OpOverload
-
-aten = torch.ops.aten
 
 # Views with the elements of the tensor in the same order, and casts. A reshape is their inverse.
 ORDER_PRESERVING = frozenset(
@@ -53,7 +50,7 @@ def scatter_back(graph: Graph, view: Node, base: Node, value: Node, read: ReadAr
         node.meta = {**value.meta, "val": base.meta["val"] if val is None else val}
         return node
 
-    viewed, target = base.meta["val"], view.target
+    viewed, target = base.meta["val"], cast(Any, view.target)
     if target in ORDER_PRESERVING:
         return _reshape_back(graph, emit, view, base, value, target)
     if target is operator.getitem:

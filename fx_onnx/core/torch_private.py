@@ -68,7 +68,6 @@ __all__ = [
     "pre_dispatch_modes",
     "python_kernels",
     "pytree",
-    "register_quantized_decomposed",
     "reparametrize_function",
     "replaced_kernels",
     "scan",
@@ -426,11 +425,3 @@ def list_python_builtins() -> None:
         rules.get_torch_obj_rule_map()
     except (ImportError, AttributeError):
         return
-
-
-def register_quantized_decomposed() -> None:
-    """Registers ``torch.ops.quantized_decomposed``, the operators of PT2E quantization; only this module does.
-
-    Without the module: ImportError, because the operators' translations cannot be registered.
-    """
-    _load("torch.ao.quantization.fx._decomposed")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from fx_onnx.core.operators import Operator
 from fx_onnx.core.opsets import MINIMUM_NATIVE_OPSET
 from fx_onnx.core.torch_private import OpOverload
 
@@ -54,12 +55,16 @@ def translates(
 ) -> Callable[[Function], Function]:
     """Registers the decorated function as the translation of each target; see ``Translation`` for the arguments.
 
+    A target that the installed torch does not have is skipped.
+
     Raises:
         ValueError: a target already has a translation with the same ``since``.
     """
 
     def register(function: Function) -> Function:
         for target in targets:
+            if isinstance(target, Operator):
+                continue
             entries = _registered.setdefault(target, [])
             if any(entry.since == since for entry in entries):
                 raise ValueError(f"{target} has two translations since opset {since}")

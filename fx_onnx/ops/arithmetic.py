@@ -6,13 +6,12 @@ import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.core import dtypes
+from fx_onnx.core.operators import aten
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._loop_node import emit_loop
 from fx_onnx.ops._rounding import truncated
 from fx_onnx.ops._widening import emit_widened
 from fx_onnx.translation.emitter import Emitter, Operand, Scalar
-
-aten = torch.ops.aten
 
 
 def _is_known_to_equal(number: Scalar, value: float) -> bool:

@@ -4,10 +4,9 @@ import torch
 from onnx_ir import Value
 
 from fx_onnx.core import symbolic_sizes
+from fx_onnx.core.operators import aten
 from fx_onnx.core.translation_table import translates
 from fx_onnx.translation.emitter import Emitter
-
-aten = torch.ops.aten
 
 
 def _is_attention(

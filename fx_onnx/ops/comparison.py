@@ -6,11 +6,10 @@ from typing import Any
 import torch
 from onnx_ir import DataType, Value
 
+from fx_onnx.core.operators import aten
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._widening import emit_widened
 from fx_onnx.translation.emitter import Emitter, Operand, Scalar
-
-aten = torch.ops.aten
 
 # ---------------------------------------------------------------- comparisons
 

@@ -4,15 +4,13 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from onnx_ir import Value
 from torch import Tensor
 
+from fx_onnx.core.operators import aten
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._spatial import over_batch, per_axis, widened_or_double
 from fx_onnx.translation.emitter import Emitter
-
-aten = torch.ops.aten
 
 
 def _spatial_kernel(op: Emitter, weight: Value) -> list[int] | None:

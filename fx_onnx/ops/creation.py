@@ -8,13 +8,12 @@ from typing import Any
 import torch
 from onnx_ir import Value
 
+from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._known_tensors import filled
 from fx_onnx.ops._movement import broadcast
 from fx_onnx.translation.emitter import Emitter, Scalar
-
-aten = torch.ops.aten
 
 
 @translates(aten.full.default)

@@ -10,14 +10,13 @@ import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.core import dtypes, symbolic_sizes
+from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._known_tensors import filled
 from fx_onnx.ops._value_dtype import value_dtype
 from fx_onnx.ops._widening import emit_widened
 from fx_onnx.translation.emitter import Emitter, as_tuple
-
-aten = torch.ops.aten
 
 # The body of a scan takes its emitter, the states and a slice, and returns the new states.
 Body = Callable[[Emitter, Sequence[Value], Value], Sequence[Value]]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from onnx_ir import DataType, Value
 
+from fx_onnx.core.operators import aten
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._loop_node import emit_loop
 from fx_onnx.translation.emitter import Emitter
@@ -23,7 +24,7 @@ def _is_grouped_by_rows(
     return self.dim() == 2 and mat2.dim() == 3 and offs is not None and bias is None and out_dtype in (None, self.dtype)
 
 
-@translates(torch.ops.aten._grouped_mm.default, supports=_is_grouped_by_rows)
+@translates(aten._grouped_mm.default, supports=_is_grouped_by_rows)
 def aten_grouped_mm(
     op: Emitter,
     self: Value,

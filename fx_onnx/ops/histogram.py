@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 from onnx_ir import DataType, Value
 
+from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
 from fx_onnx.translation.emitter import Emitter
-
-aten = torch.ops.aten
 
 
 @translates(aten.bincount.default)

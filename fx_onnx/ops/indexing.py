@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.core import symbolic_sizes
+from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._known_tensors import filled
@@ -17,7 +17,6 @@ from fx_onnx.ops._movement import as_index, broadcast
 from fx_onnx.ops._widening import emit_widened
 from fx_onnx.translation.emitter import Emitter
 
-aten = torch.ops.aten
 _MASKS = (DataType.BOOL, DataType.UINT8)
 
 

@@ -10,14 +10,12 @@ import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.core import symbolic_sizes
+from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.torch_private import statically_known_true
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._movement import INT_MAX, INT_MIN, MAX_CONSTANT_ELEMENTS, linear_range, slice_axis
 from fx_onnx.translation.emitter import Emitter, as_tuple
-
-aten = torch.ops.aten
-
 
 # ---------------------------------------------------------------- joins
 

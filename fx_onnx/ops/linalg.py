@@ -7,12 +7,11 @@ import torch
 from onnx_ir import Value
 
 from fx_onnx.core import dtypes, symbolic_sizes
+from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._widening import widened
 from fx_onnx.translation.emitter import Emitter, Scalar
-
-aten = torch.ops.aten
 
 
 @translates(aten.linear.default)

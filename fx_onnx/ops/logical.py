@@ -2,14 +2,12 @@
 
 from collections.abc import Callable
 
-import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.core import dtypes
+from fx_onnx.core.operators import aten
 from fx_onnx.core.translation_table import translates
 from fx_onnx.translation.emitter import Emitter, Operand
-
-aten = torch.ops.aten
 
 # ---------------------------------------------------------------- logic
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from onnx_ir import DataType, Value
 
+from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._movement import broadcast, slice_axis
 from fx_onnx.ops._widening import emit_widened
 from fx_onnx.translation.emitter import Emitter, Scalar
-
-aten = torch.ops.aten
 
 
 @translates(aten.masked_fill.Scalar)

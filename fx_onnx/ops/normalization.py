@@ -5,13 +5,12 @@ from collections.abc import Sequence
 import torch
 from onnx_ir import Value
 
+from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._known_tensors import filled
 from fx_onnx.ops._value_dtype import value_dtype
 from fx_onnx.translation.emitter import Emitter
-
-aten = torch.ops.aten
 
 
 def _has_one_dtype(

@@ -2,16 +2,14 @@
 
 from collections.abc import Callable, Sequence
 
-import torch
 from onnx_ir import Value
 from torch import Tensor
 
 from fx_onnx.core import symbolic_sizes
+from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
 from fx_onnx.translation.emitter import Emitter, Scalar
-
-aten = torch.ops.aten
 
 _ONNX_MODE = {"constant": None, "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 

@@ -9,17 +9,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import torch
 from onnx_ir import Value
 from torch import Tensor
 
 from fx_onnx.core import dtypes, symbolic_sizes
+from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._spatial import over_batch, per_axis, widened_or_double
 from fx_onnx.translation.emitter import Emitter
-
-aten = torch.ops.aten
 
 
 class Window(NamedTuple):

@@ -9,7 +9,7 @@ import torch
 from onnx_ir import Value
 
 from fx_onnx.core import dtypes
-from fx_onnx.core.torch_private import register_quantized_decomposed
+from fx_onnx.core.operators import aten, quantized_decomposed
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._quantize_linear import (
     INT8,
@@ -22,10 +22,6 @@ from fx_onnx.ops._quantize_linear import (
     smallest_dtype,
 )
 from fx_onnx.translation.emitter import Emitter
-
-register_quantized_decomposed()
-
-aten, decomposed = torch.ops.aten, torch.ops.quantized_decomposed
 
 _FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -127,17 +123,17 @@ def dequantize_per_channel(
 
 
 _QUANTIZE_TENSOR = (
-    decomposed.quantize_per_tensor.default, decomposed.quantize_per_tensor.tensor,
-    decomposed.quantize_per_tensor.tensor2,
+    quantized_decomposed.quantize_per_tensor.default, quantized_decomposed.quantize_per_tensor.tensor,
+    quantized_decomposed.quantize_per_tensor.tensor2,
 )  # fmt: skip
 _DEQUANTIZE_TENSOR = (
-    decomposed.dequantize_per_tensor.default, decomposed.dequantize_per_tensor.tensor,
-    decomposed.dequantize_per_tensor.tensor2,
+    quantized_decomposed.dequantize_per_tensor.default, quantized_decomposed.dequantize_per_tensor.tensor,
+    quantized_decomposed.dequantize_per_tensor.tensor2,
 )  # fmt: skip
 _QUANTIZABLE: tuple[tuple[int, tuple[torch.dtype, ...]], ...] = ((18, INT8), (21, INT16))
 for _since, _dtypes in _QUANTIZABLE:
     translates(*_QUANTIZE_TENSOR, since=_since, supports=_can_quantize_to(*_dtypes))(quantize_per_tensor)
-    translates(decomposed.quantize_per_channel.default, since=_since, supports=_can_quantize_to(*_dtypes))(
+    translates(quantized_decomposed.quantize_per_channel.default, since=_since, supports=_can_quantize_to(*_dtypes))(
         quantize_per_channel
     )
 _DEQUANTIZABLE: tuple[tuple[int, tuple[torch.dtype, ...]], ...] = (
@@ -147,9 +143,9 @@ _DEQUANTIZABLE: tuple[tuple[int, tuple[torch.dtype, ...]], ...] = (
 )
 for _since, _dtypes in _DEQUANTIZABLE:
     translates(*_DEQUANTIZE_TENSOR, since=_since, supports=_can_dequantize_from(*_dtypes))(dequantize_per_tensor)
-    translates(decomposed.dequantize_per_channel.default, since=_since, supports=_can_dequantize_from(*_dtypes))(
-        dequantize_per_channel
-    )
+    translates(
+        quantized_decomposed.dequantize_per_channel.default, since=_since, supports=_can_dequantize_from(*_dtypes)
+    )(dequantize_per_channel)
 
 
 def _has_scale_matrix(
@@ -164,7 +160,7 @@ def _has_scale_matrix(
     )
 
 
-@translates(decomposed.dequantize_per_channel_group.default, since=21, supports=_has_scale_matrix)
+@translates(quantized_decomposed.dequantize_per_channel_group.default, since=21, supports=_has_scale_matrix)
 def dequantize_per_channel_group(
     op: Emitter,
     input: Value,
@@ -223,7 +219,7 @@ for _since, _dtypes in _QUANTIZABLE:
     translates(aten.fake_quantize_per_channel_affine.default, since=_since, supports=_has_range_of(*_dtypes))(
         aten_fake_quantize_per_channel_affine
     )
-    translates(decomposed.fake_quant_per_channel.default, since=_since, supports=_has_range_of(*_dtypes))(
+    translates(quantized_decomposed.fake_quant_per_channel.default, since=_since, supports=_has_range_of(*_dtypes))(
         quantized_fake_quant_per_channel
     )
 

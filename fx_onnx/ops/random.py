@@ -5,12 +5,11 @@ from collections.abc import Sequence
 import torch
 from onnx_ir import Value
 
+from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._random_draws import apply_dropout, draw
 from fx_onnx.translation.emitter import Emitter
-
-aten = torch.ops.aten
 
 
 @translates(aten.rand.default)

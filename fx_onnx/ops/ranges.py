@@ -8,13 +8,12 @@ import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.core import dtypes, symbolic_sizes
+from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._known_tensors import filled, torch_constant
 from fx_onnx.ops._movement import MAX_CONSTANT_ELEMENTS, linear_range
 from fx_onnx.translation.emitter import Emitter, Scalar
-
-aten = torch.ops.aten
 
 
 @translates(aten.arange.default)

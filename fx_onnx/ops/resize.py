@@ -13,16 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from onnx_ir import DataType, Value
 from torch import Tensor
 
 from fx_onnx.core import dtypes, symbolic_sizes
+from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
 from fx_onnx.translation.emitter import Emitter
-
-aten = torch.ops.aten
 
 Factors = Sequence[float | None]
 Attributes = dict[str, Any]

@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.core import metadata
+from fx_onnx.core.operators import aten
 from fx_onnx.core.small_constants import MAX_CONSTANT_BYTES
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._random_draws import apply_dropout
 from fx_onnx.ops._widening import widened
 from fx_onnx.translation.emitter import Emitter, as_tuple
-
-aten = torch.ops.aten
 
 
 class _Kind(NamedTuple):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from onnx_ir import DataType, Value
 
+from fx_onnx.core.operators import aten
 from fx_onnx.core.translation_table import translates
 from fx_onnx.translation.emitter import Emitter
-
-aten = torch.ops.aten
 
 
 @translates(aten.item.default, aten._local_scalar_dense.default)

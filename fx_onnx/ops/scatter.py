@@ -9,12 +9,11 @@ from onnx_ir import DataType, Value
 
 import fx_onnx.core.custom_ops  # noqa: F401  defines fill_diagonal
 from fx_onnx.core import dtypes, symbolic_sizes
+from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._movement import as_index, broadcast, linear_range
 from fx_onnx.translation.emitter import Emitter, Scalar
-
-aten = torch.ops.aten
 
 _REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"}
 

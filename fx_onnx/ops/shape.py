@@ -9,13 +9,11 @@ import torch
 from onnx_ir import Value
 
 from fx_onnx.core import symbolic_sizes
+from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._movement import broadcast
 from fx_onnx.translation.emitter import Emitter
-
-aten = torch.ops.aten
-
 
 # ---------------------------------------------------------------- new sizes, same order
 

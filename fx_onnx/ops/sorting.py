@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from onnx_ir import DataType, Value
 
+from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._widening import emit_widened, widened
 from fx_onnx.translation.emitter import Emitter
-
-aten = torch.ops.aten
 
 
 def top(op: Emitter, self: Value, k: Size, dim: int, largest: bool, ordered: bool = True) -> list[Value]:

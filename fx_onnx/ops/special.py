@@ -6,14 +6,12 @@ Other special functions are decomposed.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import torch
 from onnx_ir import DataType, Value
 
+from fx_onnx.core.operators import aten
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._loop_node import emit_loop
 from fx_onnx.translation.emitter import Emitter, Operand
-
-aten = torch.ops.aten
 
 
 class _Family(NamedTuple):

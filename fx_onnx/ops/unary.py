@@ -7,12 +7,11 @@ import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.core import dtypes
+from fx_onnx.core.operators import aten
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._rounding import truncated
 from fx_onnx.ops._widening import emit_widened
 from fx_onnx.translation.emitter import Emitter
-
-aten = torch.ops.aten
 
 # ---------------------------------------------------------------- one ONNX node
 

@@ -2,18 +2,16 @@
 
 from collections.abc import Sequence
 
-import torch
 from onnx_ir import Value
 from torch import Tensor
 
 from fx_onnx.core import symbolic_sizes
+from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._spatial import over_batch
 from fx_onnx.ops._widening import widened
 from fx_onnx.translation.emitter import Emitter
-
-aten = torch.ops.aten
 
 _PADDING_MODES = ("zeros", "border", "reflection")
 

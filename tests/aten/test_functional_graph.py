@@ -65,3 +65,14 @@ def test_tensors_have_unique_names() -> None:
     attributes = GraphAttributes()
     names = [attributes.add_tensor("lifted", torch.zeros(1)) for _ in range(2)]
     assert len(set(names)) == 2 and set(names) == set(attributes.tensors)
+
+
+def test_an_assignment_to_data_is_refused() -> None:
+    """torch.export keeps only a check of the types, whose result is not used."""
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        x.data = y
+        return x + 1
+
+    with pytest.raises(MutationError, match=r"assignment to Tensor\.data.*write tensor\.copy_\(value\)"):
+        functional_graph(_captured(function, torch.zeros(2), torch.ones(2)).graph)

@@ -56,4 +56,5 @@ def test_almost_every_in_place_method_has_a_pure_variant() -> None:
         except MutationError as error:
             assert str(target) in str(error)
             missing.add(str(target))
+    missing.discard("aten.shallow_copy_data_.default")  # torch 2.14 has it; check_data_assignment refuses it
     assert missing == {"aten.polygamma_.default", "aten.requires_grad_.default"}

@@ -19,11 +19,10 @@ import sympy
 import torch
 
 from fx_onnx.aten.tracing.fake_tensors import Sizes, TensorSpec
+from fx_onnx.core.operators import aten
 from fx_onnx.core.size_rules import broadcast_shapes
 from fx_onnx.core.symbolic_sizes import SizeExpression
 from fx_onnx.core.torch_private import FakeTensorMode, OpOverload
-
-aten = torch.ops.aten
 
 Rule: TypeAlias = Callable[..., TensorSpec | Sizes | None]
 """A function of a call's arguments, with specs for tensors and expressions for symbolic sizes.

@@ -21,6 +21,7 @@ from torch.fx import Graph, Node
 from fx_onnx.aten.tracing.fake_tensors import FakeTensorFactory, TensorSpec
 from fx_onnx.aten.tracing.shape_rules import find_rule, infer_spec
 from fx_onnx.core import symbolic_sizes
+from fx_onnx.core.operators import aten
 from fx_onnx.core.torch_private import (
     FakeTensor,
     FakeTensorMode,
@@ -32,8 +33,6 @@ from fx_onnx.core.torch_private import (
     pytree,
     torch_composes,
 )
-
-aten = torch.ops.aten
 
 _QUERIES = frozenset({torch.ops.prim.device.default, aten.size.default, aten.stride.default})
 """Operators that query a tensor and do not compute; they get no node."""

@@ -23,6 +23,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
 from fx_onnx.capture.patches.patching import exchange_attribute, replace_attribute
+from fx_onnx.core.operators import aten
 from fx_onnx.core.threads import is_current
 from fx_onnx.core.torch_private import (
     FakeTensor,
@@ -67,7 +68,7 @@ def _replace_kernels() -> Iterator[None]:
     the sequence length. Pooling in one dimension and ``fill_diagonal_`` specialize sizes in the same way. For fake
     quantization torch has only kernels for static shapes.
     """
-    aten, (composite, meta) = torch.ops.aten, kernel_keys()
+    composite, meta = kernel_keys()
     recurrent = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
     fake_quantizing = (
         aten.fake_quantize_per_tensor_affine_cachemask.default,
@@ -129,7 +130,7 @@ def _batch_norm(
             if statistic is not None and input.dim() > 1:
                 torch._check(statistic.shape[0] == input.shape[1])  # one value for each channel
         return torch.empty_like(input)
-    norm = torch.ops.aten.native_batch_norm.default
+    norm = aten.native_batch_norm.default
     result: torch.Tensor = norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
     return result
 
