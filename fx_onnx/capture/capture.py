@@ -40,6 +40,7 @@ from fx_onnx.capture.patches import (
 from fx_onnx.capture.patches.dynamic_sizes import keep_sizes_symbolic
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.patches.module_weights import keep_containers
+from fx_onnx.capture.patches.number_types import answer_as_plain_numbers
 from fx_onnx.capture.patches.patching import PatchTable, apply_patches
 from fx_onnx.capture.patches.tensor_data import trace_tensor_data
 from fx_onnx.capture.patches.torch_export import confine_torch_export
@@ -258,6 +259,7 @@ def _export(
             keep_sizes_symbolic(strict),
             confine_torch_export(),
             nullcontext() if strict else trace_tensor_data(),
+            nullcontext() if strict else answer_as_plain_numbers(model),
             keep_containers(model),
             autocast_disabled() as caller_autocast,
             wrap_forward(

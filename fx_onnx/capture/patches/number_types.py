@@ -1,0 +1,92 @@
+"""Gives symbolic numbers the types of plain numbers, as the user's code sees them.
+
+While torch captures in non-strict mode, a dynamic size or integer is a SymInt, and a dynamic float is a SymFloat. Both
+are no subclasses of ``int`` and ``float``, so a branch such as ``if isinstance(size, int)`` would be traced as eager
+mode does not take it. Strict mode answers as Python does.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import get_ident
+from typing import Any
+
+import torch
+
+from fx_onnx.core.threads import CAPTURE_LOCK, is_current
+
+__all__ = ["answer_as_plain_numbers"]
+
+_PLAIN_TYPES: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+
+# The code of these packages handles symbolic numbers, or never gets them.
+_EXCLUDED = {"torch", "torchgen", "functorch", "fx_onnx", "sympy", "mpmath", "numpy", "onnx", "onnx_ir", "onnxscript"}
+
+
+@contextmanager
+def answer_as_plain_numbers(model: torch.nn.Module) -> Iterator[None]:
+    """Replaces ``isinstance`` and ``type`` within the context, in the current thread.
+
+    A global variable of a module has precedence over a builtin function. So the replacements become global variables
+    of the modules of users and of model libraries; torch and the standard library keep the builtin functions.
+
+    Args:
+        model: The module to capture. Its classes may be defined in namespaces that are no imported modules.
+    """
+    replacements = {"isinstance": _isinstance_in(get_ident()), "type": _type_in(get_ident())}
+    added: list[tuple[dict[str, Any], str]] = []
+    with CAPTURE_LOCK:
+        try:
+            for namespace in _namespaces(model):
+                for name in replacements.keys() - namespace.keys():
+                    namespace[name] = replacements[name]
+                    added.append((namespace, name))
+            yield
+        finally:
+            for namespace, name in added:
+                namespace.pop(name, None)
+
+
+def _namespaces(model: torch.nn.Module) -> Iterator[dict[str, Any]]:
+    """Yields the global variables of each module whose code gets symbolic numbers as if they were plain."""
+    for name, module in list(sys.modules.items()):
+        if not _is_excluded(name) and isinstance(getattr(module, "__dict__", None), dict):
+            yield vars(module)
+    for kind in {type(each) for each in model.modules()}:
+        if not _is_excluded(kind.__module__):
+            yield getattr(kind.forward, "__globals__", {})
+
+
+def _is_excluded(module: str) -> bool:
+    package = module.partition(".")[0]
+    return package in _EXCLUDED or package in sys.stdlib_module_names
+
+
+def _isinstance_in(thread: int) -> Any:
+    def isinstance(instance: Any, kind: Any) -> bool:
+        """Replaces ``isinstance``: a symbolic number is also an instance of the class of the plain number."""
+        if builtins.isinstance(instance, kind):
+            return True
+        plain = _PLAIN_TYPES.get(builtins.type(instance))
+        return plain is not None and is_current(thread) and issubclass(plain, kind)
+
+    return isinstance
+
+
+def _type_in(thread: int) -> Any:
+    class Metaclass(type):
+        def __call__(cls, *args: Any, **options: Any) -> Any:
+            """Returns the class of the plain number for a symbolic number, and what ``type`` returns for all else."""
+            found = builtins.type(*args, **options)
+            return _PLAIN_TYPES.get(found, found) if len(args) == 1 and is_current(thread) else found
+
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return builtins.isinstance(instance, builtins.type)
+
+        def __subclasscheck__(cls, subclass: type) -> bool:
+            return issubclass(subclass, builtins.type)
+
+    return Metaclass("type", (type,), {})
