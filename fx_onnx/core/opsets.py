@@ -6,14 +6,16 @@ from fx_onnx.core.errors import ArgumentError
 MINIMUM_NATIVE_OPSET, MAXIMUM_OPSET = 18, 26
 """The first and the last native opset: the versions to which ATen operators are translated directly."""
 DEFAULT_OPSET = 20
-OLDEST_OPSET = 11
+OLDEST_OPSET = 7
 """The oldest opset to which a model can be converted, one step at a time."""
 OLDEST_OPSET_WITH_FUNCTIONS = 15
 """The oldest opset whose IR version (8) has local functions."""
+OLDEST_OPSET_WITHOUT_INITIALIZER_INPUTS = 9
+"""The oldest opset whose IR version (4) allows initializers that are not inputs of the graph."""
 
 # Source: the table in ONNX's Versioning document.
 _IR_VERSIONS = {
-    11: 6, 12: 7, 13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8,
+    7: 3, 8: 3, 9: 4, 10: 5, 11: 6, 12: 7, 13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8,
     19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 12, 25: 13, 26: 13,
 }  # fmt: skip
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass, ShapeInferencePass
 
-from fx_onnx.core.opsets import ir_version
+from fx_onnx.core.opsets import OLDEST_OPSET_WITHOUT_INITIALIZER_INPUTS, ir_version
 from fx_onnx.passes.legalization.opsets.step import OpsetStep
+from fx_onnx.passes.legalization.opsets.step_7 import STEP_7
+from fx_onnx.passes.legalization.opsets.step_8 import STEP_8
+from fx_onnx.passes.legalization.opsets.step_9 import STEP_9
+from fx_onnx.passes.legalization.opsets.step_10 import STEP_10
 from fx_onnx.passes.legalization.opsets.step_11 import STEP_11
 from fx_onnx.passes.legalization.opsets.step_12 import STEP_12
 from fx_onnx.passes.legalization.opsets.step_13 import STEP_13
@@ -17,7 +21,9 @@ from fx_onnx.passes.legalization.opsets.step_17 import STEP_17
 
 __all__ = ["LADDER", "convert_opset"]
 
-LADDER: tuple[OpsetStep, ...] = (STEP_17, STEP_16, STEP_15, STEP_14, STEP_13, STEP_12, STEP_11)
+LADDER: tuple[OpsetStep, ...] = (
+    STEP_17, STEP_16, STEP_15, STEP_14, STEP_13, STEP_12, STEP_11, STEP_10, STEP_9, STEP_8, STEP_7,
+)  # fmt: skip
 """All steps, each from the opset above to its own."""
 
 
@@ -25,7 +31,7 @@ def convert_opset(model: ir.Model, version: int) -> ir.Model:
     """Converts the model in place to an older opset, one step after the other.
 
     Functions are inlined, because the values in their bodies have no shapes, which many rewrites need. If the model is
-    in this opset already, or in an older one, it stays as it is.
+    in this opset already, or in an older one, it stays as it is. Below opset 9, the initializers become inputs too.
 
     Raises:
         OnnxExporterError: an opset on the way cannot express some node. The message names the operator, its source line
@@ -38,6 +44,21 @@ def convert_opset(model: ir.Model, version: int) -> ir.Model:
         InlinePass()(model)
         model = ShapeInferencePass()(model).model
     for step in steps:
+        if step.opset < 11:  # these rewrites need the shapes of values that the steps before inserted
+            model = ShapeInferencePass()(model).model
         step(model)
     model.ir_version = ir_version(version)
+    if version < OLDEST_OPSET_WITHOUT_INITIALIZER_INPUTS:
+        _initializers_as_inputs(model)
     return model
+
+
+def _initializers_as_inputs(model: ir.Model) -> None:
+    """Makes all initializers inputs of the main graph, as IR version 3 requires. They keep their values."""
+    for graph in model.graphs():
+        for name, value in list(graph.initializers.items()):
+            if graph is not model.graph:  # a subgraph has no inputs for them
+                del graph.initializers[name]
+                model.graph.register_initializer(value)
+            if not value.is_graph_input():
+                model.graph.inputs.append(value)
