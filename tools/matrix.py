@@ -1,0 +1,278 @@
+"""Tests the wheel with the oldest and the newest allowed versions of its dependencies, and writes docs/versions.md.
+
+    python -m tools.matrix [--only NAME ...] [--base VENV] [--seconds S] [--folder build/matrix]
+
+Makes one environment for each combination, builds and installs the wheel, and runs the tests against it, one file at
+a time. A result is stored when its file is done, so a run continues where an earlier one ended; remove the folder to
+begin again. `--base` is an environment whose packages are used where their versions fit, instead of a download. The
+page is written when all combinations are done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import tomllib
+import venv
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "versions.md"
+REPORTED = ("torch", "numpy", "onnx", "onnx_ir", "onnxscript", "onnxruntime")
+
+README = "tests/test_docs.py::test_python_runs"
+SAMPLE = ("tests/test_export.py", "tests/test_pipeline.py", "tests/program", "tests/passes", "tests/translation")
+"""What a combination with a sample of the tests runs besides README's snippets, as far as its time allows."""
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One environment.
+
+    Attributes:
+        versions: which versions the environment has, in words.
+        requirements: what is installed with the wheel.
+        minutes: the time for a sample of the tests; None runs all tests.
+    """
+
+    name: str
+    versions: str
+    requirements: tuple[str, ...]
+    minutes: float | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a test file did in an environment."""
+
+    combination: str
+    file: str
+    passed: int
+    skipped: int
+    failed: list[str]
+    seconds: float
+
+
+# ---------------------------------------------------------------- combinations
+
+
+def combinations() -> list[Combination]:
+    """Returns the combinations, from the bounds in pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    bounds, extra = lower_bounds(project["dependencies"]), project["optional-dependencies"]["test"]
+    # Libraries of models need newer versions than the oldest; the tests of the sample do not import them.
+    tools = [each for each in extra if not each.startswith(("transformers", "torchao"))]
+    oldest = [f"{name}=={version}" for name, version in bounds.items()]
+    return [
+        Combination("newest", "the newest allowed", tuple(extra)),
+        Combination("oldest torch", "the oldest torch, else the newest", (*extra, f"torch=={bounds['torch']}")),
+        Combination("oldest", "the oldest allowed", (*tools, *oldest), minutes=10),
+    ]
+
+
+def lower_bounds(dependencies: list[str]) -> dict[str, str]:
+    """Returns the lower bound of each dependency: ``{"torch": "2.13"}`` of ``["torch>=2.13,<3"]``."""
+    return dict(re.findall(r"^([\w-]+)>=([\d.]+)", "\n".join(dependencies), re.M))
+
+
+# ---------------------------------------------------------------- environments
+
+
+def prepared(combination: Combination, wheel: Path, folder: Path, base: Path | None) -> Path:
+    """Returns the Python of the combination's environment, which is made at the first call."""
+    home = folder / combination.name.replace(" ", "_")
+    python = home / "bin" / "python"
+    if not (home / "installed").exists():
+        print(f"{combination.name}: installing", flush=True)
+        venv.create(home, with_pip=True, clear=True)
+        site = next((home / "lib").glob("python*/site-packages"))
+        if base is not None:
+            (site / "base.pth").write_text(f"{next((base / 'lib').glob('python*/site-packages')).resolve()}\n")
+        install(python, str(wheel), *combination.requirements)
+        install(python, "--force-reinstall", "--no-deps", str(wheel))  # the base may have another build of the version
+        (site / "tests.pth").write_text(f"{ROOT}\n")  # after the site packages, so the wheel's fx_onnx is found first
+        (home / "installed").touch()
+    return python
+
+
+def install(python: Path, *arguments: str) -> None:
+    """Runs ``pip install`` in an environment."""
+    subprocess.run([python, "-m", "pip", "install", "--quiet", *arguments], check=True)
+
+
+def built_wheel(folder: Path) -> Path:
+    """Returns the wheel of this repository, which is built at the first call."""
+    if not list(folder.glob("*.whl")):
+        command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
+        subprocess.run(command, check=True)
+    return next(folder.glob("*.whl"))
+
+
+def environment_of(python: Path) -> dict[str, str]:
+    """Returns the versions in an environment.
+
+    Raises:
+        RuntimeError: the environment does not import fx_onnx from the wheel.
+    """
+    code = (
+        "import json, platform, importlib.metadata as m, fx_onnx; "
+        f"print(json.dumps({{'python': platform.python_version(), 'file': fx_onnx.__file__, "
+        f"**{{name: m.version(name) for name in {REPORTED}}}}}))"
+    )
+    found: dict[str, str] = json.loads(subprocess.check_output([python, "-P", "-c", code], text=True))
+    if not Path(found.pop("file")).is_relative_to(python.parents[1]):
+        raise RuntimeError(f"{python} does not import fx_onnx from the wheel")
+    return found
+
+
+# ---------------------------------------------------------------- tests
+
+
+def files_of(combination: Combination) -> Iterator[str]:
+    """Yields the test files of a combination, in order."""
+    yield README if combination.minutes else "tests/test_docs.py"
+    for name in SAMPLE if combination.minutes else ("tests",):
+        path = ROOT / name
+        for file in sorted(path.rglob("test_*.py")) if path.is_dir() else [path]:
+            if file.name != "test_docs.py":
+                yield file.relative_to(ROOT).as_posix()
+
+
+def tested(python: Path, combination: str, file: str, limit: float) -> Outcome:
+    """Runs a test file in an environment, within a limit of seconds."""
+    report = python.parents[1] / "report.xml"
+    report.unlink(missing_ok=True)
+    # Without the safe path, Python would find the repository's fx_onnx instead of the installed one.
+    command = [python, "-m", "pytest", file, "-o", "pythonpath=", "-p", "no:cacheprovider", f"--junitxml={report}"]
+    command += ["-k", "README"] if file == README else []
+    start = time.monotonic()
+    try:
+        settings = {**os.environ, "PYTHONSAFEPATH": "1"}
+        subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, timeout=limit, check=False)
+    except subprocess.TimeoutExpired:
+        pass
+    seconds = time.monotonic() - start
+    if not report.exists():
+        return Outcome(combination, file, 0, 0, [f"{file}: no result after {seconds:.0f} s"], seconds)
+    return Outcome(combination, file, *read_report(report.read_text(encoding="utf-8")), seconds)
+
+
+def read_report(text: str) -> tuple[int, int, list[str]]:
+    """Returns from a JUnit report how many tests passed and were skipped, and the names of those that failed."""
+    cases = list(ElementTree.fromstring(text).iter("testcase"))
+    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    skipped = [case for case in cases if case.find("skipped") is not None]
+    names = [f"{case.get('classname')}::{case.get('name')}" for case in failed]
+    return len(cases) - len(failed) - len(skipped), len(skipped), names
+
+
+class Results:
+    """The outcomes, stored in a file one a line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        self.outcomes = [Outcome(**json.loads(line)) for line in lines]
+
+    def of(self, combination: Combination) -> list[Outcome]:
+        """Returns the outcomes of a combination."""
+        return [each for each in self.outcomes if each.combination == combination.name]
+
+    def add(self, outcome: Outcome) -> None:
+        """Stores an outcome."""
+        self.outcomes.append(outcome)
+        with self.path.open("a", encoding="utf-8") as file:
+            print(json.dumps(asdict(outcome)), file=file)
+
+    def next_file(self, combination: Combination) -> str | None:
+        """Returns the next file to test, or None if the combination is done or its time is spent."""
+        done = {each.file for each in self.of(combination)}
+        spent = sum(each.seconds for each in self.of(combination))
+        if combination.minutes and spent > combination.minutes * 60:
+            return None
+        return next((file for file in files_of(combination) if file not in done), None)
+
+
+# ---------------------------------------------------------------- the page
+
+HEAD = """\
+# Versions
+
+`pip install` takes the newest allowed version of each dependency. This page says what was tested: `python -m
+tools.matrix` makes one environment for each row, builds the wheel of this repository, installs it, runs the tests
+against the installed package, and writes this page. The last row has the oldest version of each dependency that
+pyproject.toml allows; it runs README's snippets and {minutes:.0f} minutes of the tests.
+
+{table}
+
+{failures}
+
+## The bounds
+
+- torch: the package uses private names of torch, which may change in any minor version
+  ([fx_onnx/core/torch_private.py](../fx_onnx/core/torch_private.py) lists them). So the upper bound is the next minor
+  version. With an older torch, `export` raises one sentence. With a newer one, it warns once.
+- onnxscript: its versions are below 1, so the upper bound is the next minor version.
+- onnx and onnx_ir: the upper bound is the next major version.
+- onnxruntime: the package reads results through DLPack, which `OrtValue` has from 1.26 on.
+- numpy, safetensors and tqdm: only basic functions are used, so there is no upper bound.
+- CPython: 3.11 was tested. The code uses nothing that CPython 3.12 to 3.14 removed or deprecated.
+"""
+
+
+def page(results: Results, environments: dict[str, dict[str, str]]) -> str:
+    """Returns the text of docs/versions.md."""
+    columns = ["python", *REPORTED]
+    head = ["versions", *columns, "passed", "skipped", "failed", "minutes"]
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    failures: list[str] = []
+    for combination in combinations():
+        found, versions = results.of(combination), environments[combination.name]
+        failed = [name for each in found for name in each.failed]
+        counts = (sum(each.passed for each in found), sum(each.skipped for each in found), len(failed))
+        cells = [*(versions[column] for column in columns), *counts, round(sum(each.seconds for each in found) / 60)]
+        lines.append(f"| {combination.versions} | {' | '.join(map(str, cells))} |")
+        failures += [f"- {combination.versions}: `{name}`" for name in failed]
+    minutes = next(each.minutes for each in combinations() if each.minutes)
+    return HEAD.format(table="\n".join(lines), failures="\n".join(failures) or "No test failed.", minutes=minutes)
+
+
+def main() -> int:
+    """Runs what is left to run, prints a line for each file, and writes the page when all is done."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--only", nargs="*", help=f"only these: {', '.join(each.name for each in combinations())}")
+    parser.add_argument("--base", type=Path, help="an environment whose packages are used instead of a download")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no file after this time")
+    parser.add_argument("--limit", type=float, default=1800, help="seconds for one file")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "matrix")
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    results, wheel = Results(options.folder / "results.jsonl"), built_wheel(options.folder)
+    end, environments = time.monotonic() + options.seconds, {}
+    for combination in combinations():
+        if options.only and combination.name not in options.only:
+            continue
+        python = prepared(combination, wheel, options.folder, options.base)
+        environments[combination.name] = environment_of(python)
+        while (file := results.next_file(combination)) is not None:
+            if time.monotonic() > end:
+                return 2
+            outcome = tested(python, combination.name, file, options.limit)
+            results.add(outcome)
+            print(f"{combination.name:14} {file:60} {outcome.passed:5} passed {outcome.seconds:6.0f} s", flush=True)
+            print(*(f"    failed: {name}" for name in outcome.failed), sep="\n", end="\n" if outcome.failed else "")
+    if not options.only:
+        PAGE.write_text(page(results, environments), encoding="utf-8")
+    return int(any(each.failed for each in results.outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
