@@ -14,7 +14,7 @@ import torch
 
 from fx_onnx.core import opsets
 from fx_onnx.core.arguments import check_flag, check_mapping, check_path
-from fx_onnx.core.errors import ArgumentError, no_effect, warn
+from fx_onnx.core.errors import no_effect, warn
 from fx_onnx.core.export_modes import OperatorExportTypes, TrainingMode, check_mode
 from fx_onnx.core.removed_keywords import RemovedKeywords, modern, refuse_positional
 from fx_onnx.core.version import check_torch
@@ -74,7 +74,7 @@ def export(
             that go on after the inputs name the weights, in the order of the state_dict.
         output_names: names of the first graph outputs.
         opset_version: the version of the default ONNX domain. Versions 18 to 26 are native. For an
-            older version, down to 11, the finished model of opset 18 is rewritten.
+            older version, down to 7, the finished model of opset 18 is rewritten.
         dynamo: False warns, because there is no TorchScript exporter, and makes ``TrainingMode.EVAL`` the default of
             ``training``, as for callers of that exporter.
         external_data: True saves the weights to ``<f>.data``, or ``<f>.1.data`` if the model that is
@@ -158,6 +158,9 @@ def _options(given: Mapping[str, Any]) -> ExportOptions:
         fold_constants=given["do_constant_folding"],
         verify=given["verify"],
         check=given.get("check", False),
+        doc_strings=given.get("doc_strings", bool(given["verbose"])),
+        operator_export_type=_operator_export_type(given),
+        autograd_inlining=given["autograd_inlining"],
         custom_translation_table=given["custom_translation_table"] or {},
         custom_opsets=given["custom_opsets"] or {},
         modules_as_functions=given["export_modules_as_functions"],
@@ -168,6 +171,12 @@ def _options(given: Mapping[str, Any]) -> ExportOptions:
             external_data=given["external_data"],
         ),
     )
+
+
+def _operator_export_type(given: Mapping[str, Any]) -> OperatorExportTypes:
+    """Returns what becomes of a call without a translation; None means ONNX, as in torch 1."""
+    mode = check_mode("operator_export_type", given["operator_export_type"], OperatorExportTypes)
+    return OperatorExportTypes.ONNX if mode is None else mode
 
 
 _FLAGS = (
@@ -187,10 +196,6 @@ def _check_options(given: Mapping[str, Any]) -> None:
     check_mapping("custom_translation_table", given["custom_translation_table"], "operators and functions")
     check_mapping("custom_opsets", given["custom_opsets"], "domains and versions")
     check_path("artifacts_dir", given["artifacts_dir"])
-    if check_mode("operator_export_type", given["operator_export_type"], OperatorExportTypes):
-        raise ArgumentError("operator_export_type must be OperatorExportTypes.ONNX.")
-    if not given["autograd_inlining"]:
-        raise ArgumentError("autograd_inlining must be True.")
     for name in _OF_THE_FILE:
         if given["f"] is None and given[name] not in (export.__kwdefaults__[name], None):
             no_effect(f"{name}={given[name]}", "it concerns the file, and f is None")

@@ -31,28 +31,33 @@ from fx_onnx.aten.vmap_regions import lower_vmap
 from fx_onnx.capture import autograd_functions
 from fx_onnx.capture.capture import Capture, capture
 from fx_onnx.capture.export_flag import is_in_onnx_export
+from fx_onnx.capture.module_attributes import annotated_attributes
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import describe_relation
 from fx_onnx.core import metadata, opsets
 from fx_onnx.core.arguments import check_name, shown
 from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.errors import ArgumentError, CaptureError, no_effect, warn
+from fx_onnx.core.export_modes import OperatorExportTypes, TrainingMode
 from fx_onnx.core.threads import CAPTURE_LOCK
 from fx_onnx.core.torch_private import unset_fake_temporarily
 from fx_onnx.core.translation_table import TranslationTable, translation_table
+from fx_onnx.ops.training_forms import TRAINING_FORMS
 from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
 from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
 from fx_onnx.passes.legalization.legalize import legalize
 from fx_onnx.passes.legalization.opsets.ladder import convert_opset
 from fx_onnx.passes.module_functions import ModulesToFunctions
-from fx_onnx.passes.optimize import optimize
+from fx_onnx.passes.optimize import keep_weights, optimize
 from fx_onnx.passes.weights.transposed_weights import FoldWeightTransposes
 from fx_onnx.program.destination import check_destination
-from fx_onnx.program.export_log import ExportLog
+from fx_onnx.program.export_log import ExportLog, print_text
+from fx_onnx.program.graph_text import add_doc_strings, graph_text
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.save import Destination
 from fx_onnx.program.verify import check_model, verify
 from fx_onnx.translation import io_names, user_translations
+from fx_onnx.translation.fallback_nodes import fallback
 from fx_onnx.translation.translate import translate
 
 __all__ = ["STAGES", "AtenJob", "CapturedJob", "ExportOptions", "Job", "OnnxJob", "SaveOptions", "Stage", "run"]
@@ -79,6 +84,12 @@ class SaveOptions:
     keep_initializers_as_inputs: bool = False
     external_data: bool | None = None
 
+    @property
+    def has_weights_as_inputs(self) -> bool:
+        """True if the caller of the saved model can give it other weights."""
+        as_inputs = self.keep_initializers_as_inputs or not self.include_initializers
+        return self.destination is not None and as_inputs
+
     def __post_init__(self) -> None:
         if self.destination is not None:
             check_destination(self.destination, self.external_data)
@@ -94,6 +105,9 @@ class ExportOptions:
         fold_constants: whether operators on constants and weights are computed.
         verify: whether the model is checked and its results are compared with those of the module.
         check: whether the model is checked, also without ``verify``.
+        doc_strings: whether each node gets its source lines as doc_string.
+        operator_export_type: what becomes of a call that has neither a translation nor a decomposition.
+        autograd_inlining: whether the forward of a torch.autograd.Function without a translation is traced.
         custom_translation_table: the user's translations, FX target → function.
         custom_opsets: the versions of the domains of custom operators; 1 for a domain that is not among them.
         modules_as_functions: the module classes whose calls become calls of local functions; True means all classes.
@@ -109,6 +123,9 @@ class ExportOptions:
     fold_constants: bool = True
     verify: bool = False
     check: bool = False
+    doc_strings: bool = False
+    operator_export_type: OperatorExportTypes = OperatorExportTypes.ONNX
+    autograd_inlining: bool = True
     custom_translation_table: Mapping[Any, Callable[..., Any]] = field(default_factory=dict)
     custom_opsets: Mapping[str, int] = field(default_factory=dict)
     modules_as_functions: bool | Collection[type[nn.Module]] = False
@@ -138,6 +155,12 @@ class ExportOptions:
     def is_native(self) -> bool:
         """True if the model is translated in its final opset and needs no conversion."""
         return opsets.native(self.opset) == self.opset
+
+    @property
+    def keeps_autograd_functions(self) -> bool:
+        """True if each torch.autograd.Function is one operator, also without a translation."""
+        modes = (OperatorExportTypes.ONNX_ATEN_FALLBACK, OperatorExportTypes.ONNX_FALLTHROUGH)
+        return not self.autograd_inlining or self.operator_export_type in modes
 
     @property
     def module_classes(self) -> set[str] | None:
@@ -190,8 +213,14 @@ class OnnxJob(CapturedJob):
 
 def _capture(job: Job) -> CapturedJob:
     custom = job.options.custom_translation_table
-    translations = translation_table(opsets.native(job.options.opset)).extended(user_translations.translations(custom))
-    with CAPTURE_LOCK, autograd_functions.trace_as_operators(user_translations.functions(custom)):
+    translations = translation_table(opsets.native(job.options.opset))
+    if job.request.training is TrainingMode.TRAINING:
+        translations = translations.preferring(TRAINING_FORMS)
+    translations = translations.extended(user_translations.translations(custom))
+    if job.options.operator_export_type:
+        translations = translations.with_fallback(fallback(job.options.operator_export_type))
+    functions, every = user_translations.functions(custom), job.options.keeps_autograd_functions
+    with CAPTURE_LOCK, autograd_functions.trace_as_operators(functions, every=every):
         captured = capture(job.request, job.log)
     job.log.captured = captured
     of_functions = user_translations.translations_of_functions(captured.exported_program, translations)
@@ -233,6 +262,8 @@ def _translate(job: AtenJob) -> OnnxJob:
     for domain in custom.keys() - model.graph.opset_imports.keys():
         no_effect(f"custom_opsets[{domain!r}]", "no node of the model has this domain")
     job.log.program = ONNXProgram(model, job.captured.exported_program)
+    if job.options.save.has_weights_as_inputs or job.request.training is TrainingMode.TRAINING:
+        keep_weights(model)
     return OnnxJob(job.request, job.options, job.log, job.captured, job.table, job.log.program)
 
 
@@ -263,12 +294,17 @@ def _convert_opset(job: OnnxJob) -> OnnxJob:
 
 
 def _modules_to_functions(job: OnnxJob) -> OnnxJob:
-    to_functions = ModulesToFunctions(job.options.module_classes)
+    to_functions = ModulesToFunctions(job.options.module_classes, annotated_attributes(job.request.model))
     job.program.model = to_functions(job.program.model).model
     if job.options.optimize:
         job.program.model = EliminateCommonSubexpressions()(job.program.model).model
     if to_functions.left_inline:
         job.log.decided("modules_to_functions", f"modules left inline: {', '.join(to_functions.left_inline)}")
+    return job
+
+
+def _add_doc_strings(job: OnnxJob) -> OnnxJob:
+    add_doc_strings(job.program.model)
     return job
 
 
@@ -345,6 +381,7 @@ STAGES: tuple[Stage, ...] = (
         lambda options: bool(options.modules_as_functions),
         "export_modules_as_functions=False",
     ),
+    Stage("add_doc_strings", _add_doc_strings, lambda options: options.doc_strings, "verbose=False"),
     Stage("verify", _verify, lambda options: options.verify or options.check, "verify=False", is_isolated=False),
     Stage("save", _save, lambda options: options.save.destination is not None, "f=None", is_isolated=False),
 )
@@ -383,6 +420,8 @@ def run(request: Request, options: ExportOptions, log: ExportLog) -> ONNXProgram
                     log.decided(stage.name, f"skipped: {stage.skip_reason}")
     program: ONNXProgram = job.program
     program.timings = dict(log.seconds)
+    if log.verbose:
+        print_text(graph_text(program.model))
     return program
 
 

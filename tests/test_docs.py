@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import runpy
 import sys
 from pathlib import Path
 
 import pytest
-
-import fx_onnx
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -69,12 +66,6 @@ def test_the_architecture_page_shows_the_example_after_every_stage() -> None:
     assert shown == list(runpy.run_path(str(script))["texts"]())
     (model,) = re.findall(r"^class Example.*?\n(?=\n\n)", script.read_text("utf-8"), re.M | re.S)
     assert model in text
-
-
-def test_the_readme_names_every_parameter_of_export() -> None:
-    text = (ROOT / "README.md").read_text("utf-8")
-    missing = [name for name in inspect.signature(fx_onnx.export).parameters if f"`{name}`" not in text]
-    assert not missing
 
 
 def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

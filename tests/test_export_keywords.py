@@ -5,8 +5,11 @@ from __future__ import annotations
 import inspect
 import logging
 import warnings
+from pathlib import Path
 from typing import Any
 
+import onnx
+import onnxruntime
 import pytest
 import torch
 from torch import Tensor, nn
@@ -129,6 +132,95 @@ def test_do_constant_folding() -> None:
     assert_close(folded(X)[0], model(X))
 
 
+# ---------------------------------------------------------------- weights as inputs
+
+
+class Normalized(nn.Module):
+    """A convolution with batch norm, whose state_dict is not in the order of the parameters, and a tied weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.norm.running_mean.uniform_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.second(self.first(self.norm(x))) + torch.arange(4.0)
+        return result
+
+
+# torch.export gives a tied weight its last name.
+USED = [
+    "norm.weight", "norm.bias", "norm.running_mean", "norm.running_var", "second.weight", "first.bias", "second.bias",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("external_data", [None, True])
+def test_export_params_false_makes_the_weights_inputs(tmp_path: Path, external_data: bool | None) -> None:
+    model = Normalized().eval()
+    path = tmp_path / "m.onnx"
+    fx_onnx.export(model, (X,), path, export_params=False, external_data=external_data)
+    onnx.checker.check_model(str(path), full_check=True)
+    saved = onnx.load(path)
+    assert [value.name for value in saved.graph.input] == ["x", *USED]
+    assert not set(USED) & {tensor.name for tensor in saved.graph.initializer}
+    state = model.state_dict()
+    feeds = {"x": X.numpy(), **{name: state[name].numpy() for name in USED}}
+    found = onnxruntime.InferenceSession(str(path)).run(None, feeds)
+    assert_close(torch.from_numpy(found[0]), model(X))
+
+
+def test_keep_initializers_as_inputs_lets_a_caller_override_each_weight(tmp_path: Path) -> None:
+    model, path = Normalized().eval(), tmp_path / "m.onnx"
+    fx_onnx.export(model, (X,), path, keep_initializers_as_inputs=True)
+    assert [value.name for value in onnx.load(path).graph.input][: 1 + len(USED)] == ["x", *USED]
+    session = onnxruntime.InferenceSession(str(path))
+    weight = torch.randn(4, 4)
+    (found,) = session.run(None, {"x": X.numpy(), "second.weight": weight.numpy()})
+    with torch.no_grad():
+        model.first.weight.copy_(weight)
+    assert_close(torch.from_numpy(found), model(X))
+
+
+def test_keep_initializers_as_inputs_none_means_false(tmp_path: Path) -> None:
+    fx_onnx.export(Normalized().eval(), (X,), tmp_path / "m.onnx", keep_initializers_as_inputs=None)
+    assert [value.name for value in onnx.load(tmp_path / "m.onnx").graph.input] == ["x"]
+
+
+def test_a_buffer_that_the_model_writes_has_its_place_among_the_weights(tmp_path: Path) -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+            self.register_buffer("calls", torch.zeros(()))
+            self.last = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls.add_(1)
+            result: Tensor = self.last(self.linear(x)) * self.calls
+            return result
+
+    fx_onnx.export(Counts().eval(), (X,), tmp_path / "m.onnx", export_params=False)
+    saved = onnx.load(tmp_path / "m.onnx")
+    state = ["calls", "linear.weight", "linear.bias", "last.weight", "last.bias"]
+    assert [value.name for value in saved.graph.input] == ["x", *state]
+
+
+def test_input_names_go_on_into_the_weights(caplog: pytest.LogCaptureFixture) -> None:
+    """As in the TorchScript exporter, each entry of the state_dict has a name, also one that the model does not use."""
+    model = Normalized().eval()
+    with caplog.at_level(logging.DEBUG, "fx_onnx.export"):
+        program = fx_onnx.export(model, (X,), input_names=["input", *(f"n{i}" for i in range(7))], optimize=False)
+    assert [value.name for value in program.model.graph.inputs] == ["input"]
+    named = [name for name in program.model.graph.initializers if name.startswith(("n", "first", "second"))]
+    assert named == ["n0", "n1", "n2", "n3", "n5", "n6", "second.bias"]
+    assert program.model.graph.initializers["n5"].const_value.raw is not None
+    assert_close(torch.from_numpy(program.model.graph.initializers["n2"].const_value.numpy()), model.norm.running_mean)
+    assert said(caplog) == ["'n4' in input_names has no effect: the model does not use this weight"]
+    assert_close(program(X)[0], model(X))
+
+
 # ---------------------------------------------------------------- custom domains
 
 
@@ -146,6 +238,26 @@ def test_a_custom_opset_that_no_node_uses_says_so(caplog: pytest.LogCaptureFixtu
         program = fx_onnx.export(nn.ReLU().eval(), (X,), custom_opsets={"my.domain": 3})
     assert dict(program.model.graph.opset_imports) == {"": 20}
     assert said(caplog) == ["custom_opsets['my.domain'] has no effect: no node of the model has this domain"]
+
+
+# ---------------------------------------------------------------- text
+
+
+def test_verbose_prints_the_graph_and_keeps_source_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    program = fx_onnx.export(Net().eval(), (X,), verbose=True)
+    printed = capsys.readouterr().out
+    text = printed[printed.index("<\n") :]
+    assert [node.op_type for node in onnx.parser.parse_model(text).graph.node] == ["Gemm"]
+    assert "test_export_keywords.py(" in (program.model.graph[0].doc_string or "")
+    assert fx_onnx.export(Net().eval(), (X,)).model.graph[0].doc_string is None
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_strip_doc_string_false_keeps_source_lines_in_the_file(tmp_path: Path) -> None:
+    for strip, lines in ((False, 1), (True, 0)):
+        fx_onnx.export(Net().eval(), (X,), tmp_path / "m.onnx", strip_doc_string=strip)
+        (node,) = onnx.load(tmp_path / "m.onnx").graph.node
+        assert node.doc_string.count("test_export_keywords.py(") == lines
 
 
 # ---------------------------------------------------------------- what has no effect
@@ -174,7 +286,7 @@ def test_enable_onnx_checker_runs_the_checker() -> None:
         fx_onnx.export(model, (X,), custom_translation_table=table, enable_onnx_checker=True)
 
 
-def test_the_warning_of_a_removed_keyword_points_to_the_caller(tmp_path: Any) -> None:
+def test_the_warning_of_a_removed_keyword_points_to_the_caller(tmp_path: Path) -> None:
     with pytest.warns(FutureWarning, match="'use_external_data_format' of export\\(\\); use external_data") as caught:
         fx_onnx.export(
             nn.Linear(64, 64).eval(), (torch.randn(2, 64),), tmp_path / "m.onnx", use_external_data_format=True

@@ -36,14 +36,18 @@ choose_qparams_per_token returns two float32 tensors, where the fake ones are fl
 """
 
 
-def decompose_calls(program: AtenProgram, needed: Callable[[Node], bool]) -> AtenProgram:
+def decompose_calls(
+    program: AtenProgram, needed: Callable[[Node], bool], may_stay: Callable[[Node], bool] = lambda node: False
+) -> AtenProgram:
     """Decomposes every call for which ``needed`` returns True, recursively; rewrites the graphs in place.
+
+    A call without a decomposition stays where ``may_stay`` returns True.
 
     Raises:
         UnsupportedOperatorError: some of the calls have no decomposition; the message lists all operators.
         TranslationError: a decomposition fails, or specializes a symbolic size.
     """
-    decomposer = _CallDecomposer(ReplacementTracer.of(program), needed)
+    decomposer = _CallDecomposer(ReplacementTracer.of(program), needed, may_stay)
     for graph in program.graphs:
         decomposer.rewrite(graph, ())
     if decomposer.unsupported:
@@ -58,12 +62,14 @@ class _CallDecomposer:
     Attributes:
         tracer: traces the decompositions.
         needed: returns whether a call must be decomposed.
+        may_stay: returns whether a call without a decomposition may stay.
         memo: the key of a call → the graph that it decomposes to.
         unsupported: the operators without a decomposition, each with its calls.
     """
 
     tracer: ReplacementTracer
     needed: Callable[[Node], bool]
+    may_stay: Callable[[Node], bool]
     memo: dict[Hashable, Graph] = field(default_factory=dict)
     unsupported: dict[str, list[Node]] = field(default_factory=dict)
 
@@ -90,6 +96,8 @@ class _CallDecomposer:
         found = find_decomposition(target)
         is_endless = ancestors.count(target) > _MAX_RECURSION
         graph = None if found is None or is_endless else self._trace(found, call)
+        if graph is None and self.may_stay(call.node):
+            return None
         if graph is None:
             self.unsupported.setdefault(_target_name(target), []).append(call.node)
             return None

@@ -18,11 +18,17 @@ from fx_onnx.core.translation_table import TranslationTable
 def decompose(program: AtenProgram, table: TranslationTable) -> AtenProgram:
     """Decomposes every call that ``table`` does not translate; rewrites the graphs in place.
 
+    A call without a decomposition stays if the table has a fallback for it.
+
     Raises:
         UnsupportedOperatorError: some operators have neither a translation nor a decomposition; the message lists all.
         TranslationError: a decomposition fails, or specializes a symbolic size.
     """
-    return decompose_calls(program, lambda node: needs_decomposition(node, table))
+    return decompose_calls(
+        program,
+        lambda node: needs_decomposition(node, table),
+        lambda node: table.fall_back(node.target) is not None,
+    )
 
 
 def needs_decomposition(node: Node, table: TranslationTable) -> bool:

@@ -25,7 +25,7 @@ from torch.fx import GraphModule
 
 from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.core.threads import CAPTURE_LOCK
-from fx_onnx.core.torch_private import pytree, storage_id
+from fx_onnx.core.torch_private import OpOverload, pytree, storage_id
 
 NAMESPACE = "autograd_function"
 
@@ -43,26 +43,33 @@ def has_symbolic(function: type[Function]) -> bool:
 
 
 @contextmanager
-def trace_as_operators(functions: Iterable[type[Function]] = ()) -> Iterator[None]:
+def trace_as_operators(functions: Iterable[type[Function]] = (), *, every: bool = False) -> Iterator[None]:
     """Makes torch trace each function in ``functions``, and each one with ``symbolic``, as one operator.
+
+    With ``every``, all functions are traced so but those of torch itself, such as activation checkpointing.
 
     Other threads are not affected. Where torch traces bytecode (strict mode, the branches of ``torch.cond``), it does
     not call ``apply``. There such a function raises NotImplementedError, because otherwise torch would trace through
     its forward without a warning.
     """
-    kept = frozenset(functions)
+    named = frozenset(functions)
+
+    def is_kept(cls: type[Function]) -> bool:
+        is_of_torch = cls.__module__.partition(".")[0] == "torch"
+        return cls in named or has_symbolic(cls) or (every and not is_of_torch)
+
     descriptor = vars(Function)["apply"]
     original_apply = getattr(descriptor, "__func__", descriptor)  # torch 2.14 defines the class method in C
 
     def apply(cls: type[Function], *args: Any, **kwargs: Any) -> Any:
-        if not (has_symbolic(cls) or cls in kept):
+        if not is_kept(cls):
             return original_apply(cls, *args, **kwargs)
         return _call(cls, args, kwargs)
 
     with CAPTURE_LOCK, ExitStack() as stack:
         stack.enter_context(replace_attribute(Function, "apply", classmethod(apply)))
         for function in _all_subclasses(Function):
-            if has_symbolic(function) or function in kept:
+            if is_kept(function):
                 stack.enter_context(replace_attribute(function, "forward", staticmethod(_eager_only(function))))
         yield
 
@@ -198,4 +205,9 @@ def functions_by_operator(program: ExportedProgram) -> dict[Any, type[Function]]
     modules = [module for module in program.graph_module.modules() if isinstance(module, GraphModule)]
     targets = {node.target for module in modules for node in module.graph.nodes if node.op == "call_function"}
     operators = (target for target in targets if getattr(target, "namespace", None) == NAMESPACE)
-    return {target: _operators[target._schema.name.split("::")[1]].function for target in operators}
+    return {target: function_of(target) for target in operators}
+
+
+def function_of(target: OpOverload) -> type[Function]:
+    """Returns the function whose call an operator of the namespace ``NAMESPACE`` is."""
+    return _operators[target._schema.name.split("::")[1]].function

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fx_onnx.core.arguments import check_dim_name, check_name
+from fx_onnx.capture.dim_expressions import AxisText, dim_expression
+from fx_onnx.core.arguments import check_name
 from fx_onnx.core.errors import ArgumentError
 
 
@@ -16,6 +17,7 @@ def split_dynamic_axes(
     """Returns the entries of inputs and the entries of outputs, each as ``{name: {axis: dim name}}``.
 
     A list of axes gets automatic dim names: ``{"x": [0, 2]}`` names them ``x_dynamic_axes_1`` and ``x_dynamic_axes_2``.
+    Any text may name a dim, as in torch.onnx.
 
     Raises:
         ArgumentError: An entry is neither a dict from axes to names nor a list of axes.
@@ -27,10 +29,20 @@ def split_dynamic_axes(
         named = axes if isinstance(axes, Mapping) else _automatic_names(name, axes)
         if not all(isinstance(axis, int) and isinstance(dim, str) for axis, dim in named.items()):
             raise _not_axes(name)
-        for dim in named.values():
-            check_dim_name("The dim name", dim)
-        (outputs if name in output_names else inputs)[name] = dict(named)
+        (outputs if name in output_names else inputs)[name] = {axis: _checked(dim) for axis, dim in named.items()}
     return inputs, outputs
+
+
+def _checked(dim: str) -> AxisText:
+    """Returns the name of a dim after checking that it can be one: any text that is not empty, but no number.
+
+    Raises:
+        ArgumentError: It is not. A program that reads the model would take a number for the size.
+    """
+    check_name("The dim name", dim)
+    if dim.strip().lstrip("+-").isdigit() or dim_expression(dim, {}) is not None:
+        raise ArgumentError(f"The dim name {dim!r} is a number; use a name such as 'batch_size'.")
+    return AxisText(dim)
 
 
 def _automatic_names(name: str, axes: Any) -> dict[int, str]:

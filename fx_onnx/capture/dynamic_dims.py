@@ -8,17 +8,20 @@ only exclude some sizes are the subject of ``size_constraints.py``.
 from __future__ import annotations
 
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import sympy
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 
+from fx_onnx.capture.dim_expressions import dim_expression
 from fx_onnx.capture.dynamic_shapes import TensorRequest
 from fx_onnx.capture.request import Request
+from fx_onnx.core.arguments import is_dim_word
 from fx_onnx.core.torch_private import guard_location, guard_text, symbol_of_source, symbolic_expression
 
 
@@ -88,20 +91,36 @@ def captured_inputs(request: Request, program: ExportedProgram) -> list[Captured
 def symbol_names(inputs: list[CapturedInput]) -> tuple[dict[str, str], list[str]]:
     """Returns the user's names by expression, and one sentence for each name that is dropped.
 
-    If two names turn out to be one dim, the first one is kept.
+    If two names turn out to be one dim, the first one is kept. A name that is an expression over other names, such as
+    ``past + new``, is kept where it is equal to the dim, or where the model relates the dim to no other one. It is
+    dropped where the dim is another expression.
     """
     names: dict[str, str] = {}
+    sizes: dict[str, sympy.Expr] = {}
     conflicts: dict[tuple[str, str], str] = {}
-    for each in inputs:
-        for axis, name in each.request.axes.items():
-            dim = each.dim(axis)
-            if name is None or isinstance(dim, int):
-                continue
-            kept = names.setdefault(str(dim), name)
-            if kept != name:
-                sentence = f"The model makes the dims {kept!r} and {name!r} equal; both are called {kept!r}."
-                conflicts[kept, name] = sentence
+    requested = [
+        (f"{each.name}.shape[{axis}]", name, dim)
+        for each in inputs
+        for axis, name in each.request.axes.items()
+        if name is not None and not isinstance(dim := each.dim(axis), int)
+    ]
+    for place, name, dim in sorted(requested, key=lambda item: not is_dim_word(item[1])):  # expressions come last
+        stated = dim_expression(name, sizes)
+        if stated is not None and stated != dim and (not isinstance(dim, sympy.Symbol) or str(dim) in names):
+            own = names.get(str(dim)) or _over_names(dim, names)
+            conflicts[own, name] = f"{place} is {own!r}, not {name!r} as dynamic_axes calls it; it keeps its own name."
+            continue
+        kept = names.setdefault(str(dim), str(name))
+        sizes.setdefault(kept, dim)
+        if kept != name:
+            sentence = f"The model makes the dims {kept!r} and {name!r} equal; both are called {kept!r}."
+            conflicts[kept, name] = sentence
     return names, list(conflicts.values())
+
+
+def _over_names(dim: sympy.Expr, names: Mapping[str, str]) -> str:
+    """Returns an expression as text over the user's names."""
+    return str(dim.xreplace({s: sympy.Symbol(names[str(s)]) for s in dim.free_symbols if str(s) in names}))
 
 
 def specialized_dims(inputs: list[CapturedInput]) -> Iterator[SpecializedDim]:

@@ -6,6 +6,7 @@ export keeps it static and warns. `Dim` objects and `Dim.DYNAMIC` keep torch's m
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +15,9 @@ import torch
 from torch.export import AdditionalInputs, Dim, ShapesCollection
 
 from fx_onnx.capture import pytrees
+from fx_onnx.capture.dim_expressions import AxisText
 from fx_onnx.capture.forward_parameters import ForwardParameters
-from fx_onnx.core.arguments import check_dim_name, shown
+from fx_onnx.core.arguments import check_dim_name, is_dim_word, shown
 from fx_onnx.core.errors import ArgumentError, warn
 from fx_onnx.core.names import Names
 from fx_onnx.core.torch_private import pytree
@@ -92,7 +94,8 @@ class _Input:
         if axis in self.dims:
             raise ArgumentError(f"Axis {axis} of {self.path} is given twice in the dynamic shapes.")
         if isinstance(dim, str):
-            check_dim_name("The dim name", dim)
+            if not isinstance(dim, AxisText):
+                check_dim_name("The dim name", dim)
             self.names[axis], dim = dim, Dim.AUTO
         elif isinstance(dim, Dim):
             self.names[axis] = dim.__name__
@@ -130,16 +133,16 @@ class DynamicShapes:
         self._by_parameter = {
             name: self._match(parameters.values[name], by_parameter.get(name), name) for name in parameters.input_order
         }
-        if len(input_names) > len(self._inputs):
-            raise ArgumentError(
-                f"input_names has {len(input_names)} names, but the model has {len(self._inputs)} inputs: "
-                f"{_listed(each.path for each in self._inputs)}."
-            )
         for number, dims in by_input.items():
             self._inputs[number].add(dims)
         if from_dynamic_axes:
             self._split_names_by_size()
         self._check_sizes_of_names()
+
+    @property
+    def input_paths(self) -> list[str]:
+        """Where each input of the graph is among the arguments, in the forward's own names."""
+        return [each.path for each in self._inputs]
 
     def for_torch(self) -> dict[str, Any] | None:
         """Returns the spec in torch.export's form, a dict by parameter; None if nothing is dynamic."""
@@ -169,7 +172,7 @@ class DynamicShapes:
                 if not isinstance(size, int):  # a symbol of an ExportedProgram
                     continue
                 if size not in known:
-                    known[size] = used.unique(name) if known else name
+                    known[size] = used.unique(_as_word(name)) if known else name
                     if known[size] != name:
                         warn(
                             f"dynamic_axes calls dims of different sizes {name!r}; {each.path}.shape[{axis}], of size "
@@ -253,6 +256,11 @@ class DynamicShapes:
             self._inputs.append(_Input(path, as_float_input(value)))
             return {}
         raise ArgumentError(f"{path} is a {type(value).__name__}, not a tensor: {spec!r} cannot be its dynamic shape.")
+
+
+def _as_word(name: str) -> str:
+    """Returns a name that can get a number at its end; ``a + b_1`` would mean another size."""
+    return name if is_dim_word(name) else re.sub(r"\W+", "_", name).strip("_") or "dim"
 
 
 def as_float_input(value: float) -> torch.Tensor:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,6 +21,20 @@ from fx_onnx.core.arguments import check_mapping, check_names, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.export_modes import TrainingMode
 from fx_onnx.core.torch_private import pytree, storage_id
+from fx_onnx.core.weights import is_subclass, memory_key
+
+
+@dataclass(frozen=True)
+class WeightNames:
+    """The names of the module's weights. Tied weights count as one.
+
+    Attributes:
+        places: The place of each name in the order of the state_dict.
+        new: The user's names by place; there may be fewer names than weights.
+    """
+
+    places: Mapping[str, int] = field(default_factory=dict)
+    new: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -38,6 +52,7 @@ class Request:
             ExportedProgram.
         inputs: What was requested of each tensor among the example arguments, in the order of the graph's inputs.
         input_names: Names of the graph's first inputs.
+        weights: The weights of the module.
         output_names: Names of the graph's first outputs.
         output_axes: The `dynamic_axes` of outputs: output name to axis to dim name.
         training: The mode in which the module is captured; None for its own mode.
@@ -53,6 +68,7 @@ class Request:
     output_axes: Mapping[str, Mapping[int, str]]
     float_leaves: tuple[int, ...] = ()
     training: TrainingMode | None = None
+    weights: WeightNames = WeightNames()
 
 
 def parse_request(
@@ -74,7 +90,8 @@ def parse_request(
             arguments. The dict is a positional argument instead if none of its keys is a parameter and a parameter
             needs a value.
         kwargs: Keyword arguments.
-        input_names: Names for the graph's inputs, in order. There may be fewer names than inputs.
+        input_names: Names for the graph's inputs, in order, and then for the weights, in the order of the state_dict.
+            There may be fewer names than inputs.
         output_names: Names for the graph's outputs, in order. There may be fewer names than outputs.
         dynamic_shapes: Any form that torch.export takes. Strings may be dims, and `input_names` may be keys. An input
             that a dict omits is static. `Dim.DYNAMIC` for an int or a float makes it a 0-d input. Axes given for a
@@ -119,7 +136,8 @@ def parse_request(
         kwargs=kwargs,
         dynamic_shapes=None if isinstance(model, ExportedProgram) else for_torch,
         inputs=shapes.tensors(),
-        input_names=names_in,
+        input_names=names_in[: len(shapes.input_paths)],
+        weights=_weight_names(model, names_in, shapes.input_paths),
         output_names=names_out,
         output_axes=axes_out,
         float_leaves=shapes.float_leaves(),
@@ -152,6 +170,29 @@ def _checked_names(
     if repeated:
         raise ArgumentError(f"The names in input_names and output_names must differ; repeated: {', '.join(repeated)}.")
     return inputs, outputs
+
+
+def _weight_names(model: torch.nn.Module | ExportedProgram, names: tuple[str, ...], inputs: list[str]) -> WeightNames:
+    """Returns the names of the weights, whose new names are those in ``names`` after the inputs.
+
+    Raises:
+        ArgumentError: There are more names than inputs and weights.
+    """
+    state = model.state_dict if isinstance(model, ExportedProgram) else model.state_dict(keep_vars=True)
+    known: dict[Any, int] = {}
+    places = {name: known.setdefault(_identity(tensor), len(known)) for name, tensor in state.items()}
+    if len(names) > len(inputs) + len(known):
+        raise ArgumentError(
+            f"input_names has {len(names)} names, but the model has {len(inputs)} inputs: "
+            f"{', '.join(inputs) or 'none'}, and {len(known)} weights."
+        )
+    return WeightNames(places, names[len(inputs) :])
+
+
+def _identity(tensor: Any) -> Any:
+    """Returns a key that is equal for tied weights; a tensor without elements is tied to none."""
+    is_plain = isinstance(tensor, torch.Tensor) and tensor.numel() and not is_subclass(tensor)
+    return memory_key(tensor) if is_plain else id(tensor)
 
 
 def _split_keywords(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -12,7 +12,16 @@ import numpy as np
 
 from fx_onnx.core.errors import ArgumentError
 
-__all__ = ["check_dim_name", "check_flag", "check_mapping", "check_name", "check_names", "check_path", "shown"]
+__all__ = [
+    "check_dim_name",
+    "check_flag",
+    "check_mapping",
+    "check_name",
+    "check_names",
+    "check_path",
+    "is_dim_word",
+    "shown",
+]
 
 _SHOWN = 80
 """The most characters of a wrong argument that a message shows."""
@@ -82,9 +91,14 @@ def check_dim_name(what: str, name: Any) -> None:
         ArgumentError: it cannot; the message begins with ``what``.
     """
     check_name(what, name)
-    if not _DIM_NAME.fullmatch(name):
+    if not is_dim_word(name):
         kind = "is a number" if name.strip().lstrip("+-").isdigit() else "is not a name"
         raise ArgumentError(f"{what} {shown(name)} {kind}; use letters, digits and underscores, such as 'batch_size'.")
+
+
+def is_dim_word(name: str) -> bool:
+    """Returns whether a name is one word, which an expression such as ``2*name`` can contain as it is."""
+    return _DIM_NAME.fullmatch(name) is not None
 
 
 def check_names(parameter: str, names: Any) -> tuple[str, ...]:

@@ -34,6 +34,16 @@ SOURCE_TARGET = "fx_onnx.source_target"
 # In the ``meta`` of an FX node or an ONNX value: marks a constant that the exporter computed, unlike a weight.
 FOLDED = "fx_onnx.folded"
 
+# In the ``meta`` of an ONNX tensor: marks an entry of the state_dict, unlike a constant.
+OF_STATE_DICT = "fx_onnx.of_state_dict"
+
+# In the ``meta`` of an ONNX value: marks a weight that passes must not compute another weight from, because the caller
+# supplies it, or trains it.
+KEPT = "fx_onnx.kept"
+
+# In the ``meta`` of an ONNX node: the operator of torch whose call the node is, because it has no ONNX form.
+FALLBACK = "fx_onnx.fallback"
+
 # In the ``meta`` of an ONNX model: the names of the dims whose size depends on data, so that it may be 0 (frozenset).
 DATA_DEPENDENT_DIMS = "fx_onnx.data_dependent_dims"
 

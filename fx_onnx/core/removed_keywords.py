@@ -42,11 +42,9 @@ class Removed:
     Attributes:
         instead: what the warning says after "use" or "leave it out".
         meaning: returns what a value of the keyword sets today; nothing if the export is the same without it.
-        versions: the versions of torch that had it.
     """
 
     instead: str
-    versions: str
     meaning: Callable[[Any], Mapping[str, Any]] = lambda value: {}
 
 
@@ -58,24 +56,21 @@ def _raw_ir(wanted: bool) -> Mapping[str, Any]:
 
 _LEAVE_OUT = "leave it out"
 REMOVED: Mapping[str, Removed] = {
-    "use_external_data_format": Removed(
-        "use external_data", "1.4 to 1.12", lambda wanted: {"external_data": True} if wanted else {}
-    ),
-    "enable_onnx_checker": Removed("use verify=True", "1.7 to 1.11", lambda wanted: {"check": bool(wanted)}),
-    "strip_doc_string": Removed("use verbose=True", "1.3 to 1.12", lambda strip: {"doc_strings": not strip}),
+    "use_external_data_format": Removed("use external_data", lambda wanted: {"external_data": True} if wanted else {}),
+    "enable_onnx_checker": Removed("use verify=True", lambda wanted: {"check": bool(wanted)}),
+    "strip_doc_string": Removed("use verbose=True", lambda strip: {"doc_strings": not strip}),
     "aten": Removed(
         "use operator_export_type=OperatorExportTypes.ONNX_ATEN",
-        "0.4 to 1.9",
         lambda wanted: {"operator_export_type": OperatorExportTypes.ONNX_ATEN} if wanted else {},
     ),
-    "export_raw_ir": Removed(_LEAVE_OUT, "0.4 to 1.8", _raw_ir),
-    "example_outputs": Removed(f"{_LEAVE_OUT}: capture finds the outputs", "1.0 to 1.9"),
-    "fallback": Removed(f"{_LEAVE_OUT}: there is one exporter", "2.6 to 2.10"),
-    "_retain_param_name": Removed(f"{_LEAVE_OUT}: weights keep their names", "1.1 to 1.9"),
-    "add_node_names": Removed(f"{_LEAVE_OUT}: nodes have names", "1.5 to 1.12"),
-    "fixed_batch_size": Removed(f"{_LEAVE_OUT}: a dim that is not requested as dynamic is static", "1.5 to 1.12"),
-    "onnx_shape_inference": Removed(f"{_LEAVE_OUT}: capture finds the shapes", "1.6 to 1.12"),
-    "propagate": Removed(f"{_LEAVE_OUT}: capture finds the shapes", "0.4 to 1.4"),
+    "export_raw_ir": Removed(_LEAVE_OUT, _raw_ir),
+    "example_outputs": Removed(f"{_LEAVE_OUT}: capture finds the outputs"),
+    "fallback": Removed(f"{_LEAVE_OUT}: there is one exporter"),
+    "_retain_param_name": Removed(f"{_LEAVE_OUT}: weights keep their names"),
+    "add_node_names": Removed(f"{_LEAVE_OUT}: nodes have names"),
+    "fixed_batch_size": Removed(f"{_LEAVE_OUT}: a dim that is not requested as dynamic is static"),
+    "onnx_shape_inference": Removed(f"{_LEAVE_OUT}: capture finds the shapes"),
+    "propagate": Removed(f"{_LEAVE_OUT}: capture finds the shapes"),
 }
 
 # The order of torch.onnx.export before torch 2.5, which took all of them by position, and of today's keywords.

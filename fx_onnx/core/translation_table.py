@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -40,6 +40,19 @@ class Translation:
     def accepts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Returns whether this translation supports a call with these fake tensors and symbolic numbers."""
         return self.supports is None or self.supports(*args, **kwargs)
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """The translations of calls that stay calls of torch's operators (``operator_export_type``).
+
+    Attributes:
+        find: returns the function for a target, or None.
+        is_first: whether it has precedence over the translations of the package, so that nothing is decomposed.
+    """
+
+    find: Callable[[Target], Callable[..., Any] | None] = lambda target: None
+    is_first: bool = False
 
 
 _registered: dict[Target, list[Translation]] = {}
@@ -79,9 +92,17 @@ def translates(
 class TranslationTable(Mapping[Target, Translation]):
     """The translations of one opset: for each target the one with the newest ``since`` that the opset has reached."""
 
-    def __init__(self, opset: int, entries: Mapping[Target, Translation]) -> None:
+    def __init__(
+        self,
+        opset: int,
+        entries: Mapping[Target, Translation],
+        preferred: Mapping[Target, Translation] | None = None,
+        fallback: Fallback | None = None,
+    ) -> None:
         self.opset = opset
         self._entries = dict(entries)
+        self._preferred = dict(preferred or {})
+        self._fallback = fallback or Fallback()
 
     def __getitem__(self, target: Target) -> Translation:
         found = self._entries.get(target)
@@ -97,13 +118,32 @@ class TranslationTable(Mapping[Target, Translation]):
 
     def find(self, target: Target, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Translation | None:
         """Returns the translation that supports a call; None if the call must be decomposed."""
+        preferred = self._preferred.get(target)
+        if preferred is not None and preferred.accepts(args, kwargs):
+            return preferred
         entry = self.get(target)
+        if self._fallback.is_first and (entry is None or not entry.is_custom):
+            entry = self.fall_back(target) or entry
         return entry if entry is not None and entry.accepts(args, kwargs) else None
+
+    def fall_back(self, target: Target) -> Translation | None:
+        """Returns the translation of a call that has no other and no decomposition; None if it is an error."""
+        function = self._fallback.find(target)
+        return None if function is None else Translation(target, function)
+
+    def with_fallback(self, fallback: Fallback) -> TranslationTable:
+        """Returns a copy of this table with another fallback."""
+        return TranslationTable(self.opset, self._entries, self._preferred, fallback)
+
+    def preferring(self, entries: Iterable[Translation]) -> TranslationTable:
+        """Returns a copy of this table in which other translations have precedence for the calls that they support."""
+        return TranslationTable(self.opset, self._entries, {entry.target: entry for entry in entries}, self._fallback)
 
     def extended(self, custom: Mapping[Target, Callable[..., Any]]) -> TranslationTable:
         """Returns a copy of this table in which a user's translations take precedence."""
         added = {target: Translation(target, function, is_custom=True) for target, function in custom.items()}
-        return TranslationTable(self.opset, {**self._entries, **added})
+        preferred = {target: entry for target, entry in self._preferred.items() if target not in added}
+        return TranslationTable(self.opset, {**self._entries, **added}, preferred, self._fallback)
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from onnx_ir import tensor_adapters
 
 from fx_onnx.core.dtypes import is_sub_byte, is_unsigned, onnx_dtype, storage_dtype, torch_dtype
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError
+from fx_onnx.core.metadata import OF_STATE_DICT
 from fx_onnx.core.torch_private import FakeTensor, storage_id, unset_fake_temporarily
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "computed",
     "elementwise",
     "has_data",
+    "is_of_state_dict",
     "is_subclass",
     "memory_key",
     "permuted",
@@ -395,6 +397,7 @@ def rebind(tensor: ir.TensorProtocol, state_dict: Mapping[str, torch.Tensor], us
     if tensor.name is None or tensor.name not in state_dict:
         return tensor
     new = weight(real_view(state_dict[tensor.name]), tensor.name)
+    new.meta.update(tensor.meta)
     if new.dtype != tensor.dtype or new.shape != tensor.shape:
         raise ArgumentError(
             f"The new weight {tensor.name!r} is {new.dtype.name}{list(new.shape)}, "
@@ -402,6 +405,13 @@ def rebind(tensor: ir.TensorProtocol, state_dict: Mapping[str, torch.Tensor], us
         )
     used.add(tensor.name)
     return new
+
+
+def is_of_state_dict(tensor: ir.TensorProtocol | None) -> bool:
+    """Returns whether a tensor is an entry of the exported module's state_dict, or is computed from one."""
+    if isinstance(tensor, LazyWeight):
+        return any(map(is_of_state_dict, tensor.sources))
+    return bool(getattr(tensor, "meta", {}).get(OF_STATE_DICT))
 
 
 def memory_key(tensor: torch.Tensor) -> Hashable:

@@ -97,8 +97,11 @@ def commuted_inputs(node: ir.Node) -> Iterator[tuple[ir.Value | None, ir.Value |
 
 
 def initializer_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
-    """Returns the tensor of an initializer that is no graph input, so that no caller can override it; else None."""
-    if value is None or not value.is_initializer() or value.is_graph_input():
+    """Returns the tensor of an initializer that passes may change; else None.
+
+    They may not change a weight that a caller can override because it is a graph input, or supplies or trains.
+    """
+    if value is None or not value.is_initializer() or value.is_graph_input() or metadata.KEPT in value.meta:
         return None
     return value.const_value
 

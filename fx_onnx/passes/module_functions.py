@@ -1,11 +1,12 @@
-"""Local functions for modules: calls whose nodes differ only in their weights share one function."""
+"""Local functions for modules: calls whose nodes differ only in weights, attributes and numbers share one function."""
 
 from __future__ import annotations
 
 import ast
 import functools
 import re
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import onnx_ir as ir
 
@@ -27,7 +28,9 @@ class ModulesToFunctions(Pass):
 
     Legal where no path of nodes leaves the module and enters it again; otherwise the nodes of the call stay inline. The
     metadata of a node tells which module it comes from. ONNX functions hold no weights, so weights become inputs of the
-    function, and calls with the same structure share one function. Sizes that nodes outside the module read too are
+    function, and calls with the same structure share one function. An attribute of a node, or a number, that differs
+    among the calls is an attribute ``inferred::NAME`` of the function. The annotated attributes of the module are
+    attributes of the function too, which its nodes do not read. Sizes that nodes outside the module read too are
     computed outside and become inputs. The function has the name of the class, and its domain is the class's Python
     module.
 
@@ -37,10 +40,17 @@ class ModulesToFunctions(Pass):
 
     name = "modules_to_functions"
 
-    def __init__(self, classes: Collection[str] | None) -> None:
-        """``classes`` are the qualified names of the module classes to convert; None converts all."""
+    def __init__(
+        self, classes: Collection[str] | None, annotated: Callable[[str], Mapping[str, Any]] = lambda path: {}
+    ) -> None:
+        """Makes the pass.
+
+        Args:
+            classes: the qualified names of the module classes to convert; None converts all.
+            annotated: returns the annotated attributes of the module at a path.
+        """
         super().__init__()
-        self._classes = classes
+        self._classes, self._annotated = classes, annotated
         self.left_inline: list[str] = []
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
@@ -50,8 +60,10 @@ class ModulesToFunctions(Pass):
         for depth in reversed(range(deepest)):
             order = list(model.graph)
             places = {node: place for place, node in enumerate(order)}
-            for scope, nodes in self._calls(order, depth).items():
-                call = _Call(scope, nodes)
+            calls = self._calls(order, depth)
+            varying = _varying(_Call(scope, nodes) for scope, nodes in calls.items())
+            for scope, nodes in calls.items():
+                call = _Call(scope, nodes, varying[scope], self._annotated(scope[-1][0].partition("@")[0]))
                 if not call.nodes:
                     continue
                 if call.is_convex(order[places[call.nodes[0]] : places[call.nodes[-1]] + 1]):
@@ -77,6 +89,10 @@ class ModulesToFunctions(Pass):
         return found
 
 
+# The place of a value that may differ among the calls of one function: the number of a node and the name of its
+# attribute, or the number of a constant and an empty name.
+_Slot = tuple[int, str]
+
 # (path, class) of each module around a node, the outermost first.
 _Scope = tuple[tuple[str, str], ...]
 
@@ -100,9 +116,17 @@ class _Call:
         inputs: the outer values that they read, in the order of the first use, without small constants.
         constants: the small constants that they read.
         outputs: their results that outer nodes or the graph's outputs read.
+        attributes: the attributes of the call by name.
+        slots: the name of the function's attribute for each slot that it has.
     """
 
-    def __init__(self, scope: _Scope, nodes: Sequence[ir.Node]) -> None:
+    def __init__(
+        self,
+        scope: _Scope,
+        nodes: Sequence[ir.Node],
+        varying: Collection[_Slot] = (),
+        annotated: Mapping[str, Any] | None = None,
+    ) -> None:
         self.scope = scope
         shared = _shared_sizes(nodes)
         self.nodes = [node for node in nodes if node not in shared]
@@ -115,6 +139,25 @@ class _Call:
         self.outputs = [
             v for node in self.nodes for v in node.outputs if v.is_graph_output() or self._read_by_others(v)
         ]
+
+        self.attributes = {name: ir.convenience.convert_attribute(name, x) for name, x in (annotated or {}).items()}
+        self.slots: dict[_Slot, str] = {}
+        names = Names(self.attributes)
+        for slot, attr in self.candidates().items():
+            if slot in varying:
+                self.slots[slot] = name = names.unique(f"{_INFERRED}{attr.name.removeprefix(_INFERRED)}")
+                self.attributes[name] = ir.Attr(name, attr.type, attr.value)
+
+    def candidates(self) -> dict[_Slot, ir.Attr]:
+        """Returns the attributes and the numbers that may become attributes of the function."""
+        found = {
+            (place, name): attr
+            for place, node in enumerate(self.nodes)
+            for name, attr in node.attributes.items()
+            if attr.type not in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) and not attr.is_ref()
+        }
+        numbers = {(place, ""): _tensor(value) for place, value in enumerate(self.constants)}
+        return found | {slot: ir.AttrTensor("value", x) for slot, x in numbers.items() if len(x.shape) == 0}
 
     def _read_by_others(self, value: ir.Value) -> bool:
         return any(use.node not in self.inner for use in value.uses())
@@ -135,13 +178,43 @@ class _Call:
                 after.add(node)
         return True
 
-    def structure(self) -> Hashable:
-        """Returns a key that is equal for two calls if one function can serve both."""
+    def structure(self, slots: Collection[_Slot] | None = None) -> Hashable:
+        """Returns a key that is equal for two calls if one function can serve both.
+
+        Args:
+            slots: the slots whose values may differ; None means those of the function's attributes.
+        """
+        slots = self.slots if slots is None else slots
         tokens: dict[ir.Value | None, Hashable] = {None: None}
         tokens |= {value: ("input", place, value.dtype) for place, value in enumerate(self.inputs)}
-        tokens |= {value: constant_key(_tensor(value)) for value in self.constants}
-        nodes = tuple(_node_key(node, tokens) for node in self.nodes)
-        return self.scope[-1][1], nodes, tuple(tokens[value] for value in self.outputs)
+        for place, value in enumerate(self.constants):
+            tensor = _tensor(value)
+            tokens[value] = ("number", place, tensor.dtype) if (place, "") in slots else constant_key(tensor)
+        nodes = tuple(
+            _node_key(node, tokens, {name for number, name in slots if number == place and name})
+            for place, node in enumerate(self.nodes)
+        )
+        attributes = tuple((name, attr.type) for name, attr in self.attributes.items())
+        return self.scope[-1][1], nodes, tuple(tokens[value] for value in self.outputs), attributes
+
+
+# The prefix that torch.onnx gave to an attribute that comes from the nodes of a function.
+_INFERRED = "inferred::"
+
+
+def _varying(calls: Iterable[_Call]) -> dict[_Scope, set[_Slot]]:
+    """Returns, for each call, the slots whose values differ among the calls with the same structure."""
+    groups: dict[Hashable, list[tuple[_Scope, dict[_Slot, Hashable]]]] = {}
+    for call in calls:
+        found = call.candidates()
+        keys = {slot: _attribute_key(attr, {}) for slot, attr in found.items()}
+        groups.setdefault(call.structure(found), []).append((call.scope, keys))
+    varying: dict[_Scope, set[_Slot]] = {}
+    for group in groups.values():
+        first = group[0][1]
+        differing = {slot for _, keys in group for slot, key in keys.items() if key != first[slot]}
+        varying |= {scope: differing for scope, _ in group}
+    return varying
 
 
 def _inside(node: ir.Node) -> Iterator[ir.Node]:
@@ -187,11 +260,17 @@ def _is_size(value: ir.Value) -> bool:
 # ---------------------------------------------------------------- equality
 
 
-def _node_key(node: ir.Node, tokens: dict[ir.Value | None, Hashable]) -> Hashable:
+def _node_key(
+    node: ir.Node, tokens: dict[ir.Value | None, Hashable], varying: Collection[str] = frozenset()
+) -> Hashable:
+    """Returns the key of a node; attributes in ``varying`` count by their types only."""
     inputs = tuple(tokens.get(value, value) for value in node.inputs)
     for output in node.outputs:
         tokens[output] = ("node", len(tokens))
-    attributes = tuple((name, _attribute_key(attr, tokens)) for name, attr in sorted(node.attributes.items()))
+    attributes = tuple(
+        (name, attr.type if name in varying else _attribute_key(attr, tokens))
+        for name, attr in sorted(node.attributes.items())
+    )
     return node.domain, node.op_type, inputs, len(node.outputs), attributes
 
 
@@ -202,7 +281,7 @@ def _attribute_key(attr: ir.Attr, tokens: dict[ir.Value | None, Hashable]) -> Ha
         return _body_key(attr.as_graph(), tokens)
     if attr.type == ir.AttributeType.GRAPHS:
         return tuple(_body_key(graph, tokens) for graph in attr.as_graphs())
-    return attr.type, repr(attr.value)  # by its text, because 0.0 == -0.0
+    return attr.type, attr.ref_attr_name, repr(attr.value)  # by its text, because 0.0 == -0.0
 
 
 def _body_key(graph: ir.Graph, tokens: dict[ir.Value | None, Hashable]) -> Hashable:
@@ -230,7 +309,15 @@ def _replace(call: _Call, model: ir.Model, made: dict[Hashable, ir.Function]) ->
     last = call.nodes[-1]
     function = made.get(structure)
     domain, name = (function.domain, function.name) if function else _name(call.scope[-1][1], model)
-    node = ir.Node(domain, name, call.inputs, outputs=results, name=call.scope[-1][0], metadata_props=_origin(call))
+    node = ir.Node(
+        domain,
+        name,
+        call.inputs,
+        list(call.attributes.values()),
+        outputs=results,
+        name=call.scope[-1][0],
+        metadata_props=_origin(call),
+    )
     graph.insert_after(last, node)
     if function is None:
         made[structure] = _function(call, model, domain, name)
@@ -277,6 +364,9 @@ def _function(call: _Call, model: ir.Model, domain: str, name: str) -> ir.Functi
         ir.Node("", "Constant", (), [ir.AttrTensor("value", _tensor(value))], outputs=[inside[value]])
         for value in call.constants
     ]
+    for (place, name_of_attribute), own in call.slots.items():
+        node, key = (nodes[place], name_of_attribute) if name_of_attribute else (constants[place], "value")
+        node.attributes[key] = ir.RefAttr(key, own, node.attributes[key].type)
     for inner in call.inner:
         for place, argument in enumerate(inner.inputs):
             if argument in inside:
@@ -288,7 +378,8 @@ def _function(call: _Call, model: ir.Model, domain: str, name: str) -> ir.Functi
             output.shape = output.type = None  # another call may have other shapes
     imports = {inner.domain: graph.opset_imports[inner.domain] for inner in call.inner} | {"": graph.opset_imports[""]}
     body = ir.Graph(inputs, call.outputs, nodes=[*constants, *nodes], opset_imports=imports, name=name)
-    function = ir.Function(domain, name, graph=body, attributes=())
+    declared = [ir.Attr(attr.name, attr.type, None) for attr in call.attributes.values()]
+    function = ir.Function(domain, name, graph=body, attributes=declared)
     function.metadata_props[metadata.CLASS_HIERARCHY] = repr([call.scope[-1][1]])
     model.functions[function.identifier()] = function
     graph.opset_imports.setdefault(domain, 1)

@@ -6,8 +6,10 @@ from collections.abc import Collection
 
 import onnx_ir as ir
 
+from fx_onnx.core import metadata
 from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.weights import is_of_state_dict
 from fx_onnx.passes.cleanup.casts import MergeCasts
 from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
 from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
@@ -32,7 +34,7 @@ from fx_onnx.passes.weights.packed_weights import PackWeights
 from fx_onnx.passes.weights.quantized_transposes import HoistQuantizedTransposes
 from fx_onnx.passes.weights.transposed_weights import FoldWeightTransposes
 
-__all__ = ["PASSES", "optimize"]
+__all__ = ["PASSES", "keep_weights", "optimize"]
 
 PASSES: tuple[Pass, ...] = (
     EvaluateConstants(),
@@ -89,3 +91,13 @@ def optimize(model: ir.Model, *, without: Collection[str] = ()) -> ir.Model:
     if unknown := sorted(left_out - set(names)):
         raise ArgumentError(f"There is no optimization pass {shown(unknown[0])}; the passes are {', '.join(names)}.")
     return apply(model, [each for each in PASSES if each.name not in left_out])
+
+
+def keep_weights(model: ir.Model) -> None:
+    """Marks the weights of the state_dict, so that no pass replaces one by another that it computes from it.
+
+    It is for a model whose caller supplies or trains the weights.
+    """
+    for value in model.graph.initializers.values():
+        if is_of_state_dict(value.const_value):
+            value.meta[metadata.KEPT] = True

@@ -8,6 +8,7 @@ import io
 import os
 import platform
 import pstats
+import sys
 import time
 import traceback
 from collections import Counter
@@ -130,8 +131,14 @@ class ExportLog:
 
 
 def print_line(text: str) -> None:
-    """Prints one line in ASCII, which every console can show."""
-    os.write(1, f"[fx_onnx] {text}\n".encode("ascii", "replace"))
+    """Prints one line in ASCII."""
+    print_text(f"[fx_onnx] {text}")
+
+
+def print_text(text: str) -> None:
+    """Prints text in ASCII, which every console can show."""
+    sys.stdout.write(text.encode("ascii", "replace").decode() + "\n")
+    sys.stdout.flush()
 
 
 def count_operators(graph: torch.fx.Graph) -> dict[str, int]:

@@ -21,7 +21,7 @@ from fx_onnx.core import metadata
 from fx_onnx.core.arguments import check_dim_name, check_flag, check_mapping, check_name, check_names, check_path, shown
 from fx_onnx.core.errors import ArgumentError, warn
 from fx_onnx.core.weights import Weight, as_torch, memory_key, plain, rebind
-from fx_onnx.passes.traversal import all_values
+from fx_onnx.passes.traversal import all_nodes, all_values
 from fx_onnx.program import save
 from fx_onnx.program.destination import check_destination
 from fx_onnx.program.report import ModelSummary
@@ -162,6 +162,7 @@ class ONNXProgram:
         """
         from onnx.reference import ReferenceEvaluator
 
+        _refuse_fallback(self._model)
         inputs = bind(self._model.graph, self.exported_program, args, kwargs)
         arrays = {name: Weight(tensor).numpy() for name, tensor in inputs.items()}
         results = ReferenceEvaluator(self.model_proto).run(None, arrays)
@@ -212,6 +213,8 @@ class ONNXProgram:
             initializer: creates the session from the bytes of the model, or from a path if the model is large. Use it
                 to choose execution providers and session options.
         """
+        if initializer is new_session:
+            _refuse_fallback(self._model)
         if not callable(initializer):
             raise ArgumentError(f"initializer must be a function that returns a session, not {shown(initializer)}.")
         self.release()
@@ -245,7 +248,8 @@ class ONNXProgram:
 
         Args:
             destination: a path in an existing folder, or a file object that is open in binary mode.
-            include_initializers: whether the weights are written.
+            include_initializers: whether the weights are written. If not, they are graph inputs after the others, in
+                the order of the state_dict, and the caller gives them to the runtime.
             keep_initializers_as_inputs: whether the weights are graph inputs too, so that a runtime may override them.
             external_data: True writes the weights to ``<name>.data`` beside the model. If the model that is replaced
                 reads this file, the name is ``<name>.1.data``, then ``<name>.2.data``, and the old file is removed.
@@ -333,6 +337,17 @@ class ONNXProgram:
         for name in mapping:
             if name not in found:
                 warn(f"No shape of the model has an axis named {name!r}.")
+
+
+def _refuse_fallback(model: ir.Model) -> None:
+    """Raises ArgumentError if the model calls operators of torch, for which a runtime needs an extension."""
+    nodes = chain.from_iterable(map(all_nodes, (model.graph, *model.functions.values())))
+    found = sorted({node.meta[metadata.FALLBACK] for node in nodes if metadata.FALLBACK in node.meta})
+    if found:
+        raise ArgumentError(
+            f"The program cannot run, because no runtime has the operators of torch that operator_export_type kept: "
+            f"{', '.join(found)}."
+        )
 
 
 def _checked_model(model: Any) -> ir.Model:

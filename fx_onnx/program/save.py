@@ -17,7 +17,7 @@ from fx_onnx.core.errors import ArgumentError, OnnxExporterError, warn
 from fx_onnx.core.weights import has_data
 from fx_onnx.program.external_data import data_file, data_locations, initializers, reads, without_files
 from fx_onnx.program.file_replacement import is_data_name, replacement
-from fx_onnx.program.serialization import Contents, placeholder, placeholders, serialized, single_file
+from fx_onnx.program.serialization import Contents, placeholder, placeholders, serialized, single_file, weights
 from fx_onnx.program.streaming import Piece, length, write
 from fx_onnx.program.weight_references import by_reference, stored_weights
 
@@ -56,7 +56,7 @@ def save(
     Args:
         model: the model. Tied weights, which share memory, appear once in the data file.
         destination: a path in an existing folder, or a file object with ``write(bytes)``.
-        include_initializers: whether the weights are written.
+        include_initializers: whether the weights are written. If not, they are graph inputs after the others.
         keep_initializers_as_inputs: whether the weights are graph inputs too, so that a runtime may override them.
         external_data: True writes weights of 256 bytes and more to ``<name>.data``, or to ``<name>.1.data`` if the
             model that is replaced reads ``<name>.data``, and so on. The data file of the replaced model is removed.
@@ -121,7 +121,8 @@ class _Job:
 
 def _save(job: _Job, destination: Destination, path: Path | None, external_data: bool | None) -> None:
     """Writes one file, or two files if the weights need a file of their own."""
-    _require_data(initializers(job.model) if job.contents.initializers else _nested(job.model))
+    removed = [] if job.contents.initializers else weights(job.model)
+    _require_data(value for value in initializers(job.model) if value not in removed)
     with _system_errors(destination):
         if not external_data and _save_single(job, destination, path):
             return
@@ -191,11 +192,6 @@ def _require_data(values: Iterable[ir.Value]) -> None:
             )
 
 
-def _nested(model: ir.Model) -> list[ir.Value]:
-    """Returns the initializers of subgraphs. They are always written, because they cannot be graph inputs."""
-    return [value for graph in model.graph.subgraphs() for value in graph.initializers.values()]
-
-
 # Files
 
 
@@ -218,7 +214,8 @@ def _save_external(job: _Job, path: Path) -> str | None:
     """Writes the model, and its larger initializers beside it. Returns the name of the data file if it has one."""
     locations = data_locations(job.model) if job.contents.initializers else []
     if not locations:
-        chosen = {} if job.contents.initializers else placeholders(job.model)
+        removed = [] if job.contents.initializers else weights(job.model)
+        chosen = {value: tensor for value, tensor in placeholders(job.model).items() if value in removed}
         _replace(job, path, [serialized(job.model, chosen, job.contents).SerializeToString()])
         return None
     with replacement(path, durable=job.durable) as files:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +18,13 @@ from typing import BinaryIO
 import onnx
 import onnx_ir as ir
 
+from fx_onnx.core import metadata
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.weights import is_of_state_dict
 from fx_onnx.program.streaming import Piece
 from fx_onnx.program.weight_references import StoredWeight
 
-__all__ = ["Contents", "placeholder", "placeholders", "referenced_files", "serialized", "single_file"]
+__all__ = ["Contents", "placeholder", "placeholders", "referenced_files", "serialized", "single_file", "weights"]
 
 _MODEL_FIELDS = onnx.ModelProto.DESCRIPTOR.fields_by_name
 _GRAPH_FIELDS = onnx.GraphProto.DESCRIPTOR.fields_by_name
@@ -34,7 +36,7 @@ class Contents:
     """Which parts of a model are written.
 
     Attributes:
-        initializers: whether the initializers are written.
+        initializers: whether the weights are written. If not, they are graph inputs, and the constants are written.
         as_inputs: whether the initializers are graph inputs too.
     """
 
@@ -115,11 +117,25 @@ def serialized(model: ir.Model, chosen: Mapping[ir.Value, ir.TensorProtocol], co
     """Returns the protobuf message of the model, with the chosen placeholders instead of the initializers' data."""
     with _replaced(chosen):
         proto = ir.serde.serialize_model(model)
-    if contents.as_inputs:
-        _move_to_inputs(proto.graph)
-    if not contents.initializers:
+    removed = set() if contents.initializers else {str(value.name) for value in weights(model)}
+    if contents.as_inputs or removed:
+        _add_to_inputs(proto.graph, None if contents.as_inputs else removed)
+    kept = [tensor for tensor in proto.graph.initializer if tensor.name not in removed]
+    if removed:
         del proto.graph.initializer[:]
+        proto.graph.initializer.extend(kept)
     return proto
+
+
+def weights(model: ir.Model) -> list[ir.Value]:
+    """Returns the initializers that come from the state_dict of the exported module, in its order.
+
+    The others are constants. In a model of another source, all initializers count as weights.
+    """
+    values = list(model.graph.initializers.values())
+    if metadata.GRAPH_SIGNATURE not in model.graph.metadata_props:
+        return values
+    return [value for value in values if is_of_state_dict(value.const_value)]
 
 
 @contextmanager
@@ -135,17 +151,23 @@ def _replaced(chosen: Mapping[ir.Value, ir.TensorProtocol]) -> Iterator[None]:
             value.const_value = original
 
 
-def _move_to_inputs(graph: onnx.GraphProto) -> None:
-    """Adds every initializer to the graph inputs, after the existing inputs."""
-    known = {info.name: info for info in graph.value_info}
-    present = {info.name for info in graph.input}
-    names = [tensor.name for tensor in graph.initializer if tensor.name not in present]
+def _add_to_inputs(graph: onnx.GraphProto, names: Collection[str] | None) -> None:
+    """Makes initializers graph inputs, after the other inputs and in the order of the initializers.
+
+    Args:
+        graph: the graph.
+        names: the initializers; None means all.
+    """
+    known = {info.name: info for info in (*graph.value_info, *graph.input)}
+    added: dict[str, onnx.ValueInfoProto] = {}
     for tensor in graph.initializer:
-        if tensor.name not in present:
+        if names is None or tensor.name in names:
             made = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
-            graph.input.append(known.get(tensor.name, made))
-    others = [info for name, info in known.items() if name not in set(names)]
-    del graph.value_info[:]
+            added[tensor.name] = known.get(tensor.name, made)
+    inputs = [info for info in graph.input if info.name not in added]
+    others = [info for info in graph.value_info if info.name not in added]
+    del graph.input[:], graph.value_info[:]
+    graph.input.extend([*inputs, *added.values()])
     graph.value_info.extend(others)
 
 

@@ -29,7 +29,8 @@ def new_session(model: str | bytes) -> onnxruntime.InferenceSession:
     """Returns an ONNX Runtime session for a model file or its bytes. It uses CUDA if available, and logs errors only.
 
     The session multiplies by dequantized weights in float32, as the model specifies. The default of ONNX Runtime also
-    rounds the other operand to 8 bits (the option ``session.qdq_matmulnbits_accuracy_level``).
+    rounds the other operand to 8 bits (the option ``session.qdq_matmulnbits_accuracy_level``). The session keeps
+    Dropout nodes, because the optimizer EliminateDropout also removes those in training mode.
     """
     import onnxruntime
 
@@ -38,7 +39,8 @@ def new_session(model: str | bytes) -> onnxruntime.InferenceSession:
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     available = onnxruntime.get_available_providers()
     wanted = [name for name in ("CUDAExecutionProvider", "CPUExecutionProvider") if name in available]
-    return onnxruntime.InferenceSession(model, sess_options=options, providers=wanted)
+    kept = ["EliminateDropout"]
+    return onnxruntime.InferenceSession(model, sess_options=options, providers=wanted, disabled_optimizers=kept)
 
 
 # Arguments

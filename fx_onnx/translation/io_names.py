@@ -1,16 +1,19 @@
 """Names of inputs, outputs and dims of outputs: the user's names, or names from the structure of the arguments."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import onnx_ir as ir
+import sympy
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from fx_onnx.capture import pytrees
-from fx_onnx.capture.request import Request
+from fx_onnx.capture.dim_expressions import dim_expression
+from fx_onnx.capture.request import Request, WeightNames
 from fx_onnx.core import metadata
-from fx_onnx.core.errors import ArgumentError, warn
+from fx_onnx.core.arguments import is_dim_word
+from fx_onnx.core.errors import ArgumentError, no_effect, warn
 from fx_onnx.core.names import Names
 
 
@@ -31,8 +34,28 @@ def name_inputs_and_outputs(model: ir.Model, request: Request) -> None:
         if len(given) > len(values):
             raise ArgumentError(f"{len(given)} {kind}_names were given, but the model has {len(values)} {kind}s.")
     _rename(dict(names), graph)
+    _name_weights(graph, request.weights)
     if request.output_axes:
         _name_output_axes(model, request)
+
+
+def _name_weights(graph: ir.Graph, weights: WeightNames) -> None:
+    """Gives weights the requested names, and initializers the order of the state_dict; constants follow."""
+    names = {value: _state_name(str(value.name), weights.places) for value in graph.initializers.values()}
+    places = {value: weights.places.get(name, len(weights.places)) for value, name in names.items()}
+    ordered = sorted(places, key=lambda value: places[value])
+    renamed = [value for value in ordered if places[value] < len(weights.new)]
+    _rename({v: weights.new[places[v]] + str(v.name).removeprefix(names[v]) for v in renamed}, graph)
+    for value in ordered:
+        graph.initializers[str(value.name)] = graph.initializers.pop(str(value.name))
+    for place in sorted(set(range(len(weights.new))) - set(places.values())):
+        no_effect(f"{weights.new[place]!r} in input_names", "the model does not use this weight")
+
+
+def _state_name(name: str, state: Collection[str]) -> str:
+    """Returns the name in the state_dict: that of the quantized weight for its part ``fc.weight.qdata``."""
+    whole = name.rpartition(".")[0]
+    return whole if name not in state and whole in state else name
 
 
 def name_by_structure(model: ir.Model, program: ExportedProgram) -> None:
@@ -120,7 +143,10 @@ def _make_room(wanted: set[str], renamed: set[ir.Value], graph: ir.Graph) -> Non
 
 
 def _name_output_axes(model: ir.Model, request: Request) -> None:
-    """Gives the requested names to dims of outputs, except where the name belongs to another dim of an input."""
+    """Gives the requested names to dims of outputs, except where the dim is known to be another one.
+
+    This is so where the name belongs to another dim of an input, or is an expression over such names that differs.
+    """
     data_dependent: frozenset[str] = model.meta.get(metadata.DATA_DEPENDENT_DIMS, frozenset())
     of_inputs = {
         str(dim.value) for value in model.graph.inputs for dim in value.shape or () if not isinstance(dim, int)
@@ -132,13 +158,24 @@ def _name_output_axes(model: ir.Model, request: Request) -> None:
                     f"dynamic_axes names axis {axis} of the output {output.name!r}, which has no such axis."
                 )
             dim = output.shape[axis]
-            if isinstance(dim, ir.SymbolicDim) and name != dim.value and name in of_inputs:
+            if not isinstance(dim, ir.SymbolicDim) or name == dim.value:
+                continue
+            if (reason := _contradiction(name, str(dim.value), of_inputs)) is not None:
                 warn(
-                    f"{output.name}.shape[{axis}] is {dim.value!r}, not {name!r} as dynamic_axes calls it, because an "
-                    f"input has another dim {name!r}; it keeps its own name."
+                    f"{output.name}.shape[{axis}] is {dim.value!r}, not {name!r} as dynamic_axes calls it, because "
+                    f"{reason}; it keeps its own name."
                 )
-            elif isinstance(dim, ir.SymbolicDim):
-                if dim.value in data_dependent:
-                    data_dependent |= {name}
-                output.shape[axis] = name
+                continue
+            if dim.value in data_dependent:
+                data_dependent |= {name}
+            output.shape[axis] = str(name)
     model.meta[metadata.DATA_DEPENDENT_DIMS] = data_dependent
+
+
+def _contradiction(name: str, dim: str, of_inputs: Collection[str]) -> str | None:
+    """Returns why a dim cannot have a name; None if it can."""
+    if name in of_inputs:
+        return f"an input has another dim {name!r}"
+    sizes = {text: sympy.Symbol(text, integer=True) for text in of_inputs if is_dim_word(text)}
+    stated, own = dim_expression(name, sizes), sizes.get(dim, dim_expression(dim, sizes))
+    return "the model computes another size" if stated is not None and own is not None and stated != own else None

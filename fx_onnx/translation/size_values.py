@@ -13,6 +13,7 @@ import onnx_ir as ir
 import sympy
 import torch
 
+from fx_onnx.core.arguments import is_dim_word
 from fx_onnx.core.symbolic_sizes import Size, expression, is_data_dependent
 from fx_onnx.translation.node_emitter import NodeEmitter
 
@@ -82,8 +83,14 @@ class SymbolTable:
     def _name(self, expr: sympy.Expr) -> str:
         if (name := self.names.get(str(expr))) is not None:
             return name
-        renamed = {s: sympy.Symbol(self.names[s.name], integer=True) for s in expr.free_symbols if s.name in self.names}
-        return str(expr.xreplace(renamed)).replace(" ", "")
+        names = {s: self.names[s.name] for s in expr.free_symbols if s.name in self.names}
+        words = {s: name if is_dim_word(name) else f"dim_text_{s.name}_" for s, name in names.items()}
+        renamed = {s: sympy.Symbol(word, integer=True) for s, word in words.items()}
+        found = str(expr.xreplace(renamed)).replace(" ", "")
+        for symbol, name in names.items():
+            if words[symbol] != name:  # "past + 1" is one operand
+                found = found.replace(words[symbol], f"({name})")
+        return found
 
     def value(self, op: NodeEmitter, size: Any, rank: int = 1) -> ir.Value:
         """Returns a number as an INT64, DOUBLE or BOOL value of shape ``[1]`` (rank 1) or ``[]`` (rank 0).

@@ -130,7 +130,7 @@ class Walker:
         if node.target is operator.getitem and not is_symbolic(node):
             self._take(node)
             return
-        entry = self.table.find(node.target, *meta_arguments(node)) if node.target in self.table else None
+        entry = self.table.find(node.target, *meta_arguments(node)) or self.table.fall_back(node.target)
         if entry is None:
             if is_symbolic(node) or is_effect(node):
                 return
@@ -305,6 +305,8 @@ def _bind_inputs(walker: Walker, placeholders: Sequence[Node], exported: torch.e
         key = memory_key(tensor)
         if key not in known:  # tied weights share one initializer, under the first of their names
             value = known[key] = walker.initializer(spec.target, tensor)
+            if spec.target in exported.state_dict and value.const_value is not None:
+                value.const_value.meta[metadata.OF_STATE_DICT] = True
             value.metadata_props[metadata.INPUT_KIND] = spec.kind.name
             value.metadata_props[metadata.INPUT_PERSISTENT] = str(spec.persistent)
             value.metadata_props[metadata.ORIGINAL_NODE_NAME] = placeholder.name

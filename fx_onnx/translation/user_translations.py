@@ -85,13 +85,14 @@ def translations_of_functions(
 ) -> dict[Any, Callable[..., Any]]:
     """Returns the translations of the operators that replaced autograd.Functions during the capture, by FX target.
 
-    A user's translation of a function has precedence over its ``symbolic`` method.
+    A user's translation of a function has precedence over its ``symbolic`` method. A function with neither is left out.
     """
     return {
         target: table[function].function
         if function in table
         else adapted(symbolic_method.translation_of(function), function)
         for target, function in autograd_functions.functions_by_operator(program).items()
+        if function in table or autograd_functions.has_symbolic(function)
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -89,15 +90,71 @@ def test_equal_layers_share_a_function(opset: int, optimize: bool) -> None:
     assert model.graph.opset_imports[__name__] == 1
 
 
-def test_a_small_constant_is_part_of_the_function() -> None:
+def _attributes(nodes: Iterable[ir.Node]) -> list[dict[str, Any]]:
+    return [{name: attr.value for name, attr in node.attributes.items()} for node in nodes if node.domain]
+
+
+def test_a_number_that_differs_is_an_attribute_of_the_function() -> None:
+    module = Encoder(2.0, 3.0, 2.0)
     model = _check(
-        Encoder(2.0, 3.0, 2.0),
-        (X,),
-        (torch.randn(4, 7, 8),),
-        dynamic_shapes=DYNAMIC,
-        export_modules_as_functions={Block},
-    )
-    assert _calls(model.graph) == ["Block", "Block_1", "Block"]
+        module, (X,), (torch.randn(4, 7, 8),), dynamic_shapes=DYNAMIC, export_modules_as_functions={Block}
+    )  # fmt: skip
+    assert _calls(model.graph) == ["Block"] * 3
+    (block,) = model.functions.values()
+    assert list(block.attributes) == ["inferred::value"]
+    values = [each["inferred::value"].numpy().item() for each in _attributes(model.graph)]
+    assert values == [2.0, 3.0, 2.0]
+
+
+class Normed(nn.Module):
+    size: int
+    rates: tuple[float, ...]
+    label: str
+    _private: int
+    weight: Tensor
+
+    def __init__(self, eps: float, size: int = 8) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(8, eps)
+        self.size, self.rates, self.label, self._private, self.weight = size, (1.0, 2.5), "a", 3, torch.ones(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x) * self.weight
+
+
+def test_annotated_attributes_and_an_attribute_of_a_node_that_differs() -> None:
+    module = nn.Sequential(Normed(1e-1, 7), Normed(1e-2), Normed(1e-1))
+    model = _check(module, (X,), (X,), export_modules_as_functions={Normed})
+    (function,) = model.functions.values()
+    assert list(function.attributes) == ["size", "rates", "label", "inferred::epsilon"]
+    found = _attributes(model.graph)
+    assert [each["size"] for each in found] == [7, 8, 8]
+    assert [each["inferred::epsilon"] for each in found] == pytest.approx([1e-1, 1e-2, 1e-1])
+    assert (found[0]["rates"], found[0]["label"]) == ((1.0, 2.5), "a")
+
+
+def test_an_attribute_reaches_the_function_inside_a_function() -> None:
+    class Wrapper(nn.Module):
+        def __init__(self, eps: float) -> None:
+            super().__init__()
+            self.inner = Normed(eps)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x) + 1
+
+    module = nn.Sequential(Wrapper(1e-1), Wrapper(1e-2))
+    model = _check(module, (X,), (X,), export_modules_as_functions={Wrapper, Normed})
+    assert _calls(model.graph) == ["Wrapper", "Wrapper"]
+    functions = _named(model)
+    assert list(functions["Wrapper"].attributes) == ["inferred::epsilon"]
+    (call,) = [node for node in functions["Wrapper"] if node.domain]
+    assert call.attributes["inferred::epsilon"].ref_attr_name == "inferred::epsilon"
+
+
+def test_an_exported_program_has_no_annotated_attributes() -> None:
+    exported = torch.export.export(nn.Sequential(Normed(1e-1)).eval(), (X,))
+    program = fx_onnx.export(exported, export_modules_as_functions={Normed})
+    assert [list(function.attributes) for function in program.model.functions.values()] == [[]]
 
 
 def test_nested_functions() -> None:
