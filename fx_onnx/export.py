@@ -196,6 +196,8 @@ def _check_options(given: Mapping[str, Any]) -> None:
     check_mapping("custom_translation_table", given["custom_translation_table"], "operators and functions")
     check_mapping("custom_opsets", given["custom_opsets"], "domains and versions")
     check_path("artifacts_dir", given["artifacts_dir"])
+    if not given["autograd_inlining"] and isinstance(given["model"], torch.export.ExportedProgram):
+        no_effect("autograd_inlining=False", "the model is captured already")
     for name in _OF_THE_FILE:
         if given["f"] is None and given[name] not in (export.__kwdefaults__[name], None):
             no_effect(f"{name}={given[name]}", "it concerns the file, and f is None")

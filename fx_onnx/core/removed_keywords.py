@@ -105,13 +105,18 @@ def modern(removed: Mapping[str, Any], given: Mapping[str, Any], defaults: Mappi
         set_by_it = {} if value is None else dict(entry.meaning(value))
         for keyword, setting in set_by_it.items():
             other = given.get(keyword, defaults.get(keyword))
-            if other not in (defaults.get(keyword), setting):
+            if other is not defaults.get(keyword) and not _means(other, setting):
                 raise ArgumentError(f"{name}={value} contradicts {keyword}={shown(other)}.")
         settings |= set_by_it
         warn(f"torch removed the argument {name!r} of export(); {entry.instead}.", FutureWarning)
         if not set_by_it:
             no_effect(f"{name}={shown(value)}", "the export is the same without it")
     return settings
+
+
+def _means(value: Any, setting: Any) -> bool:
+    """Returns whether a value is the setting; a member of an enumeration counts by its name."""
+    return value is setting if isinstance(setting, bool) else getattr(value, "name", None) == setting.name
 
 
 def refuse_positional(positional: tuple[Any, ...]) -> None:

@@ -118,13 +118,13 @@ class TranslationTable(Mapping[Target, Translation]):
 
     def find(self, target: Target, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Translation | None:
         """Returns the translation that supports a call; None if the call must be decomposed."""
-        preferred = self._preferred.get(target)
-        if preferred is not None and preferred.accepts(args, kwargs):
-            return preferred
-        entry = self.get(target)
+        entry, preferred = self.get(target), self._preferred.get(target)
         if self._fallback.is_first and (entry is None or not entry.is_custom):
-            entry = self.fall_back(target) or entry
-        return entry if entry is not None and entry.accepts(args, kwargs) else None
+            entry, preferred = self.fall_back(target) or entry, None
+        for each in (preferred, entry):
+            if each is not None and each.accepts(args, kwargs):
+                return each
+        return None
 
     def fall_back(self, target: Target) -> Translation | None:
         """Returns the translation of a call that has no other and no decomposition; None if it is an error."""

@@ -84,10 +84,10 @@ def _node_of(target: OpOverload, domain: str, op_type: str, **fixed: str) -> Cal
                 inputs.append(value)  # the emitter makes a value of symbolic numbers
             elif value is not None:
                 attributes[argument.name] = _attribute(argument.name, value, str(argument.type))
-        results = as_tuple(op.emit(op_type, *inputs, domain=domain, outputs=max(1, len(op.out)), **attributes))
+        results = as_tuple(op.call_op(op_type, inputs, attributes, domain=domain, outputs=max(1, len(op.out))))
         node = results[0].producer()
         if node is not None:
-            node.meta[metadata.FALLBACK] = f"{target._schema.name}"
+            node.meta[metadata.FALLBACK] = target._schema.name
         return results[0] if len(results) == 1 else results
 
     translation.__name__ = f"{domain}::{op_type}"

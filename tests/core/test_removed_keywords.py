@@ -6,6 +6,7 @@ import logging
 from typing import Any, get_type_hints
 
 import pytest
+import torch
 
 from fx_onnx.core.errors import ArgumentError, UnknownArgumentError
 from fx_onnx.core.export_modes import OperatorExportTypes
@@ -68,6 +69,13 @@ def test_what_changes_nothing_says_so_once(caplog: pytest.LogCaptureFixture) -> 
 def test_what_is_refused(removed: dict[str, Any], given: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         modern(removed, given, DEFAULTS)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_the_keyword_of_today_may_say_the_same() -> None:
+    given = {"external_data": True, "operator_export_type": torch.onnx.OperatorExportTypes.ONNX_ATEN}
+    settings = modern({"use_external_data_format": True, "aten": True}, given, DEFAULTS)
+    assert settings == {"external_data": True, "operator_export_type": OperatorExportTypes.ONNX_ATEN}
 
 
 def test_positional_arguments_are_named() -> None:
