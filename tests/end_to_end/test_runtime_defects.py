@@ -44,6 +44,7 @@ class Defect:
 
 X = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
 IMAGE = -np.abs(np.random.default_rng(0).standard_normal((1, 1, 4, 4))).astype(np.float32) - 1
+IMAGES = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(np.float32)
 SIGNAL = np.random.default_rng(0).standard_normal((1, 1000, 1)).astype(np.float32)
 
 DEFECTS = {
@@ -82,6 +83,15 @@ DEFECTS = {
         {"x": np.ones(100, np.float32)},
         lambda x: np.array(True),
         "fx_onnx/ops/_random_draws.py",
+    ),
+    "BatchNormalization in training mode writes its statistics over constants": Defect(
+        "(float[2,3,4,5] x) => (float[2,3,4,5] y)",
+        """one = Constant<value_floats=[1.0,1.0,1.0]>()
+           zero = Constant<value_floats=[0.0,0.0,0.0]>()
+           y, mean, var = BatchNormalization<training_mode=1>(x, one, zero, zero, one)""",
+        {"x": IMAGES},
+        lambda x: (x - x.mean((0, 2, 3), keepdims=True)) / np.sqrt(x.var((0, 2, 3), keepdims=True) + 1e-5),
+        "fx_onnx/ops/training_forms.py",
     ),
     "Swish has no kernel and is not inlined from opset 25 on": Defect(
         "(float[N] x) => (float[N] y)",
