@@ -1,16 +1,19 @@
 """Counts which networks of the tests reach which opset below the native ones, and prints why the others do not.
 
-    python -m benchmarks.opsets [--families] [--only resnet bert]
+    python -m benchmarks.opsets [--families] [--only resnet bert] [--results FILE]
 
-Each network is exported once at the first native opset. Each older opset is converted from a copy, checked by the ONNX
-checker, loaded into ONNX Runtime, and compared with eager at the exported size and at another one.
+With `--results`, a run continues where an earlier one ended. Each network is exported once
+at the first native opset. Each older opset is converted from a copy, checked by the ONNX checker, loaded into ONNX
+Runtime, and compared with eager at the exported size and at another one.
 """
 
 import argparse
+import copy
+import json
 import logging
 import warnings
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import onnx
 import onnx_ir as ir
@@ -34,7 +37,8 @@ def check(program: ONNXProgram, inputs: Sequence[Inputs], module: torch.nn.Modul
         onnx.checker.check_model(ir.serde.serialize_model(converted.model), full_check=True)
         for each in inputs:
             with torch.no_grad():
-                assert_close(converted(*each.args, **each.kwargs), module(*each.args, **each.kwargs))
+                args, kwargs = copy.deepcopy((each.args, each.kwargs))  # a cache is written in place
+                assert_close(converted(*each.args, **each.kwargs), module(*args, **kwargs))
     except Exception as error:  # any failure is a row of the result
         return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     return ""
@@ -51,7 +55,7 @@ def reached(case: ModelCase | Family, opsets: Iterable[int] = OPSETS) -> Iterato
     program = fx_onnx.export(
         module,
         inputs[0].args,
-        kwargs=inputs[0].kwargs,
+        kwargs=copy.deepcopy(inputs[0].kwargs),
         dynamic_shapes=shapes,
         opset_version=MINIMUM_NATIVE_OPSET,
         verbose=False,
@@ -60,25 +64,50 @@ def reached(case: ModelCase | Family, opsets: Iterable[int] = OPSETS) -> Iterato
         yield opset, check(program, inputs, module, opset)
 
 
+def measured(case: ModelCase | Family) -> dict[int, str]:
+    """Returns what fails for one network in each opset; a network that cannot be exported at all fails in every one."""
+    try:
+        return dict(reached(case))
+    except Exception as error:
+        return dict.fromkeys(OPSETS, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+
+
 def main() -> None:
-    """Prints a table of the opsets, then the failures."""
+    """Prints the failures, then a table of the opsets."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--families", action="store_true", help="also the model families of transformers")
     parser.add_argument("--only", nargs="*", help="the names of the networks")
+    parser.add_argument("--results", type=Path, help="a file that keeps the results, one line of JSON for each network")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     families = [family for family in FAMILIES if not family.blocked] if options.families else []
     cases = [case for case in (*CASES, *families) if not options.only or case.name in options.only]
-    counts: dict[int, int] = defaultdict(int)
+    lines = options.results.read_text("utf-8").splitlines() if options.results and options.results.exists() else []
+    found: dict[str, dict[int, str]] = {}
+    for line in lines:
+        row = json.loads(line)
+        found[row["name"]] = {int(opset): failure for opset, failure in row["failures"].items()}
     for case in cases:
-        for opset, failure in reached(case):
-            counts[opset] += not failure
+        name = f"{'families/' if isinstance(case, Family) else ''}{case.name}"
+        if name not in found:
+            found[name] = measured(case)
+            if options.results:
+                with options.results.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps({"name": name, "failures": found[name]}) + "\n")
+        for opset, failure in found[name].items():
             if failure:
-                print(f"{case.name}, opset {opset}: {failure}", flush=True)
-    print("| opset | networks |\n|---|---|")
+                print(f"{name}, opset {opset}: {failure}", flush=True)
+    print_table(found)
+
+
+def print_table(found: Mapping[str, Mapping[int, str]]) -> None:
+    """Prints how many networks of the tests, and how many families, are right in each opset."""
+    groups = [{n: r for n, r in found.items() if n.startswith("families/") == is_family} for is_family in (False, True)]
+    print("| opset | networks | families of transformers |\n|---|---|---|")
     for opset in OPSETS:
-        print(f"| {opset} | {counts[opset]} of {len(cases)} |")
+        cells = [f"{sum(not failures[opset] for failures in group.values())} of {len(group)}" for group in groups]
+        print(f"| {opset} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

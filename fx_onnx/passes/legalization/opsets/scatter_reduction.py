@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder
@@ -129,7 +130,9 @@ def _one_round(f: NodeBuilder, _: Value, carried: Sequence[Value], op_type: str,
     count = f.Shape(at)
     places = _range(f, f.Squeeze(count, [0]))
     is_first = f.Not(f.Equal(at, f.Slice(f.Concat(f.constant([-1]), at, axis=0), [0], [-1], [0])))
-    run = f.Sub(f.CumSum(f.Cast(is_first, to=int(DataType.INT64)), f.constant(0, DataType.INT64)), [1])
+    starts = f.Cast(is_first, to=int(DataType.INT64))
+    starts.shape = ir.Shape([None])
+    run = f.Sub(f.CumSum(starts, f.constant(0, DataType.INT64)), [1])
     rank = f.Sub(places, f.Gather(f.Compress(places, is_first, axis=0), run))
     left = f.Compress(places, f.Equal(f.Mod(rank, [2]), [0]), axis=0)
     right = f.Min(f.Add(left, [1]), f.Sub(count, [1]))

@@ -8,11 +8,13 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.core.dtypes import is_float
 from fx_onnx.passes.builder import NodeBuilder
+from fx_onnx.passes.legalization.opsets.forms import rank_of
 from fx_onnx.passes.legalization.opsets.step import (
     DEFAULTS_ONLY,
     DTYPES_ONLY,
     OpsetStep,
     UnsupportedNodeError,
+    replace_result,
 )
 from fx_onnx.passes.matchers import constant_array, constant_number
 
@@ -113,19 +115,77 @@ def celu(f: NodeBuilder) -> None:
 
 
 def dropout(f: NodeBuilder) -> None:
-    """Dropout(x) without training_mode → Identity(x).
+    """Dropout(x) → Identity(x); Dropout(x, ratio, true) → x / (1 - ratio) where RandomUniform ≥ ratio, else 0.
 
-    Legal because Dropout changes its input in training only. Opset 11 has no Dropout in training.
+    Legal because a uniform number in [0, 1) is below the ratio with this probability.
     """
     node = f.node
-    training = node.inputs[2] if len(node.inputs) > 2 else None
-    if training is not None and constant_number(training) != 0:
-        raise UnsupportedNodeError("opset 11 has no operator that drops elements at random")
-    if len(node.outputs) > 1:
-        if node.outputs[1].uses() or node.outputs[1].is_graph_output():
-            raise UnsupportedNodeError("its mask is read")
-        node.resize_outputs(1)
-    f.editor.replace(node, "Identity", node.inputs[:1], {})
+    x, ratio, training = (*node.inputs, None, None)[:3]
+    is_training = 0.0 if training is None else constant_number(training)
+    if x is None or is_training is None:
+        raise UnsupportedNodeError("the run decides whether it drops elements")
+    probability = 0.5 if ratio is None else constant_number(ratio)
+    if is_training and probability is None:
+        raise UnsupportedNodeError("its ratio is computed at run time")
+    mask = node.outputs[1] if len(node.outputs) > 1 else None
+    is_read = mask is not None and (mask.uses() or mask.is_graph_output())
+    result, kept = x, None
+    if is_training and probability:
+        draw = f.RandomUniformLike(x, dtype=int(DataType.FLOAT))
+        kept = f.Not(f.Less(draw, f.constant(probability, DataType.FLOAT)))
+        scale = 0.0 if probability == 1 else 1 / (1 - probability)
+        result = f.Mul(f.Mul(x, scale), f.Cast(kept, to=int(f.dtype)))
+    if mask is not None and is_read:
+        replace_result(f, mask, kept if kept is not None else f.Expand(f.constant(np.array(True)), f.Shape(x)))
+    node.resize_outputs(1)
+    f.editor.replace(node, "Identity", [result], {})
+
+
+def loss(f: NodeBuilder) -> None:
+    """NegativeLogLikelihoodLoss(x, t, w), SoftmaxCrossEntropyLoss → GatherElements(x or LogSoftmax(x), t), weighted.
+
+    Legal because these are the definitions: the mean is weighted, and targets that are ignored have the weight 0.
+    """
+    node = f.node
+    x, target, weight = (*node.inputs, None)[:3]
+    if x is None or target is None:
+        return
+    rank = rank_of(x)
+    if node.op_type == "SoftmaxCrossEntropyLoss":
+        x = _log_softmax(f, x, rank)
+        if len(node.outputs) > 1:
+            replace_result(f, node.outputs[1], x)
+            node.resize_outputs(1)
+    ignored = f.attribute("ignore_index")
+    zero, one = (f.constant(np.array(number, f.dtype.numpy())) for number in (0, 1))
+    counts: Value = one
+    place = target
+    if ignored is not None:
+        is_ignored = f.Equal(target, f.constant(ignored, target.dtype))
+        place = f.Where(is_ignored, f.constant(0, target.dtype), target)
+        counts = f.Where(is_ignored, zero, one)
+    if weight is not None:
+        counts = f.Mul(f.Gather(weight, place, axis=0), counts)
+    found = f.Squeeze(f.GatherElements(x, f.Unsqueeze(place, axes=[1]), axis=1), axes=[1])
+    losses = f.Mul(f.Neg(found), counts)
+    if ignored is not None:  # the element of an ignored target may be infinite
+        losses = f.Where(is_ignored, zero, losses)
+    reduction = f.attribute("reduction", "mean")
+    total = losses if reduction == "none" else f.ReduceSum(losses, keepdims=0)
+    if reduction == "mean":
+        total = f.Div(total, f.ReduceSum(f.Expand(counts, f.Shape(target)), keepdims=0))
+    f.editor.replace(node, "Identity", [total], {})
+
+
+def _log_softmax(f: NodeBuilder, x: Value, rank: int) -> Value:
+    """Returns the LogSoftmax over axis 1; the operator of opset 11 is right for the last axis."""
+    if rank == 2:
+        result: Value = f.LogSoftmax(x, axis=1)
+        return result
+    swap = [0, rank - 1, *range(2, rank - 1), 1]
+    last = f.LogSoftmax(f.Transpose(x, perm=swap), axis=rank - 1)
+    swapped: Value = f.Transpose(last, perm=swap)
+    return swapped
 
 
 def constant(f: NodeBuilder) -> None:
@@ -217,7 +277,9 @@ STEP_11 = OpsetStep(
         "LessOrEqual": compare_or_equal,
         "Max": maximum,
         "Min": maximum,
+        "NegativeLogLikelihoodLoss": loss,
         "Pow": power,
+        "SoftmaxCrossEntropyLoss": loss,
     },
     unchanged={
         **dict.fromkeys(("ArgMax", "ArgMin"), DEFAULTS_ONLY),

@@ -12,8 +12,8 @@ from fx_onnx.passes.legalization.opsets.step import (
     DEFAULTS_ONLY,
     DTYPES_ONLY,
     OpsetStep,
-    UnsupportedNodeError,
     known_rank,
+    replace_result,
 )
 from fx_onnx.passes.matchers import constant_integers, dims
 
@@ -21,13 +21,31 @@ __all__ = ["STEP_13"]
 
 
 def batch_normalization(f: NodeBuilder) -> None:
-    """BatchNormalization<training_mode=1> → refused.
+    """BatchNormalization<training_mode=1>(x, scale, bias, mean, var) → (x - mean(x)) / Sqrt(var(x)) * scale + bias.
 
-    Legal because a node without training mode means the same in both opsets. Opset 13 returns no statistics.
+    Legal because this is the definition, as are the new statistics: momentum times the old ones, plus 1 - momentum
+    times those of the batch. Without training mode, the operator stays.
     """
-    if f.attribute("training_mode", 0):
-        raise UnsupportedNodeError("it computes the statistics of a batch")
-    f.node.resize_outputs(1)
+    node = f.node
+    if not f.attribute("training_mode", 0):
+        node.resize_outputs(1)
+        return
+    x, scale, bias, *old = node.inputs
+    rank = known_rank(f)
+    axes = [axis for axis in range(rank) if axis != 1]
+    mean = f.ReduceMean(x, axes=axes, keepdims=1)
+    centered = f.Sub(x, mean)
+    variance = f.ReduceMean(f.Mul(centered, centered), axes=axes, keepdims=1)
+    normal = f.Div(centered, f.Sqrt(f.Add(variance, float(f.attribute("epsilon", 1e-5)))))
+    later = list(range(1, rank - 1))
+    scale, bias = (f.Unsqueeze(v, later) if later else v for v in (scale, bias))
+    momentum = float(f.attribute("momentum", 0.9))
+    for output, before, batch in zip(list(node.outputs[1:]), old, (mean, variance), strict=False):
+        if output.uses() or output.is_graph_output():
+            statistic = f.Squeeze(batch, axes)
+            replace_result(f, output, f.Add(f.Mul(before, momentum), f.Mul(statistic, 1.0 - momentum)))
+    node.resize_outputs(1)
+    f.editor.replace(node, "Add", [f.Mul(normal, scale), bias], {})
 
 
 def hard_swish(f: NodeBuilder) -> None:

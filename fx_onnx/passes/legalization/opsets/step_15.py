@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fx_onnx.passes.builder import NodeBuilder
+from fx_onnx.passes.legalization.opsets.grid_sample import grid_sample
 from fx_onnx.passes.legalization.opsets.scatter_reduction import expand_reduction
 from fx_onnx.passes.legalization.opsets.step import DTYPES_ONLY, OpsetStep, UnsupportedNodeError
 
@@ -22,7 +23,12 @@ def roi_align(f: NodeBuilder) -> None:
 
 STEP_15 = OpsetStep(
     15,
-    rewrites={"RoiAlign": roi_align, "ScatterElements": expand_reduction, "ScatterND": expand_reduction},
+    rewrites={
+        "GridSample": grid_sample,
+        "RoiAlign": roi_align,
+        "ScatterElements": expand_reduction,
+        "ScatterND": expand_reduction,
+    },
     unchanged=dict.fromkeys(
         (
             "GreaterOrEqual", "Identity", "If", "LeakyRelu", "LessOrEqual", "Loop", "PRelu", "Scan", "Where",

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.legalization.opsets.step import OpsetStep, UnsupportedNodeError, known_rank, replace_result
+from fx_onnx.passes.legalization.opsets.step import (
+    OpsetStep,
+    UnsupportedNodeError,
+    known_rank,
+    replace_result,
+    size_of,
+)
 from fx_onnx.passes.matchers import dims
 
 __all__ = ["STEP_16"]
@@ -50,7 +57,7 @@ def layer_normalization(f: NodeBuilder) -> None:
 
 
 def dft(f: NodeBuilder) -> None:
-    """DFT(x) → MatMul(x, matrix of the transform), for a static length.
+    """DFT(x) → MatMul(x, matrix of the transform), a constant for a static length.
 
     Legal because a discrete Fourier transform is a product with the matrix of the roots of unity.
     """
@@ -58,25 +65,60 @@ def dft(f: NodeBuilder) -> None:
     x = node.inputs[0]
     sizes = dims(x)
     if x is None or sizes is None or len([each for each in node.inputs if each is not None]) > 1:
-        raise UnsupportedNodeError("the length of the transform is not static")
+        raise UnsupportedNodeError("its length is an input")
     rank, parts = len(sizes), sizes[-1]
     axis = f.attribute("axis", 1) % rank
     length = sizes[axis]
-    if not isinstance(length, int) or not isinstance(parts, int) or not 0 < length <= MAX_MATRIX_LENGTH:
-        raise UnsupportedNodeError(f"the length of the transform is not static and at most {MAX_MATRIX_LENGTH}")
-    count = length // 2 + 1 if f.attribute("onesided", 0) else length
-    steps = np.outer(np.arange(length), np.arange(count)) % length
-    sine = np.sin(steps * (2 * np.pi / length)) * (1 if f.attribute("inverse", 0) else -1)
-    cosine = np.cos(steps * (2 * np.pi / length))
-    table = np.stack([np.stack([cosine, sine], -1), np.stack([-sine, cosine], -1)], 1)[:, :parts]
-    matrix = table.reshape(length * parts, count * 2) / (length if f.attribute("inverse", 0) else 1)
+    if not isinstance(parts, int) or (isinstance(length, int) and not 0 < length <= MAX_MATRIX_LENGTH):
+        raise UnsupportedNodeError(f"the length of the transform is not at most {MAX_MATRIX_LENGTH}")
     others = [each for each in range(rank - 1) if each != axis]
+    kept = [0] * len(others)
+    if isinstance(length, int):
+        count = length // 2 + 1 if f.attribute("onesided", 0) else length
+        matrix: Value = f.constant(_matrix(f, length, count, parts).astype(f.dtype.numpy()))
+        columns, results = f.constant([*kept, length * parts]), f.constant([*kept, count, 2])
+    else:
+        matrix, bins = _matrix_of_run(f, size_of(f, x, axis), parts)
+        columns = f.Concat(f.constant(kept), f.Mul(size_of(f, x, axis), [parts]), axis=0)
+        results = f.Concat(f.constant(kept), bins, f.constant([2]), axis=0)
     rows: Value = f.Transpose(x, perm=[*others, axis, rank - 1])
-    rows = f.Reshape(rows, [0] * len(others) + [length * parts])
-    product = f.MatMul(rows, matrix.astype(f.dtype.numpy()))
-    pairs = f.Reshape(product, [0] * len(others) + [count, 2])
+    rows = f.Reshape(rows, columns)
+    product = f.MatMul(rows, matrix)
+    pairs = f.Reshape(product, results)
     order = [*others, axis]
     f.editor.replace(node, "Transpose", [pairs], {"perm": [order.index(i) for i in range(rank - 1)] + [rank - 1]})
+
+
+def _matrix(f: NodeBuilder, length: int, count: int, parts: int) -> npt.NDArray[np.float64]:
+    """Returns the matrix of the transform, (length * parts, count * 2), of real and imaginary parts."""
+    is_inverse = f.attribute("inverse", 0)
+    steps = np.outer(np.arange(length), np.arange(count)) % length
+    sine = np.sin(steps * (2 * np.pi / length)) * (1 if is_inverse else -1)
+    cosine = np.cos(steps * (2 * np.pi / length))
+    table = np.stack([np.stack([cosine, sine], -1), np.stack([-sine, cosine], -1)], 1)[:, :parts]
+    return table.reshape(length * parts, count * 2) / (length if is_inverse else 1)
+
+
+def _matrix_of_run(f: NodeBuilder, length: Value, parts: int) -> tuple[Value, Value]:
+    """Returns the matrix for a length that only the run knows, and the number of results. Computed in float64."""
+    count = f.Add(f.Div(length, [2]), [1]) if f.attribute("onesided", 0) else length
+    zero, one = (f.constant(number, DataType.INT64) for number in (0, 1))
+    row, column = (f.Range(zero, f.Squeeze(size, [0]), one) for size in (length, count))
+    steps = f.Mod(f.Mul(f.Unsqueeze(row, [1]), column), length)
+    wide = f.Cast(length, to=int(DataType.DOUBLE))
+    angle = f.Mul(f.Div(f.Cast(steps, to=int(DataType.DOUBLE)), wide), f.constant(2 * np.pi, DataType.DOUBLE))
+    sine, cosine = f.Sin(angle), f.Cos(angle)
+    if not f.attribute("inverse", 0):
+        sine = f.Neg(sine)
+    else:
+        sine, cosine = f.Div(sine, wide), f.Div(cosine, wide)
+    entries = [[cosine, sine], [f.Neg(sine), cosine]][:parts]
+    table = f.Concat(
+        *(f.Unsqueeze(f.Concat(*(f.Unsqueeze(e, [2]) for e in pair), axis=2), [1]) for pair in entries), axis=1
+    )
+    flat = f.Reshape(table, f.Concat(f.Mul(length, [parts]), f.Mul(count, [2]), axis=0))
+    matrix: Value = f.Cast(flat, to=int(f.dtype))
+    return matrix, count
 
 
 def cosine_window(f: NodeBuilder) -> None:

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 
+import onnx
+import onnx_ir as ir
 import pytest
 import torch
 from torch import Tensor
 
 from fx_onnx.core.errors import OnnxExporterError
 from fx_onnx.passes.legalization.opsets.step_11 import STEP_11
-from tests.passes.checking import check, model, run
+from tests.compare import assert_close
+from tests.passes.checking import check, check_equal, model, run
 
 FLOATS = torch.tensor([-2.0, -0.5, 0.0, 0.5, 3.0, float("nan"), float("inf")])
 INTEGERS = torch.tensor([-(2**62), -3, 0, 2, 2**62])
@@ -56,6 +59,46 @@ def test_rewritten(text: str, inputs: Sequence[Tensor], operators: Sequence[str]
     check(model(f"g {text}", opset=12), STEP_11, inputs, operators)
 
 
+LOSS = "(float[N,5,D] x, int64[N,D] t, float[5] w) => (float%s y) { y = %s<%s>(x, t%s) }"
+
+
+@pytest.mark.parametrize("weight", ["", ", w"])
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("operator", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
+def test_losses(operator: str, reduction: str, weight: str) -> None:
+    """With weights of the classes, and targets that are ignored."""
+    x, targets, weights = torch.randn(3, 5, 4), torch.randint(0, 5, (3, 4)), torch.rand(5)
+    shape = "[N,D]" if reduction == "none" else ""
+    for ignored in ("", ", ignore_index=2", ", ignore_index=-100"):
+        text = LOSS % (shape, operator, f'reduction="{reduction}"{ignored}', weight)
+        with_ignored = targets.clone()
+        with_ignored[0, 0] = -100 if "100" in ignored else 1
+        check_equal(model(f"g {text}", opset=12), STEP_11, [x, with_ignored, weights])
+
+
+def test_the_logarithms_of_a_loss() -> None:
+    text = "(float[N,5] x, int64[N] t) => (float y, float[N,5] z) { y, z = SoftmaxCrossEntropyLoss(x, t) }"
+    check_equal(model(f"g {text}", opset=12), STEP_11, [torch.randn(3, 5), torch.tensor([0, 4, 2])])
+
+
+def test_dropout_in_training() -> None:
+    """A third of the elements is dropped, the others are scaled, and the mask tells which."""
+    text = (
+        """(float[N] x) => (float[N] y, bool[N] m) <float r = {0.33333333}, bool t = {1}> { y, m = Dropout(x, r, t) }"""
+    )
+    program = model(f"g {text}", opset=12)
+    STEP_11(program)
+    onnx.checker.check_model(ir.serde.serialize_model(program), full_check=True)
+    y, mask = run(program, [torch.full((30000,), 2.0)])
+    assert_close(y, 3.0 * mask)
+    assert abs(float(mask.float().mean()) - 2 / 3) < 0.02
+
+
+def test_the_mask_of_an_inactive_dropout() -> None:
+    program = model("g (float[N] x) => (float[N] y, bool[N] m) { y, m = Dropout(x) }", opset=12)
+    check_equal(program, STEP_11, [FLOATS])
+
+
 def test_a_comparison_of_nan_is_false() -> None:
     program = model("g (float[N] x) => (bool[N] y) { y = GreaterOrEqual(x, x) }", opset=12)
     STEP_11(program)
@@ -66,7 +109,8 @@ def test_a_comparison_of_nan_is_false() -> None:
     ("text", "message"),
     [
         ("(int64[N] x, int64[N] e) => (int64[N] y) { y = Pow(x, e) }", "a power that is not a small constant"),
-        ("(float[N] x) => (float[N] y) <float r = {0.5}, bool t = {1}> { y = Dropout(x, r, t) }", "at random"),
+        ("(float[N] x, float r) => (float[N] y) <bool t = {1}> { y = Dropout(x, r, t) }", "its ratio is computed"),
+        ("(float[N] x, bool t) => (float[N] y) <float r = {0.5}> { y = Dropout(x, r, t) }", "the run decides"),
         ('(float[A,A] x) => (float[A] y) { y = Einsum<equation="aa->a">(x) }', "its equation is aa->a"),
         ("(float[A,B] x, int64[A,1] i) => (float[A] y) { y = GatherND<batch_dims=1>(x, i) }", "batch axes"),
         ("(float[A,B] x) => (int64[A,B] y) { y = ArgMax<axis=0, select_last_index=1>(x) }", "select_last_index"),

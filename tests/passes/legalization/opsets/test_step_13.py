@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fx_onnx.core.errors import OnnxExporterError
 from fx_onnx.passes.legalization.opsets.step_13 import STEP_13
-from tests.passes.checking import check, model, run
+from tests.passes.checking import check, check_equal, model, run
 
 TRIANGLE = ["Shape", "Slice", "Squeeze", "Slice", "Squeeze", "Range", "Unsqueeze", "Range", "Sub"]
 
@@ -52,11 +52,19 @@ def test_a_size_that_is_zero_at_run_time_does_not_copy_a_dim() -> None:
         assert tuple(got.shape) == sizes[::-1]
 
 
+@pytest.mark.parametrize("read", ["", ", float[3] m, float[3] v"])
+@pytest.mark.parametrize("shape", [(8, 3), (2, 3, 4, 5)])
+def test_batch_normalization_in_training(shape: tuple[int, ...], read: str) -> None:
+    """The result and the new statistics, of which a caller may read none."""
+    sizes = ",".join("ABCD"[: len(shape)])
+    text = f"""(float[{sizes}] x, float[3] s, float[3] b, float[3] m0, float[3] v0) => (float[{sizes}] y{read})
+    {{ y, m, v = BatchNormalization<training_mode=1, momentum=0.8>(x, s, b, m0, v0) }}"""
+    check_equal(model(f"g {text}", opset=14), STEP_13, [torch.randn(shape), *torch.rand(4, 3)])
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("(float[2,3] x, float[3] w) => (float[2,3] y, float[3] m, float[3] v)"
-         " { y, m, v = BatchNormalization<training_mode=1>(x, w, w, w, w) }", "the statistics of a batch"),
         ("(seq(float[N]) x) => (seq(float[N]) y) { y = Identity(x) }", "it admits tensors only"),
     ],
 )  # fmt: skip

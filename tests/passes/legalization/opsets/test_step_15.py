@@ -27,7 +27,6 @@ def test_bfloat16_is_computed_in_float32() -> None:
     ("text", "message"),
     [
         (ROI_ALIGN[2:] % "half_pixel", "its regions are aligned to the centers of pixels"),
-        ("(float[N,1,4,4] x, float[N,2,2,2] g) => (float[A,B,C,D] y) { y = GridSample(x, g) }", "no such operator"),
     ],
 )  # fmt: skip
 def test_refused(text: str, message: str) -> None:

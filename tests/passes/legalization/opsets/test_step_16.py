@@ -5,7 +5,7 @@ import torch
 
 from fx_onnx.core.errors import OnnxExporterError
 from fx_onnx.passes.legalization.opsets.step_16 import STEP_16
-from tests.passes.checking import check, model, run
+from tests.passes.checking import check, check_equal, model, run
 
 NORM = ["ReduceMean", "Sub", "Pow", "ReduceMean", "Add", "Sqrt", "Div", "Mul", "Add"]
 X, WEIGHT, BIAS = torch.randn(2, 5, 4) * 3 + 100, torch.randn(5, 4), torch.randn(5, 4)
@@ -46,6 +46,16 @@ def test_dft(flags: str, parts: int) -> None:
     check(model(f"g {text}", opset=17), STEP_16, [torch.randn(3, 8, 4, parts)], operators)
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("flags", ["inverse=0", "inverse=1", "onesided=1"])
+def test_a_transform_of_a_length_of_the_run(flags: str, parts: int) -> None:
+    if "onesided" in flags and parts == 2:
+        pytest.skip("only a transform of real numbers is one-sided")
+    for length in (1, 8, 9):
+        text = f"(float[N,M,4,{parts}] x) => (float[A,B,C,D] y) {{ y = DFT<{flags}>(x) }}"
+        check_equal(model(f"g {text}", opset=17), STEP_16, [torch.randn(3, length, 4, parts)])
+
+
 @pytest.mark.parametrize("op_type", ["HannWindow", "HammingWindow", "BlackmanWindow"])
 @pytest.mark.parametrize("periodic", [0, 1])
 def test_windows(op_type: str, periodic: int) -> None:
@@ -63,7 +73,8 @@ def test_windows(op_type: str, periodic: int) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("(float[1,N,1] x) => (float[A,B,C] y) { y = DFT(x) }", "the length of the transform is not static"),
+        ("(float[1,N,1] x, int64 n) => (float[A,B,C] y) { y = DFT(x, n) }", "its length is an input"),
+        ("(float[1,5000,1] x) => (float[A,B,C] y) { y = DFT(x) }", "the length of the transform is not at most 4096"),
         ("(float[A,16] x, int64 s) => (float[B,C,D,E] y) { y = STFT(x, s) }", "because"),
     ],
 )
