@@ -11,10 +11,20 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.core import metadata
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.legalization.opsets.step import UnsupportedNodeError, size_of
+from fx_onnx.passes.legalization.opsets.step import UnsupportedNodeError, known_rank, size_of
 from fx_onnx.passes.matchers import constant_array, dims, producer_of
 
-__all__ = ["axis_of", "counted", "gather_elements", "rank_of", "round_half_to_even", "scalar_size", "stride", "wrapped"]
+__all__ = [
+    "axis_of",
+    "counted",
+    "gather_elements",
+    "rank_of",
+    "round_half_to_even",
+    "scalar_size",
+    "sizes_of",
+    "stride",
+    "wrapped",
+]
 
 _NOT_NEGATIVE = ("ArgMax", "ArgMin", "NonZero", "Shape")
 
@@ -25,9 +35,25 @@ def rank_of(value: Value | None) -> int:
     Raises:
         UnsupportedNodeError: it is not known.
     """
+    return len(sizes_of(value))
+
+
+def sizes_of(value: Value | None) -> tuple[int | str | None, ...]:
+    """Returns the sizes: numbers, names, or None for a size of which nothing is known.
+
+    Raises:
+        UnsupportedNodeError: the rank is not known.
+    """
     if value is None or value.shape is None:
         raise UnsupportedNodeError("the rank of its input is not known")
-    return len(value.shape)
+    return tuple(size if isinstance(size, int) else size.value for size in value.shape)
+
+
+def give_rank(f: NodeBuilder) -> None:
+    """Gives the first input of the node the rank of the first result, which has the same one, if it has no shape."""
+    x = f.node.inputs[0]
+    if x is not None and x.shape is None:
+        x.shape = ir.Shape([None] * known_rank(f))
 
 
 def axis_of(f: NodeBuilder, value: Value | None, default: int = 0) -> int:
@@ -38,7 +64,7 @@ def axis_of(f: NodeBuilder, value: Value | None, default: int = 0) -> int:
 
 def scalar_size(f: NodeBuilder, value: Value, axis: int) -> Value:
     """Returns the size of an axis as a scalar: a constant where it is known."""
-    size = (dims(value) or {axis: None})[axis]
+    size = None if value.shape is None and axis >= 0 else sizes_of(value)[axis]
     if isinstance(size, int):
         return f.constant(size, DataType.INT64)
     result: Value = f.Squeeze(size_of(f, value, axis), axes=[0], sizes=())
@@ -79,7 +105,7 @@ def wrapped(f: NodeBuilder, indices: Value, size: Callable[[], Value]) -> Value:
 
 def stride(f: NodeBuilder, value: Value, axis: int, end: int | None = None) -> Value:
     """Returns the number of elements from one index of ``axis`` to the next, among the axes before ``end``."""
-    sizes = dims(value) or ()
+    sizes = sizes_of(value)
     later = range(axis + 1, len(sizes) if end is None else end)
     fixed = [sizes[each] for each in later]
     if all(isinstance(size, int) for size in fixed):

@@ -42,10 +42,10 @@ def convert_opset(model: ir.Model, version: int) -> ir.Model:
         return model
     if model.functions:
         InlinePass()(model)
-        model = ShapeInferencePass()(model).model
-    for step in steps:
-        if step.opset < 11:  # these rewrites need the shapes of values that the steps before inserted
-            model = ShapeInferencePass()(model).model
+    for place, step in enumerate(steps):
+        # Rewrites need ranks and sizes. Those below opset 11 need them of what the steps before inserted, too.
+        if not place or step.opset < 11:
+            model = ShapeInferencePass(strict_mode=False)(model).model
         step(model)
     model.ir_version = ir_version(version)
     if version < OLDEST_OPSET_WITHOUT_INITIALIZER_INPUTS:

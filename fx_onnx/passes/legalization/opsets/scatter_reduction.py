@@ -103,13 +103,17 @@ def _reduced(f: NodeBuilder, rows: Value, positions: Value, updates: Value, op_t
     count = f.Shape(positions)
     # The key is unique, so that the sort is stable and floats are added in a fixed order.
     keys = f.Add(f.Mul(positions, count), _range(f, f.Squeeze(count, [0])))
+    keys.shape = ir.Shape([None])
     ordered = f.emit("TopK", [keys, count], {"largest": 0, "sorted": 1, "axis": 0}, outputs=2)[1]
     at, values = f.Gather(positions, ordered), f.Gather(updates, ordered)
     condition = _has_duplicates(f, at)
     body = functools.partial(_one_round, op_type=op_type, inner=inner)
     at, values = loop(f, [at, values], body, condition=condition)
+    at.shape = ir.Shape([None])
     merged = f.emit(op_type, [f.Gather(rows, at), values], {})[0]
-    result: Value = f.ScatterND(rows, f.Unsqueeze(at, [1]), merged)
+    places = f.Unsqueeze(at, [1])
+    places.shape = ir.Shape([None, 1])
+    result: Value = f.ScatterND(rows, places, merged)
     return result
 
 

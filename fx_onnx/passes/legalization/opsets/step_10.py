@@ -15,9 +15,11 @@ from fx_onnx.passes.legalization.opsets.forms import (
     axis_of,
     counted,
     gather_elements,
+    give_rank,
     rank_of,
     round_half_to_even,
     scalar_size,
+    sizes_of,
     stride,
     wrapped,
 )
@@ -32,7 +34,7 @@ from fx_onnx.passes.legalization.opsets.step import (
     size_of,
     static_integers,
 )
-from fx_onnx.passes.matchers import constant_array, dims
+from fx_onnx.passes.matchers import constant_array, dims, producer_of
 
 __all__ = ["STEP_10"]
 
@@ -161,7 +163,7 @@ def scatter_nd(f: NodeBuilder) -> None:
 
 
 def _depth(indices: Value) -> int:
-    depth = (dims(indices) or (None,))[-1]
+    depth = sizes_of(indices)[-1]
     if not isinstance(depth, int):
         raise UnsupportedNodeError("the number of its indexed axes is not known")
     return depth
@@ -199,6 +201,7 @@ def cum_sum(f: NodeBuilder) -> None:
     """
     node = f.node
     x = node.inputs[0]
+    give_rank(f)
     ((axis,),) = [static_integers(f, 1, "axis") or [0]]
     rank = rank_of(x)
     if x is None or not rank:
@@ -207,7 +210,7 @@ def cum_sum(f: NodeBuilder) -> None:
     is_reverse, is_exclusive = f.attribute("reverse", 0), f.attribute("exclusive", 0)
     order = [axis, *(each for each in range(rank) if each != axis)]
     slices = f.Transpose(x, perm=order) if axis else x
-    sizes = dims(x) or ()
+    sizes = sizes_of(x)
     row = tuple(sizes[each] for each in order[1:])
     last = f.Sub(scalar_size(f, x, axis), f.constant(1, DataType.INT64), sizes=())
     zero = f.constant(np.zeros((), f.dtype.numpy()))
@@ -268,6 +271,7 @@ def top_k(f: NodeBuilder) -> None:
     x, k = node.inputs
     if x is None or k is None:
         return
+    give_rank(f)
     axis, largest = axis_of(f, x, -1), f.attribute("largest", 1)
     if not is_float(f.dtype):
         _top_k_of_integers(f, x, k, axis, bool(largest))
@@ -379,41 +383,79 @@ def gemm(f: NodeBuilder) -> None:
 
 
 def pad(f: NodeBuilder) -> None:
-    """Pad(x, pads, value) → Pad<pads, value>(x), or Concat of x and Expand(value) for other types than float32.
+    """Pad(x, pads, value) → Pad<pads, value>(x), or Concat of x and Expand(value) for other types and pads of the run.
 
-    Legal because both mean the same for constant pads. The attribute ``value`` is a float32.
+    Legal because both mean the same. The attribute ``value`` is a float32.
     """
     node = f.node
     x, _, value = (*node.inputs, None)[:3]
-    pads = static_integers(f, 1, "pads")
+    if x is None:
+        return
+    give_rank(f)
+    pads = _amounts(f, 2 * rank_of(x))
+    known = [each for each in pads if isinstance(each, int)]
     mode = f.attribute("mode", "constant")
     fill = np.zeros((), f.dtype.numpy()) if value is None else constant_array(value)
-    if x is None or pads is None:
-        return
-    if mode != "constant" or (fill is not None and f.dtype is DataType.FLOAT):
+    if len(known) == len(pads) and (mode != "constant" or (fill is not None and f.dtype is DataType.FLOAT)):
         number = 0.0 if fill is None else float(fill.reshape(()))
-        f.editor.replace(node, "Pad", [x], {"mode": mode, "pads": pads, "value": number})
+        f.editor.replace(node, "Pad", [x], {"mode": mode, "pads": known, "value": number})
         return
+    if mode != "constant":
+        raise UnsupportedNodeError("its pads are computed at run time")
     value = f.constant(fill) if fill is not None else value
-    f.editor.replace(node, "Identity", [_padded(f, x, pads, value)], {})
+    result = x
+    for axis, (before, after) in enumerate(zip(pads[: len(pads) // 2], pads[len(pads) // 2 :], strict=True)):
+        result = _padded(f, _cut(f, result, axis, before, after), axis, before, after, value)
+    f.editor.replace(node, "Identity", [result], {})
 
 
-def _padded(f: NodeBuilder, x: Value, pads: list[int], value: Value | None) -> Value:
-    """Returns x with ``value`` before and after it along each axis; a negative number of them cuts."""
+def _amounts(f: NodeBuilder, count: int) -> list[int | Value]:
+    """Returns the elements of the pads: numbers where they are known, else scalars."""
+    pads = f.node.inputs[1]
+    maker = producer_of(pads, "Concat")
+    parts = [pads] if maker is None else list(maker.inputs)
+    arrays = [constant_array(part) for part in parts]
+    if all(array is not None or dims(part) == (1,) for array, part in zip(arrays, parts, strict=True)):
+        found: list[int | Value] = []
+        for array, part in zip(arrays, parts, strict=True):
+            found += [f.Squeeze(part, axes=[0], sizes=())] if array is None else [int(each) for each in array]
+        return found
+    return [f.Gather(pads, f.constant(place, DataType.INT64), axis=0, sizes=()) for place in range(count)]
+
+
+def _cut(f: NodeBuilder, x: Value, axis: int, before: int | Value, after: int | Value) -> Value:
+    """Returns x without the elements that negative pads remove from one axis."""
+    if all(isinstance(each, int) and each >= 0 for each in (before, after)):
+        return x
+    zero = f.constant(0, DataType.INT64)
+    size = _size_now(f, x, axis)
+    cuts = [f.constant(each, DataType.INT64) if isinstance(each, int) else each for each in (before, after)]
+    first, last = (f.Where(f.Less(each, zero, sizes=()), each, zero, sizes=()) for each in cuts)
+    start = f.Unsqueeze(f.Neg(first, sizes=()), axes=[0], sizes=(1,))
+    result: Value = f.Slice(x, start, f.Add(size, last, sizes=(1,)), [axis])
+    result.shape = ir.Shape([None if each == axis else size for each, size in enumerate(sizes_of(x))])
+    return result
+
+
+def _padded(f: NodeBuilder, x: Value, axis: int, before: int | Value, after: int | Value, value: Value | None) -> Value:
+    """Returns x with ``value`` before and after it along one axis."""
     rank = rank_of(x)
-    cut = [axis for axis in range(rank) if min(pads[axis], pads[axis + rank]) < 0]
-    if cut:
-        starts = [max(-pads[axis], 0) for axis in cut]
-        ends = [min(pads[axis + rank], 0) or 2**63 - 1 for axis in cut]
-        x = f.Slice(x, starts, ends, cut)
-    for axis in range(rank):
-        parts: list[Value] = [x]
-        for place, count in ((0, pads[axis]), (len(parts), pads[axis + rank])):
-            if count > 0:
-                sizes = [f.constant([count]) if each == axis else _size_now(f, x, each) for each in range(rank)]
-                parts.insert(place and len(parts), f.Expand(value, f.Concat(*sizes, axis=0)))
-        x = f.Concat(*parts, axis=axis) if len(parts) > 1 else x
-    return x
+    blocks: list[Value | None] = []
+    for amount in (before, after):
+        if isinstance(amount, int):
+            count = f.constant([amount]) if amount > 0 else None
+        else:
+            zero = f.constant(0, DataType.INT64)
+            positive = f.Where(f.Greater(amount, zero, sizes=()), amount, zero, sizes=())
+            count = f.Unsqueeze(positive, axes=[0], sizes=(1,))
+        sizes = [count if each == axis else _size_now(f, x, each) for each in range(rank)] if count is not None else []
+        blocks.append(f.Expand(value, f.Concat(*sizes, axis=0, sizes=(rank,))) if sizes else None)
+    parts = [each for each in (blocks[0], x, blocks[1]) if each is not None]
+    if len(parts) < 2:
+        return x
+    result: Value = f.Concat(*parts, axis=axis)
+    result.shape = ir.Shape([None if each == axis else size for each, size in enumerate(sizes_of(x))])
+    return result
 
 
 def _size_now(f: NodeBuilder, x: Value, axis: int) -> Value:

@@ -64,7 +64,9 @@ def dft(f: NodeBuilder) -> None:
     node = f.node
     x = node.inputs[0]
     sizes = dims(x)
-    if x is None or sizes is None or len([each for each in node.inputs if each is not None]) > 1:
+    if x is None or sizes is None:
+        raise UnsupportedNodeError("the rank of its input is not known")
+    if len([each for each in node.inputs if each is not None]) > 1:
         raise UnsupportedNodeError("its length is an input")
     rank, parts = len(sizes), sizes[-1]
     axis = f.attribute("axis", 1) % rank

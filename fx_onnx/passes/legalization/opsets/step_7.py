@@ -6,7 +6,7 @@ import numpy as np
 from onnx_ir import Value
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.legalization.opsets.forms import rank_of
+from fx_onnx.passes.legalization.opsets.forms import rank_of, sizes_of
 from fx_onnx.passes.legalization.opsets.step import OpsetStep, UnsupportedNodeError
 from fx_onnx.passes.matchers import constant_array, dims, initializer_tensor
 
@@ -22,9 +22,9 @@ def expand(f: NodeBuilder) -> None:
     """
     node = f.node
     x, target = node.inputs
-    result = dims(node.outputs[0])
-    if x is None or result is None:
-        raise UnsupportedNodeError("the rank of its result is not known")
+    if x is None:
+        return
+    result = sizes_of(node.outputs[0])
     known = constant_array(target)
     sizes: list[Value | None] = [None] * len(result)
     offset = len(result) - (len(known) if known is not None else (dims(target) or (None,))[0] or 0)
@@ -40,7 +40,7 @@ def _tiled(f: NodeBuilder, x: Value, result: _Sizes, sizes: list[Value | None]) 
     Raises:
         UnsupportedNodeError: it is not known whether an axis has size 1.
     """
-    before = (1,) * (len(result) - rank_of(x)) + tuple(dims(x) or ())
+    before = (1,) * (len(result) - rank_of(x)) + sizes_of(x)
     if before == result and all(size is not None for size in result):
         return x
     if rank_of(x) < len(result):
@@ -73,12 +73,10 @@ def same_shapes(f: NodeBuilder) -> None:
     """
     node = f.node
     values = [value for value in node.inputs if value is not None]
-    shapes = [dims(value) for value in values]
-    if shapes[0] is not None and None not in shapes[0] and all(shape == shapes[0] for shape in shapes):
+    shapes = [sizes_of(value) for value in values]
+    if None not in shapes[0] and all(shape == shapes[0] for shape in shapes):
         return
-    result = dims(node.outputs[0])
-    if result is None or any(shape is None for shape in shapes):
-        raise UnsupportedNodeError("it broadcasts, and the shapes of its operands are not known")
+    result = sizes_of(node.outputs[0])
     sizes = [_size_like(f, values, len(result), axis, size) for axis, size in enumerate(result)]
     f.editor.replace(node, node.op_type, [_broadcast(f, value, result, sizes) for value in values])
 
@@ -97,7 +95,7 @@ def _size_like(f: NodeBuilder, values: list[Value], rank: int, axis: int, size: 
     if isinstance(size, int) or size is None:
         return None
     for value in values:
-        shape = (1,) * (rank - rank_of(value)) + tuple(dims(value) or ())
+        shape = (1,) * (rank - rank_of(value)) + sizes_of(value)
         if shape[axis] == size:
             place = axis - (rank - rank_of(value))
             found: Value = f.Slice(f.Shape(value), starts=[place], ends=[place + 1], axes=[0], sizes=(1,))

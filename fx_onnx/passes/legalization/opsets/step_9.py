@@ -7,7 +7,14 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.core.dtypes import is_float
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.legalization.opsets.forms import axis_of, counted, rank_of, round_half_to_even, scalar_size
+from fx_onnx.passes.legalization.opsets.forms import (
+    axis_of,
+    counted,
+    rank_of,
+    round_half_to_even,
+    scalar_size,
+    sizes_of,
+)
 from fx_onnx.passes.legalization.opsets.step import DTYPES_ONLY, OpsetStep, UnsupportedNodeError, static_integers
 from fx_onnx.passes.matchers import constant_array, dims
 
@@ -40,7 +47,7 @@ def slice_(f: NodeBuilder) -> None:
         return
     result = x
     for place, (axis, step) in enumerate(zip(axes, steps, strict=True)):
-        size = (dims(x) or {axis: None})[axis]
+        size = sizes_of(x)[axis]
         if isinstance(size, int) and starts is not None and ends is not None:
             places = _known_places(int(starts[place]), int(ends[place]), size, step)
             result = f.Gather(result, f.constant(places), axis=axis)

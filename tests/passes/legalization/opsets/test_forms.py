@@ -37,9 +37,20 @@ def test_known_sizes_are_constants() -> None:
     assert forms.scalar_size(f, x, 1).const_value.numpy() == 3
     assert forms.counted(f, f.constant(np.array(3))).const_value.numpy().tolist() == [0, 1, 2]
     assert forms.scalar_size(f, x, 0).producer().op_type == "Squeeze"
+    assert forms.sizes_of(x) == ("N", 3, 4)
     assert (forms.axis_of(f, x, -1), forms.rank_of(x)) == (2, 3)
     with pytest.raises(UnsupportedNodeError, match="the rank of its input is not known"):
         forms.rank_of(None)
+
+
+def test_the_rank_of_a_result() -> None:
+    f = builder("(float[N,3,4] x) => (float[N,3,4] y) { y = Relu(x) }")
+    x = f.node.inputs[0]
+    assert x is not None
+    x.shape = None
+    assert forms.scalar_size(f, x, 0).producer().op_type == "Squeeze"
+    forms.give_rank(f)
+    assert forms.sizes_of(x) == (None, None, None)
 
 
 def test_round_half_to_even() -> None:

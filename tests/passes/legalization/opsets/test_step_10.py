@@ -85,6 +85,17 @@ def test_rewritten(text: str, inputs: Sequence[Tensor]) -> None:
     check_equal(model(f"g {text}", opset=11), STEP_10, inputs)
 
 
+@pytest.mark.parametrize("pads", [[1, 2, 0, 3], [-1, 2, 3, -2], [0, 0, -1, 0], [-1, -1, -1, -2]])
+def test_pads_of_the_run(pads: list[int]) -> None:
+    """All amounts from one tensor, and one amount between constants."""
+    text = "(float[A,B] x, int64[4] p) => (float[C,D] y) <float v = {2.5}> { y = Pad(x, p, v) }"
+    check_equal(model(f"g {text}", opset=11), STEP_10, [X[0], torch.tensor(pads)])
+    text = """(float[A,B] x, int64[1] n) => (float[C,D] y) <int64[3] k = {0,2,1}> {
+      p = Concat<axis=0>(k, n)\n y = Pad(x, p)
+    }"""
+    check_equal(model(f"g {text}", opset=11), STEP_10, [X[0], torch.tensor(pads[-1:])])
+
+
 def test_a_loop_carries_a_value() -> None:
     text = """(int64 n) => (int64[N] y) {
       c = Constant<value = bool {1}>()
@@ -104,7 +115,7 @@ def test_the_indices_of_an_embedding_stay() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("(float[A,B] x, int64[4] p) => (float[C,D] y) { y = Pad(x, p) }", "its pads are computed at run time"),
+        ('(float[A,B] x, int64[4] p) => (float[C,D] y) { y = Pad<mode="edge">(x, p) }', "its pads are computed at run"),
         ("(float[A] x) => (float[B] y) { y = Unique(x) }", "that opset has no such operator"),
         ("(int64[A] x, int64 a) => (int64[A] y) { y = CumSum(x, a) }", "its axis are computed at run time"),
     ],
