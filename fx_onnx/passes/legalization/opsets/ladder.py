@@ -18,6 +18,7 @@ from fx_onnx.passes.legalization.opsets.step_14 import STEP_14
 from fx_onnx.passes.legalization.opsets.step_15 import STEP_15
 from fx_onnx.passes.legalization.opsets.step_16 import STEP_16
 from fx_onnx.passes.legalization.opsets.step_17 import STEP_17
+from fx_onnx.passes.traversal import all_values
 
 __all__ = ["LADDER", "convert_opset"]
 
@@ -45,11 +46,25 @@ def convert_opset(model: ir.Model, version: int) -> ir.Model:
     for place, step in enumerate(steps):
         # Rewrites need ranks and sizes. Those below opset 11 need them of what the steps before inserted, too.
         if not place or step.opset < 11:
-            model = ShapeInferencePass(strict_mode=False)(model).model
+            model = _with_shapes(model)
         step(model)
     model.ir_version = ir_version(version)
     if version < OLDEST_OPSET_WITHOUT_INITIALIZER_INPUTS:
         _initializers_as_inputs(model)
+    return model
+
+
+def _with_shapes(model: ir.Model) -> ir.Model:
+    """Infers the shapes of all values. A size that inference gives a new name becomes unknown.
+
+    The names are new within one inference only, so two values could have a name of two inferences, and different sizes.
+    """
+    model = ShapeInferencePass(strict_mode=False)(model).model
+    for value in all_values(model.graph):
+        sizes = list(value.shape or ())
+        known = [size if isinstance(size, int) or not str(size.value).startswith("unk__") else None for size in sizes]
+        if known != sizes:
+            value.shape = ir.Shape(known)
     return model
 
 

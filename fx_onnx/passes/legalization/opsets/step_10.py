@@ -283,14 +283,14 @@ def top_k(f: NodeBuilder) -> None:
 
 
 def _top_k_of_integers(f: NodeBuilder, x: Value, k: Value, axis: int, largest: bool) -> None:
-    sizes = dims(x)
     wide = x if x.dtype is DataType.INT64 else f.Cast(x, to=int(DataType.INT64))
     high = f.Div(wide, f.constant(1 << 32, DataType.INT64))
     low = f.Sub(wide, f.Mul(high, f.constant(1 << 32, DataType.INT64)))
-    low, high = (f.Cast(part if largest else f.Neg(part), to=int(DataType.DOUBLE), sizes=sizes) for part in (low, high))
-    by_low = f.emit("TopK", [low, size_of(f, x, axis)], {"axis": axis}, outputs=2, sizes=sizes)[1]
+    low, high = (f.Cast(part if largest else f.Neg(part), to=int(DataType.DOUBLE)) for part in (low, high))
+    by_low = f.emit("TopK", [low, size_of(f, x, axis)], {"axis": axis}, outputs=2)[1]
+    high.shape = by_low.shape = x.shape
     by_high = f.emit("TopK", [gather_elements(f, high, by_low, axis), k], {"axis": axis}, outputs=2)[1]
-    by_high.shape = f.node.outputs[1].shape or f.node.outputs[0].shape
+    by_high.shape = f.node.outputs[0].shape or ir.Shape([None] * rank_of(x))
     indices = gather_elements(f, by_low, by_high, axis)
     _replace_outputs(f, gather_elements(f, x, indices, axis), indices)
 

@@ -13,6 +13,7 @@ import fx_onnx
 from fx_onnx import OnnxExporterError, ONNXProgram
 from fx_onnx.core.opsets import MINIMUM_NATIVE_OPSET, OLDEST_OPSET, ir_version
 from fx_onnx.passes.legalization.opsets.ladder import LADDER, convert_opset
+from fx_onnx.passes.matchers import dims
 from tests.compare import assert_close
 from tests.models.registry import CASES
 from tests.passes.checking import model, run
@@ -88,6 +89,16 @@ def test_modules_as_functions(opset: int) -> None:
     program = fx_onnx.export(module, (X,), opset_version=opset, export_modules_as_functions=True, verify=True)
     assert {function.opset_imports[""] for function in program.model.functions.values()} == {opset}
     assert_close(program(X), module(X))
+
+
+def test_no_size_has_a_name_of_the_shape_inference() -> None:
+    """The sizes of both results get new names, in two inferences; equal names would claim equal sizes."""
+    text = "g (float[N] x) => (int64[1,A] y, float[B] z) { y = NonZero(x)\n c = Greater(x, x)\n z = Compress(x, c) }"
+    program = model(text, opset=18)
+    for value in (*program.graph.outputs, *(value for node in program.graph for value in node.outputs)):
+        value.shape = None
+    convert_opset(program, 9)
+    assert [dims(value) for value in program.graph.outputs] == [None, None]
 
 
 def test_initializers_of_subgraphs_are_inputs_of_the_graph() -> None:
