@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx_ir import Value
 
+from fx_onnx.core.dtypes import is_float
 from fx_onnx.passes.builder import NodeBuilder, undo_float32_rounding
 from fx_onnx.passes.matchers import constant_array, dims
 
@@ -22,9 +23,11 @@ _Places = Callable[[_Array, int, int, float], _Array]
 def resize(f: NodeBuilder, x: Value) -> Value | None:
     """Expands Resize axis by axis: a Gather for mode nearest, else a product with a matrix (in, out).
 
-    Returns None if a size is unknown or the coordinate transformation mode is not in ``_PLACES``. Source: the formulas
-    of "coordinate_transformation_mode" in ONNX Resize.
+    Returns None if a size is unknown, the coordinate transformation mode is not in ``_PLACES``, or integers are to be
+    interpolated. Source: the formulas of "coordinate_transformation_mode" in ONNX Resize.
     """
+    if f.attribute("mode", "nearest") != "nearest" and not is_float(f.dtype):
+        return None
     sizes, outs, scales = dims(x), dims(f.node.outputs[0]), constant_array(f.node.inputs[2])
     scales = scales if scales is not None and scales.size else None  # no elements: below opset 13, absent
     if sizes is None or outs is None or f.attribute("coordinate_transformation_mode", "half_pixel") not in _PLACES:

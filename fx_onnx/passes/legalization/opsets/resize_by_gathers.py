@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx_ir import DataType, Value
 
+from fx_onnx.core.dtypes import is_float
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.legalization import resize_64_bit
 from fx_onnx.passes.legalization.opsets.forms import counted, rank_of, scalar_size
@@ -34,6 +35,8 @@ def resize(f: NodeBuilder) -> None:
     if is_plain and factors is not None and all(float(factor).is_integer() for factor in factors):
         f.editor.replace(node, "Resize", [x, scales], {"mode": mode})
         return
+    if mode != "nearest" and not is_float(f.dtype):
+        raise UnsupportedNodeError("it interpolates integers")
     result = resize_64_bit.resize(f, x)
     if result is None and (mode == "cubic" or transformation not in (*_HALF_PIXEL, "asymmetric", "align_corners")):
         raise UnsupportedNodeError(f"its mode is {mode} with {transformation}, and its sizes are not static")

@@ -11,7 +11,7 @@ from onnx_ir import DataType, Value
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.legalization.opsets.loops import Iteration, loop
 from fx_onnx.passes.legalization.opsets.step import UnsupportedNodeError
-from fx_onnx.passes.matchers import dims
+from fx_onnx.passes.matchers import dims, producer_of
 
 __all__ = ["expand_reduction"]
 
@@ -33,6 +33,10 @@ def expand_reduction(f: NodeBuilder) -> None:
         return
     if x.shape is None or indices.shape is None:
         raise UnsupportedNodeError("the rank of its input is not known")
+    repeated = _index_of_rows(f, x, indices, updates)
+    if repeated is not None:
+        _expand_rows(f, x, repeated, updates, _OPERATORS[reduction])
+        return
     if node.op_type == "ScatterND":
         depth = indices.shape[-1]
         if not isinstance(depth, int):
@@ -51,6 +55,36 @@ def expand_reduction(f: NodeBuilder) -> None:
         f.editor.replace(node, "Identity", [result], {})
     else:
         f.editor.replace(node, "Reshape", [result, f.Shape(x)], {"allowzero": 1})
+
+
+def _index_of_rows(f: NodeBuilder, x: Value, indices: Value, updates: Value) -> Value | None:
+    """Returns the 1-D index of ScatterElements that writes whole slices along its axis, else None.
+
+    This is the form of ``x.scatter_add(0, i[:, None].expand(-1, n), u)``: an Expand along all other axes.
+    """
+    maker = producer_of(indices, "Expand")
+    before, after, sizes = (dims(v) for v in (None if maker is None else maker.inputs[0], x, updates))
+    if f.node.op_type != "ScatterElements" or before is None or after is None or sizes is None:
+        return None
+    rank = len(after)
+    axis = f.attribute("axis", 0) % rank
+    before = (1,) * (rank - len(before)) + tuple(before)
+    is_whole = all(before[each] == 1 and after[each] == sizes[each] for each in range(rank) if each != axis)
+    if not is_whole or before[axis] != sizes[axis] or maker is None or rank == 1:
+        return None
+    index: Value = f.Reshape(maker.inputs[0], [-1])
+    return index
+
+
+def _expand_rows(f: NodeBuilder, x: Value, index: Value, updates: Value, op_type: str) -> None:
+    """Replaces the node by the reduction of slices along its axis, which becomes the first one."""
+    rank = len(x.shape or ())
+    axis = f.attribute("axis", 0) % rank
+    order = [axis, *(each for each in range(rank) if each != axis)]
+    rows, values = (f.Transpose(v, perm=order) for v in (x, updates)) if axis else (x, updates)
+    size = f.Squeeze(f.Slice(f.Shape(x), [axis], [axis + 1], [0]), [0])
+    result = _reduced(f, rows, f.Gather(_range(f, size), index), values, op_type, rank - 1)
+    f.editor.replace(f.node, "Transpose", [result], {"perm": [order.index(each) for each in range(rank)]})
 
 
 def _with_row_axis(f: NodeBuilder, value: Value, count: Value | list[int], x: Value, indexed: int) -> Value:

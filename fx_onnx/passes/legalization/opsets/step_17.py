@@ -89,7 +89,7 @@ def resize_all_axes(f: NodeBuilder) -> None:
     if f.attribute("antialias", 0):
         result = None if x is None else resize(f, x)
         if result is None:
-            raise UnsupportedNodeError("it resizes with antialiasing, and some size is not static")
+            raise UnsupportedNodeError("it resizes integers with antialiasing, or some size is not static")
         f.editor.replace(node, "Identity", [result], {})
         return
     if f.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":

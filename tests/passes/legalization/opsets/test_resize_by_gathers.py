@@ -54,3 +54,10 @@ def test_cubic_interpolation_to_sizes_of_the_run_is_refused() -> None:
     { y = Resize<mode="cubic">(x, e, e, s) }"""
     with pytest.raises(OnnxExporterError, match="its mode is cubic with half_pixel, and its sizes are not static"):
         STEP_10(model(f"g {text}", opset=11))
+
+
+def test_interpolation_of_integers_is_refused() -> None:
+    text = """(uint8[2,3,6,8] x) => (uint8[2,3,9,5] y) <float[0] e = {}, int64[4] s = {2,3,9,5}>
+    { y = Resize<mode="linear">(x, e, e, s) }"""
+    with pytest.raises(OnnxExporterError, match="it interpolates integers"):
+        STEP_10(model(f"g {text}", opset=11))

@@ -57,6 +57,22 @@ def test_equals_the_operator(
     assert_close(run(program, inputs), want, 1e-5)
 
 
+@pytest.mark.parametrize(("axis", "sizes"), [(0, (6, 3)), (1, (4, 7))])
+def test_an_expanded_index_writes_whole_rows(axis: int, sizes: tuple[int, int]) -> None:
+    """The positions are sorted once for each row, not for each element."""
+    index = torch.tensor([0, 2, -1, 2, 0, 0, 1])[: sizes[axis]].unsqueeze(1 - axis)
+    before, after = (",".join(map(str, each)) for each in (index.shape, sizes))
+    text = f"""(float[4,3] x, int64[{before}] i, float[{after}] u) => (float[4,3] y) <int64[2] s = {{{after}}}> {{
+      e = Expand(i, s)\n y = ScatterElements<axis={axis}, reduction="add">(x, e, u)
+    }}"""
+    program = model(f"g {text}", opset=16)
+    inputs = [torch.randn(4, 3), index, torch.randn(sizes)]
+    want = run(program, inputs)
+    STEP_15(program)
+    assert "GatherElements" not in [node.op_type for node in program.graph]
+    assert_close(run(program, inputs), want, 1e-5)
+
+
 def test_no_round_without_duplicates() -> None:
     """The Loop starts with a false condition, so the sorted updates are written as they are."""
     program = model("g " + ELEMENTS.format("float").replace("R>", '"add">'), opset=16)
