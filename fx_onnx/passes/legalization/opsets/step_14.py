@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.legalization.opsets.step import DTYPES_ONLY, OpsetStep
+from fx_onnx.passes.legalization.opsets.step import DTYPES_ONLY, OpsetStep, replace_result
 
 __all__ = ["STEP_14"]
 
@@ -37,7 +37,11 @@ def batch_normalization(f: NodeBuilder) -> None:
         return
     widest = max(dtypes, key=lambda dtype: dtype.bitwidth)
     inputs = [x if x is None or x.dtype is widest else f.Cast(x, to=int(widest)) for x in node.inputs]
-    result = f.emit("BatchNormalization", inputs, node.attributes)[0]
+    result, *statistics = f.emit("BatchNormalization", inputs, node.attributes, outputs=len(node.outputs))
+    result.shape = node.outputs[0].shape
+    for output, statistic in zip(list(node.outputs[1:]), statistics, strict=True):
+        replace_result(f, output, f.Cast(statistic, to=int(output.dtype or widest)))
+    node.resize_outputs(1)
     f.editor.replace(node, "Cast", [result], {"to": int(f.dtype)})
 
 
