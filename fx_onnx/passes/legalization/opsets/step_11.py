@@ -15,6 +15,7 @@ from fx_onnx.passes.legalization.opsets.step import (
     OpsetStep,
     UnsupportedNodeError,
     replace_result,
+    size_of,
 )
 from fx_onnx.passes.matchers import constant_array, constant_number
 
@@ -203,15 +204,15 @@ def constant(f: NodeBuilder) -> None:
 def einsum(f: NodeBuilder) -> None:
     """Einsum(a, b) → ReduceSum(Mul(a, b)), with all labels of the equation as axes.
 
-    Legal because this is the definition of Einsum. An equation with a repeated label in one operand, or with an
-    ellipsis, is refused. A product of two matrices becomes MatMul.
+    Legal because this is the definition of Einsum. A product of two matrices becomes MatMul. A label that one operand
+    repeats means its diagonal.
     """
     node = f.node
-    left, arrow, output = f.attribute("equation").replace(" ", "").partition("->")
-    terms = left.split(",")
     values = [x for x in node.inputs if x is not None]
-    if not arrow or "..." in left or any(len(set(term)) < len(term) for term in terms):
-        raise UnsupportedNodeError(f"its equation is {f.attribute('equation')}")
+    terms, output = _labels(f, values)
+    for place, term in enumerate(terms):
+        while len(set(term)) < len(term):
+            values[place], terms[place] = _diagonal(f, values[place], term)
     if len(terms) == 2 and (product := _matrix_product(f, values, terms, output)) is not None:
         f.editor.replace(node, "Identity", [product], {})
         return
@@ -226,6 +227,32 @@ def einsum(f: NodeBuilder) -> None:
         f.editor.replace(node, "ReduceSum", [result], {"axes": axes, "keepdims": 0})
     else:
         f.editor.replace(node, "Identity", [result], {})
+
+
+def _labels(f: NodeBuilder, values: list[Value]) -> tuple[list[str], str]:
+    """Returns the labels of the operands and of the result; those of an ellipsis are characters that no equation has.
+
+    Without an arrow, the result has the labels that occur once, in alphabetical order, after those of the ellipsis.
+    """
+    left, arrow, output = f.attribute("equation").replace(" ", "").partition("->")
+    terms = left.split(",")
+    counts = [rank_of(x) - len(t.replace("...", "")) if "..." in t else 0 for x, t in zip(values, terms, strict=True)]
+    batch = [chr(place) for place in range(0x3B1, 0x3B1 + max(counts, default=0))]
+    if not arrow:
+        output = "..." + "".join(sorted(each for each in set(left) - set(",.") if left.count(each) == 1))
+    terms = [t.replace("...", "".join(batch[len(batch) - count :])) for t, count in zip(terms, counts, strict=True)]
+    return terms, output.replace("...", "".join(batch))
+
+
+def _diagonal(f: NodeBuilder, value: Value, term: str) -> tuple[Value, str]:
+    """Returns the diagonal along the axes of the first repeated label, which becomes the last axis, and the labels."""
+    label = next(each for each in term if term.count(each) > 1)
+    first, second = [place for place, each in enumerate(term) if each == label][:2]
+    others = [place for place in range(len(term)) if place not in (first, second)]
+    steps = f.Add(size_of(f, value, first), [1])
+    flat = f.Reshape(f.Transpose(value, perm=[*others, first, second]), [0] * len(others) + [-1])
+    diagonal = f.Slice(flat, [0], [2**63 - 1], [len(others)], steps)
+    return diagonal, "".join(term[place] for place in others) + label
 
 
 def _spread(f: NodeBuilder, value: Value, term: str, order: list[str]) -> Value:

@@ -59,6 +59,29 @@ def test_rewritten(text: str, inputs: Sequence[Tensor], operators: Sequence[str]
     check(model(f"g {text}", opset=12), STEP_11, inputs, operators)
 
 
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("aa->a", [(3, 3)]),
+        ("baa,b->", [(2, 3, 3), (2,)]),
+        ("abab->ba", [(2, 3, 2, 3)]),
+        ("...ij,...jk->...ik", [(2, 1, 3, 4), (2, 5, 4, 2)]),
+        ("...ij,jk->...ik", [(2, 5, 3, 4), (4, 2)]),
+        ("i...,i...->...", [(2, 3), (2, 3)]),
+        ("ij,jk", [(2, 3), (3, 4)]),
+        ("b...a,...a", [(2, 3, 4), (3, 4)]),
+    ],
+)
+def test_einsum_with_ellipses_and_diagonals(equation: str, shapes: list[tuple[int, ...]]) -> None:
+    names = "xz"[: len(shapes)]
+    inputs = ", ".join(f"float[{','.join(map(str, s))}] {name}" for name, s in zip(names, shapes, strict=True))
+    given = [torch.randn(shape) for shape in shapes]
+    rank = torch.einsum(equation, *given).dim()
+    result = f"float[{','.join('ABCD'[:rank])}]" if rank else "float"
+    text = f'g ({inputs}) => ({result} y) {{ y = Einsum<equation="{equation}">({", ".join(names)}) }}'
+    check_equal(model(text, opset=12), STEP_11, given)
+
+
 LOSS = "(float[N,5,D] x, int64[N,D] t, float[5] w) => (float%s y) { y = %s<%s>(x, t%s) }"
 
 
@@ -111,7 +134,6 @@ def test_a_comparison_of_nan_is_false() -> None:
         ("(int64[N] x, int64[N] e) => (int64[N] y) { y = Pow(x, e) }", "a power that is not a small constant"),
         ("(float[N] x, float r) => (float[N] y) <bool t = {1}> { y = Dropout(x, r, t) }", "its ratio is computed"),
         ("(float[N] x, bool t) => (float[N] y) <float r = {0.5}> { y = Dropout(x, r, t) }", "the run decides"),
-        ('(float[A,A] x) => (float[A] y) { y = Einsum<equation="aa->a">(x) }', "its equation is aa->a"),
         ("(float[A,B] x, int64[A,1] i) => (float[A] y) { y = GatherND<batch_dims=1>(x, i) }", "batch axes"),
         ("(float[A,B] x) => (int64[A,B] y) { y = ArgMax<axis=0, select_last_index=1>(x) }", "select_last_index"),
     ],
