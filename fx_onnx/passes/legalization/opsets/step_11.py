@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.core.dtypes import is_float
+from fx_onnx.core.dtypes import is_float, is_integer
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.legalization.opsets.forms import rank_of
 from fx_onnx.passes.legalization.opsets.step import (
@@ -63,10 +63,10 @@ def clip(f: NodeBuilder) -> None:
 
 
 def power(f: NodeBuilder) -> None:
-    """Pow(x, y of another type) → Pow(x, Cast(y)); Pow(x: integers, n) → a product of n factors.
+    """Pow(x, y of another type) → Pow(x, Cast(y)); Pow(x: integers, n) → a product of the squares that n contains.
 
     Legal because opset 11 has Pow of two floats of one type. An integer exponent of a float is exact in this type up to
-    2¹¹ for float16, 2²⁴ for float32 and 2⁵³ for float64. Integers to a power that is not a small constant are refused.
+    2¹¹ for float16, 2²⁴ for float32 and 2⁵³ for float64. Integers to the power of floats are refused.
     """
     node = f.node
     x, y = node.inputs
@@ -79,10 +79,36 @@ def power(f: NodeBuilder) -> None:
             f.editor.replace(node, "Pow", [x, cast], {})
         return
     exponent = constant_number(y)
-    if exponent is None or exponent != int(exponent) or not 1 <= exponent <= _LONGEST_PRODUCT:
-        raise UnsupportedNodeError("it raises integers to a power that is not a small constant")
-    result = _product(f, x, int(exponent))
+    if exponent is not None and exponent == int(exponent) and 1 <= exponent <= _LONGEST_PRODUCT:
+        result = _product(f, x, int(exponent))
+    elif y.dtype is None or not is_integer(y.dtype):
+        raise UnsupportedNodeError("it raises integers to the power of a float")
+    else:
+        result = _power_of_integers(f, x, f.Cast(y, to=int(DataType.INT64)))
     f.editor.replace(node, "Identity", [result], {})
+
+
+def _power_of_integers(f: NodeBuilder, x: Value, exponent: Value) -> Value:
+    """Multiplies x², x⁴, … for the bits of the exponent.
+
+    Six bits are enough: the 64th power of other numbers than 0, 1 and -1 is too large for any integer type. To a
+    negative power, these become 0, and -1 and 1 stay 1 or -1.
+    """
+    zero, one = (f.constant(number, DataType.INT64) for number in (0, 1))
+    is_negative = f.Less(exponent, zero)
+    magnitude = f.Where(is_negative, f.Neg(exponent), exponent)
+    square, result = x, f.constant(1)
+    for bit in range(6):
+        is_set = f.Equal(
+            f.Mod(f.Div(magnitude, f.constant(1 << bit, DataType.INT64)), f.constant(2, DataType.INT64)), one
+        )
+        result = f.Mul(result, f.Where(is_set, square, f.constant(1)))
+        square = f.Mul(square, square)
+    is_unit = f.Equal(f.Mul(x, x), f.constant(1))
+    is_zero = f.And(f.Equal(x, f.constant(0)), f.Not(f.Equal(exponent, zero)))
+    vanishes = f.Or(is_zero, f.And(is_negative, f.Not(is_unit)))
+    power: Value = f.Where(vanishes, f.constant(0), result)
+    return power
 
 
 def _product(f: NodeBuilder, x: Value, count: int) -> Value:

@@ -59,6 +59,20 @@ def test_rewritten(text: str, inputs: Sequence[Tensor], operators: Sequence[str]
     check(model(f"g {text}", opset=12), STEP_11, inputs, operators)
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_integers_to_the_power_of_integers(dtype: torch.dtype) -> None:
+    name = str(dtype).removeprefix("torch.")
+    program = model(f"g ({name}[A,1] x, int64[N] e) => ({name}[A,N] y) {{ y = Pow(x, e) }}", opset=12)
+    STEP_11(program)
+    x, exponents = torch.arange(-4, 5, dtype=dtype)[:, None], torch.tensor([0, 1, 2, 5, 13])
+    assert run(program, [x, exponents])[0].equal(x**exponents)
+    units, negative = torch.tensor([[-1], [0], [1], [5]], dtype=dtype), torch.tensor([-1, -2, -64, 64, 128])
+    got = run(program, [units, negative])[0][:, :3].tolist()
+    assert got[0] == [-1, 1, 1]
+    assert got[2:] == [[1, 1, 1], [0, 0, 0]]
+    assert run(program, [units[:3], negative])[0][:, 3:].tolist() == [[1, 1], [0, 0], [1, 1]]
+
+
 @pytest.mark.parametrize(
     ("equation", "shapes"),
     [
@@ -131,7 +145,7 @@ def test_a_comparison_of_nan_is_false() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("(int64[N] x, int64[N] e) => (int64[N] y) { y = Pow(x, e) }", "a power that is not a small constant"),
+        ("(int64[N] x, float[N] e) => (int64[N] y) { y = Pow(x, e) }", "to the power of a float"),
         ("(float[N] x, float r) => (float[N] y) <bool t = {1}> { y = Dropout(x, r, t) }", "its ratio is computed"),
         ("(float[N] x, bool t) => (float[N] y) <float r = {0.5}> { y = Dropout(x, r, t) }", "the run decides"),
         ("(float[A,B] x, int64[A,1] i) => (float[A] y) { y = GatherND<batch_dims=1>(x, i) }", "batch axes"),
