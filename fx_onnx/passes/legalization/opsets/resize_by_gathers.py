@@ -44,16 +44,16 @@ def resize(f: NodeBuilder) -> None:
         result = x
         for axis in range(rank_of(x)):
             if factors is None or factors[axis] != 1:
-                result = _resized(f, result, axis, sizes, None if factors is None else float(factors[axis]))
+                result = _resized(f, x, result, axis, sizes, None if factors is None else float(factors[axis]))
     f.editor.replace(node, "Identity", [result], {})
 
 
-def _resized(f: NodeBuilder, x: Value, axis: int, sizes: Value | None, factor: float | None) -> Value:
-    """Resizes one axis to an element of ``sizes``, or by a constant factor."""
-    before, after = (dims(value) for value in (f.node.inputs[0], f.node.outputs[0]))
+def _resized(f: NodeBuilder, image: Value, x: Value, axis: int, sizes: Value | None, factor: float | None) -> Value:
+    """Resizes one axis of x to an element of ``sizes``, or by a constant factor. ``image`` has the size before."""
+    before, after = (dims(value) for value in (image, f.node.outputs[0]))
     if factor is None and before is not None and after is not None and before[axis] == after[axis]:
         return x
-    size = scalar_size(f, f.node.inputs[0], axis)
+    size = scalar_size(f, image, axis)
     length = f.Cast(size, to=int(_FLOAT), sizes=())
     if factor is not None:
         scale = f.constant(factor, _FLOAT)
@@ -76,7 +76,7 @@ def _resized(f: NodeBuilder, x: Value, axis: int, sizes: Value | None, factor: f
     low = f.Floor(places)
     weight = f.Cast(f.Sub(places, low), to=int(f.dtype))
     first, second = _gather(f, x, low, axis), _gather(f, x, f.Min(f.Add(low, f.constant(1.0, _FLOAT)), end), axis)
-    later = rank_of(f.node.inputs[0]) - 1 - axis
+    later = rank_of(image) - 1 - axis
     weight = f.Unsqueeze(weight, axes=list(range(1, later + 1))) if later else weight
     one = f.constant(np.ones((), f.dtype.numpy()))
     result: Value = f.Add(f.Mul(first, f.Sub(one, weight)), f.Mul(second, weight))

@@ -202,7 +202,7 @@ def cum_sum(f: NodeBuilder) -> None:
     node = f.node
     x = node.inputs[0]
     give_rank(f)
-    ((axis,),) = [static_integers(f, 1, "axis") or [0]]
+    (axis,) = static_integers(f, 1, "axis") or [0]
     rank = rank_of(x)
     if x is None or not rank:
         raise UnsupportedNodeError("its input is a scalar")

@@ -162,7 +162,8 @@ def eye_like(f: NodeBuilder) -> None:
     sizes = dims(f.node.inputs[0])
     if sizes is None or not all(isinstance(size, int) for size in sizes):
         raise UnsupportedNodeError("its sizes are not static")
-    eye = np.eye(*(int(size) for size in sizes), k=f.attribute("k", 0), dtype=f.dtype.numpy())
+    rows, columns = (int(size) for size in sizes)
+    eye = np.eye(rows, columns, k=f.attribute("k", 0), dtype=f.dtype.numpy())
     f.editor.replace(f.node, "Identity", [f.constant(eye)], {})
 
 
