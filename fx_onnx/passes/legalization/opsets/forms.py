@@ -107,9 +107,9 @@ def stride(f: NodeBuilder, value: Value, axis: int, end: int | None = None) -> V
     """Returns the number of elements from one index of ``axis`` to the next, among the axes before ``end``."""
     sizes = sizes_of(value)
     later = range(axis + 1, len(sizes) if end is None else end)
-    fixed = [sizes[each] for each in later]
-    if all(isinstance(size, int) for size in fixed):
-        return f.constant(math.prod(int(size) for size in fixed), DataType.INT64)
+    known = [size for each in later if isinstance(size := sizes[each], int)]
+    if len(known) == len(later):
+        return f.constant(math.prod(known), DataType.INT64)
     result = scalar_size(f, value, later[0])
     for each in later[1:]:
         result = f.Mul(result, scalar_size(f, value, each), sizes=())

@@ -27,7 +27,10 @@ def expand(f: NodeBuilder) -> None:
     result = sizes_of(node.outputs[0])
     known = constant_array(target)
     sizes: list[Value | None] = [None] * len(result)
-    offset = len(result) - (len(known) if known is not None else (dims(target) or (None,))[0] or 0)
+    (length,) = dims(target) or (0,)
+    length = len(known) if known is not None else length
+    # The last axes of the result are those of the target; without their number, an axis of the run is refused.
+    offset = len(result) - length if isinstance(length, int) and length else len(result)
     for axis, size in enumerate(result):
         if not isinstance(size, int) and axis >= offset:
             sizes[axis] = f.Slice(target, starts=[axis - offset], ends=[axis - offset + 1], axes=[0], sizes=(1,))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from onnx_ir import DataType, Value
 
@@ -113,7 +115,7 @@ def pool(f: NodeBuilder) -> None:
     dilations.
     """
     node = f.node
-    kept = {name: attr for name, attr in node.attributes.items() if name not in ("ceil_mode", "dilations")}
+    kept: dict[str, Any] = {n: attr for n, attr in node.attributes.items() if n not in ("ceil_mode", "dilations")}
     if any(dilation != 1 for dilation in f.attribute("dilations", [])):
         raise UnsupportedNodeError("it has dilations")
     if f.attribute("ceil_mode", 0):
