@@ -276,7 +276,7 @@ def _name_inputs_and_outputs(job: OnnxJob) -> OnnxJob:
 def _optimize(job: OnnxJob) -> OnnxJob:
     # If modules become functions, common subexpressions are eliminated after that stage. Otherwise one module would use
     # a result that another module computes.
-    without = {EliminateCommonSubexpressions.name} if job.options.modules_as_functions else set()
+    without: set[str] = {EliminateCommonSubexpressions.name} if job.options.modules_as_functions else set()
     if not job.options.fold_constants:
         without |= {EvaluateConstants.name, FoldWeightTransposes.name}
     job.program.model = optimize(job.program.model, without=without)

@@ -14,8 +14,8 @@ def annotated_attributes(model: Any) -> Callable[[str], Mapping[str, Any]]:
     """Returns a function that returns the annotated attributes of the submodule at a path, by name.
 
     They are the variables that the module's classes annotate, such as ``in_features: int``, whose values are numbers,
-    strings or lists of them. Names with an underscore and the annotations of ``nn.Module`` itself do not count. An
-    ExportedProgram has no modules, so no attributes.
+    strings or lists of them. The annotations of ``nn.Module`` itself do not count. An ExportedProgram has no modules,
+    so no attributes.
     """
 
     def attributes(path: str) -> Mapping[str, Any]:
@@ -25,7 +25,7 @@ def annotated_attributes(model: Any) -> Callable[[str], Mapping[str, Any]]:
             return {}
         classes = [cls for cls in type(module).__mro__ if cls not in torch.nn.Module.__mro__]
         names = dict.fromkeys(name for cls in reversed(classes) for name in vars(cls).get("__annotations__", {}))
-        own = [name for name in names if not name.startswith("_") and name not in torch.nn.Module.__annotations__]
+        own = [name for name in names if name not in torch.nn.Module.__annotations__]
         values = {name: getattr(module, name, None) for name in own}
         return {name: _plain(value) for name, value in values.items() if _is_attribute(value)}
 

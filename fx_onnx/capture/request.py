@@ -111,7 +111,7 @@ def parse_request(
     if dynamic_shapes and dynamic_axes:
         raise ArgumentError("Both dynamic_shapes and dynamic_axes are given; give dynamic_shapes alone.")
     _check_model(model)
-    if isinstance(model, ExportedProgram) and training not in (None, TrainingMode.PRESERVE):
+    if isinstance(model, ExportedProgram) and training is not None and training is not TrainingMode.PRESERVE:
         raise ArgumentError(
             f"training={training.name} cannot be had of an ExportedProgram, which was captured in a mode already."
         )

@@ -26,13 +26,13 @@ _MAX_INNER_BYTES = 1024
 class ModulesToFunctions(Pass):
     """The nodes of a call of a module → one node that calls a local function, from the innermost modules outwards.
 
-    Legal where no path of nodes leaves the module and enters it again; otherwise the nodes of the call stay inline. The
-    metadata of a node tells which module it comes from. ONNX functions hold no weights, so weights become inputs of the
-    function, and calls with the same structure share one function. An attribute of a node, or a number, that differs
-    among the calls is an attribute ``inferred::NAME`` of the function. The annotated attributes of the module are
-    attributes of the function too, which its nodes do not read. Sizes that nodes outside the module read too are
-    computed outside and become inputs. The function has the name of the class, and its domain is the class's Python
-    module.
+    Legal where no path of nodes leaves the module and enters it again; otherwise the nodes of the call stay inline.
+    The metadata of a node tells which module it comes from. ONNX functions hold no weights, so weights become
+    inputs of the function, and calls with the same structure share one function. An attribute of a node, or a
+    number, that differs among the calls is an attribute of the function, such as
+    ``inferred::LayerNormalization_epsilon``. The annotated attributes of the module are attributes of the function
+    too, which its nodes do not read. Sizes that nodes outside the module read too are computed outside and become
+    inputs. The function has the name of the class, and its domain is the class's Python module.
 
     Attributes:
         left_inline: the paths of the modules whose nodes stayed inline.
@@ -145,8 +145,15 @@ class _Call:
         names = Names(self.attributes)
         for slot, attr in self.candidates().items():
             if slot in varying:
-                self.slots[slot] = name = names.unique(f"{_INFERRED}{attr.name.removeprefix(_INFERRED)}")
+                self.slots[slot] = name = names.unique(self._name(slot, attr))
                 self.attributes[name] = ir.Attr(name, attr.type, attr.value)
+
+    def _name(self, slot: _Slot, attr: ir.Attr) -> str:
+        """Returns torch.onnx's name of an inferred attribute: ``inferred::LayerNormalization_epsilon``."""
+        place, of_node = slot
+        if attr.name.startswith(_INFERRED):  # of a call inside the function
+            return attr.name
+        return f"{_INFERRED}{self.nodes[place].op_type if of_node else 'Constant'}_{attr.name}"
 
     def candidates(self) -> dict[_Slot, ir.Attr]:
         """Returns the attributes and the numbers that may become attributes of the function."""

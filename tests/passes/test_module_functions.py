@@ -101,8 +101,8 @@ def test_a_number_that_differs_is_an_attribute_of_the_function() -> None:
     )  # fmt: skip
     assert _calls(model.graph) == ["Block"] * 3
     (block,) = model.functions.values()
-    assert list(block.attributes) == ["inferred::value"]
-    values = [each["inferred::value"].numpy().item() for each in _attributes(model.graph)]
+    assert list(block.attributes) == ["inferred::Constant_value"]
+    values = [each["inferred::Constant_value"].numpy().item() for each in _attributes(model.graph)]
     assert values == [2.0, 3.0, 2.0]
 
 
@@ -126,10 +126,10 @@ def test_annotated_attributes_and_an_attribute_of_a_node_that_differs() -> None:
     module = nn.Sequential(Normed(1e-1, 7), Normed(1e-2), Normed(1e-1))
     model = _check(module, (X,), (X,), export_modules_as_functions={Normed})
     (function,) = model.functions.values()
-    assert list(function.attributes) == ["size", "rates", "label", "inferred::epsilon"]
+    assert list(function.attributes) == ["size", "rates", "label", "_private", "inferred::LayerNormalization_epsilon"]
     found = _attributes(model.graph)
     assert [each["size"] for each in found] == [7, 8, 8]
-    assert [each["inferred::epsilon"] for each in found] == pytest.approx([1e-1, 1e-2, 1e-1])
+    assert [each["inferred::LayerNormalization_epsilon"] for each in found] == pytest.approx([1e-1, 1e-2, 1e-1])
     assert (found[0]["rates"], found[0]["label"]) == ((1.0, 2.5), "a")
 
 
@@ -146,9 +146,11 @@ def test_an_attribute_reaches_the_function_inside_a_function() -> None:
     model = _check(module, (X,), (X,), export_modules_as_functions={Wrapper, Normed})
     assert _calls(model.graph) == ["Wrapper", "Wrapper"]
     functions = _named(model)
-    assert list(functions["Wrapper"].attributes) == ["inferred::epsilon"]
+    assert list(functions["Wrapper"].attributes) == ["inferred::LayerNormalization_epsilon"]
     (call,) = [node for node in functions["Wrapper"] if node.domain]
-    assert call.attributes["inferred::epsilon"].ref_attr_name == "inferred::epsilon"
+    assert (
+        call.attributes["inferred::LayerNormalization_epsilon"].ref_attr_name == "inferred::LayerNormalization_epsilon"
+    )
 
 
 def test_an_exported_program_has_no_annotated_attributes() -> None:
