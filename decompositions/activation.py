@@ -22,7 +22,7 @@ def gelu(self: Tensor, *, approximate: str = "none") -> Tensor:
     if approximate == "tanh":
         inner = math.sqrt(2 / math.pi) * (self + 0.044715 * (self * self * self))
         return 0.5 * self * (1 + torch.tanh(inner))
-    return 0.5 * self * (1 + torch.erf(self * math.sqrt(0.5)))
+    return 0.5 * self * (1 + torch.erf(self / math.sqrt(2)))
 
 
 @decomposes(aten.elu.default)

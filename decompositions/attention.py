@@ -30,13 +30,13 @@ def scaled_dot_product_attention(
     if is_causal:
         attn_mask = _causal_bias(query, key)
     elif attn_mask is not None:
-        attn_mask, kept = _bias_and_row_factor(attn_mask)
-    weights = torch.softmax(scores if attn_mask is None else scores + attn_mask.to(scores.dtype), -1)
+        attn_mask, kept = _bias_and_row_factor(attn_mask, scores.dtype)
+    weights = torch.softmax(scores if attn_mask is None else scores + attn_mask, -1)
     if dropout_p > 0:
         weights = F.dropout(weights, dropout_p, training=True)
     out = torch.matmul(weights, value)
     if kept is not None:
-        out = out * kept.to(out.dtype)
+        out = out * kept
     return out.flatten(-4, -3) if grouped else out
 
 
@@ -56,18 +56,28 @@ def _causal_bias(query: Tensor, key: Tensor) -> Tensor:
     return future.triu(1)
 
 
-def _bias_and_row_factor(mask: Tensor) -> tuple[Tensor, Tensor | None]:
+def _bias_and_row_factor(mask: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
     """Returns the bias of a mask, and a factor for the output: 0 for a query whose keys are all masked, 1 otherwise.
 
-    The softmax of such a query would be NaN, but torch returns zeros, so its row of the bias is 0. All layers that
+    The softmax of such a query would be NaN, but torch returns zeros, so its row of the bias is finite. All layers that
     share a mask share both results. The factor multiplies the output, which is smaller than the weights for long
     sequences.
     """
-    bias = torch.where(mask, 0.0, -math.inf) if mask.dtype == torch.bool else mask
-    if is_known(bias.size(-1), 0):
-        return bias, None
-    empty = bias.amax(-1, keepdim=True) == -math.inf
-    return torch.where(empty, 0.0, bias), torch.where(empty, 0.0, 1.0)
+    if is_known(mask.size(-1), 0):
+        return torch.where(mask, 0.0, -math.inf).to(dtype) if mask.dtype == torch.bool else mask.to(dtype), None
+    zero, two = (torch.tensor(number, dtype=dtype, device=mask.device) for number in (0.0, 2.0))
+    lowest = torch.finfo(dtype).min
+    # The sum is 0 if all keys are masked, else at least 2, and twice the lowest finite number is -inf. Several runtimes
+    # have no kernel for ReduceMax, Equal or IsNaN.
+    if mask.dtype == torch.bool:
+        doubled = torch.where(mask, two, zero).sum(-1, keepdim=True)
+        bias = torch.where(mask, zero, doubled * lowest)
+    else:
+        bias = mask.to(dtype)
+        is_masked = bias < lowest
+        doubled = torch.where(is_masked, zero, two).sum(-1, keepdim=True)
+        bias = torch.where(is_masked, doubled * lowest, bias)
+    return bias, doubled.clamp(max=1.0)
 
 
 def _split_heads(tensor: Tensor, heads: int) -> Tensor:

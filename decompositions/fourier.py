@@ -54,15 +54,18 @@ def stft(
     """Returns [..., frequency, frame]: the transforms of the windows of a signal."""
     if align_to_window:
         raise NotImplementedError("stft with align_to_window is not supported. Call it without align_to_window.")
-    frames = self.unfold(-1, n_fft, n_fft // 4 if hop_length is None else hop_length)
+    hop = n_fft // 4 if hop_length is None else hop_length
     weights = _window(window, win_length, n_fft, self)
+    if not self.is_complex() and (weights is None or not weights.is_complex()):
+        signal = self if self.dim() == 2 else self.unsqueeze(0)
+        parts = torch.ops.fx_onnx.stft(signal, weights, n_fft, hop, onesided is not False)
+        real, imag = parts if self.dim() == 2 else [part.squeeze(0) for part in parts]
+        if normalized:
+            real, imag = real * n_fft**-0.5, imag * n_fft**-0.5
+        return torch.complex(real, imag) if return_complex else torch.stack((real, imag), -1)
+    frames = self.unfold(-1, n_fft, hop)
     frames = frames if weights is None else frames * weights
-    norm = "ortho" if normalized else "backward"
-    if frames.is_complex() or onesided is False:
-        spectrum = torch.fft.fft(frames, norm=norm)
-    else:
-        spectrum = torch.fft.rfft(frames, norm=norm)
-    spectrum = spectrum.transpose(-1, -2)
+    spectrum = torch.fft.fft(frames, norm="ortho" if normalized else "backward").transpose(-1, -2)
     return spectrum if return_complex else torch.view_as_real(spectrum)
 
 

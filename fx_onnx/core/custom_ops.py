@@ -11,6 +11,7 @@ from torch import Tensor
 _LIBRARY = torch.library.Library("fx_onnx", "DEF")  # lives as long as its operators
 _LIBRARY.define("dft(Tensor input, int axis, bool inverse=False, bool onesided=False) -> Tensor")
 _LIBRARY.define("irdft(Tensor input, int axis, int length) -> Tensor")
+_LIBRARY.define("stft(Tensor input, Tensor? window, int n_fft, int hop, bool onesided) -> (Tensor, Tensor)")
 _LIBRARY.define("fill_diagonal(Tensor self, Scalar fill_value, bool wrap=False) -> Tensor")
 _LIBRARY.define("lstsq(Tensor self, Tensor b, float? rcond=None, *, str driver) -> (Tensor, Tensor, Tensor, Tensor)")
 
@@ -52,6 +53,27 @@ def _irdft_sizes(input: Tensor, axis: int, length: int) -> Tensor:
     return input.new_empty(sizes)
 
 
+def _stft(input: Tensor, window: Tensor | None, n_fft: int, hop: int, onesided: bool) -> tuple[Tensor, ...]:
+    """Computes the real and the imaginary parts (batch, frequency, frame) of the transforms of the windows of a signal.
+
+    Args:
+        input: real numbers (batch, length).
+        window: (n_fft,); None is a window of ones.
+        n_fft: the length of the windows.
+        hop: the distance between the starts of two windows.
+        onesided: returns the frequencies up to n_fft / 2 only.
+    """
+    frames = input.unfold(-1, n_fft, hop)
+    frames = frames if window is None else frames * window
+    spectrum = (torch.fft.rfft(frames) if onesided else torch.fft.fft(frames)).transpose(1, 2)
+    return spectrum.real.contiguous(), spectrum.imag.contiguous()
+
+
+def _stft_sizes(input: Tensor, window: Tensor | None, n_fft: int, hop: int, onesided: bool) -> tuple[Tensor, ...]:
+    sizes = [input.size(0), n_fft // 2 + 1 if onesided else n_fft, (input.size(1) - n_fft) // hop + 1]
+    return input.new_empty(sizes), input.new_empty(sizes)
+
+
 def _fill_diagonal(self: Tensor, fill_value: float, wrap: bool = False) -> Tensor:
     """Returns a copy of ``self`` after ``fill_diagonal_``."""
     return self.clone().fill_diagonal_(fill_value, wrap)
@@ -83,6 +105,7 @@ def _lstsq_sizes(self: Tensor, b: Tensor, rcond: float | None = None, *, driver:
 for _name, _function, _sizes in (
     ("dft", _dft, _dft_sizes),
     ("irdft", _irdft, _irdft_sizes),
+    ("stft", _stft, _stft_sizes),
     ("fill_diagonal", _fill_diagonal, _fill_diagonal_sizes),
     ("lstsq", _lstsq, _lstsq_sizes),
 ):

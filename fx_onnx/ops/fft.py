@@ -18,6 +18,10 @@ MAX_MATRIX_LENGTH = 1024
 """A longer axis uses a DFT node, because its matrix would be large and slower than a fast transform."""
 
 
+MAX_BASIS_LENGTH = 2048
+"""Longer windows use an STFT node, because the basis of a Conv would be larger than 16 MB."""
+
+
 def _is_power_of_two(length: Size) -> bool:
     return isinstance(length, int) and length > 0 and length & (length - 1) == 0
 
@@ -116,3 +120,35 @@ def fx_onnx_irdft(op: Emitter, input: Value, axis: int, length: int) -> Value:
             "The inverse transform of half a spectrum requires a static length. Make this dim static."
         )
     return _product(op, input, axis, _real_matrix(count, length), op.out_sizes)
+
+
+@translates(torch.ops.fx_onnx.stft.default)
+def fx_onnx_stft(
+    op: Emitter, input: Value, window: Value | None, n_fft: int, hop: int, onesided: bool
+) -> Sequence[Value]:
+    """Emits a Conv of the signal with the waves of all frequencies times the window, and a Split of its two parts.
+
+    Long windows use STFT. Source: X[k, m] = Σ_n input[m * hop + n] * window[n] * exp(-2πi * k * n / n_fft).
+    """
+    count = n_fft // 2 + 1 if onesided else n_fft
+    if n_fft > MAX_BASIS_LENGTH:
+        return _long_stft(op, input, window, n_fft, hop, onesided)
+    cosine, sine = _cosines_and_sines(n_fft, count, n_fft)
+    basis = op.constant(np.concatenate([cosine.T, -sine.T])[:, None], op.out_dtype)
+    basis = basis if window is None else op.Mul(basis, op.cast(window, op.out_dtype))
+    waves = op.Conv(op.unsqueeze(input, 1), basis, strides=[hop])
+    return op.Split(waves, axis=1, num_outputs=2, outputs=2)
+
+
+def _long_stft(
+    op: Emitter, input: Value, window: Value | None, n_fft: int, hop: int, onesided: bool
+) -> Sequence[Value]:
+    """Emits STFT, which returns (batch, frame, frequency, part); like DFT, in float64 unless n_fft is a power of 2."""
+    dtype = op.out_dtype if _is_power_of_two(n_fft) else DataType.DOUBLE
+    signal = op.cast(op.unsqueeze(input, 2), dtype)
+    length = op.constant(n_fft) if window is None else None
+    spectrum = op.STFT(
+        signal, op.constant(hop), None if window is None else op.cast(window, dtype), length, onesided=int(onesided)
+    )
+    parts = op.Split(op.Transpose(op.cast(spectrum, op.out_dtype), perm=[3, 0, 2, 1]), axis=0, num_outputs=2, outputs=2)
+    return [op.Squeeze(part, [0]) for part in parts]

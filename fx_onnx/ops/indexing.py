@@ -13,8 +13,8 @@ from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._known_tensors import filled
+from fx_onnx.ops._masked_reads import gather_mask
 from fx_onnx.ops._movement import as_index, broadcast
-from fx_onnx.ops._widening import emit_widened
 from fx_onnx.translation.emitter import Emitter
 
 _MASKS = (DataType.BOOL, DataType.UINT8)
@@ -100,9 +100,9 @@ def _only_mask(op: Emitter, indices: Sequence[Value | None]) -> tuple[int, Value
 
 @translates(aten.index.Tensor, aten._unsafe_index.Tensor)
 def aten_index(op: Emitter, self: Value, indices: Sequence[Value | None]) -> Value:
-    """Emits Gather for one index, Compress for one mask, else GatherND with the indexed axes in front."""
+    """Emits Gather for one index, else GatherND with the indexed axes in front; NonZero finds the places of a mask."""
     if (found := _only_mask(op, indices)) is not None:
-        return compress(op, self, *found)
+        return gather_mask(op, self, *found)
     read = read_indices(op, indices)
     if not read.by_axis:
         return self
@@ -116,25 +116,6 @@ def aten_index(op: Emitter, self: Value, indices: Sequence[Value | None]) -> Val
         return picked
     rest = list(range(read.rank, read.rank + rank - len(read.by_axis)))
     return op.transpose(picked, [*rest[: read.place], *range(read.rank), *rest[read.place :]])
-
-
-def compress(op: Emitter, self: Value, axis: int, mask: Value) -> Value:
-    """Emits Compress along ``axis``.
-
-    A mask with several axes is flattened first, and so are the axes of self that it masks, which begin at ``axis``.
-    """
-    mask, rank = op.cast(mask, DataType.BOOL), op.rank(mask)
-    if rank == 1:
-        return emit_widened(op, "Compress", self, mask, axis=axis)
-    sizes, mask_sizes = op.sizes(self), op.sizes(mask)
-    flat = op.Reshape(mask, [-1])
-    if rank == len(sizes):
-        return emit_widened(op, "Compress", self, flat)
-    count = 1
-    for size in mask_sizes:
-        count = count * size  # type: ignore[assignment]
-    merged = op.reshape(self, [*sizes[:axis], count, *sizes[axis + rank :]])
-    return emit_widened(op, "Compress", merged, flat, axis=axis)
 
 
 # ---------------------------------------------------------------- writes

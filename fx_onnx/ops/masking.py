@@ -10,8 +10,8 @@ from onnx_ir import DataType, Value
 from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
+from fx_onnx.ops._masked_reads import gather_mask
 from fx_onnx.ops._movement import broadcast, slice_axis
-from fx_onnx.ops._widening import emit_widened
 from fx_onnx.translation.emitter import Emitter, Scalar
 
 
@@ -29,14 +29,14 @@ def aten_masked_fill_tensor(op: Emitter, self: Value, mask: Value, value: Value)
 
 @translates(aten.masked_select.default)
 def aten_masked_select(op: Emitter, self: Value, mask: Value) -> Value:
-    """Emits Compress of the flattened tensor, after self and mask are broadcast to each other."""
+    """Emits NonZero and Gather or GatherND, after self and mask are broadcast to each other."""
     mask = op.cast(mask, DataType.BOOL)
     if not _have_same_static_sizes(op, self, mask):
-        sizes = _broadcast_sizes(op, self, mask)
-        self, mask = op.Expand(self, sizes), op.Expand(mask, sizes)
-        return emit_widened(op, "Compress", self, op.Reshape(mask, [-1]))
-    self = self if op.rank(self) else op.unsqueeze(self, 0)
-    return emit_widened(op, "Compress", self, mask if op.rank(mask) == 1 else op.Reshape(mask, [-1]))
+        sizes, rank = _broadcast_sizes(op, self, mask), max(op.rank(self), op.rank(mask))
+        self, mask = (op.with_sizes(op.Expand(x, sizes), (-1,) * rank) for x in (self, mask))
+    if not op.rank(self):
+        self, mask = op.unsqueeze(self, 0), op.unsqueeze(mask, 0)
+    return gather_mask(op, self, 0, mask)
 
 
 def _have_same_static_sizes(op: Emitter, a: Value, b: Value) -> bool:

@@ -195,7 +195,10 @@ def _is_interpolation(
 
 
 def _resize(op: Emitter, self: Value, factors: Factors | None, attributes: Attributes, aligned: bool = False) -> Value:
-    """Emits one Resize over the spatial axes; with aligned corners, the factors have no effect."""
+    """Emits one Resize with scales or sizes for all axes, because several runtimes ignore or refuse ``axes``.
+
+    With aligned corners, the factors have no effect.
+    """
     outs, sizes = op.out_sizes[2:], op.sizes(self)[2:]
     given = factors or [None] * len(outs)
     known = all(isinstance(size, int) for size in outs)
@@ -203,12 +206,27 @@ def _resize(op: Emitter, self: Value, factors: Factors | None, attributes: Attri
     if attributes["mode"] != "nearest":
         place = "align_corners" if aligned else "half_pixel"
         attributes = {**attributes, "coordinate_transformation_mode": place}
-    if operands is None or operands.scales is None:  # with aligned corners, inexact factors have no effect
-        scales, targets = None, op.shape(outs)
-    else:
-        scales, targets = op.constant(operands.scales, DataType.FLOAT), None
-    result: Value = op.Resize(self, None, scales, targets, axes=list(range(2, op.rank(self))), **attributes)
-    return result
+    scales = None if operands is None else operands.scales  # with aligned corners, inexact factors have no effect
+    scales = _ratios(sizes, outs) if scales is None else scales
+    if scales is None:
+        return op.Resize(self, None, None, op.shape([*op.sizes(self)[:2], *outs]), **attributes)
+    return op.Resize(self, None, op.constant([1.0, 1.0, *scales], DataType.FLOAT), **attributes)
+
+
+def _ratios(sizes: Sequence[Size], outs: Sequence[Size]) -> list[float] | None:
+    """Returns the float32 ratios out / in, from which Resize computes the same as from the sizes; None if they differ.
+
+    They differ if a size is dynamic, or if in * float32(out / in) rounds down to another size than ``out``.
+    """
+    found = []
+    for size, out in zip(sizes, outs, strict=True):
+        if not isinstance(size, int) or not isinstance(out, int) or not size:
+            return None
+        ratio = np.float32(out / size)
+        if math.floor(np.float32(size) * ratio) != out or math.floor(size * float(ratio)) != out:
+            return None
+        found.append(float(ratio))
+    return found
 
 
 def _upsample(attributes: Attributes) -> tuple[Callable[..., Value], ...]:

@@ -9,7 +9,7 @@ from onnx_ir import DataType, Value
 from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._widening import emit_widened, widened
+from fx_onnx.ops._widening import widened
 from fx_onnx.translation.emitter import Emitter
 
 
@@ -109,7 +109,7 @@ def unique(op: Emitter, self: Value, dim: int | None) -> list[Value]:
 def aten_unique_consecutive(
     op: Emitter, self: Value, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Sequence[Value]:
-    """Emits Compress, which keeps the first element of each run, or the first slice of each run along dim.
+    """Emits Gather of the first element of each run, or of the first slice of each run along dim.
 
     The other results are inverse indices and counts.
     """
@@ -125,7 +125,7 @@ def aten_unique_consecutive(
 def aten_unique_dim_consecutive(
     op: Emitter, self: Value, dim: int, return_inverse: bool = False, return_counts: bool = False
 ) -> Sequence[Value]:
-    """Emits Compress, which keeps the first slice of each run along dim; returns inverse indices and counts as well."""
+    """Emits Gather of the first slice of each run along dim; returns inverse indices and counts as well."""
     return _consecutive(op, self, dim)
 
 
@@ -143,8 +143,8 @@ def _consecutive(op: Emitter, self: Value, dim: int) -> list[Value]:
     size = op.Shape(self, start=dim, end=dim + 1)
     first = op.Expand(op.constant([1]), op.Min(size, op.constant([1])))  # an empty tensor has no runs
     begins = op.Concat(first, differs, axis=0)
-    values = emit_widened(op, "Compress", self, op.cast(begins, DataType.BOOL), axis=dim)
     inverse = op.Sub(op.CumSum(begins, op.constant(0)), 1)
     places = op.Squeeze(op.NonZero(begins), [0])
+    values = op.Gather(self, places, axis=dim)
     ends = op.Concat(op.Slice(places, [1], [2**63 - 1], [0]), op.Slice(size, [0], op.Shape(first), [0]), axis=0)
     return [values, inverse, op.Sub(ends, places)]

@@ -24,7 +24,16 @@ from fx_onnx.core.weights import is_of_state_dict
 from fx_onnx.program.streaming import Piece
 from fx_onnx.program.weight_references import StoredWeight
 
-__all__ = ["Contents", "placeholder", "placeholders", "referenced_files", "serialized", "single_file", "weights"]
+__all__ = [
+    "Contents",
+    "drop_initializer_infos",
+    "placeholder",
+    "placeholders",
+    "referenced_files",
+    "serialized",
+    "single_file",
+    "weights",
+]
 
 _MODEL_FIELDS = onnx.ModelProto.DESCRIPTOR.fields_by_name
 _GRAPH_FIELDS = onnx.GraphProto.DESCRIPTOR.fields_by_name
@@ -124,6 +133,7 @@ def serialized(model: ir.Model, chosen: Mapping[ir.Value, ir.TensorProtocol], co
     if removed:
         del proto.graph.initializer[:]
         proto.graph.initializer.extend(kept)
+    drop_initializer_infos(proto.graph)
     return proto
 
 
@@ -169,6 +179,24 @@ def _add_to_inputs(graph: onnx.GraphProto, names: Collection[str] | None) -> Non
     del graph.input[:], graph.value_info[:]
     graph.input.extend([*inputs, *added.values()])
     graph.value_info.extend(others)
+
+
+def drop_initializer_infos(graph: onnx.GraphProto) -> None:
+    """Removes the initializers from ``value_info``; a tensor has its dtype and its shape itself.
+
+    Tools that replace an initializer by another one, such as a quantizer, leave its old shape in ``value_info``. The
+    metadata of an entry moves to the tensor.
+    """
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    for index in reversed(range(len(graph.value_info))):
+        info = graph.value_info[index]
+        if info.name in tensors:
+            tensors[info.name].metadata_props.extend(info.metadata_props)
+            del graph.value_info[index]
+    for node in graph.node:
+        for attribute in node.attribute:
+            for subgraph in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
+                drop_initializer_infos(subgraph)
 
 
 # Reading

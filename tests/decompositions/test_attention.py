@@ -33,6 +33,7 @@ def test_causal() -> None:
 
 def test_nan_propagates() -> None:
     assert_matches_torch(aten.scaled_dot_product_attention.default, q * math.nan, k, v, keep[[0, 2, 4, 0, 2]])
+    assert_matches_torch(aten.scaled_dot_product_attention.default, q, k, v, torch.where(keep, math.nan, -math.inf))
 
 
 def test_flash_attention() -> None:

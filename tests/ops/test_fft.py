@@ -83,3 +83,19 @@ def test_long_signals_of_odd_length_are_exact() -> None:
 def test_every_length(length: int) -> None:
     check(Case(torch.fft.fft, c64(2, length), dynamic=False))
     check(Case(torch.fft.irfft, c64(2, length // 2 + 1), n=length, dynamic=False))
+
+
+stft = torch.ops.fx_onnx.stft.default
+
+
+@cases(
+    [
+        Case(stft, f32(2, 50), f32(16), 16, 5, True, emits=["Mul", "Unsqueeze", "Conv", "Split"]),
+        Case(stft, f32(2, 50), None, 15, 4, False, emits=["Unsqueeze", "Conv", "Split"]),
+        Case(stft, f64(2, 50), f64(16), 16, 5, True, dynamic=False),
+        Case(stft, f32(2, 9000), f32(4096), 4096, 1024, True, dynamic=False, tolerance=1e-3),
+        Case(stft, f32(1, 9000), None, 3000, 1024, False, dynamic=False, tolerance=1e-3),
+    ]
+)
+def test_short_time_transforms(case: Case) -> None:
+    check(case)

@@ -34,11 +34,11 @@ def batch_rows(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         Case(aten.index.Tensor, f32(2, 3, 4), [at(5), None, at(5)]),
         Case(aten.index.Tensor, f32(2, 3, 4, 2), [None, at(2, 2), at(2), None]),
         Case(aten.index.Tensor, f16(2, 3), [at(2), at(2)]),
-        Case(aten.index.Tensor, f32(3), [b8(3, fixed=True)], dynamic=False, emits=["Compress"]),
+        Case(aten.index.Tensor, f32(3), [b8(3, fixed=True)], dynamic=False, emits=["NonZero", "Squeeze", "Gather"]),
         Case(aten.index.Tensor, f32(3, 4), [b8(3, 4)]),
         Case(aten.index.Tensor, f32(2, 3, 4), [None, b8(3, 4)]),
         Case(aten.index.Tensor, f32(2, 3, 4), [b8(2, 3)]),
-        Case(aten.index.Tensor, f32(3, 4), [None, b8(4)], emits=["Compress"]),
+        Case(aten.index.Tensor, f32(3, 4), [None, b8(4)], emits=["NonZero", "Squeeze", "Gather"]),
         Case(batch_rows, f32(3, 4), at(3)),
         Case(aten._unsafe_index.Tensor, f32(3, 4), [None, at(2)]),
     ]

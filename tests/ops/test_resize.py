@@ -1,8 +1,12 @@
 """Upsampling."""
 
+from typing import Any
+
+import pytest
 import torch
 from torch.nn import functional
 
+import fx_onnx
 from tests.harness import Case, cases, check, f32, u8
 
 aten = torch.ops.aten
@@ -66,3 +70,14 @@ def test_interpolation(case: Case) -> None:
 )
 def test_interpolate(case: Case) -> None:
     check(case)
+
+
+@pytest.mark.parametrize("options", [{"scale_factor": (2.0, 3.0)}, {"size": (7, 9)}, {"scale_factor": 1.7}], ids=str)
+@pytest.mark.parametrize("dims", [{}, {0: "batch", 2: "height", 3: "width"}], ids=["static", "dynamic"])
+def test_factors_and_sizes_are_of_all_axes(options: dict[str, Any], dims: dict[int, str]) -> None:
+    """Several runtimes ignore or refuse the attribute ``axes``."""
+    resize = torch.nn.Upsample(**options, mode="bilinear")
+    model = fx_onnx.export(resize, (torch.randn(2, 3, 5, 6),), dynamic_shapes=(dims,), verbose=False).model
+    (node,) = [node for node in model.graph if node.op_type == "Resize"]
+    assert "axes" not in node.attributes
+    assert [list(value.shape) for value in node.inputs[2:] if value is not None] == [[4]]

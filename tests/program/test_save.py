@@ -161,8 +161,9 @@ def test_which_initializers_are_written_and_which_are_inputs(tmp_path, external,
     assert [t.name for t in graph.initializer] == (["w", "b", "tied"] if include else [])
     weights = ["w", "b", "tied"] if as_inputs or not include else []
     assert [i.name for i in graph.input] == ["x", *weights]
-    kinds = {i.name: [p.value for p in i.metadata_props] for i in [*graph.input, *graph.value_info]}
+    kinds = {i.name: [p.value for p in i.metadata_props] for i in [*graph.initializer, *graph.value_info, *graph.input]}
     assert kinds["w"] == ["PARAMETER"]
+    assert {t.name for t in graph.initializer}.isdisjoint(i.name for i in graph.value_info)
     assert len({i.name for i in graph.value_info}) == len(graph.value_info)
     assert (tmp_path / "m.onnx.data").exists() == bool(external and include)
     assert state(model) == before

@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from fx_onnx.program.serialization import referenced_files
+from fx_onnx.program.serialization import drop_initializer_infos, referenced_files
 
 
 def external(location):
@@ -65,3 +65,17 @@ def test_a_damaged_model_names_the_files_before_the_damage(tmp_path):
     for damaged in (raw.replace(b"length\x12", b"length\x0a\xff"), raw.replace(b"a.data", b"\xff" * 6), raw[:-9]):
         (tmp_path / "m").write_bytes(damaged)
         assert referenced_files(tmp_path / "m") <= {"a.data"}
+
+
+def test_initializers_are_not_in_value_info():
+    """Their metadata is in the tensor; the types of results stay. A body has initializers too."""
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("w", "y")]
+    infos[0].metadata_props.add(key="kind", value="PARAMETER")
+    tensor = helper.make_tensor("w", TensorProto.FLOAT, [2], [1, 2])
+    body = helper.make_graph([], "body", [], [], initializer=[tensor], value_info=infos)
+    node = helper.make_node("If", ["c"], ["z"], then_branch=body)
+    whole = helper.make_graph([node], "g", [], [], initializer=[tensor], value_info=infos)
+    drop_initializer_infos(whole)
+    for each in (whole, whole.node[0].attribute[0].g):
+        assert [info.name for info in each.value_info] == ["y"]
+        assert [(entry.key, entry.value) for entry in each.initializer[0].metadata_props] == [("kind", "PARAMETER")]

@@ -37,7 +37,9 @@ def resize(f: NodeBuilder, x: Value) -> Value | None:
         size, out = sizes[axis], outs[axis]
         if not isinstance(size, int) or not isinstance(out, int) or size == 0:
             return None
-        scale = out / size if scales is None else undo_float32_rounding(float(scales[at]))
+        scale = out / size
+        if scales is not None and np.float32(scale) != scales[at]:
+            scale = undo_float32_rounding(float(scales[at]))
         if size != out or scale != 1:
             x = _resized(f, x, axis, size, out, scale)
     return f.Identity(x) if x is f.node.inputs[0] else x
