@@ -16,8 +16,10 @@ from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
 from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
 from fx_onnx.passes.cleanup.expands import EliminateExpands
 from fx_onnx.passes.cleanup.identities import EliminateIdentities
+from fx_onnx.passes.cleanup.index_grids import EliminateIndexGrids
 from fx_onnx.passes.cleanup.reciprocals import CanonicalizeReciprocals
 from fx_onnx.passes.cleanup.reshapes import MergeReshapes
+from fx_onnx.passes.cleanup.selects import SplitSelects
 from fx_onnx.passes.cleanup.transposes import MergeTransposes
 from fx_onnx.passes.fusion.activation_fusion import FuseGelu, FuseSwish
 from fx_onnx.passes.fusion.attention_fusion import FuseAttention
@@ -43,6 +45,7 @@ PASSES: tuple[Pass, ...] = (
     MergeReshapes(),
     MergeTransposes(),
     EliminateExpands(),
+    EliminateIndexGrids(),
     FoldPads(),
     FoldBatchNorm(),
     BatchGemm(),
@@ -60,6 +63,7 @@ PASSES: tuple[Pass, ...] = (
     FuseDequantizeLinear(),
     HoistQuantizedTransposes(),
     FoldWeightTransposes(),
+    SplitSelects(),
     EliminateCommonSubexpressions(),
     EliminateDeadCode(),
 )
