@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fx_onnx.capture.request import Request
     from fx_onnx.pipeline import ExportOptions
     from fx_onnx.program.onnx_program import ONNXProgram
+    from fx_onnx.targets.target import Target
 
 
 def export(
@@ -54,6 +55,7 @@ def export(
     custom_opsets: Mapping[str, int] | None = None,
     export_modules_as_functions: bool | Collection[type[torch.nn.Module]] = False,
     autograd_inlining: bool = True,
+    target: str | Target | None = None,
     **removed: Unpack[RemovedKeywords],
 ) -> ONNXProgram:
     """Exports a PyTorch model to ONNX.
@@ -104,6 +106,9 @@ def export(
         export_modules_as_functions: the module classes whose calls become calls of local functions; True means all
             classes. It needs opset 15 or above. See docs/custom_operators.md.
         autograd_inlining: False keeps each torch.autograd.Function as one operator, which needs a translation.
+        target: the runtime that will run the model, by name (docs/runtimes.md lists them) or as a record of
+            ``fx_onnx.targets.target.Target``. It decides the default of ``opset_version`` and what is replaced for the
+            runtime. None means ONNX Runtime's CPU provider.
         removed: keywords that torch.onnx.export had once, with the meaning that they had. Each causes a FutureWarning.
 
     Returns:
@@ -151,9 +156,13 @@ def _request(given: Mapping[str, Any]) -> Request:
 def _options(given: Mapping[str, Any]) -> ExportOptions:
     """Returns how to export."""
     from fx_onnx.pipeline import ExportOptions, SaveOptions
+    from fx_onnx.targets.known_targets import find_target
 
+    target = None if given["target"] is None else find_target(given["target"])
+    opset = given["opset_version"] if target is None or given["opset_version"] is not None else target.opset
     return ExportOptions(
-        opset=opsets.check(given["opset_version"]),
+        opset=opsets.check(opset),
+        target=target,
         optimize=given["optimize"],
         fold_constants=given["do_constant_folding"],
         verify=given["verify"],

@@ -56,6 +56,9 @@ from fx_onnx.program.graph_text import add_doc_strings, graph_text
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.save import Destination
 from fx_onnx.program.verify import check_model, verify
+from fx_onnx.targets import onnxruntime
+from fx_onnx.targets.kernel_support import refuse_missing, support
+from fx_onnx.targets.target import Target
 from fx_onnx.translation import io_names, user_translations
 from fx_onnx.translation.fallback_nodes import fallback
 from fx_onnx.translation.translate import translate
@@ -112,6 +115,7 @@ class ExportOptions:
         custom_opsets: the versions of the domains of custom operators; 1 for a domain that is not among them.
         modules_as_functions: the module classes whose calls become calls of local functions; True means all classes.
         save: where and how to save the model.
+        target: the runtime whose legalizations run. None means ONNX Runtime's CPU provider.
 
     Raises:
         ArgumentError: ``modules_as_functions`` is neither a bool nor a set of module classes, or it is set and the
@@ -130,6 +134,7 @@ class ExportOptions:
     custom_opsets: Mapping[str, int] = field(default_factory=dict)
     modules_as_functions: bool | Collection[type[nn.Module]] = False
     save: SaveOptions = SaveOptions()
+    target: Target | None = None
 
     def __post_init__(self) -> None:
         wanted = self.modules_as_functions
@@ -279,17 +284,43 @@ def _optimize(job: OnnxJob) -> OnnxJob:
     without: set[str] = {EliminateCommonSubexpressions.name} if job.options.modules_as_functions else set()
     if not job.options.fold_constants:
         without |= {EvaluateConstants.name, FoldWeightTransposes.name}
-    job.program.model = optimize(job.program.model, without=without)
+    job.program.model = optimize(job.program.model, without=without.union(_target(job).without))
     return job
+
+
+def _target(job: OnnxJob) -> Target:
+    return job.options.target or onnxruntime.TARGET
 
 
 def _legalize(job: OnnxJob) -> OnnxJob:
-    job.program.model = legalize(job.program.model)
+    target, before = _target(job), job.program.summary().operators
+    job.program.model = legalize(job.program.model, (*target.legalizations, *target.fusions))
+    if job.options.target is not None:
+        job.log.decided("legalize", f"target {target.name}: {_changes(before, job.program.summary().operators)}")
     return job
+
+
+def _changes(before: Mapping[str, int], after: Mapping[str, int]) -> str:
+    """Returns how the numbers of operators changed, for example ``Swish -1, Mul +1, Sigmoid +1``."""
+    differences = {name: after.get(name, 0) - before.get(name, 0) for name in (*before, *after)}
+    changed = [
+        f"{name} {number:+d}" for name, number in sorted(differences.items(), key=lambda item: item[1]) if number
+    ]
+    return ", ".join(changed) or "no node changed"
 
 
 def _convert_opset(job: OnnxJob) -> OnnxJob:
     job.program.model = convert_opset(job.program.model, job.options.opset)
+    return job
+
+
+def _check_target(job: OnnxJob) -> OnnxJob:
+    target = _target(job)
+    found = support(job.program.model, target)
+    if target.refuses:
+        refuse_missing(found)
+    for missing in found.missing:
+        job.log.decided("check_target", str(missing))
     return job
 
 
@@ -375,6 +406,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("optimize", _optimize, lambda options: options.optimize, "optimize=False"),
     Stage("legalize", _legalize),
     Stage("convert_opset", _convert_opset, lambda options: not options.is_native, "the opset is native"),
+    Stage("check_target", _check_target, lambda options: options.target is not None, "no target was given"),
     Stage(
         "modules_to_functions",
         _modules_to_functions,

@@ -23,9 +23,10 @@ ORDER = {
     "translation": 3,
     "ops": 4,
     "passes": 5,
-    "program": 6,
-    "pipeline": 7,
-    "export": 8,
+    "targets": 6,
+    "program": 7,
+    "pipeline": 8,
+    "export": 9,
 }
 TOP_LEVEL = {"__init__.py", "export.py", "pipeline.py", "py.typed"}
 

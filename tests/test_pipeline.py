@@ -17,6 +17,7 @@ from fx_onnx.capture.request import Request, parse_request
 from fx_onnx.passes import module_functions
 from fx_onnx.pipeline import STAGES, ExportOptions, SaveOptions
 from fx_onnx.program.export_log import ExportLog
+from fx_onnx.targets.known_targets import find_target
 from tests.compare import assert_close
 
 X = torch.randn(2, 3)
@@ -62,12 +63,13 @@ def test_the_architecture_page_lists_the_stages_in_order() -> None:
 def test_the_report_and_the_timings_name_the_stages() -> None:
     program, log = run(linear(), ExportOptions(verify=True))
     assert [stage.name for stage in log.facts().stages] == NAMES
-    skipped = {"modules_to_functions", "convert_opset", "add_doc_strings", "save"}
+    skipped = {"modules_to_functions", "check_target", "convert_opset", "add_doc_strings", "save"}
     assert list(program.timings) == [name for name in NAMES if name not in skipped]
     assert {name: log.notes[name] for name in skipped} == {
         "modules_to_functions": ["skipped: export_modules_as_functions=False"],
         "convert_opset": ["skipped: the opset is native"],
         "add_doc_strings": ["skipped: verbose=False"],
+        "check_target": ["skipped: no target was given"],
         "save": ["skipped: f=None"],
     }
 
@@ -75,7 +77,8 @@ def test_the_report_and_the_timings_name_the_stages() -> None:
 def test_every_stage_runs_where_it_applies(tmp_path: Path) -> None:
     save = SaveOptions(tmp_path / "linear.onnx")
     functions = ExportOptions(modules_as_functions=True, verify=True, doc_strings=True, save=save)
-    ran = set(run(linear(), functions)[0].timings) | set(run(linear(), ExportOptions(opset=17))[0].timings)
+    ran = set(run(linear(), functions)[0].timings)
+    ran |= set(run(linear(), ExportOptions(opset=17, target=find_target("openvino")))[0].timings)
     assert ran == set(NAMES)
     assert (tmp_path / "linear.onnx").exists()
 

@@ -1,28 +1,69 @@
-"""Writes the table of kernels in fx_onnx/passes/legalization/cpu_kernels.py, from the installed ONNX Runtime.
+"""Writes the tables of kernels in fx_onnx/core/kernels/, each from its runtime or from the runtime's published table.
 
-python tools/cpu_kernels.py
+    python -m tools.kernel_tables onnxruntime                  from the installed ONNX Runtime
+    python -m tools.kernel_tables reference                    from the installed onnx
+    python -m tools.kernel_tables openvino                     in an environment with openvino and onnx
+    python -m tools.kernel_tables web NODE_MODULES             from the npm package onnxruntime-web: webgpu and webnn
+
+An environment with OpenVINO needs no PyTorch, so this file imports fx_onnx only for ONNX Runtime.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
+import os
 import re
+import sys
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
-import onnxruntime
-from onnxruntime.capi import onnxruntime_pybind11_state as state
-
-from fx_onnx.passes.legalization.cpu_kernels import ANY, DTYPES
-
-TARGET = Path(__file__).parents[1] / "fx_onnx" / "passes" / "legalization" / "cpu_kernels.py"
+FOLDER = Path(__file__).parents[1] / "fx_onnx" / "core" / "kernels"
 OLDEST_OPSET = 7
 OPEN = 2**31 - 1  # ONNX Runtime gives this as the last version of a kernel that has none
 Admitted = dict[str, frozenset[str]]
-NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
-def lines() -> list[str]:
-    """Returns a line for each operator, version range and kernel; merges kernels that differ in one type variable."""
+def write(name: str, runtime: str, version: str, source: str, rows: Mapping[str, Sequence[str]]) -> None:
+    """Writes one table, with one operator in each line."""
+    has_dtypes = any("=" in line for lines in rows.values() for line in lines)
+    date = datetime.now(UTC).date().isoformat()
+    head = {"runtime": runtime, "version": version, "date": date, "source": source, "has_dtypes": has_dtypes}
+    lines = [f"  {json.dumps(key)}: {json.dumps(value)}," for key, value in head.items()]
+    operators = [f"    {json.dumps(name)}: {json.dumps(list(found))}" for name, found in sorted(rows.items())]
+    text = "\n".join(["{", *lines, '  "operators": {', ",\n".join(operators), "  }", "}"])
+    (FOLDER / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+
+
+def operator_versions() -> dict[str, list[int]]:
+    """Returns the versions of each operator of ONNX's default domain."""
+    import onnx
+
+    found: dict[str, list[int]] = defaultdict(list)
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if not schema.domain and not schema.deprecated:
+            found[schema.name].append(schema.since_version)
+    return {name: sorted(versions) for name, versions in sorted(found.items())}
+
+
+def ranges(has_kernel: Mapping[int, bool]) -> list[str]:
+    """Returns the rows of an operator from whether each of its versions has a kernel."""
+    versions = sorted(has_kernel)
+    pairs = [(v, following - 1) for v, following in itertools.pairwise(versions) if has_kernel[v]]
+    pairs += [(versions[-1], versions[-1])] if has_kernel[versions[-1]] else []
+    return [f"{first} {last}" for first, last in _contiguous(pairs)]
+
+
+# ---------------------------------------------------------------- ONNX Runtime
+
+
+def onnxruntime() -> None:
+    """Writes the kernels of the CPU provider; merges kernels that differ in one type variable."""
+    import onnxruntime as runtime
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
     kernels: dict[tuple[str, int, int], list[Admitted]] = defaultdict(list)
     for kernel in state.get_all_opkernel_def():
         first, last = kernel.version_range
@@ -30,23 +71,32 @@ def lines() -> list[str]:
             admitted = {name: _dtypes(types) for name, types in kernel.type_constraints.items()}
             # a kernel without a last version applies only to the version in which the operator last changed
             kernels[kernel.op_name, first, first if last == OPEN else last].append(admitted)
-    ranges: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+    found: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     for (name, first, last), group in sorted(kernels.items()):
         for each in _merged(group):
             words = [f"{variable}={_words(types)}" for variable, types in sorted(each.items()) if types]
             if len(words) == len(each):
-                ranges[name, " ".join(words)].append((first, last))
-    rows = [(name, first, last, words) for (name, words), found in ranges.items() for first, last in _contiguous(found)]
-    return [f"{name} {first} {last} {words}".strip() for name, first, last, words in sorted(rows)]
+                found[name, " ".join(words)].append((first, last))
+    rows = sorted((name, *pair, words) for (name, words), pairs in found.items() for pair in _contiguous(pairs))
+    by_name: dict[str, list[str]] = defaultdict(list)
+    for name, first, last, words in rows:
+        by_name[name].append(f"{first} {last} {words}".strip())
+    source = "onnxruntime.capi.onnxruntime_pybind11_state.get_all_opkernel_def()"
+    write("onnxruntime", "ONNX Runtime, CPU provider", runtime.__version__, source, by_name)
 
 
 def _dtypes(types: list[str]) -> frozenset[str]:
-    """Returns the names of the tensor types among the types."""
+    """Returns the short names of the tensor types among the types."""
+    from fx_onnx.core.kernel_tables import DTYPES
+
+    names = {dtype: name for name, dtype in DTYPES.items()}
     found = (re.fullmatch(r"tensor\((\w+)\)", text) for text in types)
-    return frozenset(NAMES[match[1]] for match in found if match is not None and match[1] in NAMES)
+    return frozenset(names[match[1]] for match in found if match is not None and match[1] in names)
 
 
 def _words(types: frozenset[str]) -> str:
+    from fx_onnx.core.kernel_tables import ANY, DTYPES
+
     return "any" if types == ANY else ",".join(name for name in DTYPES if name in types)
 
 
@@ -61,9 +111,9 @@ def _merged(kernels: list[Admitted]) -> list[Admitted]:
     return rest
 
 
-def _contiguous(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _contiguous(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
-    for first, last in sorted(ranges):
+    for first, last in sorted(pairs):
         if found and found[-1][1] + 1 >= first:
             found[-1] = found[-1][0], max(last, found[-1][1])
         else:
@@ -71,8 +121,98 @@ def _contiguous(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
+# ---------------------------------------------------------------- onnx.reference
+
+
+def reference() -> None:
+    """Writes the operators that onnx's reference evaluator implements, as a class or through their function body."""
+    import onnx
+    from onnx.reference import ops
+
+    def is_implemented(name: str, version: int) -> bool:
+        try:
+            return ops.load_op("", name, version) is not None
+        except Exception:  # it raises errors of several types
+            return bool(onnx.defs.get_schema(name, version).has_context_dependent_function)
+
+    rows = {
+        name: ranges({version: is_implemented(name, version) for version in versions})
+        for name, versions in operator_versions().items()
+    }
+    write("reference", "onnx.reference", onnx.__version__, "onnx.reference.ops.load_op", _without_empty(rows))
+
+
+# ---------------------------------------------------------------- OpenVINO
+
+
+def openvino() -> None:
+    """Writes the operators for which OpenVINO's ONNX frontend has a conversion rule.
+
+    The frontend has no list. It reads a model of one node, which is wrong in everything but its name, and names the
+    operator if it has no rule for it. Some wrong nodes crash it, so each is read in a process of its own.
+    """
+    import openvino as runtime
+
+    def has_rule(name: str, version: int) -> bool:
+        process = os.fork()
+        if not process:
+            os._exit(1 if "No conversion rule found" in _read_error(runtime.Core(), name, version) else 0)
+        return os.waitpid(process, 0)[1] != 256
+
+    rows = {
+        name: ranges({version: has_rule(name, version) for version in versions})
+        for name, versions in operator_versions().items()
+    }
+    source = "the ONNX frontend, which was given a model of one node for each operator"
+    write("openvino", "OpenVINO", runtime.__version__.split("-")[0], source, _without_empty(rows))
+
+
+def _read_error(core: object, name: str, version: int) -> str:
+    from onnx import TensorProto, helper
+
+    values = [
+        helper.make_tensor_value_info(each, TensorProto.FLOAT, shape) for each, shape in (("x", [2]), ("y", None))
+    ]
+    graph = helper.make_graph([helper.make_node(name, ["x"], ["y"])], "g", values[:1], values[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=9)
+    try:
+        core.read_model(model.SerializeToString())  # type: ignore[attr-defined]
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+def _without_empty(rows: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    return {name: found for name, found in rows.items() if found}
+
+
+# ---------------------------------------------------------------- the tables in onnxruntime-web
+
+
+def web(modules: str) -> None:
+    """Writes the tables of the providers WebGPU and WebNN, which the npm package documents.
+
+    "13+" of WebGPU is a kernel without a last version, which applies only to the version in which the operator last
+    changed. "13+" of WebNN is a builder for all later versions.
+    """
+    package = Path(modules) / "onnxruntime-web"
+    version = json.loads((package / "package.json").read_text(encoding="utf-8"))["version"]
+    for name, provider in (("webgpu", "WebGPU"), ("webnn", "WebNN")):
+        rows = {}
+        text = (package / "docs" / f"{name}-operators.md").read_text(encoding="utf-8")
+        for operator, versions in re.findall(r"^\| (\w+) \| ai\.onnx\(([^)]*)\)", text, flags=re.MULTILINE):
+            rows[operator] = [_published(each.strip(), name == "webnn") for each in versions.split(",")]
+        runtime = f"ONNX Runtime Web, {provider} provider"
+        write(name, runtime, version, f"docs/{name}-operators.md of the npm package onnxruntime-web", rows)
+
+
+def _published(versions: str, has_later_ones: bool) -> str:
+    if versions.endswith("+"):
+        first = versions[:-1]
+        return f"{first} {'*' if has_later_ones else first}"
+    first, _, last = versions.partition("-")
+    return f"{first} {last or first}"
+
+
 if __name__ == "__main__":
-    text = TARGET.read_text(encoding="utf-8")
-    text = re.sub(r'(?<=^VERSION = ").*(?="$)', onnxruntime.__version__, text, flags=re.M)
-    text = re.sub(r'(?<=^_TABLE = """\\\n).*(?=^"""$)', "\n".join(lines()) + "\n", text, flags=re.M | re.S)
-    TARGET.write_text(text, encoding="utf-8")
+    {each.__name__: each for each in (onnxruntime, reference, openvino, web)}[sys.argv[1]](*sys.argv[2:])

@@ -3,6 +3,8 @@
 The keys and formats are those of PyTorch's "torch.export-based ONNX Exporter" documentation page.
 """
 
+import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -87,6 +89,12 @@ def of_fx_node(node: torch.fx.Node) -> dict[str, str]:
         FX_NODE: meta.get(SOURCE_TEXT) or str(node.format_node()),
         STACK_TRACE: portable_stack_trace(meta.get("stack_trace") or ""),
     }
+
+
+def source_line(properties: Mapping[str, str]) -> str:
+    """Returns ``file:line`` of the innermost frame of a node's stack trace; empty if the node has none."""
+    frames = re.findall(r'File "([^"]+)", line (\d+)', properties.get(STACK_TRACE, ""))
+    return ":".join(frames[-1]) if frames else ""
 
 
 def merged(first: dict[str, str], second: dict[str, str]) -> dict[str, str]:

@@ -29,6 +29,8 @@ from fx_onnx.core.version import version
 from fx_onnx.program import report
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.verify import Verification
+from fx_onnx.targets.kernel_support import Support, support
+from fx_onnx.targets.known_targets import NAMES, find_target
 
 
 @dataclass
@@ -99,6 +101,7 @@ class ExportLog:
             dynamic_dims=_dynamic_dims(self.captured) if self.captured is not None else None,
             verification=self.verification,
             profile=self.profile_text(),
+            support=_support(self.program) if self.program is not None else None,
         )
 
     def write(self, folder: str | os.PathLike[str], error: BaseException | None = None) -> Path:
@@ -128,6 +131,12 @@ class ExportLog:
             for target, count in targets.items()
             if target in self.table
         ]
+
+
+def _support(program: ONNXProgram) -> list[Support]:
+    """Returns the support of the model by each target that has a table."""
+    known = map(find_target, NAMES)
+    return [support(program.model, target) for target in known if target.table or target.lacks]
 
 
 def print_line(text: str) -> None:

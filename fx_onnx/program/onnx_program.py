@@ -25,7 +25,11 @@ from fx_onnx.passes.traversal import all_nodes, all_values
 from fx_onnx.program import save
 from fx_onnx.program.destination import check_destination
 from fx_onnx.program.report import ModelSummary
+from fx_onnx.program.serialization import drop_initializer_infos
 from fx_onnx.program.session import bind, bind_input, call_arguments, new_session, restore_structure, run_session
+from fx_onnx.targets.kernel_support import Support, support
+from fx_onnx.targets.known_targets import find_target
+from fx_onnx.targets.target import Target
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -79,7 +83,9 @@ class ONNXProgram:
             ArgumentError: a weight has no data.
         """
         save.require_data(self._model)
-        return ir.serde.serialize_model(self._model)
+        proto = ir.serde.serialize_model(self._model)
+        drop_initializer_infos(proto.graph)
+        return proto
 
     def __repr__(self) -> str:
         found = self.summary()
@@ -108,6 +114,21 @@ class ONNXProgram:
             parameter_bytes=save.parameter_bytes(self._model),
             dtypes=dtypes,
         )
+
+    def supports(self, target: str | Target) -> Support:
+        """Compares the model with a runtime's table of kernels.
+
+        The result is true if the table has a kernel for every node. As text, it lists the nodes without one, their
+        lines in the model's code and the opset that would help. Nothing is run: the tables do not tell everything, and
+        the result says what.
+
+        Args:
+            target: the name of a target or a record, as in ``export(target=...)``.
+
+        Raises:
+            ArgumentError: there is no such target.
+        """
+        return support(self._model, find_target(target))
 
     # Running
 

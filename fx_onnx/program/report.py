@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.program.verify import Difference, Verification
+from fx_onnx.targets.kernel_support import Support
 
 __all__ = ["DynamicDim", "Facts", "ModelSummary", "StageOutcome", "TranslatedOperator", "markdown", "write"]
 
@@ -104,6 +105,7 @@ class Facts:
         dynamic_dims: the symbolic sizes, and the requested dynamic dims that are static.
         verification: the comparison of the outputs.
         profile: the output of the profiler.
+        support: for each target with a table, the nodes for which the runtime has kernels.
     """
 
     stages: Sequence[StageOutcome]
@@ -117,6 +119,7 @@ class Facts:
     dynamic_dims: Sequence[DynamicDim] | None = None
     verification: Verification | None = None
     profile: str | None = None
+    support: Sequence[Support] | None = None
 
 
 def write(facts: Facts, folder: str | os.PathLike[str], *, when: datetime | None = None) -> Path:
@@ -152,6 +155,7 @@ def markdown(facts: Facts) -> str:
         ("Error", None if facts.error is None else _fenced(facts.error, "pytb")),
         ("Versions", _table(("package", "version"), facts.versions.items())),
         ("ONNX model", None if facts.model is None else _model(facts.model)),
+        ("Runtimes", None if facts.support is None else _support(facts.support)),
         ("Dynamic dims", None if facts.dynamic_dims is None else _dims(facts.dynamic_dims)),
         ("Verification", None if facts.verification is None else _differences(facts.verification.outputs)),
         ("Operators", _operators(facts.operators_before, facts.operators_after)),
@@ -186,6 +190,16 @@ def _model(model: ModelSummary) -> str:
     lines.append(f"- parameters: {model.parameters:,} ({model.parameter_bytes:,} bytes): {dtypes or 'none'}")
     lines.append(f"- nodes: {sum(model.operators.values()):,}")
     return "\n".join(lines) + "\n\n" + _table(("operator", "nodes"), _by_count(model.operators))
+
+
+def _support(found: Sequence[Support]) -> str:
+    """Returns the share of nodes with a kernel for each target, then the nodes without one."""
+    rows = ((each.target, f"{each.share:.1%}", each.source, "; ".join(each.advice)) for each in found if each.is_known)
+    missing = ((each.target, one.operator, one.node, one.line, one.reason) for each in found for one in each.missing)
+    parts = [_table(("target", "nodes with a kernel", "by", "advice"), rows)]
+    if any(each.missing for each in found):
+        parts.append(_table(("target", "operator", "node", "line", "reason"), missing))
+    return "\n\n".join([*parts, *(f"{each.target}: {each.limits}" for each in found)])
 
 
 def _dims(dims: Sequence[DynamicDim]) -> str:

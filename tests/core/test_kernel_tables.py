@@ -8,12 +8,13 @@ from onnx import TensorProto, helper
 from onnx_ir import DataType
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-from fx_onnx.passes.legalization.cpu_kernels import DTYPES, VERSION, kernels, since_version
+from fx_onnx.core.kernel_tables import DTYPES, kernel_table, since_version
 
+TABLE = kernel_table("onnxruntime")
 OPEN = 2**31 - 1  # ONNX Runtime gives this as the last version of a kernel that has none
 
 
-@pytest.mark.skipif(version("onnxruntime") != VERSION, reason=f"the table is of onnxruntime {VERSION}")
+@pytest.mark.skipif(version("onnxruntime") != TABLE.version, reason=f"the table is of onnxruntime {TABLE.version}")
 @pytest.mark.parametrize("op_type", ["Where", "Conv", "Add", "Max", "Pad", "Attention", "DepthToSpace", "Cast"])
 @pytest.mark.parametrize("opset", [18, 20, 22, 23, 24, 26])
 def test_agrees_with_the_installed_runtime(op_type: str, opset: int) -> None:
@@ -26,7 +27,7 @@ def test_agrees_with_the_installed_runtime(op_type: str, opset: int) -> None:
         if kernel.provider == "CPUExecutionProvider" and not kernel.domain and kernel.op_name == op_type and fits:
             name, types = min(kernel.type_constraints.items())
             listed |= {(name, each[7:-1]) for each in types if each[7:-1] in DTYPES.values()}
-    tabled = {(min(each.admitted), dtype.name.lower()) for each in kernels(op_type, since or 0)
+    tabled = {(min(each.admitted), dtype.name.lower()) for each in TABLE.kernels(op_type, since or 0)
             for dtype in each.admitted[min(each.admitted)]}  # fmt: skip
     assert tabled == listed
 
@@ -42,7 +43,7 @@ def test_agrees_with_the_models_that_load(op_type: str, dtype: str, loads: bool)
     graph = helper.make_graph([helper.make_node(op_type, ["x"], ["y"])], "g", sides[:1], sides[1:])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9).SerializeToString()
     assert (
-        any(DataType[dtype] in each.admitted["T"] for each in kernels(op_type, since_version(op_type, 20) or 0))
+        any(DataType[dtype] in each.admitted["T"] for each in TABLE.kernels(op_type, since_version(op_type, 20) or 0))
         == loads
     )
     if loads:
@@ -55,4 +56,4 @@ def test_agrees_with_the_models_that_load(op_type: str, dtype: str, loads: bool)
 def test_unknown_operators() -> None:
     """An operator that ONNX lacks has no version and no kernel."""
     assert since_version("Nonsense", 20) is None
-    assert kernels("Nonsense", 20) == ()
+    assert TABLE.kernels("Nonsense", 20) == ()

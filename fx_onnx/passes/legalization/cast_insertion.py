@@ -16,9 +16,9 @@ import onnx_ir as ir
 from onnx_ir import DataType
 
 from fx_onnx.core.dtypes import is_float
+from fx_onnx.core.kernel_tables import kernel_table, since_version
 from fx_onnx.core.schemas import OperatorSchema, Parameter, operator_schema, tensor_type
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.legalization.cpu_kernels import kernels, since_version
 from fx_onnx.passes.matchers import attribute, constant_array, initializer_tensor
 from fx_onnx.passes.rewriter import Pass
 from fx_onnx.passes.traversal import all_nodes
@@ -196,7 +196,7 @@ def _admitted(schema: OperatorSchema, opset: int) -> list[dict[str, frozenset[Da
     """
     variables = {parameter.name: parameter.type for parameter in (*schema.inputs, *schema.outputs)}
     version = since_version(schema.name, opset)
-    found = kernels(schema.name, version) if version is not None else ()
+    found = kernel_table("onnxruntime").kernels(schema.name, version) if version is not None else ()
     if found:
         return [{variables.get(name, name): dtypes for name, dtypes in each.admitted.items()} for each in found]
     definition: Any = onnx.defs.get_schema(schema.name, opset)

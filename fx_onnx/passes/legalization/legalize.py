@@ -1,6 +1,8 @@
-"""The legalization stage: rewrites what ONNX Runtime's CPU provider cannot run."""
+"""The legalization stage: rewrites what the target's runtime cannot run, by default ONNX Runtime's CPU provider."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import onnx_ir as ir
 
@@ -10,6 +12,7 @@ from fx_onnx.passes.legalization.pads_before_pooling import LegalizePads
 from fx_onnx.passes.legalization.random_draws import LegalizeRandomDraws
 from fx_onnx.passes.legalization.range_indices import LegalizeRangeIndices
 from fx_onnx.passes.legalization.swish import LegalizeSwish
+from fx_onnx.passes.legalization.tanh_gelu import LegalizeTanhGelu
 from fx_onnx.passes.rewriter import Pass, apply
 
 __all__ = ["LEGALIZATIONS", "legalize"]
@@ -20,18 +23,23 @@ LEGALIZATIONS: tuple[Pass, ...] = (
     LegalizePads(),
     LegalizeRangeIndices(),
     LegalizeSwish(),
+    LegalizeTanhGelu(),
     InsertCasts(),
 )
 """All legalization passes in order. InsertCasts is last because the others emit nodes that may need casts."""
 
 
-def legalize(model: ir.Model) -> ir.Model:
-    """Returns the model in operators and dtypes for which ONNX Runtime's CPU provider has kernels.
+def legalize(model: ir.Model, passes: Sequence[Pass] = LEGALIZATIONS) -> ir.Model:
+    """Returns the model in operators and dtypes for which a runtime has kernels.
 
     The model is changed in place. It need not be optimized.
+
+    Args:
+        model: the model.
+        passes: the legalizations of the target, in order; those for ONNX Runtime's CPU provider by default.
     """
     read = [(graph, value) for graph in model.graphs() for value in graph.initializers.values() if value.uses()]
-    model = apply(model, LEGALIZATIONS)
+    model = apply(model, passes)
     for graph, value in read:
         if not value.uses() and not value.is_graph_output() and not value.is_graph_input():
             del graph.initializers[str(value.name)]  # a constant whose wider copy the nodes read now

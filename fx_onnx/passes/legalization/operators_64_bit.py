@@ -12,10 +12,10 @@ from typing import ClassVar
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
+from fx_onnx.core.kernel_tables import kernel_table, since_version
 from fx_onnx.passes.builder import NodeBuilder, undo_float32_rounding
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.legalization import conv_and_pool_64_bit as conv_and_pool
-from fx_onnx.passes.legalization.cpu_kernels import kernels, since_version
 from fx_onnx.passes.legalization.resize_64_bit import resize
 from fx_onnx.passes.rewriter import Rewrite
 
@@ -57,7 +57,10 @@ class Legalize64Bit(Rewrite):
         if x is None or not isinstance(x.type, ir.TensorType) or x.dtype not in (DataType.DOUBLE, DataType.INT64):
             return False
         version = since_version(node.op_type, editor.model.graph.opset_imports.get("", 0))
-        if version is None or any(x.dtype in next(iter(k.admitted.values())) for k in kernels(node.op_type, version)):
+        if version is None:
+            return False
+        kernels = kernel_table("onnxruntime").kernels(node.op_type, version)
+        if any(x.dtype in next(iter(kernel.admitted.values())) for kernel in kernels):
             return False
         if x.dtype is DataType.INT64 and node.op_type not in _OF_INTEGERS:
             return False

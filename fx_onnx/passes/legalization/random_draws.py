@@ -13,9 +13,9 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
+from fx_onnx.core.kernel_tables import kernel_table, since_version
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.legalization.cpu_kernels import kernels, since_version
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["LegalizeRandomDraws"]
@@ -46,7 +46,7 @@ class LegalizeRandomDraws(Rewrite):
             return False
         if "seed" in node.attributes:
             return self.declines(node, "its seed determines the numbers")
-        found = kernels(node.op_type, version)
+        found = kernel_table("onnxruntime").kernels(node.op_type, version)
         if any(dtype in list(kernel.admitted.values())[-1] for kernel in found):
             return False
         f = NodeBuilder(node, editor, DataType.DOUBLE if dtype is DataType.DOUBLE else DataType.FLOAT)

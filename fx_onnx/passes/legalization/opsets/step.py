@@ -8,7 +8,6 @@ does not admit. Then every node is checked against the older schema: its attribu
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -17,11 +16,11 @@ import onnx_ir as ir
 
 from fx_onnx.core import metadata
 from fx_onnx.core.errors import OnnxExporterError
+from fx_onnx.core.kernel_tables import since_version
 from fx_onnx.core.schemas import operator_schema
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.legalization.cast_insertion import InsertCasts
-from fx_onnx.passes.legalization.cpu_kernels import since_version
 from fx_onnx.passes.matchers import attribute, constant_integers, producer_of
 from fx_onnx.passes.traversal import all_nodes
 
@@ -116,8 +115,8 @@ def differs(op_type: str, opset: int) -> bool:
 
 def _place(node: ir.Node) -> str:
     """Returns " at file:line", the line of the model's code that the node comes from; empty if that is unknown."""
-    frames = re.findall(r'File "([^"]+)", line (\d+)', node.metadata_props.get(metadata.STACK_TRACE, ""))
-    return f" at {frames[-1][0]}:{frames[-1][1]}" if frames else ""
+    line = metadata.source_line(node.metadata_props)
+    return f" at {line}" if line else ""
 
 
 @functools.lru_cache(maxsize=2048)

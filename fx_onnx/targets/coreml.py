@@ -1,0 +1,12 @@
+"""ONNX Runtime with its CoreML provider. Not executed."""
+
+from fx_onnx.targets.target import Target
+
+__all__ = ["TARGET"]
+
+TARGET = Target(
+    name="coreml",
+    versions="ONNX Runtime 1.20 to 1.31, CoreML provider",
+    opset=18,
+    notes=("A node without a kernel runs in the CPU provider.",),
+)

@@ -1,0 +1,12 @@
+"""ONNX Runtime with its DirectML provider. Not executed."""
+
+from fx_onnx.targets.target import Target
+
+__all__ = ["TARGET"]
+
+TARGET = Target(
+    name="directml",
+    versions="ONNX Runtime 1.20 to 1.24, DirectML provider",
+    opset=18,
+    notes=("A node without a kernel runs in the CPU provider.",),
+)

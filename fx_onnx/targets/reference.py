@@ -1,0 +1,16 @@
+"""The reference evaluator in the package onnx: pure NumPy, slow, close to the specification."""
+
+from fx_onnx.targets.target import Target
+
+__all__ = ["TARGET"]
+
+TARGET = Target(
+    name="reference",
+    versions="onnx 1.18 to 1.23",
+    executed=True,
+    table="reference",
+    expands_functions=True,
+    refuses=True,
+    legalizations=(),
+    notes=("The evaluator computes every dtype of the specification, so nothing is legalized.",),
+)

@@ -1,0 +1,76 @@
+"""The record that describes a target: the runtime for which a model is exported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fx_onnx.core import opsets
+from fx_onnx.core.kernel_tables import KernelTable, kernel_table
+from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
+from fx_onnx.passes.rewriter import Pass
+
+__all__ = ["Lack", "Target"]
+
+
+@dataclass(frozen=True)
+class Lack:
+    """An operator that a runtime cannot run, although its table of kernels lists it, or that has no table.
+
+    Attributes:
+        op_type: the operator, of ONNX's default domain.
+        first: the first opset of a model in which the operator does not run.
+        last: the last such opset; None if it does not run in any later one.
+        dtype: the dtype of the first input with which it does not run, for example ``"float64"``; None means all.
+        reason: what happens, in a few words.
+    """
+
+    op_type: str
+    first: int = 1
+    last: int | None = None
+    dtype: str | None = None
+    reason: str = ""
+
+    def covers(self, op_type: str, opset: int, dtype: str | None) -> bool:
+        """Returns whether a node of a model of this opset cannot run; ``dtype`` is that of its first input."""
+        in_range = self.first <= opset and (self.last is None or opset <= self.last)
+        return op_type == self.op_type and in_range and self.dtype in (None, dtype)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What one runtime needs of a model.
+
+    Attributes:
+        name: the name for ``export(target=...)``.
+        versions: the versions of the runtime that the record is for.
+        opset: the opset of the model, unless the caller gives another one.
+        executed: whether models for this target were run in the runtime; ``docs/runtimes.md`` has the results. If not,
+            the record is compared with published tables only.
+        table: the name of the table of kernels; None if there is none for this runtime.
+        lacks: operators that do not run, in addition to those that the table does not list.
+        expands_functions: whether the runtime replaces an operator without a kernel by the function body that ONNX
+            defines for it.
+        refuses: whether an operator that the runtime lacks is an error at the export. Otherwise it is noted.
+        legalizations: the passes that replace what the runtime lacks, in order.
+        fusions: the passes that insert operators of the runtime's own domain, after the legalizations.
+        without: the names of the optimizer's passes that are left out.
+        notes: what a user should know, one sentence each.
+    """
+
+    name: str
+    versions: str
+    opset: int = opsets.DEFAULT_OPSET
+    executed: bool = False
+    table: str | None = None
+    lacks: tuple[Lack, ...] = ()
+    expands_functions: bool = False
+    refuses: bool = False
+    legalizations: tuple[Pass, ...] = LEGALIZATIONS
+    fusions: tuple[Pass, ...] = ()
+    without: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def kernels(self) -> KernelTable | None:
+        """The table of kernels, or None."""
+        return None if self.table is None else kernel_table(self.table)

@@ -1,0 +1,12 @@
+"""ONNX Runtime Web with its WebGPU provider. Not executed."""
+
+from fx_onnx.targets.target import Target
+
+__all__ = ["TARGET"]
+
+TARGET = Target(
+    name="webgpu",
+    versions="onnxruntime-web 1.30, WebGPU provider",
+    table="webgpu",
+    notes=("A node without a kernel runs in the WebAssembly provider, between two copies.",),
+)

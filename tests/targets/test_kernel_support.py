@@ -1,0 +1,60 @@
+"""The comparison of a model with a table of kernels."""
+
+import pytest
+import torch
+
+import fx_onnx
+from fx_onnx.targets.kernel_support import refuse_missing, support
+from fx_onnx.targets.known_targets import find_target
+from fx_onnx.targets.target import Lack, Target
+from tests.passes.checking import model
+from tests.targets.exporting import exported, padded_maximum
+
+
+def test_a_node_without_a_kernel_has_its_line() -> None:
+    """The text names the target, the share, the node and the version of the table."""
+    program = exported(lambda x: (x > 0).nonzero(), torch.ones(2, 3))
+    found = program.supports("webgpu")
+    assert not found
+    assert [each.operator for each in found.missing] == ["NonZero"]
+    assert found.missing[0].line.startswith("tests/targets/test_kernel_support.py:")
+    assert found.share == pytest.approx(1 - 1 / found.nodes)
+    for text in ("webgpu: 66.7% of 3 nodes", "NonZero", "test_kernel_support.py:", "1.30", "No model was run"):
+        assert text in str(found)
+
+
+def test_the_opset_that_helps() -> None:
+    found = exported(padded_maximum, torch.ones(2, 3)).supports("onnxruntime-cuda")
+    assert {each.operator for each in found.missing} == {"Pad", "ReduceMax"}
+    assert found.advice == ("opset_version=18 has kernels for Pad, ReduceMax",)
+    assert exported(padded_maximum, torch.ones(2, 3), opset_version=18).supports("onnxruntime-cuda").missing == ()
+
+
+def test_dtypes_domains_and_function_bodies() -> None:
+    """ONNX Runtime has Erf of float only, runs HardSwish of float64 through its body, and inserts Casts of float16."""
+    runtime = find_target("onnxruntime")
+    graphs = {
+        "g (float[N] x) => (float[N] y) { y = Erf(x) }": "",
+        "g (double[N] x) => (double[N] y) { y = Erf(x) }": "no kernel at opset 20 for double",
+        "g (float16[N] x) => (float16[N] y) { y = Erf(x) }": "",
+        "g (double[N] x) => (double[N] y) { y = Mish(x) }": "",
+        "g (float[N] x) => (float[N] y) { y = local.Thing(x) }": "the domain local is not ONNX's own",
+    }
+    for text, reason in graphs.items():
+        assert [each.reason for each in support(model(text), runtime).missing] == [reason] * bool(reason), text
+
+
+def test_without_a_table_nothing_is_claimed() -> None:
+    text = "g (float[N] x) => (float[N] y) { y = Erf(x) }"
+    found = support(model(text), Target("mine", "any"))
+    assert (found.share, bool(found), found.missing) == (None, False, ())
+    assert "no table" in str(found)
+    found = support(model(text), Target("mine", "any", lacks=(Lack("Erf", reason="it is slow"),)))
+    assert [each.reason for each in found.missing] == ["it is slow"]
+
+
+def test_refusal() -> None:
+    program = exported(lambda x: (x > 0).nonzero(), torch.ones(2, 3))
+    with pytest.raises(fx_onnx.UnsupportedOperatorError, match=r"target webgpu cannot run the model: NonZero \(.*py:"):
+        refuse_missing(program.supports("webgpu"))
+    refuse_missing(program.supports("onnxruntime"))

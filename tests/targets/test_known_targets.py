@@ -1,0 +1,41 @@
+"""The targets by name."""
+
+import pytest
+import torch
+
+import fx_onnx
+from fx_onnx.core import opsets
+from fx_onnx.passes.optimize import PASSES
+from fx_onnx.targets.known_targets import NAMES, find_target
+from fx_onnx.targets.target import Target
+from tests.targets.exporting import exported, operators, padded_maximum
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_records(name: str) -> None:
+    target = find_target(name)
+    assert target.name == name
+    assert opsets.check(target.opset) == target.opset
+    assert {*target.without} <= {each.name for each in PASSES}
+    assert target.table is None or target.kernels is not None
+    assert find_target(target) is target
+
+
+def test_an_unknown_name_is_refused_with_the_list() -> None:
+    with pytest.raises(fx_onnx.ArgumentError, match=r"no target 'openvin'; the targets are onnxruntime, .*, webnn\.$"):
+        exported(padded_maximum, torch.ones(2, 3), target="openvin")
+
+
+def test_the_opset_of_the_target_and_of_the_caller() -> None:
+    x = torch.ones(2, 3)
+    assert exported(padded_maximum, x, target="tensorrt").model.graph.opset_imports[""] == find_target("tensorrt").opset
+    assert exported(padded_maximum, x, target="tensorrt", opset_version=21).model.graph.opset_imports[""] == 21
+
+
+def test_a_record_of_the_caller() -> None:
+    """Its passes run instead of those for ONNX Runtime, and its optimizer leaves passes out."""
+    x = torch.ones(2, 3, dtype=torch.bfloat16)
+    program = exported(lambda x: (x + x).neg(), x, target=Target("mine", "any", opset=22, legalizations=()))
+    assert operators(program) == ["Add", "Neg"]
+    program = exported(lambda x: x.mT.mT, x, target=Target("mine", "any", without=("merge_transposes",)))
+    assert operators(program) == ["Transpose", "Transpose"]
