@@ -63,11 +63,12 @@ class Outcome:
 
 @dataclass
 class Job:
-    """One file with the arguments and the expected results of its runs: names of .npy files in input order."""
+    """One file, the .npy files of the arguments and of the expected results of each run, and the names of outputs."""
 
     path: str
     inputs: list[dict[str, str]] = field(default_factory=list)
     outputs: list[list[str]] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
 
 
 # ---------------------------------------------------------------- export
@@ -90,8 +91,9 @@ def export(exporter: str, case: ModelCase, path: Path, target: str, opset: int) 
 
 def job(case: ModelCase, path: Path) -> Job:
     """Writes the arguments and the expected results beside the file. The arguments are in the order of graph inputs."""
-    names = [value.name for value in onnx.load(path).graph.input]
-    module, found = case.build(), Job(str(path))
+    graph = onnx.load(path).graph
+    names = [value.name for value in graph.input]
+    module, found = case.build(), Job(str(path), results=[value.name for value in graph.output])
     for number, inputs in enumerate((case.example(), case.other())):
         with torch.no_grad():
             results = tensors(module(*inputs.args, **inputs.kwargs))
@@ -161,20 +163,22 @@ def compared(work: Job) -> str:
 # ---------------------------------------------------------------- the table
 
 
-def outcomes(runtime: str, cases: Sequence[ModelCase], folder: Path) -> Iterator[Outcome]:
-    """Exports and runs each network with both exporters."""
-    worker = command(runtime, folder)
+def outcomes(runtime: str, cases: Sequence[ModelCase], exporters: Sequence[str], folder: Path) -> Iterator[Outcome]:
+    """Exports and runs each network with each exporter. The files of torch.onnx are kept for other runtimes."""
+    worker, opset = command(runtime, folder), find_target(runtime).opset
     for case in cases:
-        for exporter in ("fx_onnx", "torch.onnx"):
+        for exporter in exporters:
             found = Outcome(exporter, case.name)
-            path = folder / "models" / runtime / f"{case.name}.{exporter}.onnx"
+            place = f"torch.onnx.{opset}" if exporter == "torch.onnx" else runtime
+            path = folder / "models" / place / f"{case.name}.onnx"
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                export(exporter, case, path, runtime, find_target(runtime).opset)
+                if exporter == "fx_onnx" or not path.exists():
+                    export(exporter, case, path, runtime, opset)
                 work = job(case, path)
                 found.exported = True
             except Exception as error:  # any exporter's error is a row of the table
-                found.why = f"export: {type(error).__name__}: {error}"[:200]
+                found.why = f"export: {type(error).__name__}: {error}"[:200].replace("\n", " ")
             if found.exported:
                 reply = run(worker, work)
                 found.loads, found.why = reply["loads"], reply.get("why", "")
@@ -189,23 +193,25 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runtimes", default=",".join([*PIP, *NPM]))
     parser.add_argument("--models", default=",".join(case.name for case in CASES))
+    parser.add_argument("--exporters", default="fx_onnx,torch.onnx")
     parser.add_argument("--folder", type=Path, default=Path("build/runtimes"))
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     cases = [case for case in CASES if case.name in given.models.split(",")]
-    rows = []
+    exporters, rows = given.exporters.split(","), []
     for runtime in given.runtimes.split(","):
         found = []
-        for one in outcomes(runtime, cases, given.folder.resolve()):
+        for one in outcomes(runtime, cases, exporters, given.folder.resolve()):
             found.append(one)
             state = "right" if one.right else "loads" if one.loads else "exported" if one.exported else "no file"
             print(f"{runtime:16} {one.model:24} {one.exporter:10} {state:8} {one.why}", flush=True)
         cells = []
-        for exporter in ("fx_onnx", "torch.onnx"):
+        for exporter in exporters:
             mine = [one for one in found if one.exporter == exporter]
-            cells.append(f"{len(mine)} / {sum(o.loads for o in mine)} / {sum(o.right for o in mine)}")
+            counts = (sum(getattr(one, name) for one in mine) for name in ("exported", "loads", "right"))
+            cells.append(" / ".join(map(str, counts)))
         rows.append(f"| {find_target(runtime).versions} | {' | '.join(cells)} |")
-    print("| runtime | fx_onnx: models / loads / right | torch.onnx |\n|---|---|---|")
+    print(f"| runtime | {' | '.join(exporters)}: models / loads / right |\n|{'---|' * (len(exporters) + 1)}")
     print("\n".join(rows))
 
 

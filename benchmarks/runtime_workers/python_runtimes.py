@@ -16,50 +16,50 @@ import numpy as np
 Run = Callable[[dict[str, Any]], Sequence[Any]]
 
 
-def openvino(path: str) -> Run:
+def openvino(job: dict[str, Any]) -> Run:
     """Returns the compiled model."""
     import openvino as ov
 
     core = ov.Core()
     # OpenVINO computes in bfloat16 by default where the processor has instructions for it.
-    model = core.compile_model(core.read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    model = core.compile_model(core.read_model(job["path"]), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     return lambda inputs: [model(inputs)[port] for port in model.outputs]
 
 
-def reference(path: str) -> Run:
+def reference(job: dict[str, Any]) -> Run:
     """Returns onnx's reference evaluator of the model."""
     from onnx.reference import ReferenceEvaluator
 
-    evaluator = ReferenceEvaluator(path)
+    evaluator = ReferenceEvaluator(job["path"])
     return lambda inputs: evaluator.run(None, inputs)
 
 
-def tract(path: str) -> Run:
+def tract(job: dict[str, Any]) -> Run:
     """Returns tract's optimized model."""
     import tract as runtime
 
-    model = runtime.onnx().load(path).into_model()
-    runnable = model.into_runnable()
+    runnable = runtime.onnx().load(job["path"]).into_model().into_runnable()
     return lambda inputs: [value.to_numpy() for value in runnable.run(list(inputs.values()))]
 
 
-def mnn(path: str) -> Run:
-    """Returns MNN's module of the converted model. The converter is called as a library."""
+def mnn(job: dict[str, Any]) -> Run:
+    """Returns MNN's module of the converted model.
+
+    The converter is called as a library, because its command line installs a package that reports its use.
+    """
+    import _tools
     import MNN
     from MNN import expr
-    from MNN.tools import mnnconvert  # noqa: F401  registers the converter
 
-    converted = f"{path}.mnn"
-    import _tools
-
-    _tools.mnnconvert(["mnnconvert", "-f", "ONNX", "--modelFile", path, "--MNNModel", converted, "--bizCode", "x"])
-    import onnx_names
-
-    names = onnx_names.read(path)
-    module = MNN.nn.load_module_from_file(converted, *names)
+    converted = f"{job['path']}.mnn"
+    _tools.mnnconvert(
+        ["mnnconvert", "-f", "ONNX", "--modelFile", job["path"], "--MNNModel", converted, "--bizCode", "x"]
+    )
+    module = MNN.nn.load_module_from_file(converted, list(job["inputs"][0]), job["results"])
 
     def run(inputs: dict[str, Any]) -> Sequence[Any]:
-        given = [expr.const(x, list(x.shape), expr.NCHW) for x in inputs.values()]
+        narrow = [x.astype(np.int32) if x.dtype == np.int64 else x for x in inputs.values()]  # MNN has no int64
+        given = [expr.const(x, list(x.shape), expr.NCHW) for x in narrow]
         return [expr.convert(result, expr.NCHW).read() for result in module.onForward(given)]
 
     return run
@@ -70,7 +70,7 @@ def main(runtime: str, text: str) -> None:
     job = json.loads(text)
     loads, why = False, ""
     try:
-        run = {"openvino": openvino, "reference": reference, "tract": tract, "mnn": mnn}[runtime](job["path"])
+        run = {"openvino": openvino, "reference": reference, "tract": tract, "mnn": mnn}[runtime](job)
         loads = True
         for number, files in enumerate(job["inputs"]):
             for place, result in enumerate(run({name: np.load(file) for name, file in files.items()})):
