@@ -10,12 +10,14 @@ import onnx_ir as ir
 
 from fx_onnx.core import metadata, opsets
 from fx_onnx.core.errors import UnsupportedOperatorError
-from fx_onnx.core.kernel_tables import Kernel, KernelTable, since_version
+from fx_onnx.core.kernel_tables import DTYPES, Kernel, KernelTable, since_version
 from fx_onnx.core.schemas import Parameter, operator_schema
 from fx_onnx.passes.traversal import all_nodes
 from fx_onnx.targets.target import Target
 
 __all__ = ["MissingKernel", "Support", "refuse_missing", "support"]
+
+_TABLED = frozenset(ir.DataType[name.upper()] for name in DTYPES.values())
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ def _reason(node: ir.Node, opset: int, target: Target, table: KernelTable | None
 
 
 def _dtypes(node: ir.Node, opset: int) -> dict[str, ir.DataType]:
-    """Returns the dtypes of a node, by type variable and by name of the input or output."""
+    """Returns the dtypes of a node that the tables tell, by type variable and by name of the input or output."""
     schema = operator_schema(node.op_type, opset)
     if schema is None:
         return {}
@@ -150,7 +152,9 @@ def _dtypes(node: ir.Node, opset: int) -> dict[str, ir.DataType]:
     for formal, values in ((schema.inputs, node.inputs), (schema.outputs, node.outputs)):
         for index, value in enumerate(values):
             parameter = _parameter(formal, index)
-            if value is not None and value.dtype is not None and parameter is not None:
+            if value is None or value.dtype not in _TABLED or parameter is None:
+                continue
+            if parameter.homogeneous or not parameter.variadic:
                 found.setdefault(parameter.type, value.dtype)
                 found.setdefault(parameter.name, value.dtype)
     return found
