@@ -293,9 +293,10 @@ def _target(job: OnnxJob) -> Target:
 
 
 def _legalize(job: OnnxJob) -> OnnxJob:
-    target, before = _target(job), job.program.summary().operators
+    target = _target(job)
+    before = None if job.options.target is None else job.program.summary().operators
     job.program.model = legalize(job.program.model, (*target.legalizations, *target.fusions))
-    if job.options.target is not None:
+    if before is not None:
         job.log.decided("legalize", f"target {target.name}: {_changes(before, job.program.summary().operators)}")
     return job
 
