@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -116,7 +117,8 @@ def refuse_missing(found: Support) -> None:
 
 def _nodes(model: ir.Model) -> Iterator[ir.Node]:
     """Yields the nodes that a runtime runs: a call of a local function counts as the nodes of the function."""
-    for graph in (model.graph, *model.functions.values()):
+    graphs: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    for graph in graphs:
         yield from (node for node in all_nodes(graph) if node.op_identifier() not in model.functions)
 
 
@@ -174,7 +176,8 @@ def _admits(kernel: Kernel, dtypes: dict[str, ir.DataType]) -> bool:
 
 
 def _has_body(op_type: str, opset: int) -> bool:
-    schema = onnx.defs.get_schema(op_type, opset)
+    """Returns whether ONNX defines the operator by a function body of other operators."""
+    schema: Any = onnx.defs.get_schema(op_type, opset)  # its type does not list these attributes
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
