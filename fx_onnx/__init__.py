@@ -1,10 +1,13 @@
 """Exports PyTorch models to ONNX through torch.export.
 
 The names in ``__all__`` are the public interface. Those that need onnx, onnx_ir or onnxruntime are imported on first
-use, because these packages take longer to import than the rest of fx_onnx.
+use, because these packages take longer to import than the rest of fx_onnx. The names of torch.onnx's older interface
+(docs/old_api.md) are attributes too: ``fx_onnx.register_custom_op_symbolic``, ``fx_onnx.symbolic_helper``.
 """
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fx_onnx.capture.export_flag import is_in_onnx_export
@@ -23,9 +26,26 @@ from fx_onnx.core.version import version as _version
 from fx_onnx.export import export
 
 if TYPE_CHECKING:
+    from torch.onnx import InputObserver as InputObserver
+
+    from fx_onnx.core.export_modes import OperatorExportTypes as OperatorExportTypes
+    from fx_onnx.core.export_modes import TrainingMode as TrainingMode
     from fx_onnx.passes.optimize import optimize
     from fx_onnx.program.onnx_program import ONNXProgram
     from fx_onnx.program.verify import Difference, Verification, verify
+    from fx_onnx.torchscript import symbolic_helper as symbolic_helper
+    from fx_onnx.torchscript import utils as utils
+    from fx_onnx.torchscript import verification as verification
+    from fx_onnx.torchscript.exportable_module import ExportableModule as ExportableModule
+    from fx_onnx.torchscript.log import disable_log as disable_log
+    from fx_onnx.torchscript.log import enable_log as enable_log
+    from fx_onnx.torchscript.log import is_onnx_log_enabled as is_onnx_log_enabled
+    from fx_onnx.torchscript.utils import export_to_pretty_string as export_to_pretty_string
+    from fx_onnx.torchscript.utils import register_custom_op_symbolic as register_custom_op_symbolic
+    from fx_onnx.torchscript.utils import select_model_mode_for_export as select_model_mode_for_export
+    from fx_onnx.torchscript.utils import unconvertible_ops as unconvertible_ops
+    from fx_onnx.torchscript.utils import unregister_custom_op_symbolic as unregister_custom_op_symbolic
+    from fx_onnx.translation.jit_scalar_type import JitScalarType as JitScalarType
 
     __version__: str
 
@@ -58,13 +78,52 @@ _LAZY = {
 }
 """The module that defines each public name that is imported on first use."""
 
+_OLD_API = {
+    "ExportableModule": "fx_onnx.torchscript.exportable_module",
+    "InputObserver": "torch.onnx",
+    "JitScalarType": "fx_onnx.translation.jit_scalar_type",
+    "OperatorExportTypes": "fx_onnx.core.export_modes",
+    "TrainingMode": "fx_onnx.core.export_modes",
+    "disable_log": "fx_onnx.torchscript.log",
+    "enable_log": "fx_onnx.torchscript.log",
+    "export_to_pretty_string": "fx_onnx.torchscript.utils",
+    "is_onnx_log_enabled": "fx_onnx.torchscript.log",
+    "register_custom_op_symbolic": "fx_onnx.torchscript.utils",
+    "select_model_mode_for_export": "fx_onnx.torchscript.utils",
+    "unconvertible_ops": "fx_onnx.torchscript.utils",
+    "unregister_custom_op_symbolic": "fx_onnx.torchscript.utils",
+}
+"""The same for the names of torch.onnx's older interface."""
+
+_OLD_MODULES = ("symbolic_helper", "utils", "verification")
+"""The modules of torch.onnx's older interface. They are in fx_onnx/torchscript/."""
+
+
+def _module_on_first_use(name: str) -> ModuleType:
+    """Returns a module that takes its attributes from ``fx_onnx.torchscript``, which the first attribute imports."""
+
+    def attribute(attribute: str) -> Any:
+        if attribute.startswith("__") and attribute != "__all__":  # ``inspect`` asks every module for its ``__file__``
+            raise AttributeError(attribute)
+        return getattr(import_module(f"{__name__}.torchscript.{name}"), attribute)
+
+    module = ModuleType(f"{__name__}.{name}", f"Is {__name__}.torchscript.{name}.")
+    module.__getattr__ = attribute  # type: ignore[method-assign]
+    return module
+
+
+# ``from fx_onnx.symbolic_helper import parse_args`` looks here before it looks for a file.
+sys.modules.update({f"{__name__}.{name}": _module_on_first_use(name) for name in _OLD_MODULES})
+
 
 def __getattr__(name: str) -> Any:
     """Imports a public name on first use."""
     if name == "__version__":
         value: Any = _version()
-    elif name in _LAZY:
-        value = getattr(import_module(_LAZY[name]), name)
+    elif name in _LAZY or name in _OLD_API:
+        value = getattr(import_module({**_LAZY, **_OLD_API}[name]), name)
+    elif name in _OLD_MODULES:
+        value = import_module(f"{__name__}.torchscript.{name}")
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
@@ -72,4 +131,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_OLD_API, *_OLD_MODULES})

@@ -64,7 +64,8 @@ def export(
     docs/migrate.md compares each of them.
 
     Args:
-        model: a Module, or a torch.export.ExportedProgram, which is not captured again.
+        model: a Module, or a torch.export.ExportedProgram, which is not captured again. An ``ExportableModule`` gives
+            its own arguments, dynamic shapes and names if the call gives no arguments.
         args: the example positional arguments: a tuple or a list, a single tensor, or a tuple whose last entry is a
             dict of keyword arguments. Tensors become inputs of the model. All other values become constants.
         f: where to save the model: a path or a binary file. None saves nothing.
@@ -83,7 +84,8 @@ def export(
             replaced reads ``<f>.data``. None does so only above 2 GB.
         dynamic_shapes: the dynamic dims, in any form that torch.export takes. A string names a dim. The keys of a dict
             may be ``input_names``. ``Dim.DYNAMIC`` for an int or a float makes it a 0-d input of int64 or float64.
-        custom_translation_table: operator → translation function; see docs/custom_operators.md.
+        custom_translation_table: operator → translation function; see docs/custom_operators.md. It has precedence over
+            functions that ``register_custom_op_symbolic`` registered.
         report: writes a Markdown report to ``artifacts_dir``, whether the export succeeds or fails. If it cannot be
             written, the export warns.
         optimize: runs the optimizer.
@@ -141,8 +143,10 @@ def export(
 
 def _request(given: Mapping[str, Any]) -> Request:
     """Returns what to export."""
+    from fx_onnx.capture.example_arguments import with_own_arguments
     from fx_onnx.capture.request import parse_request
 
+    given = with_own_arguments(given)
     names = ("input_names", "output_names", "dynamic_shapes", "dynamic_axes")
     return parse_request(
         given["model"],
@@ -157,11 +161,13 @@ def _options(given: Mapping[str, Any]) -> ExportOptions:
     """Returns how to export."""
     from fx_onnx.pipeline import ExportOptions, SaveOptions
     from fx_onnx.targets.known_targets import find_target
+    from fx_onnx.translation.symbolic_registry import registered
 
     target = None if given["target"] is None else find_target(given["target"])
-    opset = given["opset_version"] if target is None or given["opset_version"] is not None else target.opset
+    version = given["opset_version"] if target is None or given["opset_version"] is not None else target.opset
+    opset = opsets.check(version)
     return ExportOptions(
-        opset=opsets.check(opset),
+        opset=opset,
         target=target,
         optimize=given["optimize"],
         fold_constants=given["do_constant_folding"],
@@ -171,6 +177,7 @@ def _options(given: Mapping[str, Any]) -> ExportOptions:
         operator_export_type=_operator_export_type(given),
         autograd_inlining=given["autograd_inlining"],
         custom_translation_table=given["custom_translation_table"] or {},
+        registered_symbolics=registered(opset),
         custom_opsets=given["custom_opsets"] or {},
         modules_as_functions=given["export_modules_as_functions"],
         save=SaveOptions(

@@ -61,6 +61,7 @@ from fx_onnx.targets.kernel_support import refuse_missing, support
 from fx_onnx.targets.target import Target
 from fx_onnx.translation import io_names, user_translations
 from fx_onnx.translation.fallback_nodes import fallback
+from fx_onnx.translation.symbolic_registry import PYTHON_OP
 from fx_onnx.translation.translate import translate
 
 __all__ = ["STAGES", "AtenJob", "CapturedJob", "ExportOptions", "Job", "OnnxJob", "SaveOptions", "Stage", "run"]
@@ -113,6 +114,8 @@ class ExportOptions:
         autograd_inlining: whether the forward of a torch.autograd.Function without a translation is traced.
         custom_translation_table: the user's translations, FX target → function.
         custom_opsets: the versions of the domains of custom operators; 1 for a domain that is not among them.
+        registered_symbolics: the registered symbolic functions, TorchScript's name of an operator → function. A
+            translation in ``custom_translation_table`` has precedence.
         modules_as_functions: the module classes whose calls become calls of local functions; True means all classes.
         save: where and how to save the model.
         target: the runtime whose legalizations run. None means ONNX Runtime's CPU provider.
@@ -132,6 +135,7 @@ class ExportOptions:
     autograd_inlining: bool = True
     custom_translation_table: Mapping[Any, Callable[..., Any]] = field(default_factory=dict)
     custom_opsets: Mapping[str, int] = field(default_factory=dict)
+    registered_symbolics: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     modules_as_functions: bool | Collection[type[nn.Module]] = False
     save: SaveOptions = SaveOptions()
     target: Target | None = None
@@ -217,19 +221,23 @@ class OnnxJob(CapturedJob):
 
 
 def _capture(job: Job) -> CapturedJob:
-    custom = job.options.custom_translation_table
-    translations = translation_table(opsets.native(job.options.opset))
+    custom, registered = job.options.custom_translation_table, job.options.registered_symbolics
+    opset, python_op = opsets.native(job.options.opset), registered.get(PYTHON_OP)
+    table = translation_table(opset)
     if job.request.training is TrainingMode.TRAINING:
-        translations = translations.preferring(TRAINING_FORMS)
-    translations = translations.extended(user_translations.translations(custom))
+        table = table.extended(TRAINING_FORMS)
+    table = table.extended(user_translations.registered_translations(registered, opset))
+    table = table.extended(user_translations.translations(custom, opset))
     if job.options.operator_export_type:
-        translations = translations.with_fallback(fallback(job.options.operator_export_type))
+        table = table.with_fallback(fallback(job.options.operator_export_type))
+    if unknown := user_translations.without_operator(registered):
+        job.log.decided("capture", f"no operator has the names of registered symbolic functions: {', '.join(unknown)}")
     functions, every = user_translations.functions(custom), job.options.keeps_autograd_functions
-    with CAPTURE_LOCK, autograd_functions.trace_as_operators(functions, every=every):
+    where_possible = python_op is not None
+    with CAPTURE_LOCK, autograd_functions.trace_as_operators(functions, every=every, where_possible=where_possible):
         captured = capture(job.request, job.log)
     job.log.captured = captured
-    of_functions = user_translations.translations_of_functions(captured.exported_program, translations)
-    job.log.table = translations.extended(of_functions)
+    job.log.table = user_translations.with_functions(captured.exported_program, table, python_op)
     return CapturedJob(job.request, job.options, job.log, captured, job.log.table)
 
 
@@ -249,7 +257,10 @@ def _on_aten(rewrite: Callable[[AtenProgram], AtenProgram]) -> Callable[[AtenJob
 
 
 def _decompose(job: AtenJob) -> AtenJob:
-    program = job.log.decomposed = decompose(job.aten, job.table)
+    # The forward of an autograd.Function is traced where its symbolic function declines, unless it must stay whole.
+    keeps = job.options.keeps_autograd_functions
+    forwards = {} if keeps else autograd_functions.forwards_by_operator(job.captured.exported_program)
+    program = job.log.decomposed = decompose(job.aten, job.table, forwards)
     if custom := job.options.custom_translation_table:
         unused = user_translations.uncalled(custom, job.captured.exported_program, program.graphs)
         if unused:
@@ -436,6 +447,15 @@ def run(request: Request, options: ExportOptions, log: ExportLog) -> ONNXProgram
         OnnxExporterError: a stage failed; ``log.failed`` names it.
         CaptureError: a forward that is being captured calls this function.
     """
+    program: ONNXProgram = run_until(STAGES[-1].name, request, options, log).program
+    program.timings = dict(log.seconds)
+    if log.verbose:
+        print_text(graph_text(program.model))
+    return program
+
+
+def run_until(last: str, request: Request, options: ExportOptions, log: ExportLog) -> Any:
+    """Runs the stages up to the one named ``last`` and returns its job; see ``run`` for the other arguments."""
     if is_in_onnx_export():
         raise CaptureError(
             "export() was called while the same thread captures another model; do not call it in a forward that is "
@@ -443,7 +463,8 @@ def run(request: Request, options: ExportOptions, log: ExportLog) -> ONNXProgram
         )
     log.stages = tuple(stage.name for stage in STAGES)
     job: Any = Job(request, options, log)
-    for is_isolated, stages in itertools.groupby(STAGES, key=lambda stage: stage.is_isolated):
+    until = log.stages.index(last) + 1
+    for is_isolated, stages in itertools.groupby(STAGES[:until], key=lambda stage: stage.is_isolated):
         with _isolated() if is_isolated else nullcontext():
             for stage in stages:
                 if stage.applies(options):
@@ -451,11 +472,7 @@ def run(request: Request, options: ExportOptions, log: ExportLog) -> ONNXProgram
                         job = stage.run(job)
                 else:
                     log.decided(stage.name, f"skipped: {stage.skip_reason}")
-    program: ONNXProgram = job.program
-    program.timings = dict(log.seconds)
-    if log.verbose:
-        print_text(graph_text(program.model))
-    return program
+    return job
 
 
 @contextmanager

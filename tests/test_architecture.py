@@ -27,6 +27,7 @@ ORDER = {
     "program": 7,
     "pipeline": 8,
     "export": 9,
+    "torchscript": 10,
 }
 TOP_LEVEL = {"__init__.py", "export.py", "pipeline.py", "py.typed"}
 

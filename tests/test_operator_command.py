@@ -34,6 +34,7 @@ aten = torch.ops.aten
         (aten.rot90.default, 18, ["decomposition of torch: rot90 ("]),
         (aten.add_.Tensor, 18, ["functionalization: "]),
         (aten.sym_size.int, 18, ["no tensor in the result"]),
+        (aten.bartlett_window.default, 18, ["constant folding: torch computes it"]),
         (aten._cdist_backward.default, 18, []),
     ],
     ids=lambda value: str(value),
@@ -73,6 +74,20 @@ def test_the_command_prints_and_returns_a_status(
     monkeypatch.setattr(sys, "argv", ["operator", "aten._cdist_backward.default"])
     assert operator.main() == 1
     assert "nothing: the export fails" in capsys.readouterr().out
+
+
+def test_missing_operators_are_listed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["operator", "--missing", "--opset", "20"])
+    assert operator.main() == 0
+    listed = capsys.readouterr().out.split()
+    assert "aten._cdist_backward.default" in listed
+    assert not {"aten.relu.default", "aten.relu_.default", "aten.bartlett_window.default", "aten.hstack.default"} & {
+        *listed
+    }
+    monkeypatch.setattr(sys, "argv", ["operator"])
+    with pytest.raises(SystemExit):
+        operator.main()
+    assert "name an operator, or give --missing" in capsys.readouterr().err
 
 
 def test_an_unknown_operator_is_an_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

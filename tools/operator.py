@@ -1,9 +1,11 @@
-"""Prints what exports an operator: a translation, a decomposition of fx_onnx or of torch, or nothing.
+"""Prints what exports an operator: a translation, a decomposition of fx_onnx or of torch, constant folding, or nothing.
 
     python -m tools.operator aten.addcmul.default --opset 20
+    python -m tools.operator --missing
 
 Without an overload, as in ``aten.addcmul``, the command reports every overload. It exits with 1 if nothing handles one
-of them. Operators of other libraries need ``--import``, for example ``--import torchvision torchvision.nms``.
+of them. ``--missing`` lists the operators that nothing handles. Operators of other libraries need ``--import``, for
+example ``--import torchvision torchvision.nms``.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +24,7 @@ import torch
 import fx_onnx.ops  # noqa: F401  registers the translations
 from fx_onnx.aten.decomposition_lookup import find_decomposition
 from fx_onnx.core.opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_NATIVE_OPSET
-from fx_onnx.core.torch_private import OpOverload
+from fx_onnx.core.torch_private import OpOverload, operator_names
 from fx_onnx.core.translation_table import Translation, translation_table
 from fx_onnx.decompositions import DECOMPOSITIONS
 from fx_onnx.decompositions.registry import COMPLEX
@@ -32,12 +35,19 @@ ROOT = Path(__file__).parents[1]
 def main() -> int:
     """Parses the command line and prints a paragraph for each overload."""
     parser = argparse.ArgumentParser(prog="tools.operator", description=str(__doc__).splitlines()[0])
-    parser.add_argument("operator", help="aten.addcmul.default, aten.addcmul, or aten::addcmul.default")
+    parser.add_argument("operator", nargs="?", help="aten.addcmul.default, aten.addcmul, or aten::addcmul.default")
+    parser.add_argument("--missing", action="store_true", help="lists the operators that nothing handles")
+    parser.add_argument("--namespace", default="aten", help="the namespace of --missing")
     parser.add_argument("--opset", type=int, default=DEFAULT_OPSET)
     parser.add_argument("--import", dest="library", help="a module that defines the operator")
     options = parser.parse_args()
     if options.library:
         importlib.import_module(options.library)
+    if options.missing:
+        print("\n".join(map(str, missing(options.namespace, options.opset))))
+        return 0
+    if options.operator is None:
+        parser.error("name an operator, or give --missing")
     try:
         targets = overloads(options.operator)
     except LookupError as error:
@@ -65,6 +75,21 @@ def overloads(name: str) -> list[OpOverload]:
         raise LookupError(f"this torch has no operator {name}") from None
 
 
+def all_overloads(namespace: str) -> Iterator[OpOverload]:
+    """Yields the operators of a namespace that a functional program can call: none that writes to an argument."""
+    for name in operator_names():
+        if name.startswith(f"{namespace}::"):
+            packet, _, overload = name.removeprefix(f"{namespace}::").partition(".")
+            target = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload or "default", None)
+            if isinstance(target, OpOverload) and not target._schema.is_mutable:
+                yield target
+
+
+def missing(namespace: str, opset: int) -> list[OpOverload]:
+    """Returns the operators of a namespace that nothing exports."""
+    return [target for target in all_overloads(namespace) if next(handlers(target, opset), None) is None]
+
+
 def handlers(target: OpOverload, opset: int) -> Iterator[str]:
     """Yields a line for each thing that can export ``target``, in the order in which fx_onnx tries them."""
     if target._schema.is_mutable:
@@ -76,10 +101,27 @@ def handlers(target: OpOverload, opset: int) -> Iterator[str]:
         yield f"translation from opset {later.since}: {_translation(later)}"
     if native is None or native.supports is not None:
         yield from _decompositions(target)
+    if is_folded(target):
+        yield "constant folding: torch computes it, because it has no tensor among its arguments"
     if target in COMPLEX or target.overloadpacket in COMPLEX:
         yield f"for complex tensors: {_place(COMPLEX.get(target) or COMPLEX[target.overloadpacket])}"
     if native is None and not any("Tensor" in str(result.type) for result in target._schema.returns):
         yield "no tensor in the result: a number becomes a symbolic expression, an assertion is removed"
+
+
+_NOT_DENSE = re.compile("^aten::_|sparse|quantized|gradients")
+"""Operators that return no dense tensor, or that only torch itself calls."""
+
+
+def is_folded(target: OpOverload) -> bool:
+    """Returns whether every call with static arguments is a constant, such as a window function."""
+    schema = target._schema
+    takes_tensors = any("Tensor" in str(argument.type) for argument in schema.arguments)
+    returns_tensors = any("Tensor" in str(result.type) for result in schema.returns)
+    is_random = torch.Tag.nondeterministic_seeded in target.tags
+    if takes_tensors or not returns_tensors or is_random or schema.is_mutable:
+        return False
+    return target.namespace == "aten" and _NOT_DENSE.search(schema.name) is None
 
 
 def _decompositions(target: OpOverload) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
@@ -37,21 +37,27 @@ choose_qparams_per_token returns two float32 tensors, where the fake ones are fl
 
 
 def decompose_calls(
-    program: AtenProgram, needed: Callable[[Node], bool], may_stay: Callable[[Node], bool] = lambda node: False
+    program: AtenProgram,
+    needed: Callable[[Node], bool],
+    may_stay: Callable[[Node], bool] = lambda node: False,
+    own: Mapping[Any, Callable[..., Any]] | None = None,
 ) -> AtenProgram:
     """Decomposes every call for which ``needed`` returns True, recursively; rewrites the graphs in place.
 
-    A call without a decomposition stays where ``may_stay`` returns True.
+    A call without a decomposition stays where ``may_stay`` returns True. ``own`` has decompositions of operators that
+    only this program has.
 
     Raises:
         UnsupportedOperatorError: some of the calls have no decomposition; the message lists all operators.
         TranslationError: a decomposition fails, or specializes a symbolic size.
     """
-    decomposer = _CallDecomposer(ReplacementTracer.of(program), needed, may_stay)
+    decomposer = _CallDecomposer(ReplacementTracer.of(program), needed, may_stay, own or {})
     for graph in program.graphs:
         decomposer.rewrite(graph, ())
     if decomposer.unsupported:
-        raise UnsupportedOperatorError(_list_unsupported(decomposer.unsupported))
+        error = UnsupportedOperatorError(_list_unsupported(decomposer.unsupported))
+        error.operators = tuple(sorted(decomposer.unsupported))
+        raise error
     return program
 
 
@@ -63,6 +69,7 @@ class _CallDecomposer:
         tracer: traces the decompositions.
         needed: returns whether a call must be decomposed.
         may_stay: returns whether a call without a decomposition may stay.
+        own: the decompositions of operators that only this program has.
         memo: the key of a call → the graph that it decomposes to.
         unsupported: the operators without a decomposition, each with its calls.
     """
@@ -70,6 +77,7 @@ class _CallDecomposer:
     tracer: ReplacementTracer
     needed: Callable[[Node], bool]
     may_stay: Callable[[Node], bool]
+    own: Mapping[Any, Callable[..., Any]]
     memo: dict[Hashable, Graph] = field(default_factory=dict)
     unsupported: dict[str, list[Node]] = field(default_factory=dict)
 
@@ -93,7 +101,8 @@ class _CallDecomposer:
         if call.key in self.memo:
             return self.memo[call.key]
         target = call.node.target
-        found = find_decomposition(target)
+        own = self.own.get(target)
+        found = find_decomposition(target) if own is None else Decomposition(own, keeps_composites=True)
         is_endless = ancestors.count(target) > _MAX_RECURSION
         graph = None if found is None or is_endless else self._trace(found, call)
         if graph is None and self.may_stay(call.node):

@@ -6,19 +6,29 @@ The graph as a whole is never traced again: ``call_decomposer`` replaces each ca
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from torch.fx import Node
 
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.call_decomposer import decompose_calls
-from fx_onnx.aten.fx_nodes import is_effect, is_symbolic, meta_arguments
-from fx_onnx.core.translation_table import TranslationTable
+from fx_onnx.aten.fx_nodes import fake_mode, fake_results, is_effect, is_symbolic, meta_arguments
+from fx_onnx.aten.tracing.guard_check import refuse_guards
+from fx_onnx.core.translation_table import Translation, TranslationTable
 
 
-def decompose(program: AtenProgram, table: TranslationTable) -> AtenProgram:
+def decompose(
+    program: AtenProgram, table: TranslationTable, own: Mapping[Any, Callable[..., Any]] | None = None
+) -> AtenProgram:
     """Decomposes every call that ``table`` does not translate; rewrites the graphs in place.
 
     A call without a decomposition stays if the table has a fallback for it.
+
+    Args:
+        program: the functionalized program.
+        table: the translations.
+        own: the decompositions of operators that only this program has, by target.
 
     Raises:
         UnsupportedOperatorError: some operators have neither a translation nor a decomposition; the message lists all.
@@ -28,6 +38,7 @@ def decompose(program: AtenProgram, table: TranslationTable) -> AtenProgram:
         program,
         lambda node: needs_decomposition(node, table),
         lambda node: table.fall_back(node.target) is not None,
+        own,
     )
 
 
@@ -37,4 +48,17 @@ def needs_decomposition(node: Node, table: TranslationTable) -> bool:
         return False
     if node.target is operator.getitem:
         return False
-    return table.find(node.target, *meta_arguments(node)) is None
+    return find_translation(node, table) is None
+
+
+def find_translation(node: Node, table: TranslationTable) -> Translation | None:
+    """Returns the translation that supports a call; None if the call must be decomposed.
+
+    Raises:
+        TranslationError: a user's translation decides by the example's value of a dynamic size.
+    """
+    entry = table.get(node.target)
+    if entry is None or entry.declines is None:
+        return table.find(node.target, *meta_arguments(node))
+    with refuse_guards(fake_mode(node.graph), node, "translated"):
+        return table.find(node.target, *meta_arguments(node), fake_results(node))

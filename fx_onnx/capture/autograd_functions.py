@@ -43,28 +43,33 @@ def has_symbolic(function: type[Function]) -> bool:
 
 
 @contextmanager
-def trace_as_operators(functions: Iterable[type[Function]] = (), *, every: bool = False) -> Iterator[None]:
+def trace_as_operators(
+    functions: Iterable[type[Function]] = (), *, every: bool = False, where_possible: bool = False
+) -> Iterator[None]:
     """Makes torch trace each function in ``functions``, and each one with ``symbolic``, as one operator.
-
-    With ``every``, all functions are traced so but those of torch itself, such as activation checkpointing.
 
     Other threads are not affected. Where torch traces bytecode (strict mode, the branches of ``torch.cond``), it does
     not call ``apply``. There such a function raises NotImplementedError, because otherwise torch would trace through
     its forward without a warning.
+
+    Args:
+        functions: the functions that the user wants whole.
+        every: traces all functions so, but those of torch itself, such as activation checkpointing.
+        where_possible: the same, but torch traces through the forward where it traces bytecode, and where an argument
+            cannot be an argument of an operator.
     """
     named = frozenset(functions)
 
     def is_kept(cls: type[Function]) -> bool:
-        is_of_torch = cls.__module__.partition(".")[0] == "torch"
-        return cls in named or has_symbolic(cls) or (every and not is_of_torch)
+        return cls in named or has_symbolic(cls) or (every and not _is_of_torch(cls))
 
     descriptor = vars(Function)["apply"]
     original_apply = getattr(descriptor, "__func__", descriptor)  # torch 2.14 defines the class method in C
 
     def apply(cls: type[Function], *args: Any, **kwargs: Any) -> Any:
-        if not is_kept(cls):
-            return original_apply(cls, *args, **kwargs)
-        return _call(cls, args, kwargs)
+        if is_kept(cls) or (where_possible and can_be_operator(cls, args, kwargs)):
+            return _call(cls, args, kwargs)
+        return original_apply(cls, *args, **kwargs)
 
     with CAPTURE_LOCK, ExitStack() as stack:
         stack.enter_context(replace_attribute(Function, "apply", classmethod(apply)))
@@ -72,6 +77,10 @@ def trace_as_operators(functions: Iterable[type[Function]] = (), *, every: bool 
             if is_kept(function):
                 stack.enter_context(replace_attribute(function, "forward", staticmethod(_eager_only(function))))
         yield
+
+
+def _is_of_torch(function: type[Function]) -> bool:
+    return function.__module__.partition(".")[0] == "torch"
 
 
 def apply_parameters(function: type[Function]) -> list[inspect.Parameter]:
@@ -125,6 +134,18 @@ def _call(function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any
     return operator.restructure(operator.opoverload(*args))
 
 
+def can_be_operator(function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Returns whether a function is not torch's own, and all arguments of a call can be arguments of an operator."""
+    if _is_of_torch(function):
+        return False
+    try:
+        for argument in (*args, *kwargs.values()):
+            _schema_type(argument, function)
+    except NotImplementedError:
+        return False
+    return True
+
+
 _SCHEMA_TYPES: dict[type[Any], str] = {
     bool: "bool", int: "SymInt", torch.SymInt: "SymInt", float: "float", torch.SymFloat: "float", str: "str",
     torch.dtype: "ScalarType", torch.device: "Device", type(None): "Tensor?",
@@ -164,12 +185,12 @@ class _Operator:
         base = re.sub(r"\W+", "_", function.__qualname__.replace(".<locals>", ""))
         numbered = (f"{base}_{number}" for number in itertools.count(1))
         name = next(n for n in itertools.chain([base], numbered) if n not in _operators)
-        definition = torch.library.custom_op(f"{NAMESPACE}::{name}", self._run, mutates_args=(), schema=schema)
-        definition.register_fake(self._run)
+        definition = torch.library.custom_op(f"{NAMESPACE}::{name}", self.run, mutates_args=(), schema=schema)
+        definition.register_fake(self.run)
         self.opoverload = getattr(getattr(torch.ops, NAMESPACE), name).default
         _operators[name] = self
 
-    def _run(self, *args: Any) -> list[torch.Tensor]:
+    def run(self, *args: Any) -> list[torch.Tensor]:
         """Runs the forward on fake or real tensors; clones each result that shares its storage with an input."""
         context = FunctionCtx()
         context.needs_input_grad = (False,) * len(args)  # type: ignore[attr-defined]
@@ -211,3 +232,8 @@ def functions_by_operator(program: ExportedProgram) -> dict[Any, type[Function]]
 def function_of(target: OpOverload) -> type[Function]:
     """Returns the function whose call an operator of the namespace ``NAMESPACE`` is."""
     return _operators[target._schema.name.split("::")[1]].function
+
+
+def forwards_by_operator(program: ExportedProgram) -> dict[Any, Callable[..., list[torch.Tensor]]]:
+    """Returns the operators of autograd.Functions that a captured program calls, each with what computes it."""
+    return {target: _operators[target._schema.name.split("::")[1]].run for target in functions_by_operator(program)}

@@ -25,7 +25,13 @@ class CaptureError(OnnxExporterError):
 
 
 class UnsupportedOperatorError(OnnxExporterError):
-    """The program calls operators that have neither a translation nor a decomposition. The message lists them all."""
+    """The program calls operators that have neither a translation nor a decomposition. The message lists them all.
+
+    Attributes:
+        operators: the operators, as torch prints them.
+    """
+
+    operators: tuple[str, ...] = ()
 
 
 class MutationError(OnnxExporterError):

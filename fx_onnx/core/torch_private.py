@@ -61,6 +61,7 @@ __all__ = [
     "kernel_keys",
     "list_python_builtins",
     "operator_name",
+    "operator_names",
     "operator_of",
     "optimization_hint",
     "overridden_builtins",
@@ -187,6 +188,15 @@ def operator_name(target: Any) -> str:
     """
     name = getattr(target, "_name", "")
     return name if isinstance(name, str) else ""
+
+
+def operator_names() -> list[str]:
+    """Returns the qualified names of all operators that torch knows, such as ``aten::add.Tensor``, sorted.
+
+    ``torch.ops`` lists only the operators that somebody has asked for. Only tools and tests call this function, so a
+    torch without the private name fails there and not in an export.
+    """
+    return sorted(torch._C._dispatch_get_all_op_names())
 
 
 def has_composite_kernel(operator: OpOverload) -> bool:

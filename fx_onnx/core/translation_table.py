@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from fx_onnx.core.operators import Operator
@@ -14,6 +14,7 @@ from fx_onnx.core.torch_private import OpOverload
 # An ATen OpOverload, a higher-order operator, a Python function such as operator.add, or the qualified name of an
 # operator that another library defines when it is imported, such as "transformers::grouped_mm_fallback".
 Target = Any
+Declines = Callable[[tuple[Any, ...], Mapping[str, Any], Sequence[Any]], bool]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -29,6 +30,9 @@ class Translation:
             is decomposed instead.
         is_custom: whether the user wrote the function. ONNX infers the types of its results, and they are compared with
             those of the operator.
+        declines: takes the arguments, the keyword arguments and the fake results of a call. If it returns True, the
+            next translation is used.
+        next: the translation that this one has precedence over.
     """
 
     target: Target
@@ -36,9 +40,13 @@ class Translation:
     since: int = MINIMUM_NATIVE_OPSET
     supports: Callable[..., bool] | None = None
     is_custom: bool = False
+    declines: Declines | None = None
+    next: Translation | None = None
 
-    def accepts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    def accepts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: Sequence[Any] = ()) -> bool:
         """Returns whether this translation supports a call with these fake tensors and symbolic numbers."""
+        if self.declines is not None and self.declines(args, kwargs, results):
+            return False
         return self.supports is None or self.supports(*args, **kwargs)
 
 
@@ -92,16 +100,9 @@ def translates(
 class TranslationTable(Mapping[Target, Translation]):
     """The translations of one opset: for each target the one with the newest ``since`` that the opset has reached."""
 
-    def __init__(
-        self,
-        opset: int,
-        entries: Mapping[Target, Translation],
-        preferred: Mapping[Target, Translation] | None = None,
-        fallback: Fallback | None = None,
-    ) -> None:
+    def __init__(self, opset: int, entries: Mapping[Target, Translation], fallback: Fallback | None = None) -> None:
         self.opset = opset
         self._entries = dict(entries)
-        self._preferred = dict(preferred or {})
         self._fallback = fallback or Fallback()
 
     def __getitem__(self, target: Target) -> Translation:
@@ -116,15 +117,25 @@ class TranslationTable(Mapping[Target, Translation]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def find(self, target: Target, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Translation | None:
-        """Returns the translation that supports a call; None if the call must be decomposed."""
-        entry, preferred = self.get(target), self._preferred.get(target)
+    def find(
+        self, target: Target, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: Sequence[Any] = ()
+    ) -> Translation | None:
+        """Returns the translation that supports a call; None if the call must be decomposed.
+
+        Args:
+            target: the operator.
+            args: the arguments, with fake tensors and symbolic numbers for those that are nodes.
+            kwargs: the keyword arguments.
+            results: the fake results.
+        """
+        entry = self.get(target)
+        while entry is not None and entry.is_custom and not entry.accepts(args, kwargs, results):
+            entry = entry.next
         if self._fallback.is_first and (entry is None or not entry.is_custom):
-            entry, preferred = self.fall_back(target) or entry, None
-        for each in (preferred, entry):
-            if each is not None and each.accepts(args, kwargs):
-                return each
-        return None
+            entry = self.fall_back(target) or entry
+        while entry is not None and not entry.accepts(args, kwargs, results):
+            entry = entry.next
+        return entry
 
     def fall_back(self, target: Target) -> Translation | None:
         """Returns the translation of a call that has no other and no decomposition; None if it is an error."""
@@ -133,17 +144,12 @@ class TranslationTable(Mapping[Target, Translation]):
 
     def with_fallback(self, fallback: Fallback) -> TranslationTable:
         """Returns a copy of this table with another fallback."""
-        return TranslationTable(self.opset, self._entries, self._preferred, fallback)
+        return TranslationTable(self.opset, self._entries, fallback)
 
-    def preferring(self, entries: Iterable[Translation]) -> TranslationTable:
-        """Returns a copy of this table in which other translations have precedence for the calls that they support."""
-        return TranslationTable(self.opset, self._entries, {entry.target: entry for entry in entries}, self._fallback)
-
-    def extended(self, custom: Mapping[Target, Callable[..., Any]]) -> TranslationTable:
-        """Returns a copy of this table in which a user's translations take precedence."""
-        added = {target: Translation(target, function, is_custom=True) for target, function in custom.items()}
-        preferred = {target: entry for target, entry in self._preferred.items() if target not in added}
-        return TranslationTable(self.opset, {**self._entries, **added}, preferred, self._fallback)
+    def extended(self, entries: Iterable[Translation]) -> TranslationTable:
+        """Returns a copy of this table in which other translations have precedence for the calls that they accept."""
+        added = {entry.target: replace(entry, next=self.get(entry.target)) for entry in entries}
+        return TranslationTable(self.opset, {**self._entries, **added}, self._fallback)
 
 
 @functools.cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import cProfile
 import inspect
 import io
+import logging
 import os
 import platform
 import pstats
@@ -23,6 +24,7 @@ import torch
 import torch.fx
 
 from fx_onnx.aten.aten_program import AtenProgram
+from fx_onnx.aten.decompose import find_translation
 from fx_onnx.capture.capture import Capture
 from fx_onnx.core.translation_table import TranslationTable
 from fx_onnx.core.version import version
@@ -31,6 +33,8 @@ from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.verify import Verification
 from fx_onnx.targets.kernel_support import Support, support
 from fx_onnx.targets.known_targets import NAMES, find_target
+
+_logger = logging.getLogger("fx_onnx.export")
 
 
 @dataclass
@@ -74,12 +78,14 @@ class ExportLog:
             raise
         finally:
             self.seconds[name] = time.perf_counter() - begin
+            _logger.debug("%s: %.2f s", name, self.seconds[name])
         if self.verbose:
             print_line("; ".join([f"{name}: {self.seconds[name]:.2f} s", *self.notes.get(name, ())]))
 
     def decided(self, stage: str, text: str) -> None:
         """Records what a stage decided."""
         self.notes.setdefault(stage, []).append(text)
+        _logger.debug("%s: %s", stage, text)
 
     def facts(self, error: BaseException | None = None) -> report.Facts:
         """Returns everything recorded so far, in the form that the report prints."""
@@ -125,11 +131,10 @@ class ExportLog:
     def _translated_operators(self) -> list[report.TranslatedOperator] | None:
         if self.decomposed is None or self.table is None:
             return None
-        targets = Counter(n.target for n in self.decomposed.graph.nodes if n.op == "call_function")
+        nodes = (node for node in self.decomposed.graph.nodes if node.op == "call_function")
+        used = Counter((str(n.target), entry.function) for n in nodes if (entry := find_translation(n, self.table)))
         return [
-            report.TranslatedOperator(str(target), *_place(self.table[target].function), count)
-            for target, count in targets.items()
-            if target in self.table
+            report.TranslatedOperator(target, *_place(function), count) for (target, function), count in used.items()
         ]
 
 

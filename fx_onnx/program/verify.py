@@ -30,7 +30,10 @@ __all__ = [
     "compare",
     "compare_values",
     "first_difference",
+    "lifted_arguments",
+    "output_pairs",
     "verify",
+    "visit_values",
 ]
 
 RELATIVE_TOLERANCE: dict[torch.dtype, float] = {
@@ -188,15 +191,38 @@ def verify(
         if program.exported_program is None:
             raise ArgumentError("The program has no exported_program to compare with; give verify() a module.")
         module = program.exported_program.module()
-    found = program(*_copied(args), **_copied(kwargs))
+    pairs = output_pairs(program, args, kwargs, module)
+    return Verification(tuple(compare(*pair, rtol=rtol, atol=atol) for pair in pairs))
+
+
+def output_pairs(
+    program: Program,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    module: Callable[..., Any],
+    run: Callable[..., tuple[torch.Tensor, ...]] | None = None,
+) -> list[tuple[str, Any, torch.Tensor]]:
+    """Returns the name, the value of the module and the value of the program of each output of the module.
+
+    Args:
+        program: as for verify().
+        args: as for verify().
+        kwargs: as for verify().
+        module: as for verify().
+        run: computes the outputs of the program; None calls the program.
+
+    Raises:
+        VerificationError: the program returns fewer outputs than the module.
+    """
+    found = (run or program)(*_copied(args), **_copied(kwargs))
     with CAPTURE_LOCK, torch.no_grad(), _restored_buffers(module):  # torch.cond compiles while it runs eagerly
         result = module(*_copied(args), **_copied(kwargs))
         expected = flatten_outputs(program.exported_program, _copied(result))
     names = [str(value.name) for value in program.model.graph.outputs]
     if len(expected) > len(found):
         raise VerificationError(f"The module returns {len(expected)} values, the ONNX program {len(found)}.")
-    triples = zip(names, expected, found, strict=False)  # the graph returns updated buffers after the user's outputs
-    return Verification(tuple(compare(*triple, rtol=rtol, atol=atol) for triple in triples))
+    # the graph returns updated buffers after the user's outputs
+    return list(zip(names, expected, found, strict=False))
 
 
 def _copied(tree: Any) -> Any:
@@ -313,27 +339,51 @@ def compare_values(
     Raises:
         ArgumentError: the program has no exported_program, or the arguments do not fit.
     """
+    differences: list[Difference] = []
+
+    def add(name: str, expected: Any, found: torch.Tensor, node: torch.fx.Node) -> None:
+        differences.append(compare(name, expected, found, rtol=rtol, atol=atol, module=_module_path(node)))
+
+    visit_values(program, args, kwargs, add)
+    return tuple(differences)
+
+
+def visit_values(
+    program: Program,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    visit: Callable[[str, Any, torch.Tensor, torch.fx.Node], None],
+) -> None:
+    """Calls ``visit`` for each FX node whose value the ONNX program has too, in the order of execution.
+
+    Args:
+        program: as for compare_values().
+        args: as for compare_values().
+        kwargs: as for compare_values().
+        visit: takes the name of the ONNX value, the value of PyTorch, the value of the ONNX program and the FX node.
+
+    Raises:
+        ArgumentError: the program has no exported_program, or the arguments do not fit.
+    """
     exported = program.exported_program
     if exported is None:
         raise ArgumentError("The program has no exported_program, so it has no FX values to compare with.")
-    lifted = _lifted(exported, args, kwargs)
+    lifted = lifted_arguments(exported, args, kwargs)
     computed = {node.name for node in exported.graph.nodes if node.op == "call_function"}
     names = {fx: name for fx, name in _fx_names(program.model.graph) if fx in computed}
     found = program.compute_values(list(names.values()), args, kwargs)
     values = {fx: (name, value) for (fx, name), value in zip(names.items(), found, strict=True)}
-    differences: list[Difference] = []
 
-    class Comparing(torch.fx.Interpreter):
+    class Visiting(torch.fx.Interpreter):
         def run_node(self, n: torch.fx.Node) -> Any:
             result = super().run_node(n)
             if n.name in values and isinstance(result, (torch.Tensor, int, float, bool)):
                 name, value = values[n.name]
-                differences.append(compare(name, result, value, rtol=rtol, atol=atol, module=_module_path(n)))
+                visit(name, result, value, n)
             return result
 
     with torch.no_grad():
-        Comparing(exported.graph_module).run(*lifted)
-    return tuple(differences)
+        Visiting(exported.graph_module).run(*lifted)
 
 
 def first_difference(
@@ -373,7 +423,7 @@ def _module_path(node: torch.fx.Node) -> str:
     return scopes[-2] if len(scopes) > 1 else ""
 
 
-def _lifted(exported: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> list[Any]:
+def lifted_arguments(exported: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> list[Any]:
     """Returns the arguments of the FX graph: weights, buffers and constants, then the user's arguments.
 
     All except parameters are copied, because the graph may write to them.

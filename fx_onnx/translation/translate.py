@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import onnx_ir as ir
@@ -15,7 +16,9 @@ from torch.fx import Node
 from torch.fx.node import map_aggregate
 
 from fx_onnx.aten.aten_program import AtenProgram
-from fx_onnx.aten.fx_nodes import describe, is_effect, is_symbolic, meta_arguments
+from fx_onnx.aten.decompose import find_translation
+from fx_onnx.aten.fx_nodes import describe, fake_mode, is_effect, is_symbolic
+from fx_onnx.aten.tracing.guard_check import refuse_guards
 from fx_onnx.core import dtypes, metadata, symbolic_sizes
 from fx_onnx.core.errors import OnnxExporterError, TranslationError
 from fx_onnx.core.opsets import ir_version
@@ -130,7 +133,7 @@ class Walker:
         if node.target is operator.getitem and not is_symbolic(node):
             self._take(node)
             return
-        entry = self.table.find(node.target, *meta_arguments(node)) or self.table.fall_back(node.target)
+        entry = find_translation(node, self.table) or self.table.fall_back(node.target)
         if entry is None:
             if is_symbolic(node) or is_effect(node):
                 return
@@ -144,7 +147,8 @@ class Walker:
         args, kwargs = map_aggregate(node.args, self._value), map_aggregate(dict(node.kwargs), self._value)
         last = self.op.graph[-1] if entry.is_custom and len(self.op.graph) else None
         try:
-            result = entry.function(self.op, *args, **kwargs)
+            with refuse_guards(fake_mode(node.graph), node, "translated") if entry.is_custom else nullcontext():
+                result = entry.function(self.op, *args, **kwargs)
             if entry.is_custom:
                 self._check_custom(node, result, last)
             self._bind(node, result)
@@ -179,7 +183,8 @@ class Walker:
             return
         if node.target is operator.getitem and isinstance(node.args[0], Node):
             node = node.args[0]
-        function = self.table[node.target].function if node.target in self.table else None
+        entry = find_translation(node, self.table)
+        function = None if entry is None else entry.function
         found = _type_text(dtype or expected, fake.shape if sizes is None else sizes)
         raise TranslationError(
             f"The translation {getattr(function, '__name__', function)} returns {found} where the operator returns "

@@ -1,4 +1,4 @@
-"""Custom translations: plain functions, onnxscript functions, and functions written for torch.onnx."""
+"""Custom translations: functions of an emitter, symbolic functions, onnxscript functions, functions for torch.onnx."""
 
 from __future__ import annotations
 
@@ -6,36 +6,37 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from inspect import Parameter
 from typing import Any
 
 import onnx_ir as ir
 import onnxscript
 import torch
-from onnxscript import evaluator
 from torch.fx import Graph
-from torch.fx.node import map_aggregate
 
 from fx_onnx.capture import autograd_functions
 from fx_onnx.core.errors import ArgumentError
-from fx_onnx.core.schemas import check_meaning
-from fx_onnx.core.symbolic_sizes import SymbolicNumber
 from fx_onnx.core.torch_private import CustomOpDef, HigherOrderOperator, OpOverload, OpOverloadPacket, operator_of
-from fx_onnx.core.translation_table import TranslationTable
-from fx_onnx.translation import symbolic_method
+from fx_onnx.core.translation_table import Translation, TranslationTable
 from fx_onnx.translation.emitter import Emitter
+from fx_onnx.translation.onnxscript_functions import call_script, trace
+from fx_onnx.translation.symbolic_functions import SymbolicFunction, is_symbolic_function
+from fx_onnx.translation.symbolic_registry import PYTHON_OP
 
 _BY_PLACE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
-def translations(custom: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
-    """Returns a custom_translation_table with FX targets as keys and translations as values.
+def translations(custom: Mapping[Any, Callable[..., Any]], opset: int) -> list[Translation]:
+    """Returns the translations of a custom_translation_table in a native opset.
 
-    A function can have one of three forms. A function whose first parameter is named ``op`` or annotated ``Emitter`` is
-    a translation already. An ``@onnxscript.script`` function becomes a model-local function that the model calls. Any
-    other function counts as one written for torch.onnx, which calls ``onnxscript.opsetNN``; these calls emit nodes. In
-    the first and the last form, Python's arithmetic on values emits nodes too.
+    A function can have one of four forms. A function whose first parameter is named ``op`` or annotated ``Emitter`` is
+    a translation already. One whose first parameter is named ``g`` or annotated ``GraphContext`` is a symbolic function
+    of torch.onnx's TorchScript exporter; see symbolic_functions.py. An ``@onnxscript.script`` function becomes a
+    model-local function that the model calls. Any other function counts as one written for torch.onnx, which calls
+    ``onnxscript.opsetNN``; these calls emit nodes. In the first and the last form, Python's arithmetic on values emits
+    nodes too.
 
     A function receives each argument of the operator for which it has a parameter, including the schema's defaults. It
     returns the operator's results, then the new value of each argument that the operator mutates.
@@ -44,16 +45,52 @@ def translations(custom: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable
         ArgumentError: a key is not something that an FX node calls, a value is not a function, or the parameters of a
             function do not fit the operator's schema.
     """
-    result: dict[Any, Callable[..., Any]] = {}
+    result: list[Translation] = []
     for key, function in custom.items():
         if not callable(function):
             raise ArgumentError(
                 f"The translation of {key} in custom_translation_table must be one function, not {function!r}; it can "
                 f"read the opset from op.opset."
             )
-        for target in _targets(key):
-            result[target] = adapted(function, target)
+        result += [adapted(function, target, opset) for target in _targets(key)]
     return result
+
+
+def registered_translations(registered: Mapping[str, Callable[..., Any]], opset: int) -> list[Translation]:
+    """Returns the translations that registered symbolic functions give to the operators of this process.
+
+    A name without an operator is left out: no program can call it. ``prim::PythonOp`` is not an operator either; see
+    ``with_functions``.
+    """
+    result: list[Translation] = []
+    for name, function in registered.items():
+        if (packet := _operator_named(name)) is not None:
+            symbolic = [SymbolicFunction(function, target, opset) for target in _targets(packet)]
+            result += [_as_translation(each) for each in symbolic]
+    return result
+
+
+def without_operator(registered: Iterable[str]) -> list[str]:
+    """Returns the names, among those of registered symbolic functions, that no operator of this process has."""
+    return [name for name in registered if name != PYTHON_OP and _operator_named(name) is None]
+
+
+def _operator_named(name: str) -> OpOverloadPacket | None:
+    namespace, _, operator = name.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), operator, None)
+    return packet if isinstance(packet, OpOverloadPacket) else None
+
+
+def _as_translation(symbolic: SymbolicFunction, target: Any = None) -> Translation:
+    """Returns the translation that checks the results of a symbolic function."""
+    target = symbolic.target if target is None else target
+
+    def translation(op: Emitter, *args: Any, **kwargs: Any) -> Any:
+        return _checked_results(symbolic(op, *args, **kwargs), op.out, symbolic.name)
+
+    translation.__name__ = symbolic.name
+    translation.__wrapped__ = symbolic.function  # type: ignore[attr-defined]
+    return Translation(target, translation, is_custom=True, declines=symbolic.declines)
 
 
 def _targets(key: Any) -> Sequence[Any]:
@@ -80,20 +117,24 @@ def functions(custom: Mapping[Any, Any]) -> list[type[torch.autograd.Function]]:
     return [key for key in custom if _is_autograd_function(key)]
 
 
-def translations_of_functions(
-    program: torch.export.ExportedProgram, table: TranslationTable
-) -> dict[Any, Callable[..., Any]]:
-    """Returns the translations of the operators that replaced autograd.Functions during the capture, by FX target.
+def with_functions(
+    program: torch.export.ExportedProgram, table: TranslationTable, python_op: Callable[..., Any] | None = None
+) -> TranslationTable:
+    """Returns the table extended by the operators that replaced autograd.Functions during the capture.
 
-    A user's translation of a function has precedence over its ``symbolic`` method. A function with neither is left out.
+    A translation of the function in the table has precedence over its ``symbolic`` method, and this over ``python_op``,
+    the symbolic function that is registered for ``prim::PythonOp``.
     """
-    return {
-        target: table[function].function
-        if function in table
-        else adapted(symbolic_method.translation_of(function), function)
-        for target, function in autograd_functions.functions_by_operator(program).items()
-        if function in table or autograd_functions.has_symbolic(function)
-    }
+    for target, function in autograd_functions.functions_by_operator(program).items():
+        if python_op is not None:
+            symbolic = SymbolicFunction(python_op, function, table.opset, is_python_op=True)
+            table = table.extended([_as_translation(symbolic, target)])
+        if autograd_functions.has_symbolic(function):
+            method = SymbolicFunction(function.symbolic, function, table.opset)  # type: ignore[attr-defined]
+            table = table.extended([_as_translation(method, target)])
+        if function in table:
+            table = table.extended([replace(table[function], target=target)])
+    return table
 
 
 def uncalled(custom: Mapping[Any, Any], program: torch.export.ExportedProgram, graphs: Iterable[Graph]) -> list[str]:
@@ -112,8 +153,12 @@ def _is_of_numbers(key: Any) -> bool:
 # ---------------------------------------------------------------- how a function is called
 
 
-def adapted(function: Callable[..., Any], target: Any) -> Callable[..., Any]:
+def adapted(function: Callable[..., Any], target: Any, opset: int) -> Translation:
     """Returns ``function`` as a translation of ``target`` that adapts the arguments and checks the results."""
+    if not isinstance(function, onnxscript.OnnxFunction) and is_symbolic_function(function):
+        symbolic = SymbolicFunction(function, target, opset)
+        symbolic.check_arguments()
+        return _as_translation(symbolic)
     name = str(getattr(function, "__name__", None) or getattr(function, "name", repr(function)))
     call, parameters = _caller(function)
     schema = target._schema if isinstance(target, OpOverload) else None
@@ -129,18 +174,18 @@ def adapted(function: Callable[..., Any], target: Any) -> Callable[..., Any]:
             result = call(op, *args, **kwargs)
         return _checked_results(result, op.out, name)
 
-    return translation
+    return Translation(target, translation, is_custom=True)
 
 
 def _caller(function: Callable[..., Any]) -> tuple[Callable[..., Any], list[Parameter]]:
     """Returns a callable that takes an emitter first, and the parameters for the operator's arguments."""
     if isinstance(function, onnxscript.OnnxFunction):
         signature = function.op_signature
-        return functools.partial(_call_script, function), list(map(_parameter, signature.params if signature else ()))
+        return functools.partial(call_script, function), list(map(_parameter, signature.params if signature else ()))
     parameters = list(inspect.signature(function).parameters.values())
     if parameters and (parameters[0].name == "op" or parameters[0].annotation in (Emitter, "Emitter")):
         return function, parameters[1:]
-    return functools.partial(_trace, function), parameters
+    return functools.partial(trace, function), parameters
 
 
 def _parameter(formal: ir.schemas.Parameter | ir.schemas.AttributeParameter) -> Parameter:
@@ -228,88 +273,3 @@ def _arithmetic(op: Emitter) -> Iterator[None]:
         yield
     finally:
         ir.set_value_magic_handler(before)
-
-
-# ---------------------------------------------------------------- onnxscript
-
-
-def _trace(function: Callable[..., Any], op: Emitter, *args: Any, **kwargs: Any) -> Any:
-    """Runs a function for torch.onnx: its calls of onnxscript emit nodes, and symbolic numbers become values."""
-
-    def value(argument: Any) -> Any:
-        return op.symbols.value(op, argument, rank=0) if isinstance(argument, SymbolicNumber) else argument
-
-    args, kwargs = map_aggregate(args, value), map_aggregate(kwargs, value)
-    with evaluator.default_as(_EmittingEvaluator(op)):
-        return function(*args, **kwargs)
-
-
-def _call_script(function: onnxscript.OnnxFunction[..., Any], op: Emitter, *args: Any, **kwargs: Any) -> Any:
-    """Emits a call of an onnxscript function and adds it, with the functions that it calls, to the model."""
-    inputs, attributes = _separated(function.op_signature, args, kwargs)
-    for inner in function.function_ir.get_called_functions().values():
-        op.define(_function_ir(inner, op))
-    return op.call(_function_ir(function, op), *inputs, version=function.opset.version, **attributes)
-
-
-def _function_ir(function: onnxscript.OnnxFunction[..., Any], op: Emitter) -> ir.Function:
-    """Returns the model-local function; ONNX requires its body to have the opset of the model."""
-    proto = function.to_function_proto()
-    known = op.functions.get((proto.domain, proto.name, proto.overload))
-    if known is not None:
-        if known.meta[_SOURCE] is not function:
-            raise TypeError(f"two functions are called {proto.domain}::{proto.name}")
-        return known
-    found = ir.serde.deserialize_function(proto)
-    found.meta[_SOURCE] = function
-    written_in = found.opset_imports.get("")
-    if written_in is not None:
-        for node in ir.traversal.RecursiveGraphIterator(found.graph):
-            if not node.domain:
-                check_meaning(node.op_type, written_in, op.opset)
-        found.opset_imports[""] = op.opset
-    return found
-
-
-# The key in the ``meta`` of a model-local function for its onnxscript function.
-_SOURCE = "fx_onnx.onnxscript"
-
-
-def _separated(
-    signature: ir.schemas.OpSignature | None, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[list[Any], dict[str, Any]]:
-    """Separates the arguments of a call into inputs and attributes by the signature of the callee."""
-    if signature is None:
-        return list(args), dict(kwargs)
-    rest, named = list(args), dict(kwargs)
-    inputs: list[Any] = []
-    attributes: dict[str, Any] = {}
-    for parameter in signature.params:
-        if isinstance(parameter, ir.schemas.Parameter):
-            if parameter.variadic:
-                inputs, rest = [*inputs, *rest], []
-            else:
-                inputs.append(rest.pop(0) if rest else named.pop(parameter.name, None))
-        elif rest or parameter.name in named:
-            attributes[parameter.name] = rest.pop(0) if rest else named.pop(parameter.name)
-    if rest or named:
-        raise TypeError(f"{signature.name} got arguments it does not have: {[*rest, *named]}")
-    return inputs, attributes
-
-
-class _EmittingEvaluator(evaluator.Evaluator):
-    """An evaluator for onnxscript's eager mode that emits nodes instead of running them."""
-
-    def __init__(self, op: Emitter) -> None:
-        self._op = op
-
-    def eval_op(self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        inputs, attributes = _separated(op.op_signature, args, kwargs)
-        domain, version = op.opset.domain, op.opset.version
-        if not domain:
-            check_meaning(op.name, version, self._op.opset)
-        outputs = attributes.get("num_outputs") if op.name == "Split" and not domain else None
-        return self._op.emit(op.name, *inputs, domain=domain, version=version, outputs=outputs, **attributes)
-
-    def eval_function(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        return _call_script(function, self._op, *args, **kwargs)

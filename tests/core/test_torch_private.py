@@ -54,6 +54,12 @@ def test_operator_name():
     assert torch_private.operator_name(len) == ""
 
 
+def test_operator_names():
+    names = torch_private.operator_names()
+    assert {"aten::add.Tensor", "aten::relu"} <= set(names)
+    assert names == sorted(names)
+
+
 def test_operator_of_a_custom_op():
     @torch.library.custom_op("torch_private_test::twice", mutates_args=())
     def twice(x: torch.Tensor) -> torch.Tensor:

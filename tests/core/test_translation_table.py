@@ -77,7 +77,7 @@ def test_a_table_is_built_once() -> None:
 def test_a_users_translations_extend_a_copy() -> None:
     translates(TARGET, since=20)(_function)
     custom = lambda op, self, other: None  # noqa: E731
-    extended = translation_table(20).extended({TARGET: custom})
+    extended = translation_table(20).extended([Translation(TARGET, custom)])
     assert isinstance(extended, TranslationTable)
     assert extended.opset == 20
     assert extended[TARGET].function is custom

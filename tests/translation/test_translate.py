@@ -319,7 +319,7 @@ def test_a_failing_translation_names_node_arguments_and_source() -> None:
         raise KeyError("inside")
 
     exported = torch.export.export(Net(), (torch.randn(2, 4),))
-    translations = translation_table(20).extended({torch.ops.aten.relu.default: broken})
+    translations = translation_table(20).extended([Translation(torch.ops.aten.relu.default, broken)])
     program = decompose(functionalize(AtenProgram.captured(exported)), translations)
     with pytest.raises(TranslationError) as caught:
         translate(program, translations)
@@ -332,7 +332,7 @@ def test_a_failing_translation_names_node_arguments_and_source() -> None:
 def test_a_translation_of_the_wrong_dtype_is_a_failure() -> None:
     exported = torch.export.export(Net(), (torch.randn(2, 4),))
     translations = translation_table(20).extended(
-        {torch.ops.aten.relu.default: lambda op, self: op.cast(self, torch.float64)}
+        [Translation(torch.ops.aten.relu.default, lambda op, self: op.cast(self, torch.float64))]
     )
     program = decompose(functionalize(AtenProgram.captured(exported)), translations)
     with pytest.raises(TranslationError, match=r"returns double.* where the operator returns float"):

@@ -15,7 +15,7 @@ from fx_onnx.core.torch_private import FakeTensorMode, Mod, size_oblivious
 
 
 @contextmanager
-def refuse_guards(fake_mode: FakeTensorMode, node: Node) -> Iterator[list[sympy.Eq]]:
+def refuse_guards(fake_mode: FakeTensorMode, node: Node, verb: str = "decomposed") -> Iterator[list[sympy.Eq]]:
     """Refuses a trace that adds guards on symbolic sizes, because its graph is right for the example's sizes only.
 
     Inside the context, torch adds no guard when the function asks whether a size is 0 or 1. Preconditions of the
@@ -24,6 +24,7 @@ def refuse_guards(fake_mode: FakeTensorMode, node: Node) -> Iterator[list[sympy.
     Args:
         fake_mode: the mode of the trace, whose shape environment collects the guards.
         node: the call that is traced, for the message.
+        verb: what happens to the call, for the message.
 
     Yields:
         a list that receives the accepted relations of sizes, such as ``Eq(total, past + sequence)``, when the trace
@@ -38,7 +39,7 @@ def refuse_guards(fake_mode: FakeTensorMode, node: Node) -> Iterator[list[sympy.
         yield relations
     guards = [guard.expr for guard in _guards(fake_mode)[before:]]
     if refused := [str(guard) for guard in guards if not is_precondition(guard) and not is_nonempty(guard)]:
-        raise TranslationError(f"{describe(node)} can only be decomposed where {' and '.join(refused)}.")
+        raise TranslationError(f"{describe(node)} can only be {verb} where {' and '.join(refused)}.")
     relations += [guard for guard in guards if is_precondition(guard) and not _are_two_symbols(guard)]
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import onnxscript
 import pytest
 import torch
+from onnxscript import opset18
 from torch import Tensor, nn
 from torch.autograd import Function
 
@@ -14,6 +16,11 @@ import fx_onnx
 from tests.compare import assert_close
 
 X = torch.randn(2, 3)
+
+
+@onnxscript.script(onnxscript.values.Opset("tests.symbolic", 1))
+def doubled(x, factor: float = 2.0):  # type: ignore[no-untyped-def]
+    return opset18.Mul(x, opset18.Constant(value_float=factor))
 
 
 def _module(symbolic: Callable[..., Any], forward: Callable[..., Any] = torch.relu) -> nn.Module:
@@ -106,7 +113,11 @@ def test_decorated_by_torch() -> None:
         (lambda g, x: g.op("Rellu", x), r"has no operator Rellu"),
         (lambda g, x: g.op("Concat", [x, x], axis_i=0), r"a list of values, but ONNX takes one tensor"),
         (lambda g, x: g.op("a::B", x, n_i=x.type().sizes()[0]), r"an ONNX attribute must be constant"),
-        (lambda g, x: g.at("relu", x), r"the graph of symbolic has op\(\) and opset, but no 'at'"),
+        (lambda g, x: g.at("relu", x), r"the graph of symbolic has op\(\), onnxscript_op\(\),.* but no 'at'"),
+        (lambda g, x: x.uses(), r"a value of symbolic has type\(\), setType\(\).* but no 'uses'"),
+        (lambda g, x: x.node().prev(), r"a node of symbolic has kind\(\).* but no 'prev'"),
+        (lambda g, x: g.onnxscript_op(torch.relu, x), r"g.onnxscript_op needs a function made by onnxscript.script"),
+        (lambda g, x: g.onnxscript_op(doubled, x, outputs=2), r"doubled has 1 outputs, not 2"),
         (lambda g, x: (x, x), r"Example.symbolic returned 2 results, but the operator has 1"),
         (lambda g, x: g.op("Cast", x, to_i=7), r"returns int64.* where the operator returns float"),
     ],
@@ -114,3 +125,45 @@ def test_decorated_by_torch() -> None:
 def test_refusals(symbolic: Callable[..., Any], message: str) -> None:
     with pytest.raises(fx_onnx.TranslationError, match=message):
         _exported(symbolic, dynamic_shapes=({0: "n"},))
+
+
+def test_nodes_constants_and_varying_sizes() -> None:
+    seen: dict[str, Any] = {}
+
+    def symbolic(g: Any, x: Any) -> Any:
+        constant = g.op("Constant", value_t=torch.tensor([1, 2]))
+        thing = g.op("some::Thing", x, None, axis_i=1)
+        node = thing.node()
+        seen["constant"] = constant.node().kind(), constant.node()["value"].tolist(), constant.node().t("value").dim()
+        seen["input"] = x.node().kind(), x.node().inputs(), x.type().varyingSizes(), x.isCompleteTensor()
+        seen["thing"] = node.kind(), node.i("axis"), node.attributeNames(), node.hasAttribute("b"), node.mustBeNone()
+        seen["values"] = len(node.inputs()), node.inputs()[1], node.output().debugName() == thing.debugName()
+        seen["call"] = g.original_node.kind(), x.type().kind(), x.type().isSubtypeOf(torch._C.TensorType.get())
+        return g.op("Relu", x)
+
+    fx_onnx.export(_module(symbolic), (X,), dynamic_shapes=({0: "n"},))
+    assert seen == {
+        "constant": ("onnx::Constant", [1, 2], 1), "input": ("prim::Param", [], [None, 3], False),
+        "thing": ("some::Thing", 1, ["axis"], False, False), "values": (2, None, True),
+        "call": ("prim::PythonOp", "TensorType", True),
+    }  # fmt: skip
+
+
+def test_an_element_type_of_torch_onnx_is_an_attribute() -> None:
+    """Libraries that have their own import of torch.onnx write its enumeration."""
+
+    def symbolic(g: Any, x: Any) -> Any:
+        whole = g.op("Cast", x, to_i=torch.onnx.TensorProtoDataType.INT64)
+        return g.op("Cast", whole, to_i=torch.onnx.JitScalarType.FLOAT.onnx_type())
+
+    program = fx_onnx.export(_module(symbolic, lambda x: x.long().float()), (X,), verify=True, optimize=False)
+    assert [node.attributes["to"].as_int() for node in program.model.graph] == [7, 1]
+
+
+def test_an_onnxscript_function_becomes_a_local_function() -> None:
+    def symbolic(g: Any, x: Any) -> Any:
+        return g.onnxscript_op(doubled, x, factor_f=3.0).setType(x.type())
+
+    program = fx_onnx.export(_module(symbolic, lambda x: x * 3), (X,), verify=True)
+    assert [name for _, name, _ in program.model.functions] == ["doubled"]
+    assert_close(program(X), X * 3)

@@ -1,0 +1,131 @@
+"""``VerificationInfo``: the differences between the values of an ONNX program and of PyTorch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.program.onnx_program import ONNXProgram
+from fx_onnx.program.session import call_arguments
+from fx_onnx.program.verify import output_pairs, visit_values
+
+__all__ = ["VerificationInfo", "verify_onnx_program"]
+
+_BIN_EDGES = torch.tensor([0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 1e6])
+
+
+@dataclass
+class VerificationInfo:
+    """The differences between a value of the ONNX program and of PyTorch.
+
+    Attributes:
+        name: the name of the ONNX value.
+        max_abs_diff: the largest absolute difference; NaN and infinity on one side only differ by infinity.
+        max_rel_diff: the largest difference relative to the element's magnitude.
+        abs_diff_hist: the histogram of the absolute differences: counts, and the edges of the bins.
+        rel_diff_hist: the histogram of the relative differences.
+        expected_dtype: the dtype of the value of PyTorch.
+        actual_dtype: the dtype of the value of the ONNX program.
+    """
+
+    name: str
+    max_abs_diff: float
+    max_rel_diff: float
+    abs_diff_hist: tuple[torch.Tensor, torch.Tensor]
+    rel_diff_hist: tuple[torch.Tensor, torch.Tensor]
+    expected_dtype: torch.dtype
+    actual_dtype: torch.dtype
+
+    @classmethod
+    def from_tensors(
+        cls, name: str, expected: torch.Tensor | float | int | bool, actual: torch.Tensor | float | int | bool
+    ) -> VerificationInfo:
+        """Returns the differences of two tensors or numbers.
+
+        A complex ``expected`` is compared as its real view if ``actual`` is real. Tensors of different shapes differ by
+        infinity.
+        """
+        left, right = torch.as_tensor(expected).detach().cpu(), torch.as_tensor(actual).detach().cpu()
+        dtypes = left.dtype, right.dtype
+        if left.is_complex() and not right.is_complex():
+            left = torch.view_as_real(left.resolve_conj())
+        absolute, relative = _differences(left, right)
+        return cls(
+            name,
+            _largest(absolute),
+            _largest(relative),
+            torch.histogram(absolute.float(), bins=_BIN_EDGES),
+            torch.histogram(relative.float(), bins=_BIN_EDGES),
+            *dtypes,
+        )
+
+    def asdict(self) -> dict[str, Any]:
+        """Returns the fields as numbers, lists and strings."""
+        return {
+            "name": self.name,
+            "max_abs_diff": self.max_abs_diff,
+            "max_rel_diff": self.max_rel_diff,
+            "abs_diff_hist": [each.tolist() for each in self.abs_diff_hist],
+            "rel_diff_hist": [each.tolist() for each in self.rel_diff_hist],
+            "expected_dtype": str(self.expected_dtype),
+            "actual_dtype": str(self.actual_dtype),
+        }
+
+
+def _differences(expected: torch.Tensor, actual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the absolute and the relative difference of each element."""
+    if expected.shape != actual.shape:
+        different = torch.tensor([math.inf])
+        return different, different
+    wide = torch.complex128 if expected.is_complex() or actual.is_complex() else torch.float64
+    left, right = expected.to(wide), actual.to(wide)
+    same = (left == right) | (left.isnan() & right.isnan())
+    absolute = torch.where(same, 0.0, (left - right).abs().nan_to_num(math.inf, math.inf))
+    relative = torch.where(same, 0.0, absolute / left.abs().clamp(min=1e-7)).nan_to_num(math.inf, math.inf)
+    return absolute.flatten(), relative.flatten()
+
+
+def _largest(values: torch.Tensor) -> float:
+    return float(values.max()) if values.numel() else 0.0
+
+
+def verify_onnx_program(
+    onnx_program: ONNXProgram,
+    args: tuple[Any, ...] | None = None,
+    kwargs: dict[str, Any] | None = None,
+    compare_intermediates: bool = False,
+) -> list[VerificationInfo]:
+    """Compares the values of an ONNX program with those of its ExportedProgram.
+
+    Args:
+        onnx_program: the program.
+        args: the positional arguments; without any arguments, those of the export.
+        kwargs: the keyword arguments.
+        compare_intermediates: compares the value of each FX node that the ONNX program computes too, instead of the
+            outputs.
+
+    Raises:
+        ArgumentError: the program has no ExportedProgram or no example arguments, or the arguments do not fit.
+    """
+    exported = onnx_program.exported_program
+    if exported is None:
+        raise ArgumentError("The program has no exported_program to compare with.")
+    if args is None and kwargs is None:
+        if exported.example_inputs is None:
+            raise ArgumentError("The exported program has no example arguments; give args or kwargs.")
+        args, kwargs = exported.example_inputs
+    positional, named = call_arguments(args or (), kwargs)
+    found: list[VerificationInfo] = []
+    if not compare_intermediates:
+        pairs = output_pairs(onnx_program, positional, named, exported.module())
+        return [VerificationInfo.from_tensors(*pair) for pair in pairs]
+
+    def add(name: str, expected: Any, actual: torch.Tensor, node: torch.fx.Node) -> None:
+        found.append(VerificationInfo.from_tensors(name, expected, actual))
+
+    visit_values(onnx_program, positional, named, add)
+    return found
