@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from fx_onnx.capture.patches.patching import exchange_attribute
 from fx_onnx.core.threads import CAPTURE_LOCK, is_current
 
 __all__ = ["answer_as_plain_numbers"]
@@ -33,12 +34,15 @@ def answer_as_plain_numbers(model: torch.nn.Module) -> Iterator[None]:
     A global variable of a module has precedence over a builtin function. So the replacements become global variables
     of the modules of users and of model libraries; torch and the standard library keep the builtin functions.
 
+    For a symbolic float, ``number.__class__`` and ``match`` answer in the same way. For a symbolic size they do not,
+    because torch reads attributes of sizes so often that a function for it would make the capture a fifth slower.
+
     Args:
         model: The module to capture. Its classes may be defined in namespaces that are no imported modules.
     """
     replacements = {"isinstance": _isinstance_in(get_ident()), "type": _type_in(get_ident())}
     added: list[tuple[dict[str, Any], str]] = []
-    with CAPTURE_LOCK:
+    with CAPTURE_LOCK, exchange_attribute(torch.SymFloat, "__getattribute__", _getattribute_in(get_ident())):
         try:
             for namespace in _namespaces(model):
                 for name in replacements.keys() - namespace.keys():
@@ -74,6 +78,17 @@ def _isinstance_in(thread: int) -> Any:
         return plain is not None and is_current(thread) and issubclass(plain, kind)
 
     return isinstance
+
+
+def _getattribute_in(thread: int) -> Any:
+    def __getattribute__(self: torch.SymFloat, name: str) -> Any:
+        """Returns an attribute of a symbolic float; its class is ``float`` for the code that gets plain numbers."""
+        if name == "__class__" and is_current(thread):
+            caller = sys._getframe(1).f_globals.get("__name__", "")
+            return builtins.type(self) if _is_excluded(caller) else float
+        return object.__getattribute__(self, name)
+
+    return __getattribute__
 
 
 def _type_in(thread: int) -> Any:

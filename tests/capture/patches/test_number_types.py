@@ -28,6 +28,23 @@ QUESTIONS = {
 }
 
 
+class AsksForTheClass(nn.Module):
+    def forward(self, x: Tensor, number: Any) -> Tensor:
+        match number:
+            case float():
+                x = x + 1
+            case _:
+                x = x + 2
+        return x * number if number.__class__ is float else x
+
+
+def test_a_match_statement_and_the_class_of_a_float() -> None:
+    x, model = torch.ones(2), AsksForTheClass().eval()
+    program = fx_onnx.export(model, (x, 2.5), dynamic_shapes=(None, Dim.DYNAMIC))
+    assert_close(program(x, 3.5), [model(x, 3.5)])
+    assert "__getattribute__" not in vars(torch.SymFloat)
+
+
 class Answers(nn.Module):
     """Adds a power of two to the input for each question whose answer is yes."""
 
