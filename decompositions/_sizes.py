@@ -4,9 +4,9 @@ import torch
 from torch import Tensor
 
 
-def is_known(size: int, number: int) -> bool:
-    """Returns whether a size is the integer ``number``; False for a symbolic size."""
-    return isinstance(size, int) and size == number
+def is_known(size: int | float, number: int) -> bool:
+    """Returns whether a size or another number is the integer ``number``; False for a symbolic one."""
+    return isinstance(size, (int, float)) and size == number
 
 
 def is_empty(*tensors: Tensor) -> bool:

@@ -17,18 +17,33 @@ def _is_negative(number: Tensor) -> Tensor:
 
 def promoted(*operands: Any) -> tuple[Any, ...]:
     """Returns one or two operands, with the tensors cast to the dtype in which torch computes with them."""
-    return _cast(torch.result_type(operands[0], operands[-1]), operands)
+    return _cast(_result_type(operands), operands)
 
 
 def floating(*operands: Any) -> tuple[Any, ...]:
     """Returns one or two operands, with the tensors cast to a common floating-point dtype."""
-    dtype = torch.result_type(operands[0], operands[-1])
+    dtype = _result_type(operands)
     return _cast(dtype if dtype.is_floating_point else torch.get_default_dtype(), operands)
 
 
+def _result_type(operands: tuple[Any, ...]) -> torch.dtype:
+    """Returns the dtype of a result of one or two operands; torch would ask for the value of a symbolic number."""
+    first, last = (_EXAMPLES.get(type(x), x) for x in (operands[0], operands[-1]))
+    return torch.result_type(first, last)
+
+
+_EXAMPLES = {torch.SymInt: 1, torch.SymFloat: 1.0}
+
+
 def _cast(dtype: torch.dtype, operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Returns the operands, with the tensors cast to ``dtype``."""
-    return tuple(x.to(dtype) if isinstance(x, Tensor) and x.dtype != dtype else x for x in operands)
+    """Returns the operands, with the tensors cast to ``dtype``. A symbolic number becomes a tensor without axes."""
+
+    def cast(operand: Any) -> Any:
+        if type(operand) in _EXAMPLES:
+            return torch.full((), operand, dtype=dtype)
+        return operand.to(dtype) if isinstance(operand, Tensor) and operand.dtype != dtype else operand
+
+    return tuple(map(cast, operands))
 
 
 # ---------------------------------------------------------------- division
@@ -111,11 +126,10 @@ def signbit(self: Tensor) -> Tensor:
 @decomposes(aten.copysign.Tensor, aten.copysign.Scalar)
 def copysign(self: Tensor, other: Any) -> Tensor:
     """Returns the magnitude of self with the sign of other."""
+    self, other = floating(self, other)
     if not isinstance(other, Tensor):
-        (self,) = floating(self)
         negative = str(float(other)).startswith("-")
         return -torch.abs(self) if negative else torch.abs(self)
-    self, other = floating(self, other)
     magnitude = torch.abs(self)
     return torch.where(_is_negative(other), -magnitude, magnitude)
 

@@ -14,6 +14,10 @@ def _limits(self: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
 
     A range of a single number is widened by 1 on both sides.
     """
+    if isinstance(low, torch.SymFloat) or isinstance(high, torch.SymFloat):
+        given, found = (self.new_full((), low), self.new_full((), high)), _limits(self, 0, 0)
+        same = given[0] == given[1]
+        return torch.where(same, found[0], given[0]), torch.where(same, found[1], given[1])
     if low != high:
         return self.new_full((), low), self.new_full((), high)
     if self.numel() == 0:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from fx_onnx.decompositions._empty_results import decomposes_unless_empty
+from fx_onnx.decompositions._sizes import is_known
 from fx_onnx.decompositions.registry import aten, decomposes
 
 Number = bool | int | float
@@ -12,14 +13,16 @@ Number = bool | int | float
 def _scaled_sum(self: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
     """Returns beta * self + alpha * product.
 
-    A beta of 0 ignores self, even if it holds NaN. For integer and boolean tensors the factors are converted to
-    integers or booleans first.
+    A beta of 0 ignores self, even if it holds NaN. A factor may be symbolic. For integer and boolean tensors the
+    factors are converted to integers or booleans first.
     """
     if not (product.is_floating_point() or product.is_complex()):
         kind = bool if product.dtype == torch.bool else int
         beta, alpha = kind(beta), kind(alpha)
-    if alpha != 1:
+    if not is_known(alpha, 1):
         product = product * alpha
+    if isinstance(beta, torch.SymFloat):
+        return product + torch.where(torch.full((), beta) == 0, 0.0, self * beta)
     if beta == 0:
         return product
     return product + (self if beta == 1 else self * beta)

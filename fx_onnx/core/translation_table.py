@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+
+import torch
 
 from fx_onnx.core.operators import Operator
 from fx_onnx.core.opsets import MINIMUM_NATIVE_OPSET
@@ -44,9 +47,18 @@ class Translation:
     next: Translation | None = None
 
     def accepts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: Sequence[Any] = ()) -> bool:
-        """Returns whether this translation supports a call with these fake tensors and symbolic numbers."""
+        """Returns whether this translation supports a call with these fake tensors and symbolic numbers.
+
+        A parameter whose annotation is ``float`` becomes an ONNX attribute or a constant, so its argument must not be
+        symbolic. A user's translation gets any argument.
+        """
         if self.declines is not None and self.declines(args, kwargs, results):
             return False
+        if not self.is_custom and any(isinstance(argument, torch.SymFloat) for argument in (*args, *kwargs.values())):
+            plain = _plain_floats(self.function)
+            named = dict(zip(plain, args, strict=False)) | dict(kwargs)
+            if any(plain.get(name) and isinstance(argument, torch.SymFloat) for name, argument in named.items()):
+                return False
         return self.supports is None or self.supports(*args, **kwargs)
 
 
@@ -61,6 +73,13 @@ class Fallback:
 
     find: Callable[[Target], Callable[..., Any] | None] = lambda target: None
     is_first: bool = False
+
+
+@functools.cache
+def _plain_floats(function: Callable[..., Any]) -> Mapping[str, bool]:
+    """Returns for each parameter of an operator, in order, whether the translation takes it as a plain float."""
+    _emitter, *parameters = inspect.signature(function).parameters.values()
+    return {each.name: each.annotation in (float, "float", float | None, "float | None") for each in parameters}
 
 
 _registered: dict[Target, list[Translation]] = {}

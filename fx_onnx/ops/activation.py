@@ -71,7 +71,7 @@ def aten_relu6(op: Emitter, self: Value) -> Value:
 
 
 @translates(aten.leaky_relu.default)
-def aten_leaky_relu(op: Emitter, self: Value, negative_slope: Number = 0.01) -> Value:
+def aten_leaky_relu(op: Emitter, self: Value, negative_slope: float = 0.01) -> Value:
     """Emits LeakyRelu: negative values are multiplied by negative_slope."""
     return emit_widened(op, "LeakyRelu", self, alpha=negative_slope)
 
@@ -107,27 +107,27 @@ def aten_threshold(op: Emitter, self: Value, threshold: Number, value: Number) -
 # ---------------------------------------------------------------- exponential activations
 
 
-def _is_unscaled(self: torch.Tensor, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> bool:
+def _is_unscaled(self: torch.Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> bool:
     return scale == 1 and input_scale == 1
 
 
 @translates(aten.elu.default, supports=_is_unscaled)
-def aten_elu(op: Emitter, self: Value, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Value:
+def aten_elu(op: Emitter, self: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Value:
     """Emits Elu: alpha * (exp(self) - 1) below zero; calls with other scales are decomposed."""
     return emit_widened(op, "Elu", self, alpha=float(alpha))
 
 
-def _is_float32(self: torch.Tensor, alpha: Number = 1.0) -> bool:
+def _is_float32(self: torch.Tensor, alpha: float = 1.0) -> bool:
     return self.dtype == torch.float32
 
 
 @translates(aten.celu.default, supports=_is_float32)
-def aten_celu(op: Emitter, self: Value, alpha: Number = 1.0) -> Value:
+def aten_celu(op: Emitter, self: Value, alpha: float = 1.0) -> Value:
     """Emits Celu: max(0, self) + min(0, alpha * (exp(self / alpha) - 1)); ONNX defines it for float32 only."""
     return op.Celu(self, alpha=float(alpha))
 
 
-def _has_far_threshold(self: torch.Tensor, beta: Number = 1, threshold: Number = 20) -> bool:
+def _has_far_threshold(self: torch.Tensor, beta: float = 1, threshold: float = 20) -> bool:
     """Returns whether ONNX Softplus equals torch's softplus, which returns x itself for x above the threshold.
 
     ONNX Softplus has no threshold, but its result rounds to x there if the threshold is high enough.
@@ -136,7 +136,7 @@ def _has_far_threshold(self: torch.Tensor, beta: Number = 1, threshold: Number =
 
 
 @translates(aten.softplus.default, supports=_has_far_threshold)
-def aten_softplus(op: Emitter, self: Value, beta: Number = 1, threshold: Number = 20) -> Value:
+def aten_softplus(op: Emitter, self: Value, beta: float = 1, threshold: float = 20) -> Value:
     """Emits Softplus: log(1 + exp(beta * self)) / beta."""
     if beta == 1:
         return emit_widened(op, "Softplus", self)

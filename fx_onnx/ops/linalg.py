@@ -11,7 +11,7 @@ from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._widening import widened
-from fx_onnx.translation.emitter import Emitter, Scalar
+from fx_onnx.translation.emitter import Emitter
 
 
 @translates(aten.linear.default)
@@ -33,9 +33,7 @@ def aten_matmul(op: Emitter, self: Value, other: Value) -> Value:
     return op.cast(product, op.out_dtype)
 
 
-def _is_gemm(
-    self: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, *, beta: Scalar = 1, alpha: Scalar = 1
-) -> bool:
+def _is_gemm(self: torch.Tensor, mat1: torch.Tensor, mat2: torch.Tensor, *, beta: float = 1, alpha: float = 1) -> bool:
     """Returns whether Gemm can express the call.
 
     Its factors alpha and beta are float32, so products of integers are excluded, and so are factors of float64 products
@@ -44,14 +42,14 @@ def _is_gemm(
     inner = symbolic_sizes.static(mat1.shape[1])
     if not self.dtype.is_floating_point or self.dtype != mat1.dtype or (isinstance(inner, int) and inner == 0):
         return False
-    factors = (float(alpha), float(beta))  # type: ignore[arg-type]
+    factors = (float(alpha), float(beta))
     return self.dtype != torch.float64 or all(float(torch.tensor(f, dtype=torch.float32)) == f for f in factors)
 
 
 @translates(aten.addmm.default, supports=_is_gemm)
-def aten_addmm(op: Emitter, self: Value, mat1: Value, mat2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
+def aten_addmm(op: Emitter, self: Value, mat1: Value, mat2: Value, *, beta: float = 1, alpha: float = 1) -> Value:
     """Emits Gemm: beta * self + alpha * mat1 @ mat2; if beta is 0, self is left out, because torch ignores its NaN."""
-    factors: dict[str, Any] = {name: float(f) for name, f in (("alpha", alpha), ("beta", beta)) if f != 1}  # type: ignore[arg-type]
+    factors: dict[str, Any] = {name: float(f) for name, f in (("alpha", alpha), ("beta", beta)) if f != 1}
     if beta == 0:
         return op.Gemm(mat1, mat2, **{**factors, "beta": None})
     return op.Gemm(mat1, mat2, self, **factors)

@@ -22,6 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
+from fx_onnx.capture.patches.dynamic_floats import FLOAT_REPLACEMENTS, has_symbolic_float, keep_math_symbolic
 from fx_onnx.capture.patches.patching import exchange_attribute, replace_attribute
 from fx_onnx.core.operators import aten
 from fx_onnx.core.threads import is_current
@@ -53,7 +54,7 @@ def keep_sizes_symbolic(strict: bool = False) -> Iterator[None]:
     sqrt = replace_attribute(math, "sqrt", partial(_sqrt, math.sqrt))
     length = exchange_attribute(builtins, "len", partial(_len, len, get_ident()))
     division = replace_attribute(torch.SymInt, "__divmod__", _divmod)
-    with sqrt, length, division, _replace_kernels(), _SymbolicSizesMode():
+    with sqrt, length, division, keep_math_symbolic(), _replace_kernels(), _SymbolicSizesMode():
         yield
 
 
@@ -165,8 +166,11 @@ class _SymbolicSizesMode(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Calls the function, or its replacement in ``_REPLACEMENTS``."""
+        """Calls the function, or its replacement in ``FLOAT_REPLACEMENTS`` or ``_REPLACEMENTS``."""
         kwargs = kwargs or {}
+        if func in FLOAT_REPLACEMENTS and has_symbolic_float(*args, *kwargs.values()):
+            with self:  # the replacement may call a function that has a replacement
+                return FLOAT_REPLACEMENTS[func](*args, **kwargs)
         if func is scaled_dot_product_attention and any(map(_has_data_dependent_size, (*args, *kwargs.values()))):
             with sdpa_kernel(SDPBackend.MATH):  # the fused kernels compare the batch size with 1
                 return func(*args, **kwargs)
@@ -182,7 +186,7 @@ def _has_data_dependent_size(argument: Any) -> bool:
 
 def _has_symbol(argument: Any) -> bool:
     parts = argument if isinstance(argument, (list, tuple)) else (argument,)
-    return any(isinstance(part, torch.SymInt) for part in parts)
+    return any(isinstance(part, (torch.SymInt, torch.SymFloat)) for part in parts)
 
 
 def _linspace(start: Any, end: Any, steps: Any, *, dtype: torch.dtype | None = None, **options: Any) -> torch.Tensor:
@@ -196,6 +200,11 @@ def _linspace(start: Any, end: Any, steps: Any, *, dtype: torch.dtype | None = N
     place = torch.arange(steps, dtype=dtype, **options)
     step = (end - start) / torch.sym_max(steps - 1, 1)
     return torch.where(place < (steps + 1) // 2, start + step * place, end - step * (steps - 1 - place))
+
+
+def _logspace(start: Any, end: Any, steps: Any, base: Any = 10.0, **options: Any) -> torch.Tensor:
+    """Replaces ``torch.logspace``: the base to the powers of ``linspace``."""
+    return torch.pow(base, _linspace(start, end, steps, **options))
 
 
 def _as_tensor(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
@@ -241,6 +250,7 @@ _REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.istft: _istft,
     torch.nn.functional.affine_grid: _affine_grid,
     torch.linspace: _linspace,
+    torch.logspace: _logspace,
     torch.as_tensor: _as_tensor,
     torch.Tensor.new_tensor: _new_tensor,
     torch.sym_ite: _sym_ite,
