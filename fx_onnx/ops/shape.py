@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from onnx_ir import Value
+from onnx_ir import DataType, Value
 
 from fx_onnx.core import symbolic_sizes
 from fx_onnx.core.operators import aten
@@ -285,13 +285,31 @@ def aten_type_as(op: Emitter, self: Value, other: Value) -> Value:
     return op.cast(self, op.out_dtype)
 
 
-def _has_same_itemsize(self: torch.Tensor, dtype: torch.dtype) -> bool:
-    return self.itemsize == dtype.itemsize
+def _is_cast(self: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Returns whether Cast keeps the bits: for booleans and integers of equal width, or for the same dtype."""
+    exact = not any(x.is_floating_point or x.is_complex for x in (self.dtype, dtype))
+    return self.dtype == dtype or (exact and self.itemsize == dtype.itemsize)
 
 
-@translates(aten.view.dtype, aten.view_copy.dtype, since=26, supports=_has_same_itemsize)
+@translates(aten.view.dtype, aten.view_copy.dtype, supports=_is_cast)
 def aten_view_dtype(op: Emitter, self: Value, dtype: torch.dtype) -> Value:
-    """Emits BitCast to another dtype of the same width."""
-    if op.out_dtype == self.dtype:
-        return self
+    """Emits Cast, which reinterprets the bits of integers of equal width. A byte other than 0 is True as a boolean."""
+    return op.cast(self, op.out_dtype)
+
+
+_INTEGERS = {getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
+_BIT_CAST = {torch.float16, torch.bfloat16, torch.float32, torch.float64, *_INTEGERS}
+
+
+def _is_bit_cast(self: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Returns whether BitCast or Cast keeps the bits. ONNX Runtime has no BitCast of booleans and 8-bit floats."""
+    same_width = self.itemsize == dtype.itemsize and {self.dtype, dtype} <= _BIT_CAST
+    return same_width or _is_cast(self, dtype)
+
+
+@translates(aten.view.dtype, aten.view_copy.dtype, since=26, supports=_is_bit_cast)
+def aten_view_dtype_as_bit_cast(op: Emitter, self: Value, dtype: torch.dtype) -> Value:
+    """Emits Cast between integers of equal width, and BitCast between other dtypes of equal width."""
+    if op.out_dtype == self.dtype or DataType.BOOL in (op.out_dtype, self.dtype):
+        return aten_view_dtype(op, self, dtype)
     return op.BitCast(self, to=op.out_dtype)

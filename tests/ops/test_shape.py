@@ -1,6 +1,5 @@
 """Shapes, axis order, broadcasting, copies and dtype conversions."""
 
-import pytest
 import torch
 
 from tests.harness import Case, b8, cases, check, f16, f32, f64, i32, i64, u8
@@ -133,7 +132,17 @@ def test_dtypes(case: Case) -> None:
     check(case)
 
 
-@pytest.mark.skip(reason="ONNX Runtime 1.31 has no BitCast")
-@cases([Case(aten.view.dtype, f32(2, 3), torch.int32, opsets=[26], emits=["BitCast"])])
+@cases(
+    [
+        Case(aten.view.dtype, f32(2, 3), torch.int32, opsets=[26], emits=["BitCast"]),
+        Case(aten.view.dtype, i64(2, 3), torch.float64, opsets=[26], emits=["BitCast"]),
+        Case(aten.view.dtype, b8(2, 3), torch.uint8, opsets=[18, 26], emits=["Cast"]),
+        Case(aten.view.dtype, u8(2, 3), torch.bool, opsets=[18, 26], emits=["Cast"]),
+        Case(aten.view.dtype, i64(2, 3), torch.uint64, opsets=[18], emits=["Cast"]),
+        Case(aten.view.dtype, i32(2, 3), torch.uint32, opsets=[18], emits=["Cast"]),
+        Case(aten.view.dtype, u8(2, 3), torch.int8, opsets=[18], emits=["Cast"]),
+        Case(aten.view.dtype, f32(2, 3), torch.float32, opsets=[18], emits=["Identity"]),
+    ]
+)
 def test_bits(case: Case) -> None:
     check(case)
