@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch.export import AdditionalInputs, ExportedProgram, ShapesCollection
+from torch.export.graph_signature import ConstantArgument
 
 from fx_onnx.capture import pytrees
 from fx_onnx.capture.dynamic_axes import split_dynamic_axes
@@ -20,7 +21,7 @@ from fx_onnx.capture.forward_parameters import last_dict_is_argument, module_par
 from fx_onnx.core.arguments import check_mapping, check_names, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.export_modes import TrainingMode
-from fx_onnx.core.torch_private import pytree, storage_id
+from fx_onnx.core.torch_private import OpOverload, pytree, storage_id
 from fx_onnx.core.weights import is_subclass, memory_key
 
 
@@ -115,7 +116,7 @@ def parse_request(
         raise ArgumentError(
             f"training={training.name} cannot be had of an ExportedProgram, which was captured in a mode already."
         )
-    names_in, names_out = _checked_names(input_names, output_names)
+    names_in, names_out = _checked_names(model, input_names, output_names)
     args, kwargs = _split_keywords(model, args, kwargs)
     if isinstance(model, ExportedProgram):
         args, kwargs = (args, kwargs) if args or kwargs else model.example_inputs or ((), {})
@@ -163,12 +164,14 @@ def _check_model(model: Any) -> None:
 
 
 def _checked_names(
-    input_names: Sequence[str] | None, output_names: Sequence[str] | None
+    model: torch.nn.Module | ExportedProgram, input_names: Sequence[str] | None, output_names: Sequence[str] | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     inputs, outputs = check_names("input_names", input_names), check_names("output_names", output_names)
     repeated = [name for name, count in Counter(inputs + outputs).items() if count > 1]
     if repeated:
         raise ArgumentError(f"The names in input_names and output_names must differ; repeated: {', '.join(repeated)}.")
+    if isinstance(model, ExportedProgram):
+        _check_output_names(model, outputs)
     return inputs, outputs
 
 
@@ -193,6 +196,18 @@ def _identity(tensor: Any) -> Any:
     """Returns a key that is equal for tied weights; a tensor without elements is tied to none."""
     is_plain = isinstance(tensor, torch.Tensor) and tensor.numel() and not is_subclass(tensor)
     return memory_key(tensor) if is_plain else id(tensor)
+
+
+def _check_output_names(program: ExportedProgram, names: tuple[str, ...]) -> None:
+    """Raises an ArgumentError if there are more names than outputs.
+
+    A write in place may still add an output: the new value of a buffer or an input.
+    """
+    specs = program.graph_signature.output_specs
+    count = sum(not (isinstance(spec.arg, ConstantArgument) and spec.arg.value is None) for spec in specs)
+    writes = any(isinstance(node.target, OpOverload) and node.target._schema.is_mutable for node in program.graph.nodes)
+    if len(names) > count and not writes:
+        raise ArgumentError(f"{len(names)} output_names were given, but the model has {count} outputs.")
 
 
 def _split_keywords(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:

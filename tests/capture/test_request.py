@@ -132,3 +132,26 @@ def test_wrong_arguments_raise_one_sentence(model, args, options, message):
         parse_request(model, *args, **options)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_too_many_output_names_for_a_captured_program():
+    program = torch.export.export(Two(), (X, Y))
+    with pytest.raises(ArgumentError, match="2 output_names were given, but the model has 1 outputs"):
+        parse_request(program, output_names=["a", "b"])
+
+
+def test_a_write_in_a_captured_program_may_be_an_output():
+    class Counts(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(()))
+
+        def forward(self, x):
+            self.count += 1
+            return x + self.count
+
+    program = torch.export.export(Counts(), (X,))
+    exported = fx_onnx.export(program, output_names=["y", "count_out"])
+    assert [value.name for value in exported.model.graph.outputs] == ["y", "count_out"]
+    with pytest.raises(ArgumentError, match="3 output_names were given"):
+        fx_onnx.export(program, output_names=["y", "count_out", "more"])
