@@ -225,7 +225,7 @@ def linalg_lstsq(
     X = torch.matmul(inverse, B)
     left = torch.matmul(to_float64(self), X) - B
     empty = self.new_zeros((0,))
-    residuals = (
+    residuals = (  # torch keeps the axis of columns here, for a vector too
         squared_magnitude(left).sum(-2).to(self.dtype.to_real()) if driver not in (None, "gelsy") and m > n else empty
     )
     rank = empty.to(torch.int64) if driver == "gels" else above.sum(-1)

@@ -95,7 +95,7 @@ def _lstsq_sizes(self: Tensor, b: Tensor, rcond: float | None = None, *, driver:
     batch = list(torch.broadcast_shapes(batch, b.shape[:-1] if vector else b.shape[:-2]))
     columns = [] if vector else [b.size(-1)]
     solution, none = b.new_empty([*batch, n, *columns]), self.new_empty([0], dtype=real)
-    residuals = self.new_empty([*batch, *columns], dtype=real) if driver != "gelsy" and m > n else none
+    residuals = self.new_empty([*batch, *(columns or [1])], dtype=real) if driver != "gelsy" and m > n else none
     rank = self.new_empty([0] if driver == "gels" else self.shape[:-2], dtype=torch.int64)
     has_values = driver in ("gelsd", "gelss")
     values = self.new_empty([*self.shape[:-2], torch.sym_min(m, n)], dtype=real) if has_values else none.clone()

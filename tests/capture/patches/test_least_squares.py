@@ -28,6 +28,13 @@ def test_all_results_are_those_of_torch(driver: str | None, shape: tuple[int, ..
     assert torch.linalg.lstsq.__module__ == "torch._C._linalg"
 
 
+def test_a_batch_of_vectors() -> None:
+    a, b, model = torch.randn(2, 4, 3), torch.randn(2, 4), Solves("gelsd").eval()
+    results, expected = fx_onnx.export(model, (a, b))(a, b), model(a, b)
+    assert expected[1].shape == (2, 1)
+    torch.testing.assert_close(results, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_a_vector_and_a_dynamic_number_of_equations() -> None:
     class Fit(torch.nn.Module):
         def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -43,7 +50,13 @@ def test_a_vector_and_a_dynamic_number_of_equations() -> None:
 def test_the_shapes_agree_with_torch() -> None:
     """The shape function gives what torch computes."""
     for driver in ("gels", "gelsd", "gelss", "gelsy"):
-        for shape, right in (((5, 3), (5, 2)), ((3, 5), (3, 1))):
+        for shape, right in (
+            ((5, 3), (5, 2)),
+            ((3, 5), (3, 1)),
+            ((4, 3), (4,)),
+            ((2, 4, 3), (2, 4)),
+            ((2, 3, 3), (2, 3)),
+        ):
             a, b = torch.randn(shape), torch.randn(right)
             fake = torch.ops.fx_onnx.lstsq(a.to("meta"), b.to("meta"), driver=driver)
             real = torch.ops.fx_onnx.lstsq(a, b, driver=driver)
