@@ -54,6 +54,11 @@ class OnnxExporterWarning(UserWarning):
     """The export continues, but not exactly as requested. For example, a dynamic dim became static."""
 
 
+def first_line(error: Exception) -> str:
+    """Returns the type of an error and the first line of its message, for a message of which the error is the cause."""
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), 'no message')}"
+
+
 def warn(message: str, category: type[Warning] = OnnxExporterWarning) -> None:
     """Issues a warning. Python shows it at the line of the user's code that called fx_onnx."""
     level, frame = 1, inspect.currentframe()

@@ -46,6 +46,9 @@ KEPT = "fx_onnx.kept"
 # In the ``meta`` of an ONNX node: the operator of torch whose call the node is, because it has no ONNX form.
 FALLBACK = "fx_onnx.fallback"
 
+# In the ``meta`` of an ONNX value: the dtype that torch.onnx.ops.symbolic declares for it, if torch has no such dtype.
+DECLARED_DTYPE = "fx_onnx.declared_dtype"
+
 # In the ``meta`` of an ONNX model: the names of the dims whose size depends on data, so that it may be 0 (frozenset).
 DATA_DEPENDENT_DIMS = "fx_onnx.data_dependent_dims"
 

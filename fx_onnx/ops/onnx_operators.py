@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from onnx_ir import Value
+from onnx_ir import DataType, Value
 
+from fx_onnx.core import metadata
 from fx_onnx.core.schemas import check_meaning
 from fx_onnx.core.translation_table import translates
 from fx_onnx.translation.emitter import Emitter
@@ -131,7 +132,7 @@ def onnx_symbolic_multi_out(
     version: int | None = None,
     **attributes: Any,
 ) -> Sequence[Value]:
-    """Emits any ONNX operator; its results have the declared shapes and dtypes.
+    """Emits any ONNX operator; its results have the declared shapes and dtypes, also those of 4 bits.
 
     Raises:
         TypeError: the ONNX operator has another meaning in the model's opset than in ``version``.
@@ -141,6 +142,9 @@ def onnx_symbolic_multi_out(
     count = len(onnx_dtypes)
     emitted = op.emit(op_type, *inputs, domain=domain, version=version, outputs=count, **_decoded(**attributes))
     results: list[Value] = [emitted] if count == 1 else list(emitted)
+    for result, dtype in zip(results, map(DataType, onnx_dtypes), strict=True):
+        if dtype.bitwidth < 8:  # torch computes with no such tensors, so the fake result has another dtype
+            result.meta[metadata.DECLARED_DTYPE] = dtype
     node = results[0].producer()
     if node is not None:
         node.metadata_props.update(zip(metadata_props_keys, metadata_props_values, strict=True))

@@ -14,7 +14,15 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils.dlpack import from_dlpack
 
 from fx_onnx.core.arguments import check_mapping, check_name, shown
-from fx_onnx.core.dtypes import is_complex, is_float8, onnx_dtype, torch_dtype
+from fx_onnx.core.dtypes import (
+    is_complex,
+    is_float8,
+    is_sub_byte,
+    is_unsigned,
+    onnx_dtype,
+    storage_dtype,
+    torch_dtype,
+)
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.core.weights import Weight, has_data, real_view
@@ -255,8 +263,21 @@ def _from_runtime(value: onnxruntime.OrtValue) -> torch.Tensor:
         shape = value.shape()
         data = ctypes.string_at(value.data_ptr(), int(np.prod(shape)))
         return torch.from_numpy(np.frombuffer(data, np.uint8).copy()).view(torch_dtype(dtype)).reshape(shape)
+    if is_sub_byte(dtype):
+        return _unpacked(value, dtype)
     tensor = from_dlpack(value).cpu().clone()
     return tensor.view(torch.bool) if dtype == ir.DataType.BOOL else tensor
+
+
+def _unpacked(value: onnxruntime.OrtValue, dtype: ir.DataType) -> torch.Tensor:
+    """Returns an output of 2-bit or 4-bit integers, which share bytes, as int8 or uint8."""
+    bits, shape = dtype.bitwidth, value.shape()
+    per_byte, count = 8 // bits, int(np.prod(shape))
+    packed = np.frombuffer(ctypes.string_at(value.data_ptr(), -(-count // per_byte)), np.uint8)
+    numbers = (packed[:, None] >> np.arange(0, 8, bits)) % (1 << bits)  # the first number is in the lowest bits
+    if not is_unsigned(dtype):
+        numbers = (numbers ^ (1 << bits - 1)) - (1 << bits - 1)
+    return torch.from_numpy(numbers.reshape(-1)[:count].reshape(shape)).to(storage_dtype(dtype))
 
 
 # Outputs

@@ -20,7 +20,7 @@ from fx_onnx.aten.decompose import find_translation
 from fx_onnx.aten.fx_nodes import describe, fake_mode, is_effect, is_symbolic
 from fx_onnx.aten.tracing.guard_check import refuse_guards
 from fx_onnx.core import dtypes, metadata, symbolic_sizes
-from fx_onnx.core.errors import OnnxExporterError, TranslationError
+from fx_onnx.core.errors import OnnxExporterError, TranslationError, first_line
 from fx_onnx.core.opsets import ir_version
 from fx_onnx.core.translation_table import TranslationTable
 from fx_onnx.core.version import version
@@ -155,9 +155,7 @@ class Walker:
         except OnnxExporterError:
             raise
         except Exception as error:
-            raise TranslationError(
-                f"The translation of {describe(node)} failed: {type(error).__name__}: {error}"
-            ) from error
+            raise TranslationError(f"The translation of {describe(node)} failed: {first_line(error)}") from error
 
     def _check_custom(self, node: Node, result: Any, last: ir.Node | None) -> None:
         """Compares the results of a user's translation with what ONNX infers from the nodes after ``last``."""
@@ -168,15 +166,16 @@ class Walker:
         found = inferred_types(new, values, self.op.functions, self.op.root_graph.opset_imports)
         for value, fake in zip(results, fakes, strict=False):
             if value in found and isinstance(fake, torch.Tensor):
-                self._compare(node, *found[value], fake)
+                self._compare(node, *found[value], fake, dtypes.onnx_dtype(fake.dtype))
 
-    def _compare(self, node: Node, dtype: DataType | None, sizes: Sequence[Any] | None, fake: torch.Tensor) -> None:
+    def _compare(
+        self, node: Node, dtype: DataType | None, sizes: Sequence[Any] | None, fake: torch.Tensor, expected: DataType
+    ) -> None:
         """Compares what is known of a result with the operator's own result: dtype, rank and static sizes.
 
         Raises:
             TranslationError: they differ.
         """
-        expected = dtypes.onnx_dtype(fake.dtype)
         if (dtype is None or dtype == expected) and (
             sizes is None or symbolic_sizes.same_where_static(sizes, fake.shape)
         ):
@@ -234,8 +233,9 @@ class Walker:
             value.type, value.shape = ir.TensorType(symbolic_sizes.number_dtype(fake)), ir.Shape([])
 
     def _stamp_tensor(self, node: Node, value: Value, fake: torch.Tensor) -> None:
-        dtype = self._known(dtypes.onnx_dtype(fake.dtype), node.name)
-        self._compare(node, value.dtype, known_sizes(value), fake)
+        declared = value.meta.get(metadata.DECLARED_DTYPE)
+        dtype = self._known(declared or dtypes.onnx_dtype(fake.dtype), node.name)
+        self._compare(node, value.dtype, known_sizes(value), fake, dtype)
         sizes = tuple(map(symbolic_sizes.static, fake.shape))
         value.type = ir.TensorType(dtype)
         if value.shape is None:

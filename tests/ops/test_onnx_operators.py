@@ -165,9 +165,34 @@ def test_symbolic_operators_run() -> None:
     assert_close(program(larger), (torch.nn.functional.gelu(larger) + 1, *larger.topk(2)))
 
 
+class Quantizes(nn.Module):
+    """Rounds to 4 bits; one result goes through an operator of torch, which computes with bytes."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        step, symbolic = torch.tensor(0.5), torch.onnx.ops.symbolic
+        signed = symbolic("QuantizeLinear", (x, step), {"output_dtype": 22}, dtype=22, shape=x.shape)
+        (unsigned,) = torch.onnx.ops.symbolic_multi_out(
+            "QuantizeLinear", (x, step), {"output_dtype": 21}, dtypes=(21,), shapes=(x.shape,)
+        )
+        values = symbolic("DequantizeLinear", (signed, step), dtype=x.dtype, shape=x.shape)
+        return signed, unsigned, values, unsigned + 1
+
+
+def test_4_bit_results() -> None:
+    x = torch.tensor([[-1.0, -4.0, 3.5], [0.5, 2.0, 1.0]])
+    program = fx_onnx.export(Quantizes().eval(), (x,), dynamic_shapes=({0: "n"},), opset_version=21)
+    assert [output.dtype.name for output in program.model.graph.outputs] == ["INT4", "UINT4", "FLOAT", "UINT8"]
+    signed, unsigned, values, sums = program(torch.cat([x, -x[:1]]))
+    assert_close(signed, torch.tensor([[-2, -8, 7], [1, 4, 2], [2, 7, -7]], dtype=torch.int8))
+    assert_close(unsigned, torch.tensor([[0, 0, 7], [1, 4, 2], [2, 8, 0]], dtype=torch.uint8))
+    assert_close(values, signed * 0.5)
+    assert_close(sums, unsigned + 1)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
+        ("com.example::Thing", {"dtype": 22}, "is int4, which ONNX has from opset 21 on"),
         ("Nothing", {}, "has no operator Nothing"),
         ("Relu", {"attrs": {"alpha": 1.0}}, "Relu of opset 20 has no attribute 'alpha'"),
         ("GridSample", {"version": 16}, "GridSample of opset 16 means something else in opset 20"),

@@ -360,3 +360,12 @@ def test_a_result_that_is_no_number_is_refused() -> None:
 
     with pytest.raises(TranslationError, match="returns 'label', which is neither a tensor nor a number"):
         export(Labelled(), torch.ones(2))
+
+
+def test_the_message_has_the_first_line_of_the_cause() -> None:
+    def fails(op: Emitter, self: Any) -> Any:
+        raise ValueError("the first line\nand a second one")
+
+    with pytest.raises(TranslationError, match=r"relu.* failed: ValueError: the first line$"):
+        table = {torch.ops.aten.relu.default: fails}
+        fx_onnx.export(nn.ReLU().eval(), (torch.ones(2),), custom_translation_table=table)

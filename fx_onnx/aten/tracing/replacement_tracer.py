@@ -16,7 +16,7 @@ from fx_onnx.aten.fx_nodes import describe, fake_mode
 from fx_onnx.aten.fx_rewriting import set_origin
 from fx_onnx.aten.tracing.guard_check import refuse_guards
 from fx_onnx.aten.tracing.tracer import Trace, trace
-from fx_onnx.core.errors import TranslationError
+from fx_onnx.core.errors import TranslationError, first_line
 from fx_onnx.core.torch_private import FakeTensorMode, OpOverload
 
 
@@ -62,9 +62,7 @@ class ReplacementTracer:
             try:
                 traced = trace(function, _distinct(values), self.fake_mode, keeps_composites)
             except Exception as error:
-                raise TranslationError(
-                    f"{describe(node)} cannot be decomposed: {type(error).__name__}: {error}"
-                ) from error
+                raise TranslationError(f"{describe(node)} cannot be decomposed: {first_line(error)}") from error
         for relation in relations:
             self.size_relations.setdefault(relation, describe(node))
         return self._adopt(traced, node)
