@@ -29,9 +29,10 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns the reduced bags, the bag of each index, the size of each bag, and zeros for the indices of maxima.
+    """Returns the reduced bags, the bag of each index, the size of each bag, and the index of each maximum.
 
-    Each index belongs to the last bag that begins at or before it. An empty bag gives zeros.
+    Each index belongs to the last bag that begins at or before it. An empty bag gives zeros. Without maxima the last
+    result is a zero for each bag.
     """
     bags = offsets.shape[0] - int(include_last_offset)
     starts = offsets[:-1] if include_last_offset else offsets
@@ -44,12 +45,17 @@ def embedding_bag(
         rows = rows * per_sample_weights.unsqueeze(-1)
     is_padding = (counted == 0).unsqueeze(-1)
     zeros = weight.new_zeros((bags, weight.shape[1]))
+    largest_indices = torch.zeros_like(sizes)
     if mode == _MAX:
-        lowest = zeros - float("inf")
-        result = torch.index_reduce(lowest, 0, bag, rows.masked_fill(is_padding, float("-inf")), "amax")
-        result = torch.where((sizes == 0).unsqueeze(-1), zeros, result)
+        lowest, rows = zeros - float("inf"), rows.masked_fill(is_padding, float("-inf"))
+        largest = torch.index_reduce(lowest, 0, bag, rows, "amax")
+        result = torch.where((sizes == 0).unsqueeze(-1), zeros, largest)
+        none = places.new_zeros(zeros.shape) + indices.shape[0]
+        candidates = torch.where((rows == largest[bag]) & ~is_padding, places.unsqueeze(-1), indices.shape[0])
+        first = torch.index_reduce(none, 0, bag, candidates, "amin")
+        largest_indices = torch.cat([indices, indices.new_zeros(1)])[first]
     else:
         result = zeros.index_add(0, bag, rows.masked_fill(is_padding, 0))
         if mode == _MEAN:
             result = result / sizes.clamp(min=1).unsqueeze(-1).to(result.dtype)
-    return result, bag, sizes, torch.zeros_like(sizes)
+    return result, bag, sizes, largest_indices

@@ -24,14 +24,9 @@ _MAX_RECURSION = 2
 """A decomposition may contain its own operator, on simpler arguments, this many times before it counts as endless."""
 
 
-_WRONG_FAKE_RESULTS = (
-    "aten::_embedding_bag",
-    "aten::_embedding_bag_forward_only",
-    "quantized_decomposed::choose_qparams_per_token",
-)
-"""Operators of which torch's fake results have other shapes or dtypes than the real ones.
+_WRONG_FAKE_RESULTS = ("quantized_decomposed::choose_qparams_per_token",)
+"""Operators of which torch's fake results have other dtypes than the real ones.
 
-The last result of an embedding bag has the shape of the bags' sizes, where the fake one has that of the first result.
 choose_qparams_per_token returns two float32 tensors, where the fake ones are float64 and int64.
 """
 

@@ -64,6 +64,11 @@ def onnx_dtype(dtype: torch.dtype) -> DataType:
             create tensors of the dtype (int4).
     """
     found = _TO_ONNX.get(dtype)
+    if found is None and "_x2" in str(dtype):
+        raise ArgumentError(
+            f"{dtype} has two numbers in each element, unlike any ONNX dtype; hold the bytes in a uint8 tensor, "
+            "tensor.view(torch.uint8), and unpack them in the forward."
+        )
     if found is None:
         raise ArgumentError(f"ONNX has no element type for {dtype}; cast such tensors to one of {_names(_TO_ONNX)}.")
     return found
