@@ -96,6 +96,8 @@ def _type_in(thread: int) -> Any:
         def __call__(cls, *args: Any, **options: Any) -> Any:
             """Returns the class of the plain number for a symbolic number, and what ``type`` returns for all else."""
             found = builtins.type(*args, **options)
+            if found is builtins.type:  # so that `type(int) is type` stays true
+                return cls
             return _PLAIN_TYPES.get(found, found) if len(args) == 1 and is_current(thread) else found
 
         def __instancecheck__(cls, instance: Any) -> bool:

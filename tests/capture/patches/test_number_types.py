@@ -71,7 +71,7 @@ def test_type_is_a_class_that_creates_classes():
             pass
 
         assert isinstance(int, type) and not isinstance(3, type) and isinstance(Meta, (str, type))
-        assert issubclass(Meta, type) and not issubclass(int, type)
+        assert type(int) is type and issubclass(Meta, type) and not issubclass(int, type)
         assert type("Named", (int,), {}).__name__ == "Named" and type("text".strip()) is str
 
 
