@@ -18,8 +18,8 @@ from fx_onnx.core.torch_private import export_trace_module
 # A phrase in torch's message → the remedy to suggest.
 _REMEDIES = {
     "do not support aliasing": "return clones of the operands from a branch or loop body, `x.clone()` instead of `x`",
-    "data-dependent expression zuf": "a float with a dynamic value has none during the capture, so leave it out of "
-    "dynamic_shapes, which makes it a constant, or write the branch with torch.cond",
+    "data-dependent expression zuf": "write control flow that depends on values with torch.cond or while_loop, or "
+    "leave a float argument out of dynamic_shapes, which makes it a constant",
     "data-dependent": "write control flow that depends on values with torch.cond or while_loop, or declare with "
     "torch._check what is always true",
     "Data-dependent": "write a branch that depends on values with torch.cond",
