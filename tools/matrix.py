@@ -19,7 +19,7 @@ import sys
 import time
 import tomllib
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -86,17 +86,16 @@ def lower_bounds(dependencies: list[str]) -> dict[str, str]:
 # ---------------------------------------------------------------- environments
 
 
-def prepared(combination: Combination, wheel: Path, folder: Path, base: Path | None) -> Path:
-    """Returns the Python of the combination's environment, which is made at the first call."""
-    home = folder / combination.name.replace(" ", "_")
+def make_environment(home: Path, wheel: Path, requirements: Iterable[str], base: Path | None = None) -> Path:
+    """Returns the Python of an environment with the wheel and the requirements, which is made at the first call."""
     python = home / "bin" / "python"
     if not (home / "installed").exists():
-        print(f"{combination.name}: installing", flush=True)
+        print(f"installing in {home}", flush=True)
         venv.create(home, with_pip=True, clear=True)
         site = next((home / "lib").glob("python*/site-packages"))
         if base is not None:
             (site / "base.pth").write_text(f"{next((base / 'lib').glob('python*/site-packages')).resolve()}\n")
-        install(python, str(wheel), *combination.requirements)
+        install(python, str(wheel), *requirements)
         install(python, "--force-reinstall", "--no-deps", str(wheel))  # the base may have another build of the version
         (site / "tests.pth").write_text(f"{ROOT}\n")  # after the site packages, so the wheel's fx_onnx is found first
         (home / "installed").touch()
@@ -260,7 +259,8 @@ def main() -> int:
     for combination in combinations():
         if options.only and combination.name not in options.only:
             continue
-        python = prepared(combination, wheel, options.folder, options.base)
+        home = options.folder / combination.name.replace(" ", "-")
+        python = make_environment(home, wheel, combination.requirements, options.base)
         environments[combination.name] = environment_of(python)
         while (file := results.next_file(combination)) is not None:
             if time.monotonic() > end:

@@ -22,16 +22,11 @@ from tests.models.families import Family
 PATCHED, PLAIN = "as it is", "patches off"
 
 
-def _export(model: Any, args: tuple[Any, ...] = (), **options: Any) -> fx_onnx.ONNXProgram:
-    given = {name: value for name, value in options.items() if value is not None}
-    return fx_onnx.export(model, args, verbose=False, **given)
-
-
 @contextmanager
 def _fx_onnx_as_torch_onnx(patched: bool) -> Iterator[None]:
     """Replaces torch.onnx.export by fx_onnx.export, and removes the patches for torch.onnx unless ``patched``."""
     with ExitStack() as stack:
-        stack.enter_context(patch.object(torch.onnx, "export", _export))
+        stack.enter_context(patch.object(torch.onnx, "export", fx_onnx.export))
         if not patched:
             for registry in (utils._PATCHES, utils._FX_NODE_FIXES):
                 stack.enter_context(patch.dict(registry, {"onnx": []}))

@@ -1,0 +1,120 @@
+"""Runs the ONNX exports of other projects with fx_onnx, and writes docs/clients.md.
+
+    python -m benchmarks.clients [CLIENT ...] [--base VENV] [--folder build/clients] [--limit SECONDS]
+
+Installs each client and the wheel of this repository in an environment of its own. There, `torch.onnx.export` is
+`fx_onnx.export` and nothing else is replaced; benchmarks/client_calls.py has the calls, and compares the numbers with
+eager. An outcome is stored when the call is done, so a run continues where an earlier one ended; remove the folder to
+begin again. `--base` is an environment whose packages are used where their versions fit, instead of a download.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.client_calls import CALLS
+from tools.matrix import ROOT, built_wheel, make_environment
+
+PAGE = ROOT / "docs" / "clients.md"
+KEYWORDS = "by keyword"
+
+REQUIREMENTS: Mapping[str, Sequence[str]] = {
+    "ultralytics": ["ultralytics"],
+    "timm": ["timm"],
+    "transformers": ["transformers>=5.20"],
+    "optimum-onnx": ["optimum-onnx"],
+    "segment-anything": ["segment-anything"],
+    "sentence-transformers": ["sentence-transformers", "optimum-onnx"],
+    "lightning": ["lightning"],
+    "skorch": ["skorch"],
+    "fastai": ["fastai"],
+    KEYWORDS: [],
+}
+"""What is installed for each client; the first is the client itself."""
+
+RIGHT = "right"
+
+HEAD = """\
+# Clients
+
+This page lists calls of other projects that export to ONNX. In each, `torch.onnx.export` is `fx_onnx.export`, and
+nothing else is replaced: neither arguments nor code of the client. The weights are random. The file that the client
+writes runs in ONNX Runtime, and its results are compared with the module's, for dynamic calls also at another size.
+The rows "by keyword" need no installation: they pass keywords that detectron2 and the tools of ONNX Runtime use.
+`python -m benchmarks.clients` installs each client in an environment of its own and writes this page.
+
+{right} of {count} calls are right, with torch {torch}.
+
+| client | version | call | result |
+|---|---|---|---|
+{rows}
+"""
+
+
+def outcome(python: Path, client: str, text: str, limit: float) -> str:
+    """Returns "right", or what went wrong with a call."""
+    command = [python, "-m", "benchmarks.client_calls", client, text]
+    settings = {**os.environ, "PYTHONSAFEPATH": "1"}  # the installed fx_onnx, not the one in the working directory
+    try:
+        done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=limit, check=False)
+    except subprocess.TimeoutExpired:
+        return f"not done in {limit:.0f} s"
+    lines = done.stdout.splitlines() or [json.dumps(f"exit code {done.returncode}: {done.stderr[-300:]}")]
+    found: str = json.loads(lines[-1])
+    return found
+
+
+def version(python: Path, name: str) -> str:
+    """Returns the version of a package in an environment."""
+    code = f"import importlib.metadata as m; print(m.version({name!r}))"
+    return subprocess.check_output([python, "-c", code], text=True).strip()
+
+
+def page(outcomes: Mapping[tuple[str, str], str], versions: Mapping[str, str], torch: str) -> str:
+    """Returns the text of docs/clients.md."""
+    rows = [
+        f"| {client} | {versions[client]} | `{text}` | {outcomes[client, text].replace('|', '/')} |"
+        for client in REQUIREMENTS
+        for text in CALLS[client]
+    ]
+    right = sum(each == RIGHT for each in outcomes.values())
+    return HEAD.format(right=right, count=len(rows), rows="\n".join(rows), torch=torch)
+
+
+def main() -> int:
+    """Prints a line for each call, and writes the page when all are done."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("clients", nargs="*", help=f"only these: {', '.join(REQUIREMENTS)}")
+    parser.add_argument("--base", type=Path, help="an environment whose packages are used instead of a download")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "clients")
+    parser.add_argument("--limit", type=float, default=600, help="seconds for one call")
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    wheel, stored = built_wheel(options.folder), options.folder / "outcomes.jsonl"
+    lines = stored.read_text(encoding="utf-8").splitlines() if stored.exists() else []
+    outcomes = {(client, text): found for client, text, found in map(json.loads, lines)}
+    versions, torch = {}, ""
+    for client, requirements in REQUIREMENTS.items():
+        if options.clients and client not in options.clients:
+            continue
+        python = make_environment(options.folder / client.replace(" ", "-"), wheel, requirements, options.base)
+        versions[client], torch = version(python, requirements[0]) if requirements else "", version(python, "torch")
+        for text in CALLS[client]:
+            if (client, text) not in outcomes:
+                outcomes[client, text] = outcome(python, client, text, options.limit)
+                with stored.open("a", encoding="utf-8") as file:
+                    print(json.dumps([client, text, outcomes[client, text]]), file=file)
+            print(f"{client}: {text}: {outcomes[client, text]}", flush=True)
+    if not options.clients:
+        PAGE.write_text(page(outcomes, versions, torch), encoding="utf-8")
+    return int(any(each != RIGHT for each in outcomes.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
