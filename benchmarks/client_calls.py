@@ -358,29 +358,50 @@ def _skorch(folder: Path) -> None:
     assert_right(path, [torch.from_numpy(images)], net.module_(torch.from_numpy(images)).detach())
 
 
-@call("fastai", "torch.onnx.export(learner.model.eval(), x, path) of a unet")
-def _fastai(folder: Path) -> None:
+def _fastai(build: Callable[[], nn.Module]) -> Callable[[Path], None]:
+    """Returns the call that fastai's users write; fastai has no function for it."""
+
+    def run(folder: Path) -> None:
+        torch.manual_seed(0)
+        model = build()
+        settle(model, torch.rand(4, 3, 64, 64))
+        image, path = torch.rand(1, 3, 64, 64), folder / "model.onnx"
+        torch.onnx.export(
+            model,
+            image,
+            str(path),
+            export_params=True,
+            opset_version=11,
+            do_constant_folding=True,
+            input_names=["image"],
+            output_names=["result"],
+            dynamic_axes={"image": {0: "batch"}, "result": {0: "batch"}},
+        )
+        images = torch.rand(3, 3, 64, 64)
+        with torch.no_grad():
+            assert_right(path, [images], model(images))
+
+    return run
+
+
+def _classifier() -> nn.Module:
+    from fastai.vision.learner import create_vision_model
+    from torchvision.models import resnet18
+
+    model: nn.Module = create_vision_model(resnet18, 3, pretrained=False)
+    return model
+
+
+def _unet() -> nn.Module:
     from fastai.vision.models.unet import DynamicUnet
     from torchvision.models import resnet18
 
-    torch.manual_seed(0)
-    model = DynamicUnet(nn.Sequential(*list(resnet18().children())[:-2]), 3, (64, 64))
-    settle(model, torch.rand(2, 3, 64, 64))
-    image, path = torch.rand(1, 3, 64, 64), folder / "unet.onnx"
-    axes = {"image": {0: "batch"}, "mask": {0: "batch"}}
-    names = {"input_names": ["image"], "output_names": ["mask"]}
-    torch.onnx.export(
-        model,
-        image,
-        str(path),
-        **names,
-        dynamic_axes=axes,
-        export_params=True,
-        do_constant_folding=True,
-        opset_version=11,
-    )
-    with torch.no_grad():
-        assert_right(path, [image.repeat(3, 1, 1, 1)], model(image.repeat(3, 1, 1, 1)))
+    model: nn.Module = DynamicUnet(nn.Sequential(*list(resnet18().children())[:-2]), 3, (64, 64))
+    return model
+
+
+call("fastai", "torch.onnx.export(learner.model.eval(), x, path) of a resnet18")(_fastai(_classifier))
+call("fastai", "torch.onnx.export(learner.model.eval(), x, path) of a DynamicUnet")(_fastai(_unet))
 
 
 # ---------------------------------------------------------------- calls by keyword

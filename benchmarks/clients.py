@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,7 @@ REQUIREMENTS: Mapping[str, Sequence[str]] = {
     "transformers": ["transformers>=5.20"],
     "optimum-onnx": ["optimum-onnx"],
     "segment-anything": ["segment-anything"],
-    "sentence-transformers": ["sentence-transformers", "optimum-onnx"],
+    "sentence-transformers": ["sentence-transformers[onnx]"],
     "lightning": ["lightning"],
     "skorch": ["skorch"],
     "fastai": ["fastai"],
@@ -70,8 +71,9 @@ def outcome(python: Path, client: str, text: str, limit: float) -> str:
     return found
 
 
-def version(python: Path, name: str) -> str:
-    """Returns the version of a package in an environment."""
+def version(python: Path, requirement: str) -> str:
+    """Returns the version of a required package in an environment."""
+    name = re.split(r"[^\w-]", requirement)[0]
     code = f"import importlib.metadata as m; print(m.version({name!r}))"
     return subprocess.check_output([python, "-c", code], text=True).strip()
 
@@ -104,7 +106,7 @@ def main() -> int:
         if options.clients and client not in options.clients:
             continue
         python = make_environment(options.folder / client.replace(" ", "-"), wheel, requirements, options.base)
-        versions[client], torch = version(python, requirements[0]) if requirements else "", version(python, "torch")
+        versions[client], torch = version(python, requirements[0]) if requirements else "-", version(python, "torch")
         for text in CALLS[client]:
             if (client, text) not in outcomes:
                 outcomes[client, text] = outcome(python, client, text, options.limit)

@@ -26,6 +26,8 @@ from fx_onnx.core import symbolic_sizes
 from fx_onnx.core.torch_private import pytree
 
 _CACHE_MODULE = "transformers.cache_utils"
+# The classes from which transformers derives its caches and layers. transformers 4 has only the first two.
+_CACHE_BASES = ("Cache", "CacheLayerMixin", "LinearAttentionCacheLayerMixin", "DummyLayer")
 _CHILD_NAMES = {"keys": "key", "values": "value"}  # attribute → name of the child
 _ATTRIBUTE_NAMES = {child: attribute for attribute, child in _CHILD_NAMES.items()}
 
@@ -48,8 +50,8 @@ _registered: set[type] = set()  # cache and layer classes that this file registe
 def register(tree: Any) -> None:
     """Registers the cache classes of transformers, if it is imported, and every dataclass in the tree."""
     if (caches := sys.modules.get(_CACHE_MODULE)) is not None:
-        for name in ("Cache", "CacheLayerMixin", "LinearAttentionCacheLayerMixin", "DummyLayer"):
-            for cls in _with_subclasses(getattr(caches, name)):
+        for name in _CACHE_BASES:
+            for cls in _with_subclasses(getattr(caches, name)) if hasattr(caches, name) else ():
                 _register_cache_class(cls)
     while unknown := {type(leaf) for leaf in pytree.tree_leaves(tree) if _can_register(leaf)}:
         for cls in unknown:

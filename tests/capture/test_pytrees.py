@@ -178,6 +178,14 @@ def test_caches_survive_flatten_and_unflatten() -> None:
     assert pytrees.leaf_paths(pytree.tree_structure(filled))[:2] == [(0, "key"), (0, "value")]
 
 
+def test_a_transformers_without_some_of_the_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers 4 has neither of the two classes."""
+    for name in ("LinearAttentionCacheLayerMixin", "DummyLayer"):
+        monkeypatch.delattr(transformers.cache_utils, name)
+    pytrees.register(())
+    assert pytrees.is_cache_part(DynamicCache())
+
+
 def test_axes_of_a_cache_with_several_kinds_of_layers() -> None:
     axes = {0: "batch", 2: "past"}
     pytrees.register(DynamicCache())
