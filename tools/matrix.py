@@ -5,7 +5,7 @@
 Makes one environment for each combination, builds and installs the wheel, and runs the tests against it, one file at
 a time. A result is stored when its file is done, so a run continues where an earlier one ended; remove the folder to
 begin again. `--base` is an environment whose packages are used where their versions fit, instead of a download. The
-page is written when all combinations are done.
+page tells how many of the files have run.
 """
 
 from __future__ import annotations
@@ -230,24 +230,36 @@ pyproject.toml allows; it runs README's snippets and {minutes:.0f} minutes of th
 def page(results: Results, environments: dict[str, dict[str, str]]) -> str:
     """Returns the text of docs/versions.md."""
     columns = ["python", *REPORTED]
-    head = ["versions", *columns, "passed", "skipped", "failed", "minutes"]
+    head = ["versions", *columns, "files", "passed", "skipped", "failed", "minutes"]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     failures: list[str] = []
     for combination in combinations():
         found, versions = results.of(combination), environments[combination.name]
         failed = [name for each in found for name in each.failed]
         counts = (sum(each.passed for each in found), sum(each.skipped for each in found), len(failed))
-        cells = [*(versions[column] for column in columns), *counts, round(sum(each.seconds for each in found) / 60)]
+        files = str(len(found)) if combination.minutes else f"{len(found)} of {len(list(files_of(combination)))}"
+        minutes = round(sum(each.seconds for each in found) / 60)
+        cells = [*(versions[column] for column in columns), files, *counts, minutes]
         lines.append(f"| {combination.versions} | {' | '.join(map(str, cells))} |")
         failures += [f"- {combination.versions}: `{name}`" for name in failed]
-    minutes = next(each.minutes for each in combinations() if each.minutes)
-    return HEAD.format(table="\n".join(lines), failures="\n".join(failures) or "No test failed.", minutes=minutes)
+    sample = next(each.minutes for each in combinations() if each.minutes)
+    return HEAD.format(table="\n".join(lines), failures="\n".join(failures) or "No test failed.", minutes=sample)
+
+
+def run(combination: Combination, python: Path, results: Results, end: float, limit: float) -> None:
+    """Tests the files of a combination that are left, until ``end``, and prints a line for each."""
+    while time.monotonic() < end and (file := results.next_file(combination)) is not None:
+        outcome = tested(python, combination.name, file, limit)
+        results.add(outcome)
+        print(f"{combination.name:14} {file:60} {outcome.passed:5} passed {outcome.seconds:6.0f} s", flush=True)
+        for name in outcome.failed:
+            print(f"    failed: {name}", flush=True)
 
 
 def main() -> int:
-    """Runs what is left to run, prints a line for each file, and writes the page when all is done."""
+    """Makes the environments, runs what is left to run and writes the page. Returns 1 if a test failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--only", nargs="*", help=f"only these: {', '.join(each.name for each in combinations())}")
+    parser.add_argument("--only", nargs="*", help=f"run only these: {', '.join(each.name for each in combinations())}")
     parser.add_argument("--base", type=Path, help="an environment whose packages are used instead of a download")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no file after this time")
     parser.add_argument("--limit", type=float, default=1800, help="seconds for one file")
@@ -257,20 +269,12 @@ def main() -> int:
     results, wheel = Results(options.folder / "results.jsonl"), built_wheel(options.folder)
     end, environments = time.monotonic() + options.seconds, {}
     for combination in combinations():
-        if options.only and combination.name not in options.only:
-            continue
         home = options.folder / combination.name.replace(" ", "-")
         python = make_environment(home, wheel, combination.requirements, options.base)
         environments[combination.name] = environment_of(python)
-        while (file := results.next_file(combination)) is not None:
-            if time.monotonic() > end:
-                return 2
-            outcome = tested(python, combination.name, file, options.limit)
-            results.add(outcome)
-            print(f"{combination.name:14} {file:60} {outcome.passed:5} passed {outcome.seconds:6.0f} s", flush=True)
-            print(*(f"    failed: {name}" for name in outcome.failed), sep="\n", end="\n" if outcome.failed else "")
-    if not options.only:
-        PAGE.write_text(page(results, environments), encoding="utf-8")
+        if not options.only or combination.name in options.only:
+            run(combination, python, results, end, options.limit)
+    PAGE.write_text(page(results, environments), encoding="utf-8")
     return int(any(each.failed for each in results.outcomes))
 
 

@@ -1,5 +1,7 @@
 """Tests of the matrix of versions."""
 
+import re
+
 from tools.matrix import Combination, Outcome, Results, combinations, files_of, lower_bounds, page, read_report
 
 REPORT = """<testsuites><testsuite tests="4">
@@ -47,5 +49,5 @@ def test_the_page_names_each_failure(tmp_path):
     results.add(Outcome("newest", "tests/test_a.py", 3, 1, ["tests.test_a::test_x"], 60.0))
     names = ("python", "torch", "numpy", "onnx", "onnx_ir", "onnxscript", "onnxruntime")
     text = page(results, {each.name: dict.fromkeys(names, "1.0") for each in combinations()})
-    assert "| 3 | 1 | 1 | 1 |" in text
+    assert re.search(r"\| 1 of \d+ \| 3 \| 1 \| 1 \| 1 \|", text)
     assert "`tests.test_a::test_x`" in text
