@@ -222,19 +222,17 @@ class OnnxJob(CapturedJob):
 
 def _capture(job: Job) -> CapturedJob:
     custom, registered = job.options.custom_translation_table, job.options.registered_symbolics
-    opset, python_op = opsets.native(job.options.opset), registered.get(PYTHON_OP)
-    table = translation_table(opset)
+    python_op, table = registered.get(PYTHON_OP), translation_table(opsets.native(job.options.opset))
     if job.request.training is TrainingMode.TRAINING:
         table = table.extended(TRAINING_FORMS)
-    table = table.extended(user_translations.registered_translations(registered, opset))
-    table = table.extended(user_translations.translations(custom, opset))
+    table = user_translations.with_custom(table, registered, custom)
     if job.options.operator_export_type:
         table = table.with_fallback(fallback(job.options.operator_export_type))
     if unknown := user_translations.without_operator(registered):
         job.log.decided("capture", f"no operator has the names of registered symbolic functions: {', '.join(unknown)}")
-    functions, every = user_translations.functions(custom), job.options.keeps_autograd_functions
-    where_possible = python_op is not None
-    with CAPTURE_LOCK, autograd_functions.trace_as_operators(functions, every=every, where_possible=where_possible):
+    functions = user_translations.functions(custom)
+    kept = {"every": job.options.keeps_autograd_functions, "where_possible": python_op is not None}
+    with CAPTURE_LOCK, autograd_functions.trace_as_operators(functions, **kept):
         captured = capture(job.request, job.log)
     job.log.captured = captured
     job.log.table = user_translations.with_functions(captured.exported_program, table, python_op)

@@ -34,7 +34,7 @@ from fx_onnx.program.verify import Verification
 from fx_onnx.targets.kernel_support import Support, support
 from fx_onnx.targets.known_targets import NAMES, find_target
 
-_logger = logging.getLogger("fx_onnx.export")
+_logger = logging.getLogger("fx_onnx.stages")
 
 
 @dataclass

@@ -70,6 +70,14 @@ def registered_translations(registered: Mapping[str, Callable[..., Any]], opset:
     return result
 
 
+def with_custom(
+    table: TranslationTable, registered: Mapping[str, Callable[..., Any]], custom: Mapping[Any, Callable[..., Any]]
+) -> TranslationTable:
+    """Returns the table with the registered functions, and with a custom_translation_table, which has precedence."""
+    table = table.extended(registered_translations(registered, table.opset))
+    return table.extended(translations(custom, table.opset))
+
+
 def without_operator(registered: Iterable[str]) -> list[str]:
     """Returns the names, among those of registered symbolic functions, that no operator of this process has."""
     return [name for name in registered if name != PYTHON_OP and _operator_named(name) is None]

@@ -24,7 +24,7 @@ def test_the_log_has_stages_and_decisions(monkeypatch: pytest.MonkeyPatch) -> No
     finally:
         fx_onnx.disable_log()
     text = stream.getvalue()
-    assert text.count("[fx_onnx.export] capture: ") == 1
-    assert "[fx_onnx.export] optimize: skipped: optimize=False" in text
+    assert text.count("[fx_onnx.stages] capture: ") == 1
+    assert "[fx_onnx.stages] optimize: skipped: optimize=False" in text
     assert not fx_onnx.is_onnx_log_enabled()
     assert log._handler not in logging.getLogger("fx_onnx").handlers
