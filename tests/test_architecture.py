@@ -28,6 +28,7 @@ ORDER = {
     "pipeline": 8,
     "export": 9,
     "torchscript": 10,
+    "cli": 11,
 }
 TOP_LEVEL = {"__init__.py", "export.py", "pipeline.py", "py.typed"}
 

@@ -1,0 +1,283 @@
+"""The commands of ``fx-onnx``.
+
+Exit codes: 0 for success, 1 for a failure, 2 for wrong usage, 3 for a model whose results differ.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as package_version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fx_onnx.core.errors import ArgumentError, OnnxExporterError, OnnxExporterWarning, VerificationError
+from fx_onnx.core.version import version
+
+__all__ = ["ExitCode", "app", "main"]
+
+app = typer.Typer(
+    name="fx-onnx",
+    help="Exports PyTorch models to ONNX, and checks, shows and compares ONNX files.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
+OnnxFile = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)]
+
+
+class ExitCode(IntEnum):
+    """The exit codes of the command."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    DIFFERENT = 3
+
+
+def main() -> None:
+    """Runs the command with the arguments of the process. It is the entry point of ``fx-onnx``."""
+    with _exit_codes():
+        app()
+
+
+@contextmanager
+def _exit_codes() -> Iterator[None]:
+    """Turns the package's errors into one line on stderr and an exit code."""
+    try:
+        yield
+    except ArgumentError as error:
+        _fail(error, ExitCode.USAGE)
+    except VerificationError as error:
+        _fail(error, ExitCode.DIFFERENT)
+    except OnnxExporterError as error:
+        _fail(error, ExitCode.FAILED)
+
+
+def _fail(error: OnnxExporterError, code: ExitCode) -> None:
+    print(f"fx-onnx: {error}", file=sys.stderr)
+    raise SystemExit(int(code))
+
+
+# ---------------------------------------------------------------- export
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "fx-onnx export models:build --input x=float32[2,8] --dynamic x:0=batch -o model.onnx\n\n"
+    "fx-onnx export model.pt2 -o model.onnx --verify\n\n"
+    "fx-onnx export hf:path/to/folder --task text-generation --with-past -o decoder.onnx"
+)
+def export(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="package.module:name (a Module, or a function that returns one, alone or with its inputs), a .pt2 "
+            "file of torch.export, a TorchScript file, or hf:FOLDER.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The ONNX file to write.", show_default=False)],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", help="An example input, NAME=DTYPE[SHAPE], NAME=@FILE.npy or NAME=LITERAL. Repeat it."),
+    ] = None,
+    dynamic: Annotated[
+        list[str] | None, typer.Option(help="A dynamic dim of an input, NAME:AXIS=DIM[,AXIS=DIM...]. Repeat it.")
+    ] = None,
+    opset: Annotated[int | None, typer.Option(help="The version of the default ONNX domain.")] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Run the model and compare its results.")] = False,
+    report: Annotated[bool, typer.Option("--report", help="Write a report beside the ONNX file.")] = False,
+    external_data: Annotated[
+        bool | None, typer.Option(help="Write the weights to a second file; by default above 2 GB only.")
+    ] = None,
+    optimize: Annotated[bool, typer.Option(help="Run the optimizer.")] = True,
+    task: Annotated[str | None, typer.Option(help="The task of a Hugging Face model, such as text-generation.")] = None,
+    with_past: Annotated[bool, typer.Option("--with-past", help="Give a decoder a key-value cache.")] = False,
+    training: Annotated[bool, typer.Option("--training", help="Keep the mode of the module, without eval().")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Exports a model to an ONNX file."""
+    from fx_onnx.cli.example_inputs import parse_inputs
+    from fx_onnx.cli.model_sources import load
+    from fx_onnx.export import export as export_model
+
+    given = parse_inputs(inputs or ())
+    with _collected_warnings() as messages:
+        model = load(source, task=task, with_past=with_past)
+        arguments = _arguments(model, given, dynamic or [])
+        if not training and hasattr(model.model, "eval"):
+            model.model.eval()
+        program = export_model(
+            model.model,
+            f=output,
+            opset_version=opset,
+            verify=verify,
+            report=report,
+            artifacts_dir=output.parent,
+            external_data=external_data,
+            optimize=optimize,
+            **arguments,
+        )
+    facts = {"file": str(output), **_facts(program.summary()), "seconds": program.timings, "warnings": messages}
+    if as_json:
+        _print_json(facts)
+    elif not quiet:
+        for message in messages:
+            print(f"warning: {message}", file=sys.stderr)
+        print(f"{output}: {program!r}")
+
+
+def _arguments(source: Any, given: dict[str, Any], dynamic: list[str]) -> dict[str, Any]:
+    """Returns the arguments of ``export()`` that describe the inputs.
+
+    The names of ``--input`` are either parameters of the forward, or names for its first positional parameters.
+
+    Raises:
+        ArgumentError: there are no inputs, or the names are parameters in part only.
+    """
+    from fx_onnx.cli.example_inputs import parse_dynamic_dims
+
+    if source.has_inputs and (given or (dynamic and source.kwargs)):
+        raise ArgumentError("The source has its own inputs; leave out --input and --dynamic.")
+    if source.has_inputs:
+        return {"args": source.args, "kwargs": source.kwargs, "dynamic_shapes": source.dynamic_shapes}
+    shapes = parse_dynamic_dims(dynamic, given) if dynamic else None
+    parameters = _parameter_names(source.model)
+    unknown = [name for name in given if name not in parameters]
+    if not unknown:
+        return {"kwargs": given, "dynamic_shapes": shapes}
+    if len(unknown) < len(given):
+        raise ArgumentError(f"The model has no input {unknown[0]!r}; its inputs are {', '.join(parameters)}.")
+    return {
+        "args": tuple(given.values()),
+        "input_names": list(given),
+        "dynamic_shapes": tuple(shapes.values()) if shapes is not None else None,
+    }
+
+
+def _parameter_names(model: Any) -> list[str]:
+    parameters = inspect.signature(model.forward).parameters.values()
+    return [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+
+
+# ---------------------------------------------------------------- ONNX files
+
+
+@app.command(epilog="Example:\n\nfx-onnx check model.onnx")
+def check(file: OnnxFile, as_json: Json = False, quiet: Quiet = False) -> None:
+    """Checks a model with ONNX's checker, strict shape inference and ONNX Runtime."""
+    from fx_onnx.cli import onnx_files
+
+    problems = onnx_files.check(file)
+    if as_json:
+        _print_json({"file": str(file), "ok": not problems, "problems": problems})
+    else:
+        for problem in problems:
+            print(f"{file}: {problem}", file=sys.stderr)
+        if not problems and not quiet:
+            print(f"{file}: valid, and ONNX Runtime loads it")
+    raise typer.Exit(ExitCode.FAILED if problems else ExitCode.OK)
+
+
+@app.command(epilog="Example:\n\nfx-onnx show model.onnx --json")
+def show(file: OnnxFile, as_json: Json = False) -> None:
+    """Shows the opset, the inputs, the outputs, the weights and the operators of a model."""
+    from fx_onnx.cli import onnx_files
+
+    program = onnx_files.read(file)
+    facts = program.summary()
+    if as_json:
+        _print_json({"file": str(file), **_facts(facts)})
+        return
+    print(f"{file}: {program!r}")
+    for name, count in sorted(facts.operators.items(), key=lambda item: (-item[1], item[0])):
+        print(f"{count:8,} {name}")
+
+
+@app.command(epilog="Example:\n\nfx-onnx diff before.onnx after.onnx")
+def diff(first: OnnxFile, second: OnnxFile, as_json: Json = False, quiet: Quiet = False) -> None:
+    """Compares the operators, the weights and the results of two models on equal random inputs.
+
+    The exit code is 3 if inputs, outputs or results differ.
+    """
+    from fx_onnx.cli import onnx_files
+
+    found = onnx_files.compare_files(first, second)
+    if as_json:
+        _print_json(onnx_files.as_json(found))
+    elif not quiet:
+        for name, (before, after) in found.operators.items():
+            print(f"{name}: {before:,} and {after:,} nodes")
+        for line in (*found.interface, *found.weights):
+            print(line)
+        for number in found.numbers:
+            print(f"{number.name}: {number.problem or f'the results agree, at most {number.max_abs:.3g} apart'}")
+        if not (found.operators or found.interface or found.weights):
+            print("The models have equal operators, weights, inputs and outputs.")
+    raise typer.Exit(ExitCode.OK if found.same_numbers else ExitCode.DIFFERENT)
+
+
+@app.command()
+def versions(as_json: Json = False) -> None:
+    """Prints the versions of fx_onnx and of the packages that it uses."""
+    packages = ("torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "numpy", "transformers")
+    found = {"fx_onnx": version(), **{package: _installed(package) for package in packages}}
+    found["python"] = sys.version.split()[0]
+    if as_json:
+        _print_json(found)
+        return
+    for name, text in found.items():
+        print(f"{name} {text or 'is not installed'}")
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return package_version(package)
+    except PackageNotFoundError:
+        return None
+
+
+# ---------------------------------------------------------------- output
+
+
+@contextmanager
+def _collected_warnings() -> Iterator[list[str]]:
+    """Collects the messages of fx_onnx's warnings instead of showing them with a line of this file."""
+    messages: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", OnnxExporterWarning)
+        yield messages
+    for each in caught:
+        if issubclass(each.category, OnnxExporterWarning):
+            messages.append(str(each.message))
+        else:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+
+
+def _facts(summary: Any) -> dict[str, Any]:
+    return {
+        "opset": dict(summary.opset),
+        "inputs": list(summary.inputs),
+        "outputs": list(summary.outputs),
+        "nodes": sum(summary.operators.values()),
+        "operators": dict(summary.operators),
+        "parameters": summary.parameters,
+        "parameter_bytes": summary.parameter_bytes,
+    }
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))

@@ -1,0 +1,113 @@
+"""Parses the options that describe example inputs and dynamic dims: ``--input`` and ``--dynamic``."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fx_onnx.core.arguments import check_dim_name, shown
+from fx_onnx.core.errors import ArgumentError
+
+__all__ = ["parse_dynamic_dims", "parse_inputs", "random_tensor"]
+
+_TENSOR = re.compile(r"(?P<dtype>[a-z][a-z0-9_]*)\[(?P<shape>[0-9,\s]*)\]")
+_MAX_ELEMENTS = 2**31
+
+
+def parse_inputs(options: Iterable[str]) -> dict[str, Any]:
+    """Returns the example inputs that options such as ``x=float32[2,8]`` describe, by name.
+
+    The text after the name is one of:
+
+    - ``dtype[shape]``: a random tensor; ``float32[]`` has no axes. See ``random_tensor`` for its values.
+    - ``@file.npy``: the array in a file of NumPy.
+    - a literal of Python: a number, True, False, None, a string in quotes, or a tuple or list of these. It is no tensor
+      and becomes a constant of the model.
+
+    Raises:
+        ArgumentError: an option has another form, or a name occurs twice.
+    """
+    inputs: dict[str, Any] = {}
+    for option in options:
+        name, equals, text = option.partition("=")
+        if not equals or not name.isidentifier():
+            raise ArgumentError(f"--input must be NAME=DTYPE[SHAPE], such as x=float32[2,8], not {shown(option)}.")
+        if name in inputs:
+            raise ArgumentError(f"--input describes {name!r} twice.")
+        inputs[name] = _parse_value(name, text.strip())
+    return inputs
+
+
+def _parse_value(name: str, text: str) -> Any:
+    if text.startswith("@"):
+        return _load_array(name, Path(text[1:]))
+    if found := _TENSOR.fullmatch(text):
+        dtype = getattr(torch, found["dtype"], None)
+        if not isinstance(dtype, torch.dtype):
+            raise ArgumentError(f"--input {name}: torch has no dtype named {found['dtype']!r}.")
+        shape = [int(size) for size in found["shape"].replace(" ", "").split(",") if size]
+        if math.prod(shape) > _MAX_ELEMENTS:
+            raise ArgumentError(f"--input {name}: the shape {shape} has more than {_MAX_ELEMENTS:,} elements.")
+        return random_tensor(dtype, shape)
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        raise ArgumentError(
+            f"--input {name}={text[:80]} is not a tensor such as float32[2,8], a file such as @{name}.npy, or a "
+            "literal of Python."
+        ) from None
+
+
+def _load_array(name: str, path: Path) -> torch.Tensor:
+    try:
+        array = np.load(path, allow_pickle=False)
+        return torch.from_numpy(np.ascontiguousarray(array))
+    except (OSError, ValueError, TypeError) as error:
+        raise ArgumentError(f"--input {name}: {path} is not a NumPy file of one array: {error}") from None
+
+
+def random_tensor(dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
+    """Returns a tensor of random values that most models accept.
+
+    The values are normally distributed for floating-point and complex dtypes, 0 and 1 for integers and bool. These
+    integers are valid indices wherever a size is at least 2.
+    """
+    if dtype.is_floating_point or dtype.is_complex:
+        wide = torch.complex64 if dtype.is_complex else torch.float32
+        return torch.randn(tuple(shape), dtype=wide).to(dtype)
+    return torch.randint(0, 2, tuple(shape)).to(dtype)
+
+
+def parse_dynamic_dims(options: Iterable[str], names: Iterable[str]) -> dict[str, dict[int, str] | None]:
+    """Returns the ``dynamic_shapes`` that options such as ``x:0=batch`` or ``x:0=batch,1=length`` describe.
+
+    Args:
+        options: the options.
+        names: the names of the inputs. An input without an option is static.
+
+    Raises:
+        ArgumentError: an option has another form, an input does not exist, or an axis occurs twice.
+    """
+    dims: dict[str, dict[int, str]] = {name: {} for name in names}
+    for option in options:
+        name, colon, axes = option.partition(":")
+        if not colon:
+            raise ArgumentError(f"--dynamic must be NAME:AXIS=DIM, such as x:0=batch, not {shown(option)}.")
+        if name not in dims:
+            raise ArgumentError(f"--dynamic names the input {name!r}, but the inputs are {', '.join(dims) or 'none'}.")
+        for entry in axes.split(","):
+            axis, equals, dim = entry.strip().partition("=")
+            if not equals or not re.fullmatch(r"-?\d+", axis):
+                raise ArgumentError(f"--dynamic must be NAME:AXIS=DIM, such as x:0=batch, not {shown(option)}.")
+            check_dim_name(f"--dynamic {name}: the dim name", dim)
+            if int(axis) in dims[name]:
+                raise ArgumentError(f"--dynamic names axis {axis} of {name!r} twice.")
+            dims[name][int(axis)] = dim
+    return {name: axes or None for name, axes in dims.items()}

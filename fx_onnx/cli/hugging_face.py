@@ -1,0 +1,123 @@
+"""Loads a model of transformers from a local folder, with example inputs and dynamic dims for its task."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fx_onnx.cli.model_sources import ModelSource
+from fx_onnx.core.errors import ArgumentError
+
+__all__ = ["TASKS", "load"]
+
+TASKS = {
+    "feature-extraction": "AutoModel",
+    "fill-mask": "AutoModelForMaskedLM",
+    "image-classification": "AutoModelForImageClassification",
+    "image-feature-extraction": "AutoModel",
+    "question-answering": "AutoModelForQuestionAnswering",
+    "text-classification": "AutoModelForSequenceClassification",
+    "text-generation": "AutoModelForCausalLM",
+    "token-classification": "AutoModelForTokenClassification",
+}
+"""Task → the class of transformers that builds the model."""
+
+_BATCH, _SEQUENCE, _PAST = 2, 6, 5
+"""The sizes of the example; all of them are dynamic."""
+
+
+def load(folder: Path, task: str | None, *, with_past: bool) -> ModelSource:
+    """Loads the model of a folder that ``save_pretrained`` wrote, without downloads and without running its code.
+
+    Args:
+        folder: has ``config.json`` and the weights.
+        task: a key of ``TASKS``. None takes the class that ``config.json`` names.
+        with_past: whether the model takes and returns a key-value cache; for text generation only.
+
+    Raises:
+        ArgumentError: transformers is not installed, the folder has no model for the task, or the task is unknown.
+    """
+    try:
+        import transformers
+    except ImportError:
+        raise ArgumentError("A Hugging Face model needs the package transformers: pip install transformers.") from None
+    if not (folder / "config.json").is_file():
+        raise ArgumentError(f"{folder} is no folder of a Hugging Face model, because it has no config.json.")
+    if task is not None and task not in TASKS:
+        raise ArgumentError(f"The task {task!r} is not one of {', '.join(TASKS)}.")
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+        model = _model_class(transformers, config, task).from_pretrained(folder, config=config, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise ArgumentError(f"transformers cannot load {folder}: {error}") from error
+    model.eval()
+    if with_past:
+        if not model.can_generate():
+            raise ArgumentError(f"--with-past is for text generation, but {type(model).__name__} generates no text.")
+        return _decoder_with_past(transformers, model)
+    return _source(model)
+
+
+def _model_class(transformers: Any, config: Any, task: str | None) -> Any:
+    if task is not None:
+        return getattr(transformers, TASKS[task])
+    names = config.architectures or ()
+    found = getattr(transformers, names[0], None) if names else None
+    if found is None:
+        raise ArgumentError(f"config.json names no class of transformers; add --task, one of {', '.join(TASKS)}.")
+    return found
+
+
+def _source(model: Any) -> ModelSource:
+    """Returns the model with the inputs that its forward takes: images, or tokens with their mask."""
+    parameters = inspect.signature(model.forward).parameters
+    config = model.config
+    if model.main_input_name == "pixel_values":
+        size = getattr(config, "image_size", 224)
+        height, width = size if isinstance(size, (list, tuple)) else (size, size)
+        pixels = torch.randn(_BATCH, getattr(config, "num_channels", 3), height, width)
+        return ModelSource(model, (), {"pixel_values": pixels}, {"pixel_values": {0: "batch"}})
+    if model.main_input_name != "input_ids" or "decoder_input_ids" in parameters:
+        raise ArgumentError(
+            f"The inputs of {type(model).__name__} are not known; export it as package.module:function, where the "
+            "function returns (model, args, kwargs)."
+        )
+    ids = _tokens(config, _SEQUENCE)
+    kwargs: dict[str, Any] = {"input_ids": ids}
+    if "attention_mask" in parameters:
+        kwargs["attention_mask"] = torch.ones_like(ids)
+    if "token_type_ids" in parameters and getattr(config, "type_vocab_size", 0) > 1:
+        kwargs["token_type_ids"] = torch.zeros_like(ids)
+    shapes: dict[str, Any] = {name: {0: "batch", 1: "sequence"} for name in kwargs}
+    if "use_cache" in parameters:
+        kwargs["use_cache"], shapes["use_cache"] = False, None
+    return ModelSource(model, (), kwargs, shapes)
+
+
+def _decoder_with_past(transformers: Any, model: Any) -> ModelSource:
+    """Returns a decoder with a cache of ``past`` tokens; one program prefills (past = 0) and decodes."""
+    config = model.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    cache = transformers.DynamicCache(config=config)
+    for layer in range(config.num_hidden_layers):
+        keys, values = (torch.randn(_BATCH, heads, _PAST, size, dtype=model.dtype) for _ in range(2))
+        cache.update(keys, values, layer)
+    kwargs = {
+        "input_ids": _tokens(config, _SEQUENCE),
+        "attention_mask": torch.ones(_BATCH, _PAST + _SEQUENCE, dtype=torch.int64),
+        "past_key_values": cache,
+    }
+    shapes = {
+        "input_ids": {0: "batch", 1: "sequence"},
+        "attention_mask": {0: "batch", 1: "total"},
+        "past_key_values": {0: "batch", 2: "past"},
+    }
+    return ModelSource(model, (), kwargs, shapes)
+
+
+def _tokens(config: Any, length: int) -> torch.Tensor:
+    return torch.randint(0, config.get_text_config().vocab_size, (_BATCH, length))

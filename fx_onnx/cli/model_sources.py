@@ -1,0 +1,122 @@
+"""Loads the model that the command ``export`` names: a Python object, an ExportedProgram, or a TorchScript file."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fx_onnx.core.errors import ArgumentError
+
+__all__ = ["ModelSource", "load"]
+
+
+@dataclass
+class ModelSource:
+    """A model with everything that its source tells about the export.
+
+    Attributes:
+        model: a Module, a ScriptModule or an ExportedProgram.
+        args: the example positional arguments, if the source has them.
+        kwargs: the example keyword arguments, if the source has them.
+        dynamic_shapes: the dynamic dims, if the source has them.
+    """
+
+    model: Any
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    dynamic_shapes: Any = None
+
+    @property
+    def has_inputs(self) -> bool:
+        """True if the source itself has example arguments, so that ``--input`` is not needed."""
+        return bool(self.args or self.kwargs) or isinstance(self.model, torch.export.ExportedProgram)
+
+
+def load(source: str, *, task: str | None = None, with_past: bool = False) -> ModelSource:
+    """Loads a model.
+
+    Args:
+        source: ``package.module:name``, a ``.pt2`` file of torch.export, a TorchScript file, or ``hf:folder``.
+        task: the task of a Hugging Face model.
+        with_past: whether a Hugging Face model takes and returns a key-value cache.
+
+    Raises:
+        ArgumentError: the source does not exist, is a pickled module, or does not give a model.
+    """
+    if source.startswith("hf:"):
+        from fx_onnx.cli import hugging_face
+
+        return hugging_face.load(Path(source.removeprefix("hf:")), task, with_past=with_past)
+    if task is not None or with_past:
+        raise ArgumentError("--task and --with-past are for Hugging Face models; write the source as hf:FOLDER.")
+    module, colon, name = source.partition(":")
+    if colon and name.isidentifier() and all(part.isidentifier() for part in module.split(".")):
+        return _of_object(_import(module, name), source)
+    return _of_file(Path(source))
+
+
+def _import(module: str, name: str) -> Any:
+    """Imports an object; modules in the working directory are found, as with ``python -m``."""
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+            raise ArgumentError(f"There is no module named {error.name!r} in {here} or in this environment.") from None
+        raise
+    except AttributeError as error:
+        if name not in str(error):
+            raise
+        raise ArgumentError(f"The module {module} has no attribute {name!r}.") from None
+
+
+def _of_object(found: Any, source: str) -> ModelSource:
+    """Returns the model of a Module, of a Module class, or of a function that returns a Module and its inputs."""
+    if isinstance(found, type) or (callable(found) and not isinstance(found, torch.nn.Module)):
+        required = [
+            parameter.name
+            for parameter in inspect.signature(found).parameters.values()
+            if parameter.default is parameter.empty
+            and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        ]
+        if required:
+            raise ArgumentError(f"{source} needs the argument {required[0]!r}; name a function without arguments.")
+        found = found()
+    args, kwargs = (), {}
+    if isinstance(found, tuple) and len(found) in (2, 3):
+        found, args, kwargs = (*found, {}) if len(found) == 2 else found
+    if not isinstance(found, (torch.nn.Module, torch.export.ExportedProgram)):
+        raise ArgumentError(
+            f"{source} gives a {type(found).__name__}; it must give a Module, or a tuple (Module, args) or (Module, "
+            "args, kwargs)."
+        )
+    return ModelSource(found, tuple(args) if isinstance(args, (tuple, list)) else (args,), dict(kwargs))
+
+
+def _of_file(path: Path) -> ModelSource:
+    if not path.is_file():
+        raise ArgumentError(
+            f"There is no file {path}; a source is package.module:name, a .pt2 file, a TorchScript file, or hf:FOLDER."
+        )
+    entries = zipfile.ZipFile(path).namelist() if zipfile.is_zipfile(path) else []
+    inner = {entry.partition("/")[2] for entry in entries}
+    if "models/model.json" in inner or "archive_format" in inner:
+        return ModelSource(torch.export.load(path))
+    if "constants.pkl" in inner and any(entry.startswith("code/") for entry in inner):
+        return ModelSource(torch.jit.load(path, map_location="cpu"))
+    if "data.pkl" in inner or path.suffix in (".pt", ".pth", ".bin", ".ckpt", ".pkl"):
+        raise ArgumentError(
+            f"{path} is pickled: loading it would run the code in the file, and weights alone are no model. Name a "
+            "function that builds the model and loads the weights, as package.module:name, or save the model with "
+            "torch.export.save."
+        )
+    raise ArgumentError(f"{path} is neither a .pt2 file of torch.export nor a TorchScript file.")

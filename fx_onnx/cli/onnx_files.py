@@ -1,0 +1,174 @@
+"""Reads ONNX files for the commands ``check``, ``show`` and ``diff``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import torch
+
+from fx_onnx.cli.example_inputs import random_tensor
+from fx_onnx.core.errors import ArgumentError, OnnxExporterError
+from fx_onnx.core.weights import as_torch
+from fx_onnx.program.onnx_program import ONNXProgram
+from fx_onnx.program.session import new_session, run_session
+from fx_onnx.program.verify import Difference, compare
+
+__all__ = ["FileComparison", "check", "compare_files", "read"]
+
+_SIZES = (2, 5)
+"""The sizes that a comparison gives to dims without a size, in turn."""
+
+
+def read(path: Path) -> ONNXProgram:
+    """Reads a model; its weights stay in the file and are mapped into memory.
+
+    Raises:
+        ArgumentError: the file does not exist or is no ONNX model.
+    """
+    if not path.is_file():
+        raise ArgumentError(f"There is no file {path}.")
+    try:
+        return ONNXProgram(ir.load(path))
+    except Exception as error:  # protobuf and onnx_ir raise errors of many classes
+        raise ArgumentError(f"{path} is no ONNX model: {str(error).splitlines()[0]}") from error
+
+
+def check(path: Path) -> list[str]:
+    """Returns what is wrong with a model: each problem in a sentence, and nothing if the model is valid.
+
+    ONNX's checker and its strict shape inference read the model, and ONNX Runtime loads it.
+    """
+    read(path)
+    problems = []
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+    except Exception as error:
+        problems.append(f"ONNX's checker: {_one_line(error)}")
+    try:
+        new_session(str(path))
+    except Exception as error:
+        problems.append(f"ONNX Runtime: {_one_line(error)}")
+    return problems
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+@dataclass(frozen=True)
+class FileComparison:
+    """How two models differ.
+
+    Attributes:
+        operators: operator → its number of nodes in the first and in the second model, where these differ.
+        interface: inputs and outputs that only one of the models has; each text begins with the model, 1 or 2.
+        weights: weights that only one model has, or that have other shapes, dtypes or values; each in a sentence.
+        numbers: the outputs compared on the same random inputs; empty if the inputs of the models differ.
+    """
+
+    operators: dict[str, tuple[int, int]]
+    interface: list[str]
+    weights: list[str]
+    numbers: list[Difference] = field(default_factory=list)
+
+    @property
+    def same_numbers(self) -> bool:
+        """True if the models have equal inputs and outputs, and equal results within the tolerance of the dtypes."""
+        return not self.interface and all(number.ok for number in self.numbers)
+
+
+def compare_files(first: Path, second: Path) -> FileComparison:
+    """Compares the nodes, the weights, the inputs and outputs, and the results of two models on equal random inputs."""
+    a, b = read(first), read(second)
+    counts = [program.summary() for program in (a, b)]
+    operators = {
+        name: (counts[0].operators[name], counts[1].operators[name])
+        for name in sorted({*counts[0].operators, *counts[1].operators})
+        if counts[0].operators[name] != counts[1].operators[name]
+    }
+    interface = [
+        f"{number}: {kind} {text}"
+        for kind, (left, right) in (
+            ("input", (counts[0].inputs, counts[1].inputs)),
+            ("output", (counts[0].outputs, counts[1].outputs)),
+        )
+        for number, texts, others in ((1, left, right), (2, right, left))
+        for text in texts
+        if text not in others
+    ]
+    numbers = [] if interface else _numbers(a, b, first, second)
+    return FileComparison(operators, interface, _weights(a, b), numbers)
+
+
+def _weights(a: ONNXProgram, b: ONNXProgram) -> list[str]:
+    left, right = _initializers(a), _initializers(b)
+    found = []
+    for name in sorted({*left, *right}):
+        one, other = left.get(name), right.get(name)
+        if one is None or other is None:
+            found.append(f"{name}: only in {'the second' if one is None else 'the first'} model")
+        elif (one.dtype, one.shape) != (other.dtype, other.shape):
+            found.append(f"{name}: {one.dtype.name}{list(one.shape)} and {other.dtype.name}{list(other.shape)}")
+        elif one.tobytes() != other.tobytes():
+            found.append(f"{name}: other values")
+    return found
+
+
+def _initializers(program: ONNXProgram) -> dict[str, ir.TensorProtocol]:
+    tensors = ((name, value.const_value) for name, value in program.model.graph.initializers.items())
+    return {name: tensor for name, tensor in tensors if tensor is not None}
+
+
+def _numbers(a: ONNXProgram, b: ONNXProgram, first: Path, second: Path) -> list[Difference]:
+    """Runs both models on the same random inputs.
+
+    Raises:
+        OnnxExporterError: one of the models does not run.
+    """
+    inputs = _random_inputs(a.model.graph)
+    results = []
+    for path in (first, second):
+        try:
+            results.append(run_session(new_session(str(path)), inputs))
+        except Exception as error:
+            raise OnnxExporterError(f"{path} does not run on random inputs: {_one_line(error)}") from error
+    names = [str(value.name) for value in a.model.graph.outputs]
+    order = {str(value.name): index for index, value in enumerate(b.model.graph.outputs)}
+    return [compare(name, results[0][index], results[1][order[name]]) for index, name in enumerate(names)]
+
+
+def _random_inputs(graph: ir.Graph) -> dict[str, torch.Tensor]:
+    """Returns a random tensor for each input; equal dim names get equal sizes, and unknown dims the size 2."""
+    sizes: dict[str, int] = {}
+    inputs = {}
+    for value in graph.inputs:
+        if value.is_initializer():
+            continue
+        if value.shape is None or value.dtype is None:
+            raise ArgumentError(f"The input {value.name} has no shape or no dtype, so no random input can be made.")
+        shape = []
+        for dim in value.shape:
+            if isinstance(dim, int):
+                shape.append(dim)
+            else:
+                key = str(dim.value)
+                shape.append(sizes.setdefault(key, _SIZES[len(sizes) % len(_SIZES)]) if dim.value else 2)
+        empty = as_torch(ir.Tensor(np.zeros(0, dtype=value.dtype.numpy())))
+        inputs[str(value.name)] = random_tensor(empty.dtype, shape)
+    return inputs
+
+
+def as_json(comparison: FileComparison) -> dict[str, Any]:
+    """Returns a comparison as an object of JSON."""
+    return {
+        "operators": {name: list(counts) for name, counts in comparison.operators.items()},
+        "interface": comparison.interface,
+        "weights": comparison.weights,
+        "numbers": {number.name: {"ok": number.ok, "max_abs": number.max_abs} for number in comparison.numbers},
+        "same_numbers": comparison.same_numbers,
+    }

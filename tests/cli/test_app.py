@@ -1,0 +1,170 @@
+"""The command as a user calls it: options, output, files and exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import torch
+import transformers
+import typer
+
+from fx_onnx.cli.app import app, main
+
+MODELS = """
+import torch
+
+def build():
+    return torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU())
+
+def wrong():
+    class Wrong(torch.nn.Module):
+        def forward(self, x):
+            return x + 1 if x.sum() > 0 else x
+    return Wrong()
+
+class Two(torch.nn.Module):
+    def forward(self, x, y, flag: bool = False):
+        return x + y if flag else x - y
+
+def two():
+    return Two(), (torch.ones(2), torch.ones(2))
+"""
+
+
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "models.py").write_text(MODELS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "models", raising=False)
+    torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)), tmp_path / "model.pt2")
+    return tmp_path
+
+
+def run(command: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Runs the command in this process and returns its exit code."""
+    monkeypatch.setattr(sys, "argv", shlex.split(command))
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    code = exit_.value.code
+    return code if isinstance(code, int) else 0
+
+
+def test_export(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    command = "fx-onnx export models:build --input x=float32[2,8] --dynamic x:0=n -o m.onnx --opset 18 --verify --json"
+    assert run(command, monkeypatch) == 0
+    facts: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert facts["inputs"] == ["x: float[n, 8]"]
+    assert facts["opset"] == {"": 18}
+    assert facts["operators"] == {"Gemm": 1, "Relu": 1}
+    assert facts["seconds"].keys() >= {"capture", "verify", "save"}
+    assert facts["warnings"] == []
+    assert onnx.load("m.onnx").opset_import[0].version == 18
+
+
+def test_names_may_be_parameters(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    command = "fx-onnx export models:Two --input y=float32[2] --input x=float32[2] --input flag=True -o m.onnx --json"
+    assert run(command, monkeypatch) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["inputs"] == ["y: float[2]", "x: float[2]"]
+    assert facts["operators"] == {"Add": 1}
+
+
+def test_the_output_is_short_and_quiet_prints_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("fx-onnx export models:two -o m.onnx", monkeypatch) == 0
+    assert capsys.readouterr().out.startswith("m.onnx: ONNXProgram(opset")
+    assert run("fx-onnx export model.pt2 -o m.onnx -q", monkeypatch) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        ("fx-onnx export models:build -o m.onnx", 2, "The arguments do not fit forward"),
+        ("fx-onnx export models:two --input x=float32[2] -o m.onnx", 2, "The source has its own inputs"),
+        (
+            "fx-onnx export models:Two --input x=float32[2] --input z=float32[2] -o m.onnx",
+            2,
+            "no input 'z'; its inputs",
+        ),
+        ("fx-onnx export models:build --input x=float32[2,8] -o nowhere/m.onnx", 2, "nowhere"),
+        ("fx-onnx export models:build --input x=float32[2,8] -o m.onnx --opset 99", 2, "99"),
+        ("fx-onnx export models:wrong --input x=float32[2] -o m.onnx", 1, "fx-onnx: "),
+        ("fx-onnx export models:build", 2, "--output"),
+        ("fx-onnx check none.onnx", 2, "There is no file none.onnx"),
+        ("fx-onnx sing", 2, "sing"),
+    ],
+)
+def test_mistakes(
+    command: str, code: int, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(command, monkeypatch) == code
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+    assert not Path("m.onnx").exists()
+
+
+def test_check_show_and_diff(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        assert run(f"fx-onnx export models:build --input x=float32[2,8] -o {name}.onnx -q", monkeypatch) == 0
+    assert run("fx-onnx check a.onnx", monkeypatch) == 0
+    assert "valid" in capsys.readouterr().out
+    assert run("fx-onnx show a.onnx", monkeypatch) == 0
+    assert re.search(r"1 Gemm\n +1 Relu\n$", capsys.readouterr().out)
+    assert run("fx-onnx diff a.onnx a.onnx", monkeypatch) == 0
+    assert "The models have equal operators" in capsys.readouterr().out
+    assert run("fx-onnx diff a.onnx b.onnx --json", monkeypatch) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert found["weights"] == ["0.bias: other values", "0.weight: other values"]
+
+
+def test_a_broken_model_fails_the_check(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = onnx.helper.make_model(onnx.helper.make_graph([onnx.helper.make_node("No", [], ["y"])], "g", [], []))
+    onnx.save(model, "m.onnx")
+    assert run("fx-onnx check m.onnx -q", monkeypatch) == 1
+
+
+def test_versions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("fx-onnx versions --json", monkeypatch) == 0
+    assert json.loads(capsys.readouterr().out)["torch"] == torch.__version__
+
+
+def test_the_module_runs() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "fx_onnx.cli", "--help"], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert all(name in result.stdout for name in ("export", "check", "show", "diff", "versions"))
+
+
+def test_the_examples_of_the_help_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.LlamaConfig(vocab_size=9, num_key_value_heads=1, **sizes)
+    transformers.LlamaForCausalLM(config).save_pretrained(folder / "path" / "to" / "folder")
+    examples = re.findall(r"^fx-onnx .*$", "\n".join(each.epilog or "" for each in COMMANDS.values()), re.M)
+    assert len(examples) >= 6
+    for example in examples:
+        assert run(example, monkeypatch) == 0, example
+        for copy in ("before.onnx", "after.onnx"):
+            shutil.copy("model.onnx", copy)
+
+
+def test_every_command_has_help() -> None:
+    for name, each in COMMANDS.items():
+        assert each.help, name
+        assert all(parameter.help for parameter in each.params if parameter.name not in ("help",)), name

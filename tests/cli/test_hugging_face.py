@@ -1,0 +1,66 @@
+"""Models of transformers from a local folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+import fx_onnx
+from fx_onnx.cli import hugging_face
+
+SIZES = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 99}
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("llama")
+    config = transformers.LlamaConfig(num_key_value_heads=1, **SIZES)
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def test_a_decoder_with_past(llama: Path) -> None:
+    source = hugging_face.load(llama, "text-generation", with_past=True)
+    program = fx_onnx.export(source.model, (), kwargs=source.kwargs, dynamic_shapes=source.dynamic_shapes)
+    names = [value.name for value in program.model.graph.inputs]
+    assert names == ["input_ids", "attention_mask", "past_key_values.0.key", "past_key_values.0.value"]
+    cache = transformers.DynamicCache(config=source.model.config)
+    cache.update(torch.zeros(1, 1, 0, 8), torch.zeros(1, 1, 0, 8), 0)
+    inputs = {"input_ids": torch.tensor([[1, 2, 3]]), "attention_mask": torch.ones(1, 3, dtype=torch.int64)}
+    expected = source.model(**inputs).logits
+    torch.testing.assert_close(program(**inputs, past_key_values=cache)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_class_in_the_config_is_the_default(llama: Path) -> None:
+    source = hugging_face.load(llama, None, with_past=False)
+    assert type(source.model).__name__ == "LlamaForCausalLM"
+    assert list(source.kwargs) == ["input_ids", "attention_mask", "use_cache"]
+    assert not source.model.training
+
+
+def test_an_encoder_has_token_types(tmp_path: Path) -> None:
+    transformers.BertForSequenceClassification(transformers.BertConfig(**SIZES)).save_pretrained(tmp_path)
+    source = hugging_face.load(tmp_path, "text-classification", with_past=False)
+    assert list(source.kwargs) == ["input_ids", "attention_mask", "token_type_ids"]
+
+
+def test_a_vision_model(tmp_path: Path) -> None:
+    config = transformers.ViTConfig(
+        hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4
+    )
+    transformers.ViTForImageClassification(config).save_pretrained(tmp_path)
+    source = hugging_face.load(tmp_path, None, with_past=False)
+    assert source.kwargs["pixel_values"].shape == (2, 3, 8, 8)
+
+
+def test_wrong_requests_are_refused(llama: Path, tmp_path: Path) -> None:
+    with pytest.raises(fx_onnx.ArgumentError, match=r"The task 'sing' is not one of feature-extraction, "):
+        hugging_face.load(llama, "sing", with_past=False)
+    with pytest.raises(fx_onnx.ArgumentError, match="transformers cannot load"):
+        hugging_face.load(llama, "image-classification", with_past=False)
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
+    with pytest.raises(fx_onnx.ArgumentError, match="transformers cannot load"):
+        hugging_face.load(tmp_path, None, with_past=False)

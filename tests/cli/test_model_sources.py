@@ -1,0 +1,100 @@
+"""Where the command finds a model."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from fx_onnx import ArgumentError
+from fx_onnx.cli.model_sources import load
+
+MODELS = """
+import torch
+
+module = torch.nn.Linear(2, 3)
+
+def build():
+    return torch.nn.Linear(2, 3)
+
+def with_inputs():
+    return torch.nn.Linear(2, 3), (torch.ones(1, 2),)
+
+def with_keywords():
+    return torch.nn.Linear(2, 3), (), {"input": torch.ones(1, 2)}
+
+def with_size(size):
+    return torch.nn.Linear(size, 3)
+
+def number():
+    return 3
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return x
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "models_of_user.py").write_text(MODELS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    sys.modules.pop("models_of_user", None)
+
+
+@pytest.mark.parametrize("name", ["module", "build", "Net"])
+def test_an_object_or_a_function(name: str) -> None:
+    source = load(f"models_of_user:{name}")
+    assert isinstance(source.model, torch.nn.Module)
+    assert not source.has_inputs
+
+
+def test_a_function_may_return_the_inputs() -> None:
+    assert load("models_of_user:with_inputs").args[0].shape == (1, 2)
+    assert list(load("models_of_user:with_keywords").kwargs) == ["input"]
+
+
+def test_a_file_of_torch_export(folder: Path) -> None:
+    torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)), folder / "m.pt2")
+    source = load("m.pt2")
+    assert isinstance(source.model, torch.export.ExportedProgram)
+    assert source.has_inputs
+
+
+def test_a_torchscript_file(folder: Path) -> None:
+    torch.jit.save(torch.jit.script(torch.nn.ReLU()), folder / "m.pt")
+    assert isinstance(load("m.pt").model, torch.jit.ScriptModule)
+
+
+@pytest.mark.parametrize("saved", [torch.nn.ReLU(), {"weight": torch.ones(2)}])
+def test_a_pickle_is_refused(folder: Path, saved: object) -> None:
+    torch.save(saved, folder / "m.pt")
+    with pytest.raises(ArgumentError, match="loading it would run the code in the file"):
+        load("m.pt")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("no_module_of_this_name:build", "no module named 'no_module_of_this_name'"),
+        ("models_of_user:nothing", "has no attribute 'nothing'"),
+        ("models_of_user:with_size", "needs the argument 'size'"),
+        ("models_of_user:number", "gives a int; it must give a Module"),
+        ("models_of_user.py", "neither a .pt2 file of torch.export nor a TorchScript file"),
+        ("nowhere.pt2", "There is no file nowhere.pt2"),
+        ("hf:nowhere", "no config.json"),
+    ],
+)
+def test_what_gives_no_model_is_refused(source: str, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        load(source)
+
+
+def test_a_task_without_a_hugging_face_folder_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="--task and --with-past are for Hugging Face models"):
+        load("models_of_user:build", task="text-generation")
