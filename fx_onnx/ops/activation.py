@@ -177,7 +177,13 @@ def aten_softshrink(op: Emitter, self: Value, lambd: Number = 0.5) -> Value:
 
 
 def _normalized(op: Emitter, op_type: str, self: Value, dim: int) -> Value:
-    """Emits Softmax or LogSoftmax along ``dim``; a 0-d tensor gets an axis first because ONNX requires one."""
+    """Emits Softmax or LogSoftmax along ``dim``; a 0-d tensor gets an axis first because ONNX requires one.
+
+    Raises:
+        TypeError: the result is not floating point. torch's fake tensors admit integers, and its kernels refuse them.
+    """
+    if not op.out_dtype.is_floating_point():
+        raise TypeError(f"torch computes {op_type} of floating-point tensors only, not of {op.out_dtype.name.lower()}")
     value = op.cast(self, op.out_dtype)
     if op.rank(self) == 0:
         return op.squeeze(op.emit(op_type, op.unsqueeze(value, 0), axis=0), 0)

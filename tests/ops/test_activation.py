@@ -2,8 +2,10 @@
 
 import math
 
+import pytest
 import torch
 
+import fx_onnx
 from tests.harness import Case, cases, check, f16, f32, f64, i32, i64, u8
 
 aten = torch.ops.aten
@@ -76,3 +78,14 @@ def test_exponential_activations(case: Case) -> None:
 )
 def test_softmax(case: Case) -> None:
     check(case)
+
+
+def test_softmax_of_integers_is_refused() -> None:
+    """torch's fake tensors admit integers, as in ``softmax(x.nonzero(), 1)``; eager mode fails unless it is empty."""
+
+    class Softmax(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.nonzero(x).softmax(1)
+
+    with pytest.raises(fx_onnx.TranslationError, match="torch computes Softmax of floating-point tensors only"):
+        fx_onnx.export(Softmax().eval(), (torch.ones(2, 2),))

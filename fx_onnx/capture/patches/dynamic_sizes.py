@@ -66,8 +66,8 @@ def _replace_kernels() -> Iterator[None]:
     """Gives a few operators kernels that compute only the shapes of their results.
 
     torch.export keeps an RNN, LSTM or GRU as one operator, but it finds the shapes by unrolling it, which specializes
-    the sequence length. Pooling in one dimension and ``fill_diagonal_`` specialize sizes in the same way. For fake
-    quantization torch has only kernels for static shapes.
+    the sequence length. Pooling in one dimension, ``fill_diagonal_`` and ``take_along_dim`` specialize sizes in the
+    same way. For fake quantization torch has only kernels for static shapes.
     """
     composite, meta = kernel_keys()
     recurrent = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
@@ -81,6 +81,7 @@ def _replace_kernels() -> Iterator[None]:
     kernels[aten.max_pool1d.default, composite] = _max_pool1d
     kernels[aten.batch_norm.default, composite] = _batch_norm
     kernels[aten.fill_diagonal_.default, composite] = _fill_diagonal_
+    kernels[aten.take_along_dim.default, composite] = _take_along_dim
     with replaced_kernels(kernels):
         yield
 
@@ -116,6 +117,19 @@ def empty_recurrence_results(input: torch.Tensor, hx: Any, bidirectional: bool) 
 def _fill_diagonal_(self: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
     """Returns the tensor that the operator writes to in place."""
     return self
+
+
+def _take_along_dim(self: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> torch.Tensor:
+    """Returns an empty result: all axes broadcast but ``dim``, whose size is that of the indices."""
+    if dim is None or not self.dim():
+        return self.new_empty(indices.numel() if self.dim() else indices.shape)
+    axis = dim % self.dim()
+    shape = list(torch.broadcast_shapes(_without(self.shape, axis), _without(indices.shape, axis)))
+    return self.new_empty([*shape[:axis], indices.shape[axis], *shape[axis:]])
+
+
+def _without(shape: Sequence[Any], axis: int) -> tuple[Any, ...]:
+    return (*shape[:axis], *shape[axis + 1 :])
 
 
 def _batch_norm(

@@ -35,6 +35,9 @@ def grid(x: Tensor) -> Tensor:
 
 
 FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
+    "take_along_dim": lambda x: torch.take_along_dim(x, x.argsort(-1), -1),
+    "take_along_dim_broadcast": lambda x: x.take_along_dim(x.argmax(-1, keepdim=True), -1),
+    "take_along_dim_flat": lambda x: torch.take_along_dim(x, x.flatten().argsort()),
     "max_pool1d": lambda x: F.max_pool1d(x, 3),
     "max_pool1d_options": lambda x: F.max_pool1d(x, 3, 2, padding=1, dilation=2),
     "max_pool1d_ceil": lambda x: F.max_pool1d(x, 3, 2, 1, ceil_mode=True),
