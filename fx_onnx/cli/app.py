@@ -97,6 +97,7 @@ def export(
         list[str] | None, typer.Option(help="A dynamic dim of an input, NAME:AXIS=DIM[,AXIS=DIM...]. Repeat it.")
     ] = None,
     opset: Annotated[int | None, typer.Option(help="The version of the default ONNX domain.")] = None,
+    target: Annotated[str | None, typer.Option(help="The runtime that the model is for, such as openvino.")] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Run the model and compare its results.")] = False,
     report: Annotated[bool, typer.Option("--report", help="Write a report beside the ONNX file.")] = False,
     external_data: Annotated[
@@ -124,6 +125,7 @@ def export(
             model.model,
             f=output,
             opset_version=opset,
+            target=target,
             verify=verify,
             report=report,
             artifacts_dir=output.parent,

@@ -87,7 +87,7 @@ def test_the_output_is_short_and_quiet_prints_nothing(
 ) -> None:
     assert run("fx-onnx export models:two -o m.onnx", monkeypatch) == 0
     assert capsys.readouterr().out.startswith("m.onnx: ONNXProgram(opset")
-    assert run("fx-onnx export model.pt2 -o m.onnx -q", monkeypatch) == 0
+    assert run("fx-onnx export model.pt2 --target openvino -o m.onnx -q", monkeypatch) == 0
     assert capsys.readouterr() == ("", "")
 
 
@@ -104,6 +104,7 @@ def test_the_output_is_short_and_quiet_prints_nothing(
         ("fx-onnx export models:build --input x=float32[2,8] -o nowhere/m.onnx", 2, "nowhere"),
         ("fx-onnx export models:build --input x=float32[2,8] -o m.onnx --opset 99", 2, "99"),
         ("fx-onnx export models:wrong --input x=float32[2] -o m.onnx", 1, "fx-onnx: "),
+        ("fx-onnx export models:two -o m.onnx --target toaster", 2, "toaster"),
         ("fx-onnx export models:build", 2, "--output"),
         ("fx-onnx check none.onnx", 2, "There is no file none.onnx"),
         ("fx-onnx sing", 2, "sing"),
