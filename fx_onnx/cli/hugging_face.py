@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fx_onnx.cli.model_sources import ModelSource
+from fx_onnx.cli._model_source import ModelSource
 from fx_onnx.core.errors import ArgumentError
 
 __all__ = ["TASKS", "load"]

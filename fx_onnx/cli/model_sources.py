@@ -7,37 +7,15 @@ import inspect
 import os
 import sys
 import zipfile
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from fx_onnx.cli._model_source import ModelSource
 from fx_onnx.core.errors import ArgumentError
 
-__all__ = ["ModelSource", "load"]
-
-
-@dataclass
-class ModelSource:
-    """A model with everything that its source tells about the export.
-
-    Attributes:
-        model: a Module, a ScriptModule or an ExportedProgram.
-        args: the example positional arguments, if the source has them.
-        kwargs: the example keyword arguments, if the source has them.
-        dynamic_shapes: the dynamic dims, if the source has them.
-    """
-
-    model: Any
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    dynamic_shapes: Any = None
-
-    @property
-    def has_inputs(self) -> bool:
-        """True if the source itself has example arguments, so that ``--input`` is not needed."""
-        return bool(self.args or self.kwargs) or isinstance(self.model, torch.export.ExportedProgram)
+__all__ = ["load"]
 
 
 def load(source: str, *, task: str | None = None, with_past: bool = False) -> ModelSource:

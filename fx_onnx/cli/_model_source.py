@@ -1,0 +1,32 @@
+"""The model that a source of the command gives, with what the source tells about the export."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+__all__ = ["ModelSource"]
+
+
+@dataclass
+class ModelSource:
+    """A model with everything that its source tells about the export.
+
+    Attributes:
+        model: a Module, a ScriptModule or an ExportedProgram.
+        args: the example positional arguments, if the source has them.
+        kwargs: the example keyword arguments, if the source has them.
+        dynamic_shapes: the dynamic dims, if the source has them.
+    """
+
+    model: Any
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    dynamic_shapes: Any = None
+
+    @property
+    def has_inputs(self) -> bool:
+        """True if the source itself has example arguments, so that ``--input`` is not needed."""
+        return bool(self.args or self.kwargs) or isinstance(self.model, torch.export.ExportedProgram)
