@@ -91,13 +91,18 @@ def in_pieces(tensor: LazyWeight) -> bytes:
 
 
 def run(program: ir.Model, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Returns the results of ONNX Runtime with its graph optimizations off."""
+    """Returns the results of ONNX Runtime with its graph optimizations off.
+
+    ``inputs`` are for all graph inputs, or for those that are no initializers.
+    """
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
     proto = ir.serde.serialize_model(program)
     session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    values = [value for value in program.graph.inputs if not value.is_initializer()]
+    values = list(program.graph.inputs)
+    if len(inputs) < len(values):
+        values = [value for value in values if not value.is_initializer()]
     feed = {value.name: _array(tensor) for value, tensor in zip(values, inputs, strict=True)}
     return tuple(torch.from_numpy(np.asarray(result)) for result in session.run(None, feed))
 
