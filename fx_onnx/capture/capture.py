@@ -7,7 +7,7 @@ strict mode, which traces bytecode. ``Capture.decisions`` holds the decisions th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +18,7 @@ from torch.export.graph_signature import InputKind
 
 from fx_onnx.capture import dynamic_dims, export_flag
 from fx_onnx.capture.diagnostics import call_line, explain_failure, is_dim_conflict, silence_torch_export, summarize
+from fx_onnx.capture.dim_relations import dim_relations
 from fx_onnx.capture.dynamic_dims import SpecializedDim
 from fx_onnx.capture.enlarged_examples import (
     Example,
@@ -31,6 +32,7 @@ from fx_onnx.capture.export_flag import exporting, is_in_onnx_export
 from fx_onnx.capture.forward_wrapper import wrap_forward
 from fx_onnx.capture.patches import (
     control_flow,
+    function_transforms,
     least_squares,
     packed_sequences,
     torch_export,
@@ -42,10 +44,19 @@ from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.patches.module_weights import keep_containers
 from fx_onnx.capture.patches.number_types import answer_as_plain_numbers
 from fx_onnx.capture.patches.patching import PatchTable, apply_patches
+from fx_onnx.capture.patches.size_comparisons import SizeComparison, record_size_comparisons
 from fx_onnx.capture.patches.tensor_data import trace_tensor_data
 from fx_onnx.capture.patches.torch_export import confine_torch_export
 from fx_onnx.capture.request import Request
-from fx_onnx.capture.size_constraints import dim_labels, holds_for_example, restrictions, size_constraints
+from fx_onnx.capture.size_constraints import (
+    SizeConstraint,
+    dim_labels,
+    excludes_example,
+    holds_for_example,
+    restrictions,
+    size_constraints,
+)
+from fx_onnx.capture.small_sizes import ExcludedSize, branched_sizes, is_excluded, squeezed_sizes
 from fx_onnx.capture.training_mode import in_mode
 from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.errors import CaptureError, OnnxExporterError, warn
@@ -80,7 +91,7 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
     """Captures the model of a request; uses an ExportedProgram as it is.
 
     Warns (OnnxExporterWarning) about a module in training mode if no mode was requested, about each dim requested as
-    dynamic that is static or restricted to some sizes, and about two dim names that turn out to be one dim.
+    dynamic that is static or restricted to some sizes, and about dims that the model relates to each other.
 
     Args:
         request: What to capture.
@@ -106,13 +117,15 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
         events.decided("capture", decision)
     program = result.program
     inputs = dynamic_dims.captured_inputs(request, program)
-    symbol_names, conflicts = dynamic_dims.symbol_names(inputs)
     specialized = tuple(dynamic_dims.specialized_dims(inputs))
     constraints = size_constraints(request, program, inputs)
-    for message in (*conflicts, *map(str, specialized), *map(str, constraints)):
-        warn(message)
     labels = dim_labels(program, inputs)
-    return Capture(program, symbol_names, labels, specialized, strategy, result.decisions)
+    excluded = [each.describe(labels) for each in _excluded_sizes(request, result, constraints)]
+    names, conflicts = dynamic_dims.symbol_names(inputs)
+    relations = dim_relations(inputs, labels)
+    for message in (*conflicts, *relations, *map(str, specialized), *map(str, constraints), *excluded):
+        warn(message)
+    return Capture(program, names, labels, specialized, strategy, result.decisions)
 
 
 # --- the order of attempts --------------------------------------------------------------------------------------------
@@ -120,11 +133,19 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
 
 @dataclass(frozen=True)
 class _Captured:
-    """A successful capture: the program, whether it was captured in strict mode, and the decisions that led to it."""
+    """A successful capture.
+
+    Attributes:
+        program: The captured program.
+        strict: Whether it was captured in strict mode.
+        decisions: The decisions that led to it.
+        comparisons: The comparisons of sizes that the forward made. Strict mode does not show them.
+    """
 
     program: ExportedProgram
     strict: bool
     decisions: tuple[str, ...] = ()
+    comparisons: tuple[SizeComparison, ...] = ()
 
     def because(self, decision: str) -> _Captured:
         """Returns the same capture with one more decision, which comes first."""
@@ -197,9 +218,22 @@ def _capture_from_examples(request: Request, model: torch.nn.Module, strict: boo
     small = small_axes(request)
     for example in examples_without_small_axes(request, small) if small else ():
         captured = _attempt(request, model, example, strict)
-        if isinstance(captured, _Captured) and keeps_dynamic(request, captured.program, small):
+        if (
+            isinstance(captured, _Captured)
+            and keeps_dynamic(request, captured.program, small)
+            and not excludes_example(request, captured.program)
+            and not is_excluded(request, captured.program, _excluded_sizes(request, captured))
+        ):
             return captured
     return _attempt(request, model, original_example(request), strict)
+
+
+def _excluded_sizes(
+    request: Request, captured: _Captured, constraints: Sequence[SizeConstraint] = ()
+) -> list[ExcludedSize]:
+    """Returns the sizes 0 and 1 for which the captured program is wrong, except those that constraints exclude."""
+    branched = branched_sizes(request, captured.program, captured.comparisons, constraints)
+    return [*squeezed_sizes(captured.program), *branched]
 
 
 def _strict_mode_may_help(error: Exception) -> bool:
@@ -221,8 +255,8 @@ def _attempt(request: Request, model: torch.nn.Module, example: Example, strict:
     dynamic_shapes, auto_dims, register_outputs = request.dynamic_shapes, False, False
     while True:
         outcome = _export(request, model, example, dynamic_shapes, strict, register_outputs)
-        if isinstance(outcome, ExportedProgram):
-            return _Captured(outcome, strict, tuple(decisions))
+        if isinstance(outcome, _Captured):
+            return replace(outcome, decisions=tuple(decisions))
         if "Suggested fixes:" in str(outcome) and not auto_dims:
             dynamic_shapes, auto_dims = _with_auto_dims(request.dynamic_shapes), True
             decisions.append("repeated with Dim.AUTO for each Dim, because the model contradicts the requested Dims")
@@ -242,7 +276,7 @@ def _export(
     dynamic_shapes: Any,
     strict: bool,
     register_outputs: bool,
-) -> ExportedProgram | Exception:
+) -> _Captured | Exception:
     """Calls torch.export once, under all patches; returns the error if it fails."""
     # dynamo traces strict mode and the branches of torch.cond, and cannot trace into these functions. They are marked
     # here because this call loads dynamo.
@@ -270,10 +304,12 @@ def _export(
                 float_leaves=request.float_leaves,
                 register_outputs=register_outputs,
             ),
+            record_size_comparisons() as comparisons,
         ):
-            return torch.export.export(
+            program = torch.export.export(
                 model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
             )
+            return _Captured(program, strict, comparisons=tuple(comparisons))
     except OnnxExporterError:  # the forward calls export()
         raise
     except Exception as error:  # the forward is the user's code and may raise anything
@@ -285,7 +321,9 @@ def _patch_tables(strict: bool) -> tuple[PatchTable, ...]:
 
     Strict mode traces the bytecode of replacements too, so torch's own functions are not replaced in strict mode.
     """
-    torch_patches = () if strict else (control_flow.PATCHES, least_squares.PATCHES, packed_sequences.PATCHES)
+    transforms = function_transforms.transform_patches()
+    own = (control_flow.PATCHES, least_squares.PATCHES, packed_sequences.PATCHES, transforms)
+    torch_patches = () if strict else own
     library_patches = (torchvision.PATCHES, transformers.cache_patches())
     return (export_flag.PATCHES, torch_export.PATCHES, *library_patches, *torch_patches)
 

@@ -43,7 +43,7 @@ _PACKED_SEQUENCE_REMEDY = (
 def explain_failure(model: torch.nn.Module, error: Exception) -> str:
     """Returns one sentence about an error that torch.export raised for the model."""
     remedy = _PACKED_SEQUENCE_REMEDY if _has_packed_sequence(error) else _remedy(str(error))
-    return f"torch.export could not capture {type(model).__name__}: {summarize(error)}{_user_line(error)}; {remedy}."
+    return f"torch.export could not capture {type(model).__name__}: {summarize(error)}{user_line(error)}; {remedy}."
 
 
 def summarize(error: Exception) -> str:
@@ -105,10 +105,20 @@ def _has_packed_sequence(error: Exception) -> bool:
     return any(isinstance(each, PackedSequence) for frame in frames for each in frame.f_locals.values())
 
 
-def _user_line(error: Exception) -> str:
-    """Returns ` (file:line: code)` for the innermost frame outside Python's standard library, torch and fx_onnx."""
+def user_line(error: Exception) -> str:
+    """Returns ` (file:line: code)` for the user's code that raised an error; empty if none of its frames is."""
+    return _line_of(traceback.extract_tb(error.__traceback__))
+
+
+def calling_line() -> str:
+    """Returns ` (file:line: code)` for the user's code that called the current function."""
+    return _line_of(traceback.extract_stack())
+
+
+def _line_of(frames: traceback.StackSummary) -> str:
+    """Returns the innermost frame outside Python's standard library, torch and fx_onnx."""
     stdlib, libraries = Path(sysconfig.get_path("stdlib")), (Path(torch.__file__).parent, Path(__file__).parents[1])
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+    for frame in reversed(frames):
         path = Path(frame.filename)
         in_stdlib = path.is_relative_to(stdlib) and "site-packages" not in path.parts
         if path.is_file() and not in_stdlib and not any(path.is_relative_to(library) for library in libraries):

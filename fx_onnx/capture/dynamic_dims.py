@@ -22,7 +22,7 @@ from fx_onnx.capture.dim_expressions import dim_expression
 from fx_onnx.capture.dynamic_shapes import TensorRequest
 from fx_onnx.capture.request import Request
 from fx_onnx.core.arguments import is_dim_word
-from fx_onnx.core.torch_private import guard_location, guard_text, symbol_of_source, symbolic_expression
+from fx_onnx.core.torch_private import guard_location, guard_text, pytree, symbol_of_source, symbolic_expression
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,20 @@ def captured_inputs(request: Request, program: ExportedProgram) -> list[Captured
     return [CapturedInput(name, asked, value) for (name, value), asked in zip(tensors, request.inputs, strict=True)]
 
 
+def example_tensors(request: Request) -> list[torch.Tensor]:
+    """Returns the tensors among the example arguments, in the order of ``request.inputs``."""
+    leaves = pytree.tree_leaves((request.args, request.kwargs))
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def dims_and_sizes(request: Request, inputs: list[CapturedInput]) -> list[tuple[Any, int]]:
+    """Returns each dim of the inputs, as ``CapturedInput.dim`` returns it, with its size in the user's example."""
+    pairs = zip(inputs, example_tensors(request), strict=True)
+    return [(each.dim(axis), size) for each, tensor in pairs for axis, size in enumerate(tensor.shape)]
+
+
 def symbol_names(inputs: list[CapturedInput]) -> tuple[dict[str, str], list[str]]:
-    """Returns the user's names by expression, and one sentence for each name that is dropped.
+    """Returns the user's names by expression, and one sentence for each expression that is not the dim's.
 
     If two names turn out to be one dim, the first one is kept. A name that is an expression over other names, such as
     ``past + new``, is kept where it is equal to the dim, or where the model relates the dim to no other one. It is
@@ -110,11 +122,7 @@ def symbol_names(inputs: list[CapturedInput]) -> tuple[dict[str, str], list[str]
             own = names.get(str(dim)) or _over_names(dim, names)
             conflicts[own, name] = f"{place} is {own!r}, not {name!r} as dynamic_axes calls it; it keeps its own name."
             continue
-        kept = names.setdefault(str(dim), str(name))
-        sizes.setdefault(kept, dim)
-        if kept != name:
-            sentence = f"The model makes the dims {kept!r} and {name!r} equal; both are called {kept!r}."
-            conflicts[kept, name] = sentence
+        sizes.setdefault(names.setdefault(str(dim), str(name)), dim)
     return names, list(conflicts.values())
 
 
@@ -150,7 +158,9 @@ def _reason(captured: CapturedInput, axis: int, size: int) -> str:
                 condition = condition.replace(str(symbol), f"shape[{axis}]")
             return f"the model needs {condition} {guard_place(guard)}"
     if size in (0, 1):
-        return f"torch.export fixes a dim whose example size is {size}, and the model does not run with another size"
+        return (
+            f"torch.export fixes a dim whose example size is {size}, and a larger example fails or takes another branch"
+        )
     return f"the model's code fixes it to {size}"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from fx_onnx.capture.dynamic_dims import captured_inputs
+from fx_onnx.capture.dynamic_dims import captured_inputs, example_tensors
 from fx_onnx.capture.request import Request
 from fx_onnx.core.torch_private import pytree
 
@@ -51,7 +51,7 @@ def small_axes(request: Request) -> SmallAxes:
     """Returns the axes requested as dynamic whose example size is 0 or 1, which torch.export would specialize."""
     return {
         (number, axis): name
-        for number, (tensor, requested) in enumerate(zip(_tensors(request), request.inputs, strict=True))
+        for number, (tensor, requested) in enumerate(zip(example_tensors(request), request.inputs, strict=True))
         for axis, name in requested.axes.items()
         if tensor.shape[axis] in (0, 1)
     }
@@ -64,7 +64,7 @@ def examples_without_small_axes(request: Request, small: SmallAxes) -> Iterator[
     2. All small axes get the same size, because two names may mean the same dim.
     3. The user's example, with torch's treatment of 0 and 1 switched off.
     """
-    taken = {size for tensor in _tensors(request) for size in tensor.shape}
+    taken = {size for tensor in example_tensors(request) for size in tensor.shape}
     unused = (size for size in itertools.count(5) if size not in taken)
     by_name = dict(zip(dict.fromkeys(small.values()), unused, strict=False))
     larger = (
@@ -97,11 +97,6 @@ def keeps_dynamic(request: Request, program: ExportedProgram, small: SmallAxes) 
     sizes = [inputs[number].dim(axis) for number, axis in small]
     ranges = (program.range_constraints.get(dim) for dim in sizes if not isinstance(dim, int))
     return not any(isinstance(dim, int) for dim in sizes) and all(r is None or r.upper > 2 for r in ranges)
-
-
-def _tensors(request: Request) -> list[torch.Tensor]:
-    leaves = pytree.tree_leaves((request.args, request.kwargs))
-    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 def _enlarged(request: Request, factors: Mapping[tuple[int, int], int], decision: str) -> Example:

@@ -18,7 +18,13 @@ import sympy
 import torch
 from torch.export import Dim, ExportedProgram
 
-from fx_onnx.capture.dynamic_dims import CapturedInput, captured_inputs, guard_place, specialized_dims
+from fx_onnx.capture.dynamic_dims import (
+    CapturedInput,
+    captured_inputs,
+    dims_and_sizes,
+    guard_place,
+    specialized_dims,
+)
 from fx_onnx.capture.request import Request
 from fx_onnx.core.torch_private import Mod, guard_location, pytree, symbolic_expression
 
@@ -31,7 +37,8 @@ _PYTHON_NAMES = {
     "TruncToInt": "int", "FloorToInt": "floor", "CeilToInt": "ceil", "ToFloat": "float", "RoundToInt": "round",
 }  # fmt: skip
 _TORCH_FOLDER = Path(torch.__file__).parent
-_SLICE_FUNCTION = "_compute_slice_index"  # torch's function that compares the end of a slice with the size
+# torch's functions that compare the end of a slice with the size, and the number of pieces with that of the example.
+_COMPARING_FUNCTIONS = ("_compute_slice_index", "split")
 
 
 @dataclass(frozen=True)
@@ -42,11 +49,17 @@ class SizeConstraint:
         condition: A Python expression over the names of the dims.
         place: ` (file:line in function)`, or an empty string if torch's own code adds the guard.
         is_python_number: Whether the forward converts a size to a Python number, which is a constant in the program.
+        expression: The condition as a sympy expression over torch's symbols.
     """
 
     condition: str
     place: str
     is_python_number: bool
+    expression: Any
+
+    def excludes(self, sizes: Mapping[sympy.Symbol, sympy.Integer]) -> bool:
+        """Returns whether the condition is false for these sizes."""
+        return _is_false(self.expression, list(sizes), list(sizes.values()))
 
     def __str__(self) -> str:
         if self.is_python_number:
@@ -123,16 +136,9 @@ def holds_for_example(request: Request, program: ExportedProgram) -> bool:
     is neither 0 nor 1 are not checked.
     """
     inputs = captured_inputs(request, program)
-    leaves = pytree.tree_leaves((request.args, request.kwargs))
-    examples = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    sizes: dict[Any, sympy.Integer] = {}
-    for each, example in zip(inputs, examples, strict=True):
-        for axis, size in enumerate(example.shape):
-            dim = each.dim(axis)
-            if isinstance(dim, sympy.Symbol):
-                sizes[dim] = sympy.Integer(size)
-            elif isinstance(dim, int) and dim != size:
-                return False
+    if any(isinstance(dim, int) and dim != size for dim, size in dims_and_sizes(request, inputs)):
+        return False
+    sizes = _example_sizes(request, inputs)
     for shape_env in {id(env): env for each in inputs if (env := each.shape_env) is not None}.values():
         for guard in shape_env.guards:
             condition = shape_env.replace(guard.expr)
@@ -142,6 +148,18 @@ def holds_for_example(request: Request, program: ExportedProgram) -> bool:
             if _is_false(condition, list(sizes), list(sizes.values())):
                 return False
     return True
+
+
+def excludes_example(request: Request, program: ExportedProgram) -> bool:
+    """Returns whether a constraint of the program is false for the sizes of the user's example."""
+    inputs = captured_inputs(request, program)
+    sizes = _example_sizes(request, inputs)
+    return any(each.excludes(sizes) for each in size_constraints(request, program, inputs))
+
+
+def _example_sizes(request: Request, inputs: list[CapturedInput]) -> dict[sympy.Symbol, sympy.Integer]:
+    pairs = dims_and_sizes(request, inputs)
+    return {dim: sympy.Integer(size) for dim, size in pairs if isinstance(dim, sympy.Symbol)}
 
 
 def _is_from_torch(guard: Any) -> bool:
@@ -188,9 +206,9 @@ def _constraint(
     python_number = equation and (by_model or _has_conversion(condition))
     part_is_0_or_1 = equation and condition.args[1] in (0, 1) and not condition.has(Mod)
     location = guard_location(guard)
-    slice_end = location is not None and location.name == _SLICE_FUNCTION
+    by_slice = location is not None and location.name in _COMPARING_FUNCTIONS
     bound = len(symbols) == 1 and not isinstance(condition, (sympy.Eq, sympy.Ne))
-    if not (by_model or python_number or part_is_0_or_1 or slice_end or bound):
+    if not (by_model or python_number or part_is_0_or_1 or by_slice or bound):
         return None
     candidates = [_requested_sizes(symbol, names, ranges, len(symbols)) for symbol in symbols]
     excluded = [sizes for sizes in product(*candidates) if _is_false(condition, symbols, sizes)]
@@ -201,7 +219,7 @@ def _constraint(
     if not by_model and not equation and tuple(sizes[-1] for sizes in candidates) not in excluded:
         return None
     place = f" {guard_place(guard)}" if by_model else ""
-    return SizeConstraint(_as_python(condition, symbols, names, program), place, python_number)
+    return SizeConstraint(_as_python(condition, symbols, names, program), place, python_number, condition)
 
 
 def _has_conversion(condition: Any) -> bool:

@@ -73,6 +73,7 @@ __all__ = [
     "replaced_kernels",
     "scan",
     "size_oblivious",
+    "skipped_files_function",
     "statically_known_true",
     "storage_id",
     "symbol_of_source",
@@ -407,6 +408,15 @@ def reparametrize_function() -> tuple[ModuleType, str] | None:
     manager; then other threads that run the module during a capture see the fake weights.
     """
     module, name = torch.nn.utils.stateless, "_reparametrize_module"
+    return (module, name) if hasattr(module, name) else None
+
+
+def skipped_files_function() -> tuple[ModuleType, str] | None:
+    """Returns the module and the name of the function that lists the files to which torch attributes no guard.
+
+    Returns None without it; then a warning about a guard may name a line of this package instead of the user's.
+    """
+    module, name = importlib.import_module(_SYMBOLIC_SHAPES), "uninteresting_files"
     return (module, name) if hasattr(module, name) else None
 
 

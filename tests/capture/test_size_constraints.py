@@ -104,7 +104,6 @@ def test_a_comparison_of_two_dims() -> None:
     [
         torch.relu,
         lambda x: x.reshape(-1, 2, 2),
-        lambda x: x[1:] * 2 if x.shape[0] > 1 else x,
         lambda x: (x[:3], x[2:], x[-2:], x.chunk(2)),
         lambda x: torch.nn.functional.conv1d(x.T[None], torch.ones(1, 4, 3)),
         lambda x: x @ x.T + x.sum() / x.shape[0],

@@ -175,5 +175,12 @@ def test_the_reparametrize_function_is_optional(monkeypatch):
     assert torch_private.reparametrize_function() is None
 
 
+def test_the_function_that_lists_skipped_files_is_optional(monkeypatch):
+    module, name = torch_private.skipped_files_function()
+    assert module.__file__ in getattr(module, name)()
+    monkeypatch.delattr(module, name)
+    assert torch_private.skipped_files_function() is None
+
+
 def _missing(path):
     raise ImportError(path)

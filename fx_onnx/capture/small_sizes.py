@@ -1,0 +1,196 @@
+"""Finds the sizes 0 and 1 for which the model takes a branch that the captured program does not contain.
+
+torch assumes that a symbolic size is neither 0 nor 1, and records no guard for a branch such as `if x.shape[0] == 1`.
+Many such branches only save work, and give the same results. So this file compares the captured program with the model
+at the small size, where a branch depends on it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import sympy
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from fx_onnx.capture.diagnostics import call_line
+from fx_onnx.capture.dynamic_dims import CapturedInput, captured_inputs, dims_and_sizes
+from fx_onnx.capture.patches.size_comparisons import SizeComparison
+from fx_onnx.capture.request import Request
+from fx_onnx.capture.size_constraints import SizeConstraint
+from fx_onnx.core.torch_private import FakeTensor, pytree, symbolic_expression
+
+_SQUEEZES = (torch.ops.aten.squeeze.default, torch.ops.aten.squeeze.dim, torch.ops.aten.squeeze.dims)
+
+
+@dataclass(frozen=True)
+class ExcludedSize:
+    """A size for which the captured program does not compute what the model computes.
+
+    Attributes:
+        dim: The sympy expression of the dim, which is a symbol if it is a dim of an input.
+        size: The size, 0 or 1.
+        place: The place of the code that computes something else for this size, in parentheses.
+        cause: What the code does.
+        is_certain: Whether the results are known to differ. False if the model has no values to compare.
+    """
+
+    dim: Any
+    size: int
+    place: str
+    cause: str = "takes another branch"
+    is_certain: bool = True
+
+    def describe(self, labels: Mapping[str, str]) -> str:
+        """Returns one sentence, with the labels of symbols instead of their names."""
+        name = str(self.dim)
+        for symbol in sorted(self.dim.free_symbols, key=str):
+            name = name.replace(str(symbol), labels.get(str(symbol), str(symbol)))
+        reason = f"because the code {self.cause} for this size {self.place}."
+        if self.is_certain:
+            return f"The exported model is wrong where {name} == {self.size}, {reason}"
+        return f"The exported model may be wrong where {name} == {self.size}, {reason}"
+
+
+def squeezed_sizes(program: ExportedProgram) -> Iterator[ExcludedSize]:
+    """Yields size 1 for each dynamic axis that the model squeezes: torch removes the axis for this size only."""
+    for node in program.graph.nodes:
+        if node.op == "call_function" and node.target in _SQUEEZES:
+            shape = node.args[0].meta["val"].shape
+            axes = node.args[1] if len(node.args) > 1 else range(len(shape))
+            for axis in [axes] if isinstance(axes, int) else axes:
+                dim = symbolic_expression(shape[axis]) if shape and isinstance(shape[axis], torch.SymInt) else None
+                if dim is not None and not dim.is_number and sympy.Eq(dim, 1) is not sympy.false:
+                    yield ExcludedSize(dim, 1, call_line(node).strip(), "removes the axis")
+
+
+def branched_sizes(
+    request: Request,
+    program: ExportedProgram,
+    comparisons: Iterable[SizeComparison],
+    constraints: Sequence[SizeConstraint] = (),
+) -> Iterator[ExcludedSize]:
+    """Yields the sizes 0 and 1 for which a comparison of sizes makes the results of the captured program wrong.
+
+    Args:
+        request: What was captured.
+        program: The captured program.
+        comparisons: The comparisons that the forward made during the capture.
+        constraints: Constraints that are reported anyway; sizes that they exclude are not repeated.
+    """
+    inputs = captured_inputs(request, program)
+    pairs = dims_and_sizes(request, inputs)
+    # The other dims are larger than 1, so that a difference comes from this dim.
+    sizes = {dim: sympy.Integer(max(size, 2)) for dim, size in pairs if isinstance(dim, sympy.Symbol)}
+    places: dict[tuple[sympy.Symbol, int], str] = {}
+    for each in comparisons:
+        for symbol in sorted(each.symbols & sizes.keys(), key=str):
+            for size in (1, 0):
+                changed = {**sizes, symbol: sympy.Integer(size)}
+                outcome = each.outcome(changed)
+                differs = outcome is not None and outcome != each.outcome(sizes)
+                if differs and not any(constraint.excludes(changed) for constraint in constraints):
+                    places.setdefault((symbol, size), each.place)
+    for (symbol, size), place in places.items():
+        agrees = _agrees(request, program, inputs, {**sizes, symbol: sympy.Integer(size)})
+        if not agrees:
+            yield ExcludedSize(symbol, size, place, is_certain=agrees is not None)
+
+
+def is_excluded(request: Request, program: ExportedProgram, excluded: Iterable[ExcludedSize]) -> bool:
+    """Returns whether a dim of the user's example has one of the excluded sizes."""
+    found = {(each.dim, each.size) for each in excluded}
+    return not found.isdisjoint(dims_and_sizes(request, captured_inputs(request, program)))
+
+
+# --- comparison -------------------------------------------------------------------------------------------------------
+
+
+def _agrees(
+    request: Request, program: ExportedProgram, inputs: list[CapturedInput], sizes: Mapping[Any, Any]
+) -> bool | None:
+    """Returns whether the model and the captured program compute the same for these sizes.
+
+    If the model fails for the sizes, it does not disagree. Returns None if the model cannot be run.
+    """
+    weights = [*request.model.parameters(), *request.model.buffers()]
+    if any(isinstance(weight, FakeTensor) or weight.is_meta for weight in weights):
+        return None
+    shapes = iter([[_size(each.dim(axis), sizes) for axis in range(each.value.ndim)] for each in inputs])
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        given = pytree.tree_map_only(torch.Tensor, lambda t: _resized(t, next(shapes)), (request.args, request.kwargs))
+        try:
+            model = _copy_without_weights(request.model)
+        except Exception:  # a class of the user's that cannot be copied
+            return None
+        try:
+            want = _results(model, _with_floats(request, copy.deepcopy(given)))
+        except Exception:
+            return True
+        try:
+            got = _results(partial(_run, program), given)
+        except Exception:
+            return False
+    return len(got) == len(want) and all(map(_is_equal, got, want))
+
+
+def _size(dim: Any, sizes: Mapping[Any, Any]) -> int:
+    return dim if isinstance(dim, int) else int(dim.xreplace(sizes))
+
+
+def _resized(tensor: torch.Tensor, shape: list[int]) -> torch.Tensor:
+    """Cuts the axes of a tensor, or repeats them; adds noise to floating-point numbers.
+
+    Without noise, zeros in the example would hide a difference.
+    """
+    for axis, size in enumerate(shape):
+        old = tensor.shape[axis]
+        if old:
+            tensor = tensor.index_select(axis, torch.arange(size, device=tensor.device) % old)
+        elif size:
+            tensor = tensor.new_zeros([*tensor.shape[:axis], size, *tensor.shape[axis + 1 :]])
+    return tensor + torch.rand_like(tensor) if tensor.is_floating_point() and tensor.ndim else tensor.clone()
+
+
+def _copy_without_weights(model: torch.nn.Module) -> torch.nn.Module:
+    """Copies a module that shares its parameters with the copy; buffers and Python attributes may change in a call."""
+    return copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
+
+
+def _with_floats(request: Request, given: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Returns the arguments with floats where the user gave floats, which the request holds as 0-d tensors."""
+    leaves, tree = pytree.tree_flatten(given)
+    for place in request.float_leaves:
+        leaves[place] = leaves[place].item()
+    arguments: tuple[Any, Any] = pytree.tree_unflatten(leaves, tree)
+    return arguments
+
+
+def _results(model: Any, given: tuple[Any, Any]) -> list[Any]:
+    torch.manual_seed(0)
+    args, kwargs = given
+    return [leaf for leaf in pytree.tree_leaves(model(*args, **kwargs)) if isinstance(leaf, torch.Tensor)]
+
+
+def _run(program: ExportedProgram, *args: Any, **kwargs: Any) -> Any:
+    """Runs the captured graph, whose guards are not in it; it may write to its buffers, so they are copied."""
+    given = iter(pytree.tree_leaves((args, kwargs)))
+    values: list[Any] = []
+    for spec in program.graph_signature.input_specs:
+        if spec.kind == InputKind.USER_INPUT or spec.target is None:
+            values.append(next(given))
+            continue
+        value = program.state_dict.get(spec.target, program.constants.get(spec.target))
+        values.append(value.clone() if spec.kind == InputKind.BUFFER else value)
+    return torch.fx.Interpreter(program.graph_module).run(*values)
+
+
+def _is_equal(got: torch.Tensor, want: torch.Tensor) -> bool:
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return False
+    return torch.allclose(got, want, rtol=1e-3, atol=1e-4, equal_nan=True)

@@ -1,0 +1,110 @@
+"""A relation between dims that the user requested separately is reported, whatever form the request has."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import Tensor
+from torch.export import Dim
+
+import fx_onnx
+from fx_onnx.capture.capture import capture
+from fx_onnx.capture.request import parse_request
+from fx_onnx.core.errors import OnnxExporterWarning
+from tests.capture.sample_modules import Function, t
+from tests.compare import assert_close
+
+BATCH = Dim("batch")
+
+
+def messages(function: object, *args: Tensor, dims: tuple[object, ...], **options: object) -> list[str]:
+    """Returns the warnings of a capture in which these dims of axis 0 of the arguments are dynamic."""
+    spec = None if options else tuple({0: dim} for dim in dims)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", OnnxExporterWarning)
+        capture(parse_request(Function(function).eval(), args, dynamic_shapes=spec, **options))
+    return [str(each.message) for each in caught if each.category is OnnxExporterWarning]
+
+
+@pytest.mark.parametrize("size", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("dims", "relation"),
+    [
+        (("a", "b"), "'a' and 'b' equal; both are called 'a'"),
+        ((Dim.AUTO, Dim.AUTO), "x.shape[0] and y.shape[0] equal"),
+        ((Dim.DYNAMIC, Dim.DYNAMIC), "x.shape[0] and y.shape[0] equal"),
+        ((Dim.AUTO, "b"), "x.shape[0] and 'b' equal; both are called 'b'"),
+        ((BATCH, Dim.DYNAMIC), "'batch' and y.shape[0] equal; both are called 'batch'"),
+    ],
+)
+def test_equal_dims(size: int, dims: tuple[object, ...], relation: str) -> None:
+    assert messages(torch.add, t(size, 4), t(size, 4), dims=dims) == [f"The model makes the dims {relation}."]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: x + 1 if x.shape == y.shape else x - 1,
+        lambda x, y: x.reshape(y.shape[0], -1),
+        lambda x, y: x.expand_as(y),
+        lambda x, y: x + 1 if x.shape[0] == len(y) else x,
+    ],
+)
+def test_coincidences_of_the_example(function: object) -> None:
+    (message,) = messages(function, t(4, 4), t(4, 4), dims=("a", Dim.AUTO))
+    assert message == "The model makes the dims 'a' and y.shape[0] equal; both are called 'a'."
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: torch.cat([x, y]),
+        lambda x, y: x @ y.T,
+        lambda x, y: x[:, None] * y,
+        lambda x, y: x.sum(0) + y.mean(0),
+        lambda x, y: x[: y.shape[0]],
+        lambda x, y: x.new_zeros(max(x.shape[0], y.shape[0])),
+        lambda x, y: torch.nn.functional.pad(x, (0, 0, 0, y.shape[0])),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 4])
+def test_independent_dims_of_equal_sizes(function: object, size: int) -> None:
+    x, y = torch.rand(size, 4), torch.rand(size, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", OnnxExporterWarning)
+        program = fx_onnx.export(Function(function).eval(), (x, y), dynamic_shapes=({0: "a"}, {0: Dim.AUTO}))
+    for rows in ((5, 2), (3, 6)):
+        arguments = [torch.rand(count, 4) for count in rows]
+        assert_close(program(*arguments), function(*arguments))
+
+
+def test_one_tensor_given_twice() -> None:
+    x = t(3)
+    assert messages(lambda x, y: x[:, None] + y, x, x, dims=("a", "b")) == []
+    assert len(messages(lambda x, y: x + y, x, x, dims=("a", "b"))) == 1
+
+
+def test_two_axes_of_one_input() -> None:
+    (message,) = messages(lambda x: x + x.T, t(4, 4), dims=(), dynamic_axes={"x": {0: "a", 1: "b"}})
+    assert "'a' and 'b' equal" in message
+
+
+@pytest.mark.parametrize(("dims", "relation"), [(("long", "n"), "'long' equal to n + 2"), ((Dim.AUTO,) * 2, "+ 2")])
+def test_a_dim_that_is_an_expression(dims: tuple[object, ...], relation: str) -> None:
+    (message,) = messages(lambda x, y: x[2:] + y, t(6), t(4), dims=dims)
+    assert relation in message
+
+
+def test_requested_relations_are_not_reported() -> None:
+    assert messages(torch.add, t(3), t(3), dims=("n", "n")) == []
+    assert messages(lambda x, y: x[::2] + y, t(6), t(3), dims=(2 * BATCH, BATCH)) == []
+
+
+def test_many_equal_dims_are_counted() -> None:
+    def total(x: list[Tensor]) -> Tensor:
+        return torch.stack(x).sum(0)
+
+    with pytest.warns(OnnxExporterWarning, match=r"and 4 more equal\.$"):
+        capture(parse_request(Function(total).eval(), ([t(3)] * 8,), dynamic_shapes=([{0: Dim.AUTO}] * 8,)))
