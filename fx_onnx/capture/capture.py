@@ -39,6 +39,7 @@ from fx_onnx.capture.patches import (
     torchvision,
     transformers,
 )
+from fx_onnx.capture.patches.backward_passes import record_backward, refuse_gradients_of_weights
 from fx_onnx.capture.patches.dynamic_sizes import keep_sizes_symbolic
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.patches.module_weights import keep_containers
@@ -175,18 +176,32 @@ def _refuse_lost_tensors(request: Request, program: ExportedProgram) -> None:
 
     A module or arguments that are fake have fake constants of their own, which are the caller's wish.
     """
+    lost = _lost_tensor(request, program)
+    if lost is not None:
+        place = next((call_line(user) for user in lost.users), "")
+        raise CaptureError(
+            f"torch.export could not capture {type(request.model).__name__}: it made a constant of a tensor that "
+            f"has no values during capture{place}; use detach() instead of Tensor.data there."
+        )
+
+
+def _lost_tensor(request: Request, program: ExportedProgram) -> torch.fx.Node | None:
+    """Returns the placeholder of a constant without values."""
     given = pytree.tree_leaves((request.args, request.kwargs, list(program.state_dict.values())))
     if any(isinstance(leaf, FakeTensor) for leaf in given):
-        return
+        return None
     placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
     for spec in program.graph_signature.input_specs:
         if spec.kind == InputKind.CONSTANT_TENSOR and isinstance(program.constants.get(spec.target), FakeTensor):
-            place = next((call_line(user) for user in placeholders[spec.arg.name].users), "")
-            raise CaptureError(
-                f"torch.export could not capture {type(request.model).__name__}: it made a constant of a tensor that "
-                f"has no values during capture{place}; use detach() instead of Tensor.data there, and no torch.func "
-                "transform but vmap, because torch cannot capture them."
-            )
+            return placeholders[spec.arg.name]
+    return None
+
+
+def _lacks_traced_tensor(request: Request, outcome: _Captured | Exception) -> bool:
+    """Returns whether torch.export made a constant of a tensor that it should have traced."""
+    if isinstance(outcome, Exception):
+        return "fake tensor in the exported program constant's list" in str(outcome)
+    return _lost_tensor(request, outcome.program) is not None
 
 
 def _with_fewest_restrictions(request: Request, model: torch.nn.Module, captured: _Captured) -> _Captured:
@@ -249,15 +264,19 @@ def _attempt(request: Request, model: torch.nn.Module, example: Example, strict:
     """Captures from one example; returns the error if torch.export fails, so that the caller can choose what to do.
 
     If the model contradicts a Dim, the capture is repeated with every Dim as Dim.AUTO. If the forward returns a class
-    that torch.export does not know, the capture is repeated with this class registered.
+    that torch.export does not know, the capture is repeated with this class registered. If the forward computes
+    gradients of values that torch.export does not see, the capture is repeated with these values recorded.
     """
     decisions = [example.decision] if example.decision else []
-    dynamic_shapes, auto_dims, register_outputs = request.dynamic_shapes, False, False
+    dynamic_shapes, auto_dims, register_outputs, with_backward = request.dynamic_shapes, False, False, False
     while True:
-        outcome = _export(request, model, example, dynamic_shapes, strict, register_outputs)
-        if isinstance(outcome, _Captured):
+        outcome = _export(request, model, example, dynamic_shapes, strict, register_outputs, with_backward)
+        if _lacks_traced_tensor(request, outcome) and not (strict or with_backward):
+            with_backward = True
+            decisions.append("repeated with intermediate values, because torch.export made a constant of a traced one")
+        elif isinstance(outcome, _Captured):
             return replace(outcome, decisions=tuple(decisions))
-        if "Suggested fixes:" in str(outcome) and not auto_dims:
+        elif "Suggested fixes:" in str(outcome) and not auto_dims:
             dynamic_shapes, auto_dims = _with_auto_dims(request.dynamic_shapes), True
             decisions.append("repeated with Dim.AUTO for each Dim, because the model contradicts the requested Dims")
         elif "in output, which is not a known type" in str(outcome) and not register_outputs:
@@ -276,6 +295,7 @@ def _export(
     dynamic_shapes: Any,
     strict: bool,
     register_outputs: bool,
+    with_backward: bool,
 ) -> _Captured | Exception:
     """Calls torch.export once, under all patches; returns the error if it fails."""
     # dynamo traces strict mode and the branches of torch.cond, and cannot trace into these functions. They are marked
@@ -294,6 +314,8 @@ def _export(
             confine_torch_export(),
             nullcontext() if strict else trace_tensor_data(),
             nullcontext() if strict else answer_as_plain_numbers(model),
+            refuse_gradients_of_weights(model),
+            record_backward(with_backward),
             keep_containers(model),
             autocast_disabled() as caller_autocast,
             wrap_forward(

@@ -8,10 +8,10 @@ at the small size, where a branch depends on it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import sympy
 import torch
@@ -25,6 +25,7 @@ from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import SizeConstraint
 from fx_onnx.core.torch_private import FakeTensor, pytree, symbolic_expression
 
+Result = TypeVar("Result")
 _SQUEEZES = (torch.ops.aten.squeeze.default, torch.ops.aten.squeeze.dim, torch.ops.aten.squeeze.dims)
 
 
@@ -124,19 +125,22 @@ def _agrees(
     shapes = iter([[_size(each.dim(axis), sizes) for axis in range(each.value.ndim)] for each in inputs])
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         given = pytree.tree_map_only(torch.Tensor, lambda t: _resized(t, next(shapes)), (request.args, request.kwargs))
-        try:
-            model = _copy_without_weights(request.model)
-        except Exception:  # a class of the user's that cannot be copied
+        model = _if_possible(lambda: _copy_without_weights(request.model))
+        if model is None:  # a class of the user's that cannot be copied
             return None
-        try:
-            want = _results(model, _with_floats(request, copy.deepcopy(given)))
-        except Exception:
+        want = _if_possible(lambda: _results(model, _with_floats(request, copy.deepcopy(given))))
+        if want is None:
             return True
-        try:
-            got = _results(partial(_run, program), given)
-        except Exception:
-            return False
-    return len(got) == len(want) and all(map(_is_equal, got, want))
+        got = _if_possible(lambda: _results(partial(_run, program), given))
+    return got is not None and len(got) == len(want) and all(map(_is_equal, got, want))
+
+
+def _if_possible(call: Callable[[], Result]) -> Result | None:
+    """Returns the result of a call that runs the user's code; None if it fails."""
+    try:
+        return call()
+    except Exception:
+        return None
 
 
 def _size(dim: Any, sizes: Mapping[Any, Any]) -> int:

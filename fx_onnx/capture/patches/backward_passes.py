@@ -1,0 +1,116 @@
+"""Lets torch.export record a backward pass that reads intermediate values of the forward pass.
+
+torch.export records the operators that the forward calls. Autograd works one level below: it saves the values within
+composite operators, such as the transposed weight of linear, and copies of results, such as that of tanh.
+torch.export would make constants of them. Here they are computed again from recorded values before the backward pass,
+and dead-code elimination removes what it does not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from fx_onnx.capture.diagnostics import calling_line
+from fx_onnx.capture.patches.patching import replace_attribute
+from fx_onnx.core.errors import CaptureError
+from fx_onnx.core.torch_private import OpOverload, TorchDispatchMode, is_traced, pytree, share_trace
+
+__all__ = ["record_backward", "refuse_gradients_of_weights"]
+
+
+@contextmanager
+def refuse_gradients_of_weights(model: torch.nn.Module) -> Iterator[None]:
+    """Raises a CaptureError within the context if ``backward`` gives a gradient to a weight of the model.
+
+    The gradient would stay in the module and be added to in the next call, which no ONNX model does.
+    """
+    backward = torch.autograd.backward
+
+    def replaced(*args: Any, **kwargs: Any) -> None:
+        backward(*args, **kwargs)
+        name = next((name for name, weight in model.named_parameters() if weight.grad is not None), None)
+        if name is not None:
+            raise CaptureError(
+                f"backward() stores a gradient in the weight {name!r}, which an ONNX model cannot do{calling_line()}; "
+                "compute the gradient with torch.autograd.grad."
+            )
+
+    with replace_attribute(torch.autograd, "backward", replaced):
+        yield
+
+
+@contextmanager
+def record_backward(enabled: bool) -> Iterator[None]:
+    """Records backward passes within the context, if ``enabled``; a mode that sees every operator makes it slower."""
+    if not enabled:
+        yield
+        return
+    mode = _IntermediatesMode()
+    grad = replace_attribute(torch.autograd, "grad", mode.before(torch.autograd.grad))
+    backward = replace_attribute(torch.autograd, "backward", mode.before(torch.autograd.backward))
+    with grad, backward, mode:
+        yield
+
+
+class _IntermediatesMode(TorchDispatchMode):
+    """Collects the operators that run below autograd, with their arguments and results."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls: list[tuple[Any, Any, Any, Any]] = []
+        self._is_repeating = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Calls the operator."""
+        result = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.detach.default and is_traced(args[0]):  # autograd reads a saved value
+            share_trace(args[0], result)
+        elif not self._is_repeating and _can_be_repeated(func):
+            self._calls.append((func, args, kwargs or {}, result))
+        return result
+
+    def before(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns a function that records the intermediate values, and then calls ``function``."""
+
+        def replaced(*args: Any, **kwargs: Any) -> Any:
+            self._is_repeating = True
+            try:
+                for call in self._calls:
+                    _repeat(*call)
+            finally:
+                self._is_repeating = False
+            self._calls.clear()
+            return function(*args, **kwargs)
+
+        return replaced
+
+
+def _can_be_repeated(func: Any) -> bool:
+    """Returns whether a second call has the same result and no effect."""
+    if not isinstance(func, OpOverload):
+        return False
+    return not func._schema.is_mutable and torch.Tag.nondeterministic_seeded not in func.tags
+
+
+def _repeat(func: Any, args: Any, kwargs: Any, result: Any) -> None:
+    """Calls an operator again where torch.export records it, unless its results are recorded or its arguments are not.
+
+    A tensor on which torch.export has recorded nothing is a weight or a constant if it is an argument of no call.
+    """
+    old = _tensors(result)
+    if all(map(is_traced, old)) or not all(map(is_traced, _tensors((args, kwargs)))):
+        return
+    for tensor, new in zip(old, _tensors(func(*args, **kwargs)), strict=True):
+        share_trace(new, tensor)
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
