@@ -23,10 +23,11 @@ from fx_onnx.capture.dynamic_dims import CapturedInput, captured_inputs, dims_an
 from fx_onnx.capture.patches.size_comparisons import SizeComparison
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import SizeConstraint
+from fx_onnx.core.operators import aten
 from fx_onnx.core.torch_private import FakeTensor, pytree, symbolic_expression
 
 Result = TypeVar("Result")
-_SQUEEZES = (torch.ops.aten.squeeze.default, torch.ops.aten.squeeze.dim, torch.ops.aten.squeeze.dims)
+_SQUEEZES = (aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
 
 
 @dataclass(frozen=True)

@@ -210,10 +210,13 @@ def operator_names() -> list[str]:
 def has_composite_kernel(operator: OpOverload) -> bool:
     """Returns whether torch itself composes the operator from others in C++; no public function tells.
 
-    Without torch's function, no operator counts as composed, and torch's Python decompositions apply.
+    An operator with a kernel of its own for the CPU, such as silu_backward, is not composed there. Without torch's
+    function, no operator counts as composed, and torch's Python decompositions apply.
     """
     query = getattr(torch._C, "_dispatch_has_kernel_for_dispatch_key", None)
-    return query is not None and bool(query(operator.name(), "CompositeImplicitAutograd"))
+    if query is None:
+        return False
+    return bool(query(operator.name(), "CompositeImplicitAutograd")) and not query(operator.name(), "CPU")
 
 
 def torch_decompositions() -> Mapping[Any, Callable[..., Any]]:

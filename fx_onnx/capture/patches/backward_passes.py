@@ -17,6 +17,7 @@ import torch
 from fx_onnx.capture.diagnostics import calling_line
 from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.core.errors import CaptureError
+from fx_onnx.core.operators import aten
 from fx_onnx.core.torch_private import OpOverload, TorchDispatchMode, is_traced, pytree, share_trace
 
 __all__ = ["record_backward", "refuse_gradients_of_weights"]
@@ -71,7 +72,7 @@ class _IntermediatesMode(TorchDispatchMode):
     ) -> Any:
         """Calls the operator."""
         result = func(*args, **(kwargs or {}))
-        if func is torch.ops.aten.detach.default and is_traced(args[0]):  # autograd reads a saved value
+        if func is aten.detach.default and is_traced(args[0]):  # autograd reads a saved value
             share_trace(args[0], result)
         elif not self._is_repeating and _can_be_repeated(func):
             self._calls.append((func, args, kwargs or {}, result))

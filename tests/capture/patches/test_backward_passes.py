@@ -99,9 +99,7 @@ def test_a_gradient_of_a_weight_is_refused() -> None:
             self.linear(x).sum().backward()
             return self.linear.weight.grad
 
-    with pytest.raises(
-        fx_onnx.CaptureError, match=r"backward\(\) stores a gradient in the weight 'linear.weight', .*py:"
-    ):
+    with pytest.raises(fx_onnx.CaptureError, match=r"in the weight 'linear.weight', .*py:"):
         fx_onnx.export(Trains().eval(), (torch.randn(3, 4),))
 
 
