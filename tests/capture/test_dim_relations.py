@@ -28,15 +28,15 @@ def messages(function: object, *args: Tensor, dims: tuple[object, ...], **option
     return [str(each.message) for each in caught if each.category is OnnxExporterWarning]
 
 
-@pytest.mark.parametrize("size", [0, 1, 3])
 @pytest.mark.parametrize(
-    ("dims", "relation"),
+    ("size", "dims", "relation"),
     [
-        (("a", "b"), "'a' and 'b' equal; both are called 'a'"),
-        ((Dim.AUTO, Dim.AUTO), "x.shape[0] and y.shape[0] equal"),
-        ((Dim.DYNAMIC, Dim.DYNAMIC), "x.shape[0] and y.shape[0] equal"),
-        ((Dim.AUTO, "b"), "x.shape[0] and 'b' equal; both are called 'b'"),
-        ((BATCH, Dim.DYNAMIC), "'batch' and y.shape[0] equal; both are called 'batch'"),
+        (3, ("a", "b"), "'a' and 'b' equal; both are called 'a'"),
+        (3, (Dim.AUTO, Dim.AUTO), "x.shape[0] and y.shape[0] equal"),
+        (0, (Dim.AUTO, Dim.AUTO), "x.shape[0] and y.shape[0] equal"),
+        (1, (Dim.DYNAMIC, Dim.DYNAMIC), "x.shape[0] and y.shape[0] equal"),
+        (1, (Dim.AUTO, "b"), "x.shape[0] and 'b' equal; both are called 'b'"),
+        (3, (BATCH, Dim.DYNAMIC), "'batch' and y.shape[0] equal; both are called 'batch'"),
     ],
 )
 def test_equal_dims(size: int, dims: tuple[object, ...], relation: str) -> None:
@@ -57,19 +57,16 @@ def test_coincidences_of_the_example(function: object) -> None:
     assert message == "The model makes the dims 'a' and y.shape[0] equal; both are called 'a'."
 
 
+def many(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    """Uses two independent dims in many operators."""
+    joined, product, outer = torch.cat([x, y]), x @ y.T, x[:, None] * y
+    longest = x.new_zeros(max(x.shape[0], y.shape[0]))
+    return joined, product, outer, longest, x.sum(0) + y.mean(0), torch.nn.functional.pad(x, (0, 0, 0, y.shape[0]))
+
+
 @pytest.mark.parametrize(
-    "function",
-    [
-        lambda x, y: torch.cat([x, y]),
-        lambda x, y: x @ y.T,
-        lambda x, y: x[:, None] * y,
-        lambda x, y: x.sum(0) + y.mean(0),
-        lambda x, y: x[: y.shape[0]],
-        lambda x, y: x.new_zeros(max(x.shape[0], y.shape[0])),
-        lambda x, y: torch.nn.functional.pad(x, (0, 0, 0, y.shape[0])),
-    ],
+    ("function", "size"), [(many, 1), (many, 4), (lambda x, y: x[: y.shape[0]], 1), (lambda x, y: x[: y.shape[0]], 4)]
 )
-@pytest.mark.parametrize("size", [1, 4])
 def test_independent_dims_of_equal_sizes(function: object, size: int) -> None:
     x, y = torch.rand(size, 4), torch.rand(size, 4)
     with warnings.catch_warnings():

@@ -40,8 +40,9 @@ DIFFERENT = [
 ]
 
 
-@pytest.mark.parametrize(("function", "size", "cause"), DIFFERENT)
-@pytest.mark.parametrize("dim", ["n", Dim.AUTO])
+@pytest.mark.parametrize(
+    ("function", "size", "cause", "dim"), [*((*each, "n") for each in DIFFERENT), (*DIFFERENT[0], Dim.AUTO)]
+)
 def test_a_different_result_is_reported(function: object, size: int, cause: str, dim: object) -> None:
     found = [message for message in messages(Function(function), torch.ones(4, 2), dim) if f"== {size}," in message]
     (message,) = found
@@ -49,7 +50,7 @@ def test_a_different_result_is_reported(function: object, size: int, cause: str,
     assert message.startswith(f"The exported model is wrong where {name} == {size}, because the code {cause} for this")
 
 
-@pytest.mark.parametrize(("function", "size"), [each[:2] for each in DIFFERENT])
+@pytest.mark.parametrize(("function", "size"), [each[:2] for each in (DIFFERENT[0], DIFFERENT[-4], DIFFERENT[-1])])
 def test_an_example_of_this_size_is_right(function: object, size: int) -> None:
     x = torch.rand(size, 2)
     with pytest.warns(OnnxExporterWarning, match=f"Axis 0 .* is static with size {size}: "):
@@ -67,7 +68,7 @@ def test_an_example_of_this_size_is_right(function: object, size: int) -> None:
         lambda x: x[..., None].squeeze(-1),
     ],
 )
-@pytest.mark.parametrize("size", [0, 1, 3])
+@pytest.mark.parametrize("size", [1, 3])
 def test_equal_results_are_not_reported(function: object, size: int) -> None:
     assert messages(Function(function), torch.ones(size, 2)) == []
 
