@@ -38,6 +38,7 @@ from fx_onnx.capture.patches import (
     torch_export,
     torchvision,
     transformers,
+    transformers_models,
 )
 from fx_onnx.capture.patches.backward_passes import record_backward, refuse_gradients_of_weights
 from fx_onnx.capture.patches.dynamic_sizes import keep_sizes_symbolic
@@ -346,7 +347,7 @@ def _patch_tables(strict: bool) -> tuple[PatchTable, ...]:
     transforms = function_transforms.transform_patches()
     own = (control_flow.PATCHES, least_squares.PATCHES, packed_sequences.PATCHES, transforms)
     torch_patches = () if strict else own
-    library_patches = (torchvision.PATCHES, transformers.cache_patches())
+    library_patches = (torchvision.PATCHES, transformers.cache_patches(), transformers_models.model_patches())
     return (export_flag.PATCHES, torch_export.PATCHES, *library_patches, *torch_patches)
 
 

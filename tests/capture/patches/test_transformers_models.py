@@ -1,0 +1,82 @@
+"""Models of transformers that branch or loop on values export with dynamic dims; the replacements compute the same."""
+
+from __future__ import annotations
+
+import copy
+import sys
+
+import pytest
+import torch
+from transformers.models.encodec.modeling_encodec import EncodecConfig, EncodecConv1d
+from transformers.models.fastspeech2_conformer import modeling_fastspeech2_conformer as fastspeech2
+
+import fx_onnx
+from fx_onnx.capture.patches.patching import apply_patches
+from fx_onnx.capture.patches.transformers_models import model_patches
+from tests.compare import assert_close
+from tests.models.families import FAMILIES
+
+
+@pytest.mark.parametrize("name", ["longcat_flash", "openai_privacy_filter", "ovis2"])
+def test_export_at_two_sizes(name: str) -> None:
+    family = next(family for family in FAMILIES if family.name == name)
+    module = family.build()
+    examples = family.examples(module)
+    shapes = family.dynamic_shapes(examples[0])
+    program = fx_onnx.export(module, (), kwargs=copy.deepcopy(examples[0]), dynamic_shapes=shapes)
+    for inputs in examples:
+        with torch.no_grad():
+            assert_close(program.call_structured(**copy.deepcopy(inputs)), module(**copy.deepcopy(inputs)))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "dilation", "mode"), [(7, 1, 1, "reflect"), (8, 4, 1, "constant"), (3, 2, 2, "reflect")]
+)
+def test_padding_of_encodec(causal: bool, kernel: int, stride: int, dilation: int, mode: str) -> None:
+    config = EncodecConfig(use_causal_conv=causal, pad_mode=mode)
+    convolution = EncodecConv1d(config, 1, 2, kernel, stride, dilation).eval()
+    for length in (2, 3, 5, 8, 21):
+        x = torch.randn(2, 1, length)
+        with torch.no_grad():
+            want = convolution(x)
+            with apply_patches(model_patches()):
+                assert_close(convolution(x), want, tolerance=0)
+
+
+@pytest.mark.parametrize("durations", [[[1, 0, 3], [2, 2, 1]], [[0, 0, 0], [0, 0, 0]], [[0, 0, 0], [0, 1, 0]]])
+@pytest.mark.parametrize("speed", [1.0, 0.5, 2.0])
+def test_durations_of_fastspeech2(durations: list[list[int]], speed: float) -> None:
+    x, given, patched = torch.randn(2, 3, 4), torch.tensor(durations), torch.tensor(durations)
+    want = fastspeech2.length_regulator(x, given, speed)
+    with apply_patches(model_patches()):
+        assert_close(fastspeech2.length_regulator(x, patched, speed), want, tolerance=0)
+    assert torch.equal(given, patched)  # durations that are all 0 become 1 in place
+
+
+def test_positions_of_fastspeech2() -> None:
+    config = fastspeech2.FastSpeech2ConformerConfig(hidden_size=8, encoder_num_attention_heads=2)
+    encoding = fastspeech2.FastSpeech2ConformerRelPositionalEncoding(config, config.encoder_config).eval()
+    for length in (1, 2, 9):
+        x = torch.randn(2, length, 8)
+        want = encoding(x)
+        with apply_patches(model_patches()):
+            assert_close(encoding(x), want)
+
+
+def test_relative_positions_of_fastspeech2() -> None:
+    config = fastspeech2.FastSpeech2ConformerConfig(hidden_size=8, encoder_num_attention_heads=2)
+    attention = fastspeech2.FastSpeech2ConformerAttention(config, config.encoder_config)
+    scores = torch.randn(2, 2, 4, 7)
+    want = attention.shift_relative_position_tensor(scores)
+    with apply_patches(model_patches()):
+        assert_close(attention.shift_relative_position_tensor(scores), want, tolerance=0)
+
+
+def test_a_version_without_a_method_has_no_patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = (fastspeech2.__name__, "length_regulator")
+    assert place in model_patches()
+    monkeypatch.delattr(fastspeech2, "length_regulator")
+    assert place not in model_patches()
+    monkeypatch.delitem(sys.modules, fastspeech2.__name__)
+    assert not any(module == fastspeech2.__name__ for module, _ in model_patches())
