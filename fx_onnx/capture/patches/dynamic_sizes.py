@@ -174,7 +174,8 @@ def _max_pool1d(
 class _SymbolicSizesMode(TorchFunctionMode):
     """Redirects calls that have symbolic arguments to functions that accept symbols.
 
-    Attention of tensors with data-dependent sizes uses the math backend, which does not branch on sizes.
+    Attention of tensors with data-dependent sizes uses the math backend, which does not branch on sizes. A 0-d mask as
+    an index becomes a mask of a new first axis, because Python reads the value of a 0-d mask.
     """
 
     def __torch_function__(
@@ -188,6 +189,8 @@ class _SymbolicSizesMode(TorchFunctionMode):
         if func is scaled_dot_product_attention and any(map(_has_data_dependent_size, (*args, *kwargs.values()))):
             with sdpa_kernel(SDPBackend.MATH):  # the fused kernels compare the batch size with 1
                 return func(*args, **kwargs)
+        if func in _INDEXING and not kwargs and _is_0d_mask(args[1]):
+            return func(args[0].unsqueeze(0), args[1].reshape(1), *args[2:])
         replacement = _REPLACEMENTS.get(func)
         if replacement is not None and any(map(_has_symbol, (*args, *kwargs.values()))):
             return replacement(*args, **kwargs)
@@ -196,6 +199,10 @@ class _SymbolicSizesMode(TorchFunctionMode):
 
 def _has_data_dependent_size(argument: Any) -> bool:
     return isinstance(argument, torch.Tensor) and bool(free_unbacked_symbols(argument))
+
+
+def _is_0d_mask(index: Any) -> bool:
+    return isinstance(index, torch.Tensor) and index.dtype == torch.bool and index.ndim == 0
 
 
 def _has_symbol(argument: Any) -> bool:
@@ -259,6 +266,7 @@ def _sym_ite(b: Any, t: Any, f: Any) -> Any:
     return torch.sym_ite(b, t + 0 * f, f + 0 * t)
 
 
+_INDEXING = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 _REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     torch.istft: _istft,
     torch.Tensor.istft: _istft,

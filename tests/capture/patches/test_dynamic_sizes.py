@@ -94,6 +94,30 @@ def test_attention_of_data_dependent_length() -> None:
         assert_close(program(x, torch.tensor(lengths)), attend_within(x, torch.tensor(lengths)))
 
 
+def write_where(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Writes a number and a row where a 0-d mask is true, and to a 0-d tensor."""
+    y, total = x * 2, x.sum()
+    positive = total > 0
+    y[positive] = 1.5
+    y.T[~positive] = x[0, 0]
+    total[positive] = 1.0
+    return y, total
+
+
+def read_where(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Reads where a 0-d mask is true: the result has 1 or 0 entries on a new first axis."""
+    positive = x.sum() > 0
+    return x[positive] + 1, x.sum()[positive]
+
+
+@pytest.mark.parametrize("function", [write_where, read_where])
+def test_a_0d_mask_as_an_index(function: Callable[[Tensor], Any]) -> None:
+    """Python reads the value of a 0-d mask, which torch.export cannot."""
+    program = fx_onnx.export(Call(function).eval(), (torch.rand(3, 4),), dynamic_shapes=({0: "rows"},))
+    for x in (torch.rand(3, 4), -torch.rand(3, 4), torch.rand(5, 4)):
+        assert_close(program(x), function(x))
+
+
 @pytest.mark.parametrize("steps", [1, 2, 7, 10])
 @pytest.mark.parametrize("ends", [(0.0, 1.0), (-3, 11), (5, 5)])
 @pytest.mark.parametrize("dtype", [None, torch.float64, torch.int64])
