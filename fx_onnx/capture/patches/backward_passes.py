@@ -63,7 +63,7 @@ class _IntermediatesMode(TorchDispatchMode):
     supports_higher_order_operators = True
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._calls: list[tuple[Any, Any, Any, Any]] = []
         self._is_repeating = False
 

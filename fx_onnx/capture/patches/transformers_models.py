@@ -52,7 +52,8 @@ def _privacy_filter_experts(
     gated = self._apply_gate(gate_up + self.gate_up_proj_bias[router_indices].float()).float()
     out = torch.einsum("tci,tcih->tch", gated, self.down_proj[router_indices].float())
     out = out + self.down_proj_bias[router_indices].float()
-    return (out * routing_weights[..., None].float()).sum(1).to(hidden_states.dtype)
+    result: Tensor = (out * routing_weights[..., None].float()).sum(1).to(hidden_states.dtype)
+    return result
 
 
 def _longcat_experts(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
@@ -89,8 +90,10 @@ def _encodec_convolution(self: Any, hidden_states: Tensor) -> Tensor:
         padded = padded[..., : padded.shape[-1] - zeros]
     else:
         padded = torch.nn.functional.pad(hidden_states, (left, right), self.pad_mode, 0.0)
-    result = self.conv(padded)
-    return self.norm(result) if self.norm_type == "time_group_norm" else result
+    result: Tensor = self.conv(padded)
+    if self.norm_type == "time_group_norm":
+        result = self.norm(result)
+    return result
 
 
 def _repeat_by_durations(encoded_embeddings: Tensor, duration_labels: Tensor, speaking_speed: float = 1.0) -> Tensor:
