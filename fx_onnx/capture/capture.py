@@ -191,7 +191,7 @@ def _lost_tensor(request: Request, program: ExportedProgram) -> torch.fx.Node | 
     given = pytree.tree_leaves((request.args, request.kwargs, list(program.state_dict.values())))
     if any(isinstance(leaf, FakeTensor) for leaf in given):
         return None
-    placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+    placeholders: dict[str, torch.fx.Node] = {n.name: n for n in program.graph.find_nodes(op="placeholder")}
     for spec in program.graph_signature.input_specs:
         if spec.kind == InputKind.CONSTANT_TENSOR and isinstance(program.constants.get(spec.target), FakeTensor):
             return placeholders[spec.arg.name]
