@@ -120,13 +120,16 @@ def _agrees(
 
     If the model fails for the sizes, it does not disagree. Returns None if the model cannot be run.
     """
-    weights = [*request.model.parameters(), *request.model.buffers()]
+    if isinstance(request.model, ExportedProgram):
+        return None
+    original = request.model
+    weights = [*original.parameters(), *original.buffers()]
     if any(isinstance(weight, FakeTensor) or weight.is_meta for weight in weights):
         return None
     shapes = iter([[_size(each.dim(axis), sizes) for axis in range(each.value.ndim)] for each in inputs])
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         given = pytree.tree_map_only(torch.Tensor, lambda t: _resized(t, next(shapes)), (request.args, request.kwargs))
-        model = _if_possible(lambda: _copy_without_weights(request.model))
+        model = _if_possible(lambda: _copy_without_weights(original))
         if model is None:  # a class of the user's that cannot be copied
             return None
         want = _if_possible(lambda: _results(model, _with_floats(request, copy.deepcopy(given))))
@@ -163,8 +166,13 @@ def _resized(tensor: torch.Tensor, shape: list[int]) -> torch.Tensor:
 
 
 def _copy_without_weights(model: torch.nn.Module) -> torch.nn.Module:
-    """Copies a module that shares its parameters with the copy; buffers and Python attributes may change in a call."""
-    return copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
+    """Copies a module that shares its parameters with the copy; buffers and Python attributes may change in a call.
+
+    Tensors that are attributes are shared too, because torch copies no tensor that has a gradient function.
+    """
+    attributes = [value for module in model.modules() for value in vars(module).values()]
+    shared = [*model.parameters(), *(value for value in attributes if isinstance(value, torch.Tensor))]
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
 
 
 def _with_floats(request: Request, given: tuple[Any, Any]) -> tuple[Any, Any]:
