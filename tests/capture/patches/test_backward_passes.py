@@ -51,13 +51,11 @@ class Energy(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(4, 8), nn.Tanh(), nn.LayerNorm(8), nn.Linear(8, 8), nn.SiLU(), nn.ReLU(), nn.Softmax(-1)
-        )
+        self.layers = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.SiLU(), nn.Softmax(-1))
 
     def forward(self, x: Tensor) -> Tensor:
         """(rows, 4) to a number."""
-        return (self.layers(x).exp() * x.sum(-1, keepdim=True).sigmoid()).sum()
+        return (self.layers(x) * x.sum(-1, keepdim=True).sigmoid()).sum()
 
 
 class Forces(nn.Module):
