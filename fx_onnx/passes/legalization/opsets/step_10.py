@@ -66,10 +66,30 @@ def slice_axes(f: NodeBuilder) -> None:
 
     Legal because both name the same axis. Opset 10 has no negative axes.
     """
+    node = f.node
     axes = static_integers(f, 3, "axes")
     if axes and min(axes) < 0:
-        rank = rank_of(f.node.inputs[0])
-        f.node.replace_input_with(3, f.constant([axis % rank for axis in axes]))
+        rank = rank_of(node.inputs[0])
+        axes = [axis % rank for axis in axes]
+        node.replace_input_with(3, f.constant(axes))
+    if node.inputs[0] is not None:
+        _name_sizes(f, node.inputs[0], node.outputs[0], axes)
+
+
+def _name_sizes(f: NodeBuilder, x: Value, result: Value, axes: list[int] | None) -> None:
+    """Gives unknown sizes of a Slice's result names that no other size has.
+
+    ONNX's shape inference for Slice of opset 10 gives a sliced axis the name of the whole axis. ONNX Runtime then takes
+    the two for equal, and fails when it reuses the memory of one for the other.
+    """
+    if x.shape is None:
+        return
+    sizes = sizes_of(x if result.shape is None else result)
+    sliced = range(len(sizes)) if axes is None else axes
+    if result.shape is None:
+        sizes = tuple(None if axis in sliced else size for axis, size in enumerate(sizes))
+    name = f.editor.unique_name(f"{result.name or f.node.name}_size")
+    result.shape = ir.Shape([f"{name}_{axis}" if size is None else size for axis, size in enumerate(sizes)])
 
 
 def gather(f: NodeBuilder) -> None:
@@ -433,7 +453,7 @@ def _cut(f: NodeBuilder, x: Value, axis: int, before: int | Value, after: int | 
     first, last = (f.Where(f.Less(each, zero, sizes=()), each, zero, sizes=()) for each in cuts)
     start = f.Unsqueeze(f.Neg(first, sizes=()), axes=[0], sizes=(1,))
     result: Value = f.Slice(x, start, f.Add(size, last, sizes=(1,)), [axis])
-    result.shape = ir.Shape([None if each == axis else size for each, size in enumerate(sizes_of(x))])
+    _name_sizes(f, x, result, [axis])
     return result
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import onnx
+import onnx_ir as ir
 import pytest
 import torch
 from torch import Tensor
@@ -83,6 +85,19 @@ INTEGERS = torch.tensor([5, -(2**62), 3, 2**40 + 1, 2**40, -1, 2**62, -(2**62) -
 )  # fmt: skip
 def test_rewritten(text: str, inputs: Sequence[Tensor]) -> None:
     check_equal(model(f"g {text}", opset=11), STEP_10, inputs)
+
+
+def test_a_sliced_axis_has_another_name_than_the_whole_axis() -> None:
+    """ONNX's shape inference for Slice of opset 10 says that it has the same size."""
+    text = """(float[N,4] x) => (float[A,4] z) <int64[1] s = {0}, int64[1] e = {1}, int64[1] a = {0}> {
+      y = Slice(x, s, e, a)\n z = Relu(y)
+    }"""
+    program = model(f"g {text}", opset=11)
+    program.graph[0].outputs[0].shape = None
+    STEP_10(program)
+    inferred = onnx.shape_inference.infer_shapes(ir.serde.serialize_model(program), data_prop=True)
+    (y,) = [value for value in inferred.graph.value_info if value.name == "y"]
+    assert y.type.tensor_type.shape.dim[0].dim_param not in ("", "N")
 
 
 @pytest.mark.parametrize("pads", [[1, 2, 0, 3], [-1, 2, 3, -2], [0, 0, -1, 0], [-1, -1, -1, -2]])
