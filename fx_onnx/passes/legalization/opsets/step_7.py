@@ -8,7 +8,7 @@ from onnx_ir import Value
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.legalization.opsets.forms import rank_of, sizes_of
 from fx_onnx.passes.legalization.opsets.step import OpsetStep, UnsupportedNodeError
-from fx_onnx.passes.matchers import constant_array, dims, initializer_tensor
+from fx_onnx.passes.matchers import constant_array, dims
 
 __all__ = ["STEP_7"]
 
@@ -44,25 +44,26 @@ def _tiled(f: NodeBuilder, x: Value, result: _Sizes, sizes: list[Value | None]) 
         UnsupportedNodeError: it is not known whether an axis has size 1.
     """
     before = (1,) * (len(result) - rank_of(x)) + sizes_of(x)
-    if before == result and all(size is not None for size in result):
-        return x
-    if rank_of(x) < len(result):
-        x = (
-            f.Unsqueeze(x, axes=list(range(len(result) - rank_of(x))))
-            if rank_of(x)
-            else f.Reshape(x, [1] * len(result))
-        )
     repeats: list[int | Value] = []
     for old, new, size in zip(before, result, sizes, strict=True):
         if old is not None and old == new:
             repeats.append(1)
-        elif old == 1 and isinstance(new, int):
-            repeats.append(new)
-        elif old == 1 and size is not None:
-            repeats.append(size)
+        elif old == 1 and (isinstance(new, int) or size is not None):
+            repeats.append(new if isinstance(new, int) else size or 1)
         else:
             raise UnsupportedNodeError("it is not known which axes it expands")
+    return _repeated(f, x, repeats)
+
+
+def _repeated(f: NodeBuilder, x: Value, repeats: list[int | Value]) -> Value:
+    """Returns x with new first axes of size 1 up to the number of repeats, repeated along each axis."""
     known = [each for each in repeats if isinstance(each, int)]
+    if all(each == 1 for each in known) and len(known) == len(repeats) == rank_of(x):
+        return x
+    if rank_of(x) == 0:
+        x = f.Reshape(x, [1] * len(repeats))
+    elif rank_of(x) < len(repeats):
+        x = f.Unsqueeze(x, axes=list(range(len(repeats) - rank_of(x))))
     values = [f.constant([each]) if isinstance(each, int) else each for each in repeats]
     times = f.constant(known) if len(known) == len(repeats) else f.Concat(*values, axis=0, sizes=(len(values),))
     tiled: Value = f.Tile(x, times)
@@ -79,31 +80,39 @@ def same_shapes(f: NodeBuilder) -> None:
     shapes = [sizes_of(value) for value in values]
     if None not in shapes[0] and all(shape == shapes[0] for shape in shapes):
         return
-    result = sizes_of(node.outputs[0])
-    sizes = [_size_like(f, values, len(result), axis, size) for axis, size in enumerate(result)]
-    f.editor.replace(node, node.op_type, [_broadcast(f, value, result, sizes) for value in values])
+    rank = max(len(shape) for shape in shapes)
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    sizes = [_size_of_result(f, values, padded, axis) for axis in range(rank)]
+    operands = []
+    for value, shape in zip(values, padded, strict=True):
+        known = constant_array(value)
+        if known is not None and all(isinstance(size, int) for size in sizes):
+            operands.append(f.constant(np.array(np.broadcast_to(known, [int(s) for s in sizes if isinstance(s, int)]))))
+        else:
+            repeats = [size if old == 1 else 1 for old, size in zip(shape, sizes, strict=True)]
+            operands.append(_repeated(f, value, repeats))
+    f.editor.replace(node, node.op_type, operands)
 
 
-def _broadcast(f: NodeBuilder, value: Value, result: _Sizes, sizes: list[Value | None]) -> Value:
-    known = constant_array(value)
-    if known is not None and all(isinstance(size, int) for size in result) and initializer_tensor(value) is not None:
-        shape = [int(size) for size in result if isinstance(size, int)]
-        if np.prod(shape) <= 1024:
-            return f.constant(np.array(np.broadcast_to(known, shape)))
-    return _tiled(f, value, result, sizes)
+def _size_of_result(f: NodeBuilder, values: list[Value], shapes: list[_Sizes], axis: int) -> int | Value:
+    """Returns the size of an axis: that of the operands that do not have size 1 there.
 
-
-def _size_like(f: NodeBuilder, values: list[Value], rank: int, axis: int, size: int | str | None) -> Value | None:
-    """Returns the size of an axis of the result, from an operand that has it; None where it is a number."""
-    if isinstance(size, int) or size is None:
-        return None
-    for value in values:
-        shape = (1,) * (rank - rank_of(value)) + sizes_of(value)
-        if shape[axis] == size:
-            place = axis - (rank - rank_of(value))
-            found: Value = f.Slice(f.Shape(value), starts=[place], ends=[place + 1], axes=[0], sizes=(1,))
-            return found
-    return None
+    Raises:
+        UnsupportedNodeError: there are several, and it is not known that they have one size.
+    """
+    large = [place for place, shape in enumerate(shapes) if shape[axis] != 1]
+    found = {shapes[place][axis] for place in large}
+    if not large:
+        return 1
+    if len(large) > 1 and (len(found) > 1 or None in found):
+        raise UnsupportedNodeError("it is not known which axes it expands")
+    (size,) = found
+    if isinstance(size, int):
+        return size
+    owner = values[large[0]]
+    place = axis - (len(shapes[0]) - rank_of(owner))
+    result: Value = f.Slice(f.Shape(owner), starts=[place], ends=[place + 1], axes=[0], sizes=(1,))
+    return result
 
 
 def max_pool(f: NodeBuilder) -> None:

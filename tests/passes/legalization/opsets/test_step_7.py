@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
+import onnx_ir as ir
 import pytest
 import torch
 from torch import Tensor
 
 from fx_onnx.core.errors import OnnxExporterError
 from fx_onnx.passes.legalization.opsets.step_7 import STEP_7
-from tests.passes.checking import check, model
+from tests.passes.checking import check, check_equal, model
 
 X = torch.tensor([[1.0, float("nan"), -float("inf")], [-4.0, 0.0, 2.0]])
 
@@ -26,6 +27,8 @@ X = torch.tensor([[1.0, float("nan"), -float("inf")], [-4.0, 0.0, 2.0]])
         ("(float[2,3] x) => (float[2,3] y) <float z = {0.5}> { y = Max(x, z) }", [X], ["Max"]),
         ("(float[A,B] x) => (float[A,B] y) <float z = {0.5}> { y = Min(x, z) }", [X],
          ["Shape", "Slice", "Shape", "Slice", "Reshape", "Concat", "Tile", "Min"]),
+        ("(float[A,1] x, float[B] z) => (float[A,B] y) { y = Max(x, z) }", [X[:, :1], X[0, :2]],
+         ["Shape", "Slice", "Shape", "Slice", "Concat", "Tile", "Unsqueeze", "Concat", "Tile", "Max"]),
         ("(float[2,3] x, float[3] z) => (float[2,3] y) { y = Sum(x, z, x) }", [X, X[1]], ["Unsqueeze", "Tile", "Sum"]),
         ("(float[1,1,4,4] x) => (float[1,1,2,2] y) { y = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x) }",
          [torch.randn(1, 1, 4, 4)], ["MaxPool"]),
@@ -33,6 +36,12 @@ X = torch.tensor([[1.0, float("nan"), -float("inf")], [-4.0, 0.0, 2.0]])
 )  # fmt: skip
 def test_rewritten(text: str, inputs: Sequence[Tensor], operators: Sequence[str]) -> None:
     check(model(f"g {text}", opset=8), STEP_7, inputs, operators)
+
+
+def test_the_one_operand_of_unknown_size_has_the_size_of_the_result() -> None:
+    program = model("g (float[A] x) => (float[A] y) <float z = {0.5}> { y = Max(x, z) }", opset=8)
+    program.graph.inputs[0].shape = program.graph.outputs[0].shape = ir.Shape([None])
+    check_equal(program, STEP_7, [X[1]])
 
 
 @pytest.mark.parametrize(
