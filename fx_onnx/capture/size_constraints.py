@@ -26,6 +26,7 @@ from fx_onnx.capture.dynamic_dims import (
     specialized_dims,
 )
 from fx_onnx.capture.request import Request
+from fx_onnx.core.arguments import is_dim_word
 from fx_onnx.core.torch_private import Mod, guard_location, pytree, symbolic_expression
 
 # Sizes to evaluate a condition for: a condition that is true for all of them is taken to be always true.
@@ -169,13 +170,13 @@ def _is_from_torch(guard: Any) -> bool:
 
 
 def _dim_names(inputs: list[CapturedInput]) -> dict[sympy.Symbol, str]:
-    """Returns a name for the symbol of each dynamic dim: the user's name, or else `input.shape[axis]`."""
+    """Returns a name for the symbol of each dynamic dim: the user's name if it is a word, or `input.shape[axis]`."""
     names: dict[sympy.Symbol, str] = {}
     for each in inputs:
         for axis, name in each.request.axes.items():
             dim = each.dim(axis)
             if isinstance(dim, sympy.Symbol):
-                names.setdefault(dim, name or f"{each.name}.shape[{axis}]")
+                names.setdefault(dim, name if name and is_dim_word(name) else f"{each.name}.shape[{axis}]")
     return names
 
 

@@ -174,8 +174,10 @@ def _name_output_axes(model: ir.Model, request: Request) -> None:
 
 def _contradiction(name: str, dim: str, of_inputs: Collection[str]) -> str | None:
     """Returns why a dim cannot have a name; None if it can."""
-    if name in of_inputs:
-        return f"an input has another dim {name!r}"
     sizes = {text: sympy.Symbol(text, integer=True) for text in of_inputs if is_dim_word(text)}
     stated, own = dim_expression(name, sizes), sizes.get(dim, dim_expression(dim, sizes))
-    return "the model computes another size" if stated is not None and own is not None and stated != own else None
+    if stated is not None and stated == own:
+        return None
+    if name in of_inputs:
+        return f"an input has another dim {name!r}"
+    return "the model computes another size" if stated is not None and own is not None else None

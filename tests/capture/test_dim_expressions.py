@@ -104,6 +104,24 @@ def test_any_text_names_a_dim_that_the_model_relates_to_no_other(text: str) -> N
 
 
 @pytest.mark.usefixtures("without_warnings")
+def test_an_output_gets_an_expression_that_is_right_although_an_unrelated_input_has_it_too() -> None:
+    class Unrelated(nn.Module):
+        def forward(self, x: Tensor, past: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+            return x * 2, torch.cat([past, x], 1) * mask.sum()
+
+    assert dims(export(Unrelated(), "past + new", "past + new"))[2:] == ["past + new", "new", "past + new"]
+
+
+def test_a_warning_does_not_use_text_that_is_no_word() -> None:
+    class AtLeast(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x[:, :1] if x.shape[0] > 5 else x[:, :2]
+
+    with pytest.warns(OnnxExporterWarning, match=r"correct only where x.shape\[0\] >= 6"):
+        fx_onnx.export(AtLeast().eval(), (torch.randn(8, 4),), dynamic_axes={"x": {0: "past + 1"}})
+
+
+@pytest.mark.usefixtures("without_warnings")
 def test_text_is_one_operand_in_the_expressions_of_the_model() -> None:
     class Twice(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
