@@ -66,11 +66,40 @@ def _exit_codes() -> Iterator[None]:
 
 
 def _fail(error: OnnxExporterError, code: ExitCode) -> None:
-    print(f"fx-onnx: {error}", file=sys.stderr)
+    typer.echo(f"fx-onnx: {error}", err=True)
     raise SystemExit(int(code))
 
 
 # ---------------------------------------------------------------- export
+
+
+Source = Annotated[
+    str,
+    typer.Argument(
+        help="package.module:name (a Module, or a function that returns one, alone or with its inputs), a .pt2 file of "
+        "torch.export, a TorchScript file, or hf:FOLDER.",
+        show_default=False,
+    ),
+]
+Output = Annotated[Path, typer.Option("-o", "--output", help="The ONNX file to write.", show_default=False)]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option("--input", help="An example input, NAME=DTYPE[SHAPE], NAME=@FILE.npy or NAME=LITERAL. Repeat it."),
+]
+Dynamic = Annotated[
+    list[str] | None, typer.Option(help="A dynamic dim of an input, NAME:AXIS=DIM[,AXIS=DIM...]. Repeat it.")
+]
+Opset = Annotated[int | None, typer.Option(help="The version of the default ONNX domain.")]
+Target = Annotated[str | None, typer.Option(help="The runtime that the model is for, such as openvino.")]
+Verify = Annotated[bool, typer.Option("--verify", help="Run the model and compare its results.")]
+Report = Annotated[bool, typer.Option("--report", help="Write a report beside the ONNX file.")]
+ExternalData = Annotated[
+    bool | None, typer.Option(help="Write the weights to a second file; by default above 2 GB only.")
+]
+Optimize = Annotated[bool, typer.Option(help="Run the optimizer.")]
+Task = Annotated[str | None, typer.Option(help="The task of a Hugging Face model, such as text-generation.")]
+WithPast = Annotated[bool, typer.Option("--with-past", help="Give a decoder a key-value cache.")]
+Training = Annotated[bool, typer.Option("--training", help="Keep the mode of the module, without eval().")]
 
 
 @app.command(
@@ -80,33 +109,19 @@ def _fail(error: OnnxExporterError, code: ExitCode) -> None:
     "fx-onnx export hf:path/to/folder --task text-generation --with-past -o decoder.onnx"
 )
 def export(
-    source: Annotated[
-        str,
-        typer.Argument(
-            help="package.module:name (a Module, or a function that returns one, alone or with its inputs), a .pt2 "
-            "file of torch.export, a TorchScript file, or hf:FOLDER.",
-            show_default=False,
-        ),
-    ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The ONNX file to write.", show_default=False)],
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("--input", help="An example input, NAME=DTYPE[SHAPE], NAME=@FILE.npy or NAME=LITERAL. Repeat it."),
-    ] = None,
-    dynamic: Annotated[
-        list[str] | None, typer.Option(help="A dynamic dim of an input, NAME:AXIS=DIM[,AXIS=DIM...]. Repeat it.")
-    ] = None,
-    opset: Annotated[int | None, typer.Option(help="The version of the default ONNX domain.")] = None,
-    target: Annotated[str | None, typer.Option(help="The runtime that the model is for, such as openvino.")] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Run the model and compare its results.")] = False,
-    report: Annotated[bool, typer.Option("--report", help="Write a report beside the ONNX file.")] = False,
-    external_data: Annotated[
-        bool | None, typer.Option(help="Write the weights to a second file; by default above 2 GB only.")
-    ] = None,
-    optimize: Annotated[bool, typer.Option(help="Run the optimizer.")] = True,
-    task: Annotated[str | None, typer.Option(help="The task of a Hugging Face model, such as text-generation.")] = None,
-    with_past: Annotated[bool, typer.Option("--with-past", help="Give a decoder a key-value cache.")] = False,
-    training: Annotated[bool, typer.Option("--training", help="Keep the mode of the module, without eval().")] = False,
+    source: Source,
+    output: Output,
+    inputs: Inputs = None,
+    dynamic: Dynamic = None,
+    opset: Opset = None,
+    target: Target = None,
+    verify: Verify = False,
+    report: Report = False,
+    external_data: ExternalData = None,
+    optimize: Optimize = True,
+    task: Task = None,
+    with_past: WithPast = False,
+    training: Training = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -138,8 +153,8 @@ def export(
         _print_json(facts)
     elif not quiet:
         for message in messages:
-            print(f"warning: {message}", file=sys.stderr)
-        print(f"{output}: {program!r}")
+            typer.echo(f"warning: {message}", err=True)
+        typer.echo(f"{output}: {program!r}")
 
 
 def _arguments(source: Any, given: dict[str, Any], dynamic: list[str]) -> dict[str, Any]:
@@ -188,9 +203,9 @@ def check(file: OnnxFile, as_json: Json = False, quiet: Quiet = False) -> None:
         _print_json({"file": str(file), "ok": not problems, "problems": problems})
     else:
         for problem in problems:
-            print(f"{file}: {problem}", file=sys.stderr)
+            typer.echo(f"{file}: {problem}", err=True)
         if not problems and not quiet:
-            print(f"{file}: valid, and ONNX Runtime loads it")
+            typer.echo(f"{file}: valid, and ONNX Runtime loads it")
     raise typer.Exit(ExitCode.FAILED if problems else ExitCode.OK)
 
 
@@ -204,9 +219,9 @@ def show(file: OnnxFile, as_json: Json = False) -> None:
     if as_json:
         _print_json({"file": str(file), **_facts(facts)})
         return
-    print(f"{file}: {program!r}")
+    typer.echo(f"{file}: {program!r}")
     for name, count in sorted(facts.operators.items(), key=lambda item: (-item[1], item[0])):
-        print(f"{count:8,} {name}")
+        typer.echo(f"{count:8,} {name}")
 
 
 @app.command(epilog="Example:\n\nfx-onnx diff before.onnx after.onnx")
@@ -222,13 +237,13 @@ def diff(first: OnnxFile, second: OnnxFile, as_json: Json = False, quiet: Quiet 
         _print_json(onnx_files.as_json(found))
     elif not quiet:
         for name, (before, after) in found.operators.items():
-            print(f"{name}: {before:,} and {after:,} nodes")
+            typer.echo(f"{name}: {before:,} and {after:,} nodes")
         for line in (*found.interface, *found.weights):
-            print(line)
+            typer.echo(line)
         for number in found.numbers:
-            print(f"{number.name}: {number.problem or f'the results agree, at most {number.max_abs:.3g} apart'}")
+            typer.echo(f"{number.name}: {number.problem or f'the results agree, at most {number.max_abs:.3g} apart'}")
         if not (found.operators or found.interface or found.weights):
-            print("The models have equal operators, weights, inputs and outputs.")
+            typer.echo("The models have equal operators, weights, inputs and outputs.")
     raise typer.Exit(ExitCode.OK if found.same_numbers else ExitCode.DIFFERENT)
 
 
@@ -242,7 +257,7 @@ def versions(as_json: Json = False) -> None:
         _print_json(found)
         return
     for name, text in found.items():
-        print(f"{name} {text or 'is not installed'}")
+        typer.echo(f"{name} {text or 'is not installed'}")
 
 
 def _installed(package: str) -> str | None:
@@ -282,4 +297,4 @@ def _facts(summary: Any) -> dict[str, Any]:
 
 
 def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import onnx_ir as ir
 import torch
 
 from fx_onnx.cli.example_inputs import random_tensor
-from fx_onnx.core.errors import ArgumentError, OnnxExporterError
+from fx_onnx.core.errors import ArgumentError, CheckerError, OnnxExporterError
 from fx_onnx.core.weights import as_torch
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.session import new_session, run_session
@@ -32,10 +34,8 @@ def read(path: Path) -> ONNXProgram:
     """
     if not path.is_file():
         raise ArgumentError(f"There is no file {path}.")
-    try:
+    with _failures_as(ArgumentError, f"{path} is no ONNX model"):
         return ONNXProgram(ir.load(path))
-    except Exception as error:  # protobuf and onnx_ir raise errors of many classes
-        raise ArgumentError(f"{path} is no ONNX model: {str(error).splitlines()[0]}") from error
 
 
 def check(path: Path) -> list[str]:
@@ -45,19 +45,25 @@ def check(path: Path) -> list[str]:
     """
     read(path)
     problems = []
-    try:
-        onnx.checker.check_model(str(path), full_check=True)
-    except Exception as error:
-        problems.append(f"ONNX's checker: {_one_line(error)}")
-    try:
-        new_session(str(path))
-    except Exception as error:
-        problems.append(f"ONNX Runtime: {_one_line(error)}")
+    for name, accept in (
+        ("ONNX's checker", lambda: onnx.checker.check_model(str(path), full_check=True)),
+        ("ONNX Runtime", lambda: new_session(str(path))),
+    ):
+        try:
+            with _failures_as(CheckerError, name):
+                accept()
+        except CheckerError as error:
+            problems.append(str(error))
     return problems
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+@contextmanager
+def _failures_as(kind: type[OnnxExporterError], what: str) -> Iterator[None]:
+    """Turns the errors of protobuf, onnx, onnx_ir and ONNX Runtime, which are of many classes, into one sentence."""
+    try:
+        yield
+    except Exception as error:
+        raise kind(f"{what}: {' '.join(str(error).split())}") from error
 
 
 @dataclass(frozen=True)
@@ -133,10 +139,8 @@ def _numbers(a: ONNXProgram, b: ONNXProgram, first: Path, second: Path) -> list[
     inputs = _random_inputs(a.model.graph)
     results = []
     for path in (first, second):
-        try:
+        with _failures_as(OnnxExporterError, f"{path} does not run on random inputs"):
             results.append(run_session(new_session(str(path)), inputs))
-        except Exception as error:
-            raise OnnxExporterError(f"{path} does not run on random inputs: {_one_line(error)}") from error
     names = [str(value.name) for value in a.model.graph.outputs]
     order = {str(value.name): index for index, value in enumerate(b.model.graph.outputs)}
     return [compare(name, results[0][index], results[1][order[name]]) for index, name in enumerate(names)]
