@@ -34,7 +34,7 @@ def test_the_steps_reach_each_opset_once() -> None:
     assert [step.opset for step in LADDER] == list(OPSETS)
 
 
-@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize("opset", [17, 15, 13, 11, 9, 8, 7])
 def test_export(opset: int) -> None:
     """The whole pipeline, with the checker and the comparison of the results."""
     module = network()
@@ -58,7 +58,7 @@ def test_models(case: Any) -> None:
     program = fx_onnx.export(module, example.args, kwargs=example.kwargs, **arguments)
     with torch.no_grad():
         want = module(*other.args, **other.kwargs)
-    for opset in (17, 16, 14, 13, 12, 11, *range(10, REACHES.get(case.name, 9) - 1, -1)):
+    for opset in (17, 15, 13, 11, REACHES.get(case.name, 9)):  # the last one runs all steps
         converted = ONNXProgram(convert_opset(program.model.clone(), opset), program.exported_program)
         onnx.checker.check_model(ir.serde.serialize_model(converted.model), full_check=True)
         assert_close(converted(*other.args, **other.kwargs), want)
