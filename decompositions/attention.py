@@ -65,7 +65,7 @@ def _bias_and_row_factor(mask: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tens
     """
     if is_known(mask.size(-1), 0):
         return torch.where(mask, 0.0, -math.inf).to(dtype) if mask.dtype == torch.bool else mask.to(dtype), None
-    zero, two = (torch.tensor(number, dtype=dtype, device=mask.device) for number in (0.0, 2.0))
+    zero, two = (torch.full((), number, dtype=dtype, device=mask.device) for number in (0.0, 2.0))
     lowest = torch.finfo(dtype).min
     # The sum is 0 if all keys are masked, else at least 2, and twice the lowest finite number is -inf. Several runtimes
     # have no kernel for ReduceMax, Equal or IsNaN.

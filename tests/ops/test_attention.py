@@ -1,17 +1,21 @@
 """Scaled dot-product attention."""
 
 import math
+from collections import Counter
 
+import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+import fx_onnx
 from tests.harness import Case, b8, cases, check, f16, f32, f64
+from tests.modules import FunctionModule
 
 OPSETS = [20, 23, 24]
 MASKED = (True, False, True, False, False, False, True, True, True, False, False, False)
 INFINITE = tuple(0.5 if keep else -math.inf for keep in MASKED)
 PLAIN = ["Mul", "Transpose", "MatMul", "Softmax", "MatMul"]
 # The nodes that give zeros for queries whose keys are all masked. Layers with the same mask share all but the last two.
-MASKED_QUERIES = ["ReduceMax", "Equal", "Where", "Where", "Add", "Mul"]
+MASKED_QUERIES = ["Where", "ReduceSum", "Mul", "Where", "Clip", "Add", "Mul"]
 q, k, v = f32(2, 4, 5, 8), f32(2, 4, 3, 8), f32(2, 4, 3, 6)
 
 
@@ -35,8 +39,8 @@ def attention(*args, opsets=OPSETS, **kwargs) -> Case:  # type: ignore[no-untype
         attention(q, k, v, f32(5, 3)),
         attention(q, k, v, f32(5, 3, values=INFINITE)),
         attention(q, k, v, f32(1, 4, 5, 3, values=INFINITE)),
-        attention(q, k, v, b8(5, 3), opsets=[20], emits=[*PLAIN, "Where", *MASKED_QUERIES]),
-        attention(q, k, v, f32(5, 3), opsets=[20], emits=[*PLAIN, *MASKED_QUERIES]),
+        attention(q, k, v, b8(5, 3), opsets=[20], emits=[*PLAIN, *MASKED_QUERIES]),
+        attention(q, k, v, f32(5, 3), opsets=[20], emits=[*PLAIN, "Less", *MASKED_QUERIES]),
         attention(f32(2, 5, 8), f32(2, 3, 8), f32(2, 3, 6)),
         attention(f32(2, 5, 8), f32(2, 3, 8), f32(2, 3, 6), f32(2, 5, 3)),
         attention(f32(5, 8), f32(3, 8), f32(3, 6)),
@@ -50,3 +54,18 @@ def attention(*args, opsets=OPSETS, **kwargs) -> Case:  # type: ignore[no-untype
 )
 def test_attention(case: Case) -> None:
     check(case)
+
+
+def test_layers_share_what_they_compute_of_their_mask() -> None:
+    """The bias and the factor of a mask are computed once, without ReduceMax, Equal and IsNaN."""
+
+    def layers(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            x = scaled_dot_product_attention(x, x, x, attn_mask=mask)
+        return x
+
+    x, mask = torch.randn(2, 3, 5, 4), torch.ones(2, 1, 5, 5, dtype=torch.bool)
+    program = fx_onnx.export(FunctionModule(layers).eval(), (x, mask), opset_version=20, verbose=False)
+    counts = Counter(node.op_type for node in program.model.graph)
+    assert (counts["Softmax"], counts["Where"], counts["ReduceSum"], counts["Clip"]) == (3, 2, 1, 1)
+    assert not {"ReduceMax", "Equal", "IsNaN"} & set(counts)
