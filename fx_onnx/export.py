@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def export(
-    model: torch.nn.Module | torch.export.ExportedProgram,
+    model: torch.nn.Module | torch.export.ExportedProgram | torch.jit.ScriptFunction[Any, Any],
     args: tuple[Any, ...] | list[Any] | torch.Tensor = (),
     f: str | os.PathLike[str] | BinaryIO | None = None,
     *positional: Never,
@@ -64,8 +64,9 @@ def export(
     docs/migrate.md compares each of them.
 
     Args:
-        model: a Module, or a torch.export.ExportedProgram, which is not captured again. An ``ExportableModule`` gives
-            its own arguments, dynamic shapes and names if the call gives no arguments.
+        model: a Module, a TorchScript module or function (see docs/torchscript.md), or a torch.export.ExportedProgram,
+            which is not captured again. An ``ExportableModule`` gives its own arguments, dynamic shapes and names if
+            the call gives no arguments.
         args: the example positional arguments: a tuple or a list, a single tensor, or a tuple whose last entry is a
             dict of keyword arguments. Tensors become inputs of the model. All other values become constants.
         f: where to save the model: a path or a binary file. None saves nothing.

@@ -355,7 +355,7 @@ def _verify(job: OnnxJob) -> OnnxJob:
         job.log.decided("verify", "checked, but not compared")
         return job
     args, kwargs = job.captured.exported_program.example_inputs or ((), {})
-    job.log.verification = verify(job.program, args, kwargs)
+    job.log.verification = verify(job.program, args, kwargs, module=job.request.reference)
     job.log.verification.check()
     return job
 

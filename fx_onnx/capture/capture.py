@@ -59,6 +59,7 @@ from fx_onnx.capture.size_constraints import (
     size_constraints,
 )
 from fx_onnx.capture.small_sizes import ExcludedSize, branched_sizes, is_excluded, squeezed_sizes
+from fx_onnx.capture.torchscript.scripted_module import has_scripts, interpreted_submodules, numbers_became_buffers
 from fx_onnx.capture.training_mode import in_mode
 from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.errors import CaptureError, OnnxExporterError, warn
@@ -112,7 +113,9 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
                 f"{type(request.model).__name__} is in training mode; call model.eval() before the export "
                 "unless you want to export training mode."
             )
-        with CAPTURE_LOCK, in_mode(request.model, request.training), freeze_fake_quantizers(request.model):
+        in_wanted_mode = in_mode(request.model, request.training)
+        interpreted = interpreted_submodules(request.model)
+        with CAPTURE_LOCK, in_wanted_mode, freeze_fake_quantizers(request.model), interpreted:
             result = _capture_module(request, request.model, events)
         strategy = f"torch.export(strict={result.strict})"
     for decision in result.decisions:
@@ -157,7 +160,7 @@ class _Captured:
 def _capture_module(request: Request, model: torch.nn.Module, events: EventSink) -> _Captured:
     """Captures in non-strict mode, then in strict mode if that can help; then tries to free restricted dims."""
     captured = first = _capture_from_examples(request, model, strict=False)
-    if isinstance(first, Exception) and _strict_mode_may_help(first):
+    if isinstance(first, Exception) and _strict_mode_may_help(model, first):
         captured = _capture_from_examples(request, model, strict=True)
     if isinstance(captured, _Captured):
         _refuse_lost_tensors(request, captured.program)
@@ -219,7 +222,7 @@ def _with_fewest_restrictions(request: Request, model: torch.nn.Module, captured
             found_for_larger = restrictions(request, other.program)
             if found_for_larger.count < found.count:
                 captured, found = other, found_for_larger
-    if found.come_from_python_numbers and not captured.strict:
+    if found.come_from_python_numbers and not captured.strict and not has_scripts(model):
         other = _attempt(request, model, original_example(request), strict=True)
         if isinstance(other, _Captured) and restrictions(request, other.program).count < found.count:
             return other.because(
@@ -252,8 +255,13 @@ def _excluded_sizes(
     return [*squeezed_sizes(captured.program), *branched]
 
 
-def _strict_mode_may_help(error: Exception) -> bool:
-    """Returns False for errors that do not depend on the mode: the forward's own errors and conflicts of dims."""
+def _strict_mode_may_help(model: torch.nn.Module, error: Exception) -> bool:
+    """Returns False for errors that do not depend on the mode: the forward's own errors and conflicts of dims.
+
+    Strict mode would trace the interpreter of TorchScript, not the model.
+    """
+    if has_scripts(model):
+        return False
     own = (LookupError, AttributeError, NameError, AssertionError, ImportError, ArithmeticError)
     return not isinstance(error, own) and not is_dim_conflict(str(error))
 
@@ -277,6 +285,8 @@ def _attempt(request: Request, model: torch.nn.Module, example: Example, strict:
             decisions.append("repeated with intermediate values, because torch.export made a constant of a traced one")
         elif isinstance(outcome, _Captured):
             return replace(outcome, decisions=tuple(decisions))
+        elif numbers_became_buffers(model):
+            decisions.append("repeated with the numbers that the TorchScript model changes as buffers")
         elif "Suggested fixes:" in str(outcome) and not auto_dims:
             dynamic_shapes, auto_dims = _with_auto_dims(request.dynamic_shapes), True
             decisions.append("repeated with Dim.AUTO for each Dim, because the model contradicts the requested Dims")

@@ -106,7 +106,12 @@ def _has_packed_sequence(error: Exception) -> bool:
 
 
 def user_line(error: Exception) -> str:
-    """Returns ` (file:line: code)` for the user's code that raised an error; empty if none of its frames is."""
+    """Returns ` (file:line: code)` for the user's code that raised an error; empty if none of its frames is.
+
+    The error of a TorchScript model has the line of the model as ``script_source``.
+    """
+    if hasattr(error, "script_source"):
+        return str(error.script_source)
     return _line_of(traceback.extract_tb(error.__traceback__))
 
 

@@ -6,7 +6,7 @@ The arguments mean the same as in `torch.onnx.export` of torch 2.13.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from fx_onnx.capture import pytrees
 from fx_onnx.capture.dynamic_axes import split_dynamic_axes
 from fx_onnx.capture.dynamic_shapes import DynamicShapes, TensorRequest, as_float_input, resolve_dynamic_shapes
 from fx_onnx.capture.forward_parameters import last_dict_is_argument, module_parameters, program_parameters
+from fx_onnx.capture.torchscript.scripted_module import ScriptedModule, is_script, scripted_module
 from fx_onnx.core.arguments import check_mapping, check_names, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.export_modes import TrainingMode
@@ -43,7 +44,8 @@ class Request:
     """What the user asked to export.
 
     Attributes:
-        model: The module, or an ExportedProgram that the user captured.
+        model: The module, or an ExportedProgram that the user captured. A TorchScript module or function is a
+            ScriptedModule here.
         args: The example positional arguments. A float that was requested as dynamic is a 0-d float64 tensor here.
         kwargs: The example keyword arguments, in the order in which they were given. The graph's inputs have this
             order.
@@ -71,6 +73,11 @@ class Request:
     training: TrainingMode | None = None
     weights: WeightNames = WeightNames()
 
+    @property
+    def reference(self) -> Callable[..., Any] | None:
+        """What to compare the results with: the TorchScript model, or None for the captured module."""
+        return self.model.run_script if isinstance(self.model, ScriptedModule) else None
+
 
 def parse_request(
     model: Any,
@@ -86,7 +93,7 @@ def parse_request(
     """Reads the arguments of `export` into one request.
 
     Args:
-        model: A torch.nn.Module or an ExportedProgram.
+        model: A torch.nn.Module, a TorchScript module or function, or an ExportedProgram.
         args: A tuple or list, one tensor, or, if `kwargs` is not given, a tuple that ends in a dict of keyword
             arguments. The dict is a positional argument instead if none of its keys is a parameter and a parameter
             needs a value.
@@ -111,7 +118,7 @@ def parse_request(
         raise ArgumentError(f"dynamic_shapes must be a dict, a tuple or a list, not {shown(dynamic_shapes)}.")
     if dynamic_shapes and dynamic_axes:
         raise ArgumentError("Both dynamic_shapes and dynamic_axes are given; give dynamic_shapes alone.")
-    _check_model(model)
+    model = _checked_model(model)
     if isinstance(model, ExportedProgram) and training is not None and training is not TrainingMode.PRESERVE:
         raise ArgumentError(
             f"training={training.name} cannot be had of an ExportedProgram, which was captured in a mode already."
@@ -146,16 +153,15 @@ def parse_request(
     )
 
 
-def _check_model(model: Any) -> None:
+def _checked_model(model: Any) -> Any:
+    """Returns the model; a TorchScript module or function becomes a ScriptedModule."""
     kind = type(model).__name__
-    if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
-        raise ArgumentError(
-            f"A {kind} cannot be exported; export the torch.nn.Module that it was scripted or traced from."
-        )
+    if is_script(model):
+        return scripted_module(model)
     if isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
         raise ArgumentError(f"A {kind} cannot be exported; export the module inside it, model.module.")
     if isinstance(model, (torch.nn.Module, ExportedProgram)):
-        return
+        return model
     if isinstance(model, type):
         raise ArgumentError(f"The model is the class {model.__name__}; give an instance of it.")
     if callable(model):

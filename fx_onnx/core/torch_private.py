@@ -84,6 +84,7 @@ __all__ = [
     "symbolic_expression",
     "torch_composes",
     "torch_decompositions",
+    "unrecorded",
     "unset_fake_temporarily",
 ]
 
@@ -463,6 +464,21 @@ def pre_dispatch_modes() -> tuple[ModuleType, str, Callable[[], Any]] | None:
         return module, name, type(getattr(module, name)())
     except (ImportError, AttributeError):
         return None
+
+
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """Runs operators on the fake tensors of a capture without recording them, to learn what a block of code returns.
+
+    Symbols that the operators create are forgotten. Without torch's context managers: ImportError or AttributeError.
+    """
+    mode = _load("torch._guards.detect_fake_mode")()
+    shape_env = getattr(mode, "shape_env", None)
+    with (
+        _load("torch.fx.experimental.proxy_tensor.disable_proxy_modes_tracing")(),
+        shape_env.ignore_fresh_unbacked_symbols() if shape_env is not None else nullcontext(),
+    ):
+        yield
 
 
 def list_python_builtins() -> None:

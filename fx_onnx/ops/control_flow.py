@@ -35,16 +35,52 @@ def while_loop(
     additional_inputs: Sequence[Any] = (),
 ) -> Sequence[Value]:
     """Emits Loop without a trip count; the condition is computed before the loop and at the end of each iteration."""
+    return _while(op, cond_fn, body_fn, carried_inputs, additional_inputs, stacked=False)
+
+
+def _while(
+    op: Emitter,
+    cond_fn: str,
+    body_fn: str,
+    carried_inputs: Sequence[Any],
+    additional_inputs: Sequence[Any],
+    stacked: bool,
+) -> Sequence[Value]:
+    """Returns the final carried values and, if ``stacked``, those of all iterations along axis 0."""
     initial = [_tensor(op, value) for value in carried_inputs]
     (before,) = op.inline(cond_fn, [*initial, *additional_inputs])
-    carried = [op.graph_input("carried", value_dtype(value), _result_sizes(op, i)) for i, value in enumerate(initial)]
+    sizes = [op.sizes(value) if stacked else _result_sizes(op, i) for i, value in enumerate(initial)]
+    carried = [op.graph_input("carried", value_dtype(value), sizes[i]) for i, value in enumerate(initial)]
     iteration = op.graph_input("iteration", DataType.INT64, ())
     inner = op.nested([iteration, op.graph_input("again", DataType.BOOL, ()), *carried])
     results = [_tensor(inner, value) for value in inner.inline(body_fn, [*carried, *additional_inputs])]
     (after,) = inner.inline(cond_fn, [*results, *additional_inputs])
-    body = inner.finish([inner.cast(after, DataType.BOOL), *results])
-    final = op.Loop(None, op.cast(before, DataType.BOOL), *initial, body=body, outputs=len(initial))
+    repeated = results if stacked else []
+    body = inner.finish([inner.cast(after, DataType.BOOL), *results, *repeated])
+    final = op.Loop(None, op.cast(before, DataType.BOOL), *initial, body=body, outputs=len(results) + len(repeated))
     return as_tuple(final)
+
+
+@translates(higher_order.while_loop_stack_output)
+def while_loop_stack_output(
+    op: Emitter,
+    cond_fn: str,
+    body_fn: str,
+    carried_inputs: Sequence[Any],
+    additional_inputs: Sequence[Any] = (),
+) -> Sequence[Value]:
+    """Emits Loop whose carried values are scan outputs too.
+
+    Without an iteration, the results have one row, the initial values, as in torch.
+    """
+    loop = _while(op, cond_fn, body_fn, carried_inputs, additional_inputs, stacked=True)
+    count = len(carried_inputs)
+    results = []
+    for i, rows in enumerate(loop[count:]):
+        initial = op.unsqueeze(_tensor(op, carried_inputs[i]), 0)
+        length = op.Max(op.Shape(rows, start=0, end=1), [1])
+        results.append(op.Slice(op.Concat(rows, initial, axis=0), [0], length, [0]))
+    return results
 
 
 @translates(higher_order.scan)

@@ -106,8 +106,6 @@ def _bad(message, *args, model=None, **options):
     ("model", "args", "options", "message"),
     [
         _bad("model.module", X, model=torch.nn.DataParallel(Two())),
-        _bad("ScriptModule cannot be exported", X, model=torch.jit.script(torch.nn.ReLU())),
-        _bad("ScriptFunction cannot", X, model=torch.jit.trace(torch.relu, X)),
         _bad("plain callable; wrap it", X, model=torch.relu),
         _bad("is the class Two; give an instance", X, model=Two),
         _bad("not int", X, model=3),

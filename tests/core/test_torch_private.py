@@ -184,3 +184,15 @@ def test_the_function_that_lists_skipped_files_is_optional(monkeypatch):
 
 def _missing(path):
     raise ImportError(path)
+
+
+def test_unrecorded_operators_leave_no_node():
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            with torch_private.unrecorded():
+                count = (x + 1).sum().item()
+            assert isinstance(count, torch.SymFloat)
+            return x * 2
+
+    program = torch.export.export(Model(), (torch.ones(2),), strict=False)
+    assert [node.target for node in program.graph.nodes if node.op == "call_function"] == [aten.mul.Tensor]

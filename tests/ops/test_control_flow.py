@@ -85,6 +85,21 @@ def loop_that_swaps(net: Net, x: Tensor) -> object:
     return while_loop(lambda i, y, z: i < 3, lambda i, y, z: (i + 1, z - 1, y * 2), (torch.tensor(0), x, x + 1))
 
 
+def loop_that_keeps_every_step(net: Net, x: Tensor) -> object:
+    def more(i: Tensor, y: Tensor) -> Tensor:
+        return i < 3
+
+    return torch.ops.higher_order.while_loop_stack_output(
+        more, lambda i, y: (i + 1, y * 2), (torch.scalar_tensor(0, dtype=torch.int64), x.clone()), ()
+    )
+
+
+def loop_that_keeps_no_step(net: Net, x: Tensor) -> object:
+    return torch.ops.higher_order.while_loop_stack_output(
+        lambda i, y: i > 3, lambda i, y: (i + 1, y * 2), (torch.scalar_tensor(0, dtype=torch.int64), x.clone()), ()
+    )
+
+
 def if_in_loop(net: Net, x: Tensor) -> object:
     def body(i: int, y: Tensor) -> tuple[int, Tensor]:
         return i + 1, torch.cond(i % 2 == 0, lambda y: y + 1, net.linear, (y,))
@@ -159,7 +174,8 @@ def without_gradients(net: Net, x: Tensor) -> object:
     [
         if_with_weights, if_with_several_results, if_in_if, if_on_a_size, if_that_returns_its_input, loop,
         loop_that_never_runs, loop_in_loop, loop_over_numbers, loop_to_a_data_dependent_number, loop_until_a_value,
-        loop_that_swaps, if_in_loop, loop_of_a_structure, scan_rows, scan_backwards_over_a_structure,
+        loop_that_swaps, loop_that_keeps_every_step, loop_that_keeps_no_step, if_in_loop, loop_of_a_structure,
+        scan_rows, scan_backwards_over_a_structure,
         scan_columns_in_rows, map_rows, map_with_a_branch, products_of_prefixes, hints_for_a_compiler, vectorized,
         checkpoint, without_gradients,
     ],

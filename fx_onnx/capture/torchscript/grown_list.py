@@ -1,0 +1,108 @@
+"""Lists to which a loop on data appends: the appended tensors are one stacked tensor, whose length the run decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fx_onnx.capture.torchscript.script_graph import Block, Operation
+from fx_onnx.core.errors import CaptureError
+
+__all__ = ["Appended", "has_appended", "is_only_appended_to", "on_grown_list"]
+
+
+@dataclass(eq=False)
+class Appended:
+    """The tensors that a loop has appended to a list, as one item of the list.
+
+    Attributes:
+        stacked: The tensors, stacked along axis 0.
+    """
+
+    stacked: torch.Tensor
+
+
+def has_appended(value: Any) -> bool:
+    """Returns whether a value is a list to which a loop on data has appended."""
+    return isinstance(value, list) and any(isinstance(item, Appended) for item in value)
+
+
+def is_only_appended_to(block: Block, numbers: set[int]) -> bool:
+    """Returns whether a block does nothing with the values of the given numbers but append to them.
+
+    An iteration cannot read what earlier iterations appended.
+    """
+    for operation in block.operations:
+        used = numbers.intersection(operation.inputs)
+        is_append = operation.kind == "aten::append" and operation.inputs[0] in numbers
+        if used and (not is_append or operation.inputs[1] in numbers):
+            return False
+        numbers = numbers | set(operation.outputs) if is_append else numbers
+        if operation.kind != "prim::CallFunction" and any(numbers & inner.free for inner in operation.blocks):
+            return False
+    return not numbers.intersection(block.results)
+
+
+def on_grown_list(operation: Operation, arguments: Sequence[Any]) -> Any:
+    """Returns the result of an operator on a list to which a loop on data has appended.
+
+    Raises:
+        CaptureError: The operator needs the number of items.
+    """
+    items, *rest = arguments
+    function = _OPERATORS.get(operation.kind)
+    if function is None or not has_appended(items):
+        raise CaptureError(
+            f"The length of a list depends on data, and {operation.kind} needs it{operation.source}; torch.stack, "
+            "torch.cat, len and an index are possible on such a list."
+        )
+    return function(operation, items, *rest)
+
+
+def _length(operation: Operation, items: list[Any]) -> Any:
+    return sum(item.stacked.size(0) if isinstance(item, Appended) else 1 for item in items)
+
+
+def _append(operation: Operation, items: list[Any], item: Any) -> list[Any]:
+    items.append(item)
+    return items
+
+
+def _item(operation: Operation, items: list[Any], place: Any) -> Any:
+    """Returns an item that a known place names, or any item if a loop has appended all of them."""
+    if len(items) == 1:
+        return items[0].stacked.select(0, place)
+    known = items[place] if isinstance(place, int) and -len(items) <= place < len(items) else None
+    between = (
+        items[:place] if isinstance(place, int) and place >= 0 else items[place:] if isinstance(place, int) else items
+    )
+    if known is None or isinstance(known, Appended) or has_appended(between):
+        raise CaptureError(f"An index of a list whose length depends on data is not known{operation.source}.")
+    return known
+
+
+def _stack(operation: Operation, items: list[Any], dim: int = 0) -> torch.Tensor:
+    rows = [item.stacked if isinstance(item, Appended) else item.unsqueeze(0) for item in items]
+    return torch.cat(rows).movedim(0, dim)
+
+
+def _cat(operation: Operation, items: list[Any], dim: int = 0) -> torch.Tensor:
+    rank = next(item.stacked.dim() - 1 for item in items if isinstance(item, Appended))
+    axis = dim % rank
+    parts = [
+        item.stacked.movedim(0, axis).flatten(axis, axis + 1) if isinstance(item, Appended) else item for item in items
+    ]
+    return torch.cat(parts, axis)
+
+
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "aten::len": _length,
+    "aten::append": _append,
+    "aten::__getitem__": _item,
+    "aten::stack": _stack,
+    "aten::cat": _cat,
+    "aten::concat": _cat,
+}

@@ -1,0 +1,208 @@
+"""The operators of TorchScript on numbers, strings, lists and dicts, as Python functions; the ATen schema names them.
+
+A number may be symbolic: the size of a dynamic dim, or a number that depends on data.
+"""
+
+from __future__ import annotations
+
+import cmath
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fx_onnx.capture.torchscript.script_values import ScalarTensor, number_of
+
+__all__ = ["NUMBER_TENSOR_OPERATORS", "PYTHON_OPERATORS"]
+
+
+def _truncated_division(a: Any, b: Any) -> Any:
+    return math.trunc(a / b)
+
+
+def _division(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
+    """Implements ``aten::div`` and ``aten::div.Scalar_mode``."""
+    if rounding_mode is None:
+        return a / b
+    return a // b if rounding_mode == "floor" else _truncated_division(a, b)
+
+
+def _power(a: Any, b: Any) -> Any:
+    return math.pow(a, b) if isinstance(a, (int, float)) and isinstance(b, (int, float)) else a**b
+
+
+def _set_item(container: Any, key: Any, value: Any) -> Any:
+    container[key] = value
+    return container
+
+
+def _append(items: list[Any], item: Any) -> list[Any]:
+    items.append(item)
+    return items
+
+
+def _delete(container: Any, key: Any) -> None:
+    del container[key]
+
+
+def _sort(items: list[Any], reverse: bool = False) -> None:
+    items.sort(reverse=reverse)
+
+
+def _in_place_add(items: Any, other: Any) -> Any:
+    items += other
+    return items
+
+
+def _slice(items: Any, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
+    return items[start:end:step]
+
+
+def _range_length(low: int, high: int, step: int) -> int:
+    return len(range(low, high, step))
+
+
+def _range(count: Any, start: Any = 0, step: Any = 1) -> Any:
+    return start + count * step
+
+
+def _split(text: str, separator: str | None = None, maximum: int = -1) -> list[str]:
+    return text.split(separator, maximum)
+
+
+def _bool(value: Any) -> Any:
+    return value if isinstance(value, torch.SymBool) else value != 0
+
+
+def _largest(*values: Any) -> Any:
+    return _extreme(torch.sym_max, max, values)
+
+
+def _smallest(*values: Any) -> Any:
+    return _extreme(torch.sym_min, min, values)
+
+
+def _extreme(of_two: Callable[..., Any], of_list: Callable[..., Any], values: tuple[Any, ...]) -> Any:
+    """Returns the largest or smallest of two numbers, of the numbers in a list, or of the pairs in two lists."""
+    if len(values) == 1:
+        return of_list(values[0])
+    return of_list(*values) if isinstance(values[0], list) else of_two(*values)
+
+
+def _methods(cls: type[Any], names: str) -> dict[str, Callable[..., Any]]:
+    return {f"aten::{name}": getattr(cls, name) for name in names.split()}
+
+
+_OPERATORS = "add sub mul eq ne lt le gt ge neg mod __and__ __or__ __xor__ __lshift__ __rshift__".split()  # noqa: SIM905
+_FUNCTIONS_OF_MATH = (
+    "acos acosh asin asinh atan atan2 atanh ceil copysign cos cosh degrees erf erfc exp expm1 fabs factorial floor "
+    "fmod frexp gamma gcd isfinite isinf isnan ldexp lgamma log log10 log1p modf radians sin sinh tan tanh"
+)
+
+PYTHON_OPERATORS: dict[str, Callable[..., Any]] = {
+    **{f"aten::{name}": getattr(math, name) for name in _FUNCTIONS_OF_MATH.split()},
+    **{f"aten::{name}": getattr(operator, name) for name in _OPERATORS},
+    "aten::__range_length": _range_length,
+    "aten::__derive_index": _range,
+    "aten::div": _division,
+    "aten::floordiv": operator.floordiv,
+    "aten::floor_divide": operator.floordiv,
+    "aten::remainder": operator.mod,
+    "aten::pow": _power,
+    "aten::sqrt": torch.sym_sqrt if hasattr(torch, "sym_sqrt") else math.sqrt,
+    "aten::round": lambda value: float(round(value)),
+    "aten::divmod": divmod,
+    "aten::polar": cmath.rect,
+    "aten::bitwise_not": operator.invert,
+    "aten::__not__": torch.sym_not,
+    "aten::__is__": operator.is_,
+    "aten::__isnot__": operator.is_not,
+    "aten::Int": torch.sym_int,
+    "aten::Float": torch.sym_float,
+    "aten::Bool": _bool,
+    "aten::Complex": complex,
+    "aten::IntImplicit": torch.sym_int,
+    "aten::FloatImplicit": torch.sym_float,
+    "aten::ScalarImplicit": lambda value: value,
+    "prim::abs": abs,
+    "prim::max": _largest,
+    "prim::min": _smallest,
+    "aten::sum": sum,
+    "aten::any": any,
+    "aten::all": all,
+    "aten::len": len,
+    "aten::list": list,
+    "aten::dict": lambda items=(): dict(items),
+    "aten::sorted": sorted,
+    "aten::__contains__": operator.contains,
+    "aten::__getitem__": operator.getitem,
+    "aten::_set_item": _set_item,
+    "aten::Delete": _delete,
+    "aten::append": _append,
+    "aten::add_": _in_place_add,
+    "aten::slice": _slice,
+    "aten::ord": ord,
+    "aten::chr": chr,
+    "aten::str": str,
+    "aten::hex": hex,
+    "aten::oct": oct,
+    "aten::bin": bin,
+    "aten::hash": hash,
+    "prim::StringIndex": operator.getitem,
+    "aten::split": _split,
+    "aten::percentFormat": lambda text, *values: text % values,
+    **_methods(list, "extend insert reverse count index remove clear copy"),
+    **_methods(dict, "get setdefault update popitem"),
+    "aten::sort": _sort,
+    "aten::keys": lambda mapping: list(mapping.keys()),
+    "aten::values": lambda mapping: list(mapping.values()),
+    "aten::items": lambda mapping: list(mapping.items()),
+    "aten::pop": lambda container, *args: container.pop(*args),
+    **_methods(
+        str,
+        "format strip lstrip rstrip join startswith endswith upper lower capitalize title replace find rfind "
+        "splitlines isdigit isalpha isspace isupper islower zfill center",
+    ),
+}
+"""Operators whose arguments are no tensors. ``aten::add`` of two lists joins them, ``aten::mul`` repeats a list."""
+
+
+def _on_numbers(function: Callable[..., Any], dtype: Callable[..., torch.dtype]) -> Callable[..., ScalarTensor]:
+    """Returns the operator on ScalarTensors that ``function`` is on numbers."""
+
+    def compute(*args: Any) -> ScalarTensor:
+        return ScalarTensor(function(*map(number_of, args)), dtype(*args))
+
+    return compute
+
+
+def _same_dtype(a: Any, b: Any = 0, *_: Any) -> torch.dtype:
+    return torch.result_type(*(_example(value) for value in (a, b)))
+
+
+def _float_dtype(a: Any, b: Any = 0, rounding_mode: str | None = None) -> torch.dtype:
+    dtype = _same_dtype(a, b)
+    return dtype if dtype.is_floating_point or rounding_mode else torch.get_default_dtype()
+
+
+def _example(value: Any) -> Any:
+    """Returns a real tensor or number of the value's type, for torch's rules of type promotion."""
+    if isinstance(value, ScalarTensor):
+        return torch.empty((), dtype=value.dtype, device="meta")
+    return 1.0 if isinstance(value, (float, torch.SymFloat)) else 1
+
+
+NUMBER_TENSOR_OPERATORS: dict[str, Callable[..., ScalarTensor]] = {
+    "aten::add": _on_numbers(lambda a, b, alpha=1: a + b * alpha, _same_dtype),
+    "aten::sub": _on_numbers(lambda a, b, alpha=1: a - b * alpha, _same_dtype),
+    "aten::rsub": _on_numbers(lambda a, b, alpha=1: b - a * alpha, _same_dtype),
+    "aten::mul": _on_numbers(operator.mul, _same_dtype),
+    "aten::floor_divide": _on_numbers(operator.floordiv, _same_dtype),
+    "aten::remainder": _on_numbers(operator.mod, _same_dtype),
+    "aten::neg": _on_numbers(operator.neg, _same_dtype),
+    "aten::div": _on_numbers(_division, _float_dtype),
+    "aten::floor": _on_numbers(lambda a: a // 1, _same_dtype),
+}
+"""Operators on 0-d tensors that hold known numbers, by which a traced model computes sizes."""

@@ -1,0 +1,192 @@
+"""Reads a TorchScript graph into plain Python objects: blocks of operations, with their attributes and source lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fx_onnx.core.errors import CaptureError
+from fx_onnx.core.script_private import inlined_call
+
+__all__ = ["Block", "GraphReader", "Operation", "Source", "TensorConstant"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """The place of the user's code that an operation comes from.
+
+    Attributes:
+        file: The path of the file when the model was scripted or traced; empty if TorchScript does not know it.
+        line: The number of the line.
+        code: The text of the line; empty for traced models, which store only the place.
+    """
+
+    file: str = ""
+    line: int = 0
+    code: str = ""
+
+    def __str__(self) -> str:
+        """Returns ` (file:line: code)`, or an empty string if the place is unknown."""
+        return f" ({self.file}:{self.line}{': ' + self.code if self.code else ''})" if self.file else ""
+
+    def stack_trace(self) -> str:
+        """Returns the place in the format of a Python traceback."""
+        return f'  File "{self.file}", line {self.line}, in forward\n    {self.code}'
+
+
+@dataclass(frozen=True)
+class TensorConstant:
+    """A tensor that is stored in the graph; ``name`` is the name that the graph gives it."""
+
+    name: str
+    tensor: torch.Tensor
+
+
+@dataclass(eq=False)
+class Operation:
+    """One node of a graph.
+
+    Attributes:
+        kind: The qualified name of the operator, for example ``aten::add``.
+        schema: The schema as text, for example ``aten::add.Tensor(Tensor self, ...) -> Tensor``; may be empty.
+        inputs: The numbers of the input values.
+        outputs: The numbers of the output values.
+        types: The types of the output values.
+        attributes: The attributes by name.
+        blocks: The blocks of prim::If and prim::Loop, or the body of a called function.
+        source: The place in the user's code.
+        node: The node of torch, from which the method of a TorchScript class can be read.
+    """
+
+    kind: str
+    schema: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    types: tuple[Any, ...]
+    attributes: dict[str, Any]
+    blocks: tuple[Block, ...]
+    source: Source
+    node: Any
+
+
+@dataclass(eq=False)
+class Block:
+    """A sequence of operations.
+
+    Attributes:
+        parameters: The numbers of the parameters.
+        operations: The operations in order.
+        results: The numbers of the results.
+        free: The numbers of the values that the block reads but does not define.
+        graph: The graph of torch, which keeps its nodes alive.
+    """
+
+    parameters: tuple[int, ...]
+    operations: tuple[Operation, ...]
+    results: tuple[int, ...]
+    free: frozenset[int]
+    graph: Any
+
+
+class GraphReader:
+    """Reads graphs, each graph and each function once.
+
+    Args:
+        add_constant: Receives each tensor constant, and returns what replaces it as the attribute ``value``.
+    """
+
+    def __init__(self, add_constant: Callable[[TensorConstant], Any]) -> None:
+        self._add_constant = add_constant
+        self._functions: dict[str, Block] = {}
+
+    def read(self, graph: Any) -> Block:
+        """Returns the block of a whole graph."""
+        return self._block(graph, graph)
+
+    def method_of_class(self, operation: Operation) -> Block:
+        """Returns the body of the method that ``prim::CallMethod`` calls on an object of a TorchScript class."""
+        return self.read(inlined_call(operation.node))
+
+    def _block(self, block: Any, graph: Any) -> Block:
+        operations = tuple(self._operation(node, graph) for node in block.nodes())
+        parameters = tuple(value.unique() for value in block.inputs())
+        results = tuple(value.unique() for value in block.outputs())
+        defined = {*parameters, *(output for each in operations for output in each.outputs)}
+        used = {number for each in operations for number in each.inputs}
+        used |= {
+            number for each in operations if each.kind != "prim::CallFunction" for b in each.blocks for number in b.free
+        }
+        return Block(parameters, operations, results, frozenset((used | set(results)) - defined), graph)
+
+    def _operation(self, node: Any, graph: Any) -> Operation:
+        schema = node.schema()
+        kind = node.kind()
+        if "MKLDNN" in kind or kind.startswith("mkldnn"):
+            raise CaptureError(
+                f"The TorchScript operator {kind} runs on the CPU of PyTorch only{_source(node.sourceRange())}; export "
+                "the model before torch.jit.optimize_for_inference."
+            )
+        if kind == "prim::CallFunction":
+            blocks: tuple[Block, ...] = (self._function(node),)
+        else:
+            blocks = tuple(self._block(block, graph) for block in node.blocks())
+        outputs = list(node.outputs())
+        return Operation(
+            kind=kind,
+            schema="" if schema == "(no schema)" else schema,
+            inputs=tuple(value.unique() for value in node.inputs()),
+            outputs=tuple(value.unique() for value in outputs),
+            types=tuple(value.type() for value in outputs),
+            attributes=self._attributes(node),
+            blocks=blocks,
+            source=_source(node.sourceRange()),
+            node=node,
+        )
+
+    def _function(self, node: Any) -> Block:
+        """Returns the body of the function that a ``prim::CallFunction`` calls."""
+        name = str(next(iter(node.inputs())).type())
+        if name not in self._functions:
+            self._functions[name] = self.read(inlined_call(node))
+        return self._functions[name]
+
+    def _attributes(self, node: Any) -> dict[str, Any]:
+        if node.kind() != "prim::Constant":
+            return {name: self._attribute(node, name) for name in node.attributeNames()}
+        output = node.output()
+        if output.type().kind() == "FunctionType":
+            return {"value": None}
+        value = output.toIValue()
+        if isinstance(value, torch.Tensor):
+            value = self._add_constant(TensorConstant(output.debugName(), value))
+        return {"value": value}
+
+    def _attribute(self, node: Any, name: str) -> Any:
+        kind = node.kindOf(name)
+        if kind == "g":  # the graph of prim::fork and of prim::Closure
+            return self.read(node.g(name))
+        if not hasattr(node, kind):
+            raise CaptureError(
+                f"{node.kind()} has an attribute of the unknown kind {kind}{_source(node.sourceRange())}."
+            )
+        return getattr(node, kind)(name)
+
+
+def _source(text: str) -> Source:
+    """Reads the place from the text of a source range; the innermost place of a traced call stack."""
+    scripted = re.search(r'File "(.+?)", line (\d+)', text)
+    if scripted:
+        return Source(scripted[1], int(scripted[2]), _marked_line(text.splitlines()))
+    traced = re.match(r"(.+?)\((\d+)\): ", text)
+    return Source(traced[1], int(traced[2])) if traced else Source()
+
+
+def _marked_line(lines: list[str]) -> str:
+    """Returns the first line that TorchScript underlines with ``~~~``."""
+    marks = (i for i, line in enumerate(lines) if i and line.strip().startswith("~"))
+    first = next(marks, None)
+    return lines[first - 1].strip() if first else ""

@@ -1,0 +1,450 @@
+"""Runs the operations of a TorchScript graph in Python: ATen operators through torch.ops, the rest as Python code.
+
+Under torch.export the operators are recorded, and the Python code is not: lists, tuples, objects, conditions on known
+values and loops with a known number of iterations leave no trace in the captured program. Conditions and loops that
+depend on data are in data_dependent.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.fx.traceback import set_stack_trace
+
+from fx_onnx.capture.torchscript import data_dependent
+from fx_onnx.capture.torchscript.grown_list import has_appended, on_grown_list
+from fx_onnx.capture.torchscript.python_operators import NUMBER_TENSOR_OPERATORS, PYTHON_OPERATORS
+from fx_onnx.capture.torchscript.region import Region, ScriptRaise
+from fx_onnx.capture.torchscript.script_graph import Block, GraphReader, Operation
+from fx_onnx.capture.torchscript.script_values import (
+    DTYPES,
+    LAYOUTS,
+    MEMORY_FORMATS,
+    Instance,
+    ScalarTensor,
+    StoredConstant,
+    Uninitialized,
+    dtype_code,
+    known_bool,
+    number_of,
+)
+from fx_onnx.core.errors import CaptureError
+from fx_onnx.core.operators import aten
+from fx_onnx.core.symbolic_sizes import static
+
+__all__ = ["Interpreter"]
+
+# The types of schema arguments that TorchScript passes as numbers, and the values of the numbers.
+_ENUMERATIONS: dict[str, Sequence[Any]] = {"ScalarType": DTYPES, "Layout": LAYOUTS, "MemoryFormat": MEMORY_FORMATS}
+
+# Operators that PyTorch keeps for old traces: the operator to call, and how many of the arguments it takes.
+_OLD_OPERATORS: dict[str, tuple[Any, int]] = {"aten::_convolution": (aten.convolution.default, 9)}
+
+# Operators on objects, which may be tensors too.
+_ON_ANY_VALUE = {"aten::__is__", "aten::__isnot__", "aten::append", "aten::_set_item", "aten::format", "aten::list"}
+_CONVERSIONS = {"aten::Int", "aten::Float", "aten::Bool", "aten::Complex"}
+_CONVERSIONS |= {"aten::IntImplicit", "aten::FloatImplicit", "aten::ScalarImplicit", "aten::item"}
+_WITHOUT_EFFECT = {"prim::Print", "aten::warn", "aten::_assert", "prim::AddStatValue", "prim::TimePoint"}
+
+
+class Interpreter:
+    """Runs blocks.
+
+    Attributes:
+        reader: Reads the methods of TorchScript classes.
+        region: The branch or loop body that is being captured, or None.
+        assigned: The attributes of modules that the forward has assigned outside of regions, by module and name. The
+            containers that it has read are among them, because it may have changed them.
+        training: Whether the last forward ran in training mode.
+        changed_numbers: The values before the forward of numbers that it changes and that are not buffers yet.
+    """
+
+    def __init__(self, reader: GraphReader) -> None:
+        self.reader = reader
+        self.region: Region | None = None
+        self.assigned: dict[tuple[Any, str], Any] = {}
+        self.changed_numbers: dict[tuple[Any, str], Any] = {}
+        self.training = False
+
+    def run(self, block: Block, arguments: Sequence[Any], outer: Mapping[int, Any] | None = None) -> list[Any]:
+        """Runs a block and returns its results.
+
+        Args:
+            block: The block.
+            arguments: The values of its parameters.
+            outer: The values of the surrounding blocks, by number.
+        """
+        values = dict(outer or {})
+        values.update(zip(block.parameters, arguments, strict=True))
+        for operation in block.operations:
+            try:
+                results = self._run_operation(operation, values)
+            except Exception as error:
+                if operation.source.file and not hasattr(error, "script_source"):
+                    error.script_source = operation.source  # type: ignore[attr-defined]
+                raise
+            values.update(zip(operation.outputs, results, strict=True))
+        return [values[number] for number in block.results]
+
+    @contextmanager
+    def inside(self, region: Region) -> Iterator[None]:
+        """Runs a branch or a loop body as a region."""
+        outer, self.region = self.region, region
+        try:
+            yield
+        finally:
+            self.region = outer
+
+    # --- attributes of modules
+
+    def read_attribute(self, module: Any, name: str) -> Any:
+        """Returns an attribute of a module as the current region sees it."""
+        return self.attribute_in(self.region, module, name)
+
+    def attribute_in(self, region: Region | None, module: Any, name: str) -> Any:
+        """Returns an attribute of a module as a region sees it; None is the code outside of all regions."""
+        attributes = self.assigned if region is None else region.assigned
+        if (module, name) in attributes:
+            return attributes[module, name]
+        value = (
+            module.attribute(name) if region is None else region.enter(self.attribute_in(region.parent, module, name))
+        )
+        if isinstance(value, (list, dict, Instance)):
+            attributes[module, name] = value
+        return value
+
+    def assign_attribute(self, module: Any, name: str, value: Any) -> None:
+        """Assigns an attribute of a module in the current region."""
+        (self.assigned if self.region is None else self.region.assigned)[module, name] = value
+
+    # --- operations
+
+    def _run_operation(self, operation: Operation, values: dict[int, Any]) -> Sequence[Any]:
+        arguments = [values[number] for number in operation.inputs]
+        if operation.source.file:
+            set_stack_trace([operation.source.stack_trace()])
+        if operation.kind == "prim::If":
+            return self._branch(operation, arguments[0], values)
+        if operation.kind == "prim::Loop":
+            return self._loop(operation, arguments, values)
+        special = _SPECIAL.get(operation.kind)
+        if special is not None:
+            return special(self, operation, arguments)
+        return self._call_operator(operation, arguments)
+
+    def _branch(self, operation: Operation, condition: Any, values: dict[int, Any]) -> Sequence[Any]:
+        known = known_bool(condition)
+        if known is None:
+            return data_dependent.branch(self, operation, condition, values)
+        return self.run(operation.blocks[0 if known else 1], (), values)
+
+    def _loop(self, operation: Operation, arguments: list[Any], values: dict[int, Any]) -> Sequence[Any]:
+        """Runs iterations while it is known that there is another one; the rest becomes a loop of the program."""
+        count, condition, *carried = arguments
+        done = 0
+        while True:
+            known = known_bool(condition)
+            is_symbolic = isinstance(static(count), torch.SymInt)
+            if known is False or (not is_symbolic and done >= count):
+                return carried
+            if known is None or is_symbolic:
+                return data_dependent.loop(self, operation, done, count, condition, carried, values)
+            condition, *carried = self.run(operation.blocks[0], [done, *carried], values)
+            done += 1
+
+    def _call_operator(self, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
+        kind = operation.kind
+        if kind in _WITHOUT_EFFECT:
+            return [None] * len(operation.outputs)
+        if any(map(has_appended, arguments)):
+            return [on_grown_list(operation, arguments)][: len(operation.outputs)]
+        result = self._call_python(operation, arguments)
+        if result is NotImplemented:
+            result = self._call_torch(operation, arguments)
+        if len(operation.outputs) == 1:
+            return [list(result) if isinstance(result, torch.Size) else result]
+        return result if operation.outputs else []
+
+    def _call_python(self, operation: Operation, arguments: list[Any]) -> Any:
+        """Calls the operator if it is one on Python's values; otherwise returns NotImplemented."""
+        kind = operation.kind
+        if kind in _CONVERSIONS:
+            number = number_of(arguments[0])
+            return PYTHON_OPERATORS[kind](number, *arguments[1:]) if kind != "aten::item" else number
+        if kind == "aten::len" and isinstance(arguments[0], torch.Tensor):
+            return arguments[0].size(0)
+        function = PYTHON_OPERATORS.get(kind)
+        has_tensor = any(isinstance(each, (torch.Tensor, ScalarTensor)) for each in arguments)
+        on_container = bool(arguments) and isinstance(arguments[0], (list, dict, str))
+        if function is not None and (not has_tensor or on_container or kind in _ON_ANY_VALUE):
+            result = function(*arguments)
+            return torch.sym_float(result) if _returns_float(operation) else result
+        on_numbers = NUMBER_TENSOR_OPERATORS.get(kind)
+        tensors = [each for each in arguments if isinstance(each, (torch.Tensor, ScalarTensor))]
+        if on_numbers is not None and all(_is_known_integer(each, kind) for each in tensors):
+            return on_numbers(*arguments)
+        return NotImplemented
+
+    def _call_torch(self, operation: Operation, arguments: list[Any]) -> Any:
+        if not operation.schema:
+            raise CaptureError(
+                f"The TorchScript operator {operation.kind} is not supported{operation.source}; remove it from the "
+                "model, or export the Python module that the model was made from."
+            )
+        target, parameters = _operator(operation.schema)
+        if operation.kind in _OLD_OPERATORS:
+            target, count = _OLD_OPERATORS[operation.kind]
+            arguments = arguments[:count]
+        positional, keywords = [], {}
+        for (name, is_keyword, values, is_written), value in zip(parameters, arguments, strict=False):
+            if isinstance(value, ScalarTensor) and is_written:
+                value.tensor = value.as_tensor()
+            value = _as_torch(value, values)
+            if is_keyword:
+                keywords[name] = value
+            else:
+                positional.append(value)
+        return target(*positional, **keywords)
+
+
+def _is_known_integer(value: Any, kind: str) -> bool:
+    """Returns whether ``value`` is a 0-d tensor that holds a known integer, or the quotient that is rounded next."""
+    if not isinstance(value, ScalarTensor) or value.tensor is not None:
+        return False
+    return not value.dtype.is_floating_point or kind == "aten::floor"
+
+
+def _returns_float(operation: Operation) -> bool:
+    return operation.kind in ("aten::pow", "aten::div") and operation.types[0].kind() == "FloatType"
+
+
+@functools.lru_cache(maxsize=4096)
+def _operator(schema: str) -> tuple[Any, tuple[tuple[str, bool, Sequence[Any] | None, bool], ...]]:
+    """Returns the operator of a schema, and the name, kind, enumeration and alias information of each argument."""
+    found = re.match(r"([\w.]+)::(\w+)(?:\.(\w+))?\(", schema)
+    if found is None:
+        raise CaptureError(f"The schema of a TorchScript operator has an unknown form: {schema}.")
+    target = getattr(getattr(getattr(torch.ops, found[1]), found[2]), found[3] or "default")
+    parameters = []
+    for argument in target._schema.arguments:
+        enumeration = re.sub(r"Optional\[(\w+)\]", r"\1", str(argument.real_type))
+        is_written = argument.alias_info is not None and argument.alias_info.is_write
+        parameters.append((argument.name, argument.kwarg_only, _ENUMERATIONS.get(enumeration), is_written))
+    return target, tuple(parameters)
+
+
+def _as_torch(value: Any, enumeration: Sequence[Any] | None) -> Any:
+    """Returns the form in which torch.ops takes a value."""
+    if enumeration is not None and isinstance(value, int):
+        return enumeration[value]
+    if isinstance(value, ScalarTensor):
+        return value.as_tensor()
+    if isinstance(value, list):
+        return [_as_torch(item, None) for item in value]
+    return value
+
+
+# --- operators without an ATen operator -------------------------------------------------------------------------------
+
+
+def _call_method(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
+    called, *rest = arguments
+    if isinstance(called, Instance):
+        return interpreter.run(interpreter.reader.method_of_class(operation), arguments)
+    return [called.call(operation.attributes["name"], rest)]
+
+
+def _constant(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
+    value = operation.attributes.get("value")
+    return [interpreter.read_attribute(value.module, value.name) if isinstance(value, StoredConstant) else value]
+
+
+def _call_function(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
+    return interpreter.run(operation.blocks[0], arguments[1:])
+
+
+def _get_attribute(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
+    owner, name = arguments[0], operation.attributes["name"]
+    return [owner.get(name) if isinstance(owner, Instance) else interpreter.read_attribute(owner, name)]
+
+
+def _set_attribute(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
+    owner, value = arguments
+    name = operation.attributes["name"]
+    if isinstance(owner, Instance):
+        owner.attributes[name] = value
+    else:
+        interpreter.assign_attribute(owner, name, value)
+    return []
+
+
+def _raise(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
+    message = str(arguments[0]).removeprefix("AssertionError: ")
+    raise ScriptRaise(message, str(operation.source))
+
+
+def _is_instance(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
+    return [any(_has_type(arguments[0], each) for each in operation.attributes["types"])]
+
+
+def _has_type(value: Any, kind: Any) -> bool:
+    """Returns whether a value has a TorchScript type."""
+    name = kind.kind()
+    inner = list(kind.containedTypes()) if hasattr(kind, "containedTypes") else []
+    if name == "OptionalType":
+        return value is None or _has_type(value, kind.getElementType())
+    if name == "ListType":
+        return isinstance(value, list) and all(_has_type(item, inner[0]) for item in value)
+    if name == "DictType":
+        return isinstance(value, dict)
+    if name == "TupleType":
+        same = isinstance(value, tuple) and len(value) == len(inner)
+        return same and all(_has_type(*pair) for pair in zip(value, inner, strict=True))
+    return isinstance(value, _CLASSES[name]) and (name != "IntType" or not isinstance(value, bool))
+
+
+_CLASSES: dict[str, Any] = {
+    "TensorType": (torch.Tensor, ScalarTensor),
+    "IntType": (int, torch.SymInt),
+    "FloatType": (float, torch.SymFloat),
+    "BoolType": (bool, torch.SymBool),
+    "ComplexType": complex,
+    "StringType": str,
+    "NoneType": type(None),
+    "DeviceObjType": torch.device,
+    "ClassType": (Instance, torch.nn.Module),
+    "NumberType": (int, float, complex, torch.SymInt, torch.SymFloat),
+}
+
+
+def _to(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
+    """Implements ``aten::to``, whose overloads with a ``prim_`` in the name exist in TorchScript only."""
+    if ".prim_" not in operation.schema:
+        return interpreter._call_operator(operation, arguments)
+    tensor, *rest = (each.as_tensor() if isinstance(each, ScalarTensor) else each for each in arguments)
+    names = re.findall(r"(\w+)(?:=[^,)]+)?[,)]", operation.schema.partition(" self, ")[2])
+    given: dict[str, Any] = {name: value for name, value in zip(names, rest, strict=False) if value is not None}
+    if "other" in given:
+        return [tensor.to(given.pop("other"), **given)]
+    if "dtype" in given:
+        given["dtype"] = DTYPES[given["dtype"]]
+    return [tensor.to(**given)]
+
+
+def _tensor(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
+    """Implements ``aten::tensor``: a tensor from a number or from nested lists of numbers, which may be symbolic."""
+    data, dtype, device = arguments[:3]
+    given = {"dtype": None if dtype is None else DTYPES[dtype], "device": device}
+    return [_stacked(data, given) if _is_symbolic(data) else torch.tensor(data, **given)]
+
+
+def _is_symbolic(data: Any) -> bool:
+    if isinstance(data, list):
+        return any(map(_is_symbolic, data))
+    return isinstance(data, (torch.SymInt, torch.SymFloat, torch.SymBool, torch.Tensor, ScalarTensor))
+
+
+def _stacked(data: Any, given: dict[str, Any]) -> torch.Tensor:
+    if isinstance(data, list):
+        return torch.stack([_stacked(item, given) for item in data])
+    if isinstance(data, (torch.Tensor, ScalarTensor)):
+        return (data if isinstance(data, torch.Tensor) else data.as_tensor()).to(**given)
+    kinds = {torch.SymInt: torch.int64, int: torch.int64, torch.SymBool: torch.bool, bool: torch.bool}
+    return torch.scalar_tensor(data, **{**given, "dtype": given["dtype"] or kinds.get(type(data))})
+
+
+def _of_tensor(read: Callable[..., Any]) -> Callable[..., Sequence[Any]]:
+    """Returns the operator that reads a property of a tensor."""
+
+    def operator(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
+        tensor, *rest = arguments
+        return [read(tensor.as_tensor() if isinstance(tensor, ScalarTensor) else tensor, *rest)]
+
+    return operator
+
+
+def _computed(function: Callable[..., Any]) -> Callable[..., Sequence[Any]]:
+    """Returns the operator with one result, which ``function`` computes from the operation and its arguments."""
+    return lambda interpreter, operation, arguments: [function(operation, *arguments)]
+
+
+def _number_tensor(operation: Operation, number: Any) -> Any:
+    if isinstance(number, (torch.Tensor, ScalarTensor)):
+        return number
+    kinds = {bool: torch.bool, torch.SymBool: torch.bool, float: torch.float64, torch.SymFloat: torch.float64}
+    return ScalarTensor(number, kinds.get(type(number), torch.int64))
+
+
+_IDENTITIES = (
+    "prim::unchecked_cast prim::unchecked_unwrap_optional aten::_unwrap_optional prim::profile prim::profile_ivalue "
+    "prim::annotate prim::requires_grad_check prim::BailOut aten::wait aten::contiguous_format aten::detach_alias"
+)
+
+_SPECIAL: dict[str, Callable[[Interpreter, Operation, list[Any]], Sequence[Any]]] = {
+    **{kind: _computed(lambda operation, value: value) for kind in _IDENTITIES.split()},
+    "prim::Constant": _constant,
+    "prim::Uninitialized": _computed(lambda operation: Uninitialized(operation.types[0].kind())),
+    "prim::ListConstruct": _computed(lambda operation, *items: list(items)),
+    "prim::TupleConstruct": _computed(lambda operation, *items: items),
+    "prim::DictConstruct": _computed(lambda operation, *items: dict(zip(items[::2], items[1::2], strict=True))),
+    "prim::ListUnpack": lambda interpreter, operation, arguments: arguments[0],
+    "prim::TupleUnpack": lambda interpreter, operation, arguments: arguments[0],
+    "prim::TupleIndex": _computed(lambda operation, items, place: items[place]),
+    "prim::TupleSlice": _computed(lambda op, items: items[op.attributes["beg"] : op.attributes["end"]]),
+    "prim::CreateObject": _computed(lambda operation: Instance()),
+    "prim::EnumName": _computed(lambda operation, value: value.name),
+    "prim::EnumValue": _computed(lambda operation, value: value.value),
+    "prim::NumToTensor": _computed(_number_tensor),
+    "prim::isinstance": _is_instance,
+    "prim::GetAttr": _get_attribute,
+    "prim::SetAttr": _set_attribute,
+    "prim::CallMethod": _call_method,
+    "prim::CallFunction": _call_function,
+    "prim::fork": lambda interpreter, operation, arguments: interpreter.run(
+        operation.attributes["Subgraph"], arguments
+    ),
+    "prim::RaiseException": _raise,
+    "prim::rangelist": _computed(lambda operation, end: list(range(end))),
+    "aten::to": _to,
+    "aten::tensor": _tensor,
+    **{
+        kind: _of_tensor(read)
+        for kind, read in {
+            "prim::dtype": lambda tensor: dtype_code(tensor.dtype),
+            "prim::layout": lambda tensor: LAYOUTS.index(tensor.layout),
+            "prim::device": lambda tensor: tensor.device,
+            "prim::data": lambda tensor: tensor.detach(),
+            "prim::shape": lambda tensor: list(tensor.shape),
+            "prim::requires_grad": lambda tensor: tensor.requires_grad,
+            "prim::is_cuda": lambda tensor: tensor.is_cuda,
+            "prim::is_cpu": lambda tensor: tensor.device.type == "cpu",
+            "prim::is_sparse": lambda tensor: tensor.is_sparse,
+            "prim::is_quantized": lambda tensor: tensor.is_quantized,
+            "prim::is_nested": lambda tensor: tensor.is_nested,
+            "prim::is_meta": lambda tensor: tensor.is_meta,
+            "prim::is_mps": lambda tensor: tensor.device.type == "mps",
+            "prim::is_xpu": lambda tensor: tensor.device.type == "xpu",
+            "prim::is_mkldnn": lambda tensor: tensor.is_mkldnn,
+            "prim::itemsize": lambda tensor: tensor.itemsize,
+            "prim::nbytes": lambda tensor: tensor.nbytes,
+            "prim::ndim": lambda tensor: tensor.ndim,
+            "prim::T": lambda tensor: tensor.T,
+            "prim::mT": lambda tensor: tensor.mT,
+            "prim::H": lambda tensor: tensor.H,
+            "prim::mH": lambda tensor: tensor.mH,
+            "aten::dim": lambda tensor: tensor.dim(),
+            "aten::numel": lambda tensor: tensor.numel(),
+            "aten::stride": lambda tensor, *dim: tensor.stride(*dim) if dim else list(tensor.stride()),
+            "aten::size": lambda tensor, *dim: tensor.size(*dim) if dim else list(tensor.size()),
+            "aten::is_floating_point": lambda tensor: tensor.is_floating_point(),
+            "aten::is_complex": lambda tensor: tensor.is_complex(),
+            "aten::cpu": lambda tensor: tensor.cpu(),
+            "aten::get_device": lambda tensor: tensor.get_device(),
+        }.items()
+    },
+}

@@ -1,0 +1,455 @@
+"""A TorchScript module or function as a torch.nn.Module with the same weights, names and results."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch.fx.traceback import preserve_node_meta
+
+from fx_onnx.capture.torchscript.region import ScriptRaise
+from fx_onnx.capture.torchscript.script_arguments import (
+    argument_value,
+    described,
+    is_unchanged,
+    parameter,
+    result_value,
+)
+from fx_onnx.capture.torchscript.script_graph import Block, GraphReader, TensorConstant
+from fx_onnx.capture.torchscript.script_interpreter import Interpreter
+from fx_onnx.capture.torchscript.script_values import (
+    Instance,
+    ScalarTensor,
+    StoredConstant,
+    dtype_code,
+    rebuild,
+)
+from fx_onnx.core.errors import ArgumentError, CaptureError
+from fx_onnx.core.script_private import script_class, script_method
+from fx_onnx.core.threads import is_current
+from fx_onnx.core.torch_private import statically_known_true, storage_id
+
+__all__ = [
+    "ScriptedModule", "has_scripts", "interpreted_submodules", "is_script", "numbers_became_buffers", "scripted_module",
+]  # fmt: skip
+
+
+def is_script(model: Any) -> bool:
+    """Returns whether a model is a scripted or traced module or function."""
+    return isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction))
+
+
+def scripted_module(script: Any) -> ScriptedModule:
+    """Returns a TorchScript module or function as a Python module that interprets its graph.
+
+    The module shares the parameters and buffers, which keep their names. ``forward`` has the parameters of the schema.
+
+    Args:
+        script: A ScriptModule (also a traced, frozen or loaded one) or a ScriptFunction.
+
+    Raises:
+        CaptureError: The module has attributes or operators that cannot be captured.
+    """
+    root = _Builder().root(script)
+    root.prepare()
+    return root
+
+
+@contextmanager
+def interpreted_submodules(model: torch.nn.Module) -> Iterator[None]:
+    """Replaces the TorchScript modules in a Python module by ScriptedModules until the context ends.
+
+    Other threads that call the model meanwhile run the TorchScript modules.
+    """
+    replaced: list[tuple[torch.nn.Module, str, Any]] = []
+    made: dict[int, ScriptedModule] = {}
+    try:
+        for parent in list(model.modules()):
+            for name, child in parent._modules.items():
+                if is_script(child) and not is_script(parent):
+                    made[id(child)] = made.get(id(child)) or scripted_module(child)
+                    replaced.append((parent, name, child))
+                    parent._modules[name] = made[id(child)]
+        yield
+    finally:
+        for parent, name, child in replaced:
+            parent._modules[name] = child
+
+
+def has_scripts(model: torch.nn.Module) -> bool:
+    """Returns whether a module is or contains a ScriptedModule."""
+    return any(isinstance(module, ScriptedModule) for module in model.modules())
+
+
+def numbers_became_buffers(model: torch.nn.Module) -> bool:
+    """Makes numbers that the last forward of a ScriptedModule changed 0-d buffers; returns whether there were any."""
+    scripts = [module for module in model.modules() if isinstance(module, ScriptedModule)]
+    return sum(script.promote_numbers() for script in scripts) > 0
+
+
+class ScriptedModule(torch.nn.Module):
+    """One module of a TorchScript program, or a function.
+
+    Attributes:
+        script: The ScriptModule or ScriptFunction.
+        interpreter: Runs the graphs; the modules of one program share it.
+    """
+
+    script: Any
+
+    def __init__(self, script: Any, builder: _Builder) -> None:
+        super().__init__()
+        vars(self)["script"] = script  # nn.Module would make it a submodule
+        self.interpreter = builder.interpreter
+        self._builder = builder
+        self._values: dict[str, Any] = {}  # attributes that are neither tensors nor modules
+        self._numbers: set[str] = set()  # numbers that are buffers, because the forward changes them
+        if isinstance(script, torch.jit.ScriptModule):
+            self.training = bool(getattr(script, "training", False))  # a frozen module has no such attribute
+            self._adopt(script)
+
+    def _adopt(self, script: Any) -> None:
+        """Takes over the parameters, buffers and submodules."""
+        persistent = set(script.state_dict(keep_vars=True))
+        for name, weight in script.named_parameters(recurse=False, remove_duplicate=False):
+            self.register_parameter(name, self._builder.parameter(weight))
+        for name, buffer in script.named_buffers(recurse=False, remove_duplicate=False):
+            self.register_buffer(name, buffer, persistent=name in persistent)
+        for name, child in script.named_children():
+            self.add_module(name, self._builder.module(child))
+
+    # --- what the interpreter needs
+
+    def attribute(self, name: str) -> Any:
+        """Returns an attribute of the TorchScript module: a tensor, a module, or a value of Python."""
+        if name in self._numbers:
+            return self.get_buffer(name).item()
+        for attributes in (self._parameters, self._buffers, self._modules):
+            if name in attributes:
+                return attributes[name]
+        if name == "training":
+            return self.training
+        if name not in self._values:
+            self._values[name] = self._registered(name, getattr(self.script, name))
+        return rebuild(self._values[name], self._stored, {})
+
+    def call(self, name: str, arguments: Sequence[Any]) -> Any:
+        """Calls a method."""
+        if name == "forward":
+            return self(*arguments)
+        (result,) = self.interpreter.run(self.method(name), [self, *arguments])
+        return result
+
+    def method(self, name: str) -> Block:
+        """Returns the body of a method."""
+        return self._builder.method(self, name)
+
+    def _registered(self, name: str, value: Any) -> Any:
+        """Registers the tensors of an attribute as buffers, so that torch.export captures them as weights."""
+        if isinstance(value, torch.Tensor):
+            self.register_buffer(name, value, persistent=False)
+            return StoredConstant(self, name)
+        if isinstance(value, (list, tuple)):
+            items = [self._registered(f"{name}_{i}", item) for i, item in enumerate(value)]
+            return items if isinstance(value, list) else tuple(items)
+        if isinstance(value, dict):
+            return {key: self._registered(f"{name}_{i}", item) for i, (key, item) in enumerate(value.items())}
+        if isinstance(value, torch.dtype):
+            return dtype_code(value)
+        if not isinstance(value, (*_PLAIN, torch.nn.Module)):
+            if isinstance(value, torch.ScriptObject) and "__torch__.torch.classes" in str(value):
+                raise CaptureError(
+                    f"The attribute {name} of {type(self).__name__} holds packed weights, which only PyTorch can read; "
+                    "export the model before it was converted or quantized."
+                )
+            return Instance(functools.partial(self._attribute_of_object, name, value))
+        return value
+
+    def _attribute_of_object(self, name: str, value: Any, attribute: str) -> Any:
+        """Returns an attribute of an object that is the attribute ``name`` of the module."""
+        key = f"{name}.{attribute}"
+        if key not in self._values:
+            self._values[key] = self._registered(key.replace(".", "_"), getattr(value, attribute))
+        return rebuild(self._values[key], self._stored, {})
+
+    def _stored(self, value: Any) -> Any:
+        return value.module.attribute(value.name) if isinstance(value, StoredConstant) else value
+
+    # --- the forward
+
+    def forward(self, *arguments: Any) -> Any:
+        """Runs the forward of a submodule."""
+        (result,) = self.interpreter.run(self.method("forward"), [self, *arguments])
+        return result
+
+    def prepare(self) -> None:
+        """Makes this module the root of a program: reads all graphs, and gives ``forward`` the script's parameters."""
+        is_module = isinstance(self.script, torch.jit.ScriptModule)
+        if is_module and script_method(self.script, "forward") is None:
+            raise CaptureError(
+                f"The TorchScript module {type(self).__name__} has no forward; export a module that calls its methods."
+            )
+        schema = script_method(self.script, "forward").schema if is_module else self.script.schema
+        types = schema.arguments[is_module:]
+        body = self.method("forward") if is_module else self._builder.reader.read(self.script.graph)
+        self._builder.visit(body, [self] if is_module else [])
+        signature = inspect.Signature([parameter(each) for each in types])
+        run, hooks = self.interpreter.run, self._hooks() if is_module else ([], [])
+
+        thread = get_ident()
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            if not is_current(thread):
+                return self.script(*args, **kwargs)
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            values = [argument_value(bound.arguments[each.name], each.type) for each in types]
+            return self._run(
+                lambda: self._called_with_hooks(body, values, hooks) if is_module else run(body, values)[0]
+            )
+
+        forward.__signature__ = signature  # type: ignore[attr-defined]
+        self.forward = forward  # type: ignore[method-assign]
+
+    def _hooks(self) -> tuple[list[Block], list[Block]]:
+        """Returns the bodies of the compiled hooks that run before and after the forward of the root."""
+        dicts = (self.script._forward_pre_hooks, self.script._forward_hooks)
+        before, after = ([self._builder.reader.read(hook.graph) for hook in hooks.values()] for hooks in dicts)
+        for hook in (*before, *after):
+            self._builder.visit(hook, [self])
+        return before, after
+
+    def _called_with_hooks(self, body: Block, values: list[Any], hooks: tuple[list[Block], list[Block]]) -> Any:
+        run = self.interpreter.run
+        for hook in hooks[0]:
+            (changed,) = run(hook, [self, tuple(values)])
+            if changed is not None:
+                values = list(changed) if isinstance(changed, tuple) else [changed]
+        (result,) = run(body, [self, *values])
+        for hook in hooks[1]:
+            (changed,) = run(hook, [self, tuple(values), result])
+            result = result if changed is None else changed
+        return result
+
+    def _run(self, call: Callable[[], Any]) -> Any:
+        interpreter = self.interpreter
+        interpreter.training = self.training
+        interpreter.assigned.clear()
+        try:
+            with preserve_node_meta():
+                return self._commit(call())
+        except ScriptRaise as error:
+            raise CaptureError(f"The model raises an exception for the example arguments: {error}.") from error
+        finally:
+            interpreter.region = None
+
+    def _commit(self, result: Any) -> Any:
+        """Writes the assigned attributes to the buffers of their modules, and returns the result of the forward.
+
+        torch.export sees an assignment to a buffer of the root only, so the new values are copied into the buffers. A
+        value or a result may be a buffer itself, whose old content it must keep.
+        """
+        interpreter = self.interpreter
+        writes: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for (module, name), value in interpreter.assigned.items():
+            writes += module.writes(name, value, interpreter.changed_numbers)
+        interpreter.assigned.clear()
+        if interpreter.changed_numbers:
+            raise _NumbersChanged
+        storages = {storage_id(buffer) for buffer, _ in writes}
+        copies = [(buffer, value.detach().clone()) for buffer, value in writes]
+        result = result_value(result, storages)
+        for buffer, value in copies:
+            buffer.copy_(value)
+        return result
+
+    def writes(
+        self, name: str, value: Any, changed: dict[tuple[Any, str], Any]
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Returns the buffer of an assigned attribute and its new value; nothing if the attribute is unchanged.
+
+        Args:
+            name: The name of the attribute.
+            value: The value after the forward.
+            changed: Receives a number that is not a buffer yet and has another value now.
+
+        Raises:
+            CaptureError: The attribute has changed and cannot be a buffer.
+        """
+        if name in self._numbers:
+            buffer = self.get_buffer(name)
+            return [(buffer, torch.scalar_tensor(value, dtype=buffer.dtype))]
+        before = self.attribute(name)
+        if isinstance(before, torch.Tensor) and isinstance(value, (torch.Tensor, ScalarTensor)):
+            value = value.as_tensor() if isinstance(value, ScalarTensor) else value
+            self._check_buffer(name, before, value)
+            return [] if value is before else [(before, value)]
+        if isinstance(before, (bool, int, float)) and isinstance(value, (int, float, torch.SymInt, torch.SymFloat)):
+            if not statically_known_true(value == before):
+                changed[self, name] = before
+        elif not is_unchanged(before, value):
+            raise CaptureError(
+                f"The forward changes the attribute {name} of {type(self).__name__}, {described(before)}, to "
+                f"{described(value)}, which cannot be a buffer; keep what changes between calls in tensors."
+            )
+        return []
+
+    def _check_buffer(self, name: str, before: torch.Tensor, after: torch.Tensor) -> None:
+        same = before.dim() == after.dim() and before.dtype == after.dtype
+        if not same or not all(statically_known_true(a == b) for a, b in zip(before.shape, after.shape, strict=True)):
+            raise CaptureError(
+                f"The forward changes the attribute {name} of {type(self).__name__} from {described(before)} to "
+                f"{described(after)}; call the model once on the example arguments before the export if the first call "
+                "differs from later ones, and leave static the dims that the attribute depends on."
+            )
+
+    def promote_numbers(self) -> bool:
+        """Makes the numbers that the last forward changed 0-d buffers; returns whether there were any."""
+        for (module, name), value in self.interpreter.changed_numbers.items():
+            module.register_buffer(name, torch.tensor(value), persistent=False)
+            module._numbers.add(name)
+        found = bool(self.interpreter.changed_numbers)
+        self.interpreter.changed_numbers.clear()
+        return found
+
+    def train(self, mode: bool = True) -> ScriptedModule:
+        """Sets the mode, as in a module.
+
+        Raises:
+            ArgumentError: The module is frozen, so that it has only one mode.
+        """
+        is_frozen = isinstance(self.script, torch.jit.ScriptModule) and not hasattr(self.script, "training")
+        if mode and is_frozen:
+            raise ArgumentError(f"The TorchScript module {type(self).__name__} is frozen in evaluation mode.")
+        super().train(mode)
+        return self
+
+    # --- the reference
+
+    def run_script(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the ScriptModule or ScriptFunction itself in the mode of the last capture, and restores its state."""
+        own = (each for each in self.modules() if isinstance(each, ScriptedModule))
+        modules = [each for each in own if isinstance(each.script, torch.jit.ScriptModule)]
+        state = [
+            (each.script, name, getattr(each.script, name))
+            for each in modules
+            for name in {*each._buffers, *each._values, *each._numbers, "training"}
+            if hasattr(each.script, name)
+        ]
+        copies = [value.detach().clone() if isinstance(value, torch.Tensor) else value for _, _, value in state]
+        try:
+            if self.interpreter.training != self.training:
+                self.script.train(self.interpreter.training)
+            return self.script(*args, **kwargs)
+        finally:
+            for (script, name, value), copied in zip(state, copies, strict=True):
+                setattr(script, name, value.copy_(copied) if isinstance(value, torch.Tensor) else value)
+
+
+# The types of attributes that are values; other attributes are objects of TorchScript classes.
+_PLAIN = (type(None), bool, int, float, complex, str, Enum, torch.device, torch.Generator)
+
+
+class _NumbersChanged(Exception):
+    """The forward changes a number that was taken for a constant."""
+
+
+class _Builder:
+    """Builds the modules of one program."""
+
+    def __init__(self) -> None:
+        self.reader = GraphReader(self._constant)
+        self.interpreter = Interpreter(self.reader)
+        self._root: Any = None
+        self._modules: dict[int, ScriptedModule] = {}
+        self._methods: dict[tuple[int, str], Block] = {}
+        self._parameters: dict[int, tuple[torch.Tensor, torch.nn.Parameter]] = {}
+        self._visited: set[Any] = set()
+
+    def root(self, script: Any) -> ScriptedModule:
+        if isinstance(script, torch.jit.ScriptModule):
+            root = self.module(script)
+        else:
+            root = _class_of(script.name, script.qualified_name)(script, self)
+        self._root = root
+        return root
+
+    def module(self, script: Any) -> ScriptedModule:
+        if id(script) not in self._modules:
+            self._modules[id(script)] = _class_of(script.original_name, script_class(script))(script, self)
+        return self._modules[id(script)]
+
+    def parameter(self, tensor: torch.Tensor) -> torch.nn.Parameter:
+        """Returns a parameter as a Parameter, because a loaded file has plain tensors; tied ones stay one."""
+        if isinstance(tensor, torch.nn.Parameter):
+            return tensor
+        if id(tensor) not in self._parameters:
+            self._parameters[id(tensor)] = tensor, torch.nn.Parameter(tensor.detach(), tensor.requires_grad)
+        return self._parameters[id(tensor)][1]
+
+    def method(self, module: ScriptedModule, name: str) -> Block:
+        key = (id(module), name)
+        if key not in self._methods:
+            self._methods[key] = self.reader.read(script_method(module.script, name).graph)
+        return self._methods[key]
+
+    def visit(self, block: Block, arguments: Sequence[Any]) -> None:
+        """Reads the attributes and methods that a graph uses, so that torch.export finds all tensors registered.
+
+        Args:
+            block: The block.
+            arguments: The modules and objects among the values of its parameters; others are None.
+        """
+        self._visit(block, dict(zip(block.parameters, arguments, strict=False)))
+
+    def _visit(self, block: Block, modules: dict[int, Any]) -> None:
+        for operation in block.operations:
+            given = [modules.get(number) for number in operation.inputs]
+            owner = given[0] if given else None
+            if operation.kind == "prim::GetAttr" and owner is not None:
+                name = operation.attributes["name"]
+                value = owner.attribute(name) if isinstance(owner, ScriptedModule) else owner.get(name)
+                if isinstance(value, (ScriptedModule, Instance)):
+                    modules[operation.outputs[0]] = value
+            elif operation.kind == "prim::CallMethod" and isinstance(owner, Instance):
+                self.visit(self.reader.method_of_class(operation), given)
+            elif operation.kind == "prim::CallMethod" and isinstance(owner, ScriptedModule):
+                key = (owner, operation.attributes["name"], *given[1:])
+                if key not in self._visited:
+                    self._visited.add(key)
+                    self.visit(owner.method(key[1]), given)
+            elif operation.kind == "prim::CallFunction":
+                self.visit(operation.blocks[0], given[1:])
+            else:
+                for inner in operation.blocks:
+                    self._visit(inner, modules)
+
+    def _constant(self, constant: TensorConstant) -> Any:
+        tensor, root = constant.tensor, self._root
+        if tensor.is_mkldnn or tensor.is_quantized:
+            raise CaptureError(
+                f"The constant {constant.name} has a layout of a backend of PyTorch (mkldnn or quantized); export the "
+                "model before torch.jit.optimize_for_inference or quantization."
+            )
+        if tensor.dim() == 0 and tensor.device.type == "cpu" and not tensor.is_complex():
+            return ScalarTensor(tensor.item(), tensor.dtype)
+        name = re.sub(r"\W+", "_", constant.name.removeprefix("self.")).strip("_")
+        name = f"constant_{name}" if name.isdigit() else name
+        used = root.__dict__.keys() | root._buffers.keys() | set(dir(root))
+        while name in used:
+            name += "_"
+        root.register_buffer(name, tensor, persistent=False)
+        return StoredConstant(root, name)
+
+
+def _class_of(name: str, qualified_name: str) -> type[ScriptedModule]:
+    """Returns a class with the name of the module's own class, which the metadata of the nodes show."""
+    path = re.sub(r"\.?___torch_mangle_\d+", "", qualified_name).removeprefix("__torch__.")
+    return type(name, (ScriptedModule,), {"__module__": path.rpartition(".")[0] or "torch.jit", "__qualname__": name})

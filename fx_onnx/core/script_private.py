@@ -1,0 +1,48 @@
+"""The private names of TorchScript that the package uses, beside those in torch_private.py.
+
+The docstring of each function says what happens without the name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+__all__ = ["inlined_call", "script_class", "script_method"]
+
+
+def inlined_call(node: Any) -> Any:
+    """Returns a TorchScript graph that makes only the call of ``node``, with the body of the function inlined.
+
+    ``node`` is a ``prim::CallFunction``, or a ``prim::CallMethod`` of a TorchScript class. A function in a graph has no
+    public graph of its own. Without the classes and the inliner of TorchScript: AttributeError.
+    """
+    graph: Any = torch._C.Graph()
+    values: list[Any] = []
+    for value in node.inputs():
+        if value.type().kind() == "FunctionType":
+            values.append(graph.insertNode(graph.createClone(value.node(), lambda each: each)).output())
+        else:
+            values.append(graph.addInput())
+            values[-1].setType(value.type())
+    call = graph.insertNode(graph.create(node.kind(), values, node.outputsSize()))
+    call.copyAttributes(node)
+    for own, output in zip(call.outputs(), node.outputs(), strict=True):
+        own.setType(output.type())
+        graph.registerOutput(own)
+    torch._C._jit_pass_inline(graph)
+    return graph
+
+
+def script_method(module: Any, name: str) -> Any:
+    """Returns a method of a ScriptModule with its ``graph`` and ``schema``, or None if the module lacks it.
+
+    The public attribute of a traced module is a Python function without them. Without the attribute: AttributeError.
+    """
+    return module._c._get_method(name) if module._c._has_method(name) else None
+
+
+def script_class(module: Any) -> str:
+    """Returns the qualified name of a ScriptModule's class in TorchScript; without the attribute, its short name."""
+    return str(getattr(module._c, "qualified_name", module.original_name))
