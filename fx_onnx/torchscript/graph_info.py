@@ -98,7 +98,7 @@ def _groups(graph: Graph) -> list[list[Node]]:
     groups: dict[Node, list[Node]] = {}
     leaders: dict[Node, Node] = {}
     for node in graph.find_nodes(op="call_function", target=operator.getitem, sort=True):
-        source = node.args[0]
+        source: Any = node.args[0]
         leaders[node] = leaders.get(source, source)
     for node in graph.nodes:
         if node.op == "call_function":
