@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from fx_onnx.capture.patches import dynamic_sizes
 from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.core import threads
 from fx_onnx.core.torch_private import skipped_files_function, symbolic_expression
@@ -27,8 +26,8 @@ _COMPARISONS = {f"__{each.__name__}__": each for each in (
     operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge
 )}  # fmt: skip
 _TORCH_FOLDER = str(Path(torch.__file__).parent)
-_FILES_BETWEEN = frozenset({__file__, str(dynamic_sizes.__file__), str(threads.__file__)})
-"""The files of the replacements whose frames stand between the forward and torch."""
+_FILES_BETWEEN = frozenset({*map(str, Path(__file__).parent.glob("*.py")), str(threads.__file__)})
+"""The files of the replacements, whose frames stand between the forward and torch."""
 
 
 @dataclass(frozen=True)
