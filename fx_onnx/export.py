@@ -129,7 +129,7 @@ def export(
     given = dict(locals())  # the parameters by name
     check_torch()
     refuse_positional(given.pop("positional"))
-    given |= modern(given.pop("removed"), given, export.__kwdefaults__)
+    given |= modern(given.pop("removed"), given, _defaults())
     _check_options(given)
     from fx_onnx import pipeline
     from fx_onnx.program.artifacts import record
@@ -216,7 +216,7 @@ def _check_options(given: Mapping[str, Any]) -> None:
     if not given["autograd_inlining"] and isinstance(given["model"], torch.export.ExportedProgram):
         no_effect("autograd_inlining=False", "the model is captured already")
     for name in _OF_THE_FILE:
-        if given["f"] is None and given[name] not in (export.__kwdefaults__[name], None):
+        if given["f"] is None and given[name] not in (_defaults()[name], None):
             no_effect(f"{name}={given[name]}", "it concerns the file, and f is None")
 
 
@@ -228,3 +228,8 @@ def _training_mode(given: Mapping[str, Any]) -> TrainingMode | None:
     warn("There is no TorchScript exporter; with dynamo=False the model is exported through torch.export all the same.")
     is_program = isinstance(given["model"], torch.export.ExportedProgram)
     return TrainingMode.EVAL if mode is None and not is_program else mode
+
+
+def _defaults() -> dict[str, Any]:
+    """Returns the defaults of export's keyword arguments."""
+    return dict(export.__kwdefaults__ or {})

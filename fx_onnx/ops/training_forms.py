@@ -59,8 +59,8 @@ def aten__native_batch_norm_legit_functional(
     scale = filled(op, sizes[1:2], 1.0, dtype) if weight is None else weight
     shift = filled(op, sizes[1:2], 0.0, dtype) if bias is None else bias
     values = (input, scale, shift, running_mean, running_var)
-    attributes = {"epsilon": eps, "momentum": 1 - momentum, "training_mode": 1}
-    result, new_mean, population = as_tuple(op.emit("BatchNormalization", *values, outputs=3, **attributes))
+    results = op.emit("BatchNormalization", *values, outputs=3, epsilon=eps, momentum=1 - momentum, training_mode=1)
+    result, new_mean, population = as_tuple(results)
     others = op.number(math.prod((*sizes[:1], *sizes[2:])) - 1, dtype)
     of_batch = op.Sub(population, op.Mul(running_var, 1 - momentum))
     new_var = op.Add(population, op.Div(of_batch, others))

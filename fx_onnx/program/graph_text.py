@@ -33,7 +33,8 @@ def add_doc_strings(model: ir.Model) -> None:
 
     TorchScript's exporter wrote them in this form.
     """
-    for node in chain.from_iterable(map(all_nodes, (model.graph, *model.functions.values()))):
+    graphs: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    for node in chain.from_iterable(map(all_nodes, graphs)):
         frames = _FRAME.findall(node.metadata_props.get(metadata.STACK_TRACE, ""))
         if frames:
             node.doc_string = "\n".join(f"{path}({line}): {name}" for path, line, name in reversed(frames))

@@ -362,7 +362,8 @@ class ONNXProgram:
 
 def _refuse_fallback(model: ir.Model) -> None:
     """Raises ArgumentError if the model calls operators of torch, for which a runtime needs an extension."""
-    nodes = chain.from_iterable(map(all_nodes, (model.graph, *model.functions.values())))
+    graphs: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    nodes = chain.from_iterable(map(all_nodes, graphs))
     found = sorted({node.meta[metadata.FALLBACK] for node in nodes if metadata.FALLBACK in node.meta})
     if found:
         raise ArgumentError(

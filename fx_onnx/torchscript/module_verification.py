@@ -190,14 +190,16 @@ def _check_value(name: str, expected: Any, found: torch.Tensor, options: Verific
         expected = torch.view_as_real(expected.resolve_conj())
     if not options.check_shape:
         expected, found = torch.broadcast_tensors(expected, found)
-    tolerances = {"rtol": options.rtol, "atol": options.atol}
+    rtol, atol = options.rtol, options.atol
     try:
-        torch.testing.assert_close(found, expected, check_dtype=options.check_dtype, equal_nan=True, **tolerances)
+        torch.testing.assert_close(
+            found, expected, check_dtype=options.check_dtype, equal_nan=True, rtol=rtol, atol=atol
+        )
     except AssertionError as error:
         part = options.acceptable_error_percentage
         if part is None or found.shape != expected.shape:
             raise AssertionError(f"The output {name!r} differs: {error}") from None
-        close = torch.isclose(found.double(), expected.double(), equal_nan=True, **tolerances)
+        close = torch.isclose(found.double(), expected.double(), equal_nan=True, rtol=rtol, atol=atol)
         if (different := 1 - close.double().mean().item()) > part:
             raise AssertionError(f"The output {name!r} differs: {error}") from None
         warnings.warn(f"{different:.2%} of the output {name!r} differ, which is allowed.", OnnxExporterWarning, 2)

@@ -32,7 +32,7 @@ _NUMBERS: dict[Any, int] = {
     torch.contiguous_format: 0, torch.preserve_format: 1, torch.channels_last: 2, torch.channels_last_3d: 3,
     torch.strided: 0,
 }  # fmt: skip
-_LISTS = {int: ir.AttrInt64s, float: ir.AttrFloat32s, str: ir.AttrStrings}
+_LISTS: dict[type, Callable[..., ir.Attr]] = {int: ir.AttrInt64s, float: ir.AttrFloat32s, str: ir.AttrStrings}
 
 
 def fallback(mode: OperatorExportTypes) -> Fallback:
