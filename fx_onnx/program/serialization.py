@@ -46,7 +46,8 @@ class Contents:
 
     Attributes:
         initializers: whether the weights are written. If not, they are graph inputs, and the constants are written.
-        as_inputs: whether the initializers are graph inputs too.
+        as_inputs: whether the weights are graph inputs too. Constants are not: ONNX Runtime takes a constant that may
+            be overridden for a default, such as 1e-5 for the epsilon of a layer norm, and computes wrong results.
     """
 
     initializers: bool = True
@@ -126,9 +127,10 @@ def serialized(model: ir.Model, chosen: Mapping[ir.Value, ir.TensorProtocol], co
     """Returns the protobuf message of the model, with the chosen placeholders instead of the initializers' data."""
     with _replaced(chosen):
         proto = ir.serde.serialize_model(model)
-    removed = set() if contents.initializers else {str(value.name) for value in weights(model)}
+    names = {str(value.name) for value in weights(model)}
+    removed = set() if contents.initializers else names
     if contents.as_inputs or removed:
-        _add_to_inputs(proto.graph, None if contents.as_inputs else removed)
+        _add_to_inputs(proto.graph, names)
     kept = [tensor for tensor in proto.graph.initializer if tensor.name not in removed]
     if removed:
         del proto.graph.initializer[:]
@@ -161,17 +163,17 @@ def _replaced(chosen: Mapping[ir.Value, ir.TensorProtocol]) -> Iterator[None]:
             value.const_value = original
 
 
-def _add_to_inputs(graph: onnx.GraphProto, names: Collection[str] | None) -> None:
+def _add_to_inputs(graph: onnx.GraphProto, names: Collection[str]) -> None:
     """Makes initializers graph inputs, after the other inputs and in the order of the initializers.
 
     Args:
         graph: the graph.
-        names: the initializers; None means all.
+        names: the initializers.
     """
     known = {info.name: info for info in (*graph.value_info, *graph.input)}
     added: dict[str, onnx.ValueInfoProto] = {}
     for tensor in graph.initializer:
-        if names is None or tensor.name in names:
+        if tensor.name in names:
             made = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
             added[tensor.name] = known.get(tensor.name, made)
     inputs = [info for info in graph.input if info.name not in added]

@@ -1,10 +1,13 @@
-"""Tests that the files that a saved model reads are found without reading its weights."""
+"""Tests of the files that a saved model reads, found without reading its weights, and of its inputs."""
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
+import torch
 from onnx import TensorProto, helper
 
+import fx_onnx
 from fx_onnx.program.serialization import drop_initializer_infos, referenced_files
 
 
@@ -79,3 +82,12 @@ def test_initializers_are_not_in_value_info():
     for each in (whole, whole.node[0].attribute[0].g):
         assert [info.name for info in each.value_info] == ["y"]
         assert [(entry.key, entry.value) for entry in each.initializer[0].metadata_props] == [("kind", "PARAMETER")]
+
+
+def test_constants_are_no_inputs(tmp_path):
+    """ONNX Runtime would take 1e-5 for an epsilon that may be overridden."""
+    module, x = torch.nn.LayerNorm(8, eps=0.5).eval(), torch.randn(2, 8)
+    fx_onnx.export(module, (x,), tmp_path / "m.onnx", opset_version=14, keep_initializers_as_inputs=True)
+    assert [each.name for each in onnx.load(tmp_path / "m.onnx").graph.input] == ["input", "weight", "bias"]
+    (found,) = onnxruntime.InferenceSession(tmp_path / "m.onnx").run(None, {"input": x.numpy()})
+    torch.testing.assert_close(torch.from_numpy(found), module(x).detach())
