@@ -72,7 +72,8 @@ def test_determinants(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("upper", [False, True])
 def test_cholesky(shape: tuple[int, ...], upper: bool) -> None:
     assert_matches_torch(aten.linalg_cholesky_ex.default, positive_definite(*shape), upper=upper)
-    assert_matches_torch(aten.cholesky.default, positive_definite(*shape), upper)
+    if hasattr(aten, "cholesky"):  # torch 2.14 does not have it
+        assert_matches_torch(aten.cholesky.default, positive_definite(*shape), upper)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
