@@ -17,6 +17,7 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from fx_onnx.capture import dynamic_dims, export_flag
+from fx_onnx.capture.buffer_assignments import write_assigned_buffers
 from fx_onnx.capture.diagnostics import call_line, explain_failure, is_dim_conflict, silence_torch_export, summarize
 from fx_onnx.capture.dim_relations import dim_relations
 from fx_onnx.capture.dynamic_dims import SpecializedDim
@@ -325,6 +326,7 @@ def _export(
             confine_torch_export(),
             nullcontext() if strict else trace_tensor_data(),
             nullcontext() if strict else answer_as_plain_numbers(model),
+            nullcontext() if strict else write_assigned_buffers(model),
             refuse_gradients_of_weights(model),
             record_backward(with_backward),
             keep_containers(model),

@@ -37,7 +37,7 @@ class ExcludedSize:
     Attributes:
         dim: The sympy expression of the dim, which is a symbol if it is a dim of an input.
         size: The size, 0 or 1.
-        place: The place of the code that computes something else for this size, in parentheses.
+        place: The place of the code that computes something else for this size, in parentheses; empty if unknown.
         cause: What the code does.
         is_certain: Whether the results are known to differ. False if the model has no values to compare.
     """
@@ -52,8 +52,8 @@ class ExcludedSize:
         """Returns one sentence, with the labels of symbols instead of their names."""
         name = str(self.dim)
         for symbol in sorted(self.dim.free_symbols, key=str):
-            name = name.replace(str(symbol), labels.get(str(symbol), str(symbol)))
-        reason = f"because the code {self.cause} for this size {self.place}."
+            name = name.replace(str(symbol), labels.get(str(symbol), "a size that depends on data"))
+        reason = f"because the code {self.cause} for this size{f' {self.place}' if self.place else ''}."
         if self.is_certain:
             return f"The exported model is wrong where {name} == {self.size}, {reason}"
         return f"The exported model may be wrong where {name} == {self.size}, {reason}"

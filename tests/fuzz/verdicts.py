@@ -31,6 +31,7 @@ class Outcome(enum.Enum):
     """torch.export cannot capture the program, and the exporter raises a clear error."""
     REFUSED = "refused"
     """torch.export captures the program, and the exporter refuses it with a clear error."""
+    WARNED = "right only for some sizes, as a warning says"
     WRONG = "wrong"
     RAW_ERROR = "raw error"
     """The export raises an error that is not one of the package's errors."""
@@ -57,8 +58,8 @@ def opsets(seed: int) -> tuple[int, ...]:
 
 def judge(program: Program, opset: int) -> Verdict:
     """Exports the program, runs it at every size that it was exported for, and compares it with eager mode."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         shapes = ({0: Dim.AUTO}, {0: Dim.AUTO}, None) if program.dynamic else None
         try:
             exported = fx_onnx.export(
@@ -70,7 +71,11 @@ def judge(program: Program, opset: int) -> Verdict:
             return Verdict(Outcome.REFUSED, opset, str(error))
         except Exception as error:
             return Verdict(Outcome.RAW_ERROR, opset, f"{type(error).__name__}: {error}")
-        return _compare(program, exported, opset)
+        verdict = _compare(program, exported, opset)
+    announced = next((str(each.message) for each in caught if "wrong where" in str(each.message)), None)
+    if verdict.outcome is Outcome.WRONG and announced is not None:
+        return Verdict(Outcome.WARNED, opset, f"{verdict.detail}; {announced}")
+    return verdict
 
 
 def _compare(program: Program, exported: fx_onnx.ONNXProgram, opset: int) -> Verdict:

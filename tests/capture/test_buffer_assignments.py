@@ -1,0 +1,97 @@
+"""Assignments to buffers of submodules keep their effect: the program returns the new values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fx_onnx
+
+
+class Inner(nn.Module):
+    def __init__(self, step: Callable[[Inner, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.register_buffer("a", torch.zeros(2))
+        self.register_buffer("b", torch.ones(2))
+        self.step = step
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.step(self, x)
+
+
+class Outer(nn.Module):
+    def __init__(self, step: Callable[[Inner, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.inner = Inner(step)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x) + self.inner(x)
+
+
+def accumulate(inner: Inner, x: Tensor) -> Tensor:
+    inner.a = inner.a + x
+    return inner.a * 2
+
+
+def swap(inner: Inner, x: Tensor) -> Tensor:
+    inner.a, inner.b = inner.b, inner.a
+    return x + inner.a
+
+
+def return_the_old_value(inner: Inner, x: Tensor) -> Tensor:
+    old = inner.a
+    inner.a = inner.a + x
+    return old
+
+
+def return_a_view_of_the_old_value(inner: Inner, x: Tensor) -> Tensor:
+    old = inner.a.view(1, 2)
+    inner.a = inner.a + x
+    return old
+
+
+def shift(inner: Inner, x: Tensor) -> Tensor:
+    inner.a = torch.cat([inner.a[1:], x[:1]])
+    return inner.a
+
+
+def write_and_assign(inner: Inner, x: Tensor) -> Tensor:
+    inner.b.add_(x)
+    inner.a = inner.b
+    return inner.a
+
+
+STEPS = [accumulate, swap, return_the_old_value, return_a_view_of_the_old_value, shift, write_and_assign]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_state_goes_on(step: Callable[[Inner, Tensor], Tensor]) -> None:
+    module = Outer(step).eval()
+    program = fx_onnx.export(module, (torch.ones(2),))
+    assert module.inner.a.tolist() == [0, 0], "the module is unchanged"
+    program.state = {}
+    for call in range(3):
+        x = torch.tensor([1.0 + call, 2.0])
+        torch.testing.assert_close(program(x)[0], module(x))
+
+
+def grow(inner: Inner, x: Tensor) -> Tensor:
+    inner.a = torch.cat([inner.a, x])
+    return x
+
+
+def remove(inner: Inner, x: Tensor) -> Tensor:
+    inner.a = None  # type: ignore[assignment]
+    return x
+
+
+@pytest.mark.parametrize(("step", "found"), [(grow, r"torch\.float32 \[6\]"), (remove, "a NoneType")])
+def test_a_value_of_another_shape_is_lost_with_a_warning(step: Callable[[Inner, Tensor], Tensor], found: str) -> None:
+    module = Outer(step).eval()
+    with pytest.warns(fx_onnx.OnnxExporterWarning, match=rf"assigns {found} to the buffer 'inner\.a'"):
+        program = fx_onnx.export(module, (torch.ones(2),))
+    assert program(torch.ones(2))[0].tolist() == [2, 2]
+    assert module.inner.a.tolist() == [0, 0]
