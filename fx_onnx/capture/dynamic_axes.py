@@ -17,7 +17,8 @@ def split_dynamic_axes(
     """Returns the entries of inputs and the entries of outputs, each as ``{name: {axis: dim name}}``.
 
     A list of axes gets automatic dim names: ``{"x": [0, 2]}`` names them ``x_dynamic_axes_1`` and ``x_dynamic_axes_2``.
-    Any text may name a dim, as in torch.onnx.
+    Any text may name a dim, as in torch.onnx. A number, such as ``{1: "1"}``, says that the axis has this size; the
+    input must have it, and an output has the size that the model computes.
 
     Raises:
         ArgumentError: An entry is neither a dict from axes to names nor a list of axes.
@@ -29,17 +30,23 @@ def split_dynamic_axes(
         named = axes if isinstance(axes, Mapping) else _automatic_names(name, axes)
         if not all(isinstance(axis, int) and isinstance(dim, str) for axis, dim in named.items()):
             raise _not_axes(name)
-        (outputs if name in output_names else inputs)[name] = {axis: _checked(dim) for axis, dim in named.items()}
+        checked = {axis: _checked(dim) for axis, dim in named.items()}
+        if name in output_names:
+            outputs[name] = {axis: dim for axis, dim in checked.items() if not dim.isdecimal()}
+        else:
+            inputs[name] = checked
     return inputs, outputs
 
 
 def _checked(dim: str) -> AxisText:
-    """Returns the name of a dim after checking that it can be one: any text that is not empty, but no number.
+    """Returns the name of a dim after checking that it can be one: any text that is not empty, or a size.
 
     Raises:
-        ArgumentError: It is not. A program that reads the model would take a number for the size.
+        ArgumentError: It is neither, such as "-1" or "2 * 3", which a program that reads the model would compute.
     """
     check_name("The dim name", dim)
+    if dim.isascii() and dim.isdecimal():
+        return AxisText(dim)
     if dim.strip().lstrip("+-").isdigit() or dim_expression(dim, {}) is not None:
         raise ArgumentError(f"The dim name {dim!r} is a number; use a name such as 'batch_size'.")
     return AxisText(dim)

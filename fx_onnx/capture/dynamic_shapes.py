@@ -93,6 +93,13 @@ class _Input:
     def _add_dim(self, axis: int, dim: Any) -> None:
         if axis in self.dims:
             raise ArgumentError(f"Axis {axis} of {self.path} is given twice in the dynamic shapes.")
+        if isinstance(dim, AxisText) and dim.isdecimal():
+            if self.value.shape[axis] != int(dim):
+                raise ArgumentError(
+                    f"Axis {axis} of {self.path} has size {self.value.shape[axis]} in the example, but dynamic_axes "
+                    f"gives it the size {dim!r} instead of a name."
+                )
+            return
         if isinstance(dim, str):
             if not isinstance(dim, AxisText):
                 check_dim_name("The dim name", dim)

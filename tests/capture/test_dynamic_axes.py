@@ -24,6 +24,7 @@ class Both(torch.nn.Module):
         ({"x": [0, 1]}, [{0: "x_dynamic_axes_1", 1: "x_dynamic_axes_2"}, {}], {}),
         ({"sum": [0]}, [{}, {}], {"sum": {0: "sum_dynamic_axes_1"}}),
         ({"y": {0: "n"}, "sum": {0: "n"}}, [{}, {0: "n"}], {"sum": {0: "n"}}),
+        ({"x": {0: "n", 1: "4"}, "sum": {0: "n", 1: "4"}}, [{0: "n"}, {}], {"sum": {0: "n"}}),
         ({}, [{}, {}], {}),
     ],
 )
@@ -73,6 +74,8 @@ def _bad(message, *args, model=None, **options):
         _bad("entry for 'out', which is not one", X, dynamic_axes={"out": [0]}),
         _bad("['x'] must map axes to dim names", X, dynamic_axes={"x": 0}),
         _bad("['x'] must map axes to dim names or", X, dynamic_axes={"x": {0: 1}}),
+        _bad("size 3 in the example, but dynamic_axes gives it the size '5'", X, dynamic_axes={"x": {0: "5"}}),
+        _bad("'-1' is a number", X, dynamic_axes={"x": {0: "-1"}}),
         _bad("['x'] must map axes to dim names or be", X, dynamic_axes={"x": ["batch"]}),
     ],
 )
