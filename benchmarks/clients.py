@@ -2,10 +2,10 @@
 
     python -m benchmarks.clients [CLIENT ...] [--base VENV] [--folder build/clients] [--limit SECONDS]
 
-Installs each client and the wheel of this repository in an environment of its own. There, `torch.onnx.export` is
-`fx_onnx.export` and nothing else is replaced; benchmarks/client_calls.py has the calls, and compares the numbers with
-eager. An outcome is stored when the call is done, so a run continues where an earlier one ended; remove the folder to
-begin again. `--base` is an environment whose packages are used where their versions fit, instead of a download.
+Installs each client and the wheel of this repository in a separate environment. There, `fx_onnx.export` replaces
+`torch.onnx.export`, and nothing else is replaced. benchmarks/client_calls.py has the calls and compares results with
+eager. Each outcome is stored when its call ends, so a run continues where an earlier one ended; remove the folder to
+start again. `--base` is an environment whose packages are used, if their versions fit, instead of a download.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ RIGHT = "right"
 HEAD = """\
 # Clients
 
-This page lists calls of other projects that export to ONNX. In each, `torch.onnx.export` is `fx_onnx.export`, and
-nothing else is replaced: neither arguments nor code of the client. The weights are random. The file that the client
-writes runs in ONNX Runtime, and its results are compared with the module's, for dynamic calls also at another size.
+This page lists calls of other projects that export to ONNX. In each, `fx_onnx.export` replaces `torch.onnx.export`. The
+arguments and the code of the client are unchanged. The weights are random. The file that the client writes runs in ONNX
+Runtime, and its results are compared with the module's, for dynamic calls also at another size.
 The rows "by keyword" need no installation: they pass keywords that detectron2 and the tools of ONNX Runtime use.
 `python -m benchmarks.clients` installs each client in an environment of its own and writes this page.
 
