@@ -1,8 +1,8 @@
-"""Runs exported models in other runtimes, beside those of torch.onnx: which load, which are right, and why not.
+"""Runs models of fx_onnx and torch.onnx in other runtimes: which load, which are right, and why others fail.
 
     python -m benchmarks.runtimes [--runtimes openvino,onnxruntime-web] [--models bert,gpt2] [--folder build/runtimes]
 
-Each runtime gets an environment of its own in the folder: a virtual environment, or a folder of node modules. The
+Each runtime gets its own environment in the folder: a virtual environment, or a folder of node modules. The
 models are the networks of ``tests/models/registry.py`` with dynamic dims, and each is run at two sizes. A result is
 right if it differs by at most 2e-3 of the largest number of the output. The last lines are the table of
 docs/runtimes.md.
@@ -42,7 +42,7 @@ TOLERANCE, SECONDS = 2e-3, 120
 
 @dataclass
 class Outcome:
-    """What became of one model in one runtime.
+    """The result of one model in one runtime.
 
     Attributes:
         exporter: "fx_onnx" or "torch.onnx".
@@ -134,7 +134,7 @@ def command(runtime: str, folder: Path) -> list[str]:
 
 
 def run(worker: Sequence[str], work: Job) -> dict[str, Any]:
-    """Runs one job in a process of its own, because a runtime may crash."""
+    """Runs one job in a separate process, because a runtime may crash."""
     try:
         done = subprocess.run(
             [*worker, json.dumps(asdict(work))], capture_output=True, text=True, timeout=SECONDS, check=False

@@ -82,7 +82,7 @@ def whole(module: Any, rate: int, count: int) -> tuple[Tensor, fx_onnx.ONNXProgr
     """Returns the probabilities of the exported whole module, which keeps its state itself, and the program."""
     first, *_ = chunks(rate, 1, 1)
     module.reset_states()
-    module(torch.zeros_like(first), rate)  # the state gets its lasting shape
+    module(torch.zeros_like(first), rate)  # the state gets its final shape
     module._state.zero_()
     module._context.zero_()
     program = fx_onnx.export(module, (first, rate), verify=True)

@@ -49,7 +49,7 @@ def operator_versions() -> dict[str, list[int]]:
 
 
 def ranges(has_kernel: Mapping[int, bool]) -> list[str]:
-    """Returns the rows of an operator from whether each of its versions has a kernel."""
+    """Returns the rows of an operator: the ranges of its versions that have a kernel."""
     versions = sorted(has_kernel)
     pairs = [(v, following - 1) for v, following in itertools.pairwise(versions) if has_kernel[v]]
     pairs += [(versions[-1], versions[-1])] if has_kernel[versions[-1]] else []
@@ -148,8 +148,8 @@ def reference() -> None:
 def openvino() -> None:
     """Writes the operators for which OpenVINO's ONNX frontend has a conversion rule.
 
-    The frontend has no list. It reads a model of one node, which is wrong in everything but its name, and names the
-    operator if it has no rule for it. Some wrong nodes crash it, so each is read in a process of its own.
+    The frontend has no list. It reads a model of one node, in which only the operator's name is right, and names the
+    operator if it has no rule for it. Some wrong nodes crash it, so each is read in a separate process.
     """
     import openvino as runtime
 

@@ -174,7 +174,7 @@ def read_report(text: str) -> tuple[int, int, list[str]]:
 
 
 class Results:
-    """The outcomes, stored in a file one a line."""
+    """The outcomes, stored in a file, one in each line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -35,8 +35,8 @@ operator is. The entries:
 
 - **translation**: a function of fx_onnx emits ONNX nodes. `+` marks one that supports some calls only; all other calls
   are decomposed.
-- **decomposition**: fx_onnx or torch rewrites the call to operators that have a translation. A part of torch's
-  decompositions leads to operators that have none, so an export may still refuse the call.
+- **decomposition**: fx_onnx or torch rewrites the call to operators that have a translation. Some of torch's
+  decompositions lead to operators without a translation, so an export may still refuse the call.
 - **constant**: torch computes the result during the export, because no tensor is among the arguments.
 - **complex**: only calls with complex tensors are exported.
 - A number is the first opset of an entry. Without one, the entry holds for all native opsets.

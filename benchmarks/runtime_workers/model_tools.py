@@ -84,7 +84,7 @@ def problem(tool: Callable[[str], Any], path: str) -> str:
 
 
 def main(folder: str) -> None:
-    """Prints the failures, then the number of files that each tool takes."""
+    """Prints the failures, then the number of files that each tool accepts."""
     warnings.filterwarnings("ignore")
     paths = sorted(Path(folder).glob("*.onnx"))
     rows = []

@@ -19,8 +19,8 @@ _AUGMENTED = {
     "__ilshift__": "bitwise_left_shift", "__irshift__": "bitwise_right_shift",
 }  # fmt: skip
 
-# ``x.data = y`` in a captured program: torch 2.14 records the first call in strict mode. Otherwise torch leaves the
-# assignment out, and the second call, whose result is not used, is all that remains of it.
+# ``x.data = y`` in a captured program: torch 2.14 records the first call in strict mode. Otherwise torch drops the
+# assignment, and only the second call remains, whose result is not used.
 _DATA_ASSIGNMENTS = (aten.shallow_copy_data_.default, aten._has_compatible_shallow_copy_type.default)
 
 

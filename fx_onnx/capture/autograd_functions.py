@@ -230,7 +230,7 @@ def functions_by_operator(program: ExportedProgram) -> dict[Any, type[Function]]
 
 
 def function_of(target: OpOverload) -> type[Function]:
-    """Returns the function whose call an operator of the namespace ``NAMESPACE`` is."""
+    """Returns the autograd.Function that an operator of the namespace ``NAMESPACE`` calls."""
     return _operators[target._schema.name.split("::")[1]].function
 
 

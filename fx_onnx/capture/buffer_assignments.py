@@ -1,7 +1,7 @@
 """Turns assignments to the buffers of submodules into writes in place while torch captures.
 
-torch.export finds out that ``self.state = new`` assigns a buffer only in the module that it captures. In a submodule
-the new value would be lost, and every call of the program would start with the same state.
+torch.export detects an assignment ``self.state = new`` to a buffer of the module that it captures, but not of a
+submodule. The new value would be lost, and every call of the program would start with the same state.
 """
 
 from __future__ import annotations

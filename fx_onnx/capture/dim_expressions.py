@@ -1,6 +1,6 @@
-"""Names of dims in ``dynamic_axes`` that are no identifiers: any text, or an expression over other names.
+"""Handles names of dims in ``dynamic_axes`` that are not identifiers: any text, or an expression over other names.
 
-torch.onnx takes any text there, and programs use that: ``"batch-size"``, ``"past_sequence_length + sequence_length"``.
+torch.onnx accepts any text, and programs use this: ``"batch-size"``, ``"past_sequence_length + sequence_length"``.
 """
 
 from __future__ import annotations

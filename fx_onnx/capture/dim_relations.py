@@ -1,8 +1,8 @@
 """Reports the dims that were requested separately, but that the captured program relates to each other.
 
 torch.export gives every requested dim a symbol. Where the model needs two dims to be equal, or one dim to be an
-expression of others, torch replaces the symbol. The relation may be a coincidence of the example, so no relation that
-the user did not request stays silent.
+expression of others, torch replaces the symbol. The relation may be a coincidence of the example, so every relation
+that the user did not request is reported.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def dim_relations(inputs: list[CapturedInput], labels: Mapping[str, str]) -> Ite
 
 
 def _is_dim_expression(name: str | None) -> bool:
-    """Returns whether a name is that of a `Dim` expression, such as ``2*batch``, which the user requested."""
+    """Returns whether a name comes from a `Dim` expression, such as ``2*batch``, which the user requested."""
     return name is not None and not name.isidentifier() and not isinstance(name, AxisText)
 
 

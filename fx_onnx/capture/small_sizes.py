@@ -118,7 +118,7 @@ def _agrees(
 ) -> bool | None:
     """Returns whether the model and the captured program compute the same for these sizes.
 
-    If the model fails for the sizes, it does not disagree. Returns None if the model cannot be run.
+    Returns True also if the model itself fails for the sizes, and None if the model cannot be copied or has no values.
     """
     if isinstance(request.model, ExportedProgram):
         return None

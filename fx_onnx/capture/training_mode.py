@@ -1,4 +1,4 @@
-"""Puts a module into training or evaluation mode for a capture, and back into its own afterwards."""
+"""Sets a module to training or evaluation mode for a capture, and restores its mode afterwards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["in_mode"]
 
 @contextmanager
 def in_mode(model: torch.nn.Module, mode: TrainingMode | None) -> Iterator[None]:
-    """Puts the module and its submodules into a mode until the context ends; None and PRESERVE change nothing.
+    """Sets the module and its submodules to a mode until the context ends; None and PRESERVE change nothing.
 
     ``model.train()`` is called only if a submodule is in the other mode, because some modules override it with more
     than the flag (an adapter merges its weights) or refuse the call (a GraphModule of torch.export).

@@ -1,4 +1,4 @@
-"""The model that a source of the command gives, with what the source tells about the export."""
+"""The result of loading a source: a model, and the example inputs and dynamic dims that the source contains."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ModelSource"]
 
 @dataclass
 class ModelSource:
-    """A model with everything that its source tells about the export.
+    """A model with the example inputs and dynamic dims that its source contains.
 
     Attributes:
         model: a Module, a ScriptModule or an ExportedProgram.

@@ -92,7 +92,7 @@ Dynamic = Annotated[
 Opset = Annotated[int | None, typer.Option(help="The version of the default ONNX domain.")]
 Target = Annotated[str | None, typer.Option(help="The runtime that the model is for, such as openvino.")]
 Verify = Annotated[bool, typer.Option("--verify", help="Run the model and compare its results.")]
-Report = Annotated[bool, typer.Option("--report", help="Write a report beside the ONNX file.")]
+Report = Annotated[bool, typer.Option("--report", help="Write a report next to the ONNX file.")]
 ExternalData = Annotated[
     bool | None, typer.Option(help="Write the weights to a second file; by default above 2 GB only.")
 ]
@@ -163,7 +163,7 @@ def _arguments(source: Any, given: dict[str, Any], dynamic: list[str]) -> dict[s
     The names of ``--input`` are either parameters of the forward, or names for its first positional parameters.
 
     Raises:
-        ArgumentError: there are no inputs, or the names are parameters in part only.
+        ArgumentError: there are no inputs, or only some of the names are parameters.
     """
     from fx_onnx.cli.example_inputs import parse_dynamic_dims
 
@@ -226,7 +226,7 @@ def show(file: OnnxFile, as_json: Json = False) -> None:
 
 @app.command(epilog="Example:\n\nfx-onnx diff before.onnx after.onnx")
 def diff(first: OnnxFile, second: OnnxFile, as_json: Json = False, quiet: Quiet = False) -> None:
-    """Compares the operators, the weights and the results of two models on equal random inputs.
+    """Compares the operators, the weights and the results of two models on the same random inputs.
 
     The exit code is 3 if inputs, outputs or results differ.
     """

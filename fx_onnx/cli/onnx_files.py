@@ -89,7 +89,7 @@ class FileComparison:
 
 
 def compare_files(first: Path, second: Path) -> FileComparison:
-    """Compares the nodes, the weights, the inputs and outputs, and the results of two models on equal random inputs."""
+    """Compares the nodes, weights, inputs, outputs of two models, and their results on the same random inputs."""
     a, b = read(first), read(second)
     counts = [program.summary() for program in (a, b)]
     operators = {

@@ -1,6 +1,6 @@
-"""The two enumerations of torch.onnx.export: the mode of the module, and what becomes of calls without a translation.
+"""The two enumerations of torch.onnx.export: the mode of the module, and how calls without a translation are exported.
 
-torch.onnx has deprecated its own. Its members are accepted wherever a member of these is.
+torch.onnx has deprecated its enumerations. Their members are accepted too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class TrainingMode(IntEnum):
 
 
 class OperatorExportTypes(IntEnum):
-    """What a call becomes. The numbers are those of ``torch.onnx.OperatorExportTypes``."""
+    """How a call is exported. The numbers are those of ``torch.onnx.OperatorExportTypes``."""
 
     ONNX = 0
     """ONNX operators. A call that has neither a translation nor a decomposition is an error."""

@@ -41,7 +41,7 @@ class Kernel:
         first: the first version of the operator that the kernel computes.
         last: the last version of the operator; None if there is none.
         admitted: the dtypes by type variable of the operator, or by name of an input or output. It is empty if the
-            table does not tell dtypes.
+            table contains no dtypes.
     """
 
     first: int
@@ -62,7 +62,7 @@ class KernelTable:
         version: the version of the runtime that the table describes.
         date: the day on which the table was written, year-month-day.
         source: where the table is from.
-        has_dtypes: whether the table tells the dtypes of the kernels.
+        has_dtypes: whether the table contains the dtypes of the kernels.
         rows: operator → its kernels.
     """
 

@@ -39,11 +39,11 @@ FOLDED = "fx_onnx.folded"
 # In the ``meta`` of an ONNX tensor: marks an entry of the state_dict, unlike a constant.
 OF_STATE_DICT = "fx_onnx.of_state_dict"
 
-# In the ``meta`` of an ONNX value: marks a weight that passes must not compute another weight from, because the caller
-# supplies it, or trains it.
+# In the ``meta`` of an ONNX value: marks a weight that the caller supplies or trains. Passes must not compute another
+# weight from it.
 KEPT = "fx_onnx.kept"
 
-# In the ``meta`` of an ONNX node: the operator of torch whose call the node is, because it has no ONNX form.
+# In the ``meta`` of an ONNX node: the torch operator that the node calls, because it has no ONNX form.
 FALLBACK = "fx_onnx.fallback"
 
 # In the ``meta`` of an ONNX value: the dtype that torch.onnx.ops.symbolic declares for it, if torch has no such dtype.

@@ -1,7 +1,7 @@
-"""The keywords that torch.onnx.export had once and that programs still pass: what each of them means today.
+"""Translates keywords that torch removed from torch.onnx.export, and that programs still pass, to today's keywords.
 
-``removed_keywords.py`` is the only place that knows them. Each one sets keywords of today, or settings that have no
-keyword of their own, and causes one FutureWarning that names what to write instead.
+No other file knows them. Each one sets keywords of today, or settings without a keyword, and causes one FutureWarning
+that names what to write instead.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def modern(removed: Mapping[str, Any], given: Mapping[str, Any], defaults: Mappi
 
 
 def _means(value: Any, setting: Any) -> bool:
-    """Returns whether a value is the setting; a member of an enumeration counts by its name."""
+    """Returns whether a value equals the setting; members of enumerations are compared by name."""
     return value is setting if isinstance(setting, bool) else getattr(value, "name", None) == setting.name
 
 

@@ -13,7 +13,7 @@ __all__ = ["inlined_call", "script_class", "script_method"]
 
 
 def inlined_call(node: Any) -> Any:
-    """Returns a TorchScript graph that makes only the call of ``node``, with the body of the function inlined.
+    """Returns a TorchScript graph that contains only the call ``node``, with the body of the function inlined.
 
     ``node`` is a ``prim::CallFunction``, or a ``prim::CallMethod`` of a TorchScript class. A function in a graph has no
     public graph of its own. Without the classes and the inliner of TorchScript: AttributeError.

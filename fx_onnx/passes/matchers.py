@@ -99,7 +99,7 @@ def commuted_inputs(node: ir.Node) -> Iterator[tuple[ir.Value | None, ir.Value |
 def initializer_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
     """Returns the tensor of an initializer that passes may change; else None.
 
-    They may not change a weight that a caller can override because it is a graph input, or supplies or trains.
+    They may not change a weight that a caller can override (a graph input), supplies or trains.
     """
     if value is None or not value.is_initializer() or value.is_graph_input() or metadata.KEPT in value.meta:
         return None

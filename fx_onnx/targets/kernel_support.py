@@ -1,4 +1,4 @@
-"""Which nodes of a model a runtime has kernels for, by its table."""
+"""Compares the nodes of a model with the table of a runtime's kernels."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Support:
             operators is compared.
         advice: which opset has kernels for more nodes.
         source: the runtime, the version and the date of the table.
-        limits: what the comparison cannot tell.
+        limits: what the comparison does not check.
     """
 
     target: str
@@ -66,7 +66,7 @@ class Support:
 
     @property
     def share(self) -> float | None:
-        """The share of the nodes with a kernel, from 0 to 1; None if no table tells it."""
+        """The share of the nodes with a kernel, from 0 to 1; None without a table."""
         if not self.is_known:
             return None
         return 1.0 if not self.nodes else 1 - len(self.missing) / self.nodes
@@ -146,7 +146,7 @@ def _reason(node: ir.Node, opset: int, target: Target, table: KernelTable | None
 
 
 def _dtypes(node: ir.Node, opset: int) -> dict[str, ir.DataType]:
-    """Returns the dtypes of a node that the tables tell, by type variable and by name of the input or output."""
+    """Returns the dtypes of a node that the tables contain, by type variable and by name of the input or output."""
     schema = operator_schema(node.op_type, opset)
     if schema is None:
         return {}
@@ -210,11 +210,11 @@ def _lacking(names: set[str], opset: int, target: Target) -> set[str]:
 
 
 def _limits(target: Target) -> str:
-    """Returns what the comparison cannot tell."""
+    """Returns what the comparison does not check."""
     table = target.kernels
     if table is None:
         return "There is no table for this runtime: a node that is not listed may still have no kernel."
     parts = [] if table.has_dtypes else ["dtypes"]
     parts += ["ranks", "attributes", "inputs that must be constants"]
     state = "" if target.executed else " No model was run in this runtime."
-    return f"The table does not tell {', '.join(parts[:-1])} and {parts[-1]}.{state}"
+    return f"The table does not contain {', '.join(parts[:-1])} and {parts[-1]}.{state}"

@@ -38,19 +38,19 @@ class Lack:
 
 @dataclass(frozen=True)
 class Target:
-    """What one runtime needs of a model.
+    """The record of one runtime.
 
     Attributes:
         name: the name for ``export(target=...)``.
         versions: the versions of the runtime that the record is for.
         opset: the opset of the model, unless the caller gives another one.
         executed: whether models for this target were run in the runtime; ``docs/runtimes.md`` has the results. If not,
-            the record is compared with published tables only.
+            the record comes from published tables or known facts.
         table: the name of the table of kernels; None if there is none for this runtime.
         lacks: operators that do not run, in addition to those that the table does not list.
         expands_functions: whether the runtime replaces an operator without a kernel by the function body that ONNX
             defines for it.
-        refuses: whether an operator that the runtime lacks is an error at the export. Otherwise it is noted.
+        refuses: whether an operator that the runtime lacks is an error. Otherwise the log and the report list it.
         legalizations: the passes that replace what the runtime lacks, in order.
         fusions: the passes that insert operators of the runtime's own domain, after the legalizations.
         without: the names of the optimizer's passes that are left out.

@@ -1,4 +1,4 @@
-"""``find_mismatch``: bisection of a captured graph for the operators whose ONNX translation computes something else.
+"""``find_mismatch``: bisects a captured graph to find the operators whose ONNX translation differs from PyTorch.
 
 Each half of a graph is exported alone and runs on the values that PyTorch computed, so errors do not accumulate.
 """

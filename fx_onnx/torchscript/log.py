@@ -22,7 +22,7 @@ def enable_log() -> None:
 
 
 def disable_log() -> None:
-    """Ends what ``enable_log`` began."""
+    """Stops the log that ``enable_log`` started."""
     _logger.setLevel(logging.NOTSET)
     _logger.removeHandler(_handler)
 

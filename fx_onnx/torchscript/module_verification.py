@@ -46,7 +46,7 @@ class VerificationOptions:
         rtol: the tolerance relative to each element.
         atol: the absolute tolerance, added to the relative one.
         remained_onnx_input_idx: has no effect, because a program keeps inputs that the module does not use.
-        acceptable_error_percentage: the part of the elements, from 0 to 1, that may differ; a difference is a warning.
+        acceptable_error_percentage: the fraction of the elements that may differ; such a difference is a warning.
 
     Raises:
         ArgumentError: ``acceptable_error_percentage`` is not between 0 and 1.
@@ -88,7 +88,7 @@ def verify(
     """Exports a module, runs the program, and compares the results with the module's.
 
     Args:
-        model: the module. It is put into the mode of ``training``, and back; its buffers do not change.
+        model: the module. Its mode is ``training`` during the call; afterwards its mode and buffers are as before.
         input_args: the positional arguments of the export and of the first comparison.
         input_kwargs: the keyword arguments.
         do_constant_folding: as for ``export``.

@@ -42,12 +42,12 @@ def register_custom_op_symbolic(symbolic_name: str, symbolic_fn: Callable[..., A
     operator has precedence. If the function returns None for a call, the translation of fx_onnx is used.
 
     Args:
-        symbolic_name: ``domain::name`` of an operator of torch, without an overload: the function serves all overloads.
+        symbolic_name: ``domain::name`` of an operator of torch, without an overload: the function is for all overloads.
             ``::name`` means ``aten::name``. ``prim::PythonOp`` means the calls of every autograd.Function that has no
             ``symbolic`` method.
         symbolic_fn: takes the graph ``g``, then all arguments of the operator; returns the results.
-        opset_version: the first opset that the function serves. If several are registered, the newest that the opset of
-            the export has reached is called.
+        opset_version: the function is used for exports to this opset and above. If several are registered, the one with
+            the highest opset that the export reaches is called.
 
     Raises:
         ArgumentError: an argument is not valid, or a program of torch.export never calls an operator of this name.
@@ -69,7 +69,7 @@ def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> Non
 
 @contextmanager
 def select_model_mode_for_export(model: torch.nn.Module, mode: TrainingMode) -> Iterator[None]:
-    """Puts a module into a mode until the context ends, then each of its submodules back into its own.
+    """Sets a module to a mode until the context ends, and then restores the mode of each submodule.
 
     Args:
         model: the module; anything else, such as an ExportedProgram, has no mode and is left as it is.

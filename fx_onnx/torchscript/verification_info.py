@@ -24,7 +24,7 @@ class VerificationInfo:
 
     Attributes:
         name: the name of the ONNX value.
-        max_abs_diff: the largest absolute difference; NaN and infinity on one side only differ by infinity.
+        max_abs_diff: the largest absolute difference; NaN or infinity on one side only counts as infinity.
         max_rel_diff: the largest difference relative to the element's magnitude.
         abs_diff_hist: the histogram of the absolute differences: counts, and the edges of the bins.
         rel_diff_hist: the histogram of the relative differences.

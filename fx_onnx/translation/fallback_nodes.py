@@ -1,8 +1,8 @@
-"""Nodes for calls that stay calls of torch's operators: the modes of ``operator_export_type`` besides ONNX.
+"""Emits nodes that call torch's operators, for the modes of ``operator_export_type`` other than ONNX.
 
 A tensor argument is an input of the node, and a list of tensors is several inputs. All other arguments of the schema
 are attributes, and None is an absent input or attribute. The attribute of a list of tensors is its length. A number
-that only the run knows is an input at its place among the inputs.
+that is known only at run time is an input; the inputs have the order of the schema.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LISTS: dict[type, Callable[..., ir.Attr]] = {int: ir.AttrInt64s, float: ir.Attr
 
 
 def fallback(mode: OperatorExportTypes) -> Fallback:
-    """Returns what gives a call its translation in this mode if it has no other; in ONNX_ATEN, also if it has one."""
+    """Returns this mode's translations of calls that have no other; in ONNX_ATEN, also of calls that have one."""
 
     def find(target: Any) -> Callable[..., Any] | None:
         if not isinstance(target, OpOverload) or not _returns_tensors(target):
@@ -80,7 +80,7 @@ def _node_of(target: OpOverload, domain: str, op_type: str, **fixed: str) -> Cal
             if is_tensor and isinstance(value, (list, tuple)):
                 inputs += value
                 attributes[argument.name] = len(value)
-            elif is_tensor or isinstance(value, ir.Value) or _is_of_the_run(value):
+            elif is_tensor or isinstance(value, ir.Value) or _has_symbolic_number(value):
                 inputs.append(value)  # the emitter makes a value of symbolic numbers
             elif value is not None:
                 attributes[argument.name] = _attribute(argument.name, value, str(argument.type))
@@ -94,7 +94,7 @@ def _node_of(target: OpOverload, domain: str, op_type: str, **fixed: str) -> Cal
     return translation
 
 
-def _is_of_the_run(value: Any) -> bool:
+def _has_symbolic_number(value: Any) -> bool:
     """Returns whether a value is a symbolic number, or a list that contains one."""
     each = value if isinstance(value, (list, tuple)) else [value]
     return any(isinstance(symbolic_sizes.static(item), symbolic_sizes.SymbolicNumber) for item in each)

@@ -145,7 +145,7 @@ def _make_room(wanted: set[str], renamed: set[ir.Value], graph: ir.Graph) -> Non
 def _name_output_axes(model: ir.Model, request: Request) -> None:
     """Gives the requested names to dims of outputs, except where the dim is known to be another one.
 
-    This is so where the name belongs to another dim of an input, or is an expression over such names that differs.
+    It is another one if the name belongs to another dim of an input, or is an expression over such names that differs.
     """
     data_dependent: frozenset[str] = model.meta.get(metadata.DATA_DEPENDENT_DIMS, frozenset())
     of_inputs = {

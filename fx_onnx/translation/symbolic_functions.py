@@ -73,7 +73,7 @@ class SymbolicFunction:
     def declines(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: Sequence[Any]) -> bool:
         """Returns whether the function returns None for a call with these fake tensors and symbolic numbers.
 
-        An error counts as an answer, because the translation meets it again and can name the call.
+        Returns False for an error, because the translation raises it again and then names the call.
         """
         op = Emitter(ir.Graph((), (), nodes=(), opset_imports={"": self.opset}), self.opset, SymbolTable())
         op.enter("trial", {}, tuple(results))

@@ -1,4 +1,4 @@
-"""What a symbolic function sees: the graph ``g``, and the values, types and nodes of torch.onnx's TorchScript exporter.
+"""The objects of a symbolic function, as in torch.onnx's TorchScript exporter: the graph ``g``, values, types, nodes.
 
 ``symbolic(g, x, alpha)`` translates an operator to ONNX: ``g.op("Domain::Name", x, alpha_f=alpha)`` emits a node. A
 tensor is a ``SymbolicValue``; every other argument is a Python object. The classes have the methods that published
@@ -225,7 +225,7 @@ class SymbolicType:
         return None if self._dtype is None else JitScalarType.from_dtype(self._dtype).scalar_name()
 
     def sizes(self) -> list[Any] | None:
-        """Returns the sizes; a dynamic size is a SymInt, of which the nodes compute the value."""
+        """Returns the sizes; a dynamic size is a SymInt, whose value nodes compute."""
         return None if self._sizes is None else list(self._sizes)
 
     def varyingSizes(self) -> list[int | None] | None:
@@ -351,7 +351,7 @@ class Call:
         return self.target
 
     def cconv(self) -> str:
-        """Returns one letter an argument: ``d`` for a tensor, ``c`` for any other object."""
+        """Returns one letter for each argument: ``d`` for a tensor, ``c`` for any other object."""
         return "".join("d" if isinstance(argument, SymbolicValue) else "c" for argument in self.arguments)
 
     def scalar_args(self) -> list[Any]:

@@ -2,8 +2,8 @@
 
 torch.export records the operators that the forward calls. Autograd works one level below: it saves the values within
 composite operators, such as the transposed weight of linear, and copies of results, such as that of tanh.
-torch.export would make constants of them. Here they are computed again from recorded values before the backward pass,
-and dead-code elimination removes what it does not read.
+torch.export would make constants of them. This file computes them again from recorded values before the backward pass,
+and dead-code elimination removes the unused ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["record_backward", "refuse_gradients_of_weights"]
 def refuse_gradients_of_weights(model: torch.nn.Module) -> Iterator[None]:
     """Raises a CaptureError within the context if ``backward`` gives a gradient to a weight of the model.
 
-    The gradient would stay in the module and be added to in the next call, which no ONNX model does.
+    The gradient would stay in the module and accumulate in the next call, which an ONNX model cannot do.
     """
     backward = torch.autograd.backward
 
@@ -46,7 +46,7 @@ def refuse_gradients_of_weights(model: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def record_backward(enabled: bool) -> Iterator[None]:
-    """Records backward passes within the context, if ``enabled``; a mode that sees every operator makes it slower."""
+    """Records backward passes within the context, if ``enabled``. This makes the capture slower."""
     if not enabled:
         yield
         return

@@ -98,7 +98,7 @@ def keep_math_symbolic() -> Iterator[None]:
 
 
 def _compute(plain: Callable[..., float], function: Callable[[Tensor], Tensor], *arguments: Any) -> Any:
-    """Calls a function of ``math``, or that of torch for a float that is no size."""
+    """Calls a function of ``math``, or torch's function of the same name for a float that is not a size."""
     if len(arguments) == 1 and has_symbolic_float(*arguments) and free_unbacked_symbols(arguments[0]):
         return function(torch.full((), arguments[0], dtype=torch.float64)).item()
     return plain(*arguments)

@@ -25,7 +25,7 @@ _TRANSFORMS = "torch._functorch.eager_transforms"
 
 
 def transform_patches() -> PatchTable:
-    """Returns the patches; none for a torch that composes its transforms of other functions.
+    """Returns the patches; none if the installed torch implements its transforms with other functions.
 
     Without the patches, a forward that calls a transform is refused after the capture.
     """
@@ -69,7 +69,7 @@ def _same(tree: Any, level: int) -> Any:
 def _jvp(
     func: Callable[..., Any], primals: Any, tangents: Any, argnums: Any, *, strict: bool = False, has_aux: bool
 ) -> Any:
-    """Replaces ``_jvp_with_argnums``: the vector-Jacobian product is linear, and its own transpose is the result."""
+    """Replaces ``_jvp_with_argnums``: the result is the transpose of the vector-Jacobian product, which is linear."""
     eager: Any = sys.modules[_TRANSFORMS]
     with torch.enable_grad():
         output, pull_back, *aux = eager._vjp_with_argnums(func, *primals, argnums=argnums, has_aux=has_aux)

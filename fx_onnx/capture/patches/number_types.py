@@ -1,8 +1,8 @@
 """Gives symbolic numbers the types of plain numbers, as the user's code sees them.
 
 While torch captures in non-strict mode, a dynamic size or integer is a SymInt, and a dynamic float is a SymFloat. Both
-are no subclasses of ``int`` and ``float``, so a branch such as ``if isinstance(size, int)`` would be traced as eager
-mode does not take it. Strict mode answers as Python does.
+are not subclasses of ``int`` and ``float``, so a branch such as ``if isinstance(size, int)`` would differ from eager
+mode. Strict mode answers as Python does.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def answer_as_plain_numbers(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _namespaces(model: torch.nn.Module) -> Iterator[dict[str, Any]]:
-    """Yields the global variables of each module whose code gets symbolic numbers as if they were plain."""
+    """Yields the global variables of each module whose code sees symbolic numbers as plain numbers."""
     for name, module in list(sys.modules.items()):
         if not _is_excluded(name) and isinstance(getattr(module, "__dict__", None), dict):
             yield vars(module)

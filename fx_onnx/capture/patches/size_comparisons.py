@@ -1,7 +1,7 @@
 """Records the comparisons of sizes that the forward makes while torch captures it.
 
 torch assumes that a symbolic size is neither 0 nor 1. It answers `x.shape[0] == 1` by this assumption and records no
-guard, so the captured program does not tell that the model may compute something else for such a size.
+guard, so the captured program does not show that the model may compute something else for such a size.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COMPARISONS = {f"__{each.__name__}__": each for each in (
 )}  # fmt: skip
 _TORCH_FOLDER = str(Path(torch.__file__).parent)
 _FILES_BETWEEN = frozenset({*map(str, Path(__file__).parent.glob("*.py")), str(threads.__file__)})
-"""The files of the replacements, whose frames stand between the forward and torch."""
+"""The files of the replacements, whose frames are between the forward and torch."""
 
 
 @dataclass(frozen=True)

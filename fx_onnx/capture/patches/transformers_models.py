@@ -146,7 +146,7 @@ def _shift_relative_positions(self: Any, pos_tensor: Tensor) -> Tensor:
     return pos_tensor.gather(-1, index.expand(pos_tensor.shape[0], pos_tensor.shape[1], -1, -1))
 
 
-# --- masks, for which the model asks whether they select anything -----------------------------------------------------
+# --- masks: the model branches on whether they select anything --------------------------------------------------------
 
 _ASKING = "modeling_ovis2.py"
 

@@ -1,4 +1,4 @@
-"""Branches and loops whose course depends on data: torch's higher-order operators ``cond`` and ``while_loop``.
+"""Captures branches and loops that depend on data with torch's higher-order operators ``cond`` and ``while_loop``.
 
 A body is run twice or more: first without recording, to learn what it reads, changes and returns, then as a
 function of exactly the tensors that it reads. What it changes outside (lists, objects, attributes of modules, tensors
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["branch", "loop"]
 
-_ENDLESS = sys.maxsize  # the count of a loop without one
+_ENDLESS = sys.maxsize  # TorchScript's count of a loop without a limit
 
 
 def branch(interpreter: Interpreter, operation: Operation, condition: Any, values: Mapping[int, Any]) -> Sequence[Any]:
@@ -35,7 +35,7 @@ def branch(interpreter: Interpreter, operation: Operation, condition: Any, value
     A branch that raises an exception is left out with a warning, because an ONNX model cannot raise one.
 
     Raises:
-        CaptureError: The branches return or leave behind values without a common form.
+        CaptureError: The values that the branches return or assign have no common form.
         ScriptRaise: Both branches raise.
     """
     runs, raised = [], None
@@ -243,14 +243,14 @@ def _changes(region: Region, results: Sequence[Any]) -> dict[Any, tuple[Any, Any
         found["attribute", owner] = (owner, value)
     written = region.written()
     if shares_storage(written, region.read):
-        raise MergeError("a write to a tensor of which another variable is a view")
+        raise MergeError("it writes to a tensor of which another variable is a view")
     for key, (outer, inner) in written.items():
         found["tensor", key] = (outer, inner)
     return found
 
 
 def _after(interpreter: Interpreter, key: Any, owner: Any, changes: Mapping[Any, Any], region: Region) -> Any:
-    """Returns the value of ``key`` after a body, which may have left it as it was."""
+    """Returns the value of ``key`` after a body; the body may not have changed it."""
     if key in changes:
         return changes[key][1]
     if key[0] == "attribute":
@@ -306,7 +306,7 @@ def _replace_content(container: Any, items: Mapping[Any, Any]) -> None:
 
 
 def _promoted(old: Form | None, new: Form) -> Form:
-    """Returns ``new`` without what it knows but ``old`` does not: a value that changed once is not known again."""
+    """Returns ``new`` with the known values that changed earlier, according to ``old``, as computed values."""
     if old is None or old.kind == "known" or (new.kind != "known" and not new.parts):
         return new
     if new.kind == "known" or not old.parts:
@@ -335,7 +335,7 @@ def _explained(operation: Operation) -> Iterator[None]:
     except MergeError as error:
         kind = "loop" if operation.kind == "prim::Loop" else "branch"
         raise CaptureError(
-            f"A {kind} that depends on data cannot be exported{operation.source}: it leaves {error}; let every "
+            f"A {kind} that depends on data cannot be exported{operation.source}: {error}; let every "
             "variable keep its type and its length."
         ) from error
 

@@ -1,4 +1,4 @@
-"""Lists to which a loop on data appends: the appended tensors are one stacked tensor, whose length the run decides."""
+"""Lists to which a loop on data appends. The appended tensors become one stacked tensor of dynamic length."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ PYTHON_OPERATORS: dict[str, Callable[..., Any]] = {
 
 
 def _on_numbers(function: Callable[..., Any], dtype: Callable[..., torch.dtype]) -> Callable[..., ScalarTensor]:
-    """Returns the operator on ScalarTensors that ``function`` is on numbers."""
+    """Returns ``function``, which computes with numbers, as an operator on ScalarTensors."""
 
     def compute(*args: Any) -> ScalarTensor:
         return ScalarTensor(function(*map(number_of, args)), dtype(*args))

@@ -1,7 +1,7 @@
 """Branches and loop bodies as functions of tensors: which outer values they read, change and return.
 
 torch's higher-order operators call a body with tensors, and the body may read nothing else. A Region is one run of a
-body: it maps the outer values that the body reads to the body's own, and keeps what the body changes away from them.
+body. It maps the outer values that the body reads to copies in the body, so the body does not change the outer values.
 """
 
 from __future__ import annotations
@@ -229,11 +229,11 @@ def _merge_containers(first: Any, second: Any, values: list[Any], regions: Seque
             return Form("known", first)
         if len(values) == 1:
             return Form("known", values[0])
-        raise MergeError(f"{_described(first)} in one case and {_described(second)} in the other")
+        raise MergeError(f"a variable is {_described(first)} in one case and {_described(second)} in the other")
     contents = [content(value) for value in values]
     if any(content.keys() != contents[0].keys() for content in contents):
         sizes = " and ".join(str(len(content)) for content in contents)
-        raise MergeError(f"a list or dict whose length depends on data (it has {sizes} items)")
+        raise MergeError(f"a variable is a list or dict whose length depends on data (it has {sizes} items)")
     parts = {}
     for key in contents[0]:
         one, other = (value if isinstance(value, Uninitialized) else content(value)[key] for value in (first, second))

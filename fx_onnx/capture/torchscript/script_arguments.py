@@ -48,7 +48,7 @@ def result_value(value: Any, storages: set[int]) -> Any:
         return value.clone() if storages and storage_id(value) in storages else value
     if has_appended(value):
         raise CaptureError(
-            "The model returns a list whose length depends on data, as an ONNX model cannot; return torch.stack of it."
+            "The model returns a list whose length depends on data, which an ONNX model cannot do; return torch.stack."
         )
     if isinstance(value, (list, tuple)):
         items = [result_value(item, storages) for item in value]

@@ -61,7 +61,7 @@ class Interpreter:
         assigned: The attributes of modules that the forward has assigned outside of regions, by module and name. The
             containers that it has read are among them, because it may have changed them.
         training: Whether the last forward ran in training mode.
-        changed_numbers: The values before the forward of numbers that it changes and that are not buffers yet.
+        changed_numbers: The old values of the numbers that the forward changes and that are not buffers yet.
     """
 
     def __init__(self, reader: GraphReader) -> None:
@@ -144,7 +144,7 @@ class Interpreter:
         return self.run(operation.blocks[0 if known else 1], (), values)
 
     def _loop(self, operation: Operation, arguments: list[Any], values: dict[int, Any]) -> Sequence[Any]:
-        """Runs iterations while it is known that there is another one; the rest becomes a loop of the program."""
+        """Runs iterations as long as the condition is known; the remaining ones become a loop of the program."""
         count, condition, *carried = arguments
         done = 0
         while True:
@@ -171,7 +171,7 @@ class Interpreter:
         return result if operation.outputs else []
 
     def _call_python(self, operation: Operation, arguments: list[Any]) -> Any:
-        """Calls the operator if it is one on Python's values; otherwise returns NotImplemented."""
+        """Calls the operator if it works on Python values; otherwise returns NotImplemented."""
         kind = operation.kind
         if kind in _CONVERSIONS:
             number = number_of(arguments[0])
@@ -213,7 +213,7 @@ class Interpreter:
 
 
 def _is_known_integer(value: Any, kind: str) -> bool:
-    """Returns whether ``value`` is a 0-d tensor that holds a known integer, or the quotient that is rounded next."""
+    """Returns whether ``value`` is a known integer as a 0-d tensor, or a quotient that ``aten::floor`` rounds."""
     if not isinstance(value, ScalarTensor) or value.tensor is not None:
         return False
     return not value.dtype.is_floating_point or kind == "aten::floor"
@@ -239,7 +239,7 @@ def _operator(schema: str) -> tuple[Any, tuple[tuple[str, bool, Sequence[Any] | 
 
 
 def _as_torch(value: Any, enumeration: Sequence[Any] | None) -> Any:
-    """Returns the form in which torch.ops takes a value."""
+    """Returns a value in the form that torch.ops accepts."""
     if enumeration is not None and isinstance(value, int):
         return enumeration[value]
     if isinstance(value, ScalarTensor):

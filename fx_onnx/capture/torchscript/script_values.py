@@ -1,4 +1,4 @@
-"""The values of a TorchScript program that are neither tensors nor Python's own: numbers as tensors, objects, gaps.
+"""Values of a TorchScript program for which Python has no type: 0-d tensors of numbers, objects, unused variables.
 
 All other values are Python's: numbers (or torch's symbolic numbers), strings, lists, dicts, tuples and named tuples. A
 dtype, a layout and a memory format are numbers, as in TorchScript.

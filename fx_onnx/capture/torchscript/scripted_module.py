@@ -66,7 +66,7 @@ def scripted_module(script: Any) -> ScriptedModule:
 def interpreted_submodules(model: torch.nn.Module) -> Iterator[None]:
     """Replaces the TorchScript modules in a Python module by ScriptedModules until the context ends.
 
-    Other threads that call the model meanwhile run the TorchScript modules.
+    Other threads that call the model at the same time run the TorchScript modules.
     """
     replaced: list[tuple[torch.nn.Module, str, Any]] = []
     made: dict[int, ScriptedModule] = {}
@@ -89,7 +89,7 @@ def has_scripts(model: torch.nn.Module) -> bool:
 
 
 def numbers_became_buffers(model: torch.nn.Module) -> bool:
-    """Makes numbers that the last forward of a ScriptedModule changed 0-d buffers; returns whether there were any."""
+    """Turns the numbers that the last forward changed into 0-d buffers; returns whether there were any."""
     scripts = [module for module in model.modules() if isinstance(module, ScriptedModule)]
     return sum(script.promote_numbers() for script in scripts) > 0
 
@@ -125,7 +125,7 @@ class ScriptedModule(torch.nn.Module):
         for name, child in script.named_children():
             self.add_module(name, self._builder.module(child))
 
-    # --- what the interpreter needs
+    # --- used by the interpreter
 
     def attribute(self, name: str) -> Any:
         """Returns an attribute of the TorchScript module: a tensor, a module, or a value of Python."""
@@ -311,7 +311,7 @@ class ScriptedModule(torch.nn.Module):
             )
 
     def promote_numbers(self) -> bool:
-        """Makes the numbers that the last forward changed 0-d buffers; returns whether there were any."""
+        """Turns the numbers that the last forward changed into 0-d buffers; returns whether there were any."""
         for (module, name), value in self.interpreter.changed_numbers.items():
             module.register_buffer(name, torch.tensor(value), persistent=False)
             module._numbers.add(name)
@@ -358,7 +358,7 @@ _PLAIN = (type(None), bool, int, float, complex, str, Enum, torch.device, torch.
 
 
 class _NumbersChanged(Exception):
-    """The forward changes a number that was taken for a constant."""
+    """The forward changes a number that the capture treated as a constant."""
 
 
 class _Builder:
@@ -387,7 +387,7 @@ class _Builder:
         return self._modules[id(script)]
 
     def parameter(self, tensor: torch.Tensor) -> torch.nn.Parameter:
-        """Returns a parameter as a Parameter, because a loaded file has plain tensors; tied ones stay one."""
+        """Returns a parameter as a Parameter, because a loaded file has plain tensors; tied ones are one Parameter."""
         if isinstance(tensor, torch.nn.Parameter):
             return tensor
         if id(tensor) not in self._parameters:

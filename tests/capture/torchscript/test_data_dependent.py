@@ -229,11 +229,11 @@ def sometimes_none(x: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        (appends, r"loop that depends on data .*it leaves a list or dict whose length depends on data"),
+        (appends, r"loop that depends on data .*a variable is a list or dict whose length depends on data"),
         (returns_a_list, "returns a list whose length depends on data"),
         (reverses_a_list, r"The length of a list depends on data, and aten::reverse needs it \(.*items.reverse"),
-        (writes_to_base, r"branch that depends on data .*a write to a tensor of which another variable is a view"),
-        (sometimes_none, r"it leaves a tensor in one case and NoneType None in the other"),
+        (writes_to_base, r"branch that depends on data .*it writes to a tensor of which another variable is a view"),
+        (sometimes_none, r"a variable is a tensor in one case and NoneType None in the other"),
     ],
 )
 def test_what_has_no_common_form_is_refused(script, message):

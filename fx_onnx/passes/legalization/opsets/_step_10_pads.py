@@ -21,8 +21,8 @@ __all__ = ["name_sizes", "pad"]
 def name_sizes(f: NodeBuilder, x: Value, result: Value, axes: list[int] | None) -> None:
     """Gives unknown sizes of a Slice's result names that no other size has.
 
-    ONNX's shape inference for Slice of opset 10 gives a sliced axis the name of the whole axis. ONNX Runtime then takes
-    the two for equal, and fails when it reuses the memory of one for the other.
+    ONNX's shape inference for Slice of opset 10 gives a sliced axis the name of the whole axis. ONNX Runtime then
+    assumes that the two are equal, and fails when it reuses the memory of one for the other.
     """
     if x.shape is None:
         return
@@ -35,7 +35,7 @@ def name_sizes(f: NodeBuilder, x: Value, result: Value, axes: list[int] | None) 
 
 
 def pad(f: NodeBuilder) -> None:
-    """Pad(x, pads, value) → Pad<pads, value>(x), or Concat of x and Expand(value) for other types and pads of the run.
+    """Pad(x, pads, value) → Pad<pads, value>(x), or Concat of x and Expand(value) for other types and dynamic pads.
 
     Legal because both mean the same. The attribute ``value`` is a float32.
     """

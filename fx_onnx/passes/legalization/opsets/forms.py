@@ -1,4 +1,4 @@
-"""Expressions that several rewrites to opsets below 11 use, in operators that opset 9 has."""
+"""Expressions that several rewrites to opsets below 11 share. They use operators of opset 9."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def sizes_of(value: Value | None) -> tuple[int | str | None, ...]:
 
 
 def give_rank(f: NodeBuilder) -> None:
-    """Gives the first input of the node the rank of the first result, which has the same one, if it has no shape."""
+    """Gives the first input of the node, if it has no shape, the rank of the first result, which is the same."""
     x = f.node.inputs[0]
     if x is not None and x.shape is None:
         x.shape = ir.Shape([None] * known_rank(f))
 
 
 def axis_of(f: NodeBuilder, value: Value | None, default: int = 0) -> int:
-    """Returns the attribute ``axis`` of the node, from 0 on."""
+    """Returns the attribute ``axis`` of the node, counted from 0."""
     axis: int = f.attribute("axis", default)
     return axis if axis >= 0 else axis + rank_of(value)
 
@@ -85,7 +85,7 @@ def counted(f: NodeBuilder, count: Value) -> Value:
 def wrapped(f: NodeBuilder, indices: Value, size: Callable[[], Value]) -> Value:
     """Returns the indices with the size added to negative ones; the size broadcasts to the indices.
 
-    Those of an embedding stay, because torch admits no negative index there.
+    Indices of an embedding stay, because torch admits no negative ones there.
     """
     known = constant_array(indices)
     if known is not None and (known >= 0).all():

@@ -44,7 +44,7 @@ def convert_opset(model: ir.Model, version: int) -> ir.Model:
     if model.functions:
         InlinePass()(model)
     for place, step in enumerate(steps):
-        # Rewrites need ranks and sizes. Those below opset 11 need them of what the steps before inserted, too.
+        # Rewrites need ranks and sizes. Below opset 11, they also need those of the nodes that earlier steps inserted.
         if not place or step.opset < 11:
             model = _with_shapes(model)
         step(model)
@@ -57,7 +57,7 @@ def convert_opset(model: ir.Model, version: int) -> ir.Model:
 def _with_shapes(model: ir.Model) -> ir.Model:
     """Infers the shapes of all values. A size that inference gives a new name becomes unknown.
 
-    The names are new within one inference only, so two values could have a name of two inferences, and different sizes.
+    The names are unique within one inference only: two inferences could give one name to two different sizes.
     """
     model = ShapeInferencePass(strict_mode=False)(model).model
     for value in all_values(model.graph):

@@ -58,7 +58,7 @@ def loop(
     graph = ir.Graph([number, before, *states], [], nodes=[last], name=name)
     inner = NodeBuilder(last, f.editor, f.dtype)
     done = body(inner, number, states)
-    # ONNX Runtime collects the last one of all iterations where an output of the body is an input of it.
+    # ONNX Runtime collects a wrong value if a collected output of the body is also an input of the body.
     collected = [value if value.producer() is not None else inner.Identity(value) for value in done.collected]
     graph.outputs.extend([last.outputs[0] if done.again is None else done.again, *done.carried, *collected])
     f.editor.remove_if_unused(last)

@@ -49,7 +49,7 @@ def resize(f: NodeBuilder) -> None:
 
 
 def _resized(f: NodeBuilder, image: Value, x: Value, axis: int, sizes: Value | None, factor: float | None) -> Value:
-    """Resizes one axis of x to an element of ``sizes``, or by a constant factor. ``image`` has the size before."""
+    """Resizes one axis of x to an element of ``sizes``, or by a constant factor. ``image`` has the old size."""
     before, after = (dims(value) for value in (image, f.node.outputs[0]))
     if factor is None and before is not None and after is not None and before[axis] == after[axis]:
         return x

@@ -102,7 +102,7 @@ def _matrix(f: NodeBuilder, length: int, count: int, parts: int) -> npt.NDArray[
 
 
 def _matrix_of_run(f: NodeBuilder, length: Value, parts: int) -> tuple[Value, Value]:
-    """Returns the matrix for a length that only the run knows, and the number of results. Computed in float64."""
+    """Returns the matrix for a dynamic length, computed in float64, and the number of results."""
     count = f.Add(f.Div(length, [2]), [1]) if f.attribute("onesided", 0) else length
     zero, one = (f.constant(number, DataType.INT64) for number in (0, 1))
     row, column = (f.Range(zero, f.Squeeze(size, [0]), one) for size in (length, count))

@@ -29,7 +29,7 @@ def expand(f: NodeBuilder) -> None:
     sizes: list[Value | None] = [None] * len(result)
     (length,) = dims(target) or (0,)
     length = len(known) if known is not None else length
-    # The last axes of the result are those of the target; without their number, an axis of the run is refused.
+    # The last axes of the result are those of the target; without their number, a dynamic axis is refused.
     offset = len(result) - length if isinstance(length, int) and length else len(result)
     for axis, size in enumerate(result):
         if not isinstance(size, int) and axis >= offset:
@@ -38,7 +38,7 @@ def expand(f: NodeBuilder) -> None:
 
 
 def _tiled(f: NodeBuilder, x: Value, result: _Sizes, sizes: list[Value | None]) -> Value:
-    """Returns x repeated to the sizes of ``result``; ``sizes`` has the values of those that only the run knows.
+    """Returns x repeated to the sizes of ``result``; ``sizes`` has those that are known only at run time.
 
     Raises:
         UnsupportedNodeError: it is not known whether an axis has size 1.
@@ -98,7 +98,7 @@ def _size_of_result(f: NodeBuilder, values: list[Value], shapes: list[_Sizes], a
     """Returns the size of an axis: that of the operands that do not have size 1 there.
 
     Raises:
-        UnsupportedNodeError: there are several, and it is not known that they have one size.
+        UnsupportedNodeError: there are several such operands, and their sizes may differ.
     """
     large = [place for place, shape in enumerate(shapes) if shape[axis] != 1]
     found = {shapes[place][axis] for place in large}
