@@ -154,6 +154,7 @@ def _request(given: Mapping[str, Any]) -> Request:
         given["args"],
         given["kwargs"],
         training=_training_mode(given),
+        in_signature_order=given["dynamo"] is False,
         **{name: given[name] for name in names},
     )
 

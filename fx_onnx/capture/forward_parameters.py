@@ -67,6 +67,12 @@ def last_dict_is_argument(model: Any, args: tuple[Any, ...]) -> bool:
     return not takes_keywords and len(required) == len(args) and not any(p.name in given for p in parameters)
 
 
+def sorted_by_signature(model: torch.nn.Module, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Returns keyword arguments in the order of the forward's parameters; those of ``**kwargs`` come last."""
+    order = {name: number for number, name in enumerate(inspect.signature(model.forward).parameters)}
+    return dict(sorted(kwargs.items(), key=lambda item: order.get(item[0], len(order))))
+
+
 def program_parameters(program: ExportedProgram) -> ForwardParameters:
     """Returns the arguments of an ExportedProgram as its fake tensors, whose dynamic sizes are symbols."""
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}

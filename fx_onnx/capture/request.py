@@ -17,7 +17,12 @@ from torch.export.graph_signature import ConstantArgument
 from fx_onnx.capture import pytrees
 from fx_onnx.capture.dynamic_axes import split_dynamic_axes
 from fx_onnx.capture.dynamic_shapes import DynamicShapes, TensorRequest, as_float_input, resolve_dynamic_shapes
-from fx_onnx.capture.forward_parameters import last_dict_is_argument, module_parameters, program_parameters
+from fx_onnx.capture.forward_parameters import (
+    last_dict_is_argument,
+    module_parameters,
+    program_parameters,
+    sorted_by_signature,
+)
 from fx_onnx.capture.torchscript.scripted_module import ScriptedModule, is_script, scripted_module
 from fx_onnx.core.arguments import check_mapping, check_names, shown
 from fx_onnx.core.errors import ArgumentError
@@ -89,6 +94,7 @@ def parse_request(
     dynamic_shapes: Any | None = None,
     dynamic_axes: Mapping[str, Any] | None = None,
     training: TrainingMode | None = None,
+    in_signature_order: bool = False,
 ) -> Request:
     """Reads the arguments of `export` into one request.
 
@@ -108,6 +114,8 @@ def parse_request(
         dynamic_axes: `{name: {axis: dim name}}` or `{name: [axis, ...]}`, where the name is one of `input_names`, a
             parameter of the forward or one of `output_names`. Axes in a list are named `NAME_dynamic_axes_1` and so on.
         training: The mode in which to capture the module; None for its own mode.
+        in_signature_order: Whether the inputs of keyword arguments have the order of the forward's parameters, as in
+            the TorchScript exporter, instead of the order in which they are given.
 
     Raises:
         ArgumentError: An argument has none of these forms, or the arguments contradict each other.
@@ -125,6 +133,8 @@ def parse_request(
         )
     names_in, names_out = _checked_names(model, input_names, output_names)
     args, kwargs = _split_keywords(model, args, kwargs)
+    if in_signature_order and isinstance(model, torch.nn.Module):
+        kwargs = sorted_by_signature(model, kwargs)
     if isinstance(model, ExportedProgram):
         args, kwargs = (args, kwargs) if args or kwargs else model.example_inputs or ((), {})
         parameters = program_parameters(model)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch.export import Dim
 
-from fx_onnx.capture.forward_parameters import module_parameters, program_parameters
+import fx_onnx
+from fx_onnx.capture.forward_parameters import module_parameters, program_parameters, sorted_by_signature
 from fx_onnx.capture.request import parse_request
 from fx_onnx.core.errors import ArgumentError
 from tests.capture.sample_modules import One, Two, X, Y, axes
@@ -69,3 +72,28 @@ def test_arguments_that_do_not_fit_the_forward(model, args, options, message):
         parse_request(model, *args, **options)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+class Keywords(torch.nn.Module):
+    def forward(self, a, b=None, **others):
+        return a
+
+
+def test_keywords_in_the_order_of_the_signature():
+    given = {"z": 1, "b": 2, "y": 3, "a": 4}
+    assert list(sorted_by_signature(Keywords(), given)) == ["a", "b", "z", "y"]
+
+
+def test_the_torchscript_exporter_orders_inputs_by_the_signature():
+    """So input_names of a call with dynamo=False go to the inputs that the caller means."""
+    x = torch.ones(2)
+
+    class Two(torch.nn.Module):
+        def forward(self, first, second):
+            return first - second
+
+    for dynamo, names in ((False, ["first", "second"]), (True, ["second", "first"])):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = fx_onnx.export(Two().eval(), ({"second": x, "first": x},), dynamo=dynamo)
+        assert [value.name for value in program.model.graph.inputs] == names
