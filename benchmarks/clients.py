@@ -48,7 +48,7 @@ This page lists calls of other projects that export to ONNX. In each, `fx_onnx.e
 arguments and the code of the client are unchanged. The weights are random. The file that the client writes runs in ONNX
 Runtime, and its results are compared with the module's, for dynamic calls also at another size.
 The rows "by keyword" need no installation: they pass keywords that detectron2 and the tools of ONNX Runtime use.
-`python -m benchmarks.clients` installs each client in an environment of its own and writes this page.
+`python -m benchmarks.clients` installs each client in a separate environment and writes this page.
 
 {right} of {count} calls are right, with torch {torch}.
 

@@ -75,7 +75,7 @@ def export(
         verbose: True prints one line for each stage, and the graph as text. Each node gets its source line as
             doc_string.
         input_names: names of the first graph inputs. The others keep the names of the parameters of ``forward``. Names
-            that go on after the inputs name the weights, in the order of the state_dict.
+            after those of the inputs are for the weights, in the order of the state_dict.
         output_names: names of the first graph outputs.
         opset_version: the version of the default ONNX domain. Versions 18 to 26 are native. For an
             older version, down to 7, the finished model of opset 18 is rewritten.
@@ -99,10 +99,10 @@ def export(
         keep_initializers_as_inputs: True makes the weights in ``f`` graph inputs too, so that a runtime may override
             them. None means False.
         dynamic_axes: the older form of ``dynamic_shapes``: input or output name → {axis: name} or [axis, ...].
-        training: the mode in which the module is captured; it has its own mode again afterwards. None captures it in
+        training: the mode in which the module is captured; its mode is restored afterwards. None captures it in
             its own mode, and warns if that is training mode. TRAINING keeps BatchNormalization and Dropout in their
             training forms. The members of ``torch.onnx.TrainingMode`` are accepted too.
-        operator_export_type: what becomes of a call that has neither a translation nor a decomposition. The members of
+        operator_export_type: how a call without translation and decomposition is exported. The members of
             ``torch.onnx.OperatorExportTypes`` are accepted too.
         do_constant_folding: False keeps the nodes that compute a constant or a weight from other ones.
         custom_opsets: domain → version, for the domains of custom operators. The version of the others is 1.
@@ -112,7 +112,7 @@ def export(
         target: the runtime that will run the model, by name (docs/runtimes.md lists them) or as a record of
             ``fx_onnx.targets.target.Target``. It decides the default of ``opset_version`` and what is replaced for the
             runtime. None means ONNX Runtime's CPU provider.
-        removed: keywords that torch.onnx.export had once, with the meaning that they had. Each causes a FutureWarning.
+        removed: keywords that torch removed from its export, with their old meaning. Each causes a FutureWarning.
 
     Returns:
         The program. It can be called and saved, and it holds the model as ``model`` and ``model_proto``.
@@ -192,7 +192,7 @@ def _options(given: Mapping[str, Any]) -> ExportOptions:
 
 
 def _operator_export_type(given: Mapping[str, Any]) -> OperatorExportTypes:
-    """Returns what becomes of a call without a translation; None means ONNX, as in torch 1."""
+    """Returns the operator_export_type; None means ONNX, as in torch 1."""
     mode = check_mode("operator_export_type", given["operator_export_type"], OperatorExportTypes)
     return OperatorExportTypes.ONNX if mode is None else mode
 

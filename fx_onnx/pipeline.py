@@ -110,7 +110,7 @@ class ExportOptions:
         verify: whether the model is checked and its results are compared with those of the module.
         check: whether the model is checked, also without ``verify``.
         doc_strings: whether each node gets its source lines as doc_string.
-        operator_export_type: what becomes of a call that has neither a translation nor a decomposition.
+        operator_export_type: how a call with neither a translation nor a decomposition is exported.
         autograd_inlining: whether the forward of a torch.autograd.Function without a translation is traced.
         custom_translation_table: the user's translations, FX target → function.
         custom_opsets: the versions of the domains of custom operators; 1 for a domain that is not among them.

@@ -98,7 +98,7 @@ def test_training_preserve_does_not_warn() -> None:
 
 def test_training_of_an_exported_program_is_refused() -> None:
     exported = torch.export.export(Net().eval(), (X,))
-    with pytest.raises(ArgumentError, match="training=EVAL cannot be had of an ExportedProgram"):
+    with pytest.raises(ArgumentError, match="training=EVAL is not possible for an ExportedProgram"):
         fx_onnx.export(exported, training=torch.onnx.TrainingMode.EVAL)
     assert operators(fx_onnx.export(exported, training=torch.onnx.TrainingMode.PRESERVE)) == ["Gemm"]
 

@@ -129,7 +129,7 @@ def parse_request(
     model = _checked_model(model)
     if isinstance(model, ExportedProgram) and training is not None and training is not TrainingMode.PRESERVE:
         raise ArgumentError(
-            f"training={training.name} cannot be had of an ExportedProgram, which was captured in a mode already."
+            f"training={training.name} is not possible for an ExportedProgram, because its capture fixed the mode."
         )
     names_in, names_out = _checked_names(model, input_names, output_names)
     args, kwargs = _split_keywords(model, args, kwargs)

@@ -186,7 +186,7 @@ class _Call:
         return True
 
     def structure(self, slots: Collection[_Slot] | None = None) -> Hashable:
-        """Returns a key that is equal for two calls if one function can serve both.
+        """Returns a key that is equal for two calls if both can call one function.
 
         Args:
             slots: the slots whose values may differ; None means those of the function's attributes.

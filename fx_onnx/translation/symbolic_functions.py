@@ -1,7 +1,7 @@
 """Symbolic functions as translations: ``symbolic(g, x, alpha)``, as torch.onnx's TorchScript exporter defined them.
 
 A symbolic function may return None: it declines the call, and the next translation or a decomposition is used. This is
-decided before the call is translated, by a trial run that emits into a graph of its own.
+decided before the call is translated, by a trial run that emits into a temporary graph.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Replaces functions and methods for a limited time, in one thread.
 
 The attribute of the module or the class is replaced by a dispatcher. It calls the replacement in the thread that
-installed it, and the original in all other threads, so that a thread that runs a model meanwhile is not affected.
+installed it, and the original in all other threads, so a thread that runs a model at the same time is not affected.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class Form:
 
         Args:
             tensors: The tensors.
-            known: Called with each known value, and returns what becomes of it.
+            known: Called with each known value; returns its replacement.
         """
         if self.kind == "known":
             return known(self.value) if known else self.value

@@ -168,14 +168,14 @@ def _admits_sequences(op_type: str, opset: int) -> bool:
     return any("seq(" in text for constraint in constraints for text in constraint.allowed_type_strs)
 
 
-# ---------------------------------------------------------------- what several steps ask
+# ---------------------------------------------------------------- used by several steps
 
 
 def static_integers(f: NodeBuilder, index: int, what: str) -> list[int] | None:
     """Returns the integers of an input of the node that must be constant; None if the node does not have the input.
 
     Raises:
-        UnsupportedNodeError: the run computes them; ``what`` names them, for example "axes".
+        UnsupportedNodeError: they are computed at run time; ``what`` names them, for example "axes".
     """
     value = f.node.inputs[index] if index < len(f.node.inputs) else None
     if value is None:

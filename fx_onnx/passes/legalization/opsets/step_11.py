@@ -150,7 +150,7 @@ def dropout(f: NodeBuilder) -> None:
     x, ratio, training = (*node.inputs, None, None)[:3]
     is_training = 0.0 if training is None else constant_number(training)
     if x is None or is_training is None:
-        raise UnsupportedNodeError("the run decides whether it drops elements")
+        raise UnsupportedNodeError("its training mode is computed at run time")
     probability = 0.5 if ratio is None else constant_number(ratio)
     if is_training and probability is None:
         raise UnsupportedNodeError("its ratio is computed at run time")

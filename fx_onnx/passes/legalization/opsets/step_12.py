@@ -29,7 +29,7 @@ def squeeze(f: NodeBuilder) -> None:
 
 
 def split(f: NodeBuilder) -> None:
-    """Split(x, sizes) → Split<split>(x), or one Slice for each part where the run computes the sizes.
+    """Split(x, sizes) → Split<split>(x), or one Slice for each part if the sizes are dynamic.
 
     Legal because part i of Split begins at the sum of the sizes before it.
     """
