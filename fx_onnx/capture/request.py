@@ -126,11 +126,7 @@ def parse_request(
         raise ArgumentError(f"dynamic_shapes must be a dict, a tuple or a list, not {shown(dynamic_shapes)}.")
     if dynamic_shapes and dynamic_axes:
         raise ArgumentError("Both dynamic_shapes and dynamic_axes are given; give dynamic_shapes alone.")
-    model = _checked_model(model)
-    if isinstance(model, ExportedProgram) and training is not None and training is not TrainingMode.PRESERVE:
-        raise ArgumentError(
-            f"training={training.name} is not possible for an ExportedProgram, because its capture fixed the mode."
-        )
+    model = _checked_model(model, training)
     names_in, names_out = _checked_names(model, input_names, output_names)
     args, kwargs = _split_keywords(model, args, kwargs)
     if in_signature_order and isinstance(model, torch.nn.Module):
@@ -163,13 +159,17 @@ def parse_request(
     )
 
 
-def _checked_model(model: Any) -> Any:
+def _checked_model(model: Any, training: TrainingMode | None) -> Any:
     """Returns the model; a TorchScript module or function becomes a ScriptedModule."""
     kind = type(model).__name__
     if is_script(model):
         return scripted_module(model)
     if isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
         raise ArgumentError(f"A {kind} cannot be exported; export the module inside it, model.module.")
+    if isinstance(model, ExportedProgram) and training is not None and training is not TrainingMode.PRESERVE:
+        raise ArgumentError(
+            f"training={training.name} is not possible for an ExportedProgram, because its capture fixed the mode."
+        )
     if isinstance(model, (torch.nn.Module, ExportedProgram)):
         return model
     if isinstance(model, type):
