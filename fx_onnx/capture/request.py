@@ -134,6 +134,7 @@ def parse_request(
     if isinstance(model, ExportedProgram):
         args, kwargs = (args, kwargs) if args or kwargs else model.example_inputs or ((), {})
         parameters = program_parameters(model)
+        _check_structure(model, args, kwargs)
     else:
         pytrees.register((args, kwargs))
         _check_leaves(args, kwargs)
@@ -224,6 +225,13 @@ def _check_output_names(program: ExportedProgram, names: tuple[str, ...]) -> Non
     writes = any(isinstance(node.target, OpOverload) and node.target._schema.is_mutable for node in program.graph.nodes)
     if len(names) > count and not writes:
         raise ArgumentError(f"{len(names)} output_names were given, but the model has {count} outputs.")
+
+
+def _check_structure(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises an ArgumentError if the arguments do not have the structure of those that were captured."""
+    found, expected = (pytree.tree_structure((args, kwargs)).num_leaves, program.call_spec.in_spec.num_leaves)
+    if found != expected:
+        raise ArgumentError(f"The ExportedProgram takes {expected} tensors and constants, but {found} are given.")
 
 
 def _split_keywords(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -118,9 +118,10 @@ def _agrees(
 ) -> bool | None:
     """Returns whether the model and the captured program compute the same for these sizes.
 
-    Returns True also if the model itself fails for the sizes, and None if the model cannot be copied or has no values.
+    Returns True also if the model itself fails for the sizes. Returns None if the model cannot be copied or has no
+    values, or if it contains a loop until a condition holds, which may never end for these sizes.
     """
-    if isinstance(request.model, ExportedProgram):
+    if isinstance(request.model, ExportedProgram) or _has_endless_loop(program):
         return None
     original = request.model
     weights = [*original.parameters(), *original.buffers()]
@@ -137,6 +138,13 @@ def _agrees(
             return True
         got = _if_possible(lambda: _results(partial(_run, program), given))
     return got is not None and len(got) == len(want) and all(map(_is_equal, got, want))
+
+
+def _has_endless_loop(program: ExportedProgram) -> bool:
+    """Returns whether the program may contain a loop whose number of iterations depends on data."""
+    graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
+    loops = (torch.ops.higher_order.while_loop, torch.ops.higher_order.while_loop_stack_output)
+    return any(node.target in loops for graph in graphs for node in graph.nodes)
 
 
 def _if_possible(call: Callable[[], Result]) -> Result | None:

@@ -17,6 +17,7 @@ from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError, OnnxExporterWarning, VerificationError
@@ -186,6 +187,8 @@ def _arguments(source: Any, given: dict[str, Any], dynamic: list[str]) -> dict[s
 
 
 def _parameter_names(model: Any) -> list[str]:
+    if isinstance(model, torch.jit.ScriptModule):  # its forward has a schema instead of a signature
+        return [argument.name for argument in model.forward.schema.arguments[1:]]
     parameters = inspect.signature(model.forward).parameters.values()
     return [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
 

@@ -58,17 +58,22 @@ def aten__native_batch_norm_legit_functional(
     dtype, sizes = value_dtype(input), op.sizes(input)
     scale = filled(op, sizes[1:2], 1.0, dtype) if weight is None else weight
     shift = filled(op, sizes[1:2], 0.0, dtype) if bias is None else bias
-    values = (input, scale, shift, running_mean, running_var)
-    results = op.emit("BatchNormalization", *values, outputs=3, epsilon=eps, momentum=1 - momentum, training_mode=1)
-    result, new_mean, population = as_tuple(results)
-    others = op.number(math.prod((*sizes[:1], *sizes[2:])) - 1, dtype)
-    of_batch = op.Sub(population, op.Mul(running_var, 1 - momentum))
-    new_var = op.Add(population, op.Div(of_batch, others))
+    count = math.prod((*sizes[:1], *sizes[2:]))
+    all_, others = op.number(count, dtype), op.number(count - 1, dtype)
+    # ONNX Runtime writes new statistics over the old ones where they are not graph outputs, also over the default value
+    # of a graph input. So the node reads products, not the buffers: 2 * mean, which is exact, and var * (n - 1) / n.
+    old = (op.Mul(running_mean, 2.0), op.Mul(running_var, op.Div(others, all_)))
+    results = op.emit(
+        "BatchNormalization", input, scale, shift, *old, outputs=3, epsilon=eps, momentum=1 - momentum, training_mode=1
+    )
+    result, doubled, population = as_tuple(results)
     axes = [0, *range(2, len(sizes))]
-    mean = op.ReduceMean(input, axes, keepdims=1)
-    centred = op.Sub(input, mean)
+    centred = op.Sub(input, op.ReduceMean(input, axes, keepdims=1))
+    mean = op.ReduceMean(input, axes, keepdims=0)
     var = op.ReduceMean(op.Mul(centred, centred), axes, keepdims=0)
-    return result, op.Squeeze(mean, axes), op.Reciprocal(op.Sqrt(op.Add(var, eps))), new_mean, new_var
+    new_mean = op.Mul(op.Add(doubled, op.Mul(mean, momentum)), 0.5)
+    new_var = op.Mul(population, op.Div(all_, others))
+    return result, mean, op.Reciprocal(op.Sqrt(op.Add(var, eps))), new_mean, new_var
 
 
 def _drops(input: torch.Tensor, p: float, train: bool | None) -> bool:

@@ -82,6 +82,12 @@ def test_names_may_be_parameters(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert facts["operators"] == {"Add": 1}
 
 
+def test_a_torchscript_file(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.jit.save(torch.jit.script(torch.nn.ReLU()), folder / "m.pt")
+    assert run("fx-onnx export m.pt --input input=float32[2] --dynamic input:0=n -o m.onnx --json", monkeypatch) == 0
+    assert json.loads(capsys.readouterr().out)["inputs"] == ["input: float[n]"]
+
+
 def test_the_output_is_short_and_quiet_prints_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -43,6 +44,28 @@ def test_batch_norm_uses_the_batch_and_updates_the_statistics(norm: nn.Module, x
     assert_close(found[names[0]], expected)
     for name, buffer in norm.named_buffers():
         assert_close(found[f"{name}_out"], buffer)
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.norm(x) * 2 + 1)
+
+
+@pytest.mark.parametrize("make", [lambda: nn.BatchNorm1d(3), Twice])
+def test_batch_norm_starts_each_run_with_the_same_statistics(make: Callable[[], nn.Module]) -> None:
+    """ONNX Runtime writes over the default values of the statistics if the node reads them."""
+    module, x = make(), torch.randn(6, 3) + 1
+    program = export(copy.deepcopy(module), x)
+    expected = module.train()(x)
+    for _ in range(3):
+        found = program(x)
+        assert_close(found[0], expected)
+        for tensor, buffer in zip(found[1:], module.buffers(), strict=True):
+            assert_close(tensor, buffer)
 
 
 @pytest.mark.parametrize("affine", [True, False])

@@ -236,9 +236,9 @@ def einsum(f: NodeBuilder) -> None:
     node = f.node
     values = [x for x in node.inputs if x is not None]
     terms, output = _labels(f, values)
-    for place, term in enumerate(terms):
-        while len(set(term)) < len(term):
-            values[place], terms[place] = _diagonal(f, values[place], term)
+    for place in range(len(terms)):
+        while len(set(terms[place])) < len(terms[place]):
+            values[place], terms[place] = _diagonal(f, values[place], terms[place])
     if len(terms) == 2 and (product := _matrix_product(f, values, terms, output)) is not None:
         f.editor.replace(node, "Identity", [product], {})
         return

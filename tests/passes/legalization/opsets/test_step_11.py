@@ -147,7 +147,7 @@ def test_a_comparison_of_nan_is_false() -> None:
     [
         ("(int64[N] x, float[N] e) => (int64[N] y) { y = Pow(x, e) }", "to the power of a float"),
         ("(float[N] x, float r) => (float[N] y) <bool t = {1}> { y = Dropout(x, r, t) }", "its ratio is computed"),
-        ("(float[N] x, bool t) => (float[N] y) <float r = {0.5}> { y = Dropout(x, r, t) }", "the run decides"),
+        ("(float[N] x, bool t) => (float[N] y) <float r = {0.5}> { y = Dropout(x, r, t) }", "is computed at run time"),
         ("(float[A,B] x, int64[A,1] i) => (float[A] y) { y = GatherND<batch_dims=1>(x, i) }", "batch axes"),
         ("(float[A,B] x) => (int64[A,B] y) { y = ArgMax<axis=0, select_last_index=1>(x) }", "select_last_index"),
     ],
