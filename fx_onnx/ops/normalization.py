@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from onnx_ir import Value
 
+from fx_onnx.core.errors import warn
 from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
@@ -157,7 +158,15 @@ def aten_instance_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> Value:
-    """Emits InstanceNormalization; missing weights and biases become ones and zeros."""
+    """Emits InstanceNormalization; missing weights and biases become ones and zeros.
+
+    Warns about running statistics: torch updates them, but the ATen schema does not declare it.
+    """
+    if running_mean is not None or running_var is not None:
+        warn(
+            "The program does not update the running statistics of instance_norm, because torch.export does not "
+            "capture their update; call eval() on the module, or give it track_running_stats=False."
+        )
     channels = op.sizes(input)[1:2]
     if weight is None:
         weight = filled(op, channels, 1.0, value_dtype(input))

@@ -1,8 +1,10 @@
 """Layer, batch, group, instance and RMS normalization."""
 
+import pytest
 import torch
 from torch.nn import functional as F
 
+import fx_onnx
 from tests.harness import Case, bf16, cases, check, f16, f32, f64
 
 aten = torch.ops.aten
@@ -102,3 +104,9 @@ def test_group_norm(case: Case) -> None:
 def test_float32_weights_of_a_half_precision_input(case: Case) -> None:
     """Tests that the result has the dtype of the input, as in eager mode."""
     check(case)
+
+
+def test_running_statistics_of_instance_norm_are_not_updated_and_a_warning_says_so() -> None:
+    norm = torch.nn.InstanceNorm2d(3, track_running_stats=True).train()
+    with pytest.warns(fx_onnx.OnnxExporterWarning, match="does not update the running statistics of instance_norm"):
+        fx_onnx.export(norm, (torch.randn(2, 3, 4, 4),))
