@@ -188,7 +188,8 @@ def _arguments(source: Any, given: dict[str, Any], dynamic: list[str]) -> dict[s
 
 def _parameter_names(model: Any) -> list[str]:
     if isinstance(model, torch.jit.ScriptModule):  # its forward has a schema instead of a signature
-        return [argument.name for argument in model.forward.schema.arguments[1:]]
+        script: Any = model.forward
+        return [argument.name for argument in script.schema.arguments[1:]]
     parameters = inspect.signature(model.forward).parameters.values()
     return [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
 
