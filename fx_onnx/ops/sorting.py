@@ -111,14 +111,14 @@ def aten_unique_consecutive(
 ) -> Sequence[Value]:
     """Emits Gather of the first element of each run, or of the first slice of each run along dim.
 
-    The other results are inverse indices and counts.
+    The other results are inverse indices and counts. Along dim, torch computes them also if they are not requested.
     """
     if dim is None or not op.rank(self):
         flat = self if op.rank(self) == 1 else op.with_sizes(op.Reshape(self, [-1]), (-1,))
         values, inverse, counts = _consecutive(op, flat, 0)
         results = [values, op.reshape(inverse, op.sizes(self)), counts]
         return _requested(op, results, return_inverse, return_counts)
-    return _requested(op, _consecutive(op, self, dim), return_inverse, return_counts)
+    return _consecutive(op, self, dim)
 
 
 @translates(aten.unique_dim_consecutive.default)
