@@ -90,12 +90,26 @@ stft = torch.ops.fx_onnx.stft.default
 
 @cases(
     [
-        Case(stft, f32(2, 50), f32(16), 16, 5, True, emits=["Mul", "Unsqueeze", "Conv", "Split"]),
+        Case(stft, f32(2, 50), f32(16), 16, 5, True, dynamic=False, emits=["Mul", "Unsqueeze", "Conv", "Split"]),
         Case(stft, f32(2, 50), None, 15, 4, False, emits=["Unsqueeze", "Conv", "Split"]),
-        Case(stft, f64(2, 50), f64(16), 16, 5, True, dynamic=False),
         Case(stft, f32(2, 9000), f32(4096), 4096, 1024, True, dynamic=False, tolerance=1e-3),
         Case(stft, f32(1, 9000), None, 3000, 1024, False, dynamic=False, tolerance=1e-3),
     ]
 )
 def test_short_time_transforms(case: Case) -> None:
     check(case)
+
+
+def test_a_short_time_transform_in_float64() -> None:
+    """ONNX Runtime has no float64 kernel of Conv, so the legalization replaces the node."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            window = torch.hann_window(16, dtype=x.dtype)
+            return torch.view_as_real(torch.stft(x, 16, 5, window=window, return_complex=True))
+
+    spec = ({0: "batch", 1: "length"},)
+    program = fx_onnx.export(Model().eval(), (torch.randn(2, 50).double(),), dynamic_shapes=spec)
+    for shape in ((2, 50), (3, 61)):
+        x = torch.randn(shape).double()
+        torch.testing.assert_close(program(x)[0], Model()(x))
