@@ -6,11 +6,16 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
-__all__ = ["all_nodes", "all_values", "subgraphs"]
+__all__ = ["all_nodes", "all_values", "graphs_of", "subgraphs"]
 
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 _NO_SUBGRAPHS: tuple[ir.Graph, ...] = ()
 _GRAPH_TYPES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+
+
+def graphs_of(model: ir.Model) -> list[ir.Graph | ir.Function]:
+    """Returns the main graph of a model, then its local functions; ``all_nodes`` goes through the subgraphs of each."""
+    return [model.graph, *model.functions.values()]
 
 
 def subgraphs(node: ir.Node) -> Sequence[ir.Graph]:

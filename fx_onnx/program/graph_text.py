@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from fx_onnx.core import metadata
-from fx_onnx.passes.traversal import all_nodes
+from fx_onnx.passes.traversal import all_nodes, graphs_of
 from fx_onnx.program.serialization import Contents, placeholders, serialized
 
 __all__ = ["add_doc_strings", "graph_text"]
@@ -33,8 +33,7 @@ def add_doc_strings(model: ir.Model) -> None:
 
     TorchScript's exporter wrote them in this form.
     """
-    graphs: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
-    for node in chain.from_iterable(map(all_nodes, graphs)):
+    for node in chain.from_iterable(map(all_nodes, graphs_of(model))):
         frames = _FRAME.findall(node.metadata_props.get(metadata.STACK_TRACE, ""))
         if frames:
             node.doc_string = "\n".join(f"{path}({line}): {name}" for path, line, name in reversed(frames))

@@ -21,7 +21,7 @@ from fx_onnx.core import metadata
 from fx_onnx.core.arguments import check_dim_name, check_flag, check_mapping, check_name, check_names, check_path, shown
 from fx_onnx.core.errors import ArgumentError, warn
 from fx_onnx.core.weights import Weight, as_torch, memory_key, plain, rebind
-from fx_onnx.passes.traversal import all_nodes, all_values
+from fx_onnx.passes.traversal import all_nodes, all_values, graphs_of
 from fx_onnx.program import save
 from fx_onnx.program.destination import check_destination
 from fx_onnx.program.report import ModelSummary
@@ -362,8 +362,7 @@ class ONNXProgram:
 
 def _refuse_fallback(model: ir.Model) -> None:
     """Raises ArgumentError if the model calls operators of torch, for which a runtime needs an extension."""
-    graphs: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
-    nodes = chain.from_iterable(map(all_nodes, graphs))
+    nodes = chain.from_iterable(map(all_nodes, graphs_of(model)))
     found = sorted({node.meta[metadata.FALLBACK] for node in nodes if metadata.FALLBACK in node.meta})
     if found:
         raise ArgumentError(
@@ -444,8 +443,7 @@ def _rename(model: ir.Model, mapping: Mapping[str, str]) -> set[str]:
         whole = renamed(dim)
         return whole if whole != dim else _WORD.sub(lambda word: renamed(word.group()), dim)
 
-    graphs: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
-    values = chain.from_iterable(all_values(graph) for graph in graphs)
+    values = chain.from_iterable(map(all_values, graphs_of(model)))
     for value in dict.fromkeys(values):  # once each, because a swap of two names must not happen twice
         if value.shape is None or value.shape.is_static():
             continue

@@ -13,7 +13,7 @@ from fx_onnx.core import metadata, opsets
 from fx_onnx.core.errors import UnsupportedOperatorError
 from fx_onnx.core.kernel_tables import DTYPES, Kernel, KernelTable, since_version
 from fx_onnx.core.schemas import Parameter, operator_schema
-from fx_onnx.passes.traversal import all_nodes
+from fx_onnx.passes.traversal import all_nodes, graphs_of
 from fx_onnx.targets.target import Target
 
 __all__ = ["MissingKernel", "Support", "refuse_missing", "support"]
@@ -117,8 +117,7 @@ def refuse_missing(found: Support) -> None:
 
 def _nodes(model: ir.Model) -> Iterator[ir.Node]:
     """Yields the nodes that a runtime runs: a call of a local function counts as the nodes of the function."""
-    graphs: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
-    for graph in graphs:
+    for graph in graphs_of(model):
         yield from (node for node in all_nodes(graph) if node.op_identifier() not in model.functions)
 
 

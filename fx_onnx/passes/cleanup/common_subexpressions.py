@@ -10,7 +10,7 @@ import onnx_ir as ir
 from fx_onnx.core import metadata
 from fx_onnx.passes.matchers import MAX_CONSTANT_BYTES
 from fx_onnx.passes.rewriter import Pass
-from fx_onnx.passes.traversal import subgraphs
+from fx_onnx.passes.traversal import graphs_of, subgraphs
 
 __all__ = ["EliminateCommonSubexpressions"]
 
@@ -37,8 +37,7 @@ class EliminateCommonSubexpressions(Pass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Visits each node once, producers first."""
-        graphs: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
-        return ir.passes.PassResult(model, modified=sum(map(_eliminate, graphs)) > 0)
+        return ir.passes.PassResult(model, modified=sum(map(_eliminate, graphs_of(model))) > 0)
 
 
 def _eliminate(graph: ir.Graph | ir.Function) -> bool:

@@ -22,7 +22,7 @@ from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.legalization.cast_insertion import InsertCasts
 from fx_onnx.passes.matchers import attribute, constant_integers, producer_of
-from fx_onnx.passes.traversal import all_nodes
+from fx_onnx.passes.traversal import all_nodes, graphs_of
 
 __all__ = [
     "CLARIFIED",
@@ -81,8 +81,7 @@ class OpsetStep:
                 if not node.domain and node.graph is not None:
                     self._rewrite(node, editor)
         InsertCasts()(model)
-        graphs: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
-        for graph in graphs:
+        for graph in graphs_of(model):
             for node in all_nodes(graph):
                 if not node.domain and (reason := _violation(node, self.opset)):
                     raise self._refusal(node, reason)
