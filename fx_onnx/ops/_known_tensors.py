@@ -15,6 +15,16 @@ from fx_onnx.ops._movement import MAX_CONSTANT_ELEMENTS
 from fx_onnx.translation.emitter import Emitter, Scalar
 
 
+def scale_and_bias(
+    op: Emitter, weight: Value | None, bias: Value | None, channels: Sequence[Size], dtype: DataType
+) -> tuple[Value, Value]:
+    """Returns the weight and the bias of a normalization; ones and zeros of ``dtype`` where they are missing."""
+    return (
+        filled(op, channels, 1.0, dtype) if weight is None else weight,
+        filled(op, channels, 0.0, dtype) if bias is None else bias,
+    )
+
+
 def filled(op: Emitter, sizes: Sequence[Size], number: Scalar, dtype: DataType, like: Value | None = None) -> Value:
     """Returns a tensor of ``sizes`` filled with ``number``: a constant if it is small, else ConstantOfShape.
 

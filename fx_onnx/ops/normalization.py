@@ -9,7 +9,7 @@ from fx_onnx.core.errors import warn
 from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
-from fx_onnx.ops._known_tensors import filled
+from fx_onnx.ops._known_tensors import filled, scale_and_bias
 from fx_onnx.ops._value_dtype import value_dtype
 from fx_onnx.translation.emitter import Emitter
 
@@ -70,11 +70,8 @@ def aten_batch_norm(
     cudnn_enabled: bool,
 ) -> Value:
     """Emits BatchNormalization with running statistics."""
-    channels = op.sizes(running_mean)
-    if weight is None:
-        weight = filled(op, channels, 1.0, value_dtype(bias or running_mean))
-    if bias is None:
-        bias = filled(op, channels, 0.0, value_dtype(weight))
+    dtype = value_dtype(weight or bias or running_mean)
+    weight, bias = scale_and_bias(op, weight, bias, op.sizes(running_mean), dtype)
     return op.BatchNormalization(input, weight, bias, running_mean, running_var, epsilon=eps)
 
 
@@ -122,11 +119,7 @@ def aten_group_norm(
     cudnn_enabled: bool = True,
 ) -> Value:
     """Emits GroupNormalization; missing weights and biases become ones and zeros."""
-    channels = op.sizes(input)[1:2]
-    if weight is None:
-        weight = filled(op, channels, 1.0, value_dtype(input))
-    if bias is None:
-        bias = filled(op, channels, 0.0, value_dtype(input))
+    weight, bias = scale_and_bias(op, weight, bias, op.sizes(input)[1:2], value_dtype(input))
     return op.GroupNormalization(input, weight, bias, num_groups=num_groups, epsilon=eps)
 
 
@@ -167,11 +160,7 @@ def aten_instance_norm(
             "The program does not update the running statistics of instance_norm, because torch.export does not "
             "capture their update; call eval() on the module, or give it track_running_stats=False."
         )
-    channels = op.sizes(input)[1:2]
-    if weight is None:
-        weight = filled(op, channels, 1.0, value_dtype(input))
-    if bias is None:
-        bias = filled(op, channels, 0.0, value_dtype(input))
+    weight, bias = scale_and_bias(op, weight, bias, op.sizes(input)[1:2], value_dtype(input))
     return op.InstanceNormalization(
         input, op.cast(weight, value_dtype(input)), op.cast(bias, value_dtype(input)), epsilon=eps
     )

@@ -13,7 +13,7 @@ from onnx_ir import Value
 
 from fx_onnx.core.operators import aten
 from fx_onnx.core.translation_table import Translation
-from fx_onnx.ops._known_tensors import filled
+from fx_onnx.ops._known_tensors import scale_and_bias
 from fx_onnx.ops._value_dtype import value_dtype
 from fx_onnx.translation.emitter import Emitter, as_tuple
 
@@ -56,8 +56,7 @@ def aten__native_batch_norm_legit_functional(
     are no graph inputs, as constants would be, so the next run computes other numbers.
     """
     dtype, sizes = value_dtype(input), op.sizes(input)
-    scale = filled(op, sizes[1:2], 1.0, dtype) if weight is None else weight
-    shift = filled(op, sizes[1:2], 0.0, dtype) if bias is None else bias
+    scale, shift = scale_and_bias(op, weight, bias, sizes[1:2], dtype)
     count = math.prod((*sizes[:1], *sizes[2:]))
     all_, others = op.number(count, dtype), op.number(count - 1, dtype)
     # ONNX Runtime writes new statistics over the old ones where they are not graph outputs, also over the default value
@@ -68,8 +67,8 @@ def aten__native_batch_norm_legit_functional(
     )
     result, doubled, population = as_tuple(results)
     axes = [0, *range(2, len(sizes))]
-    centred = op.Sub(input, op.ReduceMean(input, axes, keepdims=1))
-    mean = op.ReduceMean(input, axes, keepdims=0)
+    kept = op.ReduceMean(input, axes, keepdims=1)
+    centred, mean = op.Sub(input, kept), op.Squeeze(kept, axes)
     var = op.ReduceMean(op.Mul(centred, centred), axes, keepdims=0)
     new_mean = op.Mul(op.Add(doubled, op.Mul(mean, momentum)), 0.5)
     new_var = op.Mul(population, op.Div(all_, others))
