@@ -134,7 +134,7 @@ def parse_request(
     if isinstance(model, ExportedProgram):
         args, kwargs = (args, kwargs) if args or kwargs else model.example_inputs or ((), {})
         parameters = program_parameters(model)
-        _check_structure(model, args, kwargs)
+        _check_argument_count(model, args, kwargs)
     else:
         pytrees.register((args, kwargs))
         _check_leaves(args, kwargs)
@@ -227,8 +227,8 @@ def _check_output_names(program: ExportedProgram, names: tuple[str, ...]) -> Non
         raise ArgumentError(f"{len(names)} output_names were given, but the model has {count} outputs.")
 
 
-def _check_structure(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raises an ArgumentError if the arguments do not have the structure of those that were captured."""
+def _check_argument_count(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises an ArgumentError if there are more or fewer tensors and constants than were captured."""
     found, expected = (pytree.tree_structure((args, kwargs)).num_leaves, program.call_spec.in_spec.num_leaves)
     if found != expected:
         raise ArgumentError(f"The ExportedProgram takes {expected} tensors and constants, but {found} are given.")
