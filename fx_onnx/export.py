@@ -21,7 +21,7 @@ from fx_onnx.core.version import check_torch
 
 if TYPE_CHECKING:
     from fx_onnx.capture.request import Request
-    from fx_onnx.pipeline import ExportOptions
+    from fx_onnx.program.export_options import ExportOptions
     from fx_onnx.program.onnx_program import ONNXProgram
     from fx_onnx.targets.target import Target
 
@@ -161,7 +161,7 @@ def _request(given: Mapping[str, Any]) -> Request:
 
 def _options(given: Mapping[str, Any]) -> ExportOptions:
     """Returns how to export."""
-    from fx_onnx.pipeline import ExportOptions, SaveOptions
+    from fx_onnx.program.export_options import ExportOptions, SaveOptions
     from fx_onnx.targets.known_targets import find_target
     from fx_onnx.translation.symbolic_registry import registered
 

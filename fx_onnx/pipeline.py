@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
 
 import fx_onnx.ops  # noqa: F401  registers the translations
 from fx_onnx.aten.aten_program import AtenProgram
@@ -34,11 +33,10 @@ from fx_onnx.capture.export_flag import is_in_onnx_export
 from fx_onnx.capture.module_attributes import annotated_attributes
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import describe_relation
-from fx_onnx.core import metadata, opsets
-from fx_onnx.core.arguments import check_name, shown
+from fx_onnx.core import opsets
 from fx_onnx.core.autocast_off import autocast_disabled
-from fx_onnx.core.errors import ArgumentError, CaptureError, no_effect, warn
-from fx_onnx.core.export_modes import OperatorExportTypes, TrainingMode
+from fx_onnx.core.errors import CaptureError, no_effect, warn
+from fx_onnx.core.export_modes import TrainingMode
 from fx_onnx.core.threads import CAPTURE_LOCK
 from fx_onnx.core.torch_private import unset_fake_temporarily
 from fx_onnx.core.translation_table import TranslationTable, translation_table
@@ -50,11 +48,10 @@ from fx_onnx.passes.legalization.opsets.ladder import convert_opset
 from fx_onnx.passes.module_functions import ModulesToFunctions
 from fx_onnx.passes.optimize import keep_weights, optimize
 from fx_onnx.passes.weights.transposed_weights import FoldWeightTransposes
-from fx_onnx.program.destination import check_destination
 from fx_onnx.program.export_log import ExportLog, print_text
+from fx_onnx.program.export_options import ExportOptions
 from fx_onnx.program.graph_text import add_doc_strings, graph_text
 from fx_onnx.program.onnx_program import ONNXProgram
-from fx_onnx.program.save import Destination
 from fx_onnx.program.verify import check_model, verify
 from fx_onnx.targets import onnxruntime
 from fx_onnx.targets.kernel_support import refuse_missing, support
@@ -64,119 +61,7 @@ from fx_onnx.translation.fallback_nodes import fallback
 from fx_onnx.translation.symbolic_registry import PYTHON_OP
 from fx_onnx.translation.translate import translate
 
-__all__ = ["STAGES", "AtenJob", "CapturedJob", "ExportOptions", "Job", "OnnxJob", "SaveOptions", "Stage", "run"]
-
-# ---------------------------------------------------------------- options
-
-
-@dataclass(frozen=True)
-class SaveOptions:
-    """Where and how the ``save`` stage writes the model. The fields have the meaning of ``ONNXProgram.save``.
-
-    Attributes:
-        destination: a path or a binary file; None saves nothing.
-        include_initializers: whether the weights are written.
-        keep_initializers_as_inputs: whether the weights are graph inputs too.
-        external_data: True writes the weights to a file beside the model; None does so above 2 GB only.
-
-    Raises:
-        ArgumentError: the model cannot be saved there.
-    """
-
-    destination: Destination | None = None
-    include_initializers: bool = True
-    keep_initializers_as_inputs: bool = False
-    external_data: bool | None = None
-
-    @property
-    def has_weights_as_inputs(self) -> bool:
-        """True if the caller of the saved model can give it other weights."""
-        as_inputs = self.keep_initializers_as_inputs or not self.include_initializers
-        return self.destination is not None and as_inputs
-
-    def __post_init__(self) -> None:
-        if self.destination is not None:
-            check_destination(self.destination, self.external_data)
-
-
-@dataclass(frozen=True)
-class ExportOptions:
-    """The options of an export: how to export, whereas the Request holds what to export.
-
-    Attributes:
-        opset: the opset of the model. The model is translated in ``opsets.native(opset)`` and converted if they differ.
-        optimize: whether the optimizer runs.
-        fold_constants: whether operators on constants and weights are computed.
-        verify: whether the model is checked and its results are compared with those of the module.
-        check: whether the model is checked, also without ``verify``.
-        doc_strings: whether each node gets its source lines as doc_string.
-        operator_export_type: how a call with neither a translation nor a decomposition is exported.
-        autograd_inlining: whether the forward of a torch.autograd.Function without a translation is traced.
-        custom_translation_table: the user's translations, FX target → function.
-        custom_opsets: the versions of the domains of custom operators; 1 for a domain that is not among them.
-        registered_symbolics: the registered symbolic functions, TorchScript's name of an operator → function. A
-            translation in ``custom_translation_table`` has precedence.
-        modules_as_functions: the module classes whose calls become calls of local functions; True means all classes.
-        save: where and how to save the model.
-        target: the runtime whose legalizations run. None means ONNX Runtime's CPU provider.
-
-    Raises:
-        ArgumentError: ``modules_as_functions`` is neither a bool nor a set of module classes, or it is set and the
-            opset is too old for local functions, or ``custom_opsets`` has other entries than domains and versions.
-    """
-
-    opset: int = opsets.DEFAULT_OPSET
-    optimize: bool = True
-    fold_constants: bool = True
-    verify: bool = False
-    check: bool = False
-    doc_strings: bool = False
-    operator_export_type: OperatorExportTypes = OperatorExportTypes.ONNX
-    autograd_inlining: bool = True
-    custom_translation_table: Mapping[Any, Callable[..., Any]] = field(default_factory=dict)
-    custom_opsets: Mapping[str, int] = field(default_factory=dict)
-    registered_symbolics: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    modules_as_functions: bool | Collection[type[nn.Module]] = False
-    save: SaveOptions = SaveOptions()
-    target: Target | None = None
-
-    def __post_init__(self) -> None:
-        wanted = self.modules_as_functions
-        classes = list(wanted) if isinstance(wanted, Collection) else []
-        are_modules = bool(classes) and all(isinstance(cls, type) and issubclass(cls, nn.Module) for cls in classes)
-        if not isinstance(wanted, bool) and not are_modules:
-            raise ArgumentError(
-                f"export_modules_as_functions must be a bool or a set of module classes, not {shown(wanted)}."
-            )
-        oldest = opsets.OLDEST_OPSET_WITH_FUNCTIONS
-        if wanted and self.opset < oldest:
-            raise ArgumentError(f"export_modules_as_functions needs opset {oldest} or above, not {self.opset}.")
-        for domain, version in self.custom_opsets.items():
-            check_name("A domain in custom_opsets", domain)
-            if domain == "ai.onnx":
-                raise ArgumentError("custom_opsets is for other domains than ONNX's own; give opset_version instead.")
-            if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-                raise ArgumentError(
-                    f"The version of {domain!r} in custom_opsets must be a number, not {shown(version)}."
-                )
-
-    @property
-    def is_native(self) -> bool:
-        """True if the model is translated in its final opset and needs no conversion."""
-        return opsets.native(self.opset) == self.opset
-
-    @property
-    def keeps_autograd_functions(self) -> bool:
-        """True if each torch.autograd.Function is one operator, also without a translation."""
-        modes = (OperatorExportTypes.ONNX_ATEN_FALLBACK, OperatorExportTypes.ONNX_FALLTHROUGH)
-        return not self.autograd_inlining or self.operator_export_type in modes
-
-    @property
-    def module_classes(self) -> set[str] | None:
-        """The qualified names of the classes in ``modules_as_functions``; None means all classes."""
-        wanted = self.modules_as_functions
-        return None if isinstance(wanted, bool) else {metadata.qualified_name(cls) for cls in wanted}
-
+__all__ = ["STAGES", "AtenJob", "CapturedJob", "Job", "OnnxJob", "Stage", "run"]
 
 # ---------------------------------------------------------------- jobs: the data that stages pass on
 

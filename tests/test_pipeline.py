@@ -12,11 +12,12 @@ import torch
 from torch import nn
 
 import fx_onnx
-from fx_onnx import ArgumentError, ONNXProgram, TranslationError, pipeline
+from fx_onnx import ONNXProgram, TranslationError, pipeline
 from fx_onnx.capture.request import Request, parse_request
 from fx_onnx.passes import module_functions
-from fx_onnx.pipeline import STAGES, ExportOptions, SaveOptions
+from fx_onnx.pipeline import STAGES
 from fx_onnx.program.export_log import ExportLog
+from fx_onnx.program.export_options import ExportOptions, SaveOptions
 from fx_onnx.targets.known_targets import find_target
 from tests.compare import assert_close
 
@@ -134,21 +135,6 @@ def test_an_open_fake_mode_of_the_caller_does_not_matter() -> None:
         program, log = run(request)
     assert_close(program(X)[0], module(X))
     assert log.notes["capture"] == ["skipped: the model is an ExportedProgram"]
-
-
-# ---------------------------------------------------------------- options
-
-
-@pytest.mark.parametrize("wanted", [1, set(), {"Linear"}, {torch.Tensor}, [nn.Linear, 3]])
-def test_modules_as_functions_must_be_module_classes(wanted: object) -> None:
-    with pytest.raises(ArgumentError, match="must be a bool or a set of module classes"):
-        ExportOptions(modules_as_functions=wanted)  # type: ignore[arg-type]
-
-
-def test_modules_as_functions_need_an_opset_with_functions() -> None:
-    ExportOptions(modules_as_functions=True, opset=15)
-    with pytest.raises(ArgumentError, match="needs opset 15 or above, not 14"):
-        ExportOptions(modules_as_functions=True, opset=14)
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -26,6 +26,7 @@ from fx_onnx.core import opsets
 from fx_onnx.core.export_modes import TrainingMode
 from fx_onnx.export import export
 from fx_onnx.program.export_log import ExportLog
+from fx_onnx.program.export_options import ExportOptions
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.session import call_arguments
 from fx_onnx.program.verify import lifted_arguments
@@ -310,7 +311,7 @@ def find_mismatch(
     opset = opsets.check(opset_version)
     with select_model_mode_for_export(model, training):  # type: ignore[arg-type]
         request = parse_request(model, args, kwargs)
-        settings = pipeline.ExportOptions(opset=opset, registered_symbolics=registered(opset))
+        settings = ExportOptions(opset=opset, registered_symbolics=registered(opset))
         job = pipeline.run_until("functionalize", request, settings, ExportLog())
         program = _Program.of(job.aten, request.args, request.kwargs, opset_version)
     found = GraphInfo._of(program, program.groups, "")

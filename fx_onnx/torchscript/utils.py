@@ -18,6 +18,7 @@ from fx_onnx.core.errors import ArgumentError, UnsupportedOperatorError
 from fx_onnx.core.export_modes import TrainingMode, check_mode
 from fx_onnx.export import export
 from fx_onnx.program.export_log import ExportLog
+from fx_onnx.program.export_options import ExportOptions
 from fx_onnx.program.graph_text import graph_text
 from fx_onnx.translation import symbolic_registry
 
@@ -168,7 +169,7 @@ def unconvertible_ops(
     opset = opsets.check(opset_version)
     mode = None if isinstance(model, torch.export.ExportedProgram) else check_mode("training", training, TrainingMode)
     request = parse_request(model, args, training=mode)
-    options = pipeline.ExportOptions(opset=opset, registered_symbolics=symbolic_registry.registered(opset))
+    options = ExportOptions(opset=opset, registered_symbolics=symbolic_registry.registered(opset))
     log = ExportLog()
     names: set[str] = set()
     try:
