@@ -22,6 +22,7 @@ RANGE_CONSTRAINTS = "pkg.torch.export.ExportedProgram.range_constraints"
 INPUT_KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 INPUT_PERSISTENT = "pkg.torch.export.graph_signature.InputSpec.persistent"
 OUTPUT_KIND = "pkg.torch.export.graph_signature.OutputSpec.kind"
+OUTPUT_TARGET = "pkg.torch.export.graph_signature.OutputSpec.target"
 ORIGINAL_NODE_NAME = "pkg.torch.onnx.original_node_name"
 
 # The key with which torch.export marks a node that comes from no module's code.

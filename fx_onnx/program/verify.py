@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import copy
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,9 +19,10 @@ from torch.export.graph_signature import InputKind
 
 from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError, CheckerError, VerificationError
-from fx_onnx.core.metadata import NAME_SCOPES, ORIGINAL_NODE_NAME, of_fx_node
+from fx_onnx.core.metadata import NAME_SCOPES, ORIGINAL_NODE_NAME, OUTPUT_TARGET, of_fx_node
 from fx_onnx.core.threads import CAPTURE_LOCK
-from fx_onnx.core.torch_private import pytree
+from fx_onnx.core.torch_private import pytree, storage_id
+from fx_onnx.core.weights import is_subclass
 from fx_onnx.program.session import call_arguments, flatten_outputs
 
 __all__ = [
@@ -167,13 +170,15 @@ def verify(
         program: the ONNXProgram.
         args: the module's positional arguments. Both sides get copies, because they may write to them.
         kwargs: the module's keyword arguments.
-        module: the module to compare with; by default the module of the exported program. Its buffers are restored.
+        module: the module to compare with; by default the module of the exported program. Its buffers are restored. The
+            new values of buffers are compared if it is a Module.
         rtol: the allowed difference relative to the largest magnitude of the output. The default depends on the dtype:
             1e-6 for float64, 1e-4 for float32, 1e-2 for float16, 5e-2 for bfloat16, 0.25 for 8-bit floats.
         atol: the allowed absolute difference, which is added to the relative one; by default 1e-7 for floats.
 
     Returns:
-        The differences of all outputs. Call its ``check()`` to raise an error if one differs.
+        The differences of all outputs: the results of the module, then the new values of the buffers and arguments that
+        it writes. Call its ``check()`` to raise an error if one differs.
 
     Raises:
         ArgumentError: there is no module to compare with, or the arguments do not fit.
@@ -202,7 +207,9 @@ def output_pairs(
     module: Callable[..., Any],
     run: Callable[..., tuple[torch.Tensor, ...]] | None = None,
 ) -> list[tuple[str, Any, torch.Tensor]]:
-    """Returns the name, the value of the module and the value of the program of each output of the module.
+    """Returns the name, the value of the module and the value of the program of each output.
+
+    The new values of buffers and arguments come after the results of the module, as among the outputs of the program.
 
     Args:
         program: as for verify().
@@ -215,31 +222,71 @@ def output_pairs(
         VerificationError: the program returns fewer outputs than the module.
     """
     found = (run or program)(*_copied(args), **_copied(kwargs))
+    args, kwargs = _copied((args, kwargs))
     with CAPTURE_LOCK, torch.no_grad(), _restored_buffers(module):  # torch.cond compiles while it runs eagerly
-        result = module(*_copied(args), **_copied(kwargs))
+        given = _inputs_by_name(program.exported_program, args, kwargs)
+        result = module(*args, **kwargs)
         expected = flatten_outputs(program.exported_program, _copied(result))
-    names = [str(value.name) for value in program.model.graph.outputs]
+        state = _copied({**given, **_buffers(module)})
     if len(expected) > len(found):
         raise VerificationError(f"The module returns {len(expected)} values, the ONNX program {len(found)}.")
-    # the graph returns updated buffers after the user's outputs
-    return list(zip(names, expected, found, strict=False))
+    outputs = program.model.graph.outputs
+    pairs = [(str(value.name), *each) for value, *each in zip(outputs, expected, found, strict=False)]
+    # The graph returns the new values of buffers and inputs after the user's outputs.
+    for value, new in zip(outputs[len(expected) :], found[len(expected) :], strict=True):
+        target = value.metadata_props.get(OUTPUT_TARGET)
+        if target in state:
+            pairs.append((str(value.name), state[target], new))
+    return pairs
 
 
 def _copied(tree: Any) -> Any:
-    """Returns the structure with a detached copy of each tensor."""
-    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), tree)
+    """Returns the structure with a detached copy of each tensor. Tensors that share memory still share it."""
+    leaves = [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+    count, memo = Counter(storage_id(leaf) for leaf in leaves if _has_storage(leaf)), dict[int, Any]()
+
+    def copied(tensor: torch.Tensor) -> torch.Tensor:
+        if _has_storage(tensor) and count[storage_id(tensor)] > 1:
+            shared: torch.Tensor = copy.deepcopy(tensor.detach(), memo)
+            return shared
+        return tensor.detach().clone()
+
+    return pytree.tree_map_only(torch.Tensor, copied, tree)
+
+
+def _has_storage(tensor: torch.Tensor) -> bool:
+    return tensor.layout == torch.strided and not is_subclass(tensor)
+
+
+def _inputs_by_name(program: ExportedProgram | None, args: Any, kwargs: Any) -> dict[str, Any]:
+    """Returns the tensors among the arguments by the name of their placeholder; nothing without a program."""
+    if program is None or program.call_spec.in_spec is None:
+        return {}
+    try:
+        leaves = program.call_spec.in_spec.flatten_up_to((args, kwargs))
+    except ValueError:  # the inputs themselves, in order
+        leaves = [] if kwargs else pytree.tree_leaves(args)
+    specs = [spec for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
+    if len(specs) != len(leaves):
+        return {}
+    named = {spec.arg.name: leaf for spec, leaf in zip(specs, leaves, strict=True)}
+    return {name: leaf for name, leaf in named.items() if isinstance(leaf, torch.Tensor)}
+
+
+def _buffers(module: Callable[..., Any]) -> dict[str, torch.Tensor]:
+    return dict(module.named_buffers(remove_duplicate=False)) if isinstance(module, torch.nn.Module) else {}
 
 
 @contextmanager
 def _restored_buffers(module: Callable[..., Any]) -> Iterator[None]:
-    """Restores the buffers of the module at the end."""
-    buffers = list(module.buffers()) if isinstance(module, torch.nn.Module) else []
-    before = [buffer.detach().clone() for buffer in buffers]
+    """Restores the buffers of the module at the end, also those that its forward assigns."""
+    modules = list(module.modules()) if isinstance(module, torch.nn.Module) else []
+    before = [(each, key, old, old.detach().clone()) for each in modules for key, old in each.named_buffers("", False)]
     try:
         yield
     finally:
-        for buffer, values in zip(buffers, before, strict=True):
-            buffer.copy_(values)
+        for each, key, buffer, values in before:
+            setattr(each, key, buffer.copy_(values))
 
 
 # One value

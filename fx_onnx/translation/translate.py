@@ -361,6 +361,7 @@ def _bind_outputs(walker: Walker, results: Any, specs: Sequence[OutputSpec]) -> 
         seen.add(result)
         result.metadata_props[metadata.OUTPUT_KIND] = spec.kind.name
         if spec.target is not None:  # a mutated buffer or input gives the output its name
+            result.metadata_props[metadata.OUTPUT_TARGET] = spec.target
             result.metadata_props[metadata.ORIGINAL_NODE_NAME] = name
             result.name = op.names.unique(f"{spec.target}_out")
             if spec.kind == OutputKind.BUFFER_MUTATION:

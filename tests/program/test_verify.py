@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.export import Dim, export
 
+import fx_onnx
 from fx_onnx.core.errors import ArgumentError, VerificationError
 from fx_onnx.core.weights import weight
 from fx_onnx.program.onnx_program import ONNXProgram
@@ -171,3 +172,58 @@ def test_the_measures_of_a_difference():
     assert difference.tolerance == pytest.approx(4e-4, rel=1e-3)
     assert Verification((difference,)).max_rel == 0.25
     assert Verification(()).ok
+
+
+# --- new values of buffers and arguments ------------------------------------------------------------------------------
+
+
+class Writes(torch.nn.Module):
+    """Writes a buffer and an argument, and assigns another buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.ones(3))
+        self.register_buffer("last", torch.zeros(3))
+
+    def forward(self, x):
+        self.total.mul_(3)
+        self.last = x.exp()
+        x.mul_(2)
+        return x.sin()
+
+
+def wrong(name):
+    """Returns a translation that adds 1 to the operator's result where the first operand is the named value."""
+
+    def translation(op, x, y):
+        result = op.Mul(x, op.constant(y, dtype=x.dtype) if not isinstance(y, ir.Value) else y)
+        return op.Add(result, op.constant(1.0, dtype=x.dtype)) if x.name == name else result
+
+    return translation
+
+
+@pytest.mark.parametrize("name", ["total", "x"])
+@pytest.mark.parametrize("own", [True, False])
+def test_new_values_are_compared(name, own):
+    table = {torch.ops.aten.mul.Tensor: wrong(name)}
+    module = Writes()
+    program = fx_onnx.export(module, (torch.ones(3),), custom_translation_table=table, optimize=False)
+    found = verify(program, (torch.rand(3),), module=module if own else None)
+    assert [output.name for output in found.outputs if not output.ok] == [*(["sin"] * (name == "x")), f"{name}_out"]
+    assert module.total.tolist() == [1, 1, 1] and module.last.tolist() == [0, 0, 0]  # restored
+
+
+def test_arguments_that_share_memory_share_it_in_verification():
+    """The model writes an argument; the ONNX program cannot change another input, so verification shows it."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x, y):
+            x.add_(1)
+            return x + y
+
+    program = fx_onnx.export(Model(), (torch.ones(3), torch.ones(3)))
+    x = torch.ones(3)
+    assert verify(program, (x, x.clone())).ok
+    assert [output.ok for output in verify(program, (x, x)).outputs] == [False, True]
+    memory = torch.ones(4)
+    assert [output.ok for output in verify(program, (memory[:3], memory[1:])).outputs] == [False, True]
