@@ -1,6 +1,7 @@
 """Decompositions of attention into matmul and softmax."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -23,10 +24,8 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> Tensor:
     """Returns softmax(scale * query @ keyᵀ + mask) @ value; a query whose keys are all masked gives zeros."""
-    grouped = enable_gqa and query.size(-3) != key.size(-3)
-    if grouped:
-        query, key, value, attn_mask = _group_heads(query, key, value, attn_mask)
-    scores, kept = _scores(query, key, scale), None
+    product = _grouped_matmul if enable_gqa else torch.matmul
+    scores, kept = _scores(query, key, scale, product), None
     if is_causal:
         attn_mask = _causal_bias(query, key)
     elif attn_mask is not None:
@@ -34,20 +33,32 @@ def scaled_dot_product_attention(
     weights = torch.softmax(scores if attn_mask is None else scores + attn_mask, -1)
     if dropout_p > 0:
         weights = F.dropout(weights, dropout_p, training=True)
-    out = torch.matmul(weights, value)
-    if kept is not None:
-        out = out * kept
-    return out.flatten(-4, -3) if grouped else out
+    out = product(weights, value)
+    return out if kept is None else out * kept
 
 
-def _scores(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
+def _scores(
+    query: Tensor, key: Tensor, scale: float | None, product: Callable[[Tensor, Tensor], Tensor] = torch.matmul
+) -> Tensor:
     """Returns scale * query @ keyᵀ; the scale multiplies the query, because that is smaller than the product."""
     if scale is None:
         size = query.size(-1)
         scale = 1 / (math.sqrt(size) if isinstance(size, int) else torch.sym_sqrt(size))
-    return torch.matmul(
-        query if isinstance(scale, (int, float)) and scale == 1 else query * scale, key.transpose(-2, -1)
-    )
+    return product(query if isinstance(scale, (int, float)) and scale == 1 else query * scale, key.transpose(-2, -1))
+
+
+def _grouped_matmul(rows: Tensor, other: Tensor) -> Tensor:
+    """Returns rows @ other, where a head of ``other`` serves several successive heads of ``rows``.
+
+    These heads become more rows of one product, so that the keys and values are read once and never repeated.
+    """
+    *batch, heads, length, inner = rows.shape
+    shared = other.size(-3)
+    if is_known(shared, heads):
+        return torch.matmul(rows, other)
+    folded = rows.reshape(*batch, shared, heads // shared * length, inner)
+    out = torch.matmul(folded, other)
+    return out.reshape(*out.shape[:-3], heads, length, other.size(-1))
 
 
 def _causal_bias(query: Tensor, key: Tensor) -> Tensor:
@@ -78,25 +89,6 @@ def _bias_and_row_factor(mask: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tens
         doubled = torch.where(is_masked, zero, two).sum(-1, keepdim=True)
         bias = torch.where(is_masked, doubled * lowest, bias)
     return bias, doubled.clamp(max=1.0)
-
-
-def _split_heads(tensor: Tensor, heads: int) -> Tensor:
-    """Splits the axis of heads into an axis of key heads and an axis of the query heads that share a key head."""
-    return tensor.reshape((*tensor.shape[:-3], heads, tensor.size(-3) // heads, *tensor.shape[-2:]))
-
-
-def _group_heads(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Returns the operands of grouped-query attention, with the heads split as ``_split_heads`` does.
-
-    Key and value get an axis of size 1 that broadcasts to the query heads of a group.
-    """
-    heads = key.size(-3)
-    if mask is not None and mask.dim() > 2:
-        one = is_known(mask.size(-3), 1)
-        mask = mask.unsqueeze(-3) if one else _split_heads(mask, heads)
-    return _split_heads(query, heads), key.unsqueeze(-3), value.unsqueeze(-3), mask
 
 
 @decomposes(aten._scaled_dot_product_flash_attention_for_cpu.default)

@@ -23,11 +23,12 @@ from fx_onnx.passes.cleanup.selects import SplitSelects
 from fx_onnx.passes.cleanup.transposes import MergeTransposes
 from fx_onnx.passes.fusion.activation_fusion import FuseGelu, FuseSwish
 from fx_onnx.passes.fusion.attention_fusion import FuseAttention
-from fx_onnx.passes.fusion.attention_layout import FoldHeadReshapes, FoldRepeatedHeads
+from fx_onnx.passes.fusion.attention_layout import FoldHeadReshapes
 from fx_onnx.passes.fusion.batch_norm_folding import FoldBatchNorm
 from fx_onnx.passes.fusion.batched_gemm import BatchGemm
 from fx_onnx.passes.fusion.gemm_fusion import FuseGemm
 from fx_onnx.passes.fusion.pad_folding import FoldPads
+from fx_onnx.passes.fusion.repeated_heads import FoldRepeatedHeads, FoldRepeatsIntoRows
 from fx_onnx.passes.fusion.rms_norm_fusion import FuseRMSNorm
 from fx_onnx.passes.fusion.rotary_fusion import FusePartialRotary, FuseRotaryEmbedding
 from fx_onnx.passes.rewriter import Pass, apply
@@ -58,6 +59,7 @@ PASSES: tuple[Pass, ...] = (
     FusePartialRotary(),
     FuseAttention(),
     FoldRepeatedHeads(),
+    FoldRepeatsIntoRows(),
     FoldHeadReshapes(),
     PackWeights(),
     FuseDequantizeLinear(),

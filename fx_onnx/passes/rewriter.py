@@ -51,6 +51,9 @@ class Rewrite(Pass):
     since: ClassVar[int] = 0
     """The first opset at which the pass applies. A fusion needs an opset that has the fused operator."""
 
+    until: ClassVar[int | None] = None
+    """The last opset at which the pass applies, if a later opset has an operator that does more."""
+
     @abstractmethod
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Rewrites ``node``, one of ``op_types``, if the pattern matches. Returns whether it changed anything."""
@@ -98,7 +101,7 @@ def walk(model: ir.Model, rewrites: Sequence[Rewrite]) -> bool:
 def _by_type(rewrites: Sequence[Rewrite], opset: int) -> dict[str, list[Rewrite]]:
     found: dict[str, list[Rewrite]] = {}
     for each in rewrites:
-        if each.since <= opset:
+        if each.since <= opset and (each.until is None or opset <= each.until):
             for op_type in each.op_types:
                 found.setdefault(op_type, []).append(each)
     return found

@@ -25,6 +25,12 @@ def test_grouped_heads(mask: Tensor | None) -> None:
     assert_matches_torch(aten.scaled_dot_product_attention.default, q, k[:, :2], v[:, :2], mask, enable_gqa=True)
 
 
+def test_grouped_heads_differ_between_keys_and_values() -> None:
+    """The values have one head, the keys two; a batch of keys meets queries without a batch."""
+    assert_matches_torch(aten.scaled_dot_product_attention.default, q, k[:, :2], v[:, :1], enable_gqa=True)
+    assert_matches_torch(aten.scaled_dot_product_attention.default, q[:1], k[:, :2], v[:, :2], enable_gqa=True)
+
+
 def test_causal() -> None:
     assert_matches_torch(aten.scaled_dot_product_attention.default, q, k, v, is_causal=True)
     assert_matches_torch(aten.scaled_dot_product_attention.default, k, q, q, is_causal=True)

@@ -1,4 +1,4 @@
-"""Folding of layout changes into Attention: repeated key heads, and the split and merge of heads."""
+"""Folding of the split and merge of heads into Attention."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import onnx_ir as ir
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.cleanup.transposes import permutation_of
 from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.fusion.repeated_heads import has_cache
 from fx_onnx.passes.matchers import (
     attribute,
     chain,
@@ -24,62 +25,9 @@ from fx_onnx.passes.matchers import (
 )
 from fx_onnx.passes.rewriter import Rewrite
 
-__all__ = ["FoldHeadReshapes", "FoldRepeatedHeads"]
+__all__ = ["FoldHeadReshapes"]
 
 _SWAP_HEADS = [0, 2, 1, 3]  # (batch, length, heads, size) ↔ (batch, heads, length, size)
-
-
-class FoldRepeatedHeads(Rewrite):
-    """Attention(q, repeat(k), repeat(v)) → Attention(q, k, v): grouped-query attention.
-
-    repeat(x) is Reshape(Expand(Unsqueeze(x))) and repeats each head of x (batch, heads, length, size) n times in
-    succession. Legal because Attention shares one key head among n successive query heads.
-    """
-
-    name = "fold_repeated_heads"
-    op_types = ("Attention",)
-    since = 23
-
-    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Removes the repetition before one Attention."""
-        query, repeated_key, repeated_value = node.inputs[:3]
-        key, value = _unrepeated(repeated_key), _unrepeated(repeated_value)
-        if key is None or value is None:
-            return False
-        if _has_cache(node):
-            return self.declines(node, "it reads or returns a cache of keys and values")
-        key_dims, value_dims = dims(key), dims(value)
-        if len(dims(query) or ()) != 4 or key_dims is None or value_dims is None or key_dims[1] != value_dims[1]:
-            return self.declines(
-                node,
-                "the queries are not 4-D, or the keys, of shape %s, and values, %s, differ in heads",
-                key_dims,
-                value_dims,
-            )
-        editor.replace(node, "Attention", [query, key, value, *node.inputs[3:]])
-        return True
-
-
-def _has_cache(node: ir.Node) -> bool:
-    """Returns whether an Attention has past keys and values as inputs, or more outputs than the result."""
-    return len(node.outputs) > 1 or any(value is not None for value in node.inputs[4:])
-
-
-def _unrepeated(value: ir.Value | None) -> ir.Value | None:
-    """Returns x where the value is Reshape(Expand(Unsqueeze(x))) and repeats each head of x in succession."""
-    path = chain(value, "Reshape", "Expand", ("Unsqueeze", "Reshape"))
-    if path is None:
-        return None
-    _, expand, unsqueeze = path
-    before, single, repeated, after = map(dims, (unsqueeze.inputs[0], *unsqueeze.outputs, *expand.outputs, value))
-    if before is None or repeated is None or len(before) != 4 or len(repeated) != 5:
-        return None
-    batch, heads, *rest = before
-    copies = repeated[2]
-    if not isinstance(heads, int) or not isinstance(copies, int) or single != (batch, heads, 1, *rest):
-        return None
-    repeats_heads = repeated == (batch, heads, copies, *rest) and after == (batch, heads * copies, *rest)
-    return unsqueeze.inputs[0] if repeats_heads else None
 
 
 class FoldHeadReshapes(Rewrite):
@@ -127,7 +75,7 @@ class FoldHeadReshapes(Rewrite):
 
 def _merge_after(node: ir.Node) -> ir.Node | None:
     """Returns the Reshape of Reshape(Transpose(Attention)) that merges the heads, if nothing else reads the results."""
-    if _has_cache(node):
+    if has_cache(node):
         return None
     swap = _single_consumer(node.outputs[0], "Transpose")
     merge = (

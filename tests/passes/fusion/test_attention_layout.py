@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-import fx_onnx
-from fx_onnx.passes.fusion.attention_layout import FoldHeadReshapes, FoldRepeatedHeads
-from tests.compare import assert_close
+from fx_onnx.passes.fusion.attention_layout import FoldHeadReshapes
 from tests.passes.checking import check, model, origins
 
 CONSTANTS = (
@@ -69,62 +67,3 @@ def test_layout_declined(text: str) -> None:
     """A second consumer, values that were not split, and another permutation."""
     program = model(f"""g ({INPUTS}, float[N,M,2,3] w1) => (float[N,L,6] y) {CONSTANTS} {{ {text} }}""", opset=23)
     assert not FoldHeadReshapes()(program).modified
-
-
-REPEATED = "".join(
-    f"{x}3 = Unsqueeze({x}, two)\n {x}4 = Expand({x}3, copies)\n {x}5 = Reshape({x}4, six)\n" for x in "kv"
-)
-
-
-def test_shared_key_heads() -> None:
-    """Three query heads share each key head."""
-    known = ", float[N,2,3,M,3] k4, float[N,2,3,M,3] v4, float[N,6,M,3] k5, float[N,6,M,3] v5>"
-    repeating = CONSTANTS.replace(">", known)
-    program = model(f"""g (float[N,6,L,3] q, float[N,2,M,3] k, float[N,2,M,3] v) => (float[N,6,L,3] y) {repeating} {{
-      {REPEATED} y = Attention(q, k5, v5)
-    }}""", opset=23)  # fmt: skip
-    args = [torch.randn(2, 6, 4, 3), torch.randn(2, 2, 5, 3), torch.randn(2, 2, 5, 3)]
-    check(program, FoldRepeatedHeads(), args, ["Attention"])
-
-
-def test_tiled_key_heads_are_declined() -> None:
-    """Repeating all heads in turn is another order than repeating each head in succession."""
-    known = ", float[N,3,2,M,3] k4, float[N,3,2,M,3] v4, float[N,6,M,3] k5, float[N,6,M,3] v5>"
-    turned = CONSTANTS.replace("{2}", "{1}").replace("{1,1,3", "{1,3,1").replace(">", known)
-    program = model(f"""g (float[N,6,L,3] q, float[N,2,M,3] k, float[N,2,M,3] v) => (float[N,6,L,3] y) {turned} {{
-      {REPEATED} y = Attention(q, k5, v5)
-    }}""", opset=23)  # fmt: skip
-    assert not FoldRepeatedHeads()(program).modified
-
-
-def test_keys_that_are_returned_keep_their_heads() -> None:
-    """The returned keys of a cache have as many heads as the keys that Attention reads."""
-    known = ", float[N,2,3,M,3] k4, float[N,2,3,M,3] v4, float[N,6,M,3] k5, float[N,6,M,3] v5>"
-    repeating = CONSTANTS.replace(">", known)
-    program = model(f"""g (float[N,6,L,3] q, float[N,2,M,3] k, float[N,2,M,3] v) =>
-      (float[N,6,L,3] y, float[N,6,M,3] z, float[N,6,M,3] u) {repeating} {{ {REPEATED} y, z, u = Attention(q, k5, v5)
-    }}""", opset=23)  # fmt: skip
-    assert not FoldRepeatedHeads()(program).modified
-
-
-def test_from_torch() -> None:
-    """Grouped-query attention of a transformer layer becomes one node, with dynamic sizes."""
-
-    class Grouped(torch.nn.Module):
-        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            batch, length, _ = q.shape
-            query = q.view(batch, length, 4, 2).transpose(1, 2)
-            key, value = (
-                x.view(batch, length, 2, 2).transpose(1, 2)[:, :, None].expand(-1, -1, 2, -1, -1).flatten(1, 2)
-                for x in (k, v)
-            )
-            out = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-            return out.transpose(1, 2).reshape(batch, length, 8)
-
-    module = Grouped().eval()
-    args = (torch.randn(2, 5, 8), torch.randn(2, 5, 4), torch.randn(2, 5, 4))
-    dims = {0: "batch", 1: "length"}
-    program = fx_onnx.export(module, args, dynamic_shapes=(dims, dims, dims), opset_version=23)
-    assert [node.op_type for node in program.model.graph] == ["Attention"]
-    longer = (torch.randn(3, 7, 8), torch.randn(3, 7, 4), torch.randn(3, 7, 4))
-    assert_close(program(*longer), module(*longer))
