@@ -18,7 +18,7 @@ from torch.export.graph_signature import InputKind
 
 from fx_onnx.capture import dynamic_dims, export_flag
 from fx_onnx.capture.buffer_assignments import write_assigned_buffers
-from fx_onnx.capture.diagnostics import call_line, explain_failure, is_dim_conflict, silence_torch_export, summarize
+from fx_onnx.capture.diagnostics import explain_failure, is_dim_conflict, silence_torch_export, summarize
 from fx_onnx.capture.dim_relations import dim_relations
 from fx_onnx.capture.dynamic_dims import SpecializedDim
 from fx_onnx.capture.enlarged_examples import (
@@ -27,6 +27,7 @@ from fx_onnx.capture.enlarged_examples import (
     examples_without_small_axes,
     keeps_dynamic,
     original_example,
+    separated_example,
     small_axes,
 )
 from fx_onnx.capture.export_flag import exporting, is_in_onnx_export
@@ -65,6 +66,7 @@ from fx_onnx.capture.training_mode import in_mode
 from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.errors import CaptureError, OnnxExporterError, warn
 from fx_onnx.core.events import EventSink, IgnoredEvents
+from fx_onnx.core.metadata import call_line
 from fx_onnx.core.threads import CAPTURE_LOCK, is_current
 from fx_onnx.core.torch_private import FakeTensor, pytree, size_oblivious
 
@@ -314,6 +316,7 @@ def _export(
     # here because this call loads dynamo.
     torch.compiler.assume_constant_result(is_in_onnx_export)
     torch.compiler.assume_constant_result(is_current)
+    example = separated_example(example, model)
     try:
         with (
             CAPTURE_LOCK,
