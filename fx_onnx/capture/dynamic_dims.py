@@ -24,6 +24,8 @@ from fx_onnx.capture.request import Request
 from fx_onnx.core.arguments import is_dim_word
 from fx_onnx.core.torch_private import guard_location, guard_text, pytree, symbol_of_source, symbolic_expression
 
+_INTERPRETER = Path(__file__).parent / "torchscript"
+
 
 @dataclass(frozen=True)
 class SpecializedDim:
@@ -156,7 +158,7 @@ def _reason(captured: CapturedInput, axis: int, size: int) -> str:
             condition = " == ".join(map(str, guard.expr.args))
             for symbol in symbols:
                 condition = condition.replace(str(symbol), f"shape[{axis}]")
-            return f"the model needs {condition} {guard_place(guard)}"
+            return f"the model needs {condition} {guard_place(guard)}".rstrip()
     if size in (0, 1):
         return (
             f"torch.export fixes a dim whose example size is {size}, and a larger example fails or takes another branch"
@@ -167,11 +169,14 @@ def _reason(captured: CapturedInput, axis: int, size: int) -> str:
 def guard_place(guard: Any) -> str:
     """Returns the place of the code that made torch add a guard, as ``(file:line in function)``.
 
-    The path of a file in an installed package is relative to site-packages.
+    The path of a file in an installed package is relative to site-packages. A TorchScript model that does not store its
+    lines has no place.
     """
     frame, text = guard_location(guard), guard_text(guard)
     if frame is None or text is not None:
         return text or ""
+    if Path(frame.filename).is_relative_to(_INTERPRETER):
+        return ""
     path, packages = Path(frame.filename), Path(sysconfig.get_path("purelib"))
     shown = path.relative_to(packages) if path.is_relative_to(packages) else path
     return f"({shown}:{frame.lineno} in {frame.name})"

@@ -219,7 +219,7 @@ def _constraint(
     # of a kernel, is a precondition.
     if not by_model and not equation and tuple(sizes[-1] for sizes in candidates) not in excluded:
         return None
-    place = f" {guard_place(guard)}" if by_model else ""
+    place = f" {guard_place(guard)}".rstrip() if by_model else ""
     return SizeConstraint(_as_python(condition, symbols, names, program), place, python_number, condition)
 
 

@@ -6,6 +6,7 @@ A message states in one or two sentences what is wrong and what the user can do.
 import inspect
 import logging
 import warnings
+from types import FrameType
 
 
 class OnnxExporterError(RuntimeError):
@@ -62,10 +63,18 @@ def first_line(error: Exception) -> str:
 def warn(message: str, category: type[Warning] = OnnxExporterWarning) -> None:
     """Issues a warning. Python shows it at the line of the user's code that called fx_onnx."""
     level, frame = 1, inspect.currentframe()
-    internal = {__name__.partition(".")[0], "contextlib"}  # contextlib runs the context managers of fx_onnx
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in internal:
+    # contextlib runs the context managers of fx_onnx, and torch.export the patches and the TorchScript interpreter. The
+    # functions that torch generates have no module.
+    internal = {__name__.partition(".")[0], "contextlib", "torch", None}
+    while frame is not None and _package(frame) in internal:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+def _package(frame: FrameType) -> str | None:
+    """Returns the top-level package of the code that a frame runs, or None if the code has no module."""
+    name = frame.f_globals.get("__name__")
+    return None if name is None else str(name).partition(".")[0]
 
 
 def no_effect(argument: str, reason: str) -> None:

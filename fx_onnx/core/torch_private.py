@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from fx_onnx.core.script_private import SCRIPT_MARK
 from fx_onnx.core.threads import CAPTURE_LOCK, in_this_thread
 
 if TYPE_CHECKING:
@@ -337,11 +338,15 @@ def guard_location(guard: Any) -> traceback.FrameSummary | None:
 
 
 def guard_text(guard: Any) -> str | None:
-    """Returns torch's own text for the place of a guard, if torch records the user's line beside the frame."""
+    """Returns the place of a guard as torch writes it, if torch records the user's line beside the frame or no frame.
+
+    The text is ``(file:line in function)``. Without the attributes: None.
+    """
     place = getattr(guard, "sloc", None)
-    if place is None or (getattr(place, "maybe_user_loc", None) is None and guard_location(guard) is not None):
-        return None
-    return str(place)
+    line = getattr(place, "maybe_user_loc", None)  # "code  # file:line in function"
+    if line is not None:
+        return f"({line.rpartition('  # ')[2].removeprefix(SCRIPT_MARK)})"
+    return None if place is None or guard_location(guard) is not None else str(place)
 
 
 # ---------------------------------------------------------------- capture
