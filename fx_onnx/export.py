@@ -14,7 +14,8 @@ import torch
 
 from fx_onnx.core import opsets
 from fx_onnx.core.arguments import check_flag, check_mapping, check_path
-from fx_onnx.core.errors import no_effect, warn
+from fx_onnx.core.error_display import for_users
+from fx_onnx.core.errors import MissingPackageError, OnnxExporterError, no_effect, warn
 from fx_onnx.core.export_modes import OperatorExportTypes, TrainingMode, check_mode
 from fx_onnx.core.removed_keywords import RemovedKeywords, modern, refuse_positional
 from fx_onnx.core.version import check_torch
@@ -127,15 +128,31 @@ def export(
         VerificationError: the results of the program and of the module differ (only with ``verify``).
     """
     given = dict(locals())  # the parameters by name
+    try:
+        return _export(given)
+    except OnnxExporterError as error:
+        if verbose:
+            raise
+        raise for_users(error)  # noqa: B904  its cause says from what
+
+
+def _export(given: dict[str, Any]) -> ONNXProgram:
+    """Exports with the arguments of ``export`` by name."""
     check_torch()
     refuse_positional(given.pop("positional"))
     given |= modern(given.pop("removed"), given, _defaults())
     _check_options(given)
-    from fx_onnx import pipeline
-    from fx_onnx.program.artifacts import record
-
+    try:
+        from fx_onnx import pipeline
+        from fx_onnx.program.artifacts import record
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(
+            f"fx_onnx needs the package {error.name}, which is not installed; install it, for example with "
+            f"`pip install {str(error.name).replace('_', '-')}`."
+        ) from error
     request, options = _request(given), _options(given)
-    with record(artifacts_dir, verbose=verbose, report=report, profile=profile, program=dump_exported_program) as log:
+    artifacts = {name: given[name] for name in ("verbose", "report", "profile")}
+    with record(given["artifacts_dir"], **artifacts, program=given["dump_exported_program"]) as log:
         return pipeline.run(request, options, log)
 
 

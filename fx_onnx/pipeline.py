@@ -31,6 +31,7 @@ from fx_onnx.capture import autograd_functions
 from fx_onnx.capture.capture import Capture, capture
 from fx_onnx.capture.export_flag import is_in_onnx_export
 from fx_onnx.capture.module_attributes import annotated_attributes
+from fx_onnx.capture.patches.torch_warnings import redirect_torch_warnings
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import describe_relation
 from fx_onnx.core import opsets
@@ -38,6 +39,7 @@ from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.errors import CaptureError, no_effect, warn
 from fx_onnx.core.export_modes import TrainingMode
 from fx_onnx.core.threads import CAPTURE_LOCK
+from fx_onnx.core.torch_logs import redirect_torch_logs
 from fx_onnx.core.torch_private import unset_fake_temporarily
 from fx_onnx.core.translation_table import TranslationTable, translation_table
 from fx_onnx.ops.training_forms import TRAINING_FORMS
@@ -117,7 +119,8 @@ def _capture(job: Job) -> CapturedJob:
         job.log.decided("capture", f"no operator has the names of registered symbolic functions: {', '.join(unknown)}")
     functions = user_translations.functions(custom)
     kept = {"every": job.options.keeps_autograd_functions, "where_possible": python_op is not None}
-    with CAPTURE_LOCK, autograd_functions.trace_as_operators(functions, **kept):
+    quiet = nullcontext() if job.log.verbose else redirect_torch_warnings()
+    with CAPTURE_LOCK, quiet, autograd_functions.trace_as_operators(functions, **kept):
         captured = capture(job.request, job.log)
     job.log.captured = captured
     job.log.table = user_translations.with_functions(captured.exported_program, table, python_op)
@@ -330,7 +333,8 @@ def run(request: Request, options: ExportOptions, log: ExportLog) -> ONNXProgram
         OnnxExporterError: a stage failed; ``log.failed`` names it.
         CaptureError: a forward that is being captured calls this function.
     """
-    program: ONNXProgram = run_until(STAGES[-1].name, request, options, log).program
+    with nullcontext() if log.verbose else redirect_torch_logs():
+        program: ONNXProgram = run_until(STAGES[-1].name, request, options, log).program
     program.timings = dict(log.seconds)
     if log.verbose:
         print_text(graph_text(program.model))

@@ -39,7 +39,12 @@ REGISTRIES = {"fx_onnx/ops/__init__.py", "decompositions/__init__.py"}
 WITHOUT_A_TEST = {"fx_onnx/core/errors.py"}
 
 # The only files that use private or experimental names of torch; each name has its reason there.
-PRIVATE_FILES = ("fx_onnx/core/torch_private.py", "fx_onnx/core/script_private.py", "decompositions/_torch_private.py")
+PRIVATE_FILES = (
+    "fx_onnx/core/torch_private.py",
+    "fx_onnx/core/script_private.py",
+    "fx_onnx/core/guard_private.py",
+    "decompositions/_torch_private.py",
+)
 PUBLIC_TORCH = {"torch._check"}  # documented, although its name begins with an underscore
 
 # Private and experimental attributes of torch's objects. OpOverload._schema is not among them: every stage reads the

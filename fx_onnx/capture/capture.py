@@ -18,7 +18,7 @@ from torch.export.graph_signature import InputKind
 
 from fx_onnx.capture import dynamic_dims, export_flag
 from fx_onnx.capture.buffer_assignments import write_assigned_buffers
-from fx_onnx.capture.diagnostics import explain_failure, is_dim_conflict, silence_torch_export, summarize
+from fx_onnx.capture.diagnostics import call_line, explain_failure, is_dim_conflict, silence_torch_export, summarize
 from fx_onnx.capture.dim_relations import dim_relations
 from fx_onnx.capture.dynamic_dims import SpecializedDim
 from fx_onnx.capture.enlarged_examples import (
@@ -27,7 +27,6 @@ from fx_onnx.capture.enlarged_examples import (
     examples_without_small_axes,
     keeps_dynamic,
     original_example,
-    separated_example,
     small_axes,
 )
 from fx_onnx.capture.export_flag import exporting, is_in_onnx_export
@@ -45,6 +44,7 @@ from fx_onnx.capture.patches import (
 from fx_onnx.capture.patches.backward_passes import record_backward, refuse_gradients_of_weights
 from fx_onnx.capture.patches.dynamic_sizes import keep_sizes_symbolic
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
+from fx_onnx.capture.patches.guard_places import record_guard_places
 from fx_onnx.capture.patches.module_weights import keep_containers
 from fx_onnx.capture.patches.number_types import answer_as_plain_numbers
 from fx_onnx.capture.patches.patching import PatchTable, apply_patches
@@ -66,7 +66,6 @@ from fx_onnx.capture.training_mode import in_mode
 from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.errors import CaptureError, OnnxExporterError, warn
 from fx_onnx.core.events import EventSink, IgnoredEvents
-from fx_onnx.core.metadata import call_line
 from fx_onnx.core.threads import CAPTURE_LOCK, is_current
 from fx_onnx.core.torch_private import FakeTensor, pytree, size_oblivious
 
@@ -316,7 +315,6 @@ def _export(
     # here because this call loads dynamo.
     torch.compiler.assume_constant_result(is_in_onnx_export)
     torch.compiler.assume_constant_result(is_current)
-    example = separated_example(example, model)
     try:
         with (
             CAPTURE_LOCK,
@@ -343,6 +341,7 @@ def _export(
                 register_outputs=register_outputs,
             ),
             record_size_comparisons() as comparisons,
+            record_guard_places(),
         ):
             program = torch.export.export(
                 model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict

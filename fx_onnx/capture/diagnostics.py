@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from fx_onnx.capture.patches.patching import replace_attribute
+from fx_onnx.core.size_text import without_symbols
+from fx_onnx.core.source_lines import innermost_line
 from fx_onnx.core.torch_private import export_trace_module
 
 # A phrase in torch's message → the remedy to suggest.
@@ -29,6 +29,13 @@ _REMEDIES = {
     "right shapes and dtypes",
     "in output, which is not a known type": "return tensors in tuples, lists and dicts, or register the class with "
     "torch.export.register_dataclass",
+}
+# A phrase in torch's message → what it means, where torch's own words need knowledge of torch.
+_MEANINGS = {
+    "Could not guard on data-dependent expression": "the code branches on a value that is known only when the model "
+    "runs",
+    "Could not extract specialized integer from data-dependent": "the code needs a number that is known only when the "
+    "model runs",
 }
 _DEFAULT_REMEDY = "check that the model runs on these arguments without exporting it"
 _DIM_REMEDY = (
@@ -48,7 +55,14 @@ def explain_failure(model: torch.nn.Module, error: Exception) -> str:
 
 def summarize(error: Exception) -> str:
     """Returns the type of an error and the essential part of its message, in one line."""
-    return f"{type(error).__name__}: {_essence(str(error))}"
+    essence = without_symbols(_essence(str(error)))
+    return essence if essence in _MEANINGS.values() else f"{type(error).__name__}: {essence}"
+
+
+def call_line(node: torch.fx.Node) -> str:
+    """Returns ` (file:line: code)` for the call of the forward that made a node; empty without a stack trace."""
+    frames = re.findall(r'File "(.+?)", line (\d+), in .+\n\s*(.*)', node.meta.get("stack_trace") or "")
+    return " ({}:{}: {})".format(*frames[-1]) if frames else ""
 
 
 @contextmanager
@@ -72,6 +86,9 @@ def is_dim_conflict(text: str) -> bool:
 
 def _essence(text: str) -> str:
     """Returns the lines of torch's message that name the problem, without the explanations that follow them."""
+    for phrase, meaning in _MEANINGS.items():
+        if phrase in text:
+            return meaning
     inner = re.search(r"""got (\w+)\((["'])(.+?)\2\)""", text, re.DOTALL)  # the error that dynamo has wrapped
     if inner is not None:
         return f"{inner[1]}: {_first_sentence(inner[3])}"
@@ -106,20 +123,13 @@ def user_line(error: Exception) -> str:
     """
     if hasattr(error, "script_source"):
         return str(error.script_source)
-    return _line_of(traceback.extract_tb(error.__traceback__))
+    return _after_space(innermost_line(traceback.extract_tb(error.__traceback__)))
 
 
 def calling_line() -> str:
     """Returns ` (file:line: code)` for the user's code that called the current function."""
-    return _line_of(traceback.extract_stack())
+    return _after_space(innermost_line(traceback.extract_stack()))
 
 
-def _line_of(frames: traceback.StackSummary) -> str:
-    """Returns the innermost frame outside Python's standard library, torch and fx_onnx."""
-    stdlib, libraries = Path(sysconfig.get_path("stdlib")), (Path(torch.__file__).parent, Path(__file__).parents[1])
-    for frame in reversed(frames):
-        path = Path(frame.filename)
-        in_stdlib = path.is_relative_to(stdlib) and "site-packages" not in path.parts
-        if path.is_file() and not in_stdlib and not any(path.is_relative_to(library) for library in libraries):
-            return f" ({frame.filename}:{frame.lineno}: {frame.line})"
-    return ""
+def _after_space(place: str) -> str:
+    return f" {place}" if place else ""

@@ -13,6 +13,7 @@ from typing import Any
 
 from fx_onnx.capture.dim_expressions import AxisText, dim_expression
 from fx_onnx.capture.dynamic_dims import CapturedInput
+from fx_onnx.core.size_text import expression_text
 
 _LISTED = 4  # a cache with many layers has hundreds of equal dims
 
@@ -36,10 +37,7 @@ def dim_relations(inputs: list[CapturedInput], labels: Mapping[str, str]) -> Ite
             called = f"; {'both' if len(shown) == 2 else 'all'} are called {name!r}" if name else ""
             yield f"The model makes the dims {text} equal{called}."
         if not expression.is_Symbol and not any(map(_is_dim_expression, dims.values())):
-            formula = str(expression)
-            for symbol in sorted(expression.free_symbols, key=str):
-                formula = formula.replace(str(symbol), labels.get(str(symbol), str(symbol)))
-            yield f"The model makes the dim {shown[0]} equal to {formula}."
+            yield f"The model makes the dim {shown[0]} equal to {expression_text(expression, labels)}."
 
 
 def _is_dim_expression(name: str | None) -> bool:

@@ -7,10 +7,9 @@ only exclude some sizes are the subject of ``size_constraints.py``.
 
 from __future__ import annotations
 
-import sysconfig
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import sympy
@@ -22,9 +21,10 @@ from fx_onnx.capture.dim_expressions import dim_expression
 from fx_onnx.capture.dynamic_shapes import TensorRequest
 from fx_onnx.capture.request import Request
 from fx_onnx.core.arguments import is_dim_word
-from fx_onnx.core.torch_private import guard_location, guard_text, pytree, symbol_of_source, symbolic_expression
-
-_INTERPRETER = Path(__file__).parent / "torchscript"
+from fx_onnx.core.guard_private import guard_location, guard_user_frame, symbols_of_sources
+from fx_onnx.core.size_text import expression_text
+from fx_onnx.core.source_lines import is_internal, line_text
+from fx_onnx.core.torch_private import pytree, symbolic_expression
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def symbol_names(inputs: list[CapturedInput]) -> tuple[dict[str, str], list[str]
 
 def _over_names(dim: sympy.Expr, names: Mapping[str, str]) -> str:
     """Returns an expression as text over the user's names."""
-    return str(dim.xreplace({s: sympy.Symbol(names[str(s)]) for s in dim.free_symbols if str(s) in names}))
+    return expression_text(dim, names)
 
 
 def specialized_dims(inputs: list[CapturedInput]) -> Iterator[SpecializedDim]:
@@ -148,16 +148,16 @@ def _reason(captured: CapturedInput, axis: int, size: int) -> str:
     parameter, bracket, rest = captured.request.path.partition("[")
     source = f"L[{parameter!r}]{bracket}{rest}.size()[{axis}]"
     guards = [guard for guard in getattr(shape_env, "guards", ()) if guard.expr.func.__name__ == "Equality"]
-    equal_symbols = {symbol_of_source(shape_env, source)}
+    equal_symbols = {symbols_of_sources(shape_env).get(source)}
     for guard in guards:
         if all(side.is_Symbol for side in guard.expr.args) and equal_symbols.intersection(guard.expr.args):
             equal_symbols.update(guard.expr.args)
     for guard in sorted(guards, key=lambda guard: not any(side.is_number for side in guard.expr.args)):
         symbols = guard.expr.free_symbols & equal_symbols
         if symbols and not all(side.is_Symbol for side in guard.expr.args):
-            condition = " == ".join(map(str, guard.expr.args))
-            for symbol in symbols:
-                condition = condition.replace(str(symbol), f"shape[{axis}]")
+            labels = {str(symbol): label for label, symbol in _sizes_of_inputs(shape_env)}
+            labels |= dict.fromkeys(map(str, symbols), f"shape[{axis}]")
+            condition = " == ".join(expression_text(side, labels) for side in guard.expr.args)
             return f"the model needs {condition} {guard_place(guard)}".rstrip()
     if size in (0, 1):
         return (
@@ -166,17 +166,18 @@ def _reason(captured: CapturedInput, axis: int, size: int) -> str:
     return f"the model's code fixes it to {size}"
 
 
-def guard_place(guard: Any) -> str:
-    """Returns the place of the code that made torch add a guard, as ``(file:line in function)``.
+def _sizes_of_inputs(shape_env: Any) -> Iterator[tuple[str, Any]]:
+    """Yields the size of each axis of the inputs, such as ``x.shape[0]``, with its symbol."""
+    for source, symbol in symbols_of_sources(shape_env).items():
+        found = re.fullmatch(r"L\['(\w+)'\](.*)\.size\(\)\[(\d+)\]", source)
+        if found is not None:
+            yield f"{found[1]}{found[2]}.shape[{found[3]}]", symbol
 
-    The path of a file in an installed package is relative to site-packages. A TorchScript model that does not store its
-    lines has no place.
+
+def guard_place(guard: Any) -> str:
+    """Returns the line of the user's or a library's code that made torch add a guard, as ``(file:line: code)``.
+
+    Returns an empty string if only torch's own code had a part in it.
     """
-    frame, text = guard_location(guard), guard_text(guard)
-    if frame is None or text is not None:
-        return text or ""
-    if Path(frame.filename).is_relative_to(_INTERPRETER):
-        return ""
-    path, packages = Path(frame.filename), Path(sysconfig.get_path("purelib"))
-    shown = path.relative_to(packages) if path.is_relative_to(packages) else path
-    return f"({shown}:{frame.lineno} in {frame.name})"
+    frame = guard_user_frame(guard) or guard_location(guard)
+    return line_text(frame.filename, frame.lineno) if frame is not None and not is_internal(frame.filename) else ""

@@ -7,7 +7,6 @@ that the user requested, and writes them as conditions on the user's dim names: 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -27,16 +26,16 @@ from fx_onnx.capture.dynamic_dims import (
 )
 from fx_onnx.capture.request import Request
 from fx_onnx.core.arguments import is_dim_word
-from fx_onnx.core.torch_private import Mod, guard_location, pytree, symbolic_expression
+from fx_onnx.core.guard_private import guard_location
+from fx_onnx.core.size_text import expression_text, simple_condition
+from fx_onnx.core.torch_private import Mod, pytree, symbolic_expression
 
 # Sizes to evaluate a condition for: a condition that is true for all of them is taken to be always true.
 _SIZES = [
     *range(2, 34), 48, 63, 64, 65, 100, 127, 128, 129, 200, 255, 256, 257, 512, 513, 1000, 1024, 2048, 4096, 65536,
 ]  # fmt: skip
 _SIZES_OF_PAIRS = [2, 3, 4, 5, 7, 8, 16, 33, 100, 513, 4096]  # fewer, because every combination of dims is evaluated
-_PYTHON_NAMES = {
-    "TruncToInt": "int", "FloorToInt": "floor", "CeilToInt": "ceil", "ToFloat": "float", "RoundToInt": "round",
-}  # fmt: skip
+_CONVERSIONS = ("TruncToInt", "FloorToInt", "CeilToInt", "ToFloat", "RoundToInt")
 _TORCH_FOLDER = Path(torch.__file__).parent
 # torch's functions that compare the end of a slice with the size, and the number of pieces with that of the example.
 _COMPARING_FUNCTIONS = ("_compute_slice_index", "split")
@@ -48,7 +47,7 @@ class SizeConstraint:
 
     Attributes:
         condition: A Python expression over the names of the dims.
-        place: ` (file:line in function)`, or an empty string if torch's own code adds the guard.
+        place: ` (file:line: code)`, or an empty string if no code but torch's own has a part in the guard.
         is_python_number: Whether the forward converts a size to a Python number, which is a constant in the program.
         expression: The condition as a sympy expression over torch's symbols.
     """
@@ -111,9 +110,7 @@ def dim_labels(program: ExportedProgram, inputs: list[CapturedInput]) -> dict[st
 
 def describe_relation(relation: sympy.Eq, call: str, labels: Mapping[str, str]) -> str:
     """Returns the warning that the model is correct only where an equation holds, such as `total == new + past`."""
-    symbols = sorted(relation.free_symbols, key=str)
-    names = {symbol: labels.get(str(symbol), str(symbol)) for symbol in symbols}
-    return f"The exported model is correct only where {_in_python(relation, symbols, names)}, which {call} requires."
+    return f"The exported model is correct only where {expression_text(relation, labels)}, which {call} requires."
 
 
 def restrictions(request: Request, program: ExportedProgram) -> Restrictions:
@@ -219,13 +216,14 @@ def _constraint(
     # of a kernel, is a precondition.
     if not by_model and not equation and tuple(sizes[-1] for sizes in candidates) not in excluded:
         return None
-    place = f" {guard_place(guard)}".rstrip() if by_model else ""
-    return SizeConstraint(_as_python(condition, symbols, names, program), place, python_number, condition)
+    place = guard_place(guard)
+    text = _as_python(condition, symbols, names, program)
+    return SizeConstraint(text, f" {place}" if place else "", python_number, condition)
 
 
 def _has_conversion(condition: Any) -> bool:
     """Returns whether the condition contains a conversion of a size to float, or of a float to an integer."""
-    return any(part.func.__name__ in _PYTHON_NAMES for part in condition.atoms(sympy.Function))
+    return any(part.func.__name__ in _CONVERSIONS for part in condition.atoms(sympy.Function))
 
 
 def _requested_sizes(
@@ -253,17 +251,9 @@ def _as_python(
             return f"{names[symbols[0]]} >= {span.lower}"
         if span.upper.is_Integer:
             return f"{names[symbols[0]]} <= {span.upper}"
-    return _in_python(_without_subtraction(condition), symbols, names)
-
-
-def _in_python(condition: Any, symbols: list[sympy.Symbol], names: dict[sympy.Symbol, str]) -> str:
-    left, right = (sympy.sstr(side, full_prec=False) for side in condition.args)
-    text = re.sub(r"Mod\((\w+), (\w+)\)", r"\1 % \2", f"{left} {condition.rel_op} {right}")
-    for name, python_name in _PYTHON_NAMES.items():
-        text = text.replace(f"{name}(", f"{python_name}(")
-    for symbol in symbols:
-        text = text.replace(str(symbol), names[symbol])
-    return text
+    text = expression_text(_without_subtraction(condition), {str(symbol): name for symbol, name in names.items()})
+    is_simple = len(symbols) > 1 or isinstance(condition, sympy.Ne) or not ("//" in text or "max(" in text)
+    return text if is_simple else simple_condition(condition, symbols[0], names[symbols[0]]) or text
 
 
 def _without_subtraction(condition: Any) -> Any:

@@ -18,12 +18,13 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from fx_onnx.capture.diagnostics import call_line
 from fx_onnx.capture.dynamic_dims import CapturedInput, captured_inputs, dims_and_sizes
 from fx_onnx.capture.patches.size_comparisons import SizeComparison
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import SizeConstraint
-from fx_onnx.core.metadata import call_line
 from fx_onnx.core.operators import aten
+from fx_onnx.core.size_text import expression_text
 from fx_onnx.core.torch_private import FakeTensor, pytree, symbolic_expression
 
 Result = TypeVar("Result")
@@ -50,9 +51,7 @@ class ExcludedSize:
 
     def describe(self, labels: Mapping[str, str]) -> str:
         """Returns one sentence, with the labels of symbols instead of their names."""
-        name = str(self.dim)
-        for symbol in sorted(self.dim.free_symbols, key=str):
-            name = name.replace(str(symbol), labels.get(str(symbol), "a size that depends on data"))
+        name = expression_text(self.dim, labels)
         reason = f"because the code {self.cause} for this size{f' {self.place}' if self.place else ''}."
         if self.is_certain:
             return f"The exported model is wrong where {name} == {self.size}, {reason}"

@@ -6,7 +6,6 @@ A message states in one or two sentences what is wrong and what the user can do.
 import inspect
 import logging
 import warnings
-from types import FrameType
 
 
 class OnnxExporterError(RuntimeError):
@@ -22,7 +21,7 @@ class UnknownArgumentError(ArgumentError, TypeError):
 
 
 class CaptureError(OnnxExporterError):
-    """torch.export could not capture the model. The cause (``__cause__``) is the error of torch."""
+    """torch.export could not capture the model. ``__context__`` is the error of torch."""
 
 
 class UnsupportedOperatorError(OnnxExporterError):
@@ -51,6 +50,10 @@ class VerificationError(OnnxExporterError):
     """The results of the ONNX program and of the PyTorch module differ."""
 
 
+class MissingPackageError(OnnxExporterError, ImportError):
+    """A package that fx_onnx needs is not installed, or cannot be imported."""
+
+
 class OnnxExporterWarning(UserWarning):
     """The export continues, but not exactly as requested. For example, a dynamic dim became static."""
 
@@ -63,18 +66,10 @@ def first_line(error: Exception) -> str:
 def warn(message: str, category: type[Warning] = OnnxExporterWarning) -> None:
     """Issues a warning. Python shows it at the line of the user's code that called fx_onnx."""
     level, frame = 1, inspect.currentframe()
-    # contextlib runs the context managers of fx_onnx, and torch.export the patches and the TorchScript interpreter. The
-    # functions that torch generates have no module.
-    internal = {__name__.partition(".")[0], "contextlib", "torch", None}
-    while frame is not None and _package(frame) in internal:
+    internal = {__name__.partition(".")[0], "contextlib"}  # contextlib runs the context managers of fx_onnx
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in internal:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
-
-
-def _package(frame: FrameType) -> str | None:
-    """Returns the top-level package of the code that a frame runs, or None if the code has no module."""
-    name = frame.f_globals.get("__name__")
-    return None if name is None else str(name).partition(".")[0]
 
 
 def no_effect(argument: str, reason: str) -> None:

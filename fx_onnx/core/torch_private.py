@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import ModuleType
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from fx_onnx.core.script_private import SCRIPT_MARK
 from fx_onnx.core.threads import CAPTURE_LOCK, in_this_thread
 
 if TYPE_CHECKING:
@@ -57,8 +55,6 @@ __all__ = [
     "enable_python_dispatcher",
     "export_trace_module",
     "free_unbacked_symbols",
-    "guard_location",
-    "guard_text",
     "has_composite_kernel",
     "implement_in_mode",
     "is_traced",
@@ -81,7 +77,6 @@ __all__ = [
     "skipped_files_function",
     "statically_known_true",
     "storage_id",
-    "symbol_of_source",
     "symbolic_expression",
     "torch_composes",
     "torch_decompositions",
@@ -318,35 +313,6 @@ def size_oblivious() -> AbstractContextManager[Any]:
     """
     context: AbstractContextManager[Any] = _load("torch.fx.experimental._config").patch(backed_size_oblivious=True)
     return context
-
-
-def symbol_of_source(shape_env: Any, source: str) -> Any:
-    """Returns the symbol of an input's size, such as ``L['x'].size()[0]``.
-
-    Returns None if there is none, or without the attribute; then a warning about a static dim gives a general reason.
-    """
-    return getattr(shape_env, "source_to_var", {}).get(source)
-
-
-def guard_location(guard: Any) -> traceback.FrameSummary | None:
-    """Returns the frame of the code that made torch record a guard: the user's, or torch's own.
-
-    Returns None if torch recorded none, or without the attribute; then a warning about the guard gives no place.
-    """
-    frame = getattr(getattr(guard, "sloc", None), "framework_loc", None)
-    return frame if isinstance(frame, traceback.FrameSummary) else None
-
-
-def guard_text(guard: Any) -> str | None:
-    """Returns the place of a guard as torch writes it, if torch records the user's line beside the frame or no frame.
-
-    The text is ``(file:line in function)``. Without the attributes: None.
-    """
-    place = getattr(guard, "sloc", None)
-    line = getattr(place, "maybe_user_loc", None)  # "code  # file:line in function"
-    if line is not None:
-        return f"({line.rpartition('  # ')[2].removeprefix(SCRIPT_MARK)})"
-    return None if place is None or guard_location(guard) is not None else str(place)
 
 
 # ---------------------------------------------------------------- capture

@@ -22,7 +22,7 @@ from fx_onnx.core.errors import ArgumentError, CheckerError, VerificationError
 from fx_onnx.core.metadata import NAME_SCOPES, ORIGINAL_NODE_NAME, OUTPUT_TARGET, of_fx_node
 from fx_onnx.core.threads import CAPTURE_LOCK
 from fx_onnx.core.torch_private import pytree, storage_id
-from fx_onnx.core.weights import has_storage
+from fx_onnx.core.weights import is_subclass
 from fx_onnx.program.session import call_arguments, flatten_outputs
 
 __all__ = [
@@ -243,15 +243,19 @@ def output_pairs(
 def _copied(tree: Any) -> Any:
     """Returns the structure with a detached copy of each tensor. Tensors that share memory still share it."""
     leaves = [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
-    count, memo = Counter(storage_id(leaf) for leaf in leaves if has_storage(leaf)), dict[int, Any]()
+    count, memo = Counter(storage_id(leaf) for leaf in leaves if _has_storage(leaf)), dict[int, Any]()
 
     def copied(tensor: torch.Tensor) -> torch.Tensor:
-        if has_storage(tensor) and count[storage_id(tensor)] > 1:
+        if _has_storage(tensor) and count[storage_id(tensor)] > 1:
             shared: torch.Tensor = copy.deepcopy(tensor.detach(), memo)
             return shared
         return tensor.detach().clone()
 
     return pytree.tree_map_only(torch.Tensor, copied, tree)
+
+
+def _has_storage(tensor: torch.Tensor) -> bool:
+    return tensor.layout == torch.strided and not is_subclass(tensor)
 
 
 def _inputs_by_name(program: ExportedProgram | None, args: Any, kwargs: Any) -> dict[str, Any]:

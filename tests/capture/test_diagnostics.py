@@ -88,9 +88,9 @@ def packed(x: Tensor) -> object:
 @pytest.mark.parametrize(
     ("function", "reason", "remedy"),
     [
-        (branch, "data-dependent expression", "torch.cond"),
-        (item, "data-dependent expression", "torch.cond"),
-        (loop, "data-dependent expression", "while_loop"),
+        (branch, "branches on a value that is known only when the model runs", "torch.cond"),
+        (item, "branches on a value that is known only", "torch.cond"),
+        (loop, "needs a number that is known only", "while_loop"),
         (mismatch, "must have same reduction dim", "runs on these arguments without exporting"),
         (failed_assertion, "AssertionError: rows must be 7", "runs on these arguments"),
         (two_devices, "found at least two devices, cpu and meta", "runs on these arguments"),
@@ -102,7 +102,7 @@ def packed(x: Tensor) -> object:
         (branch_in_a_branch, "Data-dependent branching", "torch.cond"),
         (
             packed,
-            "data-dependent expression",
+            "known only when the model runs",
             "a PackedSequence can be captured only if pack_padded_sequence creates it",
         ),
         (growing_carry, "same metadata but found: pair", "keep the shape and dtype of each carried tensor the same"),
@@ -121,7 +121,7 @@ def test_failures(function: Callable[[Tensor], object], reason: str, remedy: str
         assert function.__code__.co_firstlineno < int(
             message.split("test_diagnostics.py:")[1].split(":", maxsplit=1)[0]
         )
-    assert caught.value.__cause__ is not None
+    assert caught.value.__context__ is not None
 
 
 def test_torch_does_not_print_graphs(capfd: pytest.CaptureFixture[str]) -> None:

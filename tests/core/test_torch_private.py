@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -126,15 +125,7 @@ def test_facts_of_symbolic_sizes():
     symbol = torch_private.symbolic_expression(value.shape[0])
     shape_env = value.fake_mode.shape_env
     assert symbol.free_symbols
-    assert torch_private.symbol_of_source(shape_env, "L['x'].size()[0]") in symbol.free_symbols
-    guards = [guard for guard in shape_env.guards if guard.expr.has(torch_private.Mod)]
-    assert [torch_private.guard_location(guard).name for guard in guards] == ["forward"]
-
-
-def test_facts_of_guards_without_the_attributes():
-    assert torch_private.symbol_of_source(SimpleNamespace(), "L['x'].size()[0]") is None
-    assert torch_private.guard_location(SimpleNamespace()) is None
-    assert torch_private.guard_text(SimpleNamespace()) is None
+    assert any(guard.expr.has(torch_private.Mod) for guard in shape_env.guards)
 
 
 def test_size_oblivious_keeps_a_size_of_one_symbolic():

@@ -164,8 +164,10 @@ def _captures(module: torch.nn.Module, inputs: list[torch.Tensor], shapes: Any) 
 
 def _message(error: BaseException) -> str:
     """Returns the message of the innermost cause of an error, in one line."""
-    while isinstance(error, fx_onnx.OnnxExporterError) and not isinstance(error, CaptureError) and error.__cause__:
-        error = error.__cause__
+    while isinstance(error, fx_onnx.OnnxExporterError) and not isinstance(error, CaptureError):
+        if (cause := error.__cause__ or error.__context__) is None:
+            break
+        error = cause
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 

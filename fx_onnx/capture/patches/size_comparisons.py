@@ -18,6 +18,7 @@ import torch
 
 from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.core import threads
+from fx_onnx.core.source_lines import line_text
 from fx_onnx.core.torch_private import skipped_files_function, symbolic_expression
 
 __all__ = ["SizeComparison", "record_size_comparisons"]
@@ -38,7 +39,7 @@ class SizeComparison:
         compare: The function of ``operator`` that compares.
         left: A sympy expression over torch's symbols.
         right: A sympy expression, or a number.
-        place: The place of the code that compares, as ``(file:line in function)``.
+        place: The place of the code that compares, as ``(file:line: code)``.
     """
 
     compare: Callable[[Any, Any], Any]
@@ -85,7 +86,7 @@ def _recorder(name: str, compare: Callable[..., Any], found: dict[SizeComparison
             frame = frame.f_back
         code = frame.f_code
         if not code.co_filename.startswith(_TORCH_FOLDER):
-            place = f"({code.co_filename}:{frame.f_lineno} in {code.co_name})"
+            place = line_text(code.co_filename, frame.f_lineno)
             right = symbolic_expression(other) if isinstance(other, (torch.SymInt, torch.SymFloat)) else other
             if isinstance(right, (int, float)) or hasattr(right, "xreplace"):
                 found[SizeComparison(compare, symbolic_expression(size), right, place)] = None

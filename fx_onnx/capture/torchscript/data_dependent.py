@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,14 +18,13 @@ from fx_onnx.capture.torchscript.grown_list import Appended, is_only_appended_to
 from fx_onnx.capture.torchscript.region import Form, MergeError, Region, ScriptRaise, content, merge, shares_storage
 from fx_onnx.capture.torchscript.script_graph import Block, Operation
 from fx_onnx.capture.torchscript.script_values import Instance, ScalarTensor, Uninitialized
-from fx_onnx.core.errors import CaptureError
-from fx_onnx.core.symbolic_sizes import expression, is_data_dependent
-from fx_onnx.core.torch_private import statically_known_true, unrecorded
+from fx_onnx.core.errors import CaptureError, warn
+from fx_onnx.core.torch_private import unrecorded
 
 if TYPE_CHECKING:
     from fx_onnx.capture.torchscript.script_interpreter import Interpreter
 
-__all__ = ["LoopState", "branch", "find_state", "loop"]
+__all__ = ["branch", "loop"]
 
 _ENDLESS = sys.maxsize  # TorchScript's count of a loop without a limit
 
@@ -52,9 +50,7 @@ def branch(interpreter: Interpreter, operation: Operation, condition: Any, value
     if raised is not None:
         if not runs:
             raise raised
-        interpreter.warn_once(
-            f"The model raises an exception if a condition on data holds, and the exported model does not: {raised}."
-        )
+        warn(f"The model raises an exception if a condition on data holds, and the exported model does not: {raised}.")
         return interpreter.run(runs[0][0], (), values)
     with _explained(operation):
         changes = [_changes(region, results) for _, region, results in runs]
@@ -96,32 +92,16 @@ def _branch_function(
     return function
 
 
-@dataclass(frozen=True)
-class LoopState:
-    """What the iterations of a loop change.
-
-    Attributes:
-        owners: The owner of each value that changes, by the value's key.
-        before: The values before the loop, by key.
-        forms: The forms that the values have after any number of iterations, by key.
-        region: A run of the body, which tells what it reads.
-    """
-
-    owners: Mapping[Any, Any]
-    before: Mapping[Any, Any]
-    forms: Mapping[Any, Form]
-    region: Region
-
-
-def find_state(
+def loop(
     interpreter: Interpreter,
     operation: Operation,
+    done: int,
     count: Any,
     condition: Any,
     carried: Sequence[Any],
     values: Mapping[int, Any],
-) -> LoopState:
-    """Runs the body of ``prim::Loop`` without recording, until it is known what the iterations change.
+) -> Sequence[Any]:
+    """Runs the iterations of ``prim::Loop`` from number ``done`` on as a ``while_loop``; returns the carried values.
 
     Raises:
         CaptureError: A carried value has another form after an iteration.
@@ -149,38 +129,21 @@ def find_state(
         if _shape(merged) == _shape(forms):
             break
         forms = merged
-    final = {key: after[key][1] if key in after else before[key] for key in forms}
-    with _explained(operation), unrecorded():
-        _check_metadata(forms, before, final)
-    return LoopState(keys, before, forms, region)
+    return _while_loop(interpreter, operation, done, count, values, keys, before, forms, region)
 
 
-def _check_metadata(forms: Mapping[Any, Form], before: Mapping[Any, Any], after: Mapping[Any, Any]) -> None:
-    """Raises a MergeError if an iteration changes the dtype or the shape of a tensor."""
-    for key, form in forms.items():
-        for old, new in zip(form.flatten(before[key]), form.flatten(after[key]), strict=True):
-            if old.dtype != new.dtype:
-                raise MergeError(f"an iteration changes the dtype of a tensor from {old.dtype} to {new.dtype}")
-            if old.dim() != new.dim() or not all(map(_may_be_equal, old.shape, new.shape)):
-                raise MergeError("an iteration changes the shape of a tensor")
-
-
-def _may_be_equal(a: Any, b: Any) -> bool:
-    """Returns whether two sizes are equal, or whether torch has to decide, because one depends on data."""
-    return any(is_data_dependent(expression(size)) for size in (a, b)) or statically_known_true(a == b)
-
-
-def loop(
+def _while_loop(
     interpreter: Interpreter,
     operation: Operation,
     done: int,
     count: Any,
     values: Mapping[int, Any],
-    found: LoopState,
+    keys: Mapping[Any, Any],
+    before: Mapping[Any, Any],
+    forms: Mapping[Any, Form],
+    found: Region,
 ) -> Sequence[Any]:
-    """Runs the iterations of ``prim::Loop`` from number ``done`` on as a ``while_loop``; returns the carried values."""
-    block, read = operation.blocks[0], found.region.read
-    keys, before, forms = found.owners, found.before, found.forms
+    block, read = operation.blocks[0], found.read
     written = {key[1] for key in keys if key[0] == "tensor"}
     initial = [torch.scalar_tensor(done, dtype=torch.int64)]
     initial += [tensor for key, form in forms.items() for tensor in form.flatten(before[key])]
@@ -373,7 +336,7 @@ def _explained(operation: Operation) -> Iterator[None]:
         kind = "loop" if operation.kind == "prim::Loop" else "branch"
         raise CaptureError(
             f"A {kind} that depends on data cannot be exported{operation.source}: {error}; let every "
-            "variable keep its type, shape and length."
+            "variable keep its type and its length."
         ) from error
 
 

@@ -1,0 +1,67 @@
+"""The private names of torch's guards that the package uses, beside those in torch_private.py.
+
+A guard is a condition on sizes that torch records while it captures. The docstring of each function says what happens
+without the name.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+__all__ = [
+    "guard_location",
+    "guard_recorder",
+    "guard_user_frame",
+    "mark_guard_place",
+    "symbols_of_sources",
+    "traced_frames",
+]
+
+
+def symbols_of_sources(shape_env: Any) -> Mapping[str, Any]:
+    """Returns the symbol of each size of an input, by source, such as ``L['x'].size()[0]``.
+
+    Returns an empty mapping without the attribute; then a warning about a static dim gives a general reason.
+    """
+    return getattr(shape_env, "source_to_var", {})
+
+
+def guard_location(guard: Any) -> traceback.FrameSummary | None:
+    """Returns the frame of the code that made torch record a guard: the user's, or torch's own.
+
+    Returns None if torch recorded none, or without the attribute; then a warning about the guard gives no place.
+    """
+    frame = getattr(getattr(guard, "sloc", None), "framework_loc", None)
+    return frame if isinstance(frame, traceback.FrameSummary) else None
+
+
+def guard_recorder() -> tuple[type[Any], str] | None:
+    """Returns the class and the name of the method that gives a guard its place; see ``mark_guard_place``.
+
+    Returns None without it; then a message about a guard that torch's own code adds names no line.
+    """
+    shape_env: type[Any] = import_module("torch.fx.experimental.symbolic_shapes").ShapeEnv
+    return (shape_env, "_get_sloc") if hasattr(shape_env, "_get_sloc") else None
+
+
+def mark_guard_place(place: Any, frame: traceback.FrameSummary) -> None:
+    """Adds the user's frame to the place of a guard, which torch has for its own code only."""
+    object.__setattr__(place, "user_frame", frame)
+
+
+def traced_frames() -> Sequence[traceback.FrameSummary]:
+    """Returns the frames of the code that strict mode traces, which it does not run; empty in another mode.
+
+    Returns an empty sequence without torch's function; then a message about a guard of strict mode names no line.
+    """
+    context = getattr(import_module("torch._guards"), "TracingContext", None)
+    return context.extract_stack() or () if hasattr(context, "extract_stack") else ()
+
+
+def guard_user_frame(guard: Any) -> traceback.FrameSummary | None:
+    """Returns the frame of the user's or a library's code that ``mark_guard_place`` added; None if it added none."""
+    frame: traceback.FrameSummary | None = getattr(getattr(guard, "sloc", None), "user_frame", None)
+    return frame

@@ -1,0 +1,117 @@
+"""Writes torch's expressions and conditions on sizes as Python, over the user's names for dims."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import sympy
+from sympy.printing.precedence import PRECEDENCE
+from sympy.printing.str import StrPrinter
+
+__all__ = ["DATA_DEPENDENT", "expression_text", "simple_condition", "sizes_in_words", "without_symbols"]
+
+DATA_DEPENDENT = "a size that depends on data"
+"""The label of a symbol that no input has."""
+
+_UNBOUNDED = 2**31 - 2  # torch's bounds from here on mean that there is none
+_OPERATORS = {
+    "Mod": "%", "PythonMod": "%", "FloorDiv": "//", "CleanDiv": "//", "IntTrueDiv": "/", "FloatTrueDiv": "/",
+    "PowByNatural": "**", "FloatPow": "**",
+}  # fmt: skip
+_FUNCTIONS = {
+    "TruncToInt": "int", "FloorToInt": "floor", "CeilToInt": "ceil", "ToFloat": "float", "RoundToInt": "round",
+    "Max": "max", "Min": "min", "Identity": "",
+}  # fmt: skip
+_SYMBOL = re.compile(r"\b(?:(zuf|zf|u)|s)\d+\b")
+
+
+class _PythonPrinter(StrPrinter):
+    """Prints the functions of torch's expressions as operators and functions of Python."""
+
+    printmethod = "_fx_onnx"  # torch's functions print themselves through sympy's own method
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        super().__init__({"full_prec": False})
+        self._labels = labels
+
+    def _print_Symbol(self, expr: Any) -> str:
+        return self._labels.get(str(expr), DATA_DEPENDENT)
+
+    def _print_Function(self, expr: Any) -> str:
+        name = type(expr).__name__
+        if name in _OPERATORS:
+            left, right = (self.parenthesize(side, PRECEDENCE["Mul"], strict=False) for side in expr.args[:2])
+            return f"{left} {_OPERATORS[name]} {right}"
+        arguments = ", ".join(map(self._print, expr.args))
+        return f"{_FUNCTIONS.get(name, name.removeprefix('OpaqueUnaryFn_'))}({arguments})"
+
+    _print_Max = _print_Min = _print_Function
+
+    def _print_Relational(self, expr: Any) -> str:
+        left, right = map(self._print, expr.args)
+        return f"{left} {expr.rel_op} {right}"
+
+    _print_Equality = _print_Unequality = _print_Relational
+
+
+def expression_text(expression: Any, labels: Mapping[str, str]) -> str:
+    """Returns an expression or a condition as Python.
+
+    Args:
+        expression: A sympy expression over torch's symbols, with torch's functions.
+        labels: The label of each symbol; a symbol without one depends on data.
+    """
+    return str(_PythonPrinter(labels).doprint(expression))
+
+
+@lru_cache(maxsize=256)
+def simple_condition(condition: Any, symbol: sympy.Symbol, label: str) -> str | None:
+    """Returns a condition on one size in its simplest form: a bound, an interval, or divisibility.
+
+    The forms are compared with the condition at more than 100 sizes.
+
+    Returns:
+        For example ``width % 2 == 0``; None if the condition has no such form.
+    """
+    sizes = [*range(2, 98), 127, 128, 129, 255, 256, 257, 511, 512, 1000, 1023, 4096, 65535, 65536]
+    try:
+        true = {size for size in sizes if condition.xreplace({symbol: sympy.Integer(size)}) == sympy.true}
+    except ZeroDivisionError:
+        return None
+    if not true:
+        return None
+    low, high = min(true), max(true)
+    forms: list[tuple[str, Callable[[int], bool]]] = [
+        (f"{label} == {low}", lambda size: size == low),
+        (f"{label} >= {low}", lambda size: size >= low),
+        (f"{label} <= {high}", lambda size: size <= high),
+        (f"{low} <= {label} <= {high}", lambda size: low <= size <= high),
+        *((f"{label} % {k} == 0", lambda size, k=k: size % k == 0) for k in range(2, 33)),  # type: ignore[misc]
+    ]
+    return next((text for text, holds in forms if {size for size in sizes if holds(size)} == true), None)
+
+
+def sizes_in_words(low: int | None, high: int | None) -> str:
+    """Returns an interval of sizes in words: ``any``, ``5 or more``, ``at most 16``, ``2 to 512``.
+
+    Args:
+        low: The smallest size. torch assumes at least 2 where it knows nothing, so 2 and less are no bound.
+        high: The largest size. torch has large numbers where there is no bound.
+    """
+    low = None if low is None or low <= 2 else low
+    high = None if high is None or high >= _UNBOUNDED else high
+    if low is not None and high is not None:
+        return f"{low} to {high}" if low != high else str(low)
+    if low is not None:
+        return f"{low} or more"
+    return f"at most {high}" if high is not None else "any"
+
+
+def without_symbols(text: str) -> str:
+    """Replaces torch's names of sizes in one of its messages by words, and removes its notation for bounds."""
+    text = re.sub(r"L\['(\w+)'\](\S*?)\.size\(\)\[(\d+)\]", r"\1\2.shape[\3]", text)
+    text = re.sub(r"\bTruncToInt\b", "int", re.sub(r"\bToFloat\b", "float", text))
+    return _SYMBOL.sub(lambda match: DATA_DEPENDENT if match[1] else "a dynamic size", text)

@@ -1,0 +1,43 @@
+"""The lines of code that messages name: lines of the user's code or of a library, never of torch or of this package."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sysconfig
+import traceback
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+__all__ = ["innermost_line", "is_internal", "line_text"]
+
+_STDLIB = Path(sysconfig.get_path("stdlib"))
+_PACKAGE = Path(__file__).parents[1]
+_INTERNAL = (Path(torch.__file__).parent, _PACKAGE, _PACKAGE.parent / "decompositions")
+
+
+@lru_cache(maxsize=4096)
+def is_internal(filename: str) -> bool:
+    """Returns whether a file belongs to torch, to fx_onnx or to Python, or is no file."""
+    path = Path(filename)
+    in_stdlib = path.is_relative_to(_STDLIB) and "site-packages" not in path.parts
+    return in_stdlib or any(path.is_relative_to(folder) for folder in _INTERNAL) or not path.is_file()
+
+
+def line_text(filename: str, line: int | None, code: str | None = None) -> str:
+    """Returns ``(file:line: code)``. The path of a file in an installed package is relative to site-packages."""
+    _, packages, path = filename.rpartition(f"site-packages{os.sep}")
+    shown = path if packages else filename
+    code = linecache.getline(filename, line or 0).strip() if code is None else code.strip()
+    return f"({shown}:{line}{': ' if code else ''}{code})"
+
+
+def innermost_line(frames: Iterable[traceback.FrameSummary]) -> str:
+    """Returns the place of the innermost frame that is not internal, as ``line_text``; empty if there is none."""
+    for frame in reversed(list(frames)):
+        if not is_internal(frame.filename):
+            return line_text(frame.filename, frame.lineno, frame.line)
+    return ""

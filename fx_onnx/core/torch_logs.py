@@ -1,0 +1,62 @@
+"""Keeps torch's own log lines out of the user's output while a model is exported.
+
+torch logs dumps of its internal state, such as the traceback of a failed attempt, before fx_onnx explains the failure
+in one sentence. The lines go to the logger ``fx_onnx.torch`` at level DEBUG instead.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import get_ident
+
+__all__ = ["redirect_torch_logs"]
+
+_logger = logging.getLogger("fx_onnx.torch")
+
+
+@contextmanager
+def redirect_torch_logs() -> Iterator[None]:
+    """Redirects what torch logs in the current thread within the context; other threads log as before.
+
+    The environment variable ``TORCH_LOGS`` asks for torch's logs, so nothing is redirected if it is set.
+    """
+    if "TORCH_LOGS" in os.environ:
+        yield
+        return
+    redirect = _Redirect()
+    handlers = _handlers()
+    for handler in handlers:
+        handler.addFilter(redirect)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(redirect)
+
+
+class _Redirect(logging.Filter):
+    """Declines the records of torch in the thread that created the filter, and logs them as fx_onnx's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = get_ident()
+        self._last: logging.LogRecord | None = None  # one record passes several handlers
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.thread != self._thread or record.name.partition(".")[0] != "torch":
+            return True
+        if record is not self._last and _logger.isEnabledFor(logging.DEBUG):
+            self._last = record
+            _logger.debug("%s: %s", record.name, record.getMessage())
+        return False
+
+
+def _handlers() -> list[logging.Handler]:
+    """Returns the handlers that may show a record of a logger of torch."""
+    known = [each for name, each in list(logging.root.manager.loggerDict.items()) if name.partition(".")[0] == "torch"]
+    loggers = [logging.root, *(each for each in known if isinstance(each, logging.Logger))]
+    last = [logging.lastResort] if logging.lastResort is not None else []
+    return list(dict.fromkeys([*(handler for each in loggers for handler in each.handlers), *last]))

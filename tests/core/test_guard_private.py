@@ -1,0 +1,44 @@
+"""Tests of the private names of guards: each exists in this torch, and a missing one has the documented effect."""
+
+from __future__ import annotations
+
+import traceback
+from types import SimpleNamespace
+
+import torch
+from torch.export import Dim
+
+from fx_onnx.core import guard_private
+
+
+class Even(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[0] % 2 == 0 else x
+
+
+def test_facts_of_guards() -> None:
+    program = torch.export.export(Even(), (torch.zeros(4, 3),), dynamic_shapes=({0: Dim.DYNAMIC},))
+    shape_env = next(iter(program.graph.nodes)).meta["val"].fake_mode.shape_env
+    (symbol,) = guard_private.symbols_of_sources(shape_env).values()
+    assert list(guard_private.symbols_of_sources(shape_env)) == ["L['x'].size()[0]"]
+    (guard,) = [guard for guard in shape_env.guards if str(symbol) in str(guard.expr) and "Mod" in str(guard.expr)]
+    location = guard_private.guard_location(guard)
+    assert location is not None
+    assert location.name == "forward"
+    assert guard_private.guard_user_frame(guard) is None
+    frame = traceback.FrameSummary("model.py", 3, "forward")
+    guard_private.mark_guard_place(guard.sloc, frame)
+    assert guard_private.guard_user_frame(guard) is frame
+
+
+def test_the_method_that_records_places_exists() -> None:
+    found = guard_private.guard_recorder()
+    assert found is not None
+    assert callable(getattr(*found))
+    assert list(guard_private.traced_frames()) == []
+
+
+def test_facts_of_guards_without_the_attributes() -> None:
+    assert guard_private.symbols_of_sources(SimpleNamespace()) == {}
+    assert guard_private.guard_location(SimpleNamespace()) is None
+    assert guard_private.guard_user_frame(SimpleNamespace()) is None

@@ -1,0 +1,65 @@
+"""Sizes and conditions are written as Python or in words, with the user's names."""
+
+from __future__ import annotations
+
+import pytest
+import sympy
+from torch.utils._sympy import functions as torch_functions
+
+from fx_onnx.core.size_text import expression_text, simple_condition, sizes_in_words, without_symbols
+
+a, b = sympy.symbols("s1 s17", integer=True, positive=True)
+LABELS = {"s1": "batch", "s17": "x.shape[1]"}
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        (torch_functions.FloorDiv(a + 1, 2), "(batch + 1) // 2"),
+        (torch_functions.Mod(a, 8) + 1, "(batch % 8) + 1"),
+        (sympy.Eq(torch_functions.Mod(a * b, 3), 0), "(batch*x.shape[1]) % 3 == 0"),
+        (torch_functions.TruncToInt(0.7 * torch_functions.ToFloat(a)), "int(0.7*float(batch))"),
+        (torch_functions.Max(a, b), "max(batch, x.shape[1])"),
+        (torch_functions.IntTrueDiv(a, b), "batch / x.shape[1]"),
+        (torch_functions.OpaqueUnaryFn_sqrt(a), "sqrt(batch)"),
+        (2 * torch_functions.FloorDiv(a, 2), "2*(batch // 2)"),
+        (sympy.Symbol("u0") + 1, "a size that depends on data + 1"),
+        (sympy.Ge(a, 5), "batch >= 5"),
+    ],
+)
+def test_expressions(expression: sympy.Basic, text: str) -> None:
+    assert expression_text(expression, LABELS) == text
+
+
+HALF = torch_functions.FloorDiv(a, 2)
+
+
+@pytest.mark.parametrize(
+    ("condition", "text"),
+    [
+        (sympy.Eq(torch_functions.FloorDiv(a + HALF - 1, HALF), 2), "batch % 2 == 0"),
+        (sympy.Ge(torch_functions.FloorDiv(a, 4), 2), "batch >= 8"),
+        (sympy.Le(torch_functions.FloorDiv(a, 4), 2), "batch <= 11"),
+        (sympy.Eq(torch_functions.FloorDiv(a, 4), 2), "8 <= batch <= 11"),
+        (sympy.Eq(3 * a, 9), "batch == 3"),
+        (sympy.Eq(torch_functions.Mod(a, 3), 1), None),
+        (sympy.Eq(torch_functions.FloorDiv(a, a - 2), 2), None),
+    ],
+)
+def test_the_simplest_form_of_a_condition(condition: sympy.Basic, text: str | None) -> None:
+    assert simple_condition(condition, a, "batch") == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [(0, None, "any"), (2, 2**63 - 1, "any"), (5, None, "5 or more"), (2, 16, "at most 16"), (4, 512, "4 to 512")],
+)
+def test_intervals(low: int, high: int | None, words: str) -> None:
+    assert sizes_in_words(low, high) == words
+
+
+def test_symbols_of_torch_in_a_message() -> None:
+    text = without_symbols("shape [s77, 3, u0] and TruncToInt(zuf0)")
+    assert text == "shape [a dynamic size, 3, a size that depends on data] and int(a size that depends on data)"
+    assert without_symbols("You marked L['x'][0].size()[1] as dynamic") == "You marked x[0].shape[1] as dynamic"
+    assert without_symbols("stage s_1 of user0") == "stage s_1 of user0"
