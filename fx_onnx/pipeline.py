@@ -242,8 +242,8 @@ def _verify(job: OnnxJob) -> OnnxJob:
     if not job.options.verify:
         job.log.decided("verify", "checked, but not compared")
         return job
-    args, kwargs = job.captured.exported_program.example_inputs or ((), {})
-    job.log.verification = verify(job.program, args, kwargs, module=job.request.reference)
+    request = job.request
+    job.log.verification = verify(job.program, request.args, request.kwargs, module=request.reference)
     job.log.verification.check()
     return job
 

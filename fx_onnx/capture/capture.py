@@ -124,11 +124,11 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
         events.decided("capture", decision)
     program = result.program
     inputs = dynamic_dims.captured_inputs(request, program)
-    specialized = tuple(dynamic_dims.specialized_dims(inputs))
+    specialized = tuple(dynamic_dims.specialized_dims(inputs, strategy == "given"))
     constraints = size_constraints(request, program, inputs)
     labels = dim_labels(program, inputs)
     excluded = [each.describe(labels) for each in _excluded_sizes(request, result, constraints)]
-    names, conflicts = dynamic_dims.symbol_names(inputs)
+    names, conflicts = dynamic_dims.symbol_names(inputs, strategy == "given")
     relations = dim_relations(inputs, labels)
     for message in (*conflicts, *relations, *map(str, specialized), *map(str, constraints), *excluded):
         warn(message)

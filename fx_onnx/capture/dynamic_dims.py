@@ -22,6 +22,7 @@ from fx_onnx.capture.dynamic_shapes import TensorRequest
 from fx_onnx.capture.request import Request
 from fx_onnx.core.arguments import is_dim_word
 from fx_onnx.core.guard_private import guard_location, guard_user_frame, symbols_of_sources
+from fx_onnx.core.names import Names
 from fx_onnx.core.size_text import expression_text
 from fx_onnx.core.source_lines import is_internal, line_text
 from fx_onnx.core.torch_private import pytree, symbolic_expression
@@ -102,12 +103,19 @@ def dims_and_sizes(request: Request, inputs: list[CapturedInput]) -> list[tuple[
     return [(each.dim(axis), size) for each, tensor in pairs for axis, size in enumerate(tensor.shape)]
 
 
-def symbol_names(inputs: list[CapturedInput]) -> tuple[dict[str, str], list[str]]:
+def symbol_names(inputs: list[CapturedInput], is_given: bool = False) -> tuple[dict[str, str], list[str]]:
     """Returns the user's names by expression, and one sentence for each expression that is not the dim's.
 
     If two names turn out to be one dim, the first one is kept. A name that is an expression over other names, such as
     ``past + new``, is kept where it is equal to the dim, or where the model relates the dim to no other one. It is
     dropped where the dim is another expression.
+
+    A dim without a name of the user's gets one if the user captured the program: the name of its Dim. A file does not
+    keep it, so that the dim is named after the first input that has it: ``x_dim_0``.
+
+    Args:
+        inputs: The tensors among the inputs of the graph.
+        is_given: Whether the user captured the program.
     """
     names: dict[str, str] = {}
     sizes: dict[str, sympy.Expr] = {}
@@ -125,7 +133,29 @@ def symbol_names(inputs: list[CapturedInput]) -> tuple[dict[str, str], list[str]
             conflicts[own, name] = f"{place} is {own!r}, not {name!r} as dynamic_axes calls it; it keeps its own name."
             continue
         sizes.setdefault(names.setdefault(str(dim), str(name)), dim)
+    if is_given:
+        names = {**_own_names(inputs, names), **names}
     return names, list(conflicts.values())
+
+
+def _own_names(inputs: list[CapturedInput], names: Mapping[str, str]) -> dict[str, str]:
+    """Returns names for the symbols of the inputs that have none yet."""
+    unique, found = Names(names.values()), dict[str, str]()
+    for each in inputs:
+        for axis in range(each.value.ndim):
+            symbol = each.dim(axis)
+            if isinstance(symbol, sympy.Symbol) and str(symbol) not in (*names, *found):
+                own = _name_of_dim(each.shape_env, symbol)
+                word = re.sub(r"\W", "_", each.name)
+                found[str(symbol)] = unique.unique(own if own and is_dim_word(own) else f"{word}_dim_{axis}")
+    return found
+
+
+def _name_of_dim(shape_env: Any, symbol: sympy.Symbol) -> str | None:
+    """Returns the name of the Dim from which torch made a symbol; None if there is none."""
+    names = getattr(shape_env, "source_name_to_debug_name", {})
+    symbols = symbols_of_sources(shape_env).items()
+    return next((names[source] for source, each in symbols if each == symbol and source in names), None)
 
 
 def _over_names(dim: sympy.Expr, names: Mapping[str, str]) -> str:
@@ -133,16 +163,21 @@ def _over_names(dim: sympy.Expr, names: Mapping[str, str]) -> str:
     return expression_text(dim, names)
 
 
-def specialized_dims(inputs: list[CapturedInput]) -> Iterator[SpecializedDim]:
-    """Yields the dims that were requested as dynamic but are static."""
+def specialized_dims(inputs: list[CapturedInput], is_given: bool = False) -> Iterator[SpecializedDim]:
+    """Yields the dims that were requested as dynamic but are static.
+
+    Args:
+        inputs: The tensors among the inputs of the graph.
+        is_given: Whether the user captured the program.
+    """
     for each in inputs:
         for axis, name in each.request.axes.items():
             size = each.dim(axis)
             if isinstance(size, int):
-                yield SpecializedDim(each.name, axis, name, size, _reason(each, axis, size))
+                yield SpecializedDim(each.name, axis, name, size, _reason(each, axis, size, is_given))
 
 
-def _reason(captured: CapturedInput, axis: int, size: int) -> str:
+def _reason(captured: CapturedInput, axis: int, size: int, is_given: bool) -> str:
     """Returns a clause that says why a dim is static, from the guard on it or on a dim that must equal it."""
     shape_env = captured.shape_env
     parameter, bracket, rest = captured.request.path.partition("[")
@@ -159,6 +194,8 @@ def _reason(captured: CapturedInput, axis: int, size: int) -> str:
             labels |= dict.fromkeys(map(str, symbols), f"shape[{axis}]")
             condition = " == ".join(expression_text(side, labels) for side in guard.expr.args)
             return f"the model needs {condition} {guard_place(guard)}".rstrip()
+    if is_given:
+        return "the ExportedProgram was captured with this size; capture it again with dynamic_shapes"
     if size in (0, 1):
         return (
             f"torch.export fixes a dim whose example size is {size}, and a larger example fails or takes another branch"

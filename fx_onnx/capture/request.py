@@ -23,6 +23,7 @@ from fx_onnx.capture.forward_parameters import (
     program_parameters,
     sorted_by_signature,
 )
+from fx_onnx.capture.program_arguments import program_arguments
 from fx_onnx.capture.torchscript.scripted_module import ScriptedModule, is_script, scripted_module
 from fx_onnx.core.arguments import check_mapping, check_names, shown
 from fx_onnx.core.errors import ArgumentError
@@ -134,7 +135,7 @@ def parse_request(
     if isinstance(model, ExportedProgram):
         args, kwargs = (args, kwargs) if args or kwargs else model.example_inputs or ((), {})
         parameters = program_parameters(model)
-        _check_argument_count(model, args, kwargs)
+        args, kwargs = program_arguments(model, args, kwargs)
     else:
         pytrees.register((args, kwargs))
         _check_leaves(args, kwargs)
@@ -152,7 +153,7 @@ def parse_request(
         dynamic_shapes=None if isinstance(model, ExportedProgram) else for_torch,
         inputs=shapes.tensors(),
         input_names=names_in[: len(shapes.input_paths)],
-        weights=_weight_names(model, names_in, shapes.input_paths),
+        weights=_weight_names(model, names_in, names_out, shapes.input_paths),
         output_names=names_out,
         output_axes=axes_out,
         float_leaves=shapes.float_leaves(),
@@ -192,11 +193,16 @@ def _checked_names(
     return inputs, outputs
 
 
-def _weight_names(model: torch.nn.Module | ExportedProgram, names: tuple[str, ...], inputs: list[str]) -> WeightNames:
+def _weight_names(
+    model: torch.nn.Module | ExportedProgram,
+    names: tuple[str, ...],
+    output_names: tuple[str, ...],
+    inputs: list[str],
+) -> WeightNames:
     """Returns the names of the weights, whose new names are those in ``names`` after the inputs.
 
     Raises:
-        ArgumentError: There are more names than inputs and weights.
+        ArgumentError: There are more names than inputs and weights, or another value gets the name of a weight.
     """
     state = model.state_dict if isinstance(model, ExportedProgram) else model.state_dict(keep_vars=True)
     known: dict[Any, int] = {}
@@ -206,7 +212,14 @@ def _weight_names(model: torch.nn.Module | ExportedProgram, names: tuple[str, ..
             f"input_names has {len(names)} names, but the model has {len(inputs)} inputs: "
             f"{', '.join(inputs) or 'none'}, and {len(known)} weights."
         )
-    return WeightNames(places, names[len(inputs) :])
+    new = names[len(inputs) :]
+    taken = [name for name in (*names, *output_names) if places.get(name, -1) >= len(new)]
+    if taken:
+        raise ArgumentError(
+            f"{taken[0]!r} in input_names or output_names is the name of a weight, which keeps its name in the "
+            "state_dict; choose another one."
+        )
+    return WeightNames(places, new)
 
 
 def _identity(tensor: Any) -> Any:
@@ -225,13 +238,6 @@ def _check_output_names(program: ExportedProgram, names: tuple[str, ...]) -> Non
     writes = any(isinstance(node.target, OpOverload) and node.target._schema.is_mutable for node in program.graph.nodes)
     if len(names) > count and not writes:
         raise ArgumentError(f"{len(names)} output_names were given, but the model has {count} outputs.")
-
-
-def _check_argument_count(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raises an ArgumentError if there are more or fewer tensors and constants than were captured."""
-    found, expected = (pytree.tree_structure((args, kwargs)).num_leaves, program.call_spec.in_spec.num_leaves)
-    if found != expected:
-        raise ArgumentError(f"The ExportedProgram takes {expected} tensors and constants, but {found} are given.")
 
 
 def _split_keywords(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 import torch
 from torch.export import Dim
@@ -44,6 +46,26 @@ def test_an_expression_has_the_users_name():
 
 def test_dims_without_a_name_have_no_entry():
     assert run(torch.relu, t(3, 4), dynamic_shapes=({0: Dim.AUTO, 1: Dim.DYNAMIC},)).symbol_names == {}
+
+
+def test_dims_of_an_exported_program_have_the_names_of_its_dims():
+    """A file does not keep them, so that a dim is named after the first input that has it."""
+    model, dims = Function(lambda x, y: x.sum(1) + y), {"x": {0: BATCH, 1: Dim.AUTO}, "y": {0: BATCH}}
+    program = torch.export.export(model, (t(3, 4), t(3)), dynamic_shapes=dims)
+    assert shapes(capture(parse_request(program))) == [("batch", "x_dim_1"), ("batch",)]
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    loaded = torch.export.load(file)
+    assert shapes(capture(parse_request(loaded))) == [("x_dim_0", "x_dim_1"), ("x_dim_0",)]
+    named = parse_request(loaded, input_names=["x.0"], dynamic_shapes=({1: "x_0_dim_0"}, None))
+    assert shapes(capture(named)) == [("x_0_dim_0_1", "x_0_dim_0"), ("x_0_dim_0_1",)]
+
+
+def test_a_static_exported_program_must_be_captured_again():
+    program = torch.export.export(Function(torch.relu), (t(3, 4),))
+    with pytest.warns(OnnxExporterWarning, match="was captured with this size; capture it again"):
+        capture(parse_request(program, dynamic_shapes=({0: "n"},)))
 
 
 @pytest.mark.parametrize(("dim", "name"), [("n", "n"), (BATCH, "batch"), (Dim.AUTO, None)])

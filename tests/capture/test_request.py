@@ -98,6 +98,9 @@ def test_dims_of_an_exported_program_only_get_names(spec):
     assert request.args[0] is X
 
 
+LINEAR = torch.nn.Linear(4, 4)
+
+
 def _bad(message, *args, model=None, **options):
     return pytest.param(model if model is not None else Two(), args, options, message, id=message[:40])
 
@@ -120,6 +123,8 @@ def _bad(message, *args, model=None, **options):
         _bad("args[0][1] is a builtins.complex", ([X, 1j],), model=One()),
         _bad("repeated: a", (X, Y), input_names=["a", "a"]),
         _bad("repeated: x", X, input_names=["x"], output_names=["x"]),
+        _bad("'weight' in input_names or output_names is the", X, model=LINEAR, input_names=["weight"]),
+        _bad("'bias' in input_names or output_names is the", X, model=LINEAR, output_names=["bias"]),
         _bad("input_names must be a sequence of names", X, input_names="x"),
         _bad("A name in output_names must be a string that is not empty", X, output_names=["a", 3]),
         _bad("give dynamic_shapes alone", X, dynamic_shapes={"x": {0: "n"}}, dynamic_axes={"x": [0]}),
