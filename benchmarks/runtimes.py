@@ -26,6 +26,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import fx_onnx
+from fx_onnx.core import opsets
 from fx_onnx.targets.known_targets import find_target
 from tests.models.registry import CASES, Inputs, ModelCase
 
@@ -35,9 +36,16 @@ PIP = {
     "reference": ["onnx==1.23.2"],
     "tract": ["tract==0.23.9", "numpy"],
     "mnn": ["mnn==3.6.1", "numpy"],
+    "iree": ["iree-base-compiler[onnx]==3.13.0", "iree-base-runtime==3.13.0"],
+    "tinygrad": ["tinygrad==0.14.0", "onnx", "numpy"],
 }
-NPM = {"onnxruntime-web": ["onnxruntime-web@1.30.0"]}
+NPM = {
+    "onnxruntime-web": ["onnxruntime-web@1.30.0"],
+    "chromium": ["onnxruntime-web@1.30.0", "puppeteer-core@25.16.0"],
+}
 TOLERANCE, SECONDS = 2e-3, 120
+TARGETS = {"chromium": "onnxruntime-web", "iree": None, "tinygrad": None}
+"""The targets of runtimes that have another name, or no target."""
 
 
 @dataclass
@@ -79,7 +87,7 @@ def tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
-def export(exporter: str, case: ModelCase, path: Path, target: str, opset: int) -> None:
+def export(exporter: str, case: ModelCase, path: Path, target: str | None, opset: int) -> None:
     """Writes the file."""
     inputs = case.example()
     shared: dict[str, Any] = {"kwargs": inputs.kwargs, "dynamic_shapes": case.dynamic_shapes, "verbose": False}
@@ -126,7 +134,8 @@ def command(runtime: str, folder: Path) -> list[str]:
         if not (place / "node_modules").exists():
             place.mkdir(parents=True, exist_ok=True)
             subprocess.run(["npm", "install", "--silent", "--prefix", str(place), *NPM[runtime]], check=True)
-        return ["node", str(WORKERS / "onnxruntime_web.mjs"), str(place / "node_modules")]
+        where = "chromium" if runtime == "chromium" else "node"
+        return ["node", str(WORKERS / "onnxruntime_web.mjs"), str(place / "node_modules"), where]
     if not place.exists():
         subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
         subprocess.run([str(place / "bin" / "pip"), "install", "-q", *PIP[runtime]], check=True)
@@ -165,7 +174,9 @@ def compared(work: Job) -> str:
 
 def outcomes(runtime: str, cases: Sequence[ModelCase], exporters: Sequence[str], folder: Path) -> Iterator[Outcome]:
     """Exports and runs each network with each exporter. The files of torch.onnx are kept for other runtimes."""
-    worker, opset = command(runtime, folder), find_target(runtime).opset
+    worker = command(runtime, folder)
+    target = TARGETS.get(runtime, runtime)
+    opset = opsets.DEFAULT_OPSET if target is None else find_target(target).opset
     for case in cases:
         for exporter in exporters:
             found = Outcome(exporter, case.name)
@@ -174,7 +185,7 @@ def outcomes(runtime: str, cases: Sequence[ModelCase], exporters: Sequence[str],
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
                 if exporter == "fx_onnx" or not path.exists():
-                    export(exporter, case, path, runtime, opset)
+                    export(exporter, case, path, target, opset)
                 work = job(case, path)
                 found.exported = True
             except Exception as error:  # any exporter's error is a row of the table
@@ -210,7 +221,7 @@ def main() -> None:
             mine = [one for one in found if one.exporter == exporter]
             counts = (sum(getattr(one, name) for one in mine) for name in ("exported", "loads", "right"))
             cells.append(" / ".join(map(str, counts)))
-        rows.append(f"| {find_target(runtime).versions} | {' | '.join(cells)} |")
+        rows.append(f"| {', '.join((PIP | NPM)[runtime])} | {' | '.join(cells)} |")
     print(f"| runtime | {' | '.join(exporters)}: models / loads / right |\n|{'---|' * (len(exporters) + 1)}")
     print("\n".join(rows))
 

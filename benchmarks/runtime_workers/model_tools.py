@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import onnxruntime
 
@@ -41,11 +42,38 @@ def quantize_dynamic(path: str) -> Any:
         return onnx.load(f"{folder}/q.onnx")
 
 
+def quantize_static(path: str) -> Any:
+    """Quantizes weights and activations to int8, in the form with QuantizeLinear and DequantizeLinear."""
+    from onnxruntime import quantization
+
+    class Calibration(quantization.CalibrationDataReader):  # type: ignore[misc, no-any-unimported]
+        def __init__(self) -> None:
+            """Reads the inputs that benchmarks/runtimes.py wrote beside the model."""
+            names = [value.name for value in onnx.load(path, load_external_data=False).graph.input]
+            row = {name: np.load(Path(path).with_suffix(f".0.in{i}.npy")) for i, name in enumerate(names)}
+            self.rows = iter([row])
+
+        def get_next(self) -> Any:
+            return next(self.rows, None)
+
+    with tempfile.TemporaryDirectory() as folder:
+        quantization.quant_pre_process(path, f"{folder}/p.onnx", auto_merge=True)
+        quantization.quantize_static(f"{folder}/p.onnx", f"{folder}/q.onnx", Calibration())
+        return onnx.load(f"{folder}/q.onnx")
+
+
 def float16(path: str) -> Any:
     """Converts the model to float16, with the inputs and outputs in float32."""
     from onnxconverter_common import float16
 
     return float16.convert_float_to_float16(onnx.load(path), keep_io_types=True)
+
+
+def transformers_float16(path: str) -> Any:
+    """Converts the model to float16 with the converter of onnxruntime.transformers."""
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    return convert_float_to_float16(onnx.load(path), keep_io_types=True)
 
 
 def onnxslim(path: str) -> Any:
@@ -66,7 +94,9 @@ TOOLS: tuple[Callable[[str], Any], ...] = (
     strict_shape_inference,
     symbolic_shape_infer,
     quantize_dynamic,
+    quantize_static,
     float16,
+    transformers_float16,
     onnxslim,
     onnxsim,
 )

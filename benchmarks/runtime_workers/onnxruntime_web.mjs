@@ -1,52 +1,102 @@
-// Runs one model in onnxruntime-web's WebAssembly provider in Node.js; benchmarks/runtimes.py starts it.
-// It prints {"loads": ..., "why": ...} and writes the results to MODEL.RUN.OUTPUT.npy.
-import { readFileSync, writeFileSync } from "node:fs";
+// Runs one model in onnxruntime-web's WebAssembly provider; benchmarks/runtimes.py starts it.
+//
+//   node onnxruntime_web.mjs NODE_MODULES node|chromium JOB
+//
+// "chromium" runs it in a page of headless Chromium, which puppeteer-core drives. It prints {"loads": ..., "why": ...}
+// and writes the results to MODEL.RUN.OUTPUT.npy.
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
 import { createRequire } from "node:module";
-import { join } from "node:path";
+import { extname, join } from "node:path";
 
-const [modules, text] = process.argv.slice(2);
-const ort = createRequire(join(modules, "x.js"))("onnxruntime-web");
-ort.env.wasm.numThreads = 1;
-ort.env.logLevel = "error";
-
+const [modules, place, text] = process.argv.slice(2);
+const require = createRequire(join(modules, "x.js"));
 const DTYPES = {
-  "<f4": ["float32", Float32Array], "<f8": ["float64", Float64Array], "<i8": ["int64", BigInt64Array],
-  "<i4": ["int32", Int32Array], "|b1": ["bool", Uint8Array], "|u1": ["uint8", Uint8Array], "|i1": ["int8", Int8Array],
+  "<f4": "float32", "<f8": "float64", "<i8": "int64", "<i4": "int32", "|b1": "bool", "|u1": "uint8", "|i1": "int8",
 };
+const MEDIA_TYPES = { ".mjs": "text/javascript", ".js": "text/javascript", ".wasm": "application/wasm" };
 
 function load(file) {
   const bytes = readFileSync(file);
   const end = 10 + bytes.readUInt16LE(8);
   const header = bytes.toString("latin1", 10, end);
-  const [name, type] = DTYPES[/'descr': '([^']+)'/.exec(header)[1]];
-  const shape = /'shape': \(([^)]*)\)/.exec(header)[1].split(",").filter((x) => x.trim()).map(Number);
-  const data = bytes.buffer.slice(bytes.byteOffset + end, bytes.byteOffset + bytes.length);
-  return new ort.Tensor(name, new type(data), shape);
+  const type = DTYPES[/'descr': '([^']+)'/.exec(header)[1]];
+  const dims = /'shape': \(([^)]*)\)/.exec(header)[1].split(",").filter((x) => x.trim()).map(Number);
+  return { type, dims, data: bytes.subarray(end).toString("base64") };
 }
 
-function save(file, tensor) {
-  const descr = Object.keys(DTYPES).find((key) => DTYPES[key][0] === tensor.type);
-  const shape = tensor.dims.map((x) => `${x},`).join(" ");
+function save(file, { type, dims, data }) {
+  const descr = Object.keys(DTYPES).find((key) => DTYPES[key] === type);
+  const shape = dims.map((x) => `${x},`).join(" ");
   let header = `{'descr': '${descr}', 'fortran_order': False, 'shape': (${shape}), }`;
   header = header.padEnd(Math.ceil((header.length + 11) / 64) * 64 - 11) + "\n";
   const prefix = Buffer.from([0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59, 1, 0, header.length & 255, header.length >> 8]);
-  const data = Buffer.from(tensor.data.buffer, tensor.data.byteOffset, tensor.data.byteLength);
-  writeFileSync(file, Buffer.concat([prefix, Buffer.from(header, "latin1"), data]));
+  writeFileSync(file, Buffer.concat([prefix, Buffer.from(header, "latin1"), Buffer.from(data, "base64")]));
+}
+
+// Runs the model with each set of inputs. It is called here or in the page, so it uses nothing from outside but `ort`.
+async function infer(ort, model, runs) {
+  const bytes = (base64) => Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+  const base64 = (array) => {
+    const view = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+    let found = "";
+    for (let i = 0; i < view.length; i += 8192) found += String.fromCharCode(...view.subarray(i, i + 8192));
+    return btoa(found);
+  };
+  const ARRAYS = {
+    float32: Float32Array, float64: Float64Array, int64: BigInt64Array, int32: Int32Array,
+    bool: Uint8Array, uint8: Uint8Array, int8: Int8Array,
+  };
+  const reply = { loads: false, why: "", results: [] };
+  try {
+    ort.env.wasm.numThreads = 1;
+    ort.env.logLevel = "error";
+    const session = await ort.InferenceSession.create(bytes(model), { executionProviders: ["wasm"] });
+    reply.loads = true;
+    for (const inputs of runs) {
+      const feeds = {};
+      for (const [name, { type, dims, data }] of Object.entries(inputs)) {
+        feeds[name] = new ort.Tensor(type, new ARRAYS[type](bytes(data).buffer), dims);
+      }
+      const results = await session.run(feeds);
+      reply.results.push(session.outputNames.map((name) => {
+        const { type, dims, data } = results[name];
+        return { type, dims: [...dims], data: base64(data) };
+      }));
+    }
+  } catch (error) {
+    reply.why = String(error).replaceAll("\n", " ").slice(-300);
+  }
+  return reply;
+}
+
+async function inChromium(model, runs) {
+  const served = join(modules, "onnxruntime-web", "dist");
+  const server = createServer((request, response) => {
+    const name = new URL(request.url, "http://localhost").pathname.slice(1);
+    response.setHeader("Content-Type", MEDIA_TYPES[extname(name)] ?? "text/html");
+    const file = join(served, name);
+    response.end(name && existsSync(file) ? readFileSync(file) : "<!doctype html>");
+  });
+  await new Promise((resolve) => server.listen(0, "localhost", resolve));
+  const browser = await require("puppeteer-core").launch({
+    executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"], protocolTimeout: 120_000,
+  });
+  try {
+    const page = await browser.newPage();
+    await page.goto(`http://localhost:${server.address().port}/`);
+    await page.addScriptTag({ url: "/ort.wasm.min.js" });
+    return await page.evaluate(`(${infer})(ort, ${JSON.stringify(model)}, ${JSON.stringify(runs)})`);
+  } finally {
+    await browser.close();
+    server.close();
+  }
 }
 
 const job = JSON.parse(text);
-let loads = false;
-let why = "";
-try {
-  const session = await ort.InferenceSession.create(new Uint8Array(readFileSync(job.path)), { executionProviders: ["wasm"] });
-  loads = true;
-  for (const [number, files] of job.inputs.entries()) {
-    const feeds = Object.fromEntries(Object.entries(files).map(([name, file]) => [name, load(file)]));
-    const results = await session.run(feeds);
-    session.outputNames.forEach((name, place) => save(`${job.path}.${number}.${place}.npy`, results[name]));
-  }
-} catch (error) {
-  why = String(error).replaceAll("\n", " ").slice(-300);
-}
-console.log(JSON.stringify({ loads, why }).replace('"loads":', '"loads": '));
+const model = readFileSync(job.path).toString("base64");
+const runs = job.inputs.map((files) => Object.fromEntries(Object.entries(files).map(([name, file]) => [name, load(file)])));
+const reply = place === "chromium" ? await inChromium(model, runs) : await infer(require("onnxruntime-web"), model, runs);
+reply.results.forEach((tensors, run) => tensors.forEach((each, i) => save(`${job.path}.${run}.${i}.npy`, each)));
+console.log(JSON.stringify({ loads: reply.loads, why: reply.why }).replace('"loads":', '"loads": '));
 process.exit(0);

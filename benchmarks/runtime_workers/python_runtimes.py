@@ -7,6 +7,7 @@ It has no other imports than NumPy and the runtime. It prints {"loads": ..., "wh
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -65,12 +66,46 @@ def mnn(job: dict[str, Any]) -> Run:
     return run
 
 
+def iree(job: dict[str, Any]) -> Run:
+    """Returns IREE's compiled module of the model, for a CPU."""
+    import iree.compiler
+    import iree.runtime
+    import onnx
+    from iree.compiler.tools.import_onnx import __main__ as importer
+
+    imported = f"{job['path']}.mlir"
+    importer.main(importer.parse_arguments([job["path"], "-o", imported]))
+    host = ["--iree-llvmcpu-target-cpu=host"]
+    code = iree.compiler.tools.compile_file(imported, target_backends=["llvm-cpu"], input_type="onnx", extra_args=host)
+    context = iree.runtime.SystemContext(config=iree.runtime.Config("local-task"))
+    context.add_vm_module(iree.runtime.VmModule.copy_buffer(context.instance, code))
+    function = context.modules.module[onnx.load(job["path"], load_external_data=False).graph.name]
+
+    def run(inputs: dict[str, Any]) -> Sequence[Any]:
+        results = function(*inputs.values())
+        return results if isinstance(results, (list, tuple)) else [results]
+
+    return run
+
+
+def tinygrad(job: dict[str, Any]) -> Run:
+    """Returns tinygrad's runner of the model, for a CPU. It needs the compiler clang."""
+    os.environ["DEV"] = "CPU"
+    from tinygrad import Tensor
+    from tinygrad.nn.onnx import OnnxRunner
+
+    runner = OnnxRunner(job["path"])
+    return lambda inputs: [
+        result.numpy() for result in runner({name: Tensor(x) for name, x in inputs.items()}).values()
+    ]
+
+
 def main(runtime: str, text: str) -> None:
     """Loads the model, then runs it with all inputs."""
     job = json.loads(text)
     loads, why = False, ""
     try:
-        run = {"openvino": openvino, "reference": reference, "tract": tract, "mnn": mnn}[runtime](job)
+        run = {each.__name__: each for each in (openvino, reference, tract, mnn, iree, tinygrad)}[runtime](job)
         loads = True
         for number, files in enumerate(job["inputs"]):
             for place, result in enumerate(run({name: np.load(file) for name, file in files.items()})):
