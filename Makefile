@@ -1,6 +1,7 @@
 # make demo: export a network and verify it.
 # make check: lint, types, the architecture and the tests of the files that changed, in under a minute.
 # make test: lint, types and all tests.
+# make docs: build the documentation as a site, build/site/index.html.
 # Needs CPython 3.11 or newer, pip and make. Everything else is installed once, into .venv.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -12,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The branch with which make check compares.
 BASE ?= main
 
-.PHONY: demo check test lint types pytest fuzz benchmark clean
+.PHONY: demo check test lint types pytest docs fuzz benchmark clean
 
 demo: $(INSTALLED)
 	$(BIN)/python docs/examples/demo.py
@@ -37,6 +38,15 @@ types: $(INSTALLED)
 
 pytest: $(INSTALLED)
 	$(BIN)/pytest -n 2
+
+# Strict: a broken link or anchor, or a page that the navigation lacks, is an error. The build needs no network.
+docs: .venv/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo build/site/index.html
+
+.venv/.docs: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	touch $@
 
 N ?= 1000
 fuzz: $(INSTALLED)

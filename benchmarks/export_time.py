@@ -3,8 +3,8 @@
     python -m benchmarks.export_time --models resnet50 llama16 --rounds 5 --opset 20
 
 Times are medians of interleaved rounds in one process, after an untimed round. The time of the capture alone
-(`torch.export.export`) is in seconds; all other times are multiples of it. Peak memory is that of a process which does
-one whole export.
+(`torch.export.export`) is in seconds; all other times are multiples of it, with the seconds in parentheses. Peak memory
+is that of a process which does one whole export.
 """
 
 import argparse
@@ -159,8 +159,9 @@ def measure(name: str, rounds: int, opset: int, dynamic: bool) -> list[str]:
             del made
     medians = {column: statistics.median(values) for column, values in seconds.items()}
     unit = medians.pop("capture")
-    ratios = [failures[column] if column in failures else f"{medians[column] / unit:.2f}" for column in TIMES]
-    return [f"{unit:.2f}", *ratios, *(nodes.get(column, "-") for column in afterwards)]
+    times = {column: f"{seconds / unit:.2f} ({seconds:.2f} s)" for column, seconds in medians.items()}
+    cells = [failures.get(column) or times[column] for column in TIMES]
+    return [f"{unit:.2f}", *cells, *(nodes.get(column, "-") for column in afterwards)]
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -110,7 +110,7 @@ def export(
         export_modules_as_functions: the module classes whose calls become calls of local functions; True means all
             classes. It needs opset 15 or above. See docs/custom_operators.md.
         autograd_inlining: False keeps each torch.autograd.Function as one operator, which needs a translation.
-        target: the runtime that will run the model, by name (docs/runtimes.md lists them) or as a record of
+        target: the runtime that will run the model, by name (docs/targets.md lists them) or as a record of
             ``fx_onnx.targets.target.Target``. It decides the default of ``opset_version`` and what is replaced for the
             runtime. None means ONNX Runtime's CPU provider.
         removed: keywords that torch removed from its export, with their old meaning. Each causes a FutureWarning.

@@ -2,34 +2,87 @@
 
 from __future__ import annotations
 
+import io
 import re
 import runpy
 import sys
+import warnings
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import torch
+
+import fx_onnx
+from tools import docs_site
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
-def _blocks() -> list[object]:
-    """Returns the ```python blocks that are whole programs; a part of a file is marked ```python no-run."""
-    found = []
-    for page in PAGES:
-        for number, block in enumerate(re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)):
-            found.append(pytest.param(block, id=f"{page.name}-{number}"))
+@dataclass
+class Program:
+    """The ```python blocks of a page that make one program, and what the page says that it prints, warns or raises.
+
+    A block marked ```python continued belongs to the program before it. A part of a file, which is not run, is marked
+    ```python no-run. The blocks ```output, ```warning and ```error after a program are parts of its output.
+    """
+
+    page: Path
+    source: str
+    shown: dict[str, list[str]] = field(default_factory=lambda: {"output": [], "warning": [], "error": []})
+
+
+def _programs(page: Path) -> list[Program]:
+    found: list[Program] = []
+    for kind, block in re.findall(r"^```([^\n`]+)\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S):
+        if kind == "python":
+            found.append(Program(page, block))
+        elif kind == "python continued":
+            found[-1].source += "\n\n" + block
+        elif kind in ("output", "warning", "error"):
+            found[-1].shown[kind].append(block)
     return found
 
 
-@pytest.mark.parametrize("block", _blocks())
-def test_python_runs(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each block runs from a file, because torch.export reads the source."""
+def _run(program: Program, folder: Path) -> dict[str, str]:
+    """Runs a program from a file, because torch.export reads the source; returns what it prints, warns and raises."""
+    script = folder / "model.py"
+    script.write_text(program.source, encoding="utf-8")
+    texts = {"error": ""}
+    with redirect_stdout(io.StringIO()) as stdout, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except fx_onnx.OnnxExporterError as error:
+            if not program.shown["error"]:
+                raise
+            texts["error"] = f"{type(error).__name__}: {error}"
+    texts["output"] = stdout.getvalue()
+    texts["warning"] = "\n".join(str(each.message) for each in caught)
+    return {kind: _words(text.replace(f"{folder}/", "")) for kind, text in texts.items()}
+
+
+def _words(text: str) -> str:
+    """Returns the text in one line, because a page may break lines elsewhere, and without numbers of nodes.
+
+    The number of nodes is one of the torch that is installed.
+    """
+    return re.sub(r"\b\d+ nodes", "nodes", " ".join(text.split()))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(each, id=f"{page.name}-{i}") for page in PAGES for i, each in enumerate(_programs(page))],
+)
+def test_python_runs(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    script = tmp_path / "block.py"
-    script.write_text(block, encoding="utf-8")
-    runpy.run_path(str(script), run_name="__main__")
+    texts = _run(program, tmp_path)
+    for kind, blocks in program.shown.items():
+        for block in blocks:
+            assert _words(block) in texts[kind]
 
 
 @by_page
@@ -43,6 +96,55 @@ def test_links_have_targets(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text("utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+@by_page
+def test_anchors_exist(page: Path) -> None:
+    """An anchor is a heading of the page that the link leads to, on the site and where Markdown is shown as it is."""
+    text = _without_code(page.read_text("utf-8"))
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", text):
+        if "://" not in target:
+            headings = re.findall(
+                r"^#+ (.+)$", _without_code(((page.parent / target) if target else page).read_text("utf-8")), re.M
+            )
+            assert anchor in {_github_anchor(each) for each in headings}, f"{target}#{anchor}"
+            assert anchor in {_site_anchor(each) for each in headings}, f"{target}#{anchor}"
+
+
+def _without_code(markdown: str) -> str:
+    return re.sub(r"^```.*?^```", "", markdown, flags=re.M | re.S)
+
+
+def _github_anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def _site_anchor(heading: str) -> str:
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower())
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    """The pages at the root, such as README.md, are pages of the site too: see tools/docs_site.py."""
+    (navigation,) = re.findall(r"^nav:\n(.*?)^\S", (ROOT / "mkdocs.yml").read_text("utf-8"), re.M | re.S)
+    pages = [path.name for path in (ROOT / "docs").glob("*.md")] + list(docs_site.PAGES.values())
+    assert sorted(re.findall(r"[\w/]+\.md", navigation)) == sorted(pages)
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    text = (ROOT / "docs" / "api.md").read_text("utf-8")
+    listed = re.findall(r"^::: fx_onnx\.(?:[\w.]+\.)?(\w+)$", text, re.M)
+    assert set(fx_onnx.__all__) - {"__version__"} <= set(listed)
+
+
+def test_links_on_the_site() -> None:
+    """Links among pages lead to the site's pages; a link to another file becomes its text; code stays as it is."""
+    text = "[a](docs/start.md#x) [b](fx_onnx/export.py) [`c`](CHANGELOG.md) `f[0](y.z)`\n```\nf[0](y.z)\n```\n"
+    want = "[a](start.md#x) b [`c`](changelog.md) `f[0](y.z)`\n```\nf[0](y.z)\n```\n"
+    assert docs_site.site_links(text, "") == want
+    assert (
+        docs_site.site_links("[a](start.md) [b](../README.md) [c](../tests/x.py)", "docs")
+        == "[a](start.md) [b](index.md) c"
+    )
 
 
 @by_page
@@ -78,6 +180,32 @@ def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     assert str(target) in text
     assert target.stat().st_size > 1_000_000
     assert "[batch, sequence]" in text
+
+
+EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize(
+    "script", [each for each in EXAMPLES if each.stem not in ("demo", "stages")], ids=lambda p: p.stem
+)
+def test_examples(
+    script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An example compares its results itself; it must also print, and warn of nothing."""
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", fx_onnx.OnnxExporterWarning)
+        runpy.run_path(str(script), run_name="__main__")
+    assert capsys.readouterr().out
+
+
+def test_the_examples_are_listed_and_short() -> None:
+    text = (ROOT / "docs" / "examples.md").read_text("utf-8")
+    assert sorted(re.findall(r"\]\(examples/(\w+)\.py\) \| \S", text)) == [each.stem for each in EXAMPLES]
+    for each in EXAMPLES:
+        lines = each.read_text("utf-8").count("\n")
+        assert lines <= 60 or each.stem in ("demo", "stages"), each
 
 
 @pytest.mark.parametrize(("heading", "folder"), [("Translations", "fx_onnx/ops"), ("Decompositions", "decompositions")])
