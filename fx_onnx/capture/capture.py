@@ -62,7 +62,7 @@ from fx_onnx.capture.size_constraints import (
 )
 from fx_onnx.capture.small_sizes import ExcludedSize, branched_sizes, is_excluded, squeezed_sizes
 from fx_onnx.capture.torchscript.scripted_module import has_scripts, interpreted_submodules, numbers_became_buffers
-from fx_onnx.capture.training_mode import in_mode
+from fx_onnx.capture.training_mode import has_mode, in_mode
 from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.errors import CaptureError, OnnxExporterError, warn
 from fx_onnx.core.events import EventSink, IgnoredEvents
@@ -110,7 +110,7 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
         result = _Captured(request.model, strict=False, decisions=("skipped: the model is an ExportedProgram",))
         strategy = "given"
     else:
-        if request.model.training and request.training is None:
+        if request.model.training and request.training is None and has_mode(request.model):
             warn(
                 f"{type(request.model).__name__} is in training mode; call model.eval() before the export "
                 "unless you want to export training mode."

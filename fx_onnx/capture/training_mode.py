@@ -9,7 +9,12 @@ import torch
 
 from fx_onnx.core.export_modes import TrainingMode
 
-__all__ = ["in_mode"]
+__all__ = ["has_mode", "in_mode"]
+
+
+def has_mode(model: torch.nn.Module) -> bool:
+    """Returns whether ``model.eval()`` can be called; the modules of torch.export replace it by one that raises."""
+    return "eval" not in vars(model)
 
 
 @contextmanager

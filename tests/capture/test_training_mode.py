@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
 
-from fx_onnx.capture.training_mode import in_mode
+import fx_onnx
+from fx_onnx.capture.training_mode import has_mode, in_mode
 from fx_onnx.core.export_modes import TrainingMode
+
+
+def test_a_module_of_torch_export_has_no_mode() -> None:
+    """Its flag says training, and its eval() raises, so that a warning about the mode would help nobody."""
+    captured = torch.export.export(nn.ReLU().eval(), (torch.ones(2),)).module()
+    assert captured.training
+    assert not has_mode(captured)
+    assert has_mode(nn.ReLU())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", fx_onnx.OnnxExporterWarning)
+        fx_onnx.export(captured, (torch.ones(2),))
 
 
 def mixed() -> nn.Sequential:
