@@ -101,6 +101,12 @@ def source_line(properties: Mapping[str, str]) -> str:
     return ":".join(frames[-1]) if frames else ""
 
 
+def operator_of(properties: Mapping[str, str]) -> str:
+    """Returns the torch operator that a node computes, such as ``aten.index_put``; empty if that is unknown."""
+    target = properties.get(NAMESPACE, "").rpartition(": ")[2]
+    return target.removesuffix(".default") if re.fullmatch(r"\w+(\.\w+)+", target) else ""
+
+
 def merged(first: dict[str, str], second: dict[str, str]) -> dict[str, str]:
     """Returns the properties of a node that replaces two: the scope of ``first``, both FX nodes and stack traces."""
     result = {**second, **first}

@@ -39,7 +39,7 @@ class NodeBuilder:
         if not op_type[0].isupper():
             raise AttributeError(op_type)
 
-        def create(*inputs: Any, sizes: Sequence[int | str] | None = None, **attributes: Any) -> Value:
+        def create(*inputs: Any, sizes: Sequence[int | str | None] | None = None, **attributes: Any) -> Value:
             return self.emit(op_type, inputs, attributes, sizes=sizes)[0]
 
         return create
@@ -50,7 +50,7 @@ class NodeBuilder:
         inputs: Sequence[Any],
         attributes: Mapping[str, Any],
         *,
-        sizes: Sequence[int | str] | None = None,
+        sizes: Sequence[int | str | None] | None = None,
         outputs: int = 1,
     ) -> Sequence[Value]:
         """Inserts a node of ONNX's default domain and returns its outputs, which all have the shape ``sizes``.

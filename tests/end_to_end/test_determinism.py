@@ -73,12 +73,9 @@ def test_equal_exports_write_equal_bytes(tmp_path: Path) -> None:
         folder.mkdir()
         for name in ("model.py", "script.py"):
             shutil.copy(tmp_path / name, folder)
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, "script.py", str(tmp_path)],
-                cwd=folder, env={**os.environ, "PYTHONHASHSEED": seed}, stdout=subprocess.PIPE, text=True,
-            )
-        )  # fmt: skip
+        settings = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONSAFEPATH": ""}  # the script imports its neighbour
+        command = [sys.executable, "script.py", str(tmp_path)]
+        processes.append(subprocess.Popen(command, cwd=folder, env=settings, stdout=subprocess.PIPE, text=True))
     hashes = [process.communicate()[0].split() for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     assert len(hashes[0]) == 2

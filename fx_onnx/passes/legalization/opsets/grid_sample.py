@@ -89,9 +89,9 @@ def _elements(f: NodeBuilder, x: Value, rows: Value, columns: Value) -> Value:
     place = f.Add(f.Mul(_integers(f, row), size_of(f, x, 3)), _integers(f, column))
     area = f.Mul(size_of(f, x, 2), size_of(f, x, 3), sizes=(1,))
     sizes = f.Concat(size_of(f, x, 0), size_of(f, x, 1), area, axis=0, sizes=(3,))
-    flat = f.Reshape(x, sizes, allowzero=1)
+    flat = f.Reshape(x, sizes, allowzero=1, sizes=(None,) * 3)
     channels = f.Concat(f.constant([1]), size_of(f, x, 1), f.constant([1]), axis=0, sizes=(3,))
-    found = f.GatherElements(flat, f.Expand(place, channels), axis=2)
+    found = f.GatherElements(flat, f.Expand(place, channels, sizes=(None,) * 3), axis=2)
     if f.attribute("padding_mode", "zeros") != "zeros":
         return found
     is_inside = f.And(f.Equal(row, rows), f.Equal(column, columns))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 
 import onnx_ir as ir
@@ -72,7 +73,7 @@ def _index_of_rows(f: NodeBuilder, x: Value, indices: Value, updates: Value) -> 
     is_whole = all(before[each] == 1 and after[each] == sizes[each] for each in range(rank) if each != axis)
     if not is_whole or before[axis] != sizes[axis] or maker is None or rank == 1:
         return None
-    index: Value = f.Reshape(maker.inputs[0], [-1])
+    index: Value = f.Reshape(maker.inputs[0], [-1], sizes=(before[axis],))
     return index
 
 
@@ -83,7 +84,7 @@ def _expand_rows(f: NodeBuilder, x: Value, index: Value, updates: Value, op_type
     order = [axis, *(each for each in range(rank) if each != axis)]
     rows, values = (f.Transpose(v, perm=order) for v in (x, updates)) if axis else (x, updates)
     size = f.Squeeze(f.Slice(f.Shape(x), [axis], [axis + 1], [0]), [0])
-    result = _reduced(f, rows, f.Gather(_range(f, size), index), values, op_type, rank - 1)
+    result = _reduced(f, rows, f.Gather(_range(f, size), index, sizes=dims(index)), values, op_type, rank - 1)
     f.editor.replace(f.node, "Transpose", [result], {"perm": [order.index(each) for each in range(rank)]})
 
 
@@ -111,16 +112,24 @@ def _positions_of_elements(f: NodeBuilder, x: Value, indices: Value) -> Value:
     if others:
         ends = f.Concat(*(f.Slice(f.Shape(indices), [a], [a + 1], [0], sizes=(1,)) for a in others), axis=0)
         every = f.Slice(every, [0] * len(others), ends, others)
-    found: Value = f.GatherElements(every, indices, axis=axis)
-    return found if rank == 1 else f.Reshape(found, [-1])
+    found: Value = f.GatherElements(every, indices, axis=axis, sizes=dims(indices))
+    return found if rank == 1 else f.Reshape(found, [-1], sizes=(_count(dims(indices)),))
 
 
 def _positions_of_tuples(f: NodeBuilder, x: Value, indices: Value, depth: int) -> Value:
     """Returns the position of each row of updates among the rows of x, whose first ``depth`` axes are indexed."""
     sizes = f.Slice(f.Shape(x), [0], [depth], [0], sizes=(depth,))
     every = f.Reshape(_range(f, f.ReduceProd(sizes, keepdims=0, sizes=())), sizes, allowzero=1)
-    found: Value = f.GatherND(every, indices)
-    return found if len(indices.shape or ()) == 2 else f.Reshape(found, [-1])
+    known = dims(indices)
+    places = None if known is None else known[:-1]
+    found: Value = f.GatherND(every, indices, sizes=places)
+    return found if len(indices.shape or ()) == 2 else f.Reshape(found, [-1], sizes=(_count(places),))
+
+
+def _count(sizes: tuple[int | str | None, ...] | None) -> int | None:
+    """Returns the number of elements of a static shape, or None."""
+    known = [size for size in sizes or () if isinstance(size, int)]
+    return math.prod(known) if sizes is not None and len(known) == len(sizes) else None
 
 
 def _range(f: NodeBuilder, count: Value) -> Value:
@@ -134,10 +143,11 @@ def _range(f: NodeBuilder, count: Value) -> Value:
 
 def _reduced(f: NodeBuilder, rows: Value, positions: Value, updates: Value, op_type: str, inner: int) -> Value:
     """Reduces rows[positions[n]] and updates[n] for all n; ``inner`` is the number of axes of a row."""
-    count = f.Shape(positions)
+    size = _count(dims(positions))
+    count = f.Shape(positions) if size is None else f.constant([size])
     # The key is unique, so that the sort is stable and floats are added in a fixed order.
     keys = f.Add(f.Mul(positions, count), _range(f, f.Squeeze(count, [0])))
-    keys.shape = ir.Shape([None])
+    keys.shape = ir.Shape([size])
     ordered = f.emit("TopK", [keys, count], {"largest": 0, "sorted": 1, "axis": 0}, outputs=2)[1]
     at, values = f.Gather(positions, ordered), f.Gather(updates, ordered)
     condition = _has_duplicates(f, at)

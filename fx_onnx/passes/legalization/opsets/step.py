@@ -101,7 +101,7 @@ class OpsetStep:
 
     def _refusal(self, node: ir.Node, reason: str) -> OnnxExporterError:
         return OnnxExporterError(
-            f"ONNX opset {self.opset} cannot express {node.op_type}{_place(node)}, because {reason}; "
+            f"ONNX opset {self.opset} cannot express {node.op_type}{_origin(node)}, because {reason}; "
             f"export with opset_version={self.opset + 1} or above."
         )
 
@@ -112,10 +112,10 @@ def differs(op_type: str, opset: int) -> bool:
     return since_version(op_type, opset) != since_version(op_type, opset + 1)
 
 
-def _place(node: ir.Node) -> str:
-    """Returns " at file:line", the line of the model's code that the node comes from; empty if that is unknown."""
-    line = metadata.source_line(node.metadata_props)
-    return f" at {line}" if line else ""
+def _origin(node: ir.Node) -> str:
+    """Returns " of aten.operator at file:line", what the node comes from; without the parts that are unknown."""
+    operator, line = metadata.operator_of(node.metadata_props), metadata.source_line(node.metadata_props)
+    return (f" of {operator}" if operator else "") + (f" at {line}" if line else "")
 
 
 @functools.lru_cache(maxsize=2048)
@@ -174,7 +174,7 @@ def static_integers(f: NodeBuilder, index: int, what: str) -> list[int] | None:
     """Returns the integers of an input of the node that must be constant; None if the node does not have the input.
 
     Raises:
-        UnsupportedNodeError: they are computed at run time; ``what`` names them, for example "axes".
+        UnsupportedNodeError: they are computed at run time; ``what`` is for example "axes are".
     """
     value = f.node.inputs[index] if index < len(f.node.inputs) else None
     if value is None:
@@ -183,7 +183,7 @@ def static_integers(f: NodeBuilder, index: int, what: str) -> list[int] | None:
     numbers = attribute(made, "value_ints") if made is not None else None
     numbers = constant_integers(value) if numbers is None else list(numbers)
     if numbers is None:
-        raise UnsupportedNodeError(f"its {what} are computed at run time")
+        raise UnsupportedNodeError(f"its {what} computed at run time")
     return numbers
 
 
@@ -225,7 +225,7 @@ def axes_to_attribute(f: NodeBuilder) -> None:
     ``noop_with_empty_axes`` makes the node an Identity.
     """
     node = f.node
-    axes = static_integers(f, 1, "axes")
+    axes = static_integers(f, 1, "axes are")
     if not axes and f.attribute("noop_with_empty_axes", 0):
         if node.op_type in ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceSumSquare"):
             raise UnsupportedNodeError("it has noop_with_empty_axes and no axes")

@@ -68,7 +68,7 @@ def slice_axes(f: NodeBuilder) -> None:
     Legal because both name the same axis. Opset 10 has no negative axes.
     """
     node = f.node
-    axes = static_integers(f, 3, "axes")
+    axes = static_integers(f, 3, "axes are")
     if axes and min(axes) < 0:
         rank = rank_of(node.inputs[0])
         axes = [axis % rank for axis in axes]
@@ -207,7 +207,7 @@ def cum_sum(f: NodeBuilder) -> None:
     node = f.node
     x = node.inputs[0]
     give_rank(f)
-    (axis,) = static_integers(f, 1, "axis") or [0]
+    (axis,) = static_integers(f, 1, "axis is") or [0]
     rank = rank_of(x)
     if x is None or not rank:
         raise UnsupportedNodeError("its input is a scalar")

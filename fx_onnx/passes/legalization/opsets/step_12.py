@@ -24,7 +24,7 @@ def squeeze(f: NodeBuilder) -> None:
 
     Legal because both mean the same for constant axes.
     """
-    axes = static_integers(f, 1, "axes")
+    axes = static_integers(f, 1, "axes are")
     f.editor.replace(f.node, f.node.op_type, f.node.inputs[:1], {} if axes is None else {"axes": axes})
 
 
@@ -37,7 +37,7 @@ def split(f: NodeBuilder) -> None:
     x, sizes = (*node.inputs, None)[:2]
     axis = f.attribute("axis", 0)
     try:
-        known = static_integers(f, 1, "sizes")
+        known = static_integers(f, 1, "sizes are")
     except UnsupportedNodeError:
         known = None
     if sizes is None or known is not None:

@@ -58,13 +58,13 @@ def pad(f: NodeBuilder) -> None:
     (see pads_before_pooling.py).
     """
     node = f.node
-    axes = static_integers(f, 3, "axes")
+    axes = static_integers(f, 3, "axes are")
     if axes is None:
         return
     x, pads, value = (*node.inputs, None)[:3]
     rank = known_rank(f)
     axes = [axis % rank for axis in axes]
-    amounts = static_integers(f, 1, "pads") if axes != list(range(rank)) else constant_array(pads)
+    amounts = static_integers(f, 1, "pads are") if axes != list(range(rank)) else constant_array(pads)
     if amounts is not None:
         full = np.zeros((2, rank), np.int64)
         full[:, axes] = np.reshape(amounts, (2, -1))
@@ -189,7 +189,7 @@ def col2im(f: NodeBuilder) -> None:
     """
     node = f.node
     x = node.inputs[0]
-    image, block = static_integers(f, 1, "image sizes"), static_integers(f, 2, "block sizes")
+    image, block = static_integers(f, 1, "image sizes are"), static_integers(f, 2, "block sizes are")
     channels = None if node.outputs[0].shape is None else node.outputs[0].shape[1]
     if x is None or image is None or block is None or not isinstance(channels, int):
         raise UnsupportedNodeError("its number of channels is not static")

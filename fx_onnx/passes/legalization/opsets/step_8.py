@@ -141,7 +141,7 @@ def one_hot(f: NodeBuilder) -> None:
     """
     node = f.node
     indices, _, values = node.inputs
-    depth = static_integers(f, 1, "depth")
+    depth = static_integers(f, 1, "depth is")
     known = constant_array(values)
     if known is None or known.tolist() != [0, 1] or depth is None:
         raise UnsupportedNodeError("its values are not 0 and 1")

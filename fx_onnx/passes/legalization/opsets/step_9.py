@@ -34,11 +34,11 @@ def slice_(f: NodeBuilder) -> None:
     """
     node = f.node
     x = node.inputs[0]
-    axes = static_integers(f, 3, "axes")
+    axes = static_integers(f, 3, "axes are")
     if x is None:
         return
     given = [None if value is None else constant_array(value) for value in (*node.inputs, None, None, None)[1:5]]
-    starts, ends, steps = given[0], given[1], static_integers(f, 4, "steps")
+    starts, ends, steps = given[0], given[1], static_integers(f, 4, "steps are")
     count = len(axes) if axes is not None else next((len(each) for each in (starts, ends) if each is not None), None)
     if count is None:
         raise UnsupportedNodeError("its axes are not known")
@@ -100,7 +100,7 @@ def top_k(f: NodeBuilder) -> None:
 
     Legal because both mean the same for a constant k.
     """
-    (count,) = static_integers(f, 1, "number of elements") or [0]
+    (count,) = static_integers(f, 1, "k is") or [0]
     x = f.node.inputs[0]
     f.editor.replace(f.node, "TopK", [x], {"axis": axis_of(f, x, -1), "k": count})
 

@@ -132,7 +132,7 @@ def test_the_indices_of_an_embedding_stay() -> None:
     [
         ('(float[A,B] x, int64[4] p) => (float[C,D] y) { y = Pad<mode="edge">(x, p) }', "its pads are computed at run"),
         ("(float[A] x) => (float[B] y) { y = Unique(x) }", "that opset has no such operator"),
-        ("(int64[A] x, int64 a) => (int64[A] y) { y = CumSum(x, a) }", "its axis are computed at run time"),
+        ("(int64[A] x, int64 a) => (int64[A] y) { y = CumSum(x, a) }", "its axis is computed at run time"),
     ],
 )
 def test_refused(text: str, message: str) -> None:

@@ -89,7 +89,7 @@ def test_quantized(text: str, inputs: Sequence[Tensor]) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("(float[N] x, int64[1] k) => (float[M] y, int64[M] i) { y, i = TopK(x, k) }", "its number of elements"),
+        ("(float[N] x, int64[1] k) => (float[M] y, int64[M] i) { y, i = TopK(x, k) }", "its k is computed"),
         ("(float[1,2,H,W] x) => (float[A,B,C,D] y) { y = MaxPool<kernel_shape=[2,2], strides=[2,2], ceil_mode=1>(x) }",
          "it has ceil_mode, and its sizes are not static"),
         ("(float[1,2,7,8] x) => (float[A,B,C,D] y) { y = MaxPool<kernel_shape=[2,2], dilations=[2,2]>(x) }",
