@@ -42,7 +42,7 @@ def export(
     dynamic_shapes: Mapping[str, Any] | Sequence[Any] | None = None,
     custom_translation_table: Mapping[Callable[..., Any], Callable[..., Any]] | None = None,
     report: bool = False,
-    optimize: bool = True,
+    optimize: bool | Collection[str] = True,
     verify: bool = False,
     profile: bool = False,
     dump_exported_program: bool = False,
@@ -88,9 +88,10 @@ def export(
             may be ``input_names``. ``Dim.DYNAMIC`` for an int or a float makes it a 0-d input of int64 or float64.
         custom_translation_table: operator → translation function; see docs/custom_operators.md. It has precedence over
             functions that ``register_custom_op_symbolic`` registered.
-        report: writes a Markdown report to ``artifacts_dir``, whether the export succeeds or fails. If it cannot be
-            written, the export warns.
-        optimize: runs the optimizer.
+        report: writes a report to ``artifacts_dir``, as an HTML page with the graph and as Markdown, whether the export
+            succeeds or fails. If it cannot be written, the export warns.
+        optimize: runs the optimizer; a set of names runs it without the passes of these names, such as
+            ``{"fuse_gelu"}``. docs/passes.md lists them.
         verify: checks the model, runs it in ONNX Runtime on the example arguments, and compares it with the module.
         profile: writes a profile of the export to ``artifacts_dir``.
         dump_exported_program: saves the captured program to ``artifacts_dir`` as a ``.pt2`` file.
@@ -145,6 +146,7 @@ def _export(given: dict[str, Any]) -> ONNXProgram:
     try:
         from fx_onnx import pipeline
         from fx_onnx.program.artifacts import record
+        from fx_onnx.program.export_call import export_call
     except ModuleNotFoundError as error:
         raise MissingPackageError(
             f"fx_onnx needs the package {error.name}, which is not installed; install it, for example with "
@@ -153,6 +155,7 @@ def _export(given: dict[str, Any]) -> ONNXProgram:
     request, options = _request(given), _options(given)
     artifacts = {name: given[name] for name in ("verbose", "report", "profile")}
     with record(given["artifacts_dir"], **artifacts, program=given["dump_exported_program"]) as log:
+        log.call, log.model_name = export_call(given, _defaults()), type(given["model"]).__name__
         return pipeline.run(request, options, log)
 
 
@@ -184,11 +187,12 @@ def _options(given: Mapping[str, Any]) -> ExportOptions:
 
     target = None if given["target"] is None else find_target(given["target"])
     version = given["opset_version"] if target is None or given["opset_version"] is not None else target.opset
-    opset = opsets.check(version)
+    opset, without = opsets.check(version), _passes_to_leave_out(given["optimize"])
     return ExportOptions(
         opset=opset,
         target=target,
-        optimize=given["optimize"],
+        optimize=bool(given["optimize"]) if without is None else True,
+        without=without or (),
         fold_constants=given["do_constant_folding"],
         verify=given["verify"],
         check=given.get("check", False),
@@ -208,6 +212,13 @@ def _options(given: Mapping[str, Any]) -> ExportOptions:
     )
 
 
+def _passes_to_leave_out(optimize: Any) -> Collection[str] | None:
+    """Returns the names of passes in ``optimize``, which ExportOptions checks; None if it is a flag."""
+    if isinstance(optimize, str):
+        return {optimize}
+    return optimize if isinstance(optimize, (set, frozenset, list, tuple)) else None
+
+
 def _operator_export_type(given: Mapping[str, Any]) -> OperatorExportTypes:
     """Returns the operator_export_type; None means ONNX, as in torch 1."""
     mode = check_mode("operator_export_type", given["operator_export_type"], OperatorExportTypes)
@@ -215,7 +226,7 @@ def _operator_export_type(given: Mapping[str, Any]) -> OperatorExportTypes:
 
 
 _FLAGS = (
-    "dynamo", "report", "optimize", "verify", "profile", "dump_exported_program", "export_params",
+    "dynamo", "report", "verify", "profile", "dump_exported_program", "export_params",
     "do_constant_folding", "autograd_inlining",
 )  # fmt: skip
 _OPTIONAL_FLAGS = ("verbose", "external_data", "keep_initializers_as_inputs")
@@ -226,6 +237,8 @@ def _check_options(given: Mapping[str, Any]) -> None:
     """Checks the arguments that need no stage: the flags, the folder, and whether a table is a dict."""
     for name in _FLAGS:
         check_flag(name, given[name])
+    if _passes_to_leave_out(given["optimize"]) is None:
+        check_flag("optimize", given["optimize"])
     for name in _OPTIONAL_FLAGS:
         check_flag(name, given[name], optional=True)
     check_mapping("custom_translation_table", given["custom_translation_table"], "operators and functions")

@@ -48,7 +48,8 @@ from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
 from fx_onnx.passes.legalization.legalize import legalize
 from fx_onnx.passes.legalization.opsets.ladder import convert_opset
 from fx_onnx.passes.module_functions import ModulesToFunctions
-from fx_onnx.passes.optimize import keep_weights, optimize
+from fx_onnx.passes.optimize import keep_weights, passes_without
+from fx_onnx.passes.rewriter import apply
 from fx_onnx.passes.weights.transposed_weights import FoldWeightTransposes
 from fx_onnx.program.export_log import ExportLog, print_text
 from fx_onnx.program.export_options import ExportOptions
@@ -181,7 +182,9 @@ def _optimize(job: OnnxJob) -> OnnxJob:
     without: set[str] = {EliminateCommonSubexpressions.name} if job.options.modules_as_functions else set()
     if not job.options.fold_constants:
         without |= {EvaluateConstants.name, FoldWeightTransposes.name}
-    job.program.model = optimize(job.program.model, without=without.union(_target(job).without))
+    passes = passes_without(without.union(job.options.without, _target(job).without))
+    with job.log.changes("optimize", job.program, passes) as changes:
+        job.program.model = apply(job.program.model, passes, changes)
     return job
 
 
@@ -192,7 +195,9 @@ def _target(job: OnnxJob) -> Target:
 def _legalize(job: OnnxJob) -> OnnxJob:
     target = _target(job)
     before = None if job.options.target is None else job.program.summary().operators
-    job.program.model = legalize(job.program.model, (*target.legalizations, *target.fusions))
+    passes = (*target.legalizations, *target.fusions)
+    with job.log.changes("legalize", job.program, passes) as changes:
+        job.program.model = legalize(job.program.model, passes, changes)
     if before is not None:
         job.log.decided("legalize", f"target {target.name}: {_changes(before, job.program.summary().operators)}")
     return job
@@ -225,7 +230,7 @@ def _check_target(job: OnnxJob) -> OnnxJob:
 def _modules_to_functions(job: OnnxJob) -> OnnxJob:
     to_functions = ModulesToFunctions(job.options.module_classes, annotated_attributes(job.request.model))
     job.program.model = to_functions(job.program.model).model
-    if job.options.optimize:
+    if job.options.optimize and EliminateCommonSubexpressions.name not in job.options.without:
         job.program.model = EliminateCommonSubexpressions()(job.program.model).model
     if to_functions.left_inline:
         job.log.decided("modules_to_functions", f"modules left inline: {', '.join(to_functions.left_inline)}")
@@ -336,6 +341,7 @@ def run(request: Request, options: ExportOptions, log: ExportLog) -> ONNXProgram
     with nullcontext() if log.verbose else redirect_torch_logs():
         program: ONNXProgram = run_until(STAGES[-1].name, request, options, log).program
     program.timings = dict(log.seconds)
+    program.export_facts = log.facts()
     if log.verbose:
         print_text(graph_text(program.model))
     return program

@@ -108,7 +108,8 @@ def test_verify_report_profile_and_dump(tmp_path: Path) -> None:
         net(), (X,), report=True, verify=True, profile=True, dump_exported_program=True, artifacts_dir=tmp_path / "new"
     )
     kinds = {path.name.rpartition("_")[2]: path for path in (tmp_path / "new").iterdir()}
-    assert set(kinds) == {"success.md", "profile.txt", "program.pt2"}
+    assert set(kinds) == {"success.html", "success.md", "profile.txt", "program.pt2"}
+    assert "aten.linear.default" in kinds["success.html"].read_text(encoding="utf-8")
     text = kinds["success.md"].read_text(encoding="utf-8")
     for part in ("capture", "aten.linear.default", "aten_linear", "torch", "onnxruntime", "calls_out"):
         assert part in text
@@ -118,7 +119,8 @@ def test_verify_report_profile_and_dump(tmp_path: Path) -> None:
 def test_a_report_of_a_failure(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedOperatorError, match=r"hash_tensor.default: 1 call, first at .*test_export.py"):
         fx_onnx.export(Unsupported().eval(), (X,), report=True, artifacts_dir=tmp_path)
-    (path,) = tmp_path.iterdir()
+    page, path = sorted(tmp_path.iterdir())
+    assert (page.suffix, page.stem) == (".html", path.stem)
     assert path.name.endswith("_decompose.md")
     assert "UnsupportedOperatorError" in path.read_text(encoding="utf-8")
 

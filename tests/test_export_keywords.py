@@ -294,3 +294,33 @@ def test_the_warning_of_a_removed_keyword_points_to_the_caller(tmp_path: Path) -
         )
     assert caught[0].filename == __file__
     assert (tmp_path / "m.onnx.data").exists()
+
+
+class WrittenSwish(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(x)
+
+
+@pytest.mark.parametrize(
+    ("optimize", "expected"),
+    [
+        (True, ["Swish"]),
+        (set(), ["Swish"]),
+        (["merge_casts"], ["Swish"]),
+        ({"fuse_swish"}, ["Sigmoid", "Mul"]),
+        ("fuse_swish", ["Sigmoid", "Mul"]),
+        (False, ["Sigmoid", "Mul"]),
+    ],
+)
+def test_optimize_names_the_passes_to_leave_out(optimize: Any, expected: list[str]) -> None:
+    program = fx_onnx.export(WrittenSwish().eval(), (X,), opset_version=24, optimize=optimize)
+    assert operators(program) == expected
+    switched = [each.switch for each in program.export_facts.passes if each.name == "fuse_swish"]
+    assert switched == (["optimize={'fuse_swish'}"] if expected == ["Swish"] else [])
+
+
+def test_optimize_refuses_other_names() -> None:
+    with pytest.raises(ArgumentError, match="no optimization pass 'fuse_swhis'; did you mean fuse_swish"):
+        fx_onnx.export(WrittenSwish().eval(), (X,), optimize={"fuse_swhis"})
+    with pytest.raises(ArgumentError, match="optimize must be True or False"):
+        fx_onnx.export(WrittenSwish().eval(), (X,), optimize={"fuse_swish": True})  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 The keys and formats are those of PyTorch's "torch.export-based ONNX Exporter" documentation page.
 """
 
+import ast
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -93,6 +94,23 @@ def of_fx_node(node: torch.fx.Node) -> dict[str, str]:
         FX_NODE: meta.get(SOURCE_TEXT) or str(node.format_node()),
         STACK_TRACE: portable_stack_trace(meta.get("stack_trace") or ""),
     }
+
+
+def module_scopes(properties: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Returns the (path, class) of each module around an ONNX node, the outermost first.
+
+    A node without these properties, or with properties in another form, is in no module.
+    """
+    return _parsed_scopes(properties.get(NAME_SCOPES, "[]"), properties.get(CLASS_HIERARCHY, "[]"))
+
+
+@lru_cache(maxsize=4096)
+def _parsed_scopes(paths: str, classes: str) -> tuple[tuple[str, str], ...]:
+    try:
+        found = ast.literal_eval(paths)[:-1], ast.literal_eval(classes)[:-1]
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # the model is from another exporter
+        return ()
+    return tuple(zip(*found, strict=False))
 
 
 def source_line(properties: Mapping[str, str]) -> str:

@@ -29,12 +29,14 @@ class Editor:
         model: the whole model.
         function: the function that is edited, which cannot hold initializers, or None for the graph.
         opset: the version of ONNX's default domain.
+        added_nodes: how many nodes more the model has than when the editor was made.
     """
 
     def __init__(self, model: ir.Model, function: ir.Function | None = None) -> None:
         self.model, self.function = model, function
         graph = model.graph if function is None else function
         self.opset = graph.opset_imports.get("") or model.graph.opset_imports.get("", 0)
+        self.added_nodes = 0
         self._queue: deque[ir.Node] = deque()
         self._queued: set[ir.Node] = set()
         self._names: Names | None = None
@@ -99,6 +101,7 @@ class Editor:
         """Inserts a new node before ``node``."""
         if node.graph is not None:
             node.graph.insert_before(node, new)
+            self.added_nodes += 1
         self.enqueue([new])
 
     def insert_after(self, new: ir.Node, value: ir.Value) -> None:
@@ -109,6 +112,7 @@ class Editor:
         else:
             graph = value.graph or self.model.graph
             graph.insert_before(graph[0], new)
+        self.added_nodes += 1
         self.enqueue([new])
 
     def replace(
@@ -179,7 +183,9 @@ class Editor:
             if each is None or each.graph is None or any(x.uses() or x.is_graph_output() for x in each.outputs):
                 continue
             candidates += [x.producer() for x in each.inputs if x is not None]
+            self.added_nodes -= 1
             for subgraph in subgraphs(each):
+                self.added_nodes -= sum(1 for _ in all_nodes(subgraph))
                 candidates += [x.producer() for inner in all_nodes(subgraph) for x in inner.inputs if x is not None]
                 clear_inputs(subgraph)
             each.graph.remove(each, safe=True)

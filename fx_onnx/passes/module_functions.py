@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import functools
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -98,13 +96,7 @@ _Scope = tuple[tuple[str, str], ...]
 
 
 def _scopes(node: ir.Node) -> _Scope:
-    props = node.metadata_props
-    return _parsed(props.get(metadata.NAME_SCOPES, "[]"), props.get(metadata.CLASS_HIERARCHY, "[]"))
-
-
-@functools.lru_cache(maxsize=4096)
-def _parsed(paths: str, classes: str) -> _Scope:
-    return tuple(zip(ast.literal_eval(paths)[:-1], ast.literal_eval(classes)[:-1], strict=False))
+    return metadata.module_scopes(node.metadata_props)
 
 
 class _Call:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection
 
 import onnx_ir as ir
@@ -37,7 +38,7 @@ from fx_onnx.passes.weights.packed_weights import PackWeights
 from fx_onnx.passes.weights.quantized_transposes import HoistQuantizedTransposes
 from fx_onnx.passes.weights.transposed_weights import FoldWeightTransposes
 
-__all__ = ["PASSES", "keep_weights", "optimize"]
+__all__ = ["PASSES", "keep_weights", "optimize", "passes_without"]
 
 PASSES: tuple[Pass, ...] = (
     EvaluateConstants(),
@@ -90,13 +91,28 @@ def optimize(model: ir.Model, *, without: Collection[str] = ()) -> ir.Model:
             f"optimize() needs an onnx_ir.Model, such as ONNXProgram.model or onnx_ir.from_proto(...), not "
             f"{shown(model)}."
         )
-    if not isinstance(without, Collection) or not all(isinstance(name, str) for name in without):
-        raise ArgumentError(f"without must be a collection of names of passes, not {shown(without)}.")
-    names = [each.name for each in PASSES]
-    left_out = {without} if isinstance(without, str) else set(without)
-    if unknown := sorted(left_out - set(names)):
-        raise ArgumentError(f"There is no optimization pass {shown(unknown[0])}; the passes are {', '.join(names)}.")
-    return apply(model, [each for each in PASSES if each.name not in left_out])
+    return apply(model, passes_without(without))
+
+
+def passes_without(names: Collection[str], parameter: str = "without") -> list[Pass]:
+    """Returns the passes of the optimizer, in order, without those that have the given names.
+
+    Args:
+        names: the names of passes.
+        parameter: the name of the caller's argument, for the message.
+
+    Raises:
+        ArgumentError: no pass has one of these names.
+    """
+    if not isinstance(names, Collection) or not all(isinstance(name, str) for name in names):
+        raise ArgumentError(f"{parameter} must be a collection of names of passes, not {shown(names)}.")
+    known = [each.name for each in PASSES]
+    left_out = {names} if isinstance(names, str) else set(names)
+    for name in sorted(left_out - set(known)):
+        near = difflib.get_close_matches(name, known)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"the passes are {', '.join(known)}."
+        raise ArgumentError(f"There is no optimization pass {shown(name)}; {hint}")
+    return [each for each in PASSES if each.name not in left_out]
 
 
 def keep_weights(model: ir.Model) -> None:

@@ -6,14 +6,15 @@ import itertools
 import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import onnx_ir as ir
 
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.traversal import all_nodes
+from fx_onnx.passes.traversal import all_nodes, graphs_of
 
-__all__ = ["LOGGER_NAME", "Pass", "Rewrite", "apply", "walk"]
+__all__ = ["LOGGER_NAME", "NodeChange", "Pass", "Rewrite", "apply", "count_nodes", "walk"]
 
 LOGGER_NAME: Final = "fx_onnx.passes"
 """The logger of ``Pass.declines``; it logs at level DEBUG."""
@@ -63,22 +64,55 @@ class Rewrite(Pass):
         return ir.passes.PassResult(model, walk(model, (self,)))
 
 
-def apply(model: ir.Model, passes: Iterable[Pass]) -> ir.Model:
-    """Runs the passes in order and returns the model, which they change in place. Consecutive rewrites share a walk."""
+@dataclass
+class NodeChange:
+    """What a pass changed: how often it changed the graph, and how many nodes more the model has."""
+
+    applied: int = 0
+    nodes: int = 0
+
+    def add(self, nodes: int) -> None:
+        """Counts one change of the graph, after which it has ``nodes`` more nodes."""
+        self.applied += 1
+        self.nodes += nodes
+
+
+def apply(model: ir.Model, passes: Iterable[Pass], changes: dict[str, NodeChange] | None = None) -> ir.Model:
+    """Runs the passes in order and returns the model, which they change in place. Consecutive rewrites share a walk.
+
+    Args:
+        model: the model.
+        passes: the passes.
+        changes: receives what each pass changed, by the name of the pass.
+    """
     for are_rewrites, group in itertools.groupby(passes, lambda each: isinstance(each, Rewrite)):
         if are_rewrites:
-            walk(model, [each for each in group if isinstance(each, Rewrite)])
-        else:
-            for each in group:
-                model = each(model).model
+            walk(model, [each for each in group if isinstance(each, Rewrite)], changes)
+            continue
+        for each in group:
+            before = count_nodes(model) if changes is not None else 0
+            result = each(model)
+            model = result.model
+            if changes is not None and result.modified:
+                changes.setdefault(each.name, NodeChange()).add(count_nodes(model) - before)
     return model
 
 
-def walk(model: ir.Model, rewrites: Sequence[Rewrite]) -> bool:
+def count_nodes(model: ir.Model) -> int:
+    """Returns the number of nodes of the graph, its subgraphs and all functions."""
+    return sum(1 for graph in graphs_of(model) for _ in all_nodes(graph))
+
+
+def walk(model: ir.Model, rewrites: Sequence[Rewrite], changes: dict[str, NodeChange] | None = None) -> bool:
     """Calls the rewrites for every node of the graph, its subgraphs and all functions. Returns whether any applied.
 
     After a rewrite, the node and its neighbours are visited again, because the change may complete another pattern.
     The walk ends when no rewrite applies.
+
+    Args:
+        model: the model.
+        rewrites: the rewrites.
+        changes: receives what each rewrite changed, by its name.
     """
     modified = False
     for function in (None, *model.functions.values()):
@@ -91,8 +125,11 @@ def walk(model: ir.Model, rewrites: Sequence[Rewrite]) -> bool:
             if found is None or node.domain or node.graph is None or (function and _has_reference(node)):
                 continue
             for each in found:
+                nodes = editor.added_nodes
                 if each.rewrite(node, editor):
                     modified = True
+                    if changes is not None:
+                        changes.setdefault(each.name, NodeChange()).add(editor.added_nodes - nodes)
                     editor.enqueue(_neighbourhood(node))
                     break
     return modified

@@ -29,7 +29,7 @@ def record(
     Args:
         folder: the folder of the files. It is created if a file is written.
         verbose: whether the log prints a line for each stage.
-        report: whether to write a Markdown report of the log.
+        report: whether to write a report of the log, as HTML and as Markdown.
         profile: whether to profile the export, and to write the functions that took the most time.
         program: whether to write the captured program as a ``.pt2`` archive, if capture succeeded.
 
@@ -38,7 +38,7 @@ def record(
     """
     if report or profile or program:
         check_folder("artifacts_dir", folder)
-    log = ExportLog(verbose=bool(verbose))
+    log = ExportLog(verbose=bool(verbose), detailed=report)
     if profile:
         log.profile = cProfile.Profile()
         log.profile.enable()

@@ -7,16 +7,14 @@ import inspect
 import io
 import logging
 import os
-import platform
 import pstats
 import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +25,19 @@ from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.decompose import find_translation
 from fx_onnx.capture.capture import Capture
 from fx_onnx.core.translation_table import TranslationTable
-from fx_onnx.core.version import version
-from fx_onnx.program import report
+from fx_onnx.passes.rewriter import NodeChange, Pass, count_nodes
+from fx_onnx.program.facts import DynamicDim, Facts, PassOutcome, StageOutcome, TranslatedOperator
+from fx_onnx.program.gather_facts import gather
 from fx_onnx.program.onnx_program import ONNXProgram
+from fx_onnx.program.report import write
 from fx_onnx.program.verify import Verification
-from fx_onnx.targets.kernel_support import Support, support
-from fx_onnx.targets.known_targets import NAMES, find_target
 
 _logger = logging.getLogger("fx_onnx.stages")
 
 
 @dataclass
 class ExportLog:
-    """Collects the times, the decisions and the results of one export; an EventSink. report.py formats it.
+    """Collects the times, the decisions and the results of one export; an EventSink. facts.py holds the result.
 
     Attributes:
         verbose: whether each stage prints a line when it ends.
@@ -53,6 +51,10 @@ class ExportLog:
         program: the ONNX program, from translation on.
         verification: the comparison of the program with the module.
         profile: the profiler, if the export is profiled.
+        call: the call of ``export()`` as text.
+        model_name: the class of the exported module.
+        detailed: whether the facts list the translations, which takes a look-up for each node.
+        passes: what the passes changed.
     """
 
     verbose: bool = False
@@ -66,6 +68,10 @@ class ExportLog:
     program: ONNXProgram | None = None
     verification: Verification | None = None
     profile: cProfile.Profile | None = None
+    call: str = ""
+    model_name: str = ""
+    detailed: bool = False
+    passes: list[PassOutcome] = field(default_factory=list)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -87,32 +93,49 @@ class ExportLog:
         self.notes.setdefault(stage, []).append(text)
         _logger.debug("%s: %s", stage, text)
 
-    def facts(self, error: BaseException | None = None) -> report.Facts:
-        """Returns everything recorded so far, in the form that the report prints."""
+    @contextmanager
+    def changes(self, stage: str, program: ONNXProgram, passes: Sequence[Pass]) -> Iterator[dict[str, NodeChange]]:
+        """Yields the dict into which a stage counts what its passes change, and records the counts when it ends.
+
+        Args:
+            stage: the name of the stage.
+            program: the program that the passes change.
+            passes: the passes, in order.
+        """
+        found: dict[str, NodeChange] = {}
+        nodes = count_nodes(program.model)
+        yield found
+        for name in dict.fromkeys(each.name for each in passes if each.name in found):
+            change, before = found[name], nodes
+            nodes += change.nodes
+            switch = f"optimize={{{name!r}}}" if stage == "optimize" else ""
+            self.passes.append(PassOutcome(name, stage, change.applied, before, nodes, switch))
+
+    def facts(self, error: BaseException | None = None) -> Facts:
+        """Returns the facts of the export. ``gather`` of program/gather_facts.py adds those of the model."""
         exported = self.captured.exported_program if self.captured is not None else None
-        return report.Facts(
+        return Facts(
             stages=[
-                report.StageOutcome(
-                    name, self.seconds.get(name), self._outcome(name), "; ".join(self.notes.get(name, ()))
-                )
+                StageOutcome(name, self.seconds.get(name), self._outcome(name), "; ".join(self.notes.get(name, ())))
                 for name in dict.fromkeys((*self.stages, *self.seconds))
             ],
-            versions=_versions(),
             error="".join(traceback.format_exception(error)) if error is not None else None,
-            exported_program=str(exported) if exported is not None else None,
+            message=str(error) if error is not None else "",
+            call=self.call,
+            model_name=self.model_name,
             operators_before=count_operators(exported.graph) if exported is not None else None,
             operators_after=count_operators(self.decomposed.graph) if self.decomposed is not None else None,
-            translated_operators=self._translated_operators(),
-            model=self.program.summary() if self.program is not None else None,
+            translated_operators=self._translated_operators() if self.detailed else None,
             dynamic_dims=_dynamic_dims(self.captured) if self.captured is not None else None,
+            passes=tuple(self.passes),
             verification=self.verification,
             profile=self.profile_text(),
-            support=_support(self.program) if self.program is not None else None,
         )
 
     def write(self, folder: str | os.PathLike[str], error: BaseException | None = None) -> Path:
-        """Writes the Markdown report to ``folder`` and returns its path."""
-        path = report.write(self.facts(error), folder)
+        """Writes the report to ``folder``, as HTML and as Markdown, and returns the path of the HTML file."""
+        exported = self.captured.exported_program if self.captured is not None else None
+        path = write(gather(self.facts(error), self.program, exported), folder)
         if self.verbose:
             print_line(f"report: {path}")
         return path
@@ -128,20 +151,12 @@ class ExportLog:
     def _outcome(self, name: str) -> bool | None:
         return None if name not in self.seconds else name != self.failed
 
-    def _translated_operators(self) -> list[report.TranslatedOperator] | None:
+    def _translated_operators(self) -> list[TranslatedOperator] | None:
         if self.decomposed is None or self.table is None:
             return None
         nodes = (node for node in self.decomposed.graph.nodes if node.op == "call_function")
         used = Counter((str(n.target), entry.function) for n in nodes if (entry := find_translation(n, self.table)))
-        return [
-            report.TranslatedOperator(target, *_place(function), count) for (target, function), count in used.items()
-        ]
-
-
-def _support(program: ONNXProgram) -> list[Support]:
-    """Returns the support of the model by each target that has a table."""
-    known = map(find_target, NAMES)
-    return [support(program.model, target) for target in known if target.table or target.lacks]
+        return [TranslatedOperator(target, *_place(function), count) for (target, function), count in used.items()]
 
 
 def print_line(text: str) -> None:
@@ -157,8 +172,8 @@ def print_text(text: str) -> None:
 
 def count_operators(graph: torch.fx.Graph) -> dict[str, int]:
     """Returns the number of FX nodes of each target, the most frequent target first."""
-    targets = Counter(str(node.target) for node in graph.nodes if node.op == "call_function")
-    return dict(targets.most_common())
+    targets = Counter(node.target for node in graph.nodes if node.op == "call_function")
+    return {str(target): count for target, count in targets.most_common()}
 
 
 def _place(function: Any) -> tuple[str, str]:
@@ -169,17 +184,7 @@ def _place(function: Any) -> tuple[str, str]:
     return name, f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""
 
 
-def _versions() -> dict[str, str]:
-    packages = ("torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "numpy")
-    return {
-        "fx_onnx": version(),
-        **{package: package_version(package) for package in packages},
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-    }
-
-
-def _dynamic_dims(captured: Capture) -> list[report.DynamicDim]:
+def _dynamic_dims(captured: Capture) -> list[DynamicDim]:
     """Returns each symbol of the program with its range, then each requested dynamic dim that became static."""
     ranges = captured.exported_program.range_constraints
     places: dict[str, list[str]] = {}
@@ -189,10 +194,8 @@ def _dynamic_dims(captured: Capture) -> list[report.DynamicDim]:
             if not isinstance(size, int):
                 places.setdefault(str(size), []).append(f"{node.name}[{axis}]")
     dims = [
-        report.DynamicDim(captured.symbol_names.get(name, name), ", ".join(places.get(name, ())), str(limits))
+        DynamicDim(captured.symbol_names.get(name, name), ", ".join(places.get(name, ())), str(limits))
         for name, limits in ((str(symbol), limits) for symbol, limits in ranges.items())
     ]
-    static = [
-        report.DynamicDim(each.name or "", f"{each.input}[{each.axis}]", "", str(each)) for each in captured.specialized
-    ]
+    static = [DynamicDim(each.name or "", f"{each.input}[{each.axis}]", "", str(each)) for each in captured.specialized]
     return dims + static

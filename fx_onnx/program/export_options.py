@@ -12,6 +12,7 @@ from fx_onnx.core import metadata, opsets
 from fx_onnx.core.arguments import check_name, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.export_modes import OperatorExportTypes
+from fx_onnx.passes.optimize import passes_without
 from fx_onnx.program.destination import check_destination
 from fx_onnx.program.save import Destination
 from fx_onnx.targets.target import Target
@@ -56,6 +57,7 @@ class ExportOptions:
     Attributes:
         opset: the opset of the model. The model is translated in ``opsets.native(opset)`` and converted if they differ.
         optimize: whether the optimizer runs.
+        without: the names of the optimizer's passes that are left out.
         fold_constants: whether operators on constants and weights are computed.
         verify: whether the model is checked and its results are compared with those of the module.
         check: whether the model is checked, also without ``verify``.
@@ -72,11 +74,13 @@ class ExportOptions:
 
     Raises:
         ArgumentError: ``modules_as_functions`` is neither a bool nor a set of module classes, or it is set and the
-            opset is too old for local functions, or ``custom_opsets`` has other entries than domains and versions.
+            opset is too old for local functions, or ``without`` has a name of no pass, or ``custom_opsets`` has other
+            entries than domains and versions.
     """
 
     opset: int = opsets.DEFAULT_OPSET
     optimize: bool = True
+    without: Collection[str] = ()
     fold_constants: bool = True
     verify: bool = False
     check: bool = False
@@ -91,6 +95,7 @@ class ExportOptions:
     target: Target | None = None
 
     def __post_init__(self) -> None:
+        passes_without(self.without, "optimize")
         wanted = self.modules_as_functions
         classes = list(wanted) if isinstance(wanted, Collection) else []
         are_modules = bool(classes) and all(isinstance(cls, type) and issubclass(cls, nn.Module) for cls in classes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -21,12 +20,19 @@ from fx_onnx.core import metadata
 from fx_onnx.core.arguments import check_dim_name, check_flag, check_mapping, check_name, check_names, check_path, shown
 from fx_onnx.core.errors import ArgumentError, warn
 from fx_onnx.core.weights import Weight, as_torch, memory_key, plain, rebind
-from fx_onnx.passes.traversal import all_nodes, all_values, graphs_of
+from fx_onnx.passes.traversal import all_nodes, graphs_of
 from fx_onnx.program import save
 from fx_onnx.program.destination import check_destination
-from fx_onnx.program.report import ModelSummary
+from fx_onnx.program.dim_names import rename_dims
+from fx_onnx.program.facts import Facts, ModelSummary
+from fx_onnx.program.gather_facts import gather
+from fx_onnx.program.graph_facts import describe
+from fx_onnx.program.graph_text import graph_text
+from fx_onnx.program.html_report import head
+from fx_onnx.program.report import write_page
 from fx_onnx.program.serialization import drop_initializer_infos
 from fx_onnx.program.session import bind, bind_input, call_arguments, new_session, restore_structure, run_session
+from fx_onnx.program.viewers import view
 from fx_onnx.targets.kernel_support import Support, support
 from fx_onnx.targets.known_targets import find_target
 from fx_onnx.targets.target import Target
@@ -49,6 +55,8 @@ class ONNXProgram:
         exported_program: the torch.export.ExportedProgram, or None for a model from another source. Without it, inputs
             are bound in the order of the graph inputs, and outputs have no structure.
         timings: stage name → seconds, for the stages of the export that ran.
+        file: the path to which the model was saved last, or from which the command read it.
+        export_facts: what the export decided, for the reports.
         state: the buffers that the model writes. If it is None, each call starts with the buffers of the export. If it
             is a dict, a call starts with the buffers in it, by name, and stores their new values in it. Assign ``{}``
             to start with the buffers of the export and to keep them from call to call.
@@ -61,6 +69,8 @@ class ONNXProgram:
         self.exported_program = exported_program
         self.timings: dict[str, float] = {}
         self.state: dict[str, torch.Tensor] | None = None
+        self.file: Path | None = None
+        self.export_facts = Facts()
         self._session: onnxruntime.InferenceSession | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
@@ -107,13 +117,47 @@ class ONNXProgram:
             dtypes[tensor.dtype.name.lower()] += tensor.size
         return ModelSummary(
             opset=dict(graph.opset_imports),
-            inputs=[_describe(value) for value in graph.inputs],
-            outputs=[_describe(value) for value in graph.outputs],
+            inputs=[f"{value.name}: {describe(value)}" for value in graph.inputs],
+            outputs=[f"{value.name}: {describe(value)}" for value in graph.outputs],
             operators=Counter(node.op_type for node in ir.traversal.RecursiveGraphIterator(graph)),
             parameters=sum(tensor.size for tensor in tensors),
             parameter_bytes=save.parameter_bytes(self._model),
             dtypes=dtypes,
         )
+
+    def _repr_html_(self) -> str:
+        """Returns the head of the report, which notebooks show."""
+        return head(self._facts())
+
+    def text(self) -> str:
+        """Returns the model in ONNX's textual syntax, without the values of weights."""
+        return graph_text(self._model)
+
+    def save_html(self, path: str | os.PathLike[str]) -> None:
+        """Writes the report: one HTML file with the graph, which needs no network.
+
+        It shows the verdict, the inputs, outputs and dims, the graph folded by module, the rewrites, and the time of
+        each stage.
+
+        Raises:
+            ArgumentError: the path cannot be written.
+        """
+        check_path("path", path)
+        write_page(self._facts(), path)
+
+    def view(self, viewer: str = "report") -> Path:
+        """Opens the model in the browser and returns the path of the file that it shows, in a temporary folder.
+
+        Args:
+            viewer: ``report``, or ``netron`` or ``model-explorer`` if that package is installed.
+
+        Raises:
+            ArgumentError: there is no such viewer, or it is not installed.
+        """
+        return view(self, viewer)
+
+    def _facts(self) -> Facts:
+        return gather(self.export_facts, self, self.exported_program)
 
     def supports(self, target: str | Target) -> Support:
         """Compares the model with a runtime's table of kernels.
@@ -300,6 +344,8 @@ class ONNXProgram:
             weights_from=weights_from,
             tied=_tied(self.exported_program) if weights_from is not None and self.exported_program is not None else (),
         )
+        if isinstance(destination, (str, os.PathLike)):
+            self.file = Path(destination)
 
     def optimize(self) -> None:
         """Runs the optimization passes that export(optimize=True) runs."""
@@ -353,7 +399,7 @@ class ONNXProgram:
             check_name("The old name of an axis", old)
             check_dim_name("The new name of an axis", new)
             mapping[str(old)] = new
-        found = _rename(self._model, mapping)
+        found = rename_dims(self._model, mapping)
         self.release()
         for name in mapping:
             if name not in found:
@@ -406,12 +452,6 @@ def _tied(program: torch.export.ExportedProgram) -> list[list[str]]:
     return [group for group in names.values() if len(group) > 1]
 
 
-def _describe(value: ir.Value) -> str:
-    """Returns an input or output as text, for example ``x: float[batch, 8]``."""
-    dims = "?" if value.shape is None else ", ".join(str(dim) for dim in value.shape)
-    return f"{value.name}: {value.dtype.name.lower() if value.dtype else '?'}[{dims}]"
-
-
 def _loadable(model: ir.Model, folder: Path | None) -> str | bytes:
     """Returns what a session loads: the bytes of the model, or a path in ``folder`` if the model is large."""
     if folder is not None and save.parameter_bytes(model) > _FROM_FILE_BYTES:
@@ -421,38 +461,3 @@ def _loadable(model: ir.Model, folder: Path | None) -> str | bytes:
     buffer = io.BytesIO()
     save.save(model, buffer)
     return buffer.getvalue()
-
-
-# Axes
-
-
-_WORD = re.compile(r"[^\W\d][\w.]*")
-
-
-def _rename(model: ir.Model, mapping: Mapping[str, str]) -> set[str]:
-    """Renames dims in place, and returns the old names that occur in the model."""
-    found: set[str] = set()
-
-    def renamed(name: str) -> str:
-        if name in mapping:
-            found.add(name)
-            return mapping[name]
-        return name
-
-    def renamed_dim(dim: str) -> str:
-        whole = renamed(dim)
-        return whole if whole != dim else _WORD.sub(lambda word: renamed(word.group()), dim)
-
-    values = chain.from_iterable(map(all_values, graphs_of(model)))
-    for value in dict.fromkeys(values):  # once each, because a swap of two names must not happen twice
-        if value.shape is None or value.shape.is_static():
-            continue
-        shape = ir.Shape(value.shape, [value.shape.get_denotation(axis) for axis in range(len(value.shape))])
-        for axis, dim in enumerate(value.shape):
-            if isinstance(dim, ir.SymbolicDim) and dim.value is not None:
-                shape[axis] = renamed_dim(dim.value)
-        value.shape = shape  # a new shape, because the old one may be frozen or shared with another value
-    if metadata.DATA_DEPENDENT_DIMS in model.meta:
-        old = model.meta[metadata.DATA_DEPENDENT_DIMS]
-        model.meta[metadata.DATA_DEPENDENT_DIMS] = frozenset(map(renamed_dim, old))
-    return found

@@ -1,260 +1,129 @@
-"""Formats the Markdown report of one export. The facts come from the export log."""
+"""Writes the report of one export: as HTML (html_report.py) and as Markdown, with the same facts."""
 
 from __future__ import annotations
 
+import html
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
 from fx_onnx.core.errors import ArgumentError
-from fx_onnx.program.verify import Difference, Verification
-from fx_onnx.targets.kernel_support import Support
+from fx_onnx.program.facts import Facts
+from fx_onnx.program.html_report import page
+from fx_onnx.program.report_sections import Section, headline, module_differences, sections
 
-__all__ = ["DynamicDim", "Facts", "ModelSummary", "StageOutcome", "TranslatedOperator", "markdown", "write"]
+__all__ = ["markdown", "write", "write_page"]
 
-
-@dataclass(frozen=True)
-class StageOutcome:
-    """One stage of the export.
-
-    Attributes:
-        name: the name of the stage, for example ``capture``. The file name of the report of a failure contains it.
-        seconds: how long it took; None if it was not reached or was skipped.
-        ok: whether it succeeded; None if it was not reached or was skipped.
-        note: what it decided, for example ``skipped: verify=False``.
-    """
-
-    name: str
-    seconds: float | None = None
-    ok: bool | None = None
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class TranslatedOperator:
-    """One operator of the decomposed program and its translation.
-
-    Attributes:
-        operator: the ATen overload, for example ``aten.add.Tensor``.
-        function: the name of the translation function.
-        place: the file and line of the function; empty for a built-in function.
-        count: how many FX nodes call the operator.
-    """
-
-    operator: str
-    function: str
-    place: str
-    count: int
-
-
-@dataclass(frozen=True)
-class DynamicDim:
-    """One symbolic size of the program, or one requested dynamic dim that is static.
-
-    Attributes:
-        name: the name of the dim in the model.
-        where: the inputs and axes that have this size, for example ``x[0]``.
-        range: the range of the size, for example ``2..inf``.
-        specialized: the static size and the reason; empty if the dim is dynamic.
-    """
-
-    name: str
-    where: str
-    range: str = ""
-    specialized: str = ""
-
-
-@dataclass(frozen=True)
-class ModelSummary:
-    """The figures of an ONNX model.
-
-    Attributes:
-        opset: domain → opset version.
-        inputs: each input as text, for example ``x: float[batch, 8]``.
-        outputs: each output as text.
-        operators: operator type → number of nodes, including subgraphs.
-        parameters: the number of elements of all initializers.
-        parameter_bytes: the size of all initializers in bytes.
-        dtypes: element type → number of elements. It shows whether a model is quantized.
-    """
-
-    opset: Mapping[str, int]
-    inputs: Sequence[str]
-    outputs: Sequence[str]
-    operators: Mapping[str, int]
-    parameters: int
-    parameter_bytes: int
-    dtypes: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Facts:
-    """The content of a report. A fact is None if the export did not reach it.
-
-    Attributes:
-        stages: all stages, in order.
-        versions: package → version. Python and the platform are included.
-        error: the error with its traceback and causes.
-        exported_program: the captured program as text.
-        operators_before: operator → number of FX nodes after capture.
-        operators_after: operator → number of FX nodes after decomposition.
-        translated_operators: the operators of the decomposed program with their translations.
-        model: the figures of the model, as the last stage that ran left it.
-        dynamic_dims: the symbolic sizes, and the requested dynamic dims that are static.
-        verification: the comparison of the outputs.
-        profile: the output of the profiler.
-        support: for each target with a table, the nodes for which the runtime has kernels.
-    """
-
-    stages: Sequence[StageOutcome]
-    versions: Mapping[str, str]
-    error: str | None = None
-    exported_program: str | None = None
-    operators_before: Mapping[str, int] | None = None
-    operators_after: Mapping[str, int] | None = None
-    translated_operators: Sequence[TranslatedOperator] | None = None
-    model: ModelSummary | None = None
-    dynamic_dims: Sequence[DynamicDim] | None = None
-    verification: Verification | None = None
-    profile: str | None = None
-    support: Sequence[Support] | None = None
+_IN_HTML_ONLY = {"Captured program"}
+"""Dumps that are too long for Markdown."""
+_MOST_MODULES = 30
+_MARKUP = re.compile(r"[\\`*|]|(?<![^\W_])_|_(?![^\W_])|(?<=\])\(")
+"""What Markdown takes for markup; an underscore inside a word is none, nor is a bracket without a link."""
 
 
 def write(facts: Facts, folder: str | os.PathLike[str], *, when: datetime | None = None) -> Path:
-    """Writes the report to ``onnx_export_<time>_<success or the stage that failed>.md`` in UTF-8.
+    """Writes the report to ``onnx_export_<time>_<success or the stage that failed>.html``, and the same as ``.md``.
 
     Args:
         facts: the content of the report.
-        folder: the folder of the file. It is created if it does not exist.
-        when: the time in the file name; by default the current time.
+        folder: the folder of the files. It is created if it does not exist.
+        when: the time in the names of the files; by default the current time.
 
     Returns:
-        The path of the file.
+        The path of the HTML file.
 
     Raises:
-        ArgumentError: the folder or the file cannot be written.
+        ArgumentError: the folder or a file cannot be written.
     """
-    failed = next((stage.name for stage in facts.stages if stage.ok is False), None)
-    outcome = "success" if failed is None and facts.error is None else (failed or "failure").replace(" ", "_")
+    outcome = "success" if not facts.failed_stage and facts.error is None else facts.failed_stage or "failure"
     stamp = (when or datetime.now()).strftime("%Y-%m-%d_%H-%M-%S-%f")
-    path = Path(folder) / f"onnx_export_{stamp}_{outcome}.md"
-    try:
+    path = Path(folder) / f"onnx_export_{stamp}_{outcome}.html"
+    with _system_errors(folder):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(markdown(facts), encoding="utf-8")
-    except OSError as error:
-        raise ArgumentError(f"The report cannot be written to {os.fspath(folder)!r}: {error}.") from error
+        path.with_suffix(".md").write_text(markdown(facts), encoding="utf-8")
+        path.write_text(page(facts), encoding="utf-8")
     return path
 
 
+def write_page(facts: Facts, path: str | os.PathLike[str]) -> None:
+    """Writes the HTML report to a path.
+
+    Raises:
+        ArgumentError: the file cannot be written.
+    """
+    with _system_errors(path):
+        Path(path).write_text(page(facts), encoding="utf-8")
+
+
+@contextmanager
+def _system_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ArgumentError(f"The report cannot be written to {os.fspath(path)!r}: {error}.") from error
+
+
 def markdown(facts: Facts) -> str:
-    """Returns the report as Markdown. A section without facts consists of the text "Not reached."."""
-    sections = [
-        ("Stages", _stages(facts.stages)),
-        ("Error", None if facts.error is None else _fenced(facts.error, "pytb")),
-        ("Versions", _table(("package", "version"), facts.versions.items())),
-        ("ONNX model", None if facts.model is None else _model(facts.model)),
-        ("Runtimes", None if facts.support is None else _support(facts.support)),
-        ("Dynamic dims", None if facts.dynamic_dims is None else _dims(facts.dynamic_dims)),
-        ("Verification", None if facts.verification is None else _differences(facts.verification.outputs)),
-        ("Operators", _operators(facts.operators_before, facts.operators_after)),
-        ("Translations", None if facts.translated_operators is None else _translated(facts.translated_operators)),
-        ("Exported program", None if facts.exported_program is None else _fenced(facts.exported_program, "python")),
-        ("Profile", None if facts.profile is None else _fenced(facts.profile, "")),
-    ]
-    optional = {"Error", "Profile"}  # these sections are left out if they have no facts
-    parts = ["# ONNX export"]
-    for title, body in sections:
-        if body is not None or title not in optional:
-            parts.append(f"## {title}\n\n{body if body is not None else 'Not reached.'}")
-    return "\n\n".join(parts) + "\n"
+    """Returns the report as Markdown."""
+    verdict = facts.verdict()
+    parts = [f"# {_plain(verdict.title)}", *(_plain(detail) for detail in verdict.details if detail)]
+    parts.append("\n".join(f"- {name}: {_plain(text)}" for name, text in headline(facts).items()))
+    if facts.call:
+        parts.append(_fenced(facts.call, "python"))
+    found = sections(facts)
+    parts += [_section(each) for each in found if each.place == "top"]
+    if facts.graphs:
+        parts.append(_section(_modules(facts)))
+    parts += [_section(each) for each in found if each.place == "bottom"]
+    parts += [_folded(each) for each in found if each.place == "dump" and each.title not in _IN_HTML_ONLY]
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _stages(stages: Iterable[StageOutcome]) -> str:
-    lines = []
-    for stage in stages:
-        state = {True: "", False: "**failed**", None: "" if stage.note else "not reached"}[stage.ok]
-        time = "" if stage.seconds is None else f"{stage.seconds:.3f} s"
-        details = ", ".join(text for text in (state, stage.note, time) if text)
-        lines.append(f"- [{'x' if stage.ok else ' '}] {stage.name}{': ' if details else ''}{details}")
-    return "\n".join(lines)
-
-
-def _model(model: ModelSummary) -> str:
-    opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in model.opset.items())
-    lines = [f"- opset: {opsets}"]
-    lines += [f"- input `{text}`" for text in model.inputs]
-    lines += [f"- output `{text}`" for text in model.outputs]
-    dtypes = ", ".join(f"{dtype} {count:,}" for dtype, count in sorted(model.dtypes.items(), key=lambda pair: -pair[1]))
-    lines.append(f"- parameters: {model.parameters:,} ({model.parameter_bytes:,} bytes): {dtypes or 'none'}")
-    lines.append(f"- nodes: {sum(model.operators.values()):,}")
-    return "\n".join(lines) + "\n\n" + _table(("operator", "nodes"), _by_count(model.operators))
-
-
-def _support(found: Sequence[Support]) -> str:
-    """Returns the share of nodes with a kernel for each target, then the nodes without one."""
-    rows = ((each.target, f"{each.share:.1%}", each.source, "; ".join(each.advice)) for each in found if each.is_known)
-    missing = ((each.target, one.operator, one.node, one.line, one.reason) for each in found for one in each.missing)
-    parts = [_table(("target", "nodes with a kernel", "by", "advice"), rows)]
-    if any(each.missing for each in found):
-        parts.append(_table(("target", "operator", "node", "line", "reason"), missing))
-    return "\n\n".join([*parts, *(f"{each.target}: {each.limits}" for each in found)])
-
-
-def _dims(dims: Sequence[DynamicDim]) -> str:
-    if not dims:
-        return "None: every size is fixed."
-    rows = ((dim.name, dim.where, dim.range, dim.specialized or "dynamic") for dim in dims)
-    return _table(("dim", "where", "range", "result"), rows)
-
-
-def _differences(differences: Sequence[Difference]) -> str:
-    rows = (
+def _modules(facts: Facts) -> Section:
+    """Returns the outermost modules; the HTML report shows all of them."""
+    graph = facts.graphs[0]
+    differences = module_differences(facts, graph)
+    rows = [
         (
-            "[x]" if one.ok else "[ ]",
-            f"`{one.name}`",
-            f"{one.dtype}[{', '.join(map(str, one.shape))}]",
-            f"{one.max_abs:.3g}",
-            f"{one.max_rel:.3g}",
-            str(one.nonfinite),
-            one.module,
-            one.problem,
+            module.path or "(model)",
+            module.kind,
+            f"{module.nodes:,}",
+            f"{module.parameters:,}",
+            f"{facts.module_seconds[module.path]:.3f}" if module.path in facts.module_seconds else "",
+            f"{differences[index].max_abs:.3g}" if index in differences else "",
         )
-        for one in differences
-    )
-    return _table(("ok", "value", "type", "max abs", "max rel to scale", "non-finite", "module", "problem"), rows)
+        for index, module in enumerate(graph.modules)
+        if len(list(graph.modules_of(index))) <= 3  # the model, its modules, and theirs
+    ]
+    left_out = len(graph.modules) - min(len(rows), _MOST_MODULES)
+    note = f"{left_out} inner modules are in the HTML report only." if left_out else ""
+    header = ("module", "class", "nodes#", "parameters#", "seconds#", "difference#")
+    return Section("Modules", header, rows[:_MOST_MODULES], note)
 
 
-def _operators(before: Mapping[str, int] | None, after: Mapping[str, int] | None) -> str | None:
-    if before is None:
-        return None
-    rows = (
-        (f"`{name}`", str(before.get(name, 0)), "not reached" if after is None else str(after.get(name, 0)))
-        for name in sorted({*before, *(after or {})})
-    )
-    return _table(("operator", "captured", "decomposed"), rows)
+def _section(section: Section) -> str:
+    table = _table(section.header, section.rows) if section.rows else ""
+    text = _fenced(section.text, "") if section.text else ""
+    return "\n\n".join(part for part in (f"## {section.title}", section.note, table, text) if part)
 
 
-def _translated(operators: Sequence[TranslatedOperator]) -> str:
-    rows = (
-        (f"`{one.operator}`", str(one.count), f"`{one.function}`" if one.function else "**none**", one.place)
-        for one in operators
-    )
-    return _table(("operator", "nodes", "translation", "place"), rows)
-
-
-def _by_count(counts: Mapping[str, int]) -> list[tuple[str, str]]:
-    return [(f"`{name}`", str(count)) for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+def _folded(section: Section) -> str:
+    body = _section(section).partition("\n\n")[2]
+    return f"<details><summary>{section.title}</summary>\n\n{body}\n\n</details>"
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
+    rules = ["---:" if name.endswith("#") else "---" for name in header]
+    lines = [[name.removesuffix("#") for name in header], rules, *([_plain(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+def _plain(text: str) -> str:
+    """Returns a text in which Markdown and HTML see no markup."""
+    return _MARKUP.sub(r"\\\g<0>", html.escape(" ".join(text.split()), quote=False))
 
 
 def _fenced(text: str, language: str) -> str:

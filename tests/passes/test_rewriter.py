@@ -5,10 +5,13 @@ import logging
 import pytest
 import torch
 
+import fx_onnx
 from fx_onnx.passes.cleanup.casts import MergeCasts
 from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
 from fx_onnx.passes.cleanup.identities import EliminateIdentities
-from fx_onnx.passes.rewriter import LOGGER_NAME, apply, walk
+from fx_onnx.passes.optimize import PASSES
+from fx_onnx.passes.rewriter import LOGGER_NAME, NodeChange, apply, count_nodes, walk
+from tests.models.registry import CASES
 from tests.passes.checking import check, model
 
 
@@ -84,3 +87,31 @@ def test_an_unnamed_node_is_logged_by_its_result(caplog: pytest.LogCaptureFixtur
     with caplog.at_level(logging.DEBUG, logger=LOGGER_NAME):
         MergeCasts().declines(node, "it is a test")
     assert caplog.records[-1].getMessage() == "merge_casts declines Cast y: it is a test"
+
+
+@pytest.mark.parametrize("name", ["bert", "llama", "swin", "mobilenet_v3"])
+def test_the_changes_of_all_passes_add_up(name: str) -> None:
+    """The counts of the passes explain how the number of nodes of the model changed."""
+    case = next(each for each in CASES if each.name == name)
+    inputs = case.example()
+    exported = fx_onnx.export(
+        case.build(), inputs.args, kwargs=inputs.kwargs, dynamic_shapes=case.dynamic_shapes, optimize=False
+    )
+    before, changes = count_nodes(exported.model), dict[str, NodeChange]()
+    apply(exported.model, PASSES, changes)
+    assert sum(change.nodes for change in changes.values()) == count_nodes(exported.model) - before
+    assert all(change.applied for change in changes.values())
+
+
+def test_the_nodes_of_a_removed_body_count() -> None:
+    program = model("""g (float[N] x, bool c) => (float[N] y) {
+      unused = If(c) <then_branch = t () => (float[N] a) { b = Neg(x)\n a = Neg(b) }, else_branch = e () => (float[N] d)
+        { d = Neg(x) }>
+      r = Identity(x)\n y = Neg(r) }""")
+    before, changes = count_nodes(program), dict[str, NodeChange]()
+    apply(program, [EliminateIdentities(), EliminateDeadCode()], changes)
+    assert (before, count_nodes(program)) == (6, 1)
+    assert {name: (change.applied, change.nodes) for name, change in changes.items()} == {
+        "eliminate_identities": (1, -1),
+        "eliminate_dead_code": (1, -4),
+    }

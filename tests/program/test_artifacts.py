@@ -25,7 +25,7 @@ def test_report_and_profile_of_a_failure(tmp_path: Path) -> None:
     ):
         raise CaptureError("no way")
     names = sorted(path.name.split("_", 4)[-1] for path in (tmp_path / "new").iterdir())
-    assert names == ["capture.md", "profile.txt"]
+    assert names == ["capture.html", "capture.md", "profile.txt"]
     (report,) = (tmp_path / "new").glob("*.md")
     assert "CaptureError: no way" in report.read_text(encoding="utf-8")
 

@@ -1,8 +1,14 @@
 """Tests that the log times stages, records which failed, and holds the facts for the report."""
 
+import onnx_ir as ir
 import pytest
 
+from fx_onnx import ONNXProgram
+from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
+from fx_onnx.passes.cleanup.identities import EliminateIdentities
+from fx_onnx.passes.rewriter import NodeChange, Pass, apply
 from fx_onnx.program.export_log import ExportLog, print_line
+from fx_onnx.program.facts import PassOutcome
 
 
 def test_stages_are_timed_and_the_failed_one_is_recorded() -> None:
@@ -31,9 +37,28 @@ def test_decisions_are_notes_of_their_stage(capfd: pytest.CaptureFixture[str]) -
     assert capfd.readouterr().out == f"[fx_onnx] capture: {log.seconds['capture']:.2f} s; first; second\n"
 
 
-def test_versions_include_every_package_involved() -> None:
-    assert {"fx_onnx", "torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "python"} <= set(
-        ExportLog().facts().versions
+class _Removes(Pass):
+    """Removes the first node."""
+
+    name = "removes"
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        model.graph.remove(model.graph[0])
+        return ir.passes.PassResult(model, True)
+
+
+def test_changes_of_passes_are_a_running_sum() -> None:
+    log, nodes = ExportLog(), [ir.Node("", "Neg", [], name=name) for name in "abc"]
+    model = ir.Model(ir.Graph([], [], nodes=nodes, name="g", opset_imports={"": 20}), ir_version=10)
+    passes = [_Removes(), EliminateIdentities(), EliminateDeadCode()]
+    with log.changes("optimize", ONNXProgram(model), passes) as changes:
+        apply(model, passes, changes)
+    with log.changes("legalize", ONNXProgram(model), [_Removes()]) as changes:
+        changes["removes"] = NodeChange(2, 1)
+    assert log.facts().passes == (
+        PassOutcome("removes", "optimize", 1, 3, 2, "optimize={'removes'}"),
+        PassOutcome("eliminate_dead_code", "optimize", 1, 2, 0, "optimize={'eliminate_dead_code'}"),
+        PassOutcome("removes", "legalize", 2, 0, 1),
     )
 
 

@@ -13,7 +13,7 @@ from fx_onnx.passes.legalization.random_draws import LegalizeRandomDraws
 from fx_onnx.passes.legalization.range_indices import LegalizeRangeIndices
 from fx_onnx.passes.legalization.swish import LegalizeSwish
 from fx_onnx.passes.legalization.tanh_gelu import LegalizeTanhGelu
-from fx_onnx.passes.rewriter import Pass, apply
+from fx_onnx.passes.rewriter import NodeChange, Pass, apply
 
 __all__ = ["LEGALIZATIONS", "legalize"]
 
@@ -29,7 +29,9 @@ LEGALIZATIONS: tuple[Pass, ...] = (
 """All legalization passes in order. InsertCasts is last because the others emit nodes that may need casts."""
 
 
-def legalize(model: ir.Model, passes: Sequence[Pass] = LEGALIZATIONS) -> ir.Model:
+def legalize(
+    model: ir.Model, passes: Sequence[Pass] = LEGALIZATIONS, changes: dict[str, NodeChange] | None = None
+) -> ir.Model:
     """Returns the model in operators and dtypes for which a runtime has kernels.
 
     The model is changed in place. It need not be optimized.
@@ -37,9 +39,10 @@ def legalize(model: ir.Model, passes: Sequence[Pass] = LEGALIZATIONS) -> ir.Mode
     Args:
         model: the model.
         passes: the legalizations of the target, in order; those for ONNX Runtime's CPU provider by default.
+        changes: receives what each pass changed, by the name of the pass.
     """
     read = [(graph, value) for graph in model.graphs() for value in graph.initializers.values() if value.uses()]
-    model = apply(model, passes)
+    model = apply(model, passes, changes)
     for graph, value in read:
         if not value.uses() and not value.is_graph_output() and not value.is_graph_input():
             del graph.initializers[str(value.name)]  # a constant whose wider copy the nodes read now

@@ -1,0 +1,193 @@
+"""The sections of a report, as tables and texts without markup; report.py and html_report.py format them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fx_onnx.program.facts import Facts, PassOutcome, StageOutcome
+from fx_onnx.program.graph_facts import GraphFacts
+from fx_onnx.program.verify import Difference
+
+__all__ = ["Section", "headline", "module_differences", "sections"]
+
+_SLOWEST = 12
+_UNITS = ("bytes", "kB", "MB", "GB", "TB")
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section of a report: a table, a text, or both.
+
+    Attributes:
+        title: the heading.
+        header: the columns of the table; a column whose name ends with ``#`` holds numbers.
+        rows: the cells as text.
+        note: a sentence above the table.
+        text: a text that is shown as it is, such as a traceback.
+        place: ``top``, or ``bottom`` for what follows the graph, or ``dump`` for what is folded away.
+    """
+
+    title: str
+    header: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    note: str = ""
+    text: str = ""
+    place: str = "bottom"
+
+
+def headline(facts: Facts) -> dict[str, str]:
+    """Returns the figures of the model by name, in order; a fact that is not known is left out."""
+    model = facts.model
+    found = {"model": facts.model_name}
+    if model is not None:
+        found["opset"] = ", ".join(f"{domain} {number}".strip() for domain, number in model.opset.items())
+        found["nodes"] = f"{sum(model.operators.values()):,}"
+        dtypes = sorted(model.dtypes, key=lambda dtype: -model.dtypes[dtype])
+        stored = f"{size(model.parameter_bytes)}, {', '.join(dtypes)}" if dtypes else size(model.parameter_bytes)
+        found["parameters"] = f"{model.parameters:,} ({stored})"
+    found["file"] = " + ".join(f"{name} ({size(length)})" for name, length in facts.files.items())
+    if facts.stages:
+        found["time"] = f"{facts.seconds:.2f} s"
+    found["versions"] = ", ".join(
+        f"{name} {facts.versions[name]}" for name in ("fx_onnx", "torch") if name in facts.versions
+    )
+    return {name: text for name, text in found.items() if text}
+
+
+def size(length: float) -> str:
+    """Returns a number of bytes with a unit, for example ``4.2 MB``."""
+    unit = 0
+    while length >= 1000 and unit < len(_UNITS) - 1:
+        length, unit = length / 1000, unit + 1
+    return f"{length:,.0f} {_UNITS[unit]}" if not unit or length >= 100 else f"{length:.1f} {_UNITS[unit]}"
+
+
+def sections(facts: Facts) -> list[Section]:
+    """Returns the sections that have content, in order."""
+    found = [*_interface(facts), *_results(facts), *_rewrites(facts), *_slow(facts), *_operators(facts), *_dumps(facts)]
+    return [each for each in found if each.rows or each.text or each.note]
+
+
+def _interface(facts: Facts) -> Iterator[Section]:
+    if facts.error is not None:
+        yield Section("Error", text=facts.error, place="top")
+    if facts.model is not None:
+        texts = [("input", text) for text in facts.model.inputs] + [("output", text) for text in facts.model.outputs]
+        rows = [(kind, *_split_type(text)) for kind, text in texts]
+        yield Section("Inputs and outputs", ("", "name", "type"), rows, place="top")
+    if facts.dynamic_dims is not None:
+        dims = [(dim.name, dim.where, dim.range, dim.specialized or "dynamic") for dim in facts.dynamic_dims]
+        note = "" if dims else "Every size is fixed."
+        yield Section("Dims", ("dim", "where", "range", "result"), dims, note, place="top")
+
+
+def _split_type(text: str) -> tuple[str, str]:
+    name, _, kind = text.rpartition(": ")
+    return name, kind
+
+
+def _results(facts: Facts) -> Iterator[Section]:
+    if facts.verification is not None:
+        header = ("", "value", "type", "max difference#", "allowed#", "relative to scale#", "non-finite#", "problem")
+        rows = [_difference(each) for each in facts.verification.outputs]
+        yield Section("Verification", header, rows, place="top")
+
+
+def _difference(one: Difference) -> tuple[str, ...]:
+    shape = ", ".join(map(str, one.shape))
+    numbers = (f"{one.max_abs:.3g}", f"{one.tolerance:.3g}", f"{one.max_rel:.3g}", str(one.nonfinite))
+    return ("ok" if one.ok else "differs", one.name, f"{one.dtype}[{shape}]", *numbers, one.problem)
+
+
+def _rewrites(facts: Facts) -> Iterator[Section]:
+    header = ("pass", "stage", "applied#", "nodes before#", "nodes after#", "switched off by")
+    rows = [
+        (
+            each.name,
+            each.stage,
+            f"{each.applied:,}",
+            f"{each.before:,}",
+            f"{each.after:,}",
+            each.switch or "always runs",
+        )
+        for each in facts.passes
+    ]
+    ran = any(stage.name == "optimize" and stage.ok for stage in facts.stages)
+    note = "No pass changed the graph." if ran and not rows else ""
+    yield Section("Rewrites", header, rows, note)
+
+
+def _changes(each: PassOutcome) -> tuple[str, str, str]:
+    return f"{each.applied:,}", f"{each.before:,}", f"{each.after:,}"
+
+
+def _slow(facts: Facts) -> Iterator[Section]:
+    stages = sorted(facts.stages, key=lambda stage: -1.0 if stage.seconds is None else stage.seconds, reverse=True)
+    rows = [(stage.name, _seconds(stage, facts.seconds), _state(stage)) for stage in stages]
+    yield Section("Stages, the slowest first", ("stage", "seconds#", "decisions"), rows)
+    slowest = sorted(facts.module_seconds.items(), key=lambda pair: -pair[1])[:_SLOWEST]
+    note = "The time that torch.export spent in the forward of a module, inner modules included." if slowest else ""
+    yield Section(
+        "Slowest modules", ("module", "seconds#"), [(name or "(model)", f"{t:.3f}") for name, t in slowest], note
+    )
+
+
+def _seconds(stage: StageOutcome, total: float) -> str:
+    if stage.seconds is None:
+        return ""
+    return f"{stage.seconds:.3f} ({stage.seconds / total if total else 0:.0%})"
+
+
+def _state(stage: StageOutcome) -> str:
+    state = {True: "", False: "failed", None: "" if stage.note else "not reached"}[stage.ok]
+    return "; ".join(text for text in (state, stage.note) if text)
+
+
+def _operators(facts: Facts) -> Iterator[Section]:
+    if facts.model is not None:
+        yield Section("Operators", ("operator", "nodes#"), _by_count(facts.model.operators))
+    known = [each for each in facts.support or () if each.share is not None]
+    rows = [(each.target, f"{each.share:.1%}", each.source, " ".join(each.advice)) for each in known]
+    yield Section("Runtimes", ("target", "nodes with a kernel#", "source", "advice"), rows)
+    missing = [
+        (each.target, one.operator, one.node, one.line, one.reason)
+        for each in facts.support or ()
+        for one in each.missing
+    ]
+    yield Section("Nodes without a kernel", ("target", "operator", "node", "line", "reason"), missing, place="dump")
+
+
+def _by_count(counts: Mapping[str, int]) -> list[tuple[str, str]]:
+    return [(name, f"{count:,}") for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+
+
+def _dumps(facts: Facts) -> Iterator[Section]:
+    before, after = facts.operators_before, facts.operators_after
+    if before is not None:
+        names = sorted({*before, *(after or {})})
+        reached = (lambda name: f"{(after or {}).get(name, 0):,}") if after is not None else lambda name: "not reached"
+        rows: Iterable[tuple[str, str, str]] = ((name, f"{before.get(name, 0):,}", reached(name)) for name in names)
+        yield Section("ATen operators", ("operator", "captured#", "decomposed#"), list(rows), place="dump")
+    translated = [
+        (one.operator, f"{one.count:,}", one.function or "none", one.place) for one in facts.translated_operators or ()
+    ]
+    yield Section("Translations", ("operator", "nodes#", "translation", "place"), translated, place="dump")
+    yield Section("Versions", ("package", "version"), list(facts.versions.items()), place="dump")
+    yield Section("Captured program", text=facts.exported_program or "", place="dump")
+    yield Section("Profile", text=facts.profile or "", place="dump")
+
+
+def module_differences(facts: Facts, graph: GraphFacts) -> dict[int, Difference]:
+    """Returns the largest difference of the compared values that each module computes, by the index of the module.
+
+    A value that differs is larger than every value that agrees.
+    """
+    found: dict[int, Difference] = {}
+    producers = graph.producers() if facts.verification is not None else {}
+    for one in facts.verification.outputs if facts.verification is not None else ():
+        for index in graph.modules_of(producers[one.name]) if one.name in producers else ():
+            known = found.get(index)
+            if known is None or (not one.ok, one.max_rel) > (not known.ok, known.max_rel):
+                found[index] = one
+    return found

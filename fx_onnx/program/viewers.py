@@ -1,0 +1,63 @@
+"""Opens a program in a viewer: the report of fx_onnx, Netron or Model Explorer."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import tempfile
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fx_onnx.core.arguments import shown
+from fx_onnx.core.errors import ArgumentError, warn
+
+if TYPE_CHECKING:
+    from fx_onnx.program.onnx_program import ONNXProgram
+
+__all__ = ["view"]
+
+
+def view(program: ONNXProgram, viewer: str) -> Path:
+    """Writes what a viewer shows to a temporary folder, opens it, and returns the path.
+
+    The file stays, because the viewer reads it after this function has returned.
+
+    Args:
+        program: the program.
+        viewer: ``report``, ``netron`` or ``model-explorer``.
+
+    Raises:
+        ArgumentError: there is no such viewer, or it is not installed.
+    """
+    if viewer == "report":
+        path = _folder() / "report.html"
+        program.save_html(path)
+        if not webbrowser.open(path.as_uri()):
+            warn(f"No browser could be opened; the report is the file {path}.")
+        return path
+    if not isinstance(viewer, str) or viewer not in _VIEWERS:
+        raise ArgumentError(f"There is no viewer {shown(viewer)}; the viewers are report, {', '.join(_VIEWERS)}.")
+    module, package, start = _VIEWERS[viewer]
+    if importlib.util.find_spec(module) is None:
+        raise ArgumentError(f"The viewer {viewer} is not installed; `pip install {package}` installs it.")
+    path = _folder() / "model.onnx"
+    program.save(path)
+    start(importlib.import_module(module), str(path))
+    return path
+
+
+def _folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="fx_onnx_view_"))
+
+
+_VIEWERS: dict[str, tuple[str, str, Callable[[Any, str], object]]] = {
+    "netron": ("netron", "netron", lambda module, path: module.start(path)),
+    "model-explorer": (
+        "model_explorer",
+        "ai-edge-model-explorer",
+        lambda module, path: module.visualize(path),
+    ),
+}
+"""Viewer → its module, its package, and the call that opens a file."""

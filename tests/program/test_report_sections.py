@@ -1,0 +1,68 @@
+"""Sections: what has no content is left out, sizes have units, and differences belong to modules."""
+
+import pytest
+import torch
+from torch import nn
+
+import fx_onnx
+from fx_onnx.program.facts import Facts
+from fx_onnx.program.gather_facts import gather
+from fx_onnx.program.report_sections import headline, module_differences, sections, size
+from fx_onnx.program.verify import Difference, Verification
+from tests.program.facts_examples import COMPLETE
+
+
+def test_sections_without_content_are_left_out() -> None:
+    assert sections(Facts()) == []
+    titles = [(each.title, each.place) for each in sections(COMPLETE)]
+    assert titles == [
+        ("Inputs and outputs", "top"),
+        ("Dims", "top"),
+        ("Verification", "top"),
+        ("Rewrites", "bottom"),
+        ("Stages, the slowest first", "bottom"),
+        ("Slowest modules", "bottom"),
+        ("Operators", "bottom"),
+        ("ATen operators", "dump"),
+        ("Translations", "dump"),
+        ("Versions", "dump"),
+        ("Captured program", "dump"),
+        ("Profile", "dump"),
+    ]
+    (dims,) = sections(Facts(dynamic_dims=()))
+    assert dims.note == "Every size is fixed."
+
+
+def test_each_row_has_a_cell_for_each_column() -> None:
+    for section in sections(COMPLETE):
+        assert {len(row) for row in section.rows} <= {len(section.header)}
+
+
+@pytest.mark.parametrize(
+    ("length", "text"), [(0, "0 bytes"), (999, "999 bytes"), (1534, "1.5 kB"), (123_456_789, "123 MB"), (2e9, "2.0 GB")]
+)
+def test_sizes(length: float, text: str) -> None:
+    assert size(length) == text
+
+
+def test_the_headline_names_what_is_known() -> None:
+    assert list(headline(COMPLETE)) == ["model", "opset", "nodes", "parameters", "file", "time", "versions"]
+    assert headline(Facts()) == {}
+
+
+def test_differences_belong_to_the_modules_that_compute_the_values() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(2, 2), nn.Linear(2, 2)
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.a(x), self.b(x)
+
+    program = fx_onnx.export(Net().eval(), (torch.ones(1, 2),), output_names=["y", "z"])
+    near = Difference("y", "float32", (1, 2), 0.5, 0.5, 0, 1.0, "")
+    far = Difference("z", "float32", (1, 2), 0.1, 0.1, 0, 0.0, "differs")
+    facts = gather(Facts(verification=Verification((near, far))), program)
+    graph = facts.graphs[0]
+    found = {graph.modules[index].path: one for index, one in module_differences(facts, graph).items()}
+    assert found == {"a": near, "b": far, "": far}
