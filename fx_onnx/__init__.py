@@ -28,6 +28,7 @@ from fx_onnx.export import export
 if TYPE_CHECKING:
     from torch.onnx import InputObserver as InputObserver
 
+    from fx_onnx.capture.text_generation import text_generation_arguments
     from fx_onnx.core.export_modes import OperatorExportTypes as OperatorExportTypes
     from fx_onnx.core.export_modes import TrainingMode as TrainingMode
     from fx_onnx.passes.optimize import optimize
@@ -66,6 +67,7 @@ __all__ = [
     "export",
     "is_in_onnx_export",
     "optimize",
+    "text_generation_arguments",
     "verify",
 ]
 
@@ -74,6 +76,7 @@ _LAZY = {
     "ONNXProgram": "fx_onnx.program.onnx_program",
     "Verification": "fx_onnx.program.verify",
     "optimize": "fx_onnx.passes.optimize",
+    "text_generation_arguments": "fx_onnx.capture.text_generation",
     "verify": "fx_onnx.program.verify",
 }
 """The module that defines each public name that is imported on first use."""

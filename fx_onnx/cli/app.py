@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from fx_onnx.core.errors import ArgumentError, OnnxExporterError, OnnxExporterWarning, VerificationError
+from fx_onnx.core.errors import ArgumentError, OnnxExporterError, OnnxExporterWarning, VerificationError, warn
 from fx_onnx.core.version import version
 
 __all__ = ["ExitCode", "app", "main"]
@@ -82,7 +82,10 @@ Source = Annotated[
         show_default=False,
     ),
 ]
-Output = Annotated[Path, typer.Option("-o", "--output", help="The ONNX file to write.", show_default=False)]
+Output = Annotated[Path | None, typer.Option("-o", "--output", help="The ONNX file to write.", show_default=False)]
+Genai = Annotated[
+    Path | None, typer.Option(help="The folder to write for onnxruntime-genai, instead of a file; for text generation.")
+]
 Inputs = Annotated[
     list[str] | None,
     typer.Option("--input", help="An example input, NAME=DTYPE[SHAPE], NAME=@FILE.npy or NAME=LITERAL. Repeat it."),
@@ -107,11 +110,12 @@ Training = Annotated[bool, typer.Option("--training", help="Keep the mode of the
     epilog="Examples:\n\n"
     "fx-onnx export models:build --input x=float32[2,8] --dynamic x:0=batch -o model.onnx\n\n"
     "fx-onnx export model.pt2 -o model.onnx --verify\n\n"
-    "fx-onnx export hf:path/to/folder --task text-generation --with-past -o decoder.onnx"
+    "fx-onnx export hf:path/to/folder --task text-generation --with-past -o decoder.onnx\n\n"
+    "fx-onnx export hf:path/to/folder --task text-generation --genai decoder"
 )
 def export(
     source: Source,
-    output: Output,
+    output: Output = None,
     inputs: Inputs = None,
     dynamic: Dynamic = None,
     opset: Opset = None,
@@ -122,18 +126,20 @@ def export(
     optimize: Optimize = True,
     task: Task = None,
     with_past: WithPast = False,
+    genai: Genai = None,
     training: Training = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Exports a model to an ONNX file."""
+    """Exports a model to an ONNX file, or to a folder for onnxruntime-genai."""
     from fx_onnx.cli.example_inputs import parse_inputs
     from fx_onnx.cli.model_sources import load
     from fx_onnx.export import export as export_model
 
     given = parse_inputs(inputs or ())
+    place = _destination(output, genai)
     with _collected_warnings() as messages:
-        model = load(source, task=task, with_past=with_past)
+        model = load(source, task=task, with_past=with_past or genai is not None, full_cache=genai is not None)
         arguments = _arguments(model, given, dynamic or [])
         if not training and hasattr(model.model, "eval"):
             model.model.eval()
@@ -144,18 +150,46 @@ def export(
             target=target,
             verify=verify,
             report=report,
-            artifacts_dir=output.parent,
+            artifacts_dir=place.parent,
             external_data=external_data,
             optimize=optimize,
             **arguments,
         )
-    facts = {"file": str(output), **_facts(program.summary()), "seconds": program.timings, "warnings": messages}
+        if genai is not None:
+            _save_genai(program, model.model, Path(source.removeprefix("hf:")), genai, external_data)
+    facts = {"file": str(place), **_facts(program.summary()), "seconds": program.timings, "warnings": messages}
     if as_json:
         _print_json(facts)
     elif not quiet:
         for message in messages:
             typer.echo(f"warning: {message}", err=True)
-        typer.echo(f"{output}: {program!r}")
+        typer.echo(f"{place}: {program!r}")
+
+
+def _destination(output: Path | None, genai: Path | None) -> Path:
+    """Returns the file or the folder that is written.
+
+    Raises:
+        ArgumentError: not exactly one of them is given.
+    """
+    place = output or genai
+    if place is None or (output is not None and genai is not None):
+        raise ArgumentError("Give either --output, for an ONNX file, or --genai, for a folder of onnxruntime-genai.")
+    return place
+
+
+def _save_genai(program: Any, model: Any, source: Path, folder: Path, external_data: bool | None) -> None:
+    """Writes the folder of onnxruntime-genai with the tokenizer of the source folder, if that has one."""
+    has_tokenizer = any((source / name).is_file() for name in ("tokenizer.json", "tokenizer.model"))
+    if not has_tokenizer:
+        warn(f"{source} has no tokenizer.json, so {folder} has no tokenizer.")
+    program.save_genai(
+        folder,
+        config=model.config,
+        generation_config=model.generation_config,
+        tokenizer=source if has_tokenizer else None,
+        external_data=True if external_data is None else external_data,
+    )
 
 
 def _arguments(source: Any, given: dict[str, Any], dynamic: list[str]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from fx_onnx.capture.text_generation import text_generation_arguments
 from fx_onnx.cli._model_source import ModelSource
 from fx_onnx.core.errors import ArgumentError
 
@@ -25,17 +26,18 @@ TASKS = {
 }
 """Task → the class of transformers that builds the model."""
 
-_BATCH, _SEQUENCE, _PAST = 2, 6, 5
-"""The sizes of the example; all of them are dynamic."""
+_BATCH, _SEQUENCE = 2, 6
+"""The sizes of the example; both are dynamic."""
 
 
-def load(folder: Path, task: str | None, *, with_past: bool) -> ModelSource:
+def load(folder: Path, task: str | None, *, with_past: bool, full_cache: bool = False) -> ModelSource:
     """Loads the model of a folder that ``save_pretrained`` wrote, without downloads and without running its code.
 
     Args:
         folder: has ``config.json`` and the weights.
         task: a key of ``TASKS``. None takes the class that ``config.json`` names.
         with_past: whether the model takes and returns a key-value cache; for text generation only.
+        full_cache: whether layers with a sliding window keep all tokens in that cache.
 
     Raises:
         ArgumentError: transformers is not installed, the folder has no model for the task, or the task is unknown.
@@ -57,7 +59,8 @@ def load(folder: Path, task: str | None, *, with_past: bool) -> ModelSource:
     if with_past:
         if not model.can_generate():
             raise ArgumentError(f"--with-past is for text generation, but {type(model).__name__} generates no text.")
-        return _decoder_with_past(transformers, model)
+        arguments = text_generation_arguments(model, full_cache=full_cache)
+        return ModelSource(model, (), arguments["kwargs"], arguments["dynamic_shapes"])
     return _source(model)
 
 
@@ -94,28 +97,6 @@ def _source(model: Any) -> ModelSource:
     shapes: dict[str, Any] = {name: {0: "batch", 1: "sequence"} for name in kwargs}
     if "use_cache" in parameters:
         kwargs["use_cache"], shapes["use_cache"] = False, None
-    return ModelSource(model, (), kwargs, shapes)
-
-
-def _decoder_with_past(transformers: Any, model: Any) -> ModelSource:
-    """Returns a decoder with a cache of ``past`` tokens; one program prefills (past = 0) and decodes."""
-    config = model.config.get_text_config()
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    cache = transformers.DynamicCache(config=config)
-    for layer in range(config.num_hidden_layers):
-        keys, values = (torch.randn(_BATCH, heads, _PAST, size, dtype=model.dtype) for _ in range(2))
-        cache.update(keys, values, layer)
-    kwargs = {
-        "input_ids": _tokens(config, _SEQUENCE),
-        "attention_mask": torch.ones(_BATCH, _PAST + _SEQUENCE, dtype=torch.int64),
-        "past_key_values": cache,
-    }
-    shapes = {
-        "input_ids": {0: "batch", 1: "sequence"},
-        "attention_mask": {0: "batch", 1: "total"},
-        "past_key_values": {0: "batch", 2: "past"},
-    }
     return ModelSource(model, (), kwargs, shapes)
 
 

@@ -18,13 +18,14 @@ from fx_onnx.core.errors import ArgumentError
 __all__ = ["load"]
 
 
-def load(source: str, *, task: str | None = None, with_past: bool = False) -> ModelSource:
+def load(source: str, *, task: str | None = None, with_past: bool = False, full_cache: bool = False) -> ModelSource:
     """Loads a model.
 
     Args:
         source: ``package.module:name``, a ``.pt2`` file of torch.export, a TorchScript file, or ``hf:folder``.
         task: the task of a Hugging Face model.
         with_past: whether a Hugging Face model takes and returns a key-value cache.
+        full_cache: whether its layers with a sliding window keep all tokens in that cache.
 
     Raises:
         ArgumentError: the source does not exist, is a pickled module, or does not give a model.
@@ -32,9 +33,12 @@ def load(source: str, *, task: str | None = None, with_past: bool = False) -> Mo
     if source.startswith("hf:"):
         from fx_onnx.cli import hugging_face
 
-        return hugging_face.load(Path(source.removeprefix("hf:")), task, with_past=with_past)
+        folder = Path(source.removeprefix("hf:"))
+        return hugging_face.load(folder, task, with_past=with_past, full_cache=full_cache)
     if task is not None or with_past:
-        raise ArgumentError("--task and --with-past are for Hugging Face models; write the source as hf:FOLDER.")
+        raise ArgumentError(
+            "--task, --with-past and --genai are for Hugging Face models; write the source as hf:FOLDER."
+        )
     module, colon, name = source.partition(":")
     if colon and name.isidentifier() and all(part.isidentifier() for part in module.split(".")):
         return _of_object(_import(module, name), source)

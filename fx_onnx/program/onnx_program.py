@@ -347,6 +347,51 @@ class ONNXProgram:
         if isinstance(destination, (str, os.PathLike)):
             self.file = Path(destination)
 
+    def save_genai(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        config: Any = None,
+        generation_config: Any = None,
+        tokenizer: Any = None,
+        shared_buffer: bool | None = None,
+        external_data: bool | None = True,
+        weights_from: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Writes a decoder with a key-value cache as a folder that onnxruntime-genai runs.
+
+        The folder has the model (``model.onnx``), ``genai_config.json`` and the tokenizer's files.
+        ``fx_onnx.text_generation_arguments(model, full_cache=True)`` returns the arguments of an export that fits.
+
+        Args:
+            folder: is created if it does not exist. Files with these names in it are replaced.
+            config: the config of the model, such as ``model.config``, or a dict with ``max_position_embeddings`` and
+                ``eos_token_id``.
+            generation_config: the defaults of the search, such as ``model.generation_config``. Its values win over
+                those of ``config``.
+            tokenizer: a tokenizer of transformers, or a folder with its files. None writes none; the caller tokenizes.
+            shared_buffer: whether the past and the present of each layer are one buffer of the largest length. It needs
+                a model whose attention writes into its past. None shares the buffer of such a model.
+            external_data: as in ``save``, but with True as the default.
+            weights_from: as in ``save``.
+
+        Raises:
+            ArgumentError: the program is no decoder that onnxruntime-genai can run, and the message tells why; or an
+                argument is not valid. Nothing is written.
+            OnnxExporterError: writing failed.
+        """
+        from fx_onnx.program.genai_folder import write_genai_folder
+
+        write_genai_folder(
+            self._model,
+            folder,
+            lambda path: self.save(path, external_data=external_data, weights_from=weights_from),
+            config=config,
+            generation_config=generation_config,
+            tokenizer=tokenizer,
+            shared_buffer=shared_buffer,
+        )
+
     def optimize(self) -> None:
         """Runs the optimization passes that export(optimize=True) runs."""
         from fx_onnx.passes.optimize import optimize

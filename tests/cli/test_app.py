@@ -18,6 +18,7 @@ import transformers
 import typer
 
 from fx_onnx.cli.app import app, main
+from tests.models.decoders import decoder, tokenizer
 
 MODELS = """
 import torch
@@ -175,3 +176,17 @@ def test_every_command_has_help() -> None:
     for name, each in COMMANDS.items():
         assert each.help, name
         assert all(parameter.help for parameter in each.params if parameter.name not in ("help",)), name
+
+
+def test_a_folder_for_genai(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder("llama").save_pretrained(folder / "hub")
+    tokenizer().save_pretrained(folder / "hub")
+    assert run("fx-onnx export hf:hub --task text-generation --genai out -q", monkeypatch) == 0
+    content = json.loads((folder / "out" / "genai_config.json").read_text())
+    assert content["model"]["eos_token_id"] == 2 and content["model"]["context_length"] == 256
+    assert (folder / "out" / "tokenizer.json").is_file() and (folder / "out" / "model.onnx.data").is_file()
+
+
+@pytest.mark.parametrize("options", ["", "--genai out -o out.onnx"])
+def test_one_destination_is_needed(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(f"fx-onnx export models:two {options}", monkeypatch) == 2

@@ -26,11 +26,13 @@ def test_a_decoder_with_past(llama: Path) -> None:
     source = hugging_face.load(llama, "text-generation", with_past=True)
     program = fx_onnx.export(source.model, (), kwargs=source.kwargs, dynamic_shapes=source.dynamic_shapes)
     names = [value.name for value in program.model.graph.inputs]
-    assert names == ["input_ids", "attention_mask", "past_key_values.0.key", "past_key_values.0.value"]
+    cached = ["past_key_values.0.key", "past_key_values.0.value"]
+    assert names == ["input_ids", "attention_mask", "position_ids", *cached]
     cache = transformers.DynamicCache(config=source.model.config)
     cache.update(torch.zeros(1, 1, 0, 8), torch.zeros(1, 1, 0, 8), 0)
     inputs = {"input_ids": torch.tensor([[1, 2, 3]]), "attention_mask": torch.ones(1, 3, dtype=torch.int64)}
     expected = source.model(**inputs).logits
+    inputs["position_ids"] = torch.tensor([[0, 1, 2]])
     torch.testing.assert_close(program(**inputs, past_key_values=cache)[0], expected, rtol=1e-4, atol=1e-5)
 
 

@@ -1,0 +1,97 @@
+"""Compares 64 greedy tokens in onnxruntime-genai with those of transformers' ``generate``.
+
+    pip install onnxruntime-genai
+    python -m benchmarks.genai [--families llama qwen3] [--tokens 64]
+
+Each family is a small model with random weights. It generates for one prompt, and for a batch of two prompts of
+different lengths, which onnxruntime-genai pads on the right and transformers on the left. A cell has the number of
+equal tokens, and of all tokens of transformers up to the end of the text.
+"""
+
+import argparse
+import logging
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime_genai
+import torch
+
+import fx_onnx
+from tests.models.decoders import PADDING, decoder
+
+FAMILIES = [
+    *("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi", "phi3", "olmo2", "granite"),
+    *("starcoder2", "smollm3", "gpt_neox", "opt", "falcon", "mixtral", "qwen3_moe", "olmoe", "gpt_oss"),
+]
+SINGLE = [[*range(20, 33)]]
+BATCH = [[*range(20, 33)], [*range(50, 57)]]
+
+
+def generated(folder: Path, prompts: list[list[int]], count: int) -> list[list[int]]:
+    """Returns what onnxruntime-genai generates after each prompt."""
+    longest = max(map(len, prompts))
+    model = onnxruntime_genai.Model(str(folder))
+    parameters = onnxruntime_genai.GeneratorParams(model)
+    parameters.set_search_options(max_length=longest + count, batch_size=len(prompts), do_sample=False)
+    generator = onnxruntime_genai.Generator(model, parameters)
+    rows = np.array([[*prompt, *[PADDING] * (longest - len(prompt))] for prompt in prompts], dtype=np.int32)
+    generator.append_tokens(rows if len(prompts) > 1 else rows[0])
+    while not generator.is_done():
+        generator.generate_next_token()
+    return [[int(token) for token in generator.get_sequence(row)][longest:] for row in range(len(prompts))]
+
+
+def expected(model: Any, prompts: list[list[int]], count: int) -> list[list[int]]:
+    """Returns what transformers generates after each prompt, up to the end of the text."""
+    longest = max(map(len, prompts))
+    rows = torch.tensor([[*[PADDING] * (longest - len(prompt)), *prompt] for prompt in prompts])
+    with torch.no_grad():
+        texts = model.generate(rows, attention_mask=(rows != PADDING).long(), max_new_tokens=count, do_sample=False)
+    return [_until_the_end(text[longest:].tolist(), model.config.eos_token_id) for text in texts]
+
+
+def _until_the_end(tokens: list[int], end: int) -> list[int]:
+    return tokens[: tokens.index(end)] if end in tokens else tokens
+
+
+def equal(found: list[list[int]], wanted: list[list[int]]) -> str:
+    """Returns how many tokens of each text are equal from its start on."""
+    counts = []
+    for ours, theirs in zip(found, wanted, strict=True):
+        pairs = zip(ours, theirs, strict=False)
+        first = next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(ours), len(theirs)))
+        counts.append(f"{first} of {len(theirs)}")
+    return ", ".join(counts)
+
+
+def row(family: str, count: int) -> str:
+    """Exports one model and compares its texts."""
+    model = decoder(family)
+    program = fx_onnx.export(model, **fx_onnx.text_generation_arguments(model, full_cache=True), verbose=False)
+    with tempfile.TemporaryDirectory() as folder:
+        program.save_genai(folder, config=model.config, generation_config=model.generation_config)
+        cells = [
+            equal(generated(Path(folder), prompts, count), expected(model, prompts, count))
+            for prompts in (SINGLE, BATCH)
+        ]
+    return f"| {family} | {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Prints a Markdown table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--families", nargs="+", default=FAMILIES)
+    parser.add_argument("--tokens", type=int, default=64)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    print("| family | one prompt | two prompts |", "|---|---|---|", sep="\n")
+    for family in options.families:
+        print(row(family, options.tokens), flush=True)
+
+
+if __name__ == "__main__":
+    main()

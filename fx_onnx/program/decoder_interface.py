@@ -1,0 +1,199 @@
+"""Finds the inputs and outputs of a decoder with a key-value cache: tokens, mask, positions, logits, past and present.
+
+The names are those of transformers: ``input_ids``, ``attention_mask``, ``position_ids`` and ``logits``. A tensor of the
+cache has any name with the number of its layer and the word "key" or "value", such as ``past_key_values.0.key``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from fx_onnx.core import metadata
+from fx_onnx.core.errors import ArgumentError
+
+__all__ = ["DecoderInterface", "find_decoder_interface"]
+
+_HOW = (
+    "export a model of transformers with the arguments that fx_onnx.text_generation_arguments(model, full_cache=True) "
+    "returns"
+)
+_IN_PLACE = {"GroupQueryAttention": (3, 4), "TensorScatter": (0,)}
+"""Operators that write new keys and values into the buffer of the past → the inputs that are the past."""
+
+
+@dataclass(frozen=True)
+class DecoderInterface:
+    """The inputs and outputs of a decoder, by name.
+
+    Attributes:
+        inputs: role (``input_ids``, ``attention_mask``, ``position_ids``) → the name of the input, which is the role.
+        past: the templates of the names of past keys and past values, with ``%d`` for the layer.
+        present: the same for the outputs that are the past of the next step.
+        logits: the name of the output of shape (batch, sequence or 1, vocabulary).
+        layers: the number of layers with keys and values.
+        heads: the number of heads of keys and values.
+        head_size: the size of a head.
+        vocabulary: the number of logits of a token.
+        capacity: the number of tokens in the cache if it has a fixed size, or None if it grows.
+        writes_in_place: whether past and present may be one buffer, because each layer writes the new keys and values
+            into the past.
+        logits_length: the fixed number of tokens that have logits, or None if all have.
+    """
+
+    inputs: tuple[str, ...]
+    past: tuple[str, str]
+    present: tuple[str, str]
+    logits: str
+    layers: int
+    heads: int
+    head_size: int
+    vocabulary: int
+    capacity: int | None
+    writes_in_place: bool
+    logits_length: int | None
+
+    @property
+    def needs_equal_prompts(self) -> str | None:
+        """Tells why shorter prompts of a batch, which onnxruntime-genai pads on the right, would give wrong results."""
+        missing = [name for name in ("attention_mask", "position_ids") if name not in self.inputs]
+        if missing:
+            return f"has no input {missing[0]}"
+        return None if self.logits_length is None else "returns the logits of the last token only, which may be padding"
+
+
+def find_decoder_interface(model: ir.Model) -> DecoderInterface:
+    """Returns the inputs and outputs of a decoder with a cache.
+
+    Raises:
+        ArgumentError: an input or output is missing, or has another shape. The message tells how to export the model.
+    """
+    graph = model.graph
+    inputs = {str(value.name): value for value in graph.inputs if not value.is_initializer()}
+    outputs = {str(value.name): value for value in graph.outputs}
+    _refuse_state(graph)
+    past, layers = _cache_templates(inputs.values(), "input")
+    present, produced = _cache_templates(outputs.values(), "output")
+    if layers != produced:
+        raise _unfit(f"it takes the cache of {layers} layers, but returns that of {produced}")
+    pasts = [inputs[template % layer] for layer in range(layers) for template in past]
+    presents = [outputs[template % layer] for layer in range(layers) for template in present]
+    tokens = _tokens(inputs)
+    heads, capacity, head_size = _cache_shape(pasts)
+    logits = _logits(graph.outputs)
+    _, length, vocabulary = logits.shape or (None, None, None)
+    if not isinstance(vocabulary, int):
+        raise _unfit("the size of the vocabulary, the last dim of the logits, is not static")
+    _refuse_other_inputs(inputs, {*tokens, *(str(value.name) for value in pasts)})
+    return DecoderInterface(
+        inputs=tokens,
+        past=past,
+        present=present,
+        logits=str(logits.name),
+        layers=layers,
+        heads=heads,
+        head_size=head_size,
+        vocabulary=vocabulary,
+        capacity=capacity,
+        writes_in_place=all(map(_is_written_in_place, pasts, presents)),
+        logits_length=length if isinstance(length, int) else None,
+    )
+
+
+def _unfit(reason: str) -> ArgumentError:
+    return ArgumentError(f"The program is no decoder for onnxruntime-genai, because {reason}; {_HOW}.")
+
+
+def _refuse_state(graph: ir.Graph) -> None:
+    for value in graph.outputs:
+        if value.metadata_props.get(metadata.OUTPUT_KIND) == "BUFFER_MUTATION":
+            raise _unfit(f"it writes the buffer {str(value.name).removesuffix('_out')!r}, which would not be kept")
+
+
+# ---------------------------------------------------------------- the cache
+
+
+def _cache_templates(values: Iterable[ir.Value], kind: str) -> tuple[tuple[str, str], int]:
+    """Returns the templates of the names of keys and values, and the number of layers."""
+    names = [str(v.name) for v in values if v.shape is not None and len(v.shape) == 4 and _is_floating(v)]
+    numbers: dict[str, set[int]] = defaultdict(set)
+    for name in names:
+        for number in re.finditer(r"\d+", name):
+            numbers[f"{name[: number.start()]}%d{name[number.end() :]}"].add(int(number.group()))
+    complete = {template: len(found) for template, found in numbers.items() if found == set(range(len(found)))}
+    layers = max(complete.values(), default=0)
+    found: dict[str, str] = {}
+    for template, count in complete.items():
+        is_key = template.rfind("key") > template.rfind("value")
+        if count == layers and ("key" in template or "value" in template):
+            found.setdefault("key" if is_key else "value", template)
+    if len(found) < 2:
+        raise _unfit(f"it has no {kind}s for keys and values whose names differ in the number of the layer only")
+    return (found["key"], found["value"]), layers
+
+
+def _cache_shape(pasts: Sequence[ir.Value]) -> tuple[int, int | None, int]:
+    """Returns heads, the fixed number of tokens or None, and the head size of the past (batch, heads, past, size)."""
+    shapes = [tuple(str(dim) for dim in value.shape or ()) for value in pasts]
+    lengths = {shape[2] for shape in shapes}
+    if len(lengths) > 1:
+        raise _unfit(
+            f"the layers keep different numbers of tokens ({', '.join(sorted(lengths))}), and onnxruntime-genai gives "
+            "all of them the same past"
+        )
+    if len({(heads, size) for _, heads, _, size in shapes}) > 1:
+        raise _unfit("keys and values, or the layers, have different numbers or sizes of heads")
+    _, heads, length, size = shapes[0]
+    if not heads.isdigit() or not size.isdigit():
+        raise _unfit(f"the number and the size of heads of {pasts[0].name!r} are not static")
+    return int(heads), int(length) if length.isdigit() else None, int(size)
+
+
+def _is_written_in_place(past: ir.Value, present: ir.Value) -> bool:
+    """Returns whether one node writes into the past, which nothing else reads, and returns it as the present."""
+    node = present.producer()
+    if node is None or node.op_type not in _IN_PLACE or len(past.uses()) != 1:
+        return False
+    return any(len(node.inputs) > index and node.inputs[index] is past for index in _IN_PLACE[node.op_type])
+
+
+# ---------------------------------------------------------------- tokens and logits
+
+
+def _tokens(inputs: dict[str, ir.Value]) -> tuple[str, ...]:
+    """Returns the names of the inputs of integers (batch, sequence)."""
+    found = tuple(name for name in ("input_ids", "attention_mask", "position_ids") if name in inputs)
+    if "input_ids" not in found:
+        raise _unfit(f"no input is named input_ids; its inputs are {', '.join(inputs)}")
+    for name in found:
+        shape, dtype = inputs[name].shape, inputs[name].dtype
+        if dtype not in (ir.DataType.INT64, ir.DataType.INT32) or shape is None or len(shape) != 2:
+            raise _unfit(f"{name} is not a matrix of integers (batch, sequence)")
+        if isinstance(shape[1], int):
+            raise _unfit(f"{name} has the static length {shape[1]}, but a prompt may have any length")
+    return found
+
+
+def _logits(outputs: Sequence[ir.Value]) -> ir.Value:
+    """Returns the output of logits (batch, sequence, vocabulary)."""
+    found = [v for v in outputs if v.shape is not None and len(v.shape) == 3 and _is_floating(v)]
+    found = [value for value in found if value.name == "logits"] or found
+    if len(found) != 1:
+        raise _unfit("it has no output of logits (batch, sequence, vocabulary)")
+    return found[0]
+
+
+def _refuse_other_inputs(inputs: dict[str, ir.Value], known: set[str]) -> None:
+    others = [name for name in inputs if name not in known]
+    if any(name.endswith(".cumulative_length") for name in others):
+        raise _unfit("its layers with a sliding window drop tokens, but onnxruntime-genai keeps all tokens")
+    if others:
+        raise _unfit(f"onnxruntime-genai gives no value to the input {others[0]!r}")
+
+
+def _is_floating(value: ir.Value) -> bool:
+    return value.dtype is not None and value.dtype.is_floating_point()

@@ -1,0 +1,83 @@
+"""The arguments of an export for decoders with a cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import fx_onnx
+from fx_onnx.capture.text_generation import text_generation_arguments
+from tests.models.decoders import decoder
+
+
+def lengths(cache: Any) -> list[int]:
+    return [layer.keys.shape[2] for layer in cache.layers]
+
+
+def test_one_program_prefills_and_decodes() -> None:
+    model = decoder("llama")
+    program = fx_onnx.export(model, **text_generation_arguments(model, full_cache=True))
+    assert [str(value.shape) for value in program.model.graph.inputs][:4] == [
+        "[batch,sequence]", "[batch,total]", "[batch,sequence]", "[batch,2,past,8]",
+    ]  # fmt: skip
+    cache, ids = transformers.DynamicCache(), torch.randint(3, 99, (1, 7))
+    for layer in range(2):
+        cache.update(torch.zeros(1, 2, 0, 8), torch.zeros(1, 2, 0, 8), layer)
+    for start, end in ((0, 5), (5, 6), (6, 7)):
+        tokens, positions = ids[:, start:end], torch.arange(start, end)[None]
+        mask = torch.ones(1, end, dtype=torch.int64)
+        found = program.call_structured(
+            input_ids=tokens, attention_mask=mask, position_ids=positions, past_key_values=cache
+        )
+        cache = found.past_key_values
+    torch.testing.assert_close(found.logits[:, -1], model(input_ids=ids).logits[:, -1], rtol=1e-4, atol=1e-5)
+
+
+def test_windows_are_kept_or_widened() -> None:
+    model = decoder("gemma2", sliding_window=4)
+    cut = text_generation_arguments(model)["kwargs"]["past_key_values"]
+    full = text_generation_arguments(model, full_cache=True)["kwargs"]["past_key_values"]
+    assert (lengths(cut), lengths(full)) == ([3, 5], [5, 5])
+
+
+def test_the_sizes_of_the_cache_are_those_of_the_model() -> None:
+    cache = text_generation_arguments(decoder("deepseek_v3"))["kwargs"]["past_key_values"]
+    assert [(layer.keys.shape[3], layer.values.shape[3]) for layer in cache.layers] == [(16, 8)] * 2
+
+
+def test_logits_of_the_last_token() -> None:
+    arguments = text_generation_arguments(decoder("llama"), logits_to_keep=1)
+    assert arguments["kwargs"]["logits_to_keep"] == 1
+    assert "logits_to_keep" not in text_generation_arguments(decoder("llama"))["kwargs"]
+
+
+def test_the_mode_and_the_device_of_the_model_stay() -> None:
+    with torch.device("meta"):
+        model = transformers.LlamaForCausalLM(decoder("llama").config).train()
+    kwargs = text_generation_arguments(model)["kwargs"]
+    assert kwargs["past_key_values"].layers[0].keys.is_meta and kwargs["input_ids"].is_meta
+    assert model.training
+
+
+def test_a_cache_that_the_config_turns_off_is_turned_on() -> None:
+    arguments = text_generation_arguments(decoder("llama", use_cache=False))
+    assert arguments["kwargs"]["use_cache"] is True
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "message"),
+    [
+        (torch.nn.Linear(2, 2), {}, "Linear is no decoder of transformers"),
+        ("llama", {}, "str is no decoder of transformers"),
+        (decoder("llama").model, {}, "LlamaModel is no decoder of transformers"),
+        (decoder("llama"), {"logits_to_keep": -1}, "logits_to_keep must be a number of tokens, not -1"),
+        (decoder("llama"), {"full_cache": "yes"}, "full_cache must be True or False"),
+        (decoder("minimax"), {}, "MiniMaxForCausalLM does not run with a DynamicCache: MiniMax uses cache of its own"),
+    ],
+)
+def test_wrong_arguments(model: Any, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(fx_onnx.ArgumentError, match=message):
+        text_generation_arguments(model, **arguments)

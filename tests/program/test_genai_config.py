@@ -1,0 +1,92 @@
+"""The content of genai_config.json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import transformers
+
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.program.decoder_interface import DecoderInterface
+from fx_onnx.program.genai_config import genai_config, settings
+from tests.models.decoders import tokenizer
+
+INTERFACE = DecoderInterface(
+    inputs=("input_ids", "attention_mask"),
+    past=("past.%d.key", "past.%d.value"),
+    present=("present.%d.key", "present.%d.value"),
+    logits="logits",
+    layers=2,
+    heads=2,
+    head_size=8,
+    vocabulary=99,
+    capacity=None,
+    writes_in_place=False,
+    logits_length=None,
+)
+
+
+def test_the_content() -> None:
+    values = {"max_position_embeddings": 64, "eos_token_id": [5, 6], "hidden_size": 16, "temperature": 0.5}
+    assert genai_config(INTERFACE, "m.onnx", values, shared_buffer=False) == {
+        "model": {
+            "type": "decoder",
+            "context_length": 64,
+            "vocab_size": 99,
+            "eos_token_id": [5, 6],
+            "pad_token_id": 5,
+            "decoder": {
+                "session_options": {"log_id": "onnxruntime-genai", "provider_options": []},
+                "filename": "m.onnx",
+                "head_size": 8,
+                "num_key_value_heads": 2,
+                "num_hidden_layers": 2,
+                "hidden_size": 16,
+                "inputs": {
+                    "input_ids": "input_ids",
+                    "attention_mask": "attention_mask",
+                    "past_key_names": "past.%d.key",
+                    "past_value_names": "past.%d.value",
+                },
+                "outputs": {
+                    "logits": "logits",
+                    "present_key_names": "present.%d.key",
+                    "present_value_names": "present.%d.value",
+                },
+            },
+        },
+        "search": {"temperature": 0.5, "max_length": 64, "past_present_share_buffer": False},
+    }
+
+
+def test_the_first_source_with_a_value_wins() -> None:
+    config = transformers.LlamaConfig(max_position_embeddings=64, eos_token_id=7, bos_token_id=8, pad_token_id=None)
+    generation = transformers.GenerationConfig(eos_token_id=[7, 9], do_sample=True, top_k=3)
+    found = settings(generation, config, tokenizer())
+    names = ("max_position_embeddings", "eos_token_id", "bos_token_id", "pad_token_id", "top_k")
+    assert [found[name] for name in names] == [64, [7, 9], 8, 0, 3]
+    assert settings(None, {"eos_token_id": 0})["eos_token_id"] == 0
+
+
+def test_the_config_of_a_model_of_images_and_text() -> None:
+    config = transformers.Gemma3Config(text_config={"max_position_embeddings": 77})
+    assert settings(config)["max_position_embeddings"] == 77
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"eos_token_id": 1}, "needs the largest number of tokens"),
+        ({"max_position_embeddings": 64}, "needs the token that ends a text"),
+        ({"max_position_embeddings": 64, "eos_token_id": []}, "needs the token that ends a text"),
+    ],
+)
+def test_missing_values(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        genai_config(INTERFACE, "m.onnx", values, shared_buffer=False)
+
+
+def test_a_wrong_source() -> None:
+    with pytest.raises(ArgumentError, match="must be configs of transformers or dicts, not 3"):
+        settings(3)
