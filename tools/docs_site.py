@@ -35,6 +35,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return markdown if page.file.generated_by else site_links(markdown, "docs")
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """Makes links of the pages that docstrings name, such as docs/migrate.md."""
+    return re.sub(r"(?<![\w/\"])docs/(\w+)\.md\b", r'<a href="\1.html">\1</a>', html)
+
+
 def site_links(markdown: str, folder: str) -> str:
     """Returns the text with links that work on the site.
 
