@@ -7,6 +7,7 @@ use, because these packages take longer to import than the rest of fx_onnx. The 
 
 import sys
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,10 @@ __all__ = [
     "text_generation_arguments",
     "verify",
 ]
+
+if not (Path(__file__).parent / "decompositions").is_dir():
+    # A checkout that is on sys.path, such as the working folder of a script: decompositions/ is beside the package.
+    __path__.append(str(Path(__file__).parents[1]))
 
 _LAZY = {
     "Difference": "fx_onnx.program.verify",

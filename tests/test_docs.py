@@ -9,6 +9,7 @@ import sys
 import warnings
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,14 @@ def _run(program: Program, folder: Path) -> dict[str, str]:
     return {kind: _words(text.replace(f"{folder}/", "")) for kind, text in texts.items()}
 
 
+def _skip_without_packages(source: str) -> None:
+    """Skips the test if the program needs a package that fx_onnx does not need and that is not installed."""
+    for package in {"torchao", "transformers"} & set(re.findall(r"^(?:import|from) (\w+)", source, re.M)):
+        pytest.importorskip(package)
+    if re.search("^import torchvision", source, re.M):
+        import_module("tests.torchvision_cpu")  # skips too, and replaces the kernels of torchvision where needed
+
+
 def _words(text: str) -> str:
     """Returns the text in one line, because a page may break lines elsewhere, and without numbers of nodes.
 
@@ -78,6 +87,7 @@ def _words(text: str) -> str:
     [pytest.param(each, id=f"{page.name}-{i}") for page in PAGES for i, each in enumerate(_programs(page))],
 )
 def test_python_runs(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _skip_without_packages(program.source)
     monkeypatch.chdir(tmp_path)
     texts = _run(program, tmp_path)
     for kind, blocks in program.shown.items():
@@ -192,6 +202,7 @@ def test_examples(
     script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An example compares its results itself; it must also print, and warn of nothing."""
+    _skip_without_packages(script.read_text("utf-8"))
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     with warnings.catch_warnings():

@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+from importlib.machinery import PathFinder
 
 import pytest
 
@@ -40,6 +41,11 @@ def test_importing_adds_little_to_importing_torch():
 def test_export_is_the_function(first):
     found = python(f"{first}\nimport fx_onnx\nprint(callable(fx_onnx.export), fx_onnx.export.__name__)")
     assert found == ["True", "export"]
+
+
+def test_a_checkout_works_without_an_installation():
+    """A script in the checkout imports the folder fx_onnx from there, also where the package is installed."""
+    assert PathFinder.find_spec("fx_onnx.decompositions", fx_onnx.__path__) is not None
 
 
 def test_public_names():

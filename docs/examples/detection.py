@@ -5,8 +5,9 @@ import torchvision
 
 import fx_onnx
 
+torch.manual_seed(0)
 model = torchvision.models.detection.ssdlite320_mobilenet_v3_large(
-    weights=None, weights_backbone=None, num_classes=5, score_thresh=0.2, detections_per_img=20
+    weights=None, weights_backbone=None, num_classes=5, score_thresh=0.1, detections_per_img=20
 ).eval()
 
 
@@ -23,7 +24,7 @@ class Detector(torch.nn.Module):
         return found["boxes"], found["scores"], found["labels"]
 
 
-detector = Detector(model)
+detector = Detector(model).eval()
 program = fx_onnx.export(
     detector,
     (torch.rand(3, 240, 320),),
