@@ -57,6 +57,7 @@ def export(
     export_modules_as_functions: bool | Collection[type[torch.nn.Module]] = False,
     autograd_inlining: bool = True,
     target: str | Target | None = None,
+    metadata: str = "full",
     **removed: Unpack[RemovedKeywords],
 ) -> ONNXProgram:
     """Exports a PyTorch model to ONNX.
@@ -114,6 +115,8 @@ def export(
         target: the runtime that will run the model, by name (docs/targets.md lists them) or as a record of
             ``fx_onnx.targets.target.Target``. It decides the default of ``opset_version`` and what is replaced for the
             runtime. None means ONNX Runtime's CPU provider.
+        metadata: what the file ``f`` tells about the code of the model: ``full``, ``names`` or ``none``, as for
+            ``ONNXProgram.save``.
         removed: keywords that torch removed from its export, with their old meaning. Each causes a FutureWarning.
 
     Returns:
@@ -208,6 +211,7 @@ def _options(given: Mapping[str, Any]) -> ExportOptions:
             include_initializers=given["export_params"],
             keep_initializers_as_inputs=bool(given["keep_initializers_as_inputs"]),
             external_data=given["external_data"],
+            metadata=given["metadata"],
         ),
     )
 
@@ -230,7 +234,7 @@ _FLAGS = (
     "do_constant_folding", "autograd_inlining",
 )  # fmt: skip
 _OPTIONAL_FLAGS = ("verbose", "external_data", "keep_initializers_as_inputs")
-_OF_THE_FILE = ("export_params", "keep_initializers_as_inputs", "external_data")
+_OF_THE_FILE = ("export_params", "keep_initializers_as_inputs", "external_data", "metadata")
 
 
 def _check_options(given: Mapping[str, Any]) -> None:

@@ -261,6 +261,7 @@ def _save(job: OnnxJob) -> OnnxJob:
             include_initializers=save.include_initializers,
             keep_initializers_as_inputs=save.keep_initializers_as_inputs,
             external_data=save.external_data,
+            metadata=save.metadata,
         )
     return job
 

@@ -44,11 +44,12 @@ def operators(program: fx_onnx.ONNXProgram) -> list[str]:
 
 
 def test_the_parameters_are_those_of_torch() -> None:
-    """The order, the kinds and the defaults are equal, but for ``target`` and two defaults; see docs/migrate.md."""
+    """The order, the kinds and the defaults are equal, but for two keywords and two defaults; see docs/migrate.md."""
     own, of_torch = (dict(inspect.signature(f).parameters) for f in (fx_onnx.export, torch.onnx.export))
     assert own.pop("positional").kind is inspect.Parameter.VAR_POSITIONAL
     assert own.pop("removed").kind is inspect.Parameter.VAR_KEYWORD
-    assert own.pop("target").kind is inspect.Parameter.KEYWORD_ONLY
+    for name in ("target", "metadata"):
+        assert own.pop(name).kind is inspect.Parameter.KEYWORD_ONLY
     assert list(own) == list(of_torch)
     assert [p.kind for p in own.values()] == [p.kind for p in of_torch.values()]
     differ = {

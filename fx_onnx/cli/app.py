@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
 from pathlib import Path
@@ -36,6 +36,14 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
 OnnxFile = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)]
+
+
+class MetadataLevel(StrEnum):
+    """The levels of ``ONNXProgram.save(metadata=...)``."""
+
+    full = "full"
+    names = "names"
+    none = "none"
 
 
 class ExitCode(IntEnum):
@@ -96,11 +104,17 @@ Dynamic = Annotated[
 Opset = Annotated[int | None, typer.Option(help="The version of the default ONNX domain.")]
 Target = Annotated[str | None, typer.Option(help="The runtime that the model is for, such as openvino.")]
 Verify = Annotated[bool, typer.Option("--verify", help="Run the model and compare its results.")]
-Report = Annotated[bool, typer.Option("--report", help="Write a report next to the ONNX file.")]
+Report = Annotated[bool, typer.Option("--report", help="Write a report next to the ONNX file, as HTML and Markdown.")]
 ExternalData = Annotated[
     bool | None, typer.Option(help="Write the weights to a second file; by default above 2 GB only.")
 ]
-Optimize = Annotated[bool, typer.Option(help="Run the optimizer.")]
+Without = Annotated[
+    list[str] | None,
+    typer.Option("--no-optimize", help="Leave out the pass of this name, or all passes of the optimizer. Repeat it."),
+]
+Metadata = Annotated[
+    MetadataLevel, typer.Option(help="What the file tells about the model's code; names has no source lines.")
+]
 Task = Annotated[str | None, typer.Option(help="The task of a Hugging Face model, such as text-generation.")]
 WithPast = Annotated[bool, typer.Option("--with-past", help="Give a decoder a key-value cache.")]
 Training = Annotated[bool, typer.Option("--training", help="Keep the mode of the module, without eval().")]
@@ -123,7 +137,8 @@ def export(
     verify: Verify = False,
     report: Report = False,
     external_data: ExternalData = None,
-    optimize: Optimize = True,
+    without: Without = None,
+    metadata: Metadata = MetadataLevel.full,
     task: Task = None,
     with_past: WithPast = False,
     genai: Genai = None,
@@ -152,7 +167,8 @@ def export(
             report=report,
             artifacts_dir=place.parent,
             external_data=external_data,
-            optimize=optimize,
+            optimize=False if "all" in (without or ()) else set(without or ()),
+            metadata=metadata.value,
             **arguments,
         )
         if genai is not None:
@@ -247,19 +263,27 @@ def check(file: OnnxFile, as_json: Json = False, quiet: Quiet = False) -> None:
     raise typer.Exit(ExitCode.FAILED if problems else ExitCode.OK)
 
 
-@app.command(epilog="Example:\n\nfx-onnx show model.onnx --json")
-def show(file: OnnxFile, as_json: Json = False) -> None:
+Html = Annotated[bool, typer.Option("--html", help="Write the report with the graph beside the model, as NAME.html.")]
+
+
+@app.command(epilog="Examples:\n\nfx-onnx show model.onnx --json\n\nfx-onnx show model.onnx --html")
+def show(file: OnnxFile, html: Html = False, as_json: Json = False) -> None:
     """Shows the opset, the inputs, the outputs, the weights and the operators of a model."""
     from fx_onnx.cli import onnx_files
 
     program = onnx_files.read(file)
     facts = program.summary()
+    report = file.with_suffix(".html")
+    if html:
+        program.save_html(report)
     if as_json:
-        _print_json({"file": str(file), **_facts(facts)})
+        _print_json({"file": str(file), **_facts(facts), **({"report": str(report)} if html else {})})
         return
     typer.echo(f"{file}: {program!r}")
     for name, count in sorted(facts.operators.items(), key=lambda item: (-item[1], item[0])):
         typer.echo(f"{count:8,} {name}")
+    if html:
+        typer.echo(f"report: {report}")
 
 
 @app.command(epilog="Example:\n\nfx-onnx diff before.onnx after.onnx")

@@ -35,7 +35,9 @@ def read(path: Path) -> ONNXProgram:
     if not path.is_file():
         raise ArgumentError(f"There is no file {path}.")
     with _failures_as(ArgumentError, f"{path} is no ONNX model"):
-        return ONNXProgram(ir.load(path))
+        program = ONNXProgram(ir.load(path))
+    program.file = path
+    return program
 
 
 def check(path: Path) -> list[str]:

@@ -14,6 +14,7 @@ from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.export_modes import OperatorExportTypes
 from fx_onnx.passes.optimize import passes_without
 from fx_onnx.program.destination import check_destination
+from fx_onnx.program.metadata_levels import check_level
 from fx_onnx.program.save import Destination
 from fx_onnx.targets.target import Target
 
@@ -29,15 +30,17 @@ class SaveOptions:
         include_initializers: whether the weights are written.
         keep_initializers_as_inputs: whether the weights are graph inputs too.
         external_data: True writes the weights to a file beside the model; None does so above 2 GB only.
+        metadata: what the file tells about the model's code; one of ``metadata_levels.LEVELS``.
 
     Raises:
-        ArgumentError: the model cannot be saved there.
+        ArgumentError: the model cannot be saved there, or there is no such level.
     """
 
     destination: Destination | None = None
     include_initializers: bool = True
     keep_initializers_as_inputs: bool = False
     external_data: bool | None = None
+    metadata: str = "full"
 
     @property
     def has_weights_as_inputs(self) -> bool:
@@ -46,6 +49,7 @@ class SaveOptions:
         return self.destination is not None and as_inputs
 
     def __post_init__(self) -> None:
+        check_level(self.metadata)
         if self.destination is not None:
             check_destination(self.destination, self.external_data)
 

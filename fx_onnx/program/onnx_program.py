@@ -16,7 +16,7 @@ import onnx
 import onnx_ir as ir
 import torch
 
-from fx_onnx.core import metadata
+from fx_onnx.core import metadata as metadata_keys
 from fx_onnx.core.arguments import check_dim_name, check_flag, check_mapping, check_name, check_names, check_path, shown
 from fx_onnx.core.errors import ArgumentError, warn
 from fx_onnx.core.weights import Weight, as_torch, memory_key, plain, rebind
@@ -29,6 +29,7 @@ from fx_onnx.program.gather_facts import gather
 from fx_onnx.program.graph_facts import describe
 from fx_onnx.program.graph_text import graph_text
 from fx_onnx.program.html_report import head
+from fx_onnx.program.metadata_levels import check_level
 from fx_onnx.program.report import write_page
 from fx_onnx.program.serialization import drop_initializer_infos
 from fx_onnx.program.session import bind, bind_input, call_arguments, new_session, restore_structure, run_session
@@ -205,7 +206,7 @@ class ONNXProgram:
             self.initialize_inference_session()
         results = run_session(cast("onnxruntime.InferenceSession", self._session), inputs)
         if self.state is not None:
-            kinds = (value.metadata_props.get(metadata.OUTPUT_KIND) for value in self._model.graph.outputs)
+            kinds = (value.metadata_props.get(metadata_keys.OUTPUT_KIND) for value in self._model.graph.outputs)
             written = (result for result, kind in zip(results, kinds, strict=True) if kind == "BUFFER_MUTATION")
             self.state.update(zip(buffers, written, strict=True))
         return results
@@ -304,6 +305,7 @@ class ONNXProgram:
         keep_initializers_as_inputs: bool = False,
         external_data: bool | None = None,
         weights_from: str | os.PathLike[str] | None = None,
+        metadata: str = "full",
     ) -> None:
         """Writes the model to a path or a binary file object. A file gets its final name only when it is complete.
 
@@ -324,6 +326,9 @@ class ONNXProgram:
                 below it. The model refers to each entry that equals a weight in name, dtype, shape and values, and
                 such a weight is not written. A weight without data (a FakeTensor, or on the meta device) must be in
                 these files; its values are not compared.
+            metadata: what the file tells about the code of the model. ``full`` writes the modules, the ATen operators,
+                the FX nodes and the source lines of each node, with relative paths. ``names`` writes the modules and
+                the ATen operators only, and ``none`` nothing. Nothing else in the file depends on it.
 
         Raises:
             ArgumentError: the path cannot be written, a weight has no data, or ``weights_from`` does not fit.
@@ -335,6 +340,7 @@ class ONNXProgram:
         check_destination(destination, external_data)
         if weights_from is not None:
             check_path("weights_from", weights_from)
+        check_level(metadata)
         save.save(
             self._model,
             destination,
@@ -343,6 +349,7 @@ class ONNXProgram:
             external_data=external_data,
             weights_from=weights_from,
             tied=_tied(self.exported_program) if weights_from is not None and self.exported_program is not None else (),
+            metadata=metadata,
         )
         if isinstance(destination, (str, os.PathLike)):
             self.file = Path(destination)
@@ -454,7 +461,7 @@ class ONNXProgram:
 def _refuse_fallback(model: ir.Model) -> None:
     """Raises ArgumentError if the model calls operators of torch, for which a runtime needs an extension."""
     nodes = chain.from_iterable(map(all_nodes, graphs_of(model)))
-    found = sorted({node.meta[metadata.FALLBACK] for node in nodes if metadata.FALLBACK in node.meta})
+    found = sorted({node.meta[metadata_keys.FALLBACK] for node in nodes if metadata_keys.FALLBACK in node.meta})
     if found:
         raise ArgumentError(
             f"The program cannot run, because no runtime has the operators of torch that operator_export_type kept: "

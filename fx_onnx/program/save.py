@@ -40,6 +40,7 @@ def save(
     external_data: bool | None = None,
     weights_from: str | os.PathLike[str] | None = None,
     tied: Iterable[Sequence[str]] = (),
+    metadata: str = "full",
     durable: bool = True,
 ) -> None:
     """Writes ``model`` to a path or a binary file. The values of the model in memory do not change, even if this fails.
@@ -64,6 +65,7 @@ def save(
             False then warns.
         weights_from: a safetensors file, index or folder. The model refers to it for all weights that it contains.
         tied: groups of names that share one weight. ``weights_from`` may contain any name of a group.
+        metadata: what the file tells about the model's code: ``full``, ``names`` or ``none``.
         durable: whether to wait until the files are on the disk, which takes about one second a gigabyte on an SSD.
             False protects against kills, but not against power failures.
 
@@ -78,7 +80,7 @@ def save(
         raise ArgumentError(
             f"The model can be saved to a path or a file opened in binary mode, not to {destination!r}."
         )
-    job = _Job(model, Contents(include_initializers, keep_initializers_as_inputs), durable)
+    job = _Job(model, Contents(include_initializers, keep_initializers_as_inputs, metadata), durable)
     if weights_from is None:
         _save(job, destination, path, external_data)
         return

@@ -21,6 +21,7 @@ import onnx_ir as ir
 from fx_onnx.core import metadata
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.weights import is_of_state_dict
+from fx_onnx.program.metadata_levels import remove_metadata
 from fx_onnx.program.streaming import Piece
 from fx_onnx.program.weight_references import StoredWeight
 
@@ -48,10 +49,12 @@ class Contents:
         initializers: whether the weights are written. If not, they are graph inputs, and the constants are written.
         as_inputs: whether the weights are graph inputs too. Constants are not: ONNX Runtime takes a constant that may
             be overridden for a default, such as 1e-5 for the epsilon of a layer norm, and computes wrong results.
+        metadata: how much the model tells about the code that it comes from; one of ``metadata_levels.LEVELS``.
     """
 
     initializers: bool = True
     as_inputs: bool = False
+    metadata: str = "full"
 
 
 # Writing
@@ -136,6 +139,7 @@ def serialized(model: ir.Model, chosen: Mapping[ir.Value, ir.TensorProtocol], co
         del proto.graph.initializer[:]
         proto.graph.initializer.extend(kept)
     drop_initializer_infos(proto.graph)
+    remove_metadata(proto, contents.metadata)
     return proto
 
 

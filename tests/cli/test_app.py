@@ -190,3 +190,37 @@ def test_a_folder_for_genai(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("options", ["", "--genai out -o out.onnx"])
 def test_one_destination_is_needed(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(f"fx-onnx export models:two {options}", monkeypatch) == 2
+
+
+def test_passes_and_metadata_are_left_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "swish.py").write_text(
+        "import torch\n\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return x * torch.sigmoid(x)\n"
+    )
+    export = "fx-onnx export swish:Net --input x=float32[2] --opset 24 -q -o m.onnx"
+    for options, expected in (
+        ("", ["Swish"]),
+        (" --no-optimize fuse_swish --no-optimize merge_casts", ["Sigmoid", "Mul"]),
+        (" --no-optimize all", ["Sigmoid", "Mul"]),
+        (" --metadata none", ["Swish"]),
+    ):
+        assert run(export + options, monkeypatch) == 0
+        graph = onnx.load("m.onnx").graph
+        assert [node.op_type for node in graph.node] == expected
+        assert bool(graph.node[0].metadata_props) == ("none" not in options)
+    assert run(f"{export} --no-optimize fuse_swihs", monkeypatch) == 2
+    assert "did you mean fuse_swish" in capsys.readouterr().err
+    assert run(f"{export} --metadata some", monkeypatch) == 2
+
+
+def test_show_writes_the_report(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("fx-onnx export models:build --input x=float32[2,8] --report -q -o m.onnx", monkeypatch) == 0
+    assert sorted(path.suffix for path in folder.glob("onnx_export_*_success.*")) == [".html", ".md"]
+    assert run("fx-onnx show m.onnx --html", monkeypatch) == 0
+    assert capsys.readouterr().out.endswith("report: m.html\n")
+    text = (folder / "m.html").read_text(encoding="utf-8")
+    assert "The model was read from a file." in text
+    assert "aten.linear.default" in text
