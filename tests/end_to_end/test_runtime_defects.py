@@ -61,6 +61,14 @@ DEFECTS = {
         lambda x: x[::-1],
         "fx_onnx/passes/legalization/range_indices.py",
     ),
+    "a transposed matrix times a vector multiplies the wrong elements": Defect(
+        "(float[N,4] x, float[N] v) => (float[4] y)",
+        """t = Transpose<perm=[1,0]>(x)
+           y = MatMul(t, v)""",
+        {"x": X, "v": X[:, 0]},
+        lambda x, v: x.T @ v,
+        "fx_onnx/passes/legalization/matrix_times_vector.py",
+    ),
     "a Pad of zeros becomes the padding of MaxPool, which is -inf": Defect(
         "(float[1,1,4,4] x) => (float[1,1,A,B] y)",
         """p = Constant<value_ints=[0,0,1,1,0,0,1,1]>()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from fx_onnx.passes.legalization.cast_insertion import InsertCasts
+from fx_onnx.passes.legalization.matrix_times_vector import LegalizeMatrixTimesVector
 from fx_onnx.passes.legalization.operators_64_bit import Legalize64Bit
 from fx_onnx.passes.legalization.pads_before_pooling import LegalizePads
 from fx_onnx.passes.legalization.random_draws import LegalizeRandomDraws
@@ -22,6 +23,7 @@ LEGALIZATIONS: tuple[Pass, ...] = (
     LegalizeRandomDraws(),
     LegalizePads(),
     LegalizeRangeIndices(),
+    LegalizeMatrixTimesVector(),
     LegalizeSwish(),
     LegalizeTanhGelu(),
     InsertCasts(),
