@@ -23,6 +23,7 @@ from fx_onnx.passes.cleanup.reshapes import MergeReshapes
 from fx_onnx.passes.cleanup.selects import SplitSelects
 from fx_onnx.passes.cleanup.transposes import MergeTransposes
 from fx_onnx.passes.fusion.activation_fusion import FuseGelu, FuseSwish
+from fx_onnx.passes.fusion.attention_cache import FoldCache
 from fx_onnx.passes.fusion.attention_fusion import FuseAttention
 from fx_onnx.passes.fusion.attention_layout import FoldHeadReshapes
 from fx_onnx.passes.fusion.batch_norm_folding import FoldBatchNorm
@@ -61,6 +62,7 @@ PASSES: tuple[Pass, ...] = (
     FuseAttention(),
     FoldRepeatedHeads(),
     FoldRepeatsIntoRows(),
+    FoldCache(),
     FoldHeadReshapes(),
     PackWeights(),
     FuseDequantizeLinear(),

@@ -14,6 +14,9 @@ __all__ = ["EliminateDeadCode"]
 # op_type → how many outputs are required; unused outputs after these are removed from the end.
 _REQUIRED = {"MaxPool": 1, "LayerNormalization": 1, "RMSNormalization": 1, "Dropout": 1, "Attention": 1}
 
+# ONNX: an Attention that has past keys and values returns the present ones.
+_REQUIRED_OF_ATTENTION_WITH_PAST = 3
+
 
 class EliminateDeadCode(Pass):
     """Unused nodes, initializers, functions and trailing optional outputs → nothing.
@@ -55,7 +58,8 @@ def _remove_dead_nodes(graph: ir.Graph | ir.Function) -> int:
             continue
         required = _REQUIRED.get(node.op_type)
         if required is not None and not node.domain and len(node.outputs) > required:
-            _remove_trailing_outputs(node, required)
+            has_past = node.op_type == "Attention" and any(value is not None for value in node.inputs[4:6])
+            _remove_trailing_outputs(node, _REQUIRED_OF_ATTENTION_WITH_PAST if has_past else required)
         for body in subgraphs(node):
             count += _remove_dead_nodes(body)
     graph.remove(dead, safe=True)

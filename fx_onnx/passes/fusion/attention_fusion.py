@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import onnx_ir as ir
@@ -28,7 +29,8 @@ class FuseAttention(Rewrite):
     """MatMul(Softmax(scale * MatMul(q, kᵀ) + mask), v) → Attention(q, k, v, mask); the scale may be on q instead.
 
     Legal where q, k and v are (batch, heads, length, size) with the same batch and heads, the scale is a constant, and
-    the mask broadcasts over batch and heads only. No other node may read an intermediate result.
+    the mask broadcasts over batch and heads only. Before the mask is added, cap * Tanh(scores / cap) may limit the
+    scores; it becomes the attribute ``softcap``. No other node may read an intermediate result.
     """
 
     name = "fuse_attention"
@@ -57,16 +59,21 @@ class FuseAttention(Rewrite):
             return self.declines(node, "the mask broadcasts over queries or keys")
         inputs = [found.query, _transposed_back(found.transposed, node, editor), value]
         inputs += [found.mask] if found.mask is not None else []
-        editor.replace(node, "Attention", inputs, {"scale": found.scale}, [*found.absorbed, softmax])
+        attributes = {"scale": found.scale, "softcap": found.softcap}
+        editor.replace(node, "Attention", inputs, attributes, [*found.absorbed, softmax])
         return True
 
 
 class _Scores(NamedTuple):
-    """The attention scores scale * query @ transposed + mask, and the nodes that compute them."""
+    """The attention scores scale * query @ transposed + mask, and the nodes that compute them.
+
+    ``softcap`` limits the scores before the mask is added; None if there is no limit.
+    """
 
     query: ir.Value
     transposed: ir.Value
     scale: float
+    softcap: float | None
     mask: ir.Value | None
     absorbed: list[ir.Node]
 
@@ -82,6 +89,14 @@ def _match_scores(value: ir.Value | None) -> _Scores | None:
             return None
         value, mask = sides[0], plus.inputs[1 - plus.inputs.index(sides[0])]
     value, outer = _unscaled(value, absorbed)
+    tanh, softcap = single_use_producer(value, "Tanh"), None
+    if tanh is not None:
+        softcap = outer
+        value, inverse = _unscaled(tanh.inputs[0], absorbed)
+        if softcap <= 0 or not math.isclose(softcap * inverse, 1, rel_tol=1e-6):
+            return None
+        absorbed.append(tanh)
+        value, outer = _unscaled(value, absorbed)
     product = single_use_producer(value, "MatMul")
     if product is None:
         return None
@@ -89,7 +104,7 @@ def _match_scores(value: ir.Value | None) -> _Scores | None:
     transposed = product.inputs[1]
     if query is None or transposed is None:
         return None
-    return _Scores(query, transposed, outer * inner, mask, [*absorbed, product])
+    return _Scores(query, transposed, outer * inner, softcap, mask, [*absorbed, product])
 
 
 def _unscaled(value: ir.Value | None, absorbed: list[ir.Node]) -> tuple[ir.Value | None, float]:

@@ -12,7 +12,6 @@ import onnx_ir as ir
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.cleanup.transposes import permutation_of
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.fusion.repeated_heads import has_cache
 from fx_onnx.passes.matchers import (
     attribute,
     chain,
@@ -34,9 +33,9 @@ class FoldHeadReshapes(Rewrite):
     """merge(Attention(split(q), split(k), split(v))) → Attention(q, k, v) with q, k and v in its 3-D layout.
 
     split is Transpose(Reshape(x)), from (batch, length, heads * size) to (batch, heads, length, size); merge is its
-    inverse. Legal because Attention, given the numbers of heads, splits and merges in the same way. The three may also
-    be parts of one packed tensor; a RotaryEmbedding between split and Attention takes the 3-D layout too. No other node
-    may read the result before the merge.
+    inverse. Legal because Attention, given the numbers of heads, splits and merges in the same way. The cache is 4-D in
+    both layouts. The three may also be parts of one packed tensor; a RotaryEmbedding between split and Attention takes
+    the 3-D layout too. No other node may read the result before the merge.
     """
 
     name = "fold_head_reshapes"
@@ -60,23 +59,20 @@ class FoldHeadReshapes(Rewrite):
             return self.declines(
                 node, "the next Reshape copies a size (0 in its shape) that the 3-D layout does not have"
             )
-        inputs = [*(each.build(editor, node) for each in (query, key, value)), *node.inputs[3:4]]
+        inputs = [*(each.build(editor, node) for each in (query, key, value)), *node.inputs[3:]]
         attributes = {**node.attributes, "q_num_heads": heads, "kv_num_heads": key.heads}
         swap = merge.inputs[0].producer() if merge.inputs[0] is not None else None
-        absorbed = [each for each in (node, swap) if each is not None]
-        if merges_only:
-            editor.replace(merge, "Attention", inputs, attributes, absorbed)
-            return True
-        f = NodeBuilder(merge, editor, node.outputs[0].dtype)
-        made = f.emit("Attention", inputs, attributes, sizes=merged)[0]
-        editor.replace(merge, "Reshape", [made, merge.inputs[1]])
+        absorbed = [each for each in (swap, merge if merges_only else None) if each is not None]
+        editor.replace(node, "Attention", inputs, attributes, absorbed)
+        result = node.outputs[0]
+        result.shape = ir.Shape(merged)
+        if not (merges_only and editor.replace_with_value(merge, result)):
+            editor.replace(merge, "Reshape", [result, merge.inputs[1]])
         return True
 
 
 def _merge_after(node: ir.Node) -> ir.Node | None:
     """Returns the Reshape of Reshape(Transpose(Attention)) that merges the heads, if nothing else reads the results."""
-    if has_cache(node):
-        return None
     swap = _single_consumer(node.outputs[0], "Transpose")
     merge = (
         _single_consumer(swap.outputs[0], "Reshape")

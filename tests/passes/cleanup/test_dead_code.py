@@ -52,3 +52,12 @@ def test_functions() -> None:
     check(program, EliminateDeadCode(), [torch.randn(2)], ["f"])
     [function] = program.functions.values()
     assert [node.op_type for node in function] == ["Relu"]
+
+
+def test_an_attention_with_a_past_returns_the_present() -> None:
+    """ONNX requires the present keys and values of an Attention that has past ones, even if nothing reads them."""
+    program = model("""g (float[1,2,1,4] q, float[1,2,3,4] k) => (float[1,2,1,4] y) {
+      y, a, b = Attention(q, q, q, , k, k)
+    }""", opset=23)  # fmt: skip
+    check(program, EliminateDeadCode(), [torch.randn(1, 2, 1, 4), torch.randn(1, 2, 3, 4)], ["Attention"])
+    assert len(program.graph[0].outputs) == 3

@@ -33,6 +33,19 @@ def test_fused(text: str, operators: Sequence[str], scale: float) -> None:
     assert {"%w", "%y"} <= origins(program, "y")
 
 
+@pytest.mark.parametrize("inner", ["d = Div(s1, cap)", "d = Mul(s1, third)"])
+def test_softcap(inner: str) -> None:
+    """Gemma 2 limits the scores before it adds the mask."""
+    constants = CONSTANTS.replace(">", ", float cap = {3.0}, float third = {0.33333334}>")
+    program = model(f"""g ({INPUTS}, float[L,M] m) => (float[N,2,L,5] y) {constants} {{
+      {SWAPPED} a = MatMul(q, t)\n s1 = Mul(a, r)\n {inner}\n h = Tanh(d)\n e = Mul(h, cap)\n s = Add(e, m)\n {REST}
+    }}""", opset=23)  # fmt: skip
+    mask = torch.randn(4, 6).masked_fill(torch.rand(4, 6) < 0.3, -torch.inf)
+    check(program, FuseAttention(), [*ARGS, mask], ["Attention"])
+    assert program.graph[0].attributes["softcap"].value == 3.0
+    assert {"%d", "%h", "%e", "%y"} <= origins(program, "y")
+
+
 def test_keys_that_come_transposed() -> None:
     """Keys from (batch, length, heads, size), or already transposed, get one Transpose to Attention's layout."""
     program = model("""g (float[N,2,L,3] q, float[N,M,2,3] k, float[N,2,3,M] c, float[N,2,M,5] v)
@@ -49,11 +62,12 @@ def test_keys_that_come_transposed() -> None:
     [
         f"{SWAPPED} a = MatMul(q, t)\n s = Mul(a, o)\n {REST}",
         f"{SWAPPED} a = MatMul(q, t)\n s = Add(a, o)\n {REST}",
+        f"{SWAPPED} a = MatMul(q, t)\n b = Mul(a, c)\n d = Tanh(b)\n s = Mul(d, r)\n {REST}",
         f"{SWAPPED} s = MatMul(q, t)\n w = Softmax<axis=2>(s)\n y = MatMul(w, v)",
         f"{SWAPPED} s = MatMul(q, t)\n w = Softmax<axis=-1>(s)\n x = Neg(w)\n u = Add(x, w)\n y = MatMul(u, v)",
     ],
 )
 def test_declined(text: str) -> None:
-    """A scale that is not a constant, a mask that broadcasts over keys, another axis, a second consumer."""
+    """A scale that is no constant, a mask that broadcasts over keys, a softcap of two factors, an axis, a consumer."""
     program = model(f"g ({INPUTS}, float[N,2,L,1] o) => (float[N,2,L,5] y) {CONSTANTS} {{ {text} }}", opset=23)
     assert not FuseAttention()(program).modified
