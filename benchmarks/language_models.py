@@ -82,18 +82,10 @@ def built(model: Any, python: str, precision: str, folder: Path) -> Path:
     words = {f"w{number}": number for number in range(model.config.vocab_size)}
     tokenizer = transformers.TokenizersBackend(tokenizer_object=_tokenizer(words), eos_token="w2", unk_token="w0")
     tokenizer.save_pretrained(folder / "weights")
-    command = [
-        python,
-        "-m",
-        "onnxruntime_genai.models.builder",
-        "-i",
-        folder / "weights",
-        "-o",
-        folder,
-        "-p",
-        precision,
-    ]
-    subprocess.run([*command, "-e", "cpu", "-c", folder / "cache"], check=True, stdout=subprocess.DEVNULL)
+    # `tests` makes torchvision importable, which the builder needs, where its library does not load.
+    script = "import tests, runpy; runpy.run_module('onnxruntime_genai.models.builder', None, '__main__')"
+    flags = ["-i", folder / "weights", "-o", folder, "-p", precision, "-e", "cpu", "-c", folder / "cache"]
+    subprocess.run([python, "-c", script, *flags], check=True, capture_output=True)
     return folder / "model.onnx"
 
 
