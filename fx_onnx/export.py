@@ -15,8 +15,10 @@ import torch
 from fx_onnx.core import opsets
 from fx_onnx.core.arguments import check_flag, check_mapping, check_path
 from fx_onnx.core.error_display import for_users
-from fx_onnx.core.errors import MissingPackageError, OnnxExporterError, no_effect, warn
+from fx_onnx.core.errors import MissingPackageError, OnnxExporterError, no_effect
 from fx_onnx.core.export_modes import OperatorExportTypes, TrainingMode, check_mode
+from fx_onnx.core.findings import collect_findings, warn
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.removed_keywords import RemovedKeywords, modern, refuse_positional
 from fx_onnx.core.version import check_torch
 
@@ -133,11 +135,14 @@ def export(
     """
     given = dict(locals())  # the parameters by name
     try:
-        return _export(given)
+        with collect_findings() as findings:
+            program = _export(given)
+            program.findings = findings
     except OnnxExporterError as error:
-        if verbose:
+        if verbose is True:
             raise
         raise for_users(error)  # noqa: B904  its cause says from what
+    return program
 
 
 def _export(given: dict[str, Any]) -> ONNXProgram:
@@ -260,7 +265,10 @@ def _training_mode(given: Mapping[str, Any]) -> TrainingMode | None:
     mode = check_mode("training", given["training"], TrainingMode)
     if given["dynamo"]:
         return mode
-    warn("There is no TorchScript exporter; with dynamo=False the model is exported through torch.export all the same.")
+    warn(
+        "There is no TorchScript exporter; with dynamo=False the model is exported through torch.export all the same.",
+        MessageId.NO_TORCHSCRIPT_EXPORTER,
+    )
     is_program = isinstance(given["model"], torch.export.ExportedProgram)
     return TrainingMode.EVAL if mode is None and not is_program else mode
 

@@ -36,8 +36,10 @@ from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import describe_relation
 from fx_onnx.core import opsets
 from fx_onnx.core.autocast_off import autocast_disabled
-from fx_onnx.core.errors import CaptureError, no_effect, warn
+from fx_onnx.core.errors import CaptureError, no_effect
 from fx_onnx.core.export_modes import TrainingMode
+from fx_onnx.core.findings import warn
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.threads import CAPTURE_LOCK
 from fx_onnx.core.torch_logs import redirect_torch_logs
 from fx_onnx.core.torch_private import unset_fake_temporarily
@@ -155,7 +157,7 @@ def _decompose(job: AtenJob) -> AtenJob:
     for relation, call in program.size_relations.items():
         message = describe_relation(relation, call, job.captured.dim_labels)
         job.log.decided("decompose", message)
-        warn(message)
+        warn(message, MessageId.SIZE_CONDITION)
     return replace(job, aten=program)
 
 
@@ -165,6 +167,7 @@ def _translate(job: AtenJob) -> OnnxJob:
     for domain in custom.keys() - model.graph.opset_imports.keys():
         no_effect(f"custom_opsets[{domain!r}]", "no node of the model has this domain")
     job.log.program = ONNXProgram(model, job.captured.exported_program)
+    job.log.program.dims = job.captured.dims
     if job.options.save.has_weights_as_inputs or job.request.training is TrainingMode.TRAINING:
         keep_weights(model)
     return OnnxJob(job.request, job.options, job.log, job.captured, job.table, job.log.program)
@@ -353,7 +356,8 @@ def run_until(last: str, request: Request, options: ExportOptions, log: ExportLo
     if is_in_onnx_export():
         raise CaptureError(
             "export() was called while the same thread captures another model; do not call it in a forward that is "
-            "being exported."
+            "being exported.",
+            id=MessageId.NESTED_EXPORT,
         )
     log.stages = tuple(stage.name for stage in STAGES)
     job: Any = Job(request, options, log)

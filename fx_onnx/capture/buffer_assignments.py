@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from fx_onnx.capture.patches.patching import replace_attribute
-from fx_onnx.core.errors import warn
+from fx_onnx.core.findings import warn
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree, storage_id
 
 __all__ = ["write_assigned_buffers"]
@@ -70,7 +71,8 @@ def _new_value(path: str, value: Any, buffer: torch.Tensor) -> torch.Tensor | No
     found = f"{value.dtype} {list(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
     warn(
         f"The forward assigns {found} to the buffer {path!r}, which is {buffer.dtype} {list(buffer.shape)}. A buffer "
-        "of a program keeps its shape and dtype, so every call starts with the old value."
+        "of a program keeps its shape and dtype, so every call starts with the old value.",
+        MessageId.BUFFER_ASSIGNMENT,
     )
     return None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,8 +18,16 @@ from torch.export.graph_signature import InputKind
 
 from fx_onnx.capture import dynamic_dims, export_flag
 from fx_onnx.capture.buffer_assignments import write_assigned_buffers
-from fx_onnx.capture.diagnostics import call_line, explain_failure, is_dim_conflict, silence_torch_export, summarize
+from fx_onnx.capture.diagnostics import (
+    call_line,
+    explain_failure,
+    failure_id,
+    is_dim_conflict,
+    silence_torch_export,
+    summarize,
+)
 from fx_onnx.capture.dim_relations import dim_relations
+from fx_onnx.capture.dim_summaries import dim_table
 from fx_onnx.capture.dynamic_dims import SpecializedDim
 from fx_onnx.capture.enlarged_examples import (
     Example,
@@ -64,8 +72,11 @@ from fx_onnx.capture.small_sizes import ExcludedSize, branched_sizes, is_exclude
 from fx_onnx.capture.torchscript.scripted_module import has_scripts, interpreted_submodules, numbers_became_buffers
 from fx_onnx.capture.training_mode import has_mode, in_mode
 from fx_onnx.core.autocast_off import autocast_disabled
-from fx_onnx.core.errors import CaptureError, OnnxExporterError, warn
+from fx_onnx.core.dim_table import DimTable
+from fx_onnx.core.errors import CaptureError, OnnxExporterError
 from fx_onnx.core.events import EventSink, IgnoredEvents
+from fx_onnx.core.findings import warn
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.threads import CAPTURE_LOCK, is_current
 from fx_onnx.core.torch_private import FakeTensor, pytree, size_oblivious
 
@@ -82,6 +93,7 @@ class Capture:
         strategy: How the program was captured: `given`, `torch.export(strict=False)` or `torch.export(strict=True)`.
         decisions: One phrase for each way in which the capture differs from a single non-strict capture of the
             example.
+        dims: What became of each dynamic dim.
     """
 
     exported_program: ExportedProgram
@@ -90,6 +102,7 @@ class Capture:
     specialized: tuple[SpecializedDim, ...]
     strategy: str
     decisions: tuple[str, ...] = ()
+    dims: DimTable = field(default_factory=DimTable)
 
 
 def capture(request: Request, events: EventSink | None = None) -> Capture:
@@ -113,7 +126,8 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
         if request.model.training and request.training is None and has_mode(request.model):
             warn(
                 f"{type(request.model).__name__} is in training mode; call model.eval() before the export "
-                "unless you want to export training mode."
+                "unless you want to export training mode.",
+                MessageId.TRAINING_MODE,
             )
         in_wanted_mode = in_mode(request.model, request.training)
         interpreted = interpreted_submodules(request.model)
@@ -127,12 +141,20 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
     specialized = tuple(dynamic_dims.specialized_dims(inputs, strategy == "given"))
     constraints = size_constraints(request, program, inputs)
     labels = dim_labels(program, inputs)
-    excluded = [each.describe(labels) for each in _excluded_sizes(request, result, constraints)]
+    excluded = _excluded_sizes(request, result, constraints)
     names, conflicts = dynamic_dims.symbol_names(inputs, strategy == "given")
-    relations = dim_relations(inputs, labels)
-    for message in (*conflicts, *relations, *map(str, specialized), *map(str, constraints), *excluded):
-        warn(message)
-    return Capture(program, names, labels, specialized, strategy, result.decisions)
+    texts = {
+        MessageId.DIM_NAME: conflicts,
+        MessageId.RELATED_DIMS: dim_relations(inputs, labels),
+        MessageId.STATIC_DIM: map(str, specialized),
+        MessageId.SIZE_CONDITION: map(str, constraints),
+        MessageId.EXCLUDED_SIZE: (each.describe(labels) for each in excluded),
+    }
+    for id, found in texts.items():
+        for text in found:
+            warn(text, id)
+    dims = dim_table(program, inputs, names, labels, specialized, constraints, excluded)
+    return Capture(program, names, labels, specialized, strategy, result.decisions, dims)
 
 
 # --- the order of attempts --------------------------------------------------------------------------------------------
@@ -174,7 +196,7 @@ def _capture_module(request: Request, model: torch.nn.Module, events: EventSink)
     if captured is not first:
         events.decided("capture", f"failed in strict mode too: {summarize(captured)}")
     error = first if isinstance(first, Exception) else captured
-    raise CaptureError(explain_failure(model, error)) from error
+    raise CaptureError(explain_failure(model, error), id=failure_id(error)) from error
 
 
 def _refuse_lost_tensors(request: Request, program: ExportedProgram) -> None:
@@ -187,7 +209,8 @@ def _refuse_lost_tensors(request: Request, program: ExportedProgram) -> None:
         place = next((call_line(user) for user in lost.users), "")
         raise CaptureError(
             f"torch.export could not capture {type(request.model).__name__}: it made a constant of a tensor that "
-            f"has no values during capture{place}; use detach() instead of Tensor.data there."
+            f"has no values during capture{place}; use detach() instead of Tensor.data there.",
+            id=MessageId.TENSOR_WITHOUT_VALUES,
         )
 
 

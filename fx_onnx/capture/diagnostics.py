@@ -11,6 +11,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from fx_onnx.capture.patches.patching import replace_attribute
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.size_text import without_symbols
 from fx_onnx.core.source_lines import innermost_line
 from fx_onnx.core.torch_private import export_trace_module
@@ -51,6 +52,28 @@ def explain_failure(model: torch.nn.Module, error: Exception) -> str:
     """Returns one sentence about an error that torch.export raised for the model."""
     remedy = _PACKED_SEQUENCE_REMEDY if _has_packed_sequence(error) else _remedy(str(error))
     return f"torch.export could not capture {type(model).__name__}: {summarize(error)}{user_line(error)}; {remedy}."
+
+
+# A phrase in torch's message → the kind of the failure; the first phrase that occurs decides.
+_IDS = {
+    "Could not guard on data-dependent": MessageId.BRANCH_ON_DATA,
+    "Data-dependent": MessageId.BRANCH_ON_DATA,
+    "data-dependent": MessageId.NUMBER_FROM_DATA,
+    "no fake impl": MessageId.FAKE_KERNEL,
+    "in output, which is not a known type": MessageId.OUTPUT_CLASS,
+    "aliasing": MessageId.CONTROL_FLOW,
+    "same metadata": MessageId.CONTROL_FLOW,
+    "merging two branches": MessageId.CONTROL_FLOW,
+}
+
+
+def failure_id(error: Exception) -> MessageId:
+    """Returns the kind of a failure of torch.export."""
+    text = str(error)
+    if is_dim_conflict(text):
+        return MessageId.DIM_CONFLICT
+    found = next((id for phrase, id in _IDS.items() if phrase in text), None)
+    return found or MessageId.FORWARD_FAILED
 
 
 def summarize(error: Exception) -> str:

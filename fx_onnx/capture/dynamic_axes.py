@@ -9,6 +9,7 @@ from typing import Any
 from fx_onnx.capture.dim_expressions import AxisText, dim_expression
 from fx_onnx.core.arguments import check_name
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
 
 
 def split_dynamic_axes(
@@ -48,7 +49,9 @@ def _checked(dim: str) -> AxisText:
     if dim.isascii() and dim.isdecimal():
         return AxisText(dim)
     if dim.strip().lstrip("+-").isdigit() or dim_expression(dim, {}) is not None:
-        raise ArgumentError(f"The dim name {dim!r} is a number; use a name such as 'batch_size'.")
+        raise ArgumentError(
+            f"The dim name {dim!r} is a number; use a name such as 'batch_size'.", id=MessageId.DYNAMIC_SHAPES
+        )
     return AxisText(dim)
 
 
@@ -60,4 +63,6 @@ def _automatic_names(name: str, axes: Any) -> dict[int, str]:
 
 
 def _not_axes(name: str) -> ArgumentError:
-    return ArgumentError(f"dynamic_axes[{name!r}] must map axes to dim names or be a list of axes.")
+    return ArgumentError(
+        f"dynamic_axes[{name!r}] must map axes to dim names or be a list of axes.", id=MessageId.DYNAMIC_SHAPES
+    )

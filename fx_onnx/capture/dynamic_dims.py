@@ -38,6 +38,7 @@ class SpecializedDim:
         name: The user's name for the dim, if it has one.
         size: The static size.
         reason: A clause that says what made the dim static.
+        place: The line that did, as ``(file:line: code)``; empty if none is known.
     """
 
     input: str
@@ -45,10 +46,11 @@ class SpecializedDim:
     name: str | None
     size: int
     reason: str
+    place: str = ""
 
     def __str__(self) -> str:
-        name = f" ({self.name!r})" if self.name else ""
-        return f"Axis {self.axis}{name} of input {self.input!r} is static with size {self.size}: {self.reason}."
+        name, place = f" ({self.name!r})" if self.name else "", f" {self.place}" if self.place else ""
+        return f"Axis {self.axis}{name} of input {self.input!r} is static with size {self.size}: {self.reason}{place}."
 
 
 @dataclass(frozen=True)
@@ -174,11 +176,11 @@ def specialized_dims(inputs: list[CapturedInput], is_given: bool = False) -> Ite
         for axis, name in each.request.axes.items():
             size = each.dim(axis)
             if isinstance(size, int):
-                yield SpecializedDim(each.name, axis, name, size, _reason(each, axis, size, is_given))
+                yield SpecializedDim(each.name, axis, name, size, *_reason(each, axis, size, is_given))
 
 
-def _reason(captured: CapturedInput, axis: int, size: int, is_given: bool) -> str:
-    """Returns a clause that says why a dim is static, from the guard on it or on a dim that must equal it."""
+def _reason(captured: CapturedInput, axis: int, size: int, is_given: bool) -> tuple[str, str]:
+    """Returns a clause that says why a dim is static, and the line, from the guard on it or on a dim equal to it."""
     shape_env = captured.shape_env
     parameter, bracket, rest = captured.request.path.partition("[")
     source = f"L[{parameter!r}]{bracket}{rest}.size()[{axis}]"
@@ -193,14 +195,13 @@ def _reason(captured: CapturedInput, axis: int, size: int, is_given: bool) -> st
             labels = {str(symbol): label for label, symbol in _sizes_of_inputs(shape_env)}
             labels |= dict.fromkeys(map(str, symbols), f"shape[{axis}]")
             condition = " == ".join(expression_text(side, labels) for side in guard.expr.args)
-            return f"the model needs {condition} {guard_place(guard)}".rstrip()
+            return f"the model needs {condition}", guard_place(guard)
     if is_given:
-        return "the ExportedProgram was captured with this size; capture it again with dynamic_shapes"
+        return "the ExportedProgram was captured with this size; capture it again with dynamic_shapes", ""
     if size in (0, 1):
-        return (
-            f"torch.export fixes a dim whose example size is {size}, and a larger example fails or takes another branch"
-        )
-    return f"the model's code fixes it to {size}"
+        cause = f"torch.export fixes a dim whose example size is {size}"
+        return f"{cause}, and a larger example fails or takes another branch", ""
+    return f"the model's code fixes it to {size}", ""
 
 
 def _sizes_of_inputs(shape_env: Any) -> Iterator[tuple[str, Any]]:

@@ -18,7 +18,9 @@ from fx_onnx.capture import pytrees
 from fx_onnx.capture.dim_expressions import AxisText
 from fx_onnx.capture.forward_parameters import ForwardParameters
 from fx_onnx.core.arguments import check_dim_name, is_dim_word, shown
-from fx_onnx.core.errors import ArgumentError, warn
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.findings import warn
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.names import Names
 from fx_onnx.core.torch_private import pytree
 
@@ -50,7 +52,9 @@ def resolve_dynamic_shapes(dynamic_shapes: Any, model: Any, args: tuple[Any, ...
     try:
         return dynamic_shapes.dynamic_shapes(model, args, kwargs)  # type: ignore[no-untyped-call]
     except (ValueError, TypeError) as error:
-        raise ArgumentError(f"dynamic_shapes does not fit the arguments: {error}") from error
+        raise ArgumentError(
+            f"dynamic_shapes does not fit the arguments: {error}", id=MessageId.DYNAMIC_SHAPES
+        ) from error
 
 
 @dataclass
@@ -81,23 +85,32 @@ class _Input:
         rank = self.value.ndim
         if not isinstance(spec, Mapping):
             if isinstance(spec, str) or not isinstance(spec, Sequence):
-                raise ArgumentError(f"The dims of {self.path} must be a dict or a list, not {shown(spec)}.")
+                raise ArgumentError(
+                    f"The dims of {self.path} must be a dict or a list, not {shown(spec)}.", id=MessageId.DYNAMIC_SHAPES
+                )
             if len(spec) != rank:
-                raise ArgumentError(f"{self.path} has {rank} axes, but {len(spec)} dims are given for it.")
+                raise ArgumentError(
+                    f"{self.path} has {rank} axes, but {len(spec)} dims are given for it.", id=MessageId.DYNAMIC_SHAPES
+                )
             spec = dict(enumerate(spec))
         for axis, dim in spec.items():
             if not isinstance(axis, int) or not -rank <= axis < rank:
-                raise ArgumentError(f"{self.path} has {rank} axes, so its axis {axis!r} cannot be dynamic.")
+                raise ArgumentError(
+                    f"{self.path} has {rank} axes, so its axis {axis!r} cannot be dynamic.", id=MessageId.DYNAMIC_SHAPES
+                )
             self._add_dim(axis % rank, dim)
 
     def _add_dim(self, axis: int, dim: Any) -> None:
         if axis in self.dims:
-            raise ArgumentError(f"Axis {axis} of {self.path} is given twice in the dynamic shapes.")
+            raise ArgumentError(
+                f"Axis {axis} of {self.path} is given twice in the dynamic shapes.", id=MessageId.DYNAMIC_SHAPES
+            )
         if isinstance(dim, AxisText) and dim.isdecimal():
             if self.value.shape[axis] != int(dim):
                 raise ArgumentError(
                     f"Axis {axis} of {self.path} has size {self.value.shape[axis]} in the example, but dynamic_axes "
-                    f"gives it the size {dim!r} instead of a name."
+                    f"gives it the size {dim!r} instead of a name.",
+                    id=MessageId.DYNAMIC_SHAPES,
                 )
             return
         if isinstance(dim, str):
@@ -109,7 +122,10 @@ class _Input:
         elif dim is None or _is_static_hint(dim):
             return
         elif not isinstance(dim, (int, _DimHint)):
-            raise ArgumentError(f"Axis {axis} of {self.path} must be a name, a Dim or an int, not {shown(dim)}.")
+            raise ArgumentError(
+                f"Axis {axis} of {self.path} must be a name, a Dim or an int, not {shown(dim)}.",
+                id=MessageId.DYNAMIC_SHAPES,
+            )
         self.dims[axis] = dim
 
 
@@ -183,7 +199,8 @@ class DynamicShapes:
                     if known[size] != name:
                         warn(
                             f"dynamic_axes calls dims of different sizes {name!r}; {each.path}.shape[{axis}], of size "
-                            f"{size}, is called {known[size]!r}."
+                            f"{size}, is called {known[size]!r}.",
+                            MessageId.DIM_NAME,
                         )
                 each.names[axis] = known[size]
 
@@ -199,7 +216,8 @@ class DynamicShapes:
                 if size != other_size:
                     raise ArgumentError(
                         f"The dim name {name!r} has size {other_size} at {other} and size {size} at {place}; "
-                        "use two names."
+                        "use two names.",
+                        id=MessageId.DYNAMIC_SHAPES,
                     )
 
     def _keyed(self, spec: Any) -> dict[Any, Any]:
@@ -211,11 +229,15 @@ class DynamicShapes:
             if spec and len(spec) != len(names):
                 raise ArgumentError(
                     f"dynamic_shapes has {len(spec)} entries, but the forward is called with {len(names)} arguments: "
-                    f"{_listed(names)}; give one entry for each (None for a static one), or a dict by name."
+                    f"{_listed(names)}; give one entry for each (None for a static one), or a dict by name.",
+                    id=MessageId.DYNAMIC_SHAPES,
                 )
             return dict(zip(names, spec, strict=False))
         if not isinstance(spec, Mapping):
-            raise ArgumentError(f"dynamic_shapes must be a dict, a tuple or a list, not {type(spec).__name__}.")
+            raise ArgumentError(
+                f"dynamic_shapes must be a dict, a tuple or a list, not {type(spec).__name__}.",
+                id=MessageId.DYNAMIC_SHAPES,
+            )
         given = dict(spec)
         if var_keyword in given and var_keyword not in names:
             given |= given.pop(var_keyword) or {}
@@ -234,7 +256,8 @@ class DynamicShapes:
             else:
                 known = _listed(dict.fromkeys([*self._parameters.values, *self._input_names]))
                 raise ArgumentError(
-                    f"The dynamic shapes have an entry for {key!r}, which is not one of the inputs {known}."
+                    f"The dynamic shapes have an entry for {key!r}, which is not one of the inputs {known}.",
+                    id=MessageId.DYNAMIC_SHAPES,
                 )
         return by_parameter, by_input
 
@@ -262,7 +285,10 @@ class DynamicShapes:
             self._float_leaves.append(place)
             self._inputs.append(_Input(path, as_float_input(value)))
             return {}
-        raise ArgumentError(f"{path} is a {type(value).__name__}, not a tensor: {spec!r} cannot be its dynamic shape.")
+        raise ArgumentError(
+            f"{path} is a {type(value).__name__}, not a tensor: {spec!r} cannot be its dynamic shape.",
+            id=MessageId.DYNAMIC_SHAPES,
+        )
 
 
 def _as_word(name: str) -> str:
@@ -323,12 +349,16 @@ def _specs_of_parts(parts: dict[Any, Any], spec: Any, path: str) -> dict[Any, An
         unknown = [key for key in spec if key not in parts]
         if unknown:
             raise ArgumentError(
-                f"The dynamic shapes of {path} have entries for {_listed(unknown)}, but it has {_listed(parts)}."
+                f"The dynamic shapes of {path} have entries for {_listed(unknown)}, but it has {_listed(parts)}.",
+                id=MessageId.DYNAMIC_SHAPES,
             )
         return {key: spec.get(key) for key in parts}
     if isinstance(spec, Sequence) and not isinstance(spec, str) and len(spec) == len(parts):
         return dict(zip(parts, spec, strict=True))
-    raise ArgumentError(f"The dynamic shapes of {path} must match its {len(parts)} parts, but are {spec!r}.")
+    raise ArgumentError(
+        f"The dynamic shapes of {path} must match its {len(parts)} parts, but are {spec!r}.",
+        id=MessageId.DYNAMIC_SHAPES,
+    )
 
 
 def _container_like(value: Any, parts: list[Any]) -> Any:

@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree
 
 
@@ -43,7 +44,10 @@ def module_parameters(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dic
         values = dict(signature.bind(*args, **kwargs).arguments)
     except TypeError as error:
         hint = " (a dict at the end of args holds keyword arguments; add {} after it if it is an argument itself)"
-        raise ArgumentError(f"The arguments do not fit forward{signature}: {error}{hint if kwargs else ''}.") from error
+        raise ArgumentError(
+            f"The arguments do not fit forward{signature}: {error}{hint if kwargs else ''}.",
+            id=MessageId.ARGUMENTS_OF_FORWARD,
+        ) from error
     kinds = {parameter.kind: name for name, parameter in signature.parameters.items()}
     var_keyword = kinds.get(inspect.Parameter.VAR_KEYWORD)
     values |= values.pop(var_keyword, {}) if var_keyword else {}

@@ -28,6 +28,7 @@ from fx_onnx.capture.torchscript.scripted_module import ScriptedModule, is_scrip
 from fx_onnx.core.arguments import check_mapping, check_names, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.export_modes import TrainingMode
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import OpOverload, pytree, storage_id
 from fx_onnx.core.weights import is_subclass, memory_key
 
@@ -124,9 +125,14 @@ def parse_request(
     check_mapping("dynamic_axes", dynamic_axes, "names and axes")
     check_mapping("kwargs", kwargs, "argument names and example values")
     if not isinstance(dynamic_shapes, (type(None), Mapping, Sequence, AdditionalInputs, ShapesCollection)):
-        raise ArgumentError(f"dynamic_shapes must be a dict, a tuple or a list, not {shown(dynamic_shapes)}.")
+        raise ArgumentError(
+            f"dynamic_shapes must be a dict, a tuple or a list, not {shown(dynamic_shapes)}.",
+            id=MessageId.DYNAMIC_SHAPES,
+        )
     if dynamic_shapes and dynamic_axes:
-        raise ArgumentError("Both dynamic_shapes and dynamic_axes are given; give dynamic_shapes alone.")
+        raise ArgumentError(
+            "Both dynamic_shapes and dynamic_axes are given; give dynamic_shapes alone.", id=MessageId.DYNAMIC_SHAPES
+        )
     model = _checked_model(model, training)
     names_in, names_out = _checked_names(model, input_names, output_names)
     args, kwargs = _split_keywords(model, args, kwargs)
@@ -167,18 +173,23 @@ def _checked_model(model: Any, training: TrainingMode | None) -> Any:
     if is_script(model):
         return scripted_module(model)
     if isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
-        raise ArgumentError(f"A {kind} cannot be exported; export the module inside it, model.module.")
+        raise ArgumentError(
+            f"A {kind} cannot be exported; export the module inside it, model.module.", id=MessageId.MODEL
+        )
     if isinstance(model, ExportedProgram) and training is not None and training is not TrainingMode.PRESERVE:
         raise ArgumentError(
-            f"training={training.name} is not possible for an ExportedProgram, because its capture fixed the mode."
+            f"training={training.name} is not possible for an ExportedProgram, because its capture fixed the mode.",
+            id=MessageId.MODEL,
         )
     if isinstance(model, (torch.nn.Module, ExportedProgram)):
         return model
     if isinstance(model, type):
-        raise ArgumentError(f"The model is the class {model.__name__}; give an instance of it.")
+        raise ArgumentError(f"The model is the class {model.__name__}; give an instance of it.", id=MessageId.MODEL)
     if callable(model):
-        raise ArgumentError("The model is a plain callable; wrap it in the forward of a torch.nn.Module.")
-    raise ArgumentError(f"The model must be a torch.nn.Module or an ExportedProgram, not {kind}.")
+        raise ArgumentError(
+            "The model is a plain callable; wrap it in the forward of a torch.nn.Module.", id=MessageId.MODEL
+        )
+    raise ArgumentError(f"The model must be a torch.nn.Module or an ExportedProgram, not {kind}.", id=MessageId.MODEL)
 
 
 def _checked_names(
@@ -187,7 +198,10 @@ def _checked_names(
     inputs, outputs = check_names("input_names", input_names), check_names("output_names", output_names)
     repeated = [name for name, count in Counter(inputs + outputs).items() if count > 1]
     if repeated:
-        raise ArgumentError(f"The names in input_names and output_names must differ; repeated: {', '.join(repeated)}.")
+        raise ArgumentError(
+            f"The names in input_names and output_names must differ; repeated: {', '.join(repeated)}.",
+            id=MessageId.NAMES,
+        )
     if isinstance(model, ExportedProgram):
         _check_output_names(model, outputs)
     return inputs, outputs
@@ -210,14 +224,16 @@ def _weight_names(
     if len(names) > len(inputs) + len(known):
         raise ArgumentError(
             f"input_names has {len(names)} names, but the model has {len(inputs)} inputs: "
-            f"{', '.join(inputs) or 'none'}, and {len(known)} weights."
+            f"{', '.join(inputs) or 'none'}, and {len(known)} weights.",
+            id=MessageId.NAMES,
         )
     new = names[len(inputs) :]
     taken = [name for name in (*names, *output_names) if places.get(name, -1) >= len(new)]
     if taken:
         raise ArgumentError(
             f"{taken[0]!r} in input_names or output_names is the name of a weight, which keeps its name in the "
-            "state_dict; choose another one."
+            "state_dict; choose another one.",
+            id=MessageId.NAMES,
         )
     return WeightNames(places, new)
 
@@ -237,7 +253,9 @@ def _check_output_names(program: ExportedProgram, names: tuple[str, ...]) -> Non
     count = sum(not (isinstance(spec.arg, ConstantArgument) and spec.arg.value is None) for spec in specs)
     writes = any(isinstance(node.target, OpOverload) and node.target._schema.is_mutable for node in program.graph.nodes)
     if len(names) > count and not writes:
-        raise ArgumentError(f"{len(names)} output_names were given, but the model has {count} outputs.")
+        raise ArgumentError(
+            f"{len(names)} output_names were given, but the model has {count} outputs.", id=MessageId.NAMES
+        )
 
 
 def _split_keywords(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -245,7 +263,8 @@ def _split_keywords(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> 
         args = (args,)
     if not isinstance(args, (tuple, list)):
         raise ArgumentError(
-            f"args must be a tuple or a list of the arguments or one tensor, not a {type(args).__name__}."
+            f"args must be a tuple or a list of the arguments or one tensor, not a {type(args).__name__}.",
+            id=MessageId.ARGUMENTS_OF_FORWARD,
         )
     args = tuple(args)
     if not kwargs and args and isinstance(args[-1], dict) and not last_dict_is_argument(model, args):
@@ -254,7 +273,8 @@ def _split_keywords(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> 
     if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
         raise ArgumentError(
             "Keyword arguments must be a dict with strings as keys; if the forward itself takes a dict as its last "
-            "positional argument, add an empty dict at the end of args."
+            "positional argument, add an empty dict at the end of args.",
+            id=MessageId.ARGUMENTS_OF_FORWARD,
         )
     return args, dict(kwargs)
 
@@ -266,7 +286,8 @@ def _check_leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if isinstance(leaf, torch.Tensor) and (leaf.layout != torch.strided or leaf.is_quantized or leaf.is_nested):
             raise ArgumentError(
                 f"{place} is a sparse, nested or quantized tensor, which an input of an ONNX model cannot be; give a "
-                "dense tensor."
+                "dense tensor.",
+                id=MessageId.ARGUMENT_TYPE,
             )
         if leaf is None or isinstance(leaf, (torch.Tensor, bool, int, float, str, torch.ScriptObject)):
             continue
@@ -274,7 +295,9 @@ def _check_leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         remedy = "make it an attribute of the module, or register its class with torch.export.register_dataclass"
         if kind == "numpy.ndarray":
             remedy = "convert it with torch.from_numpy"
-        raise ArgumentError(f"{place} is a {kind}, which torch.export does not take; {remedy}.")
+        raise ArgumentError(
+            f"{place} is a {kind}, which torch.export does not take; {remedy}.", id=MessageId.ARGUMENT_TYPE
+        )
 
 
 def _with_float_inputs(

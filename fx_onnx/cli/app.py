@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum, StrEnum
@@ -20,7 +19,9 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from fx_onnx.core.errors import ArgumentError, OnnxExporterError, OnnxExporterWarning, VerificationError, warn
+from fx_onnx.core.errors import ArgumentError, OnnxExporterError, VerificationError
+from fx_onnx.core.findings import collect_findings, warn
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.version import version
 
 __all__ = ["ExitCode", "app", "main"]
@@ -153,7 +154,7 @@ def export(
 
     given = parse_inputs(inputs or ())
     place = _destination(output, genai)
-    with _collected_warnings() as messages:
+    with collect_findings(as_warning=False) as findings:
         model = load(source, task=task, with_past=with_past or genai is not None, full_cache=genai is not None)
         arguments = _arguments(model, given, dynamic or [])
         if not training and hasattr(model.model, "eval"):
@@ -173,6 +174,7 @@ def export(
         )
         if genai is not None:
             _save_genai(program, model.model, Path(source.removeprefix("hf:")), genai, external_data)
+    messages = [str(finding) for finding in findings]
     facts = {"file": str(place), **_facts(program.summary()), "seconds": program.timings, "warnings": messages}
     if as_json:
         _print_json(facts)
@@ -198,7 +200,7 @@ def _save_genai(program: Any, model: Any, source: Path, folder: Path, external_d
     """Writes the folder of onnxruntime-genai with the tokenizer of the source folder, if that has one."""
     has_tokenizer = any((source / name).is_file() for name in ("tokenizer.json", "tokenizer.model"))
     if not has_tokenizer:
-        warn(f"{source} has no tokenizer.json, so {folder} has no tokenizer.")
+        warn(f"{source} has no tokenizer.json, so {folder} has no tokenizer.", MessageId.GENAI_FOLDER)
     program.save_genai(
         folder,
         config=model.config,
@@ -330,20 +332,6 @@ def _installed(package: str) -> str | None:
 
 
 # ---------------------------------------------------------------- output
-
-
-@contextmanager
-def _collected_warnings() -> Iterator[list[str]]:
-    """Collects the messages of fx_onnx's warnings instead of showing them with a line of this file."""
-    messages: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", OnnxExporterWarning)
-        yield messages
-    for each in caught:
-        if issubclass(each.category, OnnxExporterWarning):
-            messages.append(str(each.message))
-        else:
-            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
 def _facts(summary: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import torch
 from fx_onnx.capture.text_generation import text_generation_arguments
 from fx_onnx.cli._model_source import ModelSource
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
 
 __all__ = ["TASKS", "load"]
 
@@ -45,7 +46,10 @@ def load(folder: Path, task: str | None, *, with_past: bool, full_cache: bool = 
     try:
         import transformers
     except ImportError:
-        raise ArgumentError("A Hugging Face model needs the package transformers: pip install transformers.") from None
+        raise ArgumentError(
+            "A Hugging Face model needs the package transformers: pip install transformers.",
+            id=MessageId.MISSING_PACKAGE,
+        ) from None
     if not (folder / "config.json").is_file():
         raise ArgumentError(f"{folder} is no folder of a Hugging Face model, because it has no config.json.")
     if task is not None and task not in TASKS:

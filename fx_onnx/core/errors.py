@@ -3,25 +3,50 @@
 A message states in one or two sentences what is wrong and what the user can do.
 """
 
-import inspect
 import logging
-import warnings
+
+from fx_onnx.core.messages import MessageId, with_id
 
 
 class OnnxExporterError(RuntimeError):
-    """The base class of all errors of fx_onnx. Catch it to catch every failure of an export."""
+    """The base class of all errors of fx_onnx. Catch it to catch every failure of an export.
+
+    Attributes:
+        id: the kind of the failure, for example ``FX1302``, which ``str()`` shows; docs/troubleshooting.md explains it.
+    """
+
+    id = MessageId.EXPORT
+
+    def __init__(self, message: str = "", *, id: MessageId | None = None) -> None:
+        super().__init__(message)
+        if id is not None:
+            self.id = id
+
+    @property
+    def message(self) -> str:
+        """The message without the id, for a message of which this error is the cause."""
+        return str(self.args[0]) if self.args else ""
+
+    def __str__(self) -> str:
+        return with_id(self.message, self.id)
 
 
 class ArgumentError(OnnxExporterError, ValueError):
     """An argument of a public function is not valid."""
 
+    id = MessageId.ARGUMENT
+
 
 class UnknownArgumentError(ArgumentError, TypeError):
     """A function was called with an argument that it does not have, for which Python raises a TypeError."""
 
+    id = MessageId.UNKNOWN_ARGUMENT
+
 
 class CaptureError(OnnxExporterError):
     """torch.export could not capture the model. ``__context__`` is the error of torch."""
+
+    id = MessageId.CAPTURE
 
 
 class UnsupportedOperatorError(OnnxExporterError):
@@ -31,27 +56,39 @@ class UnsupportedOperatorError(OnnxExporterError):
         operators: the operators, as torch prints them.
     """
 
+    id = MessageId.UNSUPPORTED_OPERATOR
+
     operators: tuple[str, ...] = ()
 
 
 class MutationError(OnnxExporterError):
     """An in-place write has no functional form, for example a write to a view that cannot be inverted."""
 
+    id = MessageId.WRITE_IN_PLACE
+
 
 class TranslationError(OnnxExporterError):
     """One FX node could not be translated. The message names the node, its arguments and its source line."""
+
+    id = MessageId.TRANSLATION
 
 
 class CheckerError(OnnxExporterError):
     """The ONNX checker or ONNX shape inference rejects the model."""
 
+    id = MessageId.INVALID_MODEL
+
 
 class VerificationError(OnnxExporterError):
     """The results of the ONNX program and of the PyTorch module differ."""
 
+    id = MessageId.RESULTS_DIFFER
+
 
 class MissingPackageError(OnnxExporterError, ImportError):
     """A package that fx_onnx needs is not installed, or cannot be imported."""
+
+    id = MessageId.MISSING_PACKAGE
 
 
 class OnnxExporterWarning(UserWarning):
@@ -60,16 +97,8 @@ class OnnxExporterWarning(UserWarning):
 
 def first_line(error: Exception) -> str:
     """Returns the type of an error and the first line of its message, for a message of which the error is the cause."""
-    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), 'no message')}"
-
-
-def warn(message: str, category: type[Warning] = OnnxExporterWarning) -> None:
-    """Issues a warning. Python shows it at the line of the user's code that called fx_onnx."""
-    level, frame = 1, inspect.currentframe()
-    internal = {__name__.partition(".")[0], "contextlib"}  # contextlib runs the context managers of fx_onnx
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in internal:
-        level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level)
+    text = error.message if isinstance(error, OnnxExporterError) else str(error)
+    return f"{type(error).__name__}: {next(iter(text.splitlines()), 'no message')}"
 
 
 def no_effect(argument: str, reason: str) -> None:

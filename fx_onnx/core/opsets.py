@@ -2,6 +2,7 @@
 
 from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
 
 MINIMUM_NATIVE_OPSET, MAXIMUM_OPSET = 18, 26
 """The first and the last native opset: the versions to which ATen operators are translated directly."""
@@ -36,7 +37,8 @@ def check(version: int | None) -> int:
     if isinstance(version, bool) or not isinstance(version, int) or not OLDEST_OPSET <= version <= MAXIMUM_OPSET:
         raise ArgumentError(
             f"opset_version must be a number from {OLDEST_OPSET} to {MAXIMUM_OPSET} "
-            f"(native from {MINIMUM_NATIVE_OPSET}), not {shown(version)}."
+            f"(native from {MINIMUM_NATIVE_OPSET}), not {shown(version)}.",
+            id=MessageId.OPSET_VERSION,
         )
     return version
 

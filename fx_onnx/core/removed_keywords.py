@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from fx_onnx.core.arguments import check_flag, shown
-from fx_onnx.core.errors import ArgumentError, UnknownArgumentError, no_effect, warn
+from fx_onnx.core.errors import ArgumentError, UnknownArgumentError, no_effect
 from fx_onnx.core.export_modes import OperatorExportTypes
+from fx_onnx.core.findings import warn_now
 
 __all__ = ["REMOVED", "RemovedKeywords", "modern", "refuse_positional"]
 
@@ -82,7 +83,7 @@ _OLD_ORDER = (
 
 
 def modern(removed: Mapping[str, Any], given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what removed keywords set, each with a FutureWarning.
+    """Returns what removed keywords set, with one FutureWarning for all of them.
 
     Args:
         removed: the removed keywords of a call.
@@ -94,6 +95,7 @@ def modern(removed: Mapping[str, Any], given: Mapping[str, Any], defaults: Mappi
         ArgumentError: a value is wrong, or contradicts the keyword of today.
     """
     settings: dict[str, Any] = {}
+    sentences: list[str] = []
     for name, value in removed.items():
         if name not in REMOVED:
             close = difflib.get_close_matches(name, [*given, *REMOVED], n=1)
@@ -108,9 +110,11 @@ def modern(removed: Mapping[str, Any], given: Mapping[str, Any], defaults: Mappi
             if other is not defaults.get(keyword) and not _means(other, setting):
                 raise ArgumentError(f"{name}={value} contradicts {keyword}={shown(other)}.")
         settings |= set_by_it
-        warn(f"torch removed the argument {name!r} of export(); {entry.instead}.", FutureWarning)
+        sentences.append(f"torch removed the argument {name!r} of export(); {entry.instead}.")
         if not set_by_it:
             no_effect(f"{name}={shown(value)}", "the export is the same without it")
+    if sentences:
+        warn_now("\n".join(sentences), FutureWarning)
     return settings
 
 

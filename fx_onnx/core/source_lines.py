@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import linecache
 import os
-import sysconfig
 import traceback
 from collections.abc import Iterable
 from functools import lru_cache
@@ -14,7 +13,7 @@ import torch
 
 __all__ = ["innermost_line", "is_internal", "line_text"]
 
-_STDLIB = Path(sysconfig.get_path("stdlib"))
+_STDLIB = Path(os.__file__).parent
 _PACKAGE = Path(__file__).parents[1]
 _INTERNAL = (Path(torch.__file__).parent, _PACKAGE, _PACKAGE.parent / "decompositions")
 

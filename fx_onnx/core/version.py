@@ -8,7 +8,9 @@ import re
 
 import torch
 
-from fx_onnx.core.errors import OnnxExporterError, warn
+from fx_onnx.core.errors import OnnxExporterError
+from fx_onnx.core.findings import warn
+from fx_onnx.core.messages import MessageId
 
 __all__ = ["NEWEST_TORCH", "OLDEST_TORCH", "check_torch", "version"]
 
@@ -33,12 +35,14 @@ def check_torch() -> None:
     installed = _release(torch.__version__)
     if installed < _release(OLDEST_TORCH):
         raise OnnxExporterError(
-            f"fx_onnx {version()} needs torch {OLDEST_TORCH} or newer, but torch {torch.__version__} is installed."
+            f"fx_onnx {version()} needs torch {OLDEST_TORCH} or newer, but torch {torch.__version__} is installed.",
+            id=MessageId.TORCH_VERSION,
         )
     if installed > _release(NEWEST_TORCH):
         warn(
             f"fx_onnx {version()} was tested with torch {OLDEST_TORCH} to {NEWEST_TORCH}, but torch "
-            f"{torch.__version__} is installed; export with verify=True, which compares the results with the module's."
+            f"{torch.__version__} is installed; export with verify=True, which compares the results with the module's.",
+            MessageId.TORCH_VERSION,
         )
 
 

@@ -16,6 +16,7 @@ from onnx_ir import tensor_adapters
 
 from fx_onnx.core.dtypes import is_sub_byte, is_unsigned, onnx_dtype, storage_dtype, torch_dtype
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.metadata import OF_STATE_DICT
 from fx_onnx.core.torch_private import FakeTensor, storage_id, unset_fake_temporarily
 
@@ -93,7 +94,8 @@ class Weight(tensor_adapters.TorchTensor):
         if not has_data(self):
             raise OnnxExporterError(
                 f"The weight {self.name!r} has a shape and a dtype but no data (it was a FakeTensor or on the meta "
-                "device): give it data with ONNXProgram.apply_weights(state_dict)."
+                "device): give it data with ONNXProgram.apply_weights(state_dict).",
+                id=MessageId.WEIGHT_WITHOUT_DATA,
             )
         with unset_fake_temporarily():  # a fake mode of the caller would make fake tensors of real weights
             plain = self.raw.detach().resolve_conj().resolve_neg().cpu().contiguous()

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import torch
 from onnx_ir import Value
 
-from fx_onnx.core.errors import warn
+from fx_onnx.core.findings import warn
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import Size
 from fx_onnx.core.translation_table import translates
@@ -158,7 +159,8 @@ def aten_instance_norm(
     if running_mean is not None or running_var is not None:
         warn(
             "The program does not update the running statistics of instance_norm, because torch.export does not "
-            "capture their update; call eval() on the module, or give it track_running_stats=False."
+            "capture their update; call eval() on the module, or give it track_running_stats=False.",
+            MessageId.RUNNING_STATISTICS,
         )
     weight, bias = scale_and_bias(op, weight, bias, op.sizes(input)[1:2], value_dtype(input))
     return op.InstanceNormalization(

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import torch
 
-from fx_onnx.core.errors import OnnxExporterError, warn
+from fx_onnx.core.errors import OnnxExporterError
+from fx_onnx.core.findings import warn
+from fx_onnx.core.messages import MessageId
 from fx_onnx.program.destination import check_folder
 from fx_onnx.program.export_log import ExportLog
 
@@ -67,7 +69,7 @@ def _optional(artifact: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        warn(f"The {artifact} was not written: {type(error).__name__}: {error}")
+        warn(f"The {artifact} was not written: {type(error).__name__}: {error}", MessageId.ARTIFACT)
 
 
 def _path(folder: str | os.PathLike[str], name: str) -> Path:

@@ -11,6 +11,7 @@ from typing import Any
 
 from fx_onnx.core.arguments import check_path, shown
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
 
 __all__ = ["check_destination", "check_folder"]
 
@@ -31,15 +32,16 @@ def check_destination(destination: Any, external_data: bool | None = None) -> No
     is_text = isinstance(destination, io.TextIOBase) or isinstance(getattr(destination, "file", None), io.TextIOBase)
     if is_text or not callable(getattr(destination, "write", None)):
         raise ArgumentError(
-            f"The model can be saved to a path or a file opened in binary mode, not to {shown(destination)}."
+            f"The model can be saved to a path or a file opened in binary mode, not to {shown(destination)}.",
+            id=MessageId.FILE,
         )
     if getattr(destination, "closed", False):
-        raise ArgumentError("The model cannot be saved to a file that is closed.")
+        raise ArgumentError("The model cannot be saved to a file that is closed.", id=MessageId.FILE)
     writable = getattr(destination, "writable", None)
     if callable(writable) and not writable():
-        raise ArgumentError("The model cannot be saved to a file that is open for reading only.")
+        raise ArgumentError("The model cannot be saved to a file that is open for reading only.", id=MessageId.FILE)
     if external_data:
-        raise ArgumentError("External data and models above 2 GB need a file path, not a stream.")
+        raise ArgumentError("External data and models above 2 GB need a file path, not a stream.", id=MessageId.FILE)
 
 
 def _check_file(destination: str | os.PathLike[str]) -> None:
@@ -47,14 +49,22 @@ def _check_file(destination: str | os.PathLike[str]) -> None:
     path = Path(destination)
     try:
         if path.is_dir():
-            raise ArgumentError(f"The model cannot be saved to {shown(os.fspath(path))}: it is a folder.")
+            raise ArgumentError(
+                f"The model cannot be saved to {shown(os.fspath(path))}: it is a folder.", id=MessageId.FILE
+            )
         if not path.parent.is_dir():
-            raise ArgumentError(f"The model cannot be saved to {shown(os.fspath(path))}: there is no such folder.")
+            raise ArgumentError(
+                f"The model cannot be saved to {shown(os.fspath(path))}: there is no such folder.", id=MessageId.FILE
+            )
         is_stream = os.path.lexists(path) and path.exists() and not path.is_file()
     except OSError as error:  # for example, the name is too long
-        raise ArgumentError(f"The model cannot be saved to {shown(os.fspath(path))}: {error.strerror}.") from error
+        raise ArgumentError(
+            f"The model cannot be saved to {shown(os.fspath(path))}: {error.strerror}.", id=MessageId.FILE
+        ) from error
     if not is_stream and not os.access(path.resolve().parent, os.W_OK | os.X_OK):
-        raise ArgumentError(f"The model cannot be saved to {shown(os.fspath(path))}: its folder cannot be written.")
+        raise ArgumentError(
+            f"The model cannot be saved to {shown(os.fspath(path))}: its folder cannot be written.", id=MessageId.FILE
+        )
 
 
 def check_folder(parameter: str, folder: Any) -> None:
@@ -72,7 +82,9 @@ def check_folder(parameter: str, folder: Any) -> None:
         with tempfile.TemporaryFile(dir=path) as file:
             file.write(b"\0")
     except OSError as error:
-        raise ArgumentError(f"{parameter} {shown(os.fspath(folder))} cannot be written: {error.strerror}.") from error
+        raise ArgumentError(
+            f"{parameter} {shown(os.fspath(folder))} cannot be written: {error.strerror}.", id=MessageId.FILE
+        ) from error
     finally:
         for each in created:
             with suppress(OSError):  # another process may use it already

@@ -24,9 +24,10 @@ import torch.fx
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.decompose import find_translation
 from fx_onnx.capture.capture import Capture
+from fx_onnx.core.findings import current_findings
 from fx_onnx.core.translation_table import TranslationTable
 from fx_onnx.passes.rewriter import NodeChange, Pass, count_nodes
-from fx_onnx.program.facts import DynamicDim, Facts, PassOutcome, StageOutcome, TranslatedOperator
+from fx_onnx.program.facts import Facts, PassOutcome, StageOutcome, TranslatedOperator
 from fx_onnx.program.gather_facts import gather
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.report import write
@@ -126,7 +127,8 @@ class ExportLog:
             operators_before=count_operators(exported.graph) if exported is not None else None,
             operators_after=count_operators(self.decomposed.graph) if self.decomposed is not None else None,
             translated_operators=self._translated_operators() if self.detailed else None,
-            dynamic_dims=_dynamic_dims(self.captured) if self.captured is not None else None,
+            dims=self.captured.dims if self.captured is not None else None,
+            findings=current_findings(),
             passes=tuple(self.passes),
             verification=self.verification,
             profile=self.profile_text(),
@@ -182,20 +184,3 @@ def _place(function: Any) -> tuple[str, str]:
     code = getattr(function, "__code__", None)
     name = getattr(function, "__name__", repr(function))
     return name, f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""
-
-
-def _dynamic_dims(captured: Capture) -> list[DynamicDim]:
-    """Returns each symbol of the program with its range, then each requested dynamic dim that became static."""
-    ranges = captured.exported_program.range_constraints
-    places: dict[str, list[str]] = {}
-    for node in captured.exported_program.graph.find_nodes(op="placeholder"):
-        value = node.meta.get("val")
-        for axis, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
-            if not isinstance(size, int):
-                places.setdefault(str(size), []).append(f"{node.name}[{axis}]")
-    dims = [
-        DynamicDim(captured.symbol_names.get(name, name), ", ".join(places.get(name, ())), str(limits))
-        for name, limits in ((str(symbol), limits) for symbol, limits in ranges.items())
-    ]
-    static = [DynamicDim(each.name or "", f"{each.input}[{each.axis}]", "", str(each)) for each in captured.specialized]
-    return dims + static

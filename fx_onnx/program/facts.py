@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fx_onnx.core.dim_table import DimTable
+from fx_onnx.core.findings import Finding
 from fx_onnx.program.graph_facts import GraphFacts
 from fx_onnx.program.verify import Verification
 from fx_onnx.targets.kernel_support import Support
 
 __all__ = [
-    "DynamicDim",
     "Facts",
     "ModelSummary",
     "PassOutcome",
@@ -52,23 +53,6 @@ class TranslatedOperator:
     function: str
     place: str
     count: int
-
-
-@dataclass(frozen=True)
-class DynamicDim:
-    """One symbolic size of the program, or one requested dynamic dim that is static.
-
-    Attributes:
-        name: the name of the dim in the model.
-        where: the inputs and axes that have this size, for example ``x[0]``.
-        range: the range of the size, for example ``2..inf``.
-        specialized: the static size and the reason; empty if the dim is dynamic.
-    """
-
-    name: str
-    where: str
-    range: str = ""
-    specialized: str = ""
 
 
 @dataclass(frozen=True)
@@ -151,7 +135,8 @@ class Facts:
         translated_operators: the operators of the decomposed program with their translations.
         model: the figures of the model, as the last stage that ran left it.
         graphs: the main graph and the local functions of the model.
-        dynamic_dims: the symbolic sizes, and the requested dynamic dims that are static.
+        dims: what became of each dynamic dim.
+        findings: what the user should know, with the id of each.
         passes: the passes that changed the graph, in order.
         verification: the comparison of the outputs.
         module_seconds: the path of a module → the time that torch.export spent in its forward, inner modules included.
@@ -172,7 +157,8 @@ class Facts:
     translated_operators: Sequence[TranslatedOperator] | None = None
     model: ModelSummary | None = None
     graphs: Sequence[GraphFacts] = ()
-    dynamic_dims: Sequence[DynamicDim] | None = None
+    dims: DimTable | None = None
+    findings: Sequence[Finding] = ()
     passes: Sequence[PassOutcome] = ()
     verification: Verification | None = None
     module_seconds: Mapping[str, float] = field(default_factory=dict)
@@ -191,8 +177,7 @@ class Facts:
 
     def verdict(self) -> Verdict:
         """Returns the result in one sentence, and what else a reader must know."""
-        static = [dim for dim in self.dynamic_dims or () if dim.specialized]
-        details = [f"The requested dynamic dim {dim.where} is static: {dim.specialized}" for dim in static]
+        details = [str(finding) for finding in self.findings]
         if self.error is not None or self.failed_stage:
             where = f" in the stage {self.failed_stage}" if self.failed_stage else ""
             return Verdict("failed", f"The export failed{where}.", (self.message, *details))

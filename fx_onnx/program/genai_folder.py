@@ -12,7 +12,9 @@ from typing import Any
 import onnx_ir as ir
 
 from fx_onnx.core.arguments import check_flag, check_path, shown
-from fx_onnx.core.errors import ArgumentError, warn
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.findings import warn
+from fx_onnx.core.messages import MessageId
 from fx_onnx.program.decoder_interface import DecoderInterface, find_decoder_interface
 from fx_onnx.program.destination import check_folder
 from fx_onnx.program.genai_config import genai_config, settings
@@ -59,7 +61,9 @@ def write_genai_folder(
     content = genai_config(interface, _MODEL, values, shared_buffer=shared)
     check_folder("The folder", folder)
     if (reason := interface.needs_equal_prompts or _windows(values)) is not None:
-        warn(f"The prompts of one batch must have the same length, because the program {reason}.")
+        warn(
+            f"The prompts of one batch must have the same length, because the program {reason}.", MessageId.GENAI_FOLDER
+        )
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     save(path / _MODEL)

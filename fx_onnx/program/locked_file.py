@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
-from fx_onnx.core.errors import warn
+from fx_onnx.core.findings import warn_now
+from fx_onnx.core.messages import MessageId, with_id
 
 if sys.platform != "win32":
     import fcntl
@@ -127,7 +128,8 @@ def _wait(file: FileIO, path: Path) -> None:
     while not _try_lock(file):
         if time.monotonic() > deadline:
             deadline = float("inf")
-            warn(f"This save waits for another one to the same path, which holds the lock {os.fspath(path)!r}.")
+            text = f"This save waits for another one to the same path, which holds the lock {os.fspath(path)!r}."
+            warn_now(with_id(text, MessageId.SAVE_WAITS))  # at once, because the user waits too
         time.sleep(_POLL_SECONDS)
 
 

@@ -18,7 +18,10 @@ import torch
 
 from fx_onnx.core import metadata as metadata_keys
 from fx_onnx.core.arguments import check_dim_name, check_flag, check_mapping, check_name, check_names, check_path, shown
-from fx_onnx.core.errors import ArgumentError, warn
+from fx_onnx.core.dim_table import DimTable
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.findings import Finding, warn
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.weights import Weight, as_torch, memory_key, plain, rebind
 from fx_onnx.passes.traversal import all_nodes, graphs_of
 from fx_onnx.program import save
@@ -58,6 +61,9 @@ class ONNXProgram:
         timings: stage name → seconds, for the stages of the export that ran.
         file: the path to which the model was saved last, or from which the command read it.
         export_facts: what the export decided, for the reports.
+        findings: what the export found that the user should know; each has ``id``, ``text`` and ``place``.
+        dims: the dynamic dims, each with the sizes for which the model is correct, and the requested dims that are
+            static.
         state: the buffers that the model writes. If it is None, each call starts with the buffers of the export. If it
             is a dict, a call starts with the buffers in it, by name, and stores their new values in it. Assign ``{}``
             to start with the buffers of the export and to keep them from call to call.
@@ -65,10 +71,15 @@ class ONNXProgram:
 
     def __init__(self, model: ir.Model, exported_program: torch.export.ExportedProgram | None = None) -> None:
         if not isinstance(exported_program, (torch.export.ExportedProgram, type(None))):
-            raise ArgumentError(f"exported_program must be an ExportedProgram, not {shown(exported_program)}.")
+            raise ArgumentError(
+                f"exported_program must be an ExportedProgram, not {shown(exported_program)}.",
+                id=MessageId.CALL_OF_PROGRAM,
+            )
         self._model = _checked_model(model)
         self.exported_program = exported_program
         self.timings: dict[str, float] = {}
+        self.findings: list[Finding] = []
+        self.dims = DimTable()
         self.state: dict[str, torch.Tensor] | None = None
         self.file: Path | None = None
         self.export_facts = Facts()
@@ -200,7 +211,9 @@ class ONNXProgram:
         check_mapping("state", self.state, "names and tensors")
         for name, tensor in (self.state or {}).items():
             if name not in buffers:
-                raise ArgumentError(f"The program writes no buffer {name!r}; it writes {sorted(buffers)}.")
+                raise ArgumentError(
+                    f"The program writes no buffer {name!r}; it writes {sorted(buffers)}.", id=MessageId.CALL_OF_PROGRAM
+                )
             inputs[name] = bind_input(buffers[name], tensor)
         if self._session is None:
             self.initialize_inference_session()
@@ -218,7 +231,10 @@ class ONNXProgram:
             ArgumentError: the arguments do not fit, as for a call, or the program has no exported_program.
         """
         if self.exported_program is None:
-            raise ArgumentError("The program has no exported_program, which defines the structure of the outputs.")
+            raise ArgumentError(
+                "The program has no exported_program, which defines the structure of the outputs.",
+                id=MessageId.CALL_OF_PROGRAM,
+            )
         return restore_structure(self.exported_program, self(*args, **kwargs))
 
     def call_reference(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
@@ -252,7 +268,9 @@ class ONNXProgram:
         """
         value_names = check_names("value_names", value_names)
         if not value_names:
-            raise ArgumentError("value_names is empty; name at least one value of the model.")
+            raise ArgumentError(
+                "value_names is empty; name at least one value of the model.", id=MessageId.CALL_OF_PROGRAM
+            )
         inputs = bind(self._model.graph, self.exported_program, *call_arguments(args, kwargs))
         model = self._model.clone()  # the weights are shared
         values: dict[str | None, ir.Value] = {value.name: value for value in model.graph.inputs}
@@ -260,7 +278,7 @@ class ONNXProgram:
         values.update((value.name, value) for node in model.graph for value in node.outputs)
         missing = [name for name in value_names if name not in values]
         if missing:
-            raise ArgumentError(f"The graph has no value named {shown(missing[0])}.")
+            raise ArgumentError(f"The graph has no value named {shown(missing[0])}.", id=MessageId.CALL_OF_PROGRAM)
         unique = dict.fromkeys(value_names)
         model.graph.outputs.clear()
         model.graph.outputs.extend(values[name] for name in unique)
@@ -282,7 +300,10 @@ class ONNXProgram:
         if initializer is new_session:
             _refuse_fallback(self._model)
         if not callable(initializer):
-            raise ArgumentError(f"initializer must be a function that returns a session, not {shown(initializer)}.")
+            raise ArgumentError(
+                f"initializer must be a function that returns a session, not {shown(initializer)}.",
+                id=MessageId.CALL_OF_PROGRAM,
+            )
         self.release()
         if save.parameter_bytes(self._model) > _FROM_FILE_BYTES:
             self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
@@ -430,7 +451,7 @@ class ONNXProgram:
         placed = {memory_key(state_dict[name]) for name in used}  # tied weights have several names, but one initializer
         for name, tensor in state_dict.items():
             if name not in used and memory_key(tensor) not in placed:
-                warn(f"The model has no weight named {name!r}.")
+                warn(f"The model has no weight named {name!r}.", MessageId.UNKNOWN_NAME)
 
     def rename_axes(self, rename_mapping: Mapping[str | ir.SymbolicDim, str]) -> None:
         """Renames symbolic dims in the whole model: in subgraphs, in functions, and in expressions such as ``2*s0``.
@@ -455,7 +476,7 @@ class ONNXProgram:
         self.release()
         for name in mapping:
             if name not in found:
-                warn(f"No shape of the model has an axis named {name!r}.")
+                warn(f"No shape of the model has an axis named {name!r}.", MessageId.UNKNOWN_NAME)
 
 
 def _refuse_fallback(model: ir.Model) -> None:
@@ -465,13 +486,17 @@ def _refuse_fallback(model: ir.Model) -> None:
     if found:
         raise ArgumentError(
             f"The program cannot run, because no runtime has the operators of torch that operator_export_type kept: "
-            f"{', '.join(found)}."
+            f"{', '.join(found)}.",
+            id=MessageId.CALL_OF_PROGRAM,
         )
 
 
 def _checked_model(model: Any) -> ir.Model:
     if not isinstance(model, ir.Model):
-        raise ArgumentError(f"The model must be an onnx_ir.Model, not {shown(model)}; onnx_ir.from_proto makes one.")
+        raise ArgumentError(
+            f"The model must be an onnx_ir.Model, not {shown(model)}; onnx_ir.from_proto makes one.",
+            id=MessageId.CALL_OF_PROGRAM,
+        )
     return model
 
 
@@ -489,9 +514,14 @@ def _as_tensors(state_dict: Any) -> dict[str, torch.Tensor]:
         try:
             tensor = as_torch(ir.Tensor(np.asarray(given))) if is_array else given
         except TypeError as error:
-            raise ArgumentError(f"The new weight {name!r} is an array of {given.dtype}.") from error
+            raise ArgumentError(
+                f"The new weight {name!r} is an array of {given.dtype}.", id=MessageId.CALL_OF_PROGRAM
+            ) from error
         if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
-            raise ArgumentError(f"The new weight {name!r} must be a dense tensor or an array, not {shown(given)}.")
+            raise ArgumentError(
+                f"The new weight {name!r} must be a dense tensor or an array, not {shown(given)}.",
+                id=MessageId.CALL_OF_PROGRAM,
+            )
         tensors[name] = tensor
     return tensors
 

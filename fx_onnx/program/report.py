@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.program.facts import Facts
 from fx_onnx.program.html_report import page
 from fx_onnx.program.report_sections import Section, headline, module_differences, sections
@@ -63,7 +64,9 @@ def _system_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ArgumentError(f"The report cannot be written to {os.fspath(path)!r}: {error}.") from error
+        raise ArgumentError(
+            f"The report cannot be written to {os.fspath(path)!r}: {error}.", id=MessageId.FILE
+        ) from error
 
 
 def markdown(facts: Facts) -> str:

@@ -76,10 +76,10 @@ def _interface(facts: Facts) -> Iterator[Section]:
         texts = [("input", text) for text in facts.model.inputs] + [("output", text) for text in facts.model.outputs]
         rows = [(kind, *_split_type(text)) for kind, text in texts]
         yield Section("Inputs and outputs", ("", "name", "type"), rows, place="top")
-    if facts.dynamic_dims is not None:
-        dims = [(dim.name, dim.where, dim.range, dim.specialized or "dynamic") for dim in facts.dynamic_dims]
-        note = "" if dims else "Every size is fixed."
-        yield Section("Dims", ("dim", "where", "range", "result"), dims, note, place="top")
+    if facts.dims is not None:
+        rows = [(dim.name, ", ".join(dim.where), dim.sizes, dim.place[1:-1]) for dim in facts.dims]
+        note = "" if rows else "Every dim is static."
+        yield Section("Dims", ("dim", "where", "sizes", "because of"), rows, note, place="top")
 
 
 def _split_type(text: str) -> tuple[str, str]:

@@ -13,7 +13,9 @@ from typing import BinaryIO
 
 import onnx_ir as ir
 
-from fx_onnx.core.errors import ArgumentError, OnnxExporterError, warn
+from fx_onnx.core.errors import ArgumentError, OnnxExporterError
+from fx_onnx.core.findings import warn
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.weights import has_data
 from fx_onnx.program.external_data import data_file, data_locations, initializers, reads, without_files
 from fx_onnx.program.file_replacement import is_data_name, replacement
@@ -78,14 +80,17 @@ def save(
         path = _checked_path(destination) if isinstance(destination, (str, os.PathLike)) else None
     if path is None and (isinstance(destination, io.TextIOBase) or not hasattr(destination, "write")):
         raise ArgumentError(
-            f"The model can be saved to a path or a file opened in binary mode, not to {destination!r}."
+            f"The model can be saved to a path or a file opened in binary mode, not to {destination!r}.",
+            id=MessageId.FILE,
         )
     job = _Job(model, Contents(include_initializers, keep_initializers_as_inputs, metadata), durable)
     if weights_from is None:
         _save(job, destination, path, external_data)
         return
     if path is None or _is_stream(path) or not include_initializers:
-        raise ArgumentError("weights_from needs a path as the destination, and include_initializers=True.")
+        raise ArgumentError(
+            "weights_from needs a path as the destination, and include_initializers=True.", id=MessageId.FILE
+        )
     with _by_reference(model, path, weights_from, tied) as pointing:
         _save(_Job(pointing, job.contents, durable, original=model), path, path, external_data)
 
@@ -129,10 +134,15 @@ def _save(job: _Job, destination: Destination, path: Path | None, external_data:
         if not external_data and _save_single(job, destination, path):
             return
         if path is None or _is_stream(path):
-            raise ArgumentError("External data and models above 2 GB need a file path, not a stream.")
+            raise ArgumentError(
+                "External data and models above 2 GB need a file path, not a stream.", id=MessageId.FILE
+            )
         data_name = _save_external(job, path)
     if external_data is False and data_name is not None:
-        warn(f"A model above 2 GB does not fit into a single ONNX file; its weights are in {data_name}.")
+        warn(
+            f"A model above 2 GB does not fit into a single ONNX file; its weights are in {data_name}.",
+            MessageId.EXTERNAL_DATA,
+        )
 
 
 @contextmanager
@@ -157,12 +167,15 @@ def _by_reference(
     stored = stored_weights(source, path.parent)
     for entry in stored.values():
         if reads(entry, path) or is_data_name(os.fspath(entry.location), path.name):
-            raise ArgumentError(f"The model cannot be saved over the file {entry.path!r}, which holds its weights.")
+            raise ArgumentError(
+                f"The model cannot be saved over the file {entry.path!r}, which holds its weights.", id=MessageId.FILE
+            )
     pointing, differing = by_reference(model, stored, tied)
     if differing:
         warn(
             f"{len(differing)} weights are stored with the model, because their values, dtype or shape differ in the "
-            f"files of weights_from: {', '.join(map(repr, differing[:5]))}{', ...' if len(differing) > 5 else ''}."
+            f"files of weights_from: {', '.join(map(repr, differing[:5]))}{', ...' if len(differing) > 5 else ''}.",
+            MessageId.WEIGHTS_FROM,
         )
     shared = {id(value.const_value): value for value in initializers(pointing)}
     pairs = [(value, shared[id(value.const_value)]) for value in initializers(model) if id(value.const_value) in shared]
@@ -190,7 +203,8 @@ def _require_data(values: Iterable[ir.Value]) -> None:
         if value.const_value is None or not has_data(value.const_value):
             raise ArgumentError(
                 f"The weight {value.name!r} has no data, because it was a FakeTensor or on the meta device; give it "
-                "data with ONNXProgram.apply_weights(state_dict), or save with include_initializers=False."
+                "data with ONNXProgram.apply_weights(state_dict), or save with include_initializers=False.",
+                id=MessageId.WEIGHT_WITHOUT_DATA,
             )
 
 
@@ -240,9 +254,11 @@ def _checked_path(destination: str | os.PathLike[str]) -> Path:
     """Returns the destination as a Path, or raises ArgumentError if no file can be created there."""
     path = Path(destination)
     if path.is_dir():
-        raise ArgumentError(f"The model cannot be saved to {os.fspath(path)!r}: it is a folder.")
+        raise ArgumentError(f"The model cannot be saved to {os.fspath(path)!r}: it is a folder.", id=MessageId.FILE)
     if not path.parent.is_dir():
-        raise ArgumentError(f"The model cannot be saved to {os.fspath(path)!r}: there is no such folder.")
+        raise ArgumentError(
+            f"The model cannot be saved to {os.fspath(path)!r}: there is no such folder.", id=MessageId.FILE
+        )
     return path
 
 

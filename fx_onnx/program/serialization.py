@@ -20,6 +20,7 @@ import onnx_ir as ir
 
 from fx_onnx.core import metadata
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.weights import is_of_state_dict
 from fx_onnx.program.metadata_levels import remove_metadata
 from fx_onnx.program.streaming import Piece
@@ -121,7 +122,10 @@ def placeholder(value: ir.Value, location: str, offset: int, folder: Path | str 
     shape = tensor.shape if tensor is not None else value.shape
     dtype = tensor.dtype if tensor is not None else value.dtype
     if shape is None or dtype is None or not isinstance(shape, ir.Shape) or not shape.is_static():
-        raise ArgumentError(f"The initializer {value.name!r} has neither data nor a known shape and dtype.")
+        raise ArgumentError(
+            f"The initializer {value.name!r} has neither data nor a known shape and dtype.",
+            id=MessageId.WEIGHT_WITHOUT_DATA,
+        )
     length = None if tensor is None else tensor.nbytes
     return ir.ExternalTensor(location, offset, length, dtype, shape=shape, name=str(value.name), base_dir=folder)
 

@@ -24,6 +24,7 @@ from fx_onnx.core.dtypes import (
     torch_dtype,
 )
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.core.weights import Weight, has_data, real_view
 
@@ -74,7 +75,10 @@ def bind(
     leaves = _leaves(values, program, args, kwargs)
     if len(leaves) != len(values):
         names = ", ".join(str(value.name) for value in values)
-        raise ArgumentError(f"The program takes {len(values)} inputs ({names}), but {len(leaves)} were given.")
+        raise ArgumentError(
+            f"The program takes {len(values)} inputs ({names}), but {len(leaves)} were given.",
+            id=MessageId.CALL_OF_PROGRAM,
+        )
     sizes: dict[str, tuple[int, str]] = {}
     inputs: dict[str, torch.Tensor] = {}
     for value, leaf in zip(values, leaves, strict=True):
@@ -104,7 +108,9 @@ def call_arguments(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, A
     if isinstance(args, (torch.Tensor, np.ndarray)):
         args = (args,)
     if not isinstance(args, (tuple, list)):
-        raise ArgumentError(f"args must be a tuple of the arguments or one tensor, not {shown(args)}.")
+        raise ArgumentError(
+            f"args must be a tuple of the arguments or one tensor, not {shown(args)}.", id=MessageId.CALL_OF_PROGRAM
+        )
     check_mapping("kwargs", kwargs, "argument names and values")
     named = dict(kwargs or {})
     for name in named:
@@ -131,9 +137,13 @@ def _leaves(
         return [*flat, *(named[name] for name in rest)]
     if mismatch is not None:
         raise ArgumentError(
-            f"The arguments do not have the structure with which the model was exported: {mismatch}"
+            f"The arguments do not have the structure with which the model was exported: {mismatch}",
+            id=MessageId.CALL_OF_PROGRAM,
         ) from mismatch
-    raise ArgumentError(f"After {len(flat)} positional inputs the program takes {rest}, not {sorted(named)}.")
+    raise ArgumentError(
+        f"After {len(flat)} positional inputs the program takes {rest}, not {sorted(named)}.",
+        id=MessageId.CALL_OF_PROGRAM,
+    )
 
 
 def _without_constants(program: ExportedProgram, flat: Sequence[Any]) -> list[Any]:
@@ -146,7 +156,8 @@ def _without_constants(program: ExportedProgram, flat: Sequence[Any]) -> list[An
         elif isinstance(leaf, (torch.Tensor, np.ndarray)) or leaf != argument.value:
             raise ArgumentError(
                 f"The argument {argument.name!r} must be {argument.value!r}, a constant of the exported model, "
-                f"not {'a tensor' if isinstance(leaf, torch.Tensor) else repr(leaf)}."
+                f"not {'a tensor' if isinstance(leaf, torch.Tensor) else repr(leaf)}.",
+                id=MessageId.CALL_OF_PROGRAM,
             )
     return leaves
 
@@ -158,16 +169,26 @@ def _to_tensor(value: ir.Value, leaf: Any) -> torch.Tensor:
     if isinstance(leaf, (bool, int, float)):
         dtype = torch_dtype(value.dtype) if value.dtype is not None else None
         if isinstance(leaf, float) and dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
-            raise ArgumentError(f"The input {value.name!r} must be {_expected_type(value)}, but {leaf!r} was given.")
+            raise ArgumentError(
+                f"The input {value.name!r} must be {_expected_type(value)}, but {leaf!r} was given.",
+                id=MessageId.CALL_OF_PROGRAM,
+            )
         return torch.tensor(leaf, dtype=dtype)
     if not isinstance(leaf, torch.Tensor):
         raise ArgumentError(
-            f"The input {value.name!r} must be {_expected_type(value)}, but a {type(leaf).__name__} was given."
+            f"The input {value.name!r} must be {_expected_type(value)}, but a {type(leaf).__name__} was given.",
+            id=MessageId.CALL_OF_PROGRAM,
         )
     if leaf.layout != torch.strided or leaf.is_quantized:
-        raise ArgumentError(f"The input {value.name!r} must be a dense tensor, not a sparse or quantized one.")
+        raise ArgumentError(
+            f"The input {value.name!r} must be a dense tensor, not a sparse or quantized one.",
+            id=MessageId.CALL_OF_PROGRAM,
+        )
     if not has_data(Weight(real_view(leaf))):
-        raise ArgumentError(f"The input {value.name!r} is a tensor without data (a FakeTensor or on the meta device).")
+        raise ArgumentError(
+            f"The input {value.name!r} is a tensor without data (a FakeTensor or on the meta device).",
+            id=MessageId.CALL_OF_PROGRAM,
+        )
     tensor = leaf.detach()
     if tensor.is_complex() and not (value.dtype is not None and is_complex(value.dtype)):
         tensor = torch.view_as_real(tensor.resolve_conj())
@@ -183,7 +204,9 @@ def _from_numpy(array: Any, name: str) -> torch.Tensor:
     try:
         return torch.as_tensor(array)
     except (TypeError, ValueError) as error:
-        raise ArgumentError(f"The input {name!r} is an array of {array.dtype}, which torch does not have.") from error
+        raise ArgumentError(
+            f"The input {name!r} is an array of {array.dtype}, which torch does not have.", id=MessageId.CALL_OF_PROGRAM
+        ) from error
 
 
 def _check_type(value: ir.Value, tensor: torch.Tensor) -> None:
@@ -196,7 +219,10 @@ def _check_type(value: ir.Value, tensor: torch.Tensor) -> None:
         )
     if not fits:
         given = f"{onnx_dtype(tensor.dtype).name.lower()}[{', '.join(map(str, tensor.shape))}]"
-        raise ArgumentError(f"The input {value.name!r} must be {_expected_type(value)}, but {given} was given.")
+        raise ArgumentError(
+            f"The input {value.name!r} must be {_expected_type(value)}, but {given} was given.",
+            id=MessageId.CALL_OF_PROGRAM,
+        )
 
 
 def _check_axes(value: ir.Value, tensor: torch.Tensor, sizes: dict[str, tuple[int, str]]) -> None:
@@ -210,7 +236,8 @@ def _check_axes(value: ir.Value, tensor: torch.Tensor, sizes: dict[str, tuple[in
         first, owner = sizes.setdefault(dim.value, (size, str(value.name)))
         if first != size:
             raise ArgumentError(
-                f"The axis {dim.value!r} is {first} in the input {owner!r} but {size} in the input {value.name!r}."
+                f"The axis {dim.value!r} is {first} in the input {owner!r} but {size} in the input {value.name!r}.",
+                id=MessageId.CALL_OF_PROGRAM,
             )
 
 
@@ -257,7 +284,10 @@ def _to_runtime(tensor: torch.Tensor) -> onnxruntime.OrtValue:
 def _from_runtime(value: onnxruntime.OrtValue) -> torch.Tensor:
     """Returns a copy of an output, because the memory of the output may be an initializer of the session."""
     if not value.is_tensor():
-        raise OnnxExporterError(f"An output of type {value.data_type()} cannot be converted to a torch tensor.")
+        raise OnnxExporterError(
+            f"An output of type {value.data_type()} cannot be converted to a torch tensor.",
+            id=MessageId.CALL_OF_PROGRAM,
+        )
     dtype = ir.DataType(value.element_type())
     if is_float8(dtype):  # ONNX Runtime exports these dtypes neither to NumPy nor through DLPack
         shape = value.shape()

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fx_onnx.core.arguments import shown
-from fx_onnx.core.errors import ArgumentError, warn
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.findings import warn
+from fx_onnx.core.messages import MessageId
 
 if TYPE_CHECKING:
     from fx_onnx.program.onnx_program import ONNXProgram
@@ -35,7 +37,7 @@ def view(program: ONNXProgram, viewer: str) -> Path:
         path = _folder() / "report.html"
         program.save_html(path)
         if not webbrowser.open(path.as_uri()):
-            warn(f"No browser could be opened; the report is the file {path}.")
+            warn(f"No browser could be opened; the report is the file {path}.", MessageId.NO_BROWSER)
         return path
     if not isinstance(viewer, str) or viewer not in _VIEWERS:
         raise ArgumentError(f"There is no viewer {shown(viewer)}; the viewers are report, {', '.join(_VIEWERS)}.")

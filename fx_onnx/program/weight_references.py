@@ -19,6 +19,7 @@ from onnx_ir import DataType
 
 from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.weights import LazyWeight, has_data, stream
 from fx_onnx.passes.weights.transposed_weights import restore_transpose
 
@@ -111,7 +112,9 @@ def stored_weights(source: str | os.PathLike[str], folder: Path) -> dict[str, St
     try:
         files = _files(Path(source))
     except OSError as error:  # for example, the name is too long
-        raise ArgumentError(f"weights_from: {shown(os.fspath(source))} cannot be read: {error.strerror}.") from error
+        raise ArgumentError(
+            f"weights_from: {shown(os.fspath(source))} cannot be read: {error.strerror}.", id=MessageId.WEIGHTS_FROM
+        ) from error
     for path, wanted in files.items():
         location = _location(path, folder)
         for entry in _entries(path, location, folder):
@@ -120,7 +123,8 @@ def stored_weights(source: str | os.PathLike[str], folder: Path) -> dict[str, St
             if entry.name in found:
                 raise ArgumentError(
                     f"The weight {entry.name!r} is in {os.fspath(found[entry.name].location)!r} and in {location!r}; "
-                    "give an index, which names one file for each weight."
+                    "give an index, which names one file for each weight.",
+                    id=MessageId.WEIGHTS_FROM,
                 )
             found[entry.name] = entry
     return found
@@ -134,16 +138,19 @@ def _files(source: Path) -> dict[Path, set[str] | None]:
         if len(indices) > 1:
             raise ArgumentError(
                 f"weights_from: {str(source)!r} has {len(indices)} indices; give one of them, such as "
-                f"{indices[0].name!r}."
+                f"{indices[0].name!r}.",
+                id=MessageId.WEIGHTS_FROM,
             )
         if not indices:
             files = [plain] if plain.exists() else sorted(source.glob("*.safetensors"))
             if not files:
-                raise ArgumentError(f"weights_from: there is no safetensors file in {str(source)!r}.")
+                raise ArgumentError(
+                    f"weights_from: there is no safetensors file in {str(source)!r}.", id=MessageId.WEIGHTS_FROM
+                )
             return dict.fromkeys(files)
         source = indices[0]
     if not source.is_file():
-        raise ArgumentError(f"weights_from: there is no file {str(source)!r}.")
+        raise ArgumentError(f"weights_from: there is no file {str(source)!r}.", id=MessageId.WEIGHTS_FROM)
     return _indexed(source) if source.suffix == ".json" else {source: None}
 
 
@@ -153,10 +160,14 @@ def _indexed(index: Path) -> dict[Path, set[str] | None]:
         names: dict[str, str] = json.loads(index.read_bytes())["weight_map"]
         files = {index.parent / file: {n for n in names if names[n] == file} for file in sorted(set(names.values()))}
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise ArgumentError(f"weights_from: {str(index)!r} is not an index of safetensors files: {error}.") from error
+        raise ArgumentError(
+            f"weights_from: {str(index)!r} is not an index of safetensors files: {error}.", id=MessageId.WEIGHTS_FROM
+        ) from error
     for file in files:
         if not file.is_file():
-            raise ArgumentError(f"weights_from: {str(index)!r} names {file.name!r}, which does not exist.")
+            raise ArgumentError(
+                f"weights_from: {str(index)!r} names {file.name!r}, which does not exist.", id=MessageId.WEIGHTS_FROM
+            )
     return dict(files)
 
 
@@ -170,7 +181,8 @@ def _location(path: Path, folder: Path) -> str:
         linked = " (through a link)" if path.is_symlink() else ""
         raise ArgumentError(
             f"The weights are in {str(real)!r}{linked}, outside of the model's folder {str(base)!r}, which ONNX does "
-            "not allow; save the model to the folder of its weights or to a folder above it."
+            "not allow; save the model to the folder of its weights or to a folder above it.",
+            id=MessageId.WEIGHTS_FROM,
         )
     return real.relative_to(base).as_posix()
 
@@ -185,7 +197,8 @@ def _entries(path: Path, location: str, folder: Path) -> Iterator[StoredWeight]:
         begin, end = entry["data_offsets"]
         if not 0 <= begin <= end <= size - start:
             raise ArgumentError(
-                f"The weight {name!r} should end at byte {start + end} of {str(path)!r}, which has {size} bytes."
+                f"The weight {name!r} should end at byte {start + end} of {str(path)!r}, which has {size} bytes.",
+                id=MessageId.WEIGHTS_FROM,
             )
         dtype = DTYPES.get(entry["dtype"])
         if dtype is None:
@@ -195,7 +208,8 @@ def _entries(path: Path, location: str, folder: Path) -> Iterator[StoredWeight]:
         if found.nbytes != end - begin:
             raise ArgumentError(
                 f"The weight {name!r} in {str(path)!r} has {end - begin} bytes, but {_describe(found)} needs "
-                f"{found.nbytes} bytes."
+                f"{found.nbytes} bytes.",
+                id=MessageId.WEIGHTS_FROM,
             )
         yield found
 
@@ -219,7 +233,7 @@ def _header(path: Path) -> tuple[int, dict[str, Any]]:
             with safe_open(path, "numpy"):
                 pass
     except (SafetensorError, ValueError, LookupError, TypeError, AttributeError, OSError, RecursionError) as error:
-        raise ArgumentError(f"{str(path)!r} is not a safetensors file: {error}.") from error
+        raise ArgumentError(f"{str(path)!r} is not a safetensors file: {error}.", id=MessageId.WEIGHTS_FROM) from error
     return 8 + length, header
 
 
@@ -260,13 +274,17 @@ class _Finder:
         entry = next((self._stored[n] for n in (name, *self._aliases.get(name, ())) if n in self._stored), None)
         if entry is None:
             if not has_data(tensor):
-                raise ArgumentError(f"The weight {name!r} has no data and is not in the files of weights_from.")
+                raise ArgumentError(
+                    f"The weight {name!r} has no data and is not in the files of weights_from.",
+                    id=MessageId.WEIGHTS_FROM,
+                )
             return tensor
         agrees = entry.dtype == tensor.dtype and entry.shape == tensor.shape
         if not agrees and not has_data(tensor):
             raise ArgumentError(
                 f"The weight {name!r} is {_describe(tensor)} in the model, but {_describe(entry)} in "
-                f"{os.fspath(entry.location)!r}."
+                f"{os.fspath(entry.location)!r}.",
+                id=MessageId.WEIGHTS_FROM,
             )
         if agrees and (not has_data(tensor) or entry.holds(tensor)):
             return entry.named(name)

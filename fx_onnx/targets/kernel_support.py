@@ -12,6 +12,7 @@ import onnx_ir as ir
 from fx_onnx.core import metadata, opsets
 from fx_onnx.core.errors import UnsupportedOperatorError
 from fx_onnx.core.kernel_tables import DTYPES, Kernel, KernelTable, since_version
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.schemas import Parameter, operator_schema
 from fx_onnx.passes.traversal import all_nodes, graphs_of
 from fx_onnx.targets.target import Target
@@ -112,7 +113,9 @@ def refuse_missing(found: Support) -> None:
     if found.missing:
         listed = "; ".join(map(str, found.missing))
         advice = f" {found.advice[0].capitalize()}." if found.advice else ""
-        raise UnsupportedOperatorError(f"The target {found.target} cannot run the model: {listed}.{advice}")
+        raise UnsupportedOperatorError(
+            f"The target {found.target} cannot run the model: {listed}.{advice}", id=MessageId.TARGET_LACKS_OPERATOR
+        )
 
 
 def _nodes(model: ir.Model) -> Iterator[ir.Node]:

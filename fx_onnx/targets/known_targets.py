@@ -6,6 +6,7 @@ from importlib import import_module
 
 from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.targets.target import Target
 
 __all__ = ["NAMES", "find_target"]
@@ -36,6 +37,8 @@ def find_target(target: str | Target) -> Target:
     if isinstance(target, Target):
         return target
     if target not in NAMES:
-        raise ArgumentError(f"There is no target {shown(target)}; the targets are {', '.join(NAMES)}.")
+        raise ArgumentError(
+            f"There is no target {shown(target)}; the targets are {', '.join(NAMES)}.", id=MessageId.TARGET
+        )
     found: Target = import_module(f"fx_onnx.targets.{target.replace('-', '_')}").TARGET
     return found

@@ -13,7 +13,9 @@ from fx_onnx.capture.dim_expressions import dim_expression
 from fx_onnx.capture.request import Request, WeightNames
 from fx_onnx.core import metadata
 from fx_onnx.core.arguments import is_dim_word
-from fx_onnx.core.errors import ArgumentError, no_effect, warn
+from fx_onnx.core.errors import ArgumentError, no_effect
+from fx_onnx.core.findings import warn
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.names import Names
 
 
@@ -32,7 +34,9 @@ def name_inputs_and_outputs(model: ir.Model, request: Request) -> None:
         ("output", graph.outputs, request.output_names),
     ):
         if len(given) > len(values):
-            raise ArgumentError(f"{len(given)} {kind}_names were given, but the model has {len(values)} {kind}s.")
+            raise ArgumentError(
+                f"{len(given)} {kind}_names were given, but the model has {len(values)} {kind}s.", id=MessageId.NAMES
+            )
     _rename(dict(names), graph)
     _name_weights(graph, request.weights)
     if request.output_axes:
@@ -155,7 +159,8 @@ def _name_output_axes(model: ir.Model, request: Request) -> None:
         for axis, name in request.output_axes.get(str(output.name), {}).items():
             if output.shape is None or not -len(output.shape) <= axis < len(output.shape):
                 raise ArgumentError(
-                    f"dynamic_axes names axis {axis} of the output {output.name!r}, which has no such axis."
+                    f"dynamic_axes names axis {axis} of the output {output.name!r}, which has no such axis.",
+                    id=MessageId.DYNAMIC_SHAPES,
                 )
             dim = output.shape[axis]
             if not isinstance(dim, ir.SymbolicDim) or name == dim.value:
@@ -163,7 +168,8 @@ def _name_output_axes(model: ir.Model, request: Request) -> None:
             if (reason := _contradiction(name, str(dim.value), of_inputs)) is not None:
                 warn(
                     f"{output.name}.shape[{axis}] is {dim.value!r}, not {name!r} as dynamic_axes calls it, because "
-                    f"{reason}; it keeps its own name."
+                    f"{reason}; it keeps its own name.",
+                    MessageId.DIM_NAME,
                 )
                 continue
             if dim.value in data_dependent:

@@ -18,6 +18,7 @@ from torch.fx.node import map_aggregate
 
 from fx_onnx.core import dtypes
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.symbolic_sizes import static
 from fx_onnx.core.torch_private import OpOverload
 from fx_onnx.translation.emitter import Emitter
@@ -95,7 +96,8 @@ class SymbolicFunction:
             inspect.signature(self.function).bind("g", *self.target._schema.arguments)
         except TypeError as error:
             raise ArgumentError(
-                f"The symbolic function {self.name} cannot take the arguments of {self.target._schema}: {error}."
+                f"The symbolic function {self.name} cannot take the arguments of {self.target._schema}: {error}.",
+                id=MessageId.CUSTOM_TRANSLATION,
             ) from None
 
     def _all_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
 
 Symbolic = Callable[..., Any]
 
@@ -34,7 +35,7 @@ def register(name: str, function: Symbolic, opset: int) -> None:
     name = _checked_name(name)
     _check_opset(opset)
     if not callable(function):
-        raise ArgumentError(f"symbolic_fn must be a function, not {shown(function)}.")
+        raise ArgumentError(f"symbolic_fn must be a function, not {shown(function)}.", id=MessageId.CUSTOM_TRANSLATION)
     with _lock:
         _registered.setdefault(name, {})[opset] = function
 
@@ -70,19 +71,26 @@ def _checked_name(name: Any) -> str:
     match = _NAME.fullmatch(name) if isinstance(name, str) else None
     if match is None:
         raise ArgumentError(
-            f"symbolic_name must be an operator without its overload, such as 'aten::relu', not {shown(name)}."
+            f"symbolic_name must be an operator without its overload, such as 'aten::relu', not {shown(name)}.",
+            id=MessageId.CUSTOM_TRANSLATION,
         )
     namespace, operator = match.group(1) or "aten", match.group(2)
     if namespace == "onnx":
-        raise ArgumentError(f"{name} is an operator of ONNX; register a symbolic function for an operator of torch.")
+        raise ArgumentError(
+            f"{name} is an operator of ONNX; register a symbolic function for an operator of torch.",
+            id=MessageId.CUSTOM_TRANSLATION,
+        )
     if namespace == "prim" and operator != "PythonOp":
         raise ArgumentError(
             f"A program of torch.export has no {name}; the only name of prim:: that is known is {PYTHON_OP}, the call "
-            "of an autograd.Function."
+            "of an autograd.Function.",
+            id=MessageId.CUSTOM_TRANSLATION,
         )
     return f"{namespace}::{operator}"
 
 
 def _check_opset(opset: Any) -> None:
     if isinstance(opset, bool) or not isinstance(opset, int) or opset < 1:
-        raise ArgumentError(f"opset_version must be a number from 1 on, not {shown(opset)}.")
+        raise ArgumentError(
+            f"opset_version must be a number from 1 on, not {shown(opset)}.", id=MessageId.CUSTOM_TRANSLATION
+        )

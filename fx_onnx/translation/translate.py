@@ -21,6 +21,7 @@ from fx_onnx.aten.fx_nodes import describe, fake_mode, is_effect, is_symbolic
 from fx_onnx.aten.tracing.guard_check import refuse_guards
 from fx_onnx.core import dtypes, metadata, symbolic_sizes
 from fx_onnx.core.errors import OnnxExporterError, TranslationError, first_line
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.opsets import ir_version
 from fx_onnx.core.translation_table import TranslationTable
 from fx_onnx.core.version import version
@@ -264,7 +265,8 @@ class Walker:
         if since > self.table.opset:
             raise TranslationError(
                 f"{name} is {dtype.name.lower()}, which ONNX has from opset {since} on: "
-                f"export with opset_version={since} or above, not {self.table.opset}."
+                f"export with opset_version={since} or above, not {self.table.opset}.",
+                id=MessageId.OPSET_LACKS_DTYPE,
             )
         return dtype
 

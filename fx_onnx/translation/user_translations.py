@@ -17,6 +17,7 @@ from torch.fx import Graph
 
 from fx_onnx.capture import autograd_functions
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import CustomOpDef, HigherOrderOperator, OpOverload, OpOverloadPacket, operator_of
 from fx_onnx.core.translation_table import Translation, TranslationTable
 from fx_onnx.translation.emitter import Emitter
@@ -50,7 +51,8 @@ def translations(custom: Mapping[Any, Callable[..., Any]], opset: int) -> list[T
         if not callable(function):
             raise ArgumentError(
                 f"The translation of {key} in custom_translation_table must be one function, not {function!r}; it can "
-                f"read the opset from op.opset."
+                f"read the opset from op.opset.",
+                id=MessageId.CUSTOM_TRANSLATION,
             )
         result += [adapted(function, target, opset) for target in _targets(key)]
     return result
@@ -112,7 +114,8 @@ def _targets(key: Any) -> Sequence[Any]:
         return [key]
     raise ArgumentError(
         f"A key of custom_translation_table must be an operator such as torch.ops.aten.add.Tensor, or a "
-        f"torch.autograd.Function, not {key!r}, which a captured program never calls."
+        f"torch.autograd.Function, not {key!r}, which a captured program never calls.",
+        id=MessageId.CUSTOM_TRANSLATION,
     )
 
 
@@ -225,11 +228,16 @@ def _places(schema: Any, parameters: Sequence[Parameter], what: str) -> dict[str
             places[argument.name] = False
             filled.add(argument.name)
         elif not argument.has_default_value():
-            raise ArgumentError(f"{what} has no parameter for {argument.name!r} of {schema}.")
+            raise ArgumentError(
+                f"{what} has no parameter for {argument.name!r} of {schema}.", id=MessageId.CUSTOM_TRANSLATION
+            )
     for parameter in parameters:
         needed = parameter.default is Parameter.empty and parameter.kind in (*_BY_PLACE, Parameter.KEYWORD_ONLY)
         if needed and parameter.name not in filled:
-            raise ArgumentError(f"{what} needs {parameter.name!r}, which is not an argument of {schema}.")
+            raise ArgumentError(
+                f"{what} needs {parameter.name!r}, which is not an argument of {schema}.",
+                id=MessageId.CUSTOM_TRANSLATION,
+            )
     return places
 
 
@@ -244,7 +252,10 @@ def _check_apply(function: type[torch.autograd.Function], parameters: Sequence[P
             reason = error
         else:
             return
-    raise ArgumentError(f"The translation {name} of {function.__name__} cannot take the arguments of apply: {reason}.")
+    raise ArgumentError(
+        f"The translation {name} of {function.__name__} cannot take the arguments of apply: {reason}.",
+        id=MessageId.CUSTOM_TRANSLATION,
+    )
 
 
 def _split_arguments(

@@ -93,7 +93,10 @@ def value_branch(x):
             r"Function: \w*Error: .*test_capture.py:\d+: return x @ torch.ones\(7, 7\)\); check that the model",
         ),
         (missing_key, r"KeyError: 'b' \(.*test_capture.py:\d+: return {\"a\": x}\[\"b\"\]\)"),
-        (value_branch, r"data-dependent.*: return x if x.sum\(\) > 0 else -x\); write control flow .*torch.cond"),
+        (
+            value_branch,
+            r"known only when the model runs .*: return x if x.sum\(\) > 0 else -x\); write control flow .*torch.cond",
+        ),
     ],
 )
 def test_failures_show_the_users_line(function, message):
@@ -210,5 +213,5 @@ def test_a_branch_on_a_dynamic_float_is_refused_with_its_line():
         def forward(self, x, guidance_scale):
             return x * guidance_scale if guidance_scale > 1 else x
 
-    with pytest.raises(CaptureError, match=r"data-dependent .* guidance_scale > 1 else x"):
+    with pytest.raises(CaptureError, match=r"known only when the model runs .* guidance_scale > 1 else x"):
         fx_onnx.export(Guided().eval(), (t(2), 1.5), dynamic_shapes=(None, Dim.DYNAMIC))

@@ -90,7 +90,7 @@ def packed(x: Tensor) -> object:
     [
         (branch, "branches on a value that is known only when the model runs", "torch.cond"),
         (item, "branches on a value that is known only", "torch.cond"),
-        (loop, "needs a number that is known only", "while_loop"),
+        (loop, "known only when the model runs", "while_loop"),
         (mismatch, "must have same reduction dim", "runs on these arguments without exporting"),
         (failed_assertion, "AssertionError: rows must be 7", "runs on these arguments"),
         (two_devices, "found at least two devices, cpu and meta", "runs on these arguments"),

@@ -28,7 +28,8 @@ def warned(function: Callable[..., object], inputs: int = 1, rows: int = 5, dim:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", OnnxExporterWarning)
         capture(parse_request(Function(function).eval(), args, dynamic_shapes=spec))
-    return [str(each.message) for each in caught if each.category is OnnxExporterWarning]
+    texts = [str(each.message) for each in caught if each.category is OnnxExporterWarning]
+    return [text.rpartition(" [FX")[0] for text in texts]
 
 
 def branch_above(x: Tensor) -> Tensor:

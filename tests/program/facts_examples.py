@@ -1,6 +1,9 @@
 """Facts of two exports for the tests of the reports: one that failed, and one with everything."""
 
-from fx_onnx.program.facts import DynamicDim, Facts, ModelSummary, PassOutcome, StageOutcome, TranslatedOperator
+from fx_onnx.core.dim_table import DimSummary, DimTable
+from fx_onnx.core.findings import Finding
+from fx_onnx.core.messages import MessageId
+from fx_onnx.program.facts import Facts, ModelSummary, PassOutcome, StageOutcome, TranslatedOperator
 from fx_onnx.program.verify import Difference, Verification
 
 VERSIONS = {"torch": "2.13.0", "onnx": "1.23.0"}
@@ -40,7 +43,13 @@ COMPLETE = Facts(
         1534,
         {"float": 100, "int8": 1134},
     ),
-    dynamic_dims=(DynamicDim("b", "x[0]", "2..inf"), DynamicDim("s", "x[1]", "", "fixed to 8: x.view(-1, 8)")),
+    dims=DimTable(
+        (
+            DimSummary("b", ("x.shape[0]",)),
+            DimSummary("s", ("x.shape[1]",), "fixed at 8", "(model.py:3: x.view(-1, 8))"),
+        )
+    ),
+    findings=(Finding(MessageId.STATIC_DIM, "Axis 1 is static."),),
     passes=(
         PassOutcome("fuse_gelu", "optimize", 2, 14, 6, "optimize={'fuse_gelu'}"),
         PassOutcome("insert_casts", "legalize", 1, 6, 7),

@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
-from fx_onnx.program.facts import DynamicDim, Facts, StageOutcome
+from fx_onnx.core.findings import Finding
+from fx_onnx.core.messages import MessageId
+from fx_onnx.program.facts import Facts, StageOutcome
 from fx_onnx.program.verify import Verification
 from tests.program.facts_examples import BAD, COMPLETE, FAILED, GOOD
 
@@ -27,7 +29,7 @@ def test_verified_outputs_are_counted() -> None:
     assert replace(one, verification=Verification((GOOD, BAD))).verdict().state == "failed"
 
 
-def test_a_dim_that_became_static_is_part_of_the_verdict() -> None:
-    static = DynamicDim("s", "x[1]", "", "fixed to 8: x.view(-1, 8)")
-    facts = Facts(stages=STAGES, verification=Verification((GOOD,)), dynamic_dims=(static,))
-    assert facts.verdict().details[-1] == "The requested dynamic dim x[1] is static: fixed to 8: x.view(-1, 8)"
+def test_findings_are_part_of_the_verdict() -> None:
+    findings = (Finding(MessageId.STATIC_DIM, "Axis 1 is static."),)
+    facts = Facts(stages=STAGES, verification=Verification((GOOD,)), findings=findings)
+    assert facts.verdict().details[-1] == "Axis 1 is static. [FX1201]"

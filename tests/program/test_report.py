@@ -28,7 +28,7 @@ def test_success():
     assert "- file: m.onnx (12.0 kB) + m.onnx.data (4.2 GB)\n" in text
     assert "```python\nfx_onnx.export(\n    Net(...),\n)\n```" in text
     assert "| input | x | float[b, 8] |\n| output | y | float[b, 2] |" in text
-    assert "| b | x[0] | 2..inf | dynamic |\n| s | x[1] |  | fixed to 8: x.view(-1, 8) |" in text
+    assert "| b | x.shape[0] | any |  |\n| s | x.shape[1] | fixed at 8 | model.py:3: x.view(-1, 8) |" in text
     assert "| ok | y | float32[2, 3] | 1.5e-06 | 0.0001 | 2.5e-07 | 0 |  |" in text
     assert "| differs | z\\|w | int64[] | 1 | 0 | 0.5 | 0 | the largest difference is 1 |" in text
     assert "| fuse_gelu | optimize | 2 | 14 | 6 | optimize={'fuse_gelu'} |" in text

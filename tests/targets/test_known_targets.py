@@ -22,7 +22,9 @@ def test_records(name: str) -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_list() -> None:
-    with pytest.raises(fx_onnx.ArgumentError, match=r"no target 'openvin'; the targets are onnxruntime, .*, webnn\.$"):
+    with pytest.raises(
+        fx_onnx.ArgumentError, match=r"no target 'openvin'; the targets are onnxruntime, .*, webnn\. \[FX\d+\]$"
+    ):
         exported(padded_maximum, torch.ones(2, 3), target="openvin")
 
 

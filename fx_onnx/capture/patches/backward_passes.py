@@ -17,6 +17,7 @@ import torch
 from fx_onnx.capture.diagnostics import calling_line
 from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.core.errors import CaptureError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.operators import aten
 from fx_onnx.core.torch_private import OpOverload, TorchDispatchMode, is_traced, pytree, share_trace
 
@@ -37,7 +38,8 @@ def refuse_gradients_of_weights(model: torch.nn.Module) -> Iterator[None]:
         if name is not None:
             raise CaptureError(
                 f"backward() stores a gradient in the weight {name!r}, which an ONNX model cannot do{calling_line()}; "
-                "compute the gradient with torch.autograd.grad."
+                "compute the gradient with torch.autograd.grad.",
+                id=MessageId.GRADIENTS,
             )
 
     with replace_attribute(torch.autograd, "backward", replaced):

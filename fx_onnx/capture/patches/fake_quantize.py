@@ -17,6 +17,7 @@ from torch.ao.quantization.fake_quantize import FakeQuantize, disable_observer
 
 from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.core.errors import CaptureError
+from fx_onnx.core.messages import MessageId
 
 __all__ = ["freeze_fake_quantizers"]
 
@@ -36,14 +37,16 @@ def freeze_fake_quantizers(model: nn.Module) -> Iterator[None]:
             raise CaptureError(
                 f"The module {name!r} is a {type(module).__module__}.{type(module).__name__}, whose processor-specific "
                 "kernels for quantized tensors torch.export does not support: quantize with PT2E "
-                "(torchao.quantization.pt2e) or torchao.quantization.quantize_ instead."
+                "(torchao.quantization.pt2e) or torchao.quantization.quantize_ instead.",
+                id=MessageId.QUANTIZED_MODULE,
             )
         if isinstance(module, FakeQuantize):
             if _is_on(module.observer_enabled):
                 raise CaptureError(
                     f"The fake quantizer {name!r} still updates its scale from the values that it observes: call "
                     f"model.apply({disable_observer.__module__.rpartition('.')[0]}.{disable_observer.__name__}) "
-                    "before the export."
+                    "before the export.",
+                    id=MessageId.QUANTIZED_MODULE,
                 )
             found.append(module)
     with ExitStack() as stack:

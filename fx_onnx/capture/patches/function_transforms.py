@@ -17,6 +17,7 @@ import torch
 from fx_onnx.capture.diagnostics import calling_line
 from fx_onnx.capture.patches.patching import PatchTable
 from fx_onnx.core.errors import CaptureError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree
 
 __all__ = ["transform_patches"]
@@ -55,7 +56,8 @@ def _create_differentiable(tree: Any, level: int | None = None) -> Any:
         except RuntimeError as error:
             raise CaptureError(
                 f"A torch.func transform such as grad or jacrev within vmap cannot be captured{calling_line()}; "
-                "differentiate the sum over the batch instead."
+                "differentiate the sum over the batch instead.",
+                id=MessageId.GRADIENTS,
             ) from error
 
     return pytree.tree_map_only(torch.Tensor, require_grad, tree)

@@ -18,7 +18,9 @@ from fx_onnx.capture.torchscript.grown_list import Appended, is_only_appended_to
 from fx_onnx.capture.torchscript.region import Form, MergeError, Region, ScriptRaise, content, merge, shares_storage
 from fx_onnx.capture.torchscript.script_graph import Block, Operation
 from fx_onnx.capture.torchscript.script_values import Instance, ScalarTensor, Uninitialized
-from fx_onnx.core.errors import CaptureError, warn
+from fx_onnx.core.errors import CaptureError
+from fx_onnx.core.findings import warn
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import unrecorded
 
 if TYPE_CHECKING:
@@ -50,7 +52,10 @@ def branch(interpreter: Interpreter, operation: Operation, condition: Any, value
     if raised is not None:
         if not runs:
             raise raised
-        warn(f"The model raises an exception if a condition on data holds, and the exported model does not: {raised}.")
+        warn(
+            f"The model raises an exception if a condition on data holds, and the exported model does not: {raised}.",
+            MessageId.EXCEPTION_ON_DATA,
+        )
         return interpreter.run(runs[0][0], (), values)
     with _explained(operation):
         changes = [_changes(region, results) for _, region, results in runs]
@@ -149,7 +154,7 @@ def _while_loop(
     initial += [tensor for key, form in forms.items() for tensor in form.flatten(before[key])]
     is_counted, may_end = not (isinstance(count, int) and count == _ENDLESS), bool(forms["condition",].leaves())
     if not is_counted and not may_end:
-        raise CaptureError(f"The model has a loop that never ends{operation.source}.")
+        raise CaptureError(f"The model has a loop that never ends{operation.source}.", id=MessageId.TORCHSCRIPT)
 
     def more(number: torch.Tensor, *tensors: Any) -> torch.Tensor:
         leaves, operands = tensors[: len(initial) - 1], tensors[len(initial) - 1 :]
@@ -336,7 +341,8 @@ def _explained(operation: Operation) -> Iterator[None]:
         kind = "loop" if operation.kind == "prim::Loop" else "branch"
         raise CaptureError(
             f"A {kind} that depends on data cannot be exported{operation.source}: {error}; let every "
-            "variable keep its type and its length."
+            "variable keep its type and its length.",
+            id=MessageId.TORCHSCRIPT,
         ) from error
 
 

@@ -10,6 +10,7 @@ import torch
 
 from fx_onnx.capture.torchscript.script_graph import Block, Operation
 from fx_onnx.core.errors import CaptureError
+from fx_onnx.core.messages import MessageId
 
 __all__ = ["Appended", "has_appended", "is_only_appended_to", "on_grown_list"]
 
@@ -57,7 +58,8 @@ def on_grown_list(operation: Operation, arguments: Sequence[Any]) -> Any:
     if function is None or not has_appended(items):
         raise CaptureError(
             f"The length of a list depends on data, and {operation.kind} needs it{operation.source}; torch.stack, "
-            "torch.cat, len and an index are possible on such a list."
+            "torch.cat, len and an index are possible on such a list.",
+            id=MessageId.TORCHSCRIPT,
         )
     return function(operation, items, *rest)
 
@@ -80,7 +82,9 @@ def _item(operation: Operation, items: list[Any], place: Any) -> Any:
         items[:place] if isinstance(place, int) and place >= 0 else items[place:] if isinstance(place, int) else items
     )
     if known is None or isinstance(known, Appended) or has_appended(between):
-        raise CaptureError(f"An index of a list whose length depends on data is not known{operation.source}.")
+        raise CaptureError(
+            f"An index of a list whose length depends on data is not known{operation.source}.", id=MessageId.TORCHSCRIPT
+        )
     return known
 
 

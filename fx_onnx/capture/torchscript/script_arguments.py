@@ -10,6 +10,7 @@ import torch
 from fx_onnx.capture.torchscript.grown_list import has_appended
 from fx_onnx.capture.torchscript.script_values import DTYPES, LAYOUTS, MEMORY_FORMATS, Instance, ScalarTensor
 from fx_onnx.core.errors import CaptureError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import storage_id
 
 __all__ = ["argument_value", "described", "is_unchanged", "parameter", "result_value"]
@@ -48,7 +49,8 @@ def result_value(value: Any, storages: set[int]) -> Any:
         return value.clone() if storages and storage_id(value) in storages else value
     if has_appended(value):
         raise CaptureError(
-            "The model returns a list whose length depends on data, which an ONNX model cannot do; return torch.stack."
+            "The model returns a list whose length depends on data, which an ONNX model cannot do; return torch.stack.",
+            id=MessageId.TORCHSCRIPT,
         )
     if isinstance(value, (list, tuple)):
         items = [result_value(item, storages) for item in value]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from fx_onnx.core.errors import CaptureError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.script_private import inlined_call
 
 __all__ = ["Block", "GraphReader", "Operation", "Source", "TensorConstant"]
@@ -128,7 +129,8 @@ class GraphReader:
         if "MKLDNN" in kind or kind.startswith("mkldnn"):
             raise CaptureError(
                 f"The TorchScript operator {kind} runs on the CPU of PyTorch only{_source(node.sourceRange())}; export "
-                "the model before torch.jit.optimize_for_inference."
+                "the model before torch.jit.optimize_for_inference.",
+                id=MessageId.TORCHSCRIPT,
             )
         if kind == "prim::CallFunction":
             blocks: tuple[Block, ...] = (self._function(node),)
@@ -171,7 +173,8 @@ class GraphReader:
             return self.read(node.g(name))
         if not hasattr(node, kind):
             raise CaptureError(
-                f"{node.kind()} has an attribute of the unknown kind {kind}{_source(node.sourceRange())}."
+                f"{node.kind()} has an attribute of the unknown kind {kind}{_source(node.sourceRange())}.",
+                id=MessageId.TORCHSCRIPT,
             )
         return getattr(node, kind)(name)
 

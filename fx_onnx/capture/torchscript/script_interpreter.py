@@ -34,6 +34,7 @@ from fx_onnx.capture.torchscript.script_values import (
     number_of,
 )
 from fx_onnx.core.errors import CaptureError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.operators import aten
 from fx_onnx.core.symbolic_sizes import static
 
@@ -194,7 +195,8 @@ class Interpreter:
         if not operation.schema:
             raise CaptureError(
                 f"The TorchScript operator {operation.kind} is not supported{operation.source}; remove it from the "
-                "model, or export the Python module that the model was made from."
+                "model, or export the Python module that the model was made from.",
+                id=MessageId.TORCHSCRIPT,
             )
         target, parameters = _operator(operation.schema)
         if operation.kind in _OLD_OPERATORS:
@@ -228,7 +230,9 @@ def _operator(schema: str) -> tuple[Any, tuple[tuple[str, bool, Sequence[Any] | 
     """Returns the operator of a schema, and the name, kind, enumeration and alias information of each argument."""
     found = re.match(r"([\w.]+)::(\w+)(?:\.(\w+))?\(", schema)
     if found is None:
-        raise CaptureError(f"The schema of a TorchScript operator has an unknown form: {schema}.")
+        raise CaptureError(
+            f"The schema of a TorchScript operator has an unknown form: {schema}.", id=MessageId.TORCHSCRIPT
+        )
     target = getattr(getattr(getattr(torch.ops, found[1]), found[2]), found[3] or "default")
     parameters = []
     for argument in target._schema.arguments:

@@ -32,6 +32,7 @@ from fx_onnx.capture.torchscript.script_values import (
     rebuild,
 )
 from fx_onnx.core.errors import ArgumentError, CaptureError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.script_private import script_class, script_method
 from fx_onnx.core.threads import is_current
 from fx_onnx.core.torch_private import statically_known_true, storage_id
@@ -167,7 +168,8 @@ class ScriptedModule(torch.nn.Module):
             if isinstance(value, torch.ScriptObject) and "__torch__.torch.classes" in str(value):
                 raise CaptureError(
                     f"The attribute {name} of {type(self).__name__} holds packed weights, which only PyTorch can read; "
-                    "export the model before it was converted or quantized."
+                    "export the model before it was converted or quantized.",
+                    id=MessageId.TORCHSCRIPT,
                 )
             return Instance(functools.partial(self._attribute_of_object, name, value))
         return value
@@ -194,7 +196,8 @@ class ScriptedModule(torch.nn.Module):
         is_module = isinstance(self.script, torch.jit.ScriptModule)
         if is_module and script_method(self.script, "forward") is None:
             raise CaptureError(
-                f"The TorchScript module {type(self).__name__} has no forward; export a module that calls its methods."
+                f"The TorchScript module {type(self).__name__} has no forward; export a module that calls its methods.",
+                id=MessageId.TORCHSCRIPT,
             )
         schema = script_method(self.script, "forward").schema if is_module else self.script.schema
         types = schema.arguments[is_module:]
@@ -246,7 +249,9 @@ class ScriptedModule(torch.nn.Module):
             with preserve_node_meta():
                 return self._commit(call())
         except ScriptRaise as error:
-            raise CaptureError(f"The model raises an exception for the example arguments: {error}.") from error
+            raise CaptureError(
+                f"The model raises an exception for the example arguments: {error}.", id=MessageId.TORCHSCRIPT
+            ) from error
         finally:
             interpreter.region = None
 
@@ -297,7 +302,8 @@ class ScriptedModule(torch.nn.Module):
         elif not is_unchanged(before, value):
             raise CaptureError(
                 f"The forward changes the attribute {name} of {type(self).__name__}, {described(before)}, to "
-                f"{described(value)}, which cannot be a buffer; keep what changes between calls in tensors."
+                f"{described(value)}, which cannot be a buffer; keep what changes between calls in tensors.",
+                id=MessageId.TORCHSCRIPT,
             )
         return []
 
@@ -307,7 +313,8 @@ class ScriptedModule(torch.nn.Module):
             raise CaptureError(
                 f"The forward changes the attribute {name} of {type(self).__name__} from {described(before)} to "
                 f"{described(after)}; call the model once on the example arguments before the export if the first call "
-                "differs from later ones, and leave static the dims that the attribute depends on."
+                "differs from later ones, and leave static the dims that the attribute depends on.",
+                id=MessageId.TORCHSCRIPT,
             )
 
     def promote_numbers(self) -> bool:
@@ -327,7 +334,9 @@ class ScriptedModule(torch.nn.Module):
         """
         is_frozen = isinstance(self.script, torch.jit.ScriptModule) and not hasattr(self.script, "training")
         if mode and is_frozen:
-            raise ArgumentError(f"The TorchScript module {type(self).__name__} is frozen in evaluation mode.")
+            raise ArgumentError(
+                f"The TorchScript module {type(self).__name__} is frozen in evaluation mode.", id=MessageId.TORCHSCRIPT
+            )
         super().train(mode)
         return self
 
@@ -436,7 +445,8 @@ class _Builder:
         if tensor.is_mkldnn or tensor.is_quantized:
             raise CaptureError(
                 f"The constant {constant.name} has a layout of a backend of PyTorch (mkldnn or quantized); export the "
-                "model before torch.jit.optimize_for_inference or quantization."
+                "model before torch.jit.optimize_for_inference or quantization.",
+                id=MessageId.TORCHSCRIPT,
             )
         if tensor.dim() == 0 and tensor.device.type == "cpu" and not tensor.is_complex():
             return ScalarTensor(tensor.item(), tensor.dtype)

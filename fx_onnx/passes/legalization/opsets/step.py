@@ -17,6 +17,7 @@ import onnx_ir as ir
 from fx_onnx.core import metadata
 from fx_onnx.core.errors import OnnxExporterError
 from fx_onnx.core.kernel_tables import since_version
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.schemas import operator_schema
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
@@ -102,7 +103,8 @@ class OpsetStep:
     def _refusal(self, node: ir.Node, reason: str) -> OnnxExporterError:
         return OnnxExporterError(
             f"ONNX opset {self.opset} cannot express {node.op_type}{_origin(node)}, because {reason}; "
-            f"export with opset_version={self.opset + 1} or above."
+            f"export with opset_version={self.opset + 1} or above.",
+            id=MessageId.OPSET_LACKS_OPERATOR,
         )
 
 

@@ -1,0 +1,49 @@
+"""The table of dims says for each dim for which sizes the program is correct."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.export import Dim
+
+from fx_onnx.capture.capture import capture
+from fx_onnx.capture.request import parse_request
+from tests.capture.sample_modules import Function
+
+ROWS = Dim("rows", min=4, max=512)
+
+
+@pytest.mark.filterwarnings("ignore::fx_onnx.OnnxExporterWarning")
+@pytest.mark.parametrize(
+    ("function", "shapes", "expected"),
+    [
+        (lambda x: x + 1, ({0: "rows"},), ["rows: any"]),
+        (lambda x: x + 1, ({0: Dim.AUTO},), ["x.shape[0]: any"]),
+        (lambda x: x + 1, ({0: ROWS},), ["rows: 4 to 512"]),
+        (lambda x: x + 1, ({0: "rows", 1: "width"},), ["rows: any", "width: any"]),
+        (lambda x: x if x.shape[0] > 4 else -x, ({0: "rows"},), ["rows: 5 or more, "]),
+        (lambda x: x if x.shape[0] % 3 == 0 else -x, ({0: "rows"},), ["rows: a multiple of 3, "]),
+        (lambda x: x.squeeze(0), ({0: "rows"},), ["rows: not 1, "]),
+        (lambda x: x + torch.ones(6, 4), ({0: "rows"},), ["rows: fixed at 6, "]),
+        (lambda x: x + 1, None, []),
+    ],
+)
+def test_sizes_in_words(function: Callable[[Tensor], Tensor], shapes: object, expected: list[str]) -> None:
+    captured = capture(parse_request(Function(function).eval(), (torch.ones(6, 4),), dynamic_shapes=shapes))
+    found = list(map(str, captured.dims))
+    assert len(found) == len(expected)
+    for text, start in zip(found, expected, strict=True):
+        assert text.startswith(f"{start}/") if start.endswith(", ") else text == start
+
+
+@pytest.mark.filterwarnings("ignore::fx_onnx.OnnxExporterWarning")
+def test_related_dims() -> None:
+    arguments = (torch.ones(6, 4), torch.ones(12, 4))
+    spec = ({0: "a"}, {0: "b"})
+    captured = capture(
+        parse_request(Function(lambda x, y: torch.cat([x, x]) + y).eval(), arguments, dynamic_shapes=spec)
+    )
+    assert [str(dim) for dim in captured.dims] == ["a: any", "b: equal to 2*a"]
