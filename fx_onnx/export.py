@@ -122,7 +122,8 @@ def export(
         removed: keywords that torch removed from its export, with their old meaning. Each causes a FutureWarning.
 
     Returns:
-        The program. It can be called and saved, and it holds the model as ``model`` and ``model_proto``.
+        The program. It can be called and saved, and it holds the model as ``model`` and ``model_proto``. Its weights
+        are those of the module, not copies: a later change in place, such as a step of training, changes them too.
 
     Raises:
         ArgumentError: an argument is not valid. No model is written.

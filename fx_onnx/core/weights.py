@@ -276,7 +276,8 @@ def weight(tensor: torch.Tensor, name: str) -> ir.TensorProtocol:
         ArgumentError: ONNX has no element type for the tensor's dtype.
     """
     onnx_dtype(tensor.dtype)  # raises for a dtype that ONNX lacks
-    return Weight(tensor, name)
+    # Not the parameter itself, whose data and dtype change if the module is converted later: ``model.bfloat16()``.
+    return Weight(tensor.detach(), name)
 
 
 def is_subclass(value: object) -> bool:

@@ -100,6 +100,14 @@ def test_real_weights_can_be_read_under_a_fake_mode():
         assert tensor.numpy()[1, 1] == 4.0
 
 
+def test_a_later_conversion_of_the_module_has_no_effect():
+    """``model.bfloat16()`` gives the parameters new data; the program keeps the weights that it was exported with."""
+    model = torch.nn.Linear(2, 2).half()
+    expected, tensor = model.weight.detach().clone(), weight(model.weight, "w")
+    model.bfloat16()
+    torch.testing.assert_close(weights.as_torch(tensor), expected, rtol=0, atol=0)
+
+
 def test_refused_dtype():
     with pytest.raises(ArgumentError, match="no element type"):
         weight(torch.empty(2, dtype=torch.bits8), "w")
