@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fx_onnx.program.facts import Facts, PassOutcome, StageOutcome
@@ -166,9 +166,11 @@ def _dumps(facts: Facts) -> Iterator[Section]:
     before, after = facts.operators_before, facts.operators_after
     if before is not None:
         names = sorted({*before, *(after or {})})
-        reached = (lambda name: f"{(after or {}).get(name, 0):,}") if after is not None else lambda name: "not reached"
-        rows: Iterable[tuple[str, str, str]] = ((name, f"{before.get(name, 0):,}", reached(name)) for name in names)
-        yield Section("ATen operators", ("operator", "captured#", "decomposed#"), list(rows), place="dump")
+        rows = [
+            (name, f"{before.get(name, 0):,}", "not reached" if after is None else f"{after.get(name, 0):,}")
+            for name in names
+        ]
+        yield Section("ATen operators", ("operator", "captured#", "decomposed#"), rows, place="dump")
     translated = [
         (one.operator, f"{one.count:,}", one.function or "none", one.place) for one in facts.translated_operators or ()
     ]

@@ -617,8 +617,8 @@
 
     hover(box, event) {
       tip.hidden = true;
-      if (!box) return;
-      const item = this.boxes.get(box.dataset.id);
+      const item = box && this.boxes.get(box.dataset.id);
+      if (!item || (item.open && item.children)) return; // the panel describes an opened module
       const found = this.graph.facts(item);
       const lines = found.filter(([name]) => item.port || ["from", "module", "results"].includes(name)).slice(0, 12);
       const source = found.find(([name]) => name === "line");
