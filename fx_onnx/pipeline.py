@@ -29,6 +29,7 @@ from fx_onnx.aten.tensor_subclasses import unwrap_tensor_subclasses
 from fx_onnx.aten.vmap_regions import lower_vmap
 from fx_onnx.capture import autograd_functions
 from fx_onnx.capture.capture import Capture, capture
+from fx_onnx.capture.eager_model import eager_model
 from fx_onnx.capture.export_flag import is_in_onnx_export
 from fx_onnx.capture.module_attributes import annotated_attributes
 from fx_onnx.capture.patches.torch_warnings import redirect_torch_warnings
@@ -57,6 +58,7 @@ from fx_onnx.program.export_log import ExportLog, print_text
 from fx_onnx.program.export_options import ExportOptions
 from fx_onnx.program.graph_text import add_doc_strings, graph_text
 from fx_onnx.program.onnx_program import ONNXProgram
+from fx_onnx.program.verification.fx_origin import TranslationOrigins
 from fx_onnx.program.verify import check_model, verify
 from fx_onnx.targets import onnxruntime
 from fx_onnx.targets.kernel_support import refuse_missing, support
@@ -168,6 +170,7 @@ def _translate(job: AtenJob) -> OnnxJob:
         no_effect(f"custom_opsets[{domain!r}]", "no node of the model has this domain")
     job.log.program = ONNXProgram(model, job.captured.exported_program)
     job.log.program.dims = job.captured.dims
+    job.log.program._origins = TranslationOrigins.of(job.aten, job.table)
     if job.options.save.has_weights_as_inputs or job.request.training is TrainingMode.TRAINING:
         keep_weights(model)
     return OnnxJob(job.request, job.options, job.log, job.captured, job.table, job.log.program)
@@ -251,7 +254,8 @@ def _verify(job: OnnxJob) -> OnnxJob:
         job.log.decided("verify", "checked, but not compared")
         return job
     request = job.request
-    job.log.verification = verify(job.program, request.args, request.kwargs, module=request.reference)
+    module = request.reference or eager_model(request)
+    job.log.verification = verify(job.program, request.args, request.kwargs, module=module)
     job.log.verification.check()
     return job
 

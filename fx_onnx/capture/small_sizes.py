@@ -20,6 +20,7 @@ from torch.export.graph_signature import InputKind
 
 from fx_onnx.capture.diagnostics import call_line
 from fx_onnx.capture.dynamic_dims import CapturedInput, captured_inputs, dims_and_sizes
+from fx_onnx.capture.eager_model import copy_without_weights, with_floats
 from fx_onnx.capture.patches.size_comparisons import SizeComparison
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import SizeConstraint
@@ -129,10 +130,10 @@ def _agrees(
     shapes = iter([[_size(each.dim(axis), sizes) for axis in range(each.value.ndim)] for each in inputs])
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         given = pytree.tree_map_only(torch.Tensor, lambda t: _resized(t, next(shapes)), (request.args, request.kwargs))
-        model = _if_possible(lambda: _copy_without_weights(original))
+        model = _if_possible(lambda: copy_without_weights(original))
         if model is None:  # a class of the user's that cannot be copied
             return None
-        want = _if_possible(lambda: _results(model, _with_floats(request, copy.deepcopy(given))))
+        want = _if_possible(lambda: _results(model, with_floats(request, copy.deepcopy(given))))
         if want is None:
             return True
         got = _if_possible(lambda: _results(partial(_run, program), given))
@@ -170,25 +171,6 @@ def _resized(tensor: torch.Tensor, shape: list[int]) -> torch.Tensor:
         elif size:
             tensor = tensor.new_zeros([*tensor.shape[:axis], size, *tensor.shape[axis + 1 :]])
     return tensor + torch.rand_like(tensor) if tensor.is_floating_point() and tensor.ndim else tensor.clone()
-
-
-def _copy_without_weights(model: torch.nn.Module) -> torch.nn.Module:
-    """Copies a module that shares its parameters with the copy; buffers and Python attributes may change in a call.
-
-    Tensors that are attributes are shared too, because torch copies no tensor that has a gradient function.
-    """
-    attributes = [value for module in model.modules() for value in vars(module).values()]
-    shared = [*model.parameters(), *(value for value in attributes if isinstance(value, torch.Tensor))]
-    return copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
-
-
-def _with_floats(request: Request, given: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Returns the arguments with floats where the user gave floats, which the request holds as 0-d tensors."""
-    leaves, tree = pytree.tree_flatten(given)
-    for place in request.float_leaves:
-        leaves[place] = leaves[place].item()
-    arguments: tuple[Any, Any] = pytree.tree_unflatten(leaves, tree)
-    return arguments
 
 
 def _results(model: Any, given: tuple[Any, Any]) -> list[Any]:

@@ -18,7 +18,7 @@ from fx_onnx.core.errors import ArgumentError, CheckerError, OnnxExporterError
 from fx_onnx.core.weights import as_torch
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.session import new_session, run_session
-from fx_onnx.program.verify import Difference, compare
+from fx_onnx.program.verification.tensor_comparison import Difference, compare
 
 __all__ = ["FileComparison", "check", "compare_files", "read"]
 

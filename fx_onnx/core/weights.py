@@ -37,6 +37,7 @@ __all__ = [
     "rebind",
     "same_memory",
     "stream",
+    "tied_names",
     "weight",
 ]
 
@@ -263,6 +264,14 @@ def _packed(values: torch.Tensor, dtype: ir.DataType, name: str | None) -> ir.Pa
     for place in range(each):
         packed |= columns[:, place] << (place * dtype.bitwidth)
     return ir.PackedTensor(packed.numpy(), dtype, shape=tuple(values.shape), name=name)
+
+
+def tied_names(tensors: Mapping[str, torch.Tensor]) -> list[list[str]]:
+    """Returns the groups of names that share one weight."""
+    names: dict[Hashable, list[str]] = {}
+    for name, tensor in plain(tensors).items():
+        names.setdefault(memory_key(tensor), []).append(name)
+    return [group for group in names.values() if len(group) > 1]
 
 
 def weight(tensor: torch.Tensor, name: str) -> ir.TensorProtocol:

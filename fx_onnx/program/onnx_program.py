@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,8 +20,7 @@ from fx_onnx.core.dim_table import DimTable
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.findings import Finding, warn
 from fx_onnx.core.messages import MessageId
-from fx_onnx.core.weights import Weight, as_torch, memory_key, plain, rebind
-from fx_onnx.passes.traversal import all_nodes, graphs_of
+from fx_onnx.core.weights import Weight, as_torch, tied_names
 from fx_onnx.program import save
 from fx_onnx.program.destination import check_destination
 from fx_onnx.program.dim_names import rename_dims
@@ -35,8 +32,23 @@ from fx_onnx.program.html_report import head
 from fx_onnx.program.metadata_levels import check_level
 from fx_onnx.program.report import write_page
 from fx_onnx.program.serialization import drop_initializer_infos
-from fx_onnx.program.session import bind, bind_input, call_arguments, new_session, restore_structure, run_session
+from fx_onnx.program.session import (
+    bind,
+    bind_input,
+    call_arguments,
+    compute_values,
+    is_loaded_from_file,
+    loadable,
+    new_session,
+    refuse_fallback,
+    restore_structure,
+    run_session,
+)
+from fx_onnx.program.verification.fx_origin import TranslationOrigins
+from fx_onnx.program.verification.verification_result import Verification
+from fx_onnx.program.verify import verify
 from fx_onnx.program.viewers import view
+from fx_onnx.program.weight_replacement import replace_weights
 from fx_onnx.targets.kernel_support import Support, support
 from fx_onnx.targets.known_targets import find_target
 from fx_onnx.targets.target import Target
@@ -45,9 +57,6 @@ if TYPE_CHECKING:
     import onnxruntime
 
 __all__ = ["ONNXProgram"]
-
-_FROM_FILE_BYTES = 512 * 1024**2
-"""Above this size of the weights a session is loaded from a temporary file, which ONNX Runtime maps into memory."""
 
 
 class ONNXProgram:
@@ -85,6 +94,7 @@ class ONNXProgram:
         self.export_facts = Facts()
         self._session: onnxruntime.InferenceSession | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._origins: TranslationOrigins | None = None  # which functions translated the nodes, for verify()
 
     @property
     def model(self) -> ir.Model:
@@ -244,7 +254,7 @@ class ONNXProgram:
         """
         from onnx.reference import ReferenceEvaluator
 
-        _refuse_fallback(self._model)
+        refuse_fallback(self._model)
         inputs = bind(self._model.graph, self.exported_program, args, kwargs)
         arrays = {name: Weight(tensor).numpy() for name, tensor in inputs.items()}
         results = ReferenceEvaluator(self.model_proto).run(None, arrays)
@@ -272,21 +282,35 @@ class ONNXProgram:
                 "value_names is empty; name at least one value of the model.", id=MessageId.CALL_OF_PROGRAM
             )
         inputs = bind(self._model.graph, self.exported_program, *call_arguments(args, kwargs))
-        model = self._model.clone()  # the weights are shared
-        values: dict[str | None, ir.Value] = {value.name: value for value in model.graph.inputs}
-        values.update(model.graph.initializers)
-        values.update((value.name, value) for node in model.graph for value in node.outputs)
-        missing = [name for name in value_names if name not in values]
-        if missing:
-            raise ArgumentError(f"The graph has no value named {shown(missing[0])}.", id=MessageId.CALL_OF_PROGRAM)
-        unique = dict.fromkeys(value_names)
-        model.graph.outputs.clear()
-        model.graph.outputs.extend(values[name] for name in unique)
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            session = new_session(_loadable(model, Path(folder)))
-            found = dict(zip(unique, run_session(session, inputs), strict=True))
-            del session  # it maps a file in the folder, which is removed next
-        return tuple(found[name] for name in value_names)
+        return compute_values(self._model, inputs, value_names)
+
+    def verify(
+        self,
+        *args: Any,
+        rtol: float | None = None,
+        atol: float | None = None,
+        provider: str | None = None,
+        **kwargs: Any,
+    ) -> Verification:
+        """Compares the results in ONNX Runtime with those of the captured module, and finds out why they differ.
+
+        ``fx_onnx.verify`` is the same with more options. docs/verification.md explains the result.
+
+        Args:
+            args: the positional arguments of the module. Without any arguments, those of the export.
+            rtol: the allowed difference relative to the largest magnitude of an output; None depends on the dtype.
+            atol: the allowed absolute difference; None depends on the dtype.
+            provider: the execution provider of ONNX Runtime; None is CUDA if it is available, or else the CPU.
+            kwargs: the keyword arguments of the module.
+
+        Returns:
+            The differences of all outputs, for three sizes of each dynamic dim, and the cause if one differs.
+
+        Raises:
+            ArgumentError: the program has no exported_program, or the arguments do not fit.
+        """
+        example = getattr(self.exported_program, "example_inputs", None) if not args and not kwargs else None
+        return verify(self, *(example or (args, kwargs)), rtol=rtol, atol=atol, provider=provider)
 
     def initialize_inference_session(
         self, initializer: Callable[[str | bytes], onnxruntime.InferenceSession] = new_session
@@ -298,16 +322,16 @@ class ONNXProgram:
                 to choose execution providers and session options.
         """
         if initializer is new_session:
-            _refuse_fallback(self._model)
+            refuse_fallback(self._model)
         if not callable(initializer):
             raise ArgumentError(
                 f"initializer must be a function that returns a session, not {shown(initializer)}.",
                 id=MessageId.CALL_OF_PROGRAM,
             )
         self.release()
-        if save.parameter_bytes(self._model) > _FROM_FILE_BYTES:
+        if is_loaded_from_file(self._model):
             self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        self._session = initializer(_loadable(self._model, Path(self._folder.name) if self._folder else None))
+        self._session = initializer(loadable(self._model, Path(self._folder.name) if self._folder else None))
 
     def release(self) -> None:
         """Releases the loaded session and its temporary file. The next call loads the model again."""
@@ -369,7 +393,9 @@ class ONNXProgram:
             keep_initializers_as_inputs=keep_initializers_as_inputs,
             external_data=external_data,
             weights_from=weights_from,
-            tied=_tied(self.exported_program) if weights_from is not None and self.exported_program is not None else (),
+            tied=tied_names(self.exported_program.state_dict)
+            if weights_from is not None and self.exported_program is not None
+            else (),
             metadata=metadata,
         )
         if isinstance(destination, (str, os.PathLike)):
@@ -439,19 +465,8 @@ class ONNXProgram:
         Raises:
             ArgumentError: a tensor has another shape or dtype. In this case no weight changes.
         """
-        state_dict, used = plain(_as_tensors(state_dict)), set[str]()
-        replacements = {
-            value: rebind(value.const_value, state_dict, used)
-            for value in save.initializers(self._model)
-            if value.const_value is not None
-        }
         self.release()
-        for value, new in replacements.items():
-            value.const_value = new
-        placed = {memory_key(state_dict[name]) for name in used}  # tied weights have several names, but one initializer
-        for name, tensor in state_dict.items():
-            if name not in used and memory_key(tensor) not in placed:
-                warn(f"The model has no weight named {name!r}.", MessageId.UNKNOWN_NAME)
+        replace_weights(self._model, state_dict)
 
     def rename_axes(self, rename_mapping: Mapping[str | ir.SymbolicDim, str]) -> None:
         """Renames symbolic dims in the whole model: in subgraphs, in functions, and in expressions such as ``2*s0``.
@@ -479,18 +494,6 @@ class ONNXProgram:
                 warn(f"No shape of the model has an axis named {name!r}.", MessageId.UNKNOWN_NAME)
 
 
-def _refuse_fallback(model: ir.Model) -> None:
-    """Raises ArgumentError if the model calls operators of torch, for which a runtime needs an extension."""
-    nodes = chain.from_iterable(map(all_nodes, graphs_of(model)))
-    found = sorted({node.meta[metadata_keys.FALLBACK] for node in nodes if metadata_keys.FALLBACK in node.meta})
-    if found:
-        raise ArgumentError(
-            f"The program cannot run, because no runtime has the operators of torch that operator_export_type kept: "
-            f"{', '.join(found)}.",
-            id=MessageId.CALL_OF_PROGRAM,
-        )
-
-
 def _checked_model(model: Any) -> ir.Model:
     if not isinstance(model, ir.Model):
         raise ArgumentError(
@@ -498,48 +501,3 @@ def _checked_model(model: Any) -> ir.Model:
             id=MessageId.CALL_OF_PROGRAM,
         )
     return model
-
-
-def _as_tensors(state_dict: Any) -> dict[str, torch.Tensor]:
-    """Returns a state_dict with tensors for its NumPy arrays.
-
-    Raises:
-        ArgumentError: it is no mapping from names to dense tensors or arrays.
-    """
-    check_mapping("state_dict", state_dict, "names and tensors", optional=False)
-    tensors: dict[str, torch.Tensor] = {}
-    for name, given in state_dict.items():
-        check_name("The name of a weight", name)
-        is_array = isinstance(given, (np.ndarray, np.generic)) and given.dtype != object
-        try:
-            tensor = as_torch(ir.Tensor(np.asarray(given))) if is_array else given
-        except TypeError as error:
-            raise ArgumentError(
-                f"The new weight {name!r} is an array of {given.dtype}.", id=MessageId.CALL_OF_PROGRAM
-            ) from error
-        if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
-            raise ArgumentError(
-                f"The new weight {name!r} must be a dense tensor or an array, not {shown(given)}.",
-                id=MessageId.CALL_OF_PROGRAM,
-            )
-        tensors[name] = tensor
-    return tensors
-
-
-def _tied(program: torch.export.ExportedProgram) -> list[list[str]]:
-    """Returns the groups of names that share one weight."""
-    names: dict[Any, list[str]] = {}
-    for name, tensor in plain(program.state_dict).items():
-        names.setdefault(memory_key(tensor), []).append(name)
-    return [group for group in names.values() if len(group) > 1]
-
-
-def _loadable(model: ir.Model, folder: Path | None) -> str | bytes:
-    """Returns what a session loads: the bytes of the model, or a path in ``folder`` if the model is large."""
-    if folder is not None and save.parameter_bytes(model) > _FROM_FILE_BYTES:
-        path = folder / "model.onnx"
-        save.save(model, path, external_data=True, durable=False)
-        return str(path)
-    buffer = io.BytesIO()
-    save.save(model, buffer)
-    return buffer.getvalue()

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import io
+import tempfile
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +17,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils.dlpack import from_dlpack
 
+from fx_onnx.core import metadata
 from fx_onnx.core.arguments import check_mapping, check_name, shown
 from fx_onnx.core.dtypes import (
     is_complex,
@@ -27,29 +32,81 @@ from fx_onnx.core.errors import ArgumentError, OnnxExporterError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.core.weights import Weight, has_data, real_view
+from fx_onnx.passes.traversal import all_nodes, graphs_of
+from fx_onnx.program import save
 
 if TYPE_CHECKING:
     import onnxruntime
 
-__all__ = ["bind", "bind_input", "call_arguments", "flatten_outputs", "new_session", "restore_structure", "run_session"]
+__all__ = [
+    "bind", "bind_input", "call_arguments", "compute_values", "flatten_outputs", "is_loaded_from_file", "loadable",
+    "new_session", "refuse_fallback", "restore_structure", "run_session",
+]  # fmt: skip
 
 
-def new_session(model: str | bytes) -> onnxruntime.InferenceSession:
+_FROM_FILE_BYTES = 512 * 1024**2
+"""Above this size of the weights a session is loaded from a temporary file."""
+
+
+def new_session(
+    model: str | bytes, provider: str | None = None, *, optimized: bool = True
+) -> onnxruntime.InferenceSession:
     """Returns an ONNX Runtime session for a model file or its bytes. It uses CUDA if available, and logs errors only.
 
     The session multiplies by dequantized weights in float32, as the model specifies. The default of ONNX Runtime also
     rounds the other operand to 8 bits (the option ``session.qdq_matmulnbits_accuracy_level``). The session keeps
     Dropout nodes, because the optimizer EliminateDropout also removes those in training mode.
+
+    Args:
+        model: the path or the bytes of the model.
+        provider: the execution provider, such as ``CPUExecutionProvider``; None is CUDA if available, then the CPU.
+        optimized: whether ONNX Runtime optimizes the graph.
+
+    Raises:
+        ArgumentError: this ONNX Runtime does not have the provider.
     """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    if not optimized:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     available = onnxruntime.get_available_providers()
-    wanted = [name for name in ("CUDAExecutionProvider", "CPUExecutionProvider") if name in available]
+    if provider is not None and provider not in available:
+        raise ArgumentError(f"This ONNX Runtime has no {shown(provider)}; it has {', '.join(available)}.")
+    default = [name for name in ("CUDAExecutionProvider", "CPUExecutionProvider") if name in available]
+    wanted = default if provider is None else [provider]
     kept = ["EliminateDropout"]
     return onnxruntime.InferenceSession(model, sess_options=options, providers=wanted, disabled_optimizers=kept)
+
+
+def is_loaded_from_file(model: ir.Model) -> bool:
+    """Returns whether a session loads the model from a temporary file, which ONNX Runtime maps into memory."""
+    return save.parameter_bytes(model) > _FROM_FILE_BYTES
+
+
+def loadable(model: ir.Model, folder: Path | None) -> str | bytes:
+    """Returns what a session loads: the bytes of the model, or a path in ``folder`` if the model is large."""
+    if folder is not None and is_loaded_from_file(model):
+        path = folder / "model.onnx"
+        save.save(model, path, external_data=True, durable=False)
+        return str(path)
+    buffer = io.BytesIO()
+    save.save(model, buffer)
+    return buffer.getvalue()
+
+
+def refuse_fallback(model: ir.Model) -> None:
+    """Raises ArgumentError if the model calls operators of torch, for which a runtime needs an extension."""
+    nodes = chain.from_iterable(map(all_nodes, graphs_of(model)))
+    found = sorted({node.meta[metadata.FALLBACK] for node in nodes if metadata.FALLBACK in node.meta})
+    if found:
+        raise ArgumentError(
+            f"The program cannot run, because no runtime has the operators of torch that operator_export_type kept: "
+            f"{', '.join(found)}.",
+            id=MessageId.CALL_OF_PROGRAM,
+        )
 
 
 # Arguments
@@ -266,6 +323,31 @@ def run_session(session: onnxruntime.InferenceSession, inputs: Mapping[str, torc
     options.log_severity_level = 3
     values = {name: _to_runtime(tensor) for name, tensor in inputs.items()}
     return tuple(_from_runtime(value) for value in session.run_with_ort_values(None, values, options))
+
+
+def compute_values(
+    model: ir.Model, inputs: Mapping[str, torch.Tensor], value_names: Sequence[str]
+) -> tuple[torch.Tensor, ...]:
+    """Runs a model and returns any values of its main graph, by name and in order.
+
+    Raises:
+        ArgumentError: the main graph has no value with one of the names.
+    """
+    model = model.clone()  # the weights are shared
+    values: dict[str | None, ir.Value] = {value.name: value for value in model.graph.inputs}
+    values.update(model.graph.initializers)
+    values.update((value.name, value) for node in model.graph for value in node.outputs)
+    missing = [name for name in value_names if name not in values]
+    if missing:
+        raise ArgumentError(f"The graph has no value named {shown(missing[0])}.", id=MessageId.CALL_OF_PROGRAM)
+    unique = dict.fromkeys(value_names)
+    model.graph.outputs.clear()
+    model.graph.outputs.extend(values[name] for name in unique)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        session = new_session(loadable(model, Path(folder)))
+        found = dict(zip(unique, run_session(session, inputs), strict=True))
+        del session  # it maps a file in the folder, which is removed next
+    return tuple(found[name] for name in value_names)
 
 
 def _to_runtime(tensor: torch.Tensor) -> onnxruntime.OrtValue:

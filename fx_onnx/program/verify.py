@@ -1,131 +1,38 @@
-"""Compares an ONNX program with the PyTorch module on the same inputs: by output, by FX value, or by module."""
+"""Compares an ONNX program with the PyTorch module on the same inputs, and says why they differ."""
 
 from __future__ import annotations
 
-import ast
-import copy
-import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
 
-from fx_onnx.core.arguments import shown
-from fx_onnx.core.errors import ArgumentError, CheckerError, VerificationError
-from fx_onnx.core.metadata import NAME_SCOPES, ORIGINAL_NODE_NAME, OUTPUT_TARGET, of_fx_node
-from fx_onnx.core.threads import CAPTURE_LOCK
-from fx_onnx.core.torch_private import pytree, storage_id
-from fx_onnx.core.weights import is_subclass
-from fx_onnx.program.session import call_arguments, flatten_outputs
+from fx_onnx.core.arguments import check_flag, check_name, shown
+from fx_onnx.core.errors import ArgumentError, CheckerError, first_line
+from fx_onnx.program.session import call_arguments
+from fx_onnx.program.verification.diagnosis import Diagnosis, Sample, differences_of
+from fx_onnx.program.verification.first_difference import PartComparison
+from fx_onnx.program.verification.fx_origin import origin_of
+from fx_onnx.program.verification.other_sizes import Resizer, Sizes
+from fx_onnx.program.verification.reference_runs import (
+    Program,
+    attempt,
+    copied,
+    expected_outputs,
+    onnx_runner,
+    pair_outputs,
+)
+from fx_onnx.program.verification.repro import repro_of_model, repro_of_part
+from fx_onnx.program.verification.tensor_comparison import Difference, Tolerance
+from fx_onnx.program.verification.verification_result import Cause, SizeResult, Verification
 
-__all__ = [
-    "Difference",
-    "Verification",
-    "by_module",
-    "check_model",
-    "compare",
-    "compare_values",
-    "first_difference",
-    "lifted_arguments",
-    "output_pairs",
-    "verify",
-    "visit_values",
-]
-
-RELATIVE_TOLERANCE: dict[torch.dtype, float] = {
-    torch.float64: 1e-6,
-    torch.float32: 1e-4,
-    torch.float16: 1e-2,
-    torch.bfloat16: 5e-2,
-}
-"""The largest allowed difference, relative to the largest expected magnitude. Integers and booleans must be equal."""
-FLOAT8_TOLERANCE = 0.25
-ABSOLUTE_TOLERANCE = 1e-7
-"""Added to the tolerance of floats, because an output of zeros has no magnitude to be relative to."""
-
-
-class Program(Protocol):
-    """The part of ONNXProgram that verification uses.
-
-    This module cannot import ONNXProgram, because onnx_program.py imports report.py, which imports this module.
-    """
-
-    exported_program: ExportedProgram | None
-
-    @property
-    def model(self) -> ir.Model: ...
-
-    def __call__(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]: ...
-
-    def compute_values(
-        self, value_names: Sequence[str], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> tuple[torch.Tensor, ...]: ...
-
-
-@dataclass(frozen=True)
-class Difference:
-    """The difference between one value of the ONNX program and of the PyTorch module.
-
-    Attributes:
-        name: the name of the ONNX value.
-        dtype: the dtype of the PyTorch value, for example ``float32``.
-        shape: the shape of the PyTorch value.
-        max_abs: the largest absolute difference of finite elements; inf if the shapes differ.
-        max_rel: ``max_abs`` divided by the largest finite magnitude of the PyTorch value.
-        nonfinite: how many elements are NaN or infinite on one side only, or infinite with different signs.
-        tolerance: the allowed absolute difference.
-        problem: why the values do not agree, as text; empty if they agree.
-        module: the path of the module that computed the value; empty for the root module and for outputs.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    max_abs: float
-    max_rel: float
-    nonfinite: int
-    tolerance: float
-    problem: str
-    module: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """True if the values agree."""
-        return not self.problem
-
-
-@dataclass(frozen=True)
-class Verification:
-    """The result of ``verify``.
-
-    Attributes:
-        outputs: the differences of all outputs, in order.
-    """
-
-    outputs: tuple[Difference, ...]
-
-    @property
-    def ok(self) -> bool:
-        """True if all outputs agree."""
-        return all(output.ok for output in self.outputs)
-
-    @property
-    def max_rel(self) -> float:
-        """The largest ``max_rel`` of all outputs."""
-        return max((output.max_rel for output in self.outputs), default=0.0)
-
-    def check(self) -> None:
-        """Raises VerificationError if an output differs. The message lists all outputs that differ."""
-        bad = [f"{output.name!r}: {output.problem}" for output in self.outputs if not output.ok]
-        if bad:
-            raise VerificationError(f"The ONNX program differs from the PyTorch module in {'; '.join(bad)}.")
+__all__ = ["Difference", "Verification", "check_model", "verify"]
 
 
 def check_model(program: Program) -> None:
@@ -163,8 +70,10 @@ def verify(
     module: Callable[..., Any] | None = None,
     rtol: float | None = None,
     atol: float | None = None,
+    provider: str | None = None,
+    other_sizes: bool = True,
 ) -> Verification:
-    """Compares the outputs of the ONNX program with the outputs of the PyTorch module.
+    """Compares the outputs of the ONNX program with the outputs of the PyTorch module, and finds out why they differ.
 
     Args:
         program: the ONNXProgram.
@@ -173,12 +82,16 @@ def verify(
         module: the module to compare with; by default the module of the exported program. Its buffers are restored. The
             new values of buffers are compared if it is a Module.
         rtol: the allowed difference relative to the largest magnitude of the output. The default depends on the dtype:
-            1e-6 for float64, 1e-4 for float32, 1e-2 for float16, 5e-2 for bfloat16, 0.25 for 8-bit floats.
+            1e-6 for float64, 1e-4 for float32, 1e-2 for float16, 5e-2 for bfloat16, 0.25 for 8-bit floats. One element
+            of 1,000 in float16 or bfloat16 may differ by four times as much, if neither rtol nor atol is given.
         atol: the allowed absolute difference, which is added to the relative one; by default 1e-7 for floats.
+        provider: the execution provider of ONNX Runtime, such as ``CPUExecutionProvider``; None is CUDA if it is
+            available, or else the CPU.
+        other_sizes: whether the outputs are also compared for a larger and a smaller size of each dynamic dim.
 
     Returns:
         The differences of all outputs: the results of the module, then the new values of the buffers and arguments that
-        it writes. Call its ``check()`` to raise an error if one differs.
+        it writes. If one differs, the result has the cause. Call its ``check()`` to raise an error then.
 
     Raises:
         ArgumentError: there is no module to compare with, or the arguments do not fit.
@@ -192,301 +105,121 @@ def verify(
             raise ArgumentError(f"{name} must be a number that is not negative, not {shown(tolerance)}.")
     if module is not None and not callable(module):
         raise ArgumentError(f"module must be a module or a function, not {shown(module)}.")
-    if module is None:
-        if program.exported_program is None:
-            raise ArgumentError("The program has no exported_program to compare with; give verify() a module.")
-        module = program.exported_program.module()
-    pairs = output_pairs(program, args, kwargs, module)
-    return Verification(tuple(compare(*pair, rtol=rtol, atol=atol) for pair in pairs))
+    if provider is not None:
+        check_name("provider", provider)
+    check_flag("other_sizes", other_sizes)
+    if module is None and program.exported_program is None:
+        raise ArgumentError("The program has no exported_program to compare with; give verify() a module.")
+    return _Verifier(program, module, Tolerance(rtol, atol), provider).run(args, kwargs, other_sizes)
 
 
-def output_pairs(
-    program: Program,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    module: Callable[..., Any],
-    run: Callable[..., tuple[torch.Tensor, ...]] | None = None,
-) -> list[tuple[str, Any, torch.Tensor]]:
-    """Returns the name, the value of the module and the value of the program of each output.
+class _Verifier:
+    """Compares a program with a module for one or more sizes."""
 
-    The new values of buffers and arguments come after the results of the module, as among the outputs of the program.
+    def __init__(
+        self, program: Program, module: Callable[..., Any] | None, tolerance: Tolerance, provider: str | None
+    ) -> None:
+        self.program, self.tolerance, self.provider = program, tolerance, provider
+        self.module: Callable[..., Any] = module or self.captured  # type: ignore[assignment]
+        self.onnx = onnx_runner(program, provider)
 
-    Args:
-        program: as for verify().
-        args: as for verify().
-        kwargs: as for verify().
-        module: as for verify().
-        run: computes the outputs of the program; None calls the program.
+    @cached_property
+    def captured(self) -> Callable[..., Any] | None:
+        """The captured program as a module; None if the program has none."""
+        return None if self.program.exported_program is None else self.program.exported_program.module()
 
-    Raises:
-        VerificationError: the program returns fewer outputs than the module.
-    """
-    found = (run or program)(*_copied(args), **_copied(kwargs))
-    args, kwargs = _copied((args, kwargs))
-    with CAPTURE_LOCK, torch.no_grad(), _restored_buffers(module):  # torch.cond compiles while it runs eagerly
-        given = _inputs_by_name(program.exported_program, args, kwargs)
-        result = module(*args, **kwargs)
-        expected = flatten_outputs(program.exported_program, _copied(result))
-        state = _copied({**given, **_buffers(module)})
-    if len(expected) > len(found):
-        raise VerificationError(f"The module returns {len(expected)} values, the ONNX program {len(found)}.")
-    outputs = program.model.graph.outputs
-    pairs = [(str(value.name), *each) for value, *each in zip(outputs, expected, found, strict=False)]
-    # The graph returns the new values of buffers and inputs after the user's outputs.
-    for value, new in zip(outputs[len(expected) :], found[len(expected) :], strict=True):
-        target = value.metadata_props.get(OUTPUT_TARGET)
-        if target in state:
-            pairs.append((str(value.name), state[target], new))
-    return pairs
+    def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], other_sizes: bool) -> Verification:
+        """Compares the given arguments, then those of other sizes, and looks for the cause of a difference."""
+        found = self.onnx(*copied(args), **copied(kwargs))
+        samples = [self._sample(args, kwargs, self._expected(args, kwargs), found, "")]
+        failed: list[SizeResult] = []
+        skipped: list[str] = []
+        if other_sizes and self.program.exported_program is not None:
+            resizer = Resizer(self.program.exported_program, args, kwargs, self.program.model.graph.inputs)
+            skipped += [resizer.reason] if resizer.reason else []
+            for candidates in resizer.rounds():
+                self._compare_sizes(resizer, candidates, samples, failed, skipped)
+        return self._result(samples, failed, skipped)
 
+    def _expected(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        return expected_outputs(self.program.exported_program, args, kwargs, self.module)
 
-def _copied(tree: Any) -> Any:
-    """Returns the structure with a detached copy of each tensor. Tensors that share memory still share it."""
-    leaves = [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
-    count, memo = Counter(storage_id(leaf) for leaf in leaves if _has_storage(leaf)), dict[int, Any]()
+    def _sample(
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        expected: tuple[list[Any], dict[str, Any]],
+        found: Sequence[torch.Tensor],
+        sizes: str,
+    ) -> Sample:
+        pairs = pair_outputs(self.program, *expected, found)
+        return Sample(args, kwargs, pairs, tuple(differences_of(pairs, self.tolerance)), sizes)
 
-    def copied(tensor: torch.Tensor) -> torch.Tensor:
-        if _has_storage(tensor) and count[storage_id(tensor)] > 1:
-            shared: torch.Tensor = copy.deepcopy(tensor.detach(), memo)
-            return shared
-        return tensor.detach().clone()
+    def _compare_sizes(
+        self,
+        resizer: Resizer,
+        candidates: Sequence[Sizes],
+        samples: list[Sample],
+        failed: list[SizeResult],
+        skipped: list[str],
+    ) -> None:
+        """Compares the first of some sizes that the module takes, or else each dim of the first sizes alone."""
+        refusals = []
+        for sizes in candidates:
+            refusal = self._compare_size(resizer, sizes, samples, failed)
+            if not refusal:
+                return
+            refusals.append(refusal)
+        alone = list(resizer.single(candidates[0]))
+        refusals = [r for sizes in alone if (r := self._compare_size(resizer, sizes, samples, failed))] or refusals[:1]
+        skipped += refusals
 
-    return pytree.tree_map_only(torch.Tensor, copied, tree)
-
-
-def _has_storage(tensor: torch.Tensor) -> bool:
-    return tensor.layout == torch.strided and not is_subclass(tensor)
-
-
-def _inputs_by_name(program: ExportedProgram | None, args: Any, kwargs: Any) -> dict[str, Any]:
-    """Returns the tensors among the arguments by the name of their placeholder; nothing without a program."""
-    if program is None or program.call_spec.in_spec is None:
-        return {}
-    try:
-        leaves = program.call_spec.in_spec.flatten_up_to((args, kwargs))
-    except ValueError:  # the inputs themselves, in order
-        leaves = [] if kwargs else pytree.tree_leaves(args)
-    specs = [spec for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
-    if len(specs) != len(leaves):
-        return {}
-    named = {spec.arg.name: leaf for spec, leaf in zip(specs, leaves, strict=True)}
-    return {name: leaf for name, leaf in named.items() if isinstance(leaf, torch.Tensor)}
-
-
-def _buffers(module: Callable[..., Any]) -> dict[str, torch.Tensor]:
-    return dict(module.named_buffers(remove_duplicate=False)) if isinstance(module, torch.nn.Module) else {}
-
-
-@contextmanager
-def _restored_buffers(module: Callable[..., Any]) -> Iterator[None]:
-    """Restores the buffers of the module at the end, also those that its forward assigns."""
-    modules = list(module.modules()) if isinstance(module, torch.nn.Module) else []
-    before = [(each, key, old, old.detach().clone()) for each in modules for key, old in each.named_buffers("", False)]
-    try:
-        yield
-    finally:
-        for each, key, buffer, values in before:
-            setattr(each, key, buffer.copy_(values))
-
-
-# One value
-
-
-def compare(
-    name: str,
-    expected: Any,
-    found: torch.Tensor,
-    *,
-    rtol: float | None = None,
-    atol: float | None = None,
-    module: str = "",
-) -> Difference:
-    """Compares one value.
-
-    Args:
-        name: the name for the result.
-        expected: the tensor or number of PyTorch. A complex tensor is compared as its real view if ``found`` is real.
-        found: the tensor of the ONNX program.
-        rtol: the relative tolerance, as for verify().
-        atol: the absolute tolerance, as for verify().
-        module: the path of the module that computed the value.
-    """
-    if not isinstance(expected, torch.Tensor):
-        expected = torch.as_tensor(expected, dtype=found.dtype)
-    expected = expected.detach().cpu()
-    if expected.is_complex() and not found.is_complex():
-        expected = torch.view_as_real(expected.resolve_conj())
-    dtype, shape = str(expected.dtype).removeprefix("torch."), tuple(expected.shape)
-    if tuple(found.shape) != shape:
-        problem = f"the shape is {list(found.shape)} instead of {list(shape)}"
-        return Difference(name, dtype, shape, math.inf, math.inf, 0, 0.0, problem, module)
-    max_abs, scale, nonfinite = _distance(expected, found)
-    tolerance = _tolerance(expected.dtype, scale, rtol, atol)
-    max_rel = max_abs / scale if scale else (0.0 if max_abs == 0 else math.inf)
-    if found.dtype != expected.dtype:
-        problem = f"the dtype is {str(found.dtype).removeprefix('torch.')} instead of {dtype}"
-    elif nonfinite:
-        problem = f"{nonfinite} elements are NaN or infinite on one side only, or infinite with different signs"
-    elif max_abs > tolerance:
-        problem = f"the largest difference is {max_abs:.3g}, but at most {tolerance:.3g} is allowed"
-    else:
-        problem = ""
-    return Difference(name, dtype, shape, max_abs, max_rel, nonfinite, tolerance, problem, module)
-
-
-def _tolerance(dtype: torch.dtype, scale: float, rtol: float | None, atol: float | None) -> float:
-    """Returns the allowed absolute difference for values of this scale, the largest expected magnitude."""
-    inexact = dtype.is_floating_point or dtype.is_complex
-    relative = RELATIVE_TOLERANCE.get(dtype.to_real(), FLOAT8_TOLERANCE) if inexact else 0.0
-    absolute = ABSOLUTE_TOLERANCE if inexact else 0.0
-    return (absolute if atol is None else atol) + (relative if rtol is None else rtol) * scale
-
-
-def _distance(expected: torch.Tensor, found: torch.Tensor) -> tuple[float, float, int]:
-    """Returns the largest difference and the largest expected magnitude of finite elements, and a count.
-
-    The count is the number of elements that are not finite on at least one side and that differ.
-    """
-    wide = torch.complex128 if expected.is_complex() or found.is_complex() else torch.float64
-    left, right = expected.to(wide), found.to(wide)
-    finite = left.isfinite() & right.isfinite()
-    same = (left == right) | (left.isnan() & right.isnan())
-    nonfinite = int((~finite & ~same).sum())
-    if not bool(finite.any()):
-        return 0.0, 0.0, nonfinite
-    difference = torch.where(finite, left - right, 0).abs().max().item()
-    if not difference and not expected.dtype.is_floating_point and not expected.dtype.is_complex:
-        difference = float(bool((expected != found).any()))  # float64 rounds large 64-bit integers to equal numbers
-    return difference, torch.where(left.isfinite(), left, 0).abs().max().item(), nonfinite
-
-
-# Every value
-
-
-def compare_values(
-    program: Program,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    rtol: float | None = None,
-    atol: float | None = None,
-) -> tuple[Difference, ...]:
-    """Compares the value of each FX node with the ONNX value of the same name, in the order of execution.
-
-    It keeps all values in memory at once, so use it to find an error, not to check every export. Values that the
-    optimizer removed are not compared.
-
-    Args:
-        program: an ONNXProgram with an exported_program.
-        args: the module's positional arguments.
-        kwargs: the module's keyword arguments.
-        rtol: the relative tolerance, as for verify().
-        atol: the absolute tolerance, as for verify().
-
-    Raises:
-        ArgumentError: the program has no exported_program, or the arguments do not fit.
-    """
-    differences: list[Difference] = []
-
-    def add(name: str, expected: Any, found: torch.Tensor, node: torch.fx.Node) -> None:
-        differences.append(compare(name, expected, found, rtol=rtol, atol=atol, module=_module_path(node)))
-
-    visit_values(program, args, kwargs, add)
-    return tuple(differences)
-
-
-def visit_values(
-    program: Program,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any] | None,
-    visit: Callable[[str, Any, torch.Tensor, torch.fx.Node], None],
-) -> None:
-    """Calls ``visit`` for each FX node whose value the ONNX program has too, in the order of execution.
-
-    Args:
-        program: as for compare_values().
-        args: as for compare_values().
-        kwargs: as for compare_values().
-        visit: takes the name of the ONNX value, the value of PyTorch, the value of the ONNX program and the FX node.
-
-    Raises:
-        ArgumentError: the program has no exported_program, or the arguments do not fit.
-    """
-    exported = program.exported_program
-    if exported is None:
-        raise ArgumentError("The program has no exported_program, so it has no FX values to compare with.")
-    lifted = lifted_arguments(exported, args, kwargs)
-    computed = {node.name for node in exported.graph.nodes if node.op == "call_function"}
-    names = {fx: name for fx, name in _fx_names(program.model.graph) if fx in computed}
-    found = program.compute_values(list(names.values()), args, kwargs)
-    values = {fx: (name, value) for (fx, name), value in zip(names.items(), found, strict=True)}
-
-    class Visiting(torch.fx.Interpreter):
-        def run_node(self, n: torch.fx.Node) -> Any:
-            result = super().run_node(n)
-            if n.name in values and isinstance(result, (torch.Tensor, int, float, bool)):
-                name, value = values[n.name]
-                visit(name, result, value, n)
-            return result
-
-    with torch.no_grad():
-        Visiting(exported.graph_module).run(*lifted)
-
-
-def first_difference(
-    program: Program,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    rtol: float | None = None,
-    atol: float | None = None,
-) -> Difference | None:
-    """Returns the first value, in the order of execution, that differs; None if all values agree."""
-    differences = compare_values(program, args, kwargs, rtol=rtol, atol=atol)
-    return next((difference for difference in differences if not difference.ok), None)
-
-
-def by_module(differences: Iterable[Difference]) -> dict[str, Difference]:
-    """Returns the worst difference of each module, by module path, in the order of execution."""
-    worst: dict[str, Difference] = {}
-    for difference in differences:
-        known = worst.get(difference.module)
-        if known is None or (known.ok, -known.max_rel) > (difference.ok, -difference.max_rel):
-            worst[difference.module] = difference
-    return worst
-
-
-def _fx_names(graph: ir.Graph) -> Iterator[tuple[str, str]]:
-    """Yields the FX name and the ONNX name of each value of the main graph."""
-    for node in graph:
-        for value in node.outputs:
-            if value.name:
-                yield value.metadata_props.get(ORIGINAL_NODE_NAME, value.name), value.name
-
-
-def _module_path(node: torch.fx.Node) -> str:
-    """Returns the path of the module that contains the FX node; empty for the root module."""
-    scopes: list[str] = ast.literal_eval(of_fx_node(node)[NAME_SCOPES])  # module paths, then the name of the node
-    return scopes[-2] if len(scopes) > 1 else ""
-
-
-def lifted_arguments(exported: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> list[Any]:
-    """Returns the arguments of the FX graph: weights, buffers and constants, then the user's arguments.
-
-    All except parameters are copied, because the graph may write to them.
-    """
-    try:
-        user = iter(exported.call_spec.in_spec.flatten_up_to((tuple(args), dict(kwargs or {}))))
-    except ValueError as error:
-        raise ArgumentError(
-            f"The arguments do not have the structure with which the model was exported: {error}"
-        ) from error
-    values: list[Any] = []
-    for spec in exported.graph_signature.input_specs:
-        if spec.kind == InputKind.USER_INPUT or spec.target is None:
-            values.append(_copied(next(user)))
+    def _compare_size(self, resizer: Resizer, sizes: Sizes, samples: list[Sample], failed: list[SizeResult]) -> str:
+        """Compares the outputs for some sizes. Returns why they are left out, or an empty string."""
+        args, kwargs = resizer.arguments(sizes)
+        label = resizer.label(sizes)
+        expected = attempt(lambda: self._expected(args, kwargs))
+        if isinstance(expected, Exception):
+            return f"The sizes {label} are not compared, because the module refuses them: {first_line(expected)}"
+        found = attempt(lambda: self.onnx(*copied(args), **copied(kwargs)))
+        if isinstance(found, Exception):
+            failed.append(SizeResult(label, problem=f"the ONNX program fails: {first_line(found)}"))
         else:
-            state = exported.state_dict if spec.target in exported.state_dict else exported.constants
-            value = state[spec.target]
-            values.append(value if spec.kind == InputKind.PARAMETER else _copied(value))
-    return values
+            samples.append(self._sample(args, kwargs, expected, found, label))
+        return ""
+
+    def _result(self, samples: list[Sample], failed: Sequence[SizeResult], skipped: Sequence[str]) -> Verification:
+        """Returns the result, with the cause of the first difference that is not inaccurate in eager."""
+        cause: Cause | None = None
+        repro: Callable[[Path], Path] | None = None
+        for place, sample in enumerate(samples):
+            if sample.ok or cause is not None:
+                continue
+            diagnosis = Diagnosis(
+                self.program, self.module, self.captured, self.tolerance, self.provider,
+                getattr(self.program, "_origins", None),
+            )  # fmt: skip
+            samples[place], cause = diagnosis.run(sample)
+            if not sample.ok:
+                repro = self._repro(sample, diagnosis, cause)
+        given, *others = samples
+        sizes = [*(SizeResult(sample.sizes, sample.outputs) for sample in others), *failed]
+        exported = self.program.exported_program
+        values = (lambda: self._values(exported, given)) if exported is not None else None
+        return Verification(given.outputs, tuple(sizes), tuple(skipped), cause, values, repro)
+
+    def _repro(self, sample: Sample, diagnosis: Diagnosis, cause: Cause | None) -> Callable[[Path], Path]:
+        """Returns a function that writes the part that is wrong, or else the whole model."""
+        title = cause.text if cause is not None else "the ONNX program differs from the PyTorch module"
+        part, comparison = diagnosis.part, diagnosis.comparison
+        if part is not None and comparison is not None:
+            return lambda folder: repro_of_part(folder, comparison, part, title, self.provider)
+        return lambda folder: repro_of_model(
+            folder, self.program, sample.args, sample.kwargs, sample.pairs, sample.outputs, title, self.provider
+        )
+
+    def _values(self, exported: ExportedProgram, sample: Sample) -> tuple[Difference, ...]:
+        """Returns the difference of each value that the model computes for an FX node."""
+        args, kwargs = copied((tuple(sample.args), dict(sample.kwargs)))
+        found = PartComparison(self.program.model, exported, args, kwargs, self.tolerance, self.provider)
+        return tuple(replace(each.difference, module=origin_of(each.part.node, (), None).module) for each in found)

@@ -17,7 +17,7 @@ import onnx_ir as ir
 import torch
 from onnx_ir.tensor_adapters import TorchTensor
 from torch.export.graph_signature import InputKind
-from torch.fx import Graph, GraphModule, Interpreter, Node
+from torch.fx import Graph, GraphModule, Node
 
 from fx_onnx import pipeline
 from fx_onnx.aten.aten_program import AtenProgram
@@ -29,7 +29,8 @@ from fx_onnx.program.export_log import ExportLog
 from fx_onnx.program.export_options import ExportOptions
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.session import call_arguments
-from fx_onnx.program.verify import lifted_arguments
+from fx_onnx.program.verification.fx_slices import attributes_of, executed
+from fx_onnx.program.verification.reference_runs import lifted_arguments
 from fx_onnx.torchscript.module_verification import VerificationOptions, check_outputs
 from fx_onnx.torchscript.utils import select_model_mode_for_export
 from fx_onnx.translation.symbolic_registry import registered
@@ -61,17 +62,9 @@ class _Program:
     @classmethod
     def of(cls, aten: AtenProgram, args: Sequence[Any], kwargs: Mapping[str, Any], opset: int | None) -> _Program:
         """Computes the value of each node."""
-        attributes = _attributes(aten, aten.graph)
-        values: dict[Node, Any] = {}
-
-        class Recording(Interpreter):
-            def run_node(self, n: Node) -> Any:
-                values[n] = super().run_node(n)
-                return values[n]
-
+        attributes = attributes_of(aten, aten.graph)
         module = GraphModule(attributes, aten.graph)
-        with torch.no_grad():
-            Recording(module, graph=aten.graph).run(*lifted_arguments(aten.exported_program, args, kwargs))
+        values: dict[Node, Any] = dict(executed(module, lifted_arguments(aten.exported_program, args, kwargs)))
         placeholders = aten.graph.find_nodes(op="placeholder", sort=True)
         specs = aten.exported_program.graph_signature.input_specs
         kinds = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
@@ -82,16 +75,6 @@ class _Program:
         """Returns whether a node outside of a part is an input of the part: a tensor that is no weight or constant."""
         is_fixed = node.op == "get_attr" or node in self.weights
         return not is_fixed and isinstance(self.values[node], torch.Tensor)
-
-
-def _attributes(aten: AtenProgram, graph: Graph) -> dict[str, Any]:
-    """Returns what the ``get_attr`` nodes of a graph name: constants, and bodies of control flow as modules."""
-    found: dict[str, Any] = {}
-    for node in graph.find_nodes(op="get_attr"):
-        name = str(node.target)
-        body = aten.bodies.get(name)
-        found[name] = aten.constants[name] if body is None else GraphModule(_attributes(aten, body), body)
-    return found
 
 
 def _groups(graph: Graph) -> list[list[Node]]:

@@ -20,7 +20,8 @@ from fx_onnx.core.torch_private import pytree
 from fx_onnx.export import export
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.session import call_arguments, new_session
-from fx_onnx.program.verify import output_pairs
+from fx_onnx.program.verification.reference_runs import output_pairs
+from fx_onnx.program.verify import verify as find_cause
 
 __all__ = ["OnnxBackend", "VerificationOptions", "check_outputs", "verify"]
 
@@ -105,7 +106,7 @@ def verify(
         options: how to compare.
 
     Raises:
-        AssertionError: the results differ.
+        AssertionError: the results differ; the message names the first value that differs.
         ArgumentError: an argument is not valid, or this ONNX Runtime does not have the backend.
     """
     options = options or VerificationOptions()
@@ -119,7 +120,11 @@ def verify(
     )  # fmt: skip
     for given in (args, *(additional_test_inputs or ())):
         positional, named = call_arguments(given, kwargs if given is args else None)
-        check_outputs(program, module, positional, named, options)
+        try:
+            check_outputs(program, module, positional, named, options)
+        except AssertionError as error:
+            cause = find_cause(program, positional, named, module=module, other_sizes=False).cause
+            raise AssertionError(f"{error}\n{cause}" if cause is not None else str(error)) from None
 
 
 def _log_without_effect(

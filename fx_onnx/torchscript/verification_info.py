@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.metadata import ORIGINAL_NODE_NAME
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.session import call_arguments
-from fx_onnx.program.verify import output_pairs, visit_values
+from fx_onnx.program.verification.fx_slices import executed
+from fx_onnx.program.verification.reference_runs import lifted_arguments, output_pairs
 
 __all__ = ["VerificationInfo", "verify_onnx_program"]
 
@@ -119,13 +123,22 @@ def verify_onnx_program(
             raise ArgumentError("The exported program has no example arguments; give args or kwargs.")
         args, kwargs = exported.example_inputs
     positional, named = call_arguments(args or (), kwargs)
-    found: list[VerificationInfo] = []
     if not compare_intermediates:
         pairs = output_pairs(onnx_program, positional, named, exported.module())
         return [VerificationInfo.from_tensors(*pair) for pair in pairs]
 
-    def add(name: str, expected: Any, actual: torch.Tensor, node: torch.fx.Node) -> None:
-        found.append(VerificationInfo.from_tensors(name, expected, actual))
+    return [VerificationInfo.from_tensors(*pair) for pair in _value_pairs(onnx_program, exported, positional, named)]
 
-    visit_values(onnx_program, positional, named, add)
-    return found
+
+def _value_pairs(
+    program: ONNXProgram, exported: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[str, Any, torch.Tensor]]:
+    """Yields the name and both values of each FX node that the ONNX program computes too, in the order of execution."""
+    computed = {node.name for node in exported.graph.nodes if node.op == "call_function"}
+    results = [value for node in program.model.graph for value in node.outputs if value.name]
+    by_fx_name = {value.metadata_props.get(ORIGINAL_NODE_NAME, value.name): str(value.name) for value in results}
+    names = {fx_name: name for fx_name, name in by_fx_name.items() if fx_name in computed}
+    found = dict(zip(names, program.compute_values(list(names.values()), args, kwargs), strict=True))
+    for node, value in executed(exported.graph_module, lifted_arguments(exported, args, kwargs)):
+        if node.name in found and isinstance(value, (torch.Tensor, int, float, bool)):
+            yield names[node.name], value, found[node.name]

@@ -18,7 +18,7 @@ from torch.export import Dim, export
 import fx_onnx
 from fx_onnx.core.errors import ArgumentError, OnnxExporterWarning
 from fx_onnx.core.weights import computed, weight
-from fx_onnx.program import onnx_program as program_module
+from fx_onnx.program import session
 from fx_onnx.program.onnx_program import ONNXProgram
 from tests.modules import FourBitLinear
 
@@ -208,7 +208,7 @@ def test_session_is_loaded_once_and_released_on_change(program, net):
 
 
 def test_large_models_are_loaded_from_a_file(program, monkeypatch):
-    monkeypatch.setattr(program_module, "_FROM_FILE_BYTES", 10)
+    monkeypatch.setattr(session, "_FROM_FILE_BYTES", 10)
     paths = []
 
     def initializer(source):

@@ -1,8 +1,5 @@
 """Tests that verification finds differences, measures them, and names the node and the module."""
 
-import math
-import re
-
 import onnx
 import onnx_ir as ir
 import pytest
@@ -13,7 +10,7 @@ import fx_onnx
 from fx_onnx.core.errors import ArgumentError, VerificationError
 from fx_onnx.core.weights import weight
 from fx_onnx.program.onnx_program import ONNXProgram
-from fx_onnx.program.verify import Verification, by_module, compare, compare_values, first_difference, verify
+from fx_onnx.program.verify import verify
 
 
 class Scale(torch.nn.Module):
@@ -76,7 +73,8 @@ def test_equal(exported):
     ]
     assert result.max_rel < 1e-6
     result.check()
-    assert first_difference(program, (X,)) is None
+    assert result.cause is None
+    assert all(value.ok for value in result.values)
 
 
 def test_a_wrong_node_is_found_with_its_module(exported):
@@ -86,10 +84,9 @@ def test_a_wrong_node_is_found_with_its_module(exported):
     assert result.outputs[0].max_abs == 0.5 * 9
     with pytest.raises(VerificationError, match=r"'add': the largest difference is 4\.5, but at most 0\.0028"):
         result.check()
-    found = first_difference(program, (X,))
-    assert (found.name, found.module) == ("mul_1", "second")
-    worst = by_module(compare_values(program, (X,)))
-    assert [(path, d.ok) for path, d in worst.items()] == [("", False), ("first", True), ("second", False)]
+    assert (result.cause.node, result.cause.module) == ("mul_1", "second")
+    # the addition after it is right, because it is computed from PyTorch's values
+    assert [(path, d.ok) for path, d in result.modules.items()] == [("", True), ("first", True), ("second", False)]
     assert verify(program, (X,), rtol=0.5).ok
 
 
@@ -98,7 +95,7 @@ def test_renamed_values_are_matched_by_their_fx_name(exported):
     value = program.model.graph[3].outputs[0]
     value.name = "renamed"
     value.metadata_props["pkg.torch.onnx.original_node_name"] = "mul_1"
-    assert first_difference(program, (X,)).name == "renamed"
+    assert verify(program, (X,)).cause.difference.name == "renamed"
 
 
 def test_verification_does_not_change_buffers_and_inputs(exported):
@@ -108,7 +105,7 @@ def test_verification_does_not_change_buffers_and_inputs(exported):
     assert verify(program, (x,), module=module).ok
     assert module.count.item() == 0
     verify(program, (x,))
-    compare_values(program, (x,))
+    assert verify(program, (x,)).values
     assert exported.state_dict["count"].item() == 0
     assert torch.equal(x, X)
 
@@ -117,61 +114,17 @@ def test_without_an_exported_program():
     program = make_program()
     with pytest.raises(ArgumentError, match="no exported_program to compare with"):
         verify(program, (X,))
+    result = verify(program, (X,), module=lambda x: (x * torch.tensor([1.0, 4.0, 9.0]) + 1,))
+    assert result.ok
     with pytest.raises(ArgumentError, match="no FX values to compare with"):
-        compare_values(program, (X,))
-    assert verify(program, (X,), module=lambda x: (x * torch.tensor([1.0, 4.0, 9.0]) + 1,)).ok
+        _ = result.values
     with pytest.raises(VerificationError, match="returns 3 values, the ONNX program 2"):
         verify(program, (X,), module=lambda x: (x, x, x))
 
 
 def test_arguments_of_another_structure(exported):
-    with pytest.raises(ArgumentError, match="structure with which the model was exported"):
-        compare_values(make_program(exported=exported), (X, X))
-
-
-NAN, INF = math.nan, math.inf
-
-
-@pytest.mark.parametrize(
-    ("expected", "found", "problem"),
-    [
-        (torch.ones(2), torch.ones(2) + 5e-5, ""),
-        (torch.ones(2), torch.ones(2) + 5e-4, "largest difference"),
-        (torch.tensor([1000.0, 0.0]), torch.tensor([1000.0, 0.05]), ""),
-        (torch.zeros(2), torch.full((2,), 1e-8), ""),
-        (torch.zeros(2), torch.full((2,), 1e-3), "largest difference"),
-        (torch.ones(2), torch.ones(1, 2), r"the shape is \[1, 2\] instead of \[2\]"),
-        (torch.ones(2), torch.ones(2).double(), "the dtype is float64 instead of float32"),
-        (torch.tensor([NAN, INF, 1.0]), torch.tensor([NAN, INF, 1.0]), ""),
-        (torch.tensor([INF, 1.0]), torch.tensor([-INF, 1.0]), "1 elements are NaN or infinite"),
-        (torch.tensor([NAN, 1.0]), torch.tensor([0.0, 1.0]), "1 elements are NaN or infinite"),
-        (torch.tensor([2.0, 1.0]), torch.tensor([NAN, NAN]), "2 elements are NaN or infinite"),
-        (torch.ones(0, 3), torch.ones(0, 3), ""),
-        (torch.tensor([1, 2]), torch.tensor([1, 3]), "largest difference"),
-        (torch.tensor([2**62]), torch.tensor([2**62 + 1]), "largest difference"),
-        (torch.tensor([True, False]), torch.tensor([True, True]), "largest difference"),
-        (torch.ones(2).bfloat16(), torch.full((2,), 1.03).bfloat16(), ""),
-        (torch.ones(2).half(), torch.full((2,), 1.03).half(), "largest difference"),
-        (torch.ones(2).to(torch.float8_e5m2), torch.ones(2).to(torch.float8_e5m2), ""),
-        (torch.tensor([1 + 2j]), torch.tensor([[1.0, 2.0]]), ""),
-        (torch.tensor([1 + 2j]), torch.tensor([[1.0, -2.0]]), "largest difference"),
-        (7, torch.tensor(7), ""),
-        (1.5, torch.tensor(1.5, dtype=torch.float64), ""),
-    ],
-)
-def test_compare(expected, found, problem):
-    difference = compare("y", expected, found)
-    assert difference.ok == (not problem)
-    assert re.search(problem, difference.problem)
-
-
-def test_the_measures_of_a_difference():
-    difference = compare("y", torch.tensor([4.0, 2.0, INF]), torch.tensor([4.0, 1.0, 5.0]), module="a.b")
-    assert (difference.max_abs, difference.max_rel, difference.nonfinite) == (1.0, 0.25, 1)
-    assert difference.module == "a.b"
-    assert difference.tolerance == pytest.approx(4e-4, rel=1e-3)
-    assert Verification((difference,)).max_rel == 0.25
-    assert Verification(()).ok
+    with pytest.raises(ArgumentError, match="takes 1 inputs"):
+        verify(make_program(exported=exported), (X, X))
 
 
 # --- new values of buffers and arguments ------------------------------------------------------------------------------

@@ -1,0 +1,256 @@
+"""Finds out why an output of the ONNX program differs from the PyTorch module.
+
+The question is asked in this order: Does the module draw random numbers? Does torch.export's program differ from the
+module? Is a part of the ONNX model wrong alone? Is PyTorch's own result less accurate? Does ONNX Runtime's optimizer
+cause the difference?
+
+An output that differs is *inaccurate in eager*, which is no error, only if all of this holds:
+
+1. The captured program agrees with the module.
+2. Every part of the ONNX model was compared on PyTorch's values. Each agrees with PyTorch's value within the tolerance,
+   or agrees with the float64 value within the tolerance and is nearer to it than PyTorch's.
+3. The error of the ONNX output, compared with the output of the captured program in float64, is at most
+   ``ERROR_FACTOR`` times that of PyTorch's output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from torch.export import ExportedProgram
+
+from fx_onnx.core.errors import first_line
+from fx_onnx.program.verification.captured_modules import first_uncaptured
+from fx_onnx.program.verification.double_precision import errors_in_double
+from fx_onnx.program.verification.first_difference import (
+    ComparedPart,
+    PartComparison,
+    inaccurate_in_eager,
+)
+from fx_onnx.program.verification.fx_origin import TranslationOrigins, origin_of
+from fx_onnx.program.verification.reference_runs import (
+    Pair,
+    Program,
+    attempt,
+    copied,
+    expected_outputs,
+    named_outputs,
+    onnx_runner,
+)
+from fx_onnx.program.verification.tensor_comparison import Difference, Tolerance, compare
+from fx_onnx.program.verification.verification_result import Cause
+
+ERROR_FACTOR = 2
+"""Where no part is wrong, the errors of both sides are due to rounding, and either may be the larger by chance."""
+
+__all__ = ["Diagnosis", "Sample", "differences_of", "part_cause"]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The arguments of one comparison and its results.
+
+    Attributes:
+        args: the positional arguments.
+        kwargs: the keyword arguments.
+        pairs: the outputs of both sides.
+        outputs: their differences.
+        sizes: the sizes of the dims as text; empty for the given arguments.
+    """
+
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    pairs: Sequence[Pair]
+    outputs: tuple[Difference, ...]
+    sizes: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """True if all outputs agree."""
+        return all(output.ok for output in self.outputs)
+
+
+@dataclass
+class Diagnosis:
+    """The search for the cause of one difference.
+
+    Attributes:
+        program: the ONNX program.
+        module: the module to compare with.
+        captured: the captured program as a module; None if the program has no exported_program.
+        tolerance: the allowed differences.
+        provider: the execution provider.
+        origins: which functions translated the nodes.
+        part: the part of the model that is wrong alone, after ``run``; None if there is none.
+        comparison: the comparison of the parts, after ``run``.
+    """
+
+    program: Program
+    module: Callable[..., Any]
+    captured: Callable[..., Any] | None
+    tolerance: Tolerance
+    provider: str | None = None
+    origins: TranslationOrigins | None = None
+    part: ComparedPart | None = None
+    comparison: PartComparison | None = None
+
+    def run(self, sample: Sample) -> tuple[Sample, Cause | None]:
+        """Returns the sample, whose outputs may turn out to be inaccurate in eager, and the cause of a difference."""
+        if self._is_random(sample):
+            text = (
+                "the module returns other values when it runs again with the same arguments, because it draws random "
+                "numbers, so its results cannot be compared"
+            )
+            return sample, Cause("random", text)
+        if self.captured is None:
+            return sample, None
+        if self.module is not self.captured:
+            captured = self._differences_from(sample, self.captured)
+            if not _agree(captured):
+                return sample, self._capture_cause(sample, captured)
+        found = attempt(lambda: self._compare_parts(sample))
+        if isinstance(found, Exception):  # it must not hide the difference
+            return sample, Cause("unknown", f"the search for the first difference failed: {first_line(found)}")
+        return found
+
+    # The module and its capture
+
+    def _is_random(self, sample: Sample) -> bool:
+        """Returns whether a second run of the module, with other random numbers, gives other results."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(torch.initial_seed() + 1)
+            return not _agree(self._differences_from(sample, self.module))
+
+    def _differences_from(self, sample: Sample, module: Callable[..., Any]) -> list[Difference]:
+        """Returns the differences of the results of another module from those in the sample."""
+        results, state = expected_outputs(self.program.exported_program, sample.args, sample.kwargs, module)
+        named = named_outputs(self.program, results, state)
+        pairs = [(name, expected, named[name]) for name, expected, _ in sample.pairs if name in named]
+        return differences_of(pairs, self.tolerance)
+
+    def _capture_cause(self, sample: Sample, captured: Sequence[Difference]) -> Cause:
+        """Returns the cause that torch.export's program differs from the module, with the module where it begins."""
+        worst = next(each for each in captured if not each.ok)
+        text = (
+            f"the program that torch.export captured differs from the module: {worst.name!r}: {worst.problem}; the "
+            "translation to ONNX is not the cause"
+        )
+        if not isinstance(self.module, torch.nn.Module):
+            return Cause("capture", text, difference=worst)
+        comparison = self._new_comparison(sample)
+        found = first_uncaptured(self.module, comparison.program, sample.args, sample.kwargs, self.tolerance)
+        if found is None:
+            return Cause("capture", text, difference=worst)
+        by = f": max {found.nearest.max_abs:.2g}" if found.nearest is not None else ""
+        path = found.path.partition("@")[0]
+        return Cause("capture", f"{text}; it begins in {path} ({found.module_class}){by}", path, difference=worst)
+
+    # The parts of the ONNX model
+
+    def _new_comparison(self, sample: Sample) -> PartComparison:
+        exported = cast("ExportedProgram", self.program.exported_program)
+        args, kwargs = copied((tuple(sample.args), dict(sample.kwargs)))
+        return PartComparison(self.program.model, exported, args, kwargs, self.tolerance, self.provider)
+
+    def _compare_parts(self, sample: Sample) -> tuple[Sample, Cause | None]:
+        comparison = self.comparison = self._new_comparison(sample)
+        largest: ComparedPart | None = None
+        for compared in comparison:
+            if not compared.difference.ok:
+                self.part = compared
+                return sample, part_cause(compared, self.origins, sample.sizes)
+            if largest is None or compared.difference.max_rel > largest.difference.max_rel:
+                largest = compared
+        if not self._is_functionalized(sample, comparison):
+            text = (
+                "the captured program differs from the module if its writes in place are replaced by new values; the "
+                "ONNX model cannot write to arguments that share memory"
+            )
+            return sample, Cause("functionalization", text)
+        if comparison.is_complete:
+            sample = _judged(sample, comparison.exact_results())
+        if sample.ok:
+            return sample, None
+        if self._agrees_unoptimized(sample):
+            text = "ONNX Runtime's graph optimizations cause the difference: without them the results agree"
+            return sample, Cause("runtime", text)
+        return sample, _rounding_cause(comparison, largest, self.origins)
+
+    def _is_functionalized(self, sample: Sample, comparison: PartComparison) -> bool:
+        """Returns whether the program whose parts were compared gives the results of the module."""
+        named = comparison.named_results()
+        pairs = [(name, expected, named[name]) for name, expected, _ in sample.pairs if name in named]
+        return _agree(differences_of(pairs, self.tolerance))
+
+    def _agrees_unoptimized(self, sample: Sample) -> bool:
+        """Returns whether the results agree if ONNX Runtime does not optimize the graph."""
+        run = onnx_runner(self.program, self.provider, optimized=False)
+        found = run(*copied(tuple(sample.args)), **copied(dict(sample.kwargs)))
+        by_name = dict(zip((str(value.name) for value in self.program.model.graph.outputs), found, strict=True))
+        return _agree(differences_of([(name, want, by_name[name]) for name, want, _ in sample.pairs], self.tolerance))
+
+
+def _judged(sample: Sample, exact: Mapping[str, Any]) -> Sample:
+    """Returns the sample, in which an output that differs may be inaccurate in eager; see the head of this file.
+
+    Args:
+        sample: the sample, of which no part is wrong alone.
+        exact: the outputs of the captured program in float64, by name; empty if they are unknown.
+    """
+    judged = []
+    for (name, expected, found), difference in zip(sample.pairs, sample.outputs, strict=True):
+        new = difference
+        if not difference.ok and name in exact:
+            eager, onnx = errors_in_double(expected, found, exact[name])
+            new = inaccurate_in_eager(difference, eager, onnx) if onnx <= ERROR_FACTOR * eager else difference
+        judged.append(new)
+    return replace(sample, outputs=tuple(judged))
+
+
+def differences_of(pairs: Iterable[tuple[str, Any, Any]], tolerance: Tolerance) -> list[Difference]:
+    """Returns the difference of each pair."""
+    found = []
+    for name, expected, value in pairs:
+        tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
+        found.append(compare(name, expected, tensor.detach().cpu(), rtol=tolerance.rtol, atol=tolerance.atol))
+    return found
+
+
+def _agree(differences: Iterable[Difference]) -> bool:
+    return all(difference.ok for difference in differences)
+
+
+def part_cause(compared: ComparedPart, origins: TranslationOrigins | None, sizes: str) -> Cause:
+    """Returns the cause that a part of the model computes a wrong value."""
+    origin = origin_of(compared.part.node, compared.inside, origins)
+    difference = compared.difference
+    measured = f"max {difference.max_abs:.2g} ({difference.tolerance:.1g} allowed)"
+    if difference.nonfinite or not difference.max_abs > difference.tolerance:
+        measured = difference.problem
+    if compared.errors is not None and compared.errors[0] > difference.tolerance:  # PyTorch's value is inaccurate too
+        measured += "; in float64, the error of PyTorch is {:.2g}, that of ONNX {:.2g}".format(*compared.errors)
+    at = f" at {sizes}" if sizes else ""
+    text = f"first differs at {origin}{at}: {measured}{origin.your_line}"
+    return Cause("translation", text, origin.module, origin.node, difference)
+
+
+def _rounding_cause(
+    comparison: PartComparison, largest: ComparedPart | None, origins: TranslationOrigins | None
+) -> Cause:
+    text = "no value differs if it is computed from PyTorch's values, so small differences add up"
+    if comparison.failures:
+        name, reason = next(iter(comparison.failures.items()))
+        text = (
+            f"no value differs that could be compared; {len(comparison.failures)} could not, such as {name!r}: {reason}"
+        )
+        return Cause("unknown", text)
+    if largest is None:
+        return Cause("unknown", "the ONNX model has no values of FX nodes to compare")
+    origin = origin_of(largest.part.node, (largest.part.node,), origins)
+    difference = largest.difference
+    text = "no value differs if it is computed from PyTorch's values, so small differences add up"
+    text = f"{text}; the largest is at {origin}: max {difference.max_abs:.2g}{origin.your_line}"
+    return Cause("rounding", text, origin.module, origin.node, difference)

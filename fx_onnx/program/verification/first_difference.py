@@ -1,0 +1,199 @@
+"""Finds the first FX node whose value the ONNX model computes wrongly from the values that PyTorch computed.
+
+PyTorch runs the captured graph node by node. As soon as it has computed enough values, the ONNX nodes that compute the
+same values run on them, and both are compared. So a whole run of both sides is compared, and memory holds the values of
+one group of nodes at a time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from torch.export import ExportedProgram
+from torch.fx import GraphModule, Node
+
+from fx_onnx.aten.aten_program import AtenProgram
+from fx_onnx.core.errors import first_line
+from fx_onnx.program.session import bind
+from fx_onnx.program.verification.double_precision import errors_in_double, run_in_double, widened_module
+from fx_onnx.program.verification.fx_slices import attributes_of, executed, functional_program, slice_to
+from fx_onnx.program.verification.model_parts import ModelParts, Part, value_bytes
+from fx_onnx.program.verification.reference_runs import attempt, lifted_arguments
+from fx_onnx.program.verification.tensor_comparison import Difference, Tolerance, compare
+
+__all__ = ["GROUP_BYTES", "ComparedPart", "PartComparison", "inaccurate_in_eager", "value_in_double"]
+
+GROUP_BYTES = 256 * 1024**2
+"""The size of the values, and of the weights, that are compared at once. Both sides hold this much."""
+
+
+@dataclass(frozen=True)
+class ComparedPart:
+    """One value that the ONNX nodes of a part computed from PyTorch's values.
+
+    Attributes:
+        part: the ONNX nodes.
+        difference: the difference from PyTorch's value.
+        inside: the FX nodes that PyTorch computed the value with; empty unless the values differ.
+        inputs: what the ONNX nodes read, by name; empty unless the values differ.
+        expected: PyTorch's value; None unless the values differ.
+        errors: the errors of PyTorch's and of the ONNX value, compared with float64; None if they are unknown.
+    """
+
+    part: Part
+    difference: Difference
+    inside: tuple[Node, ...] = ()
+    inputs: dict[str, Any] = field(default_factory=dict)
+    expected: Any = None
+    errors: tuple[float, float] | None = None
+
+
+class PartComparison:
+    """Compares the values of an ONNX model with those of its captured program, part by part.
+
+    Attributes:
+        program: the captured program without writes in place.
+        parts: the parts of the model.
+        results: what the program returns, after the last part: the results, then the new values of what it writes.
+        failures: why the nodes of a part could not run alone, by the name of the value.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        exported: ExportedProgram,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        tolerance: Tolerance,
+        provider: str | None = None,
+    ) -> None:
+        self.program: AtenProgram = functional_program(exported)
+        self.parts = ModelParts(model, self.program, provider)
+        self.results: list[Any] = []
+        self.failures: dict[str, str] = {}
+        self._tolerance = tolerance
+        self._inputs: dict[str, Any] = dict(bind(model.graph, exported, tuple(args), kwargs))
+        self._arguments = lifted_arguments(self.program.exported_program, args, kwargs)
+        placeholders = self.program.graph.find_nodes(op="placeholder", sort=True)
+        self._placeholders = dict(zip(placeholders, self._arguments, strict=True))
+
+    @property
+    def is_complete(self) -> bool:
+        """True if every output of the model was compared, and so was every part that it depends on."""
+        compared = {part.name for part in self.parts.parts}
+        return not self.failures and all(name in compared for name in self.parts.output_names)
+
+    def named_results(self) -> dict[str, Any]:
+        """Returns what the program returned, by the names of the outputs of the model; empty if they do not match."""
+        results = [each for each in self.results if each is not None]
+        return dict(zip(self.parts.output_names, results, strict=True)) if self._matches(results) else {}
+
+    def exact_results(self) -> dict[str, Any]:
+        """Returns what the program returns in float64; empty if it cannot run so."""
+        module = GraphModule(attributes_of(self.program, self.program.graph), self.program.graph)
+        results = [each for each in value_in_double(module, self._arguments) or () if each is not None]
+        return dict(zip(self.parts.output_names, results, strict=True)) if self._matches(results) else {}
+
+    def _matches(self, results: Sequence[Any]) -> bool:
+        return len(results) == len(self.parts.output_names)
+
+    def __iter__(self) -> Iterator[ComparedPart]:
+        """Yields the comparison of each part, in groups in the order of execution."""
+        module = GraphModule(attributes_of(self.program, self.program.graph), self.program.graph)
+        parts = {part.node: part for part in self.parts.parts}
+        readers = Counter(read.name for part in self.parts.parts for read in part.reads)
+        values: dict[str, Any] = {}
+        group: list[Part] = []
+        size = 0
+        for node, value in executed(module, self._arguments):
+            if node.op == "output":
+                self.results = list(value)
+            if node not in parts:
+                continue
+            values[parts[node].name] = value
+            group.append(parts[node])
+            size += value_bytes(value) + parts[node].weight_bytes
+            if size >= GROUP_BYTES:
+                # A part may read a value that comes later in the graph of PyTorch; then it waits for that value.
+                ready = [part for part in group if all(read.name in values for read in part.reads)]
+                yield from self._compared(ready, values)
+                _forget(ready, values, readers)
+                group, size = [part for part in group if part not in ready], 0
+        yield from self._compared(group, values)
+
+    def _compared(self, group: list[Part], values: dict[str, Any]) -> Iterator[ComparedPart]:
+        """Runs a group of parts and compares their values."""
+        for part, found in self._run(group, values):
+            expected = values[part.name]
+            difference = self._difference(part.name, expected, found)
+            if difference.ok:
+                yield ComparedPart(part, difference)
+                continue
+            inputs = {read.name: values[read.name] for read in part.reads}
+            boundary = {read.node: values[read.name] for read in part.reads}
+            module, arguments, inside = slice_to(self.program, part.node, boundary)
+            given = [boundary.get(node, self._placeholders.get(node)) for node in arguments]
+            inputs |= {str(value.name): self._inputs[str(value.name)] for value in part.inputs}
+            judged, errors = self._judged(difference, expected, found, value_in_double(module, given))
+            yield ComparedPart(part, judged, tuple(inside), inputs, expected, errors)
+
+    def _judged(
+        self, difference: Difference, expected: Any, found: torch.Tensor, exact: Any
+    ) -> tuple[Difference, tuple[float, float] | None]:
+        """Returns the difference, and the errors of both sides; None if the value in float64 is unknown.
+
+        It is no error of the ONNX model if its value is nearer to the float64 value than PyTorch's, and agrees with the
+        float64 value within the tolerance.
+        """
+        if exact is None:
+            return difference, None
+        eager, onnx = errors_in_double(expected, found, exact)
+        rounded = exact.to(expected.dtype) if isinstance(expected, torch.Tensor) else exact
+        accurate = onnx < eager and self._difference(difference.name, rounded, found).ok
+        return (inaccurate_in_eager(difference, eager, onnx) if accurate else difference), (eager, onnx)
+
+    def _difference(self, name: str, expected: Any, found: torch.Tensor) -> Difference:
+        return compare(name, expected, found, rtol=self._tolerance.rtol, atol=self._tolerance.atol)
+
+    def _run(self, parts: Sequence[Part], values: dict[str, Any]) -> Iterator[tuple[Part, torch.Tensor]]:
+        """Runs parts in one session, or one by one if ONNX Runtime does not take them together."""
+        given = {**self._inputs, **values}
+        found = attempt(lambda: self.parts.run(parts, given)) if parts else []
+        if isinstance(found, Exception) and len(parts) == 1:
+            self.failures[parts[0].name] = first_line(found)
+            return
+        if isinstance(found, Exception):
+            half = len(parts) // 2
+            yield from self._run(parts[:half], values)
+            yield from self._run(parts[half:], values)
+            return
+        yield from zip(parts, found, strict=True)
+
+
+def _forget(done: Sequence[Part], values: dict[str, Any], readers: Counter[str]) -> None:
+    """Drops the values of these parts, and those that they read, if no later part reads them."""
+    readers.subtract(read.name for part in done for read in part.reads)
+    names = {part.name for part in done} | {read.name for part in done for read in part.reads}
+    for name in names:
+        if readers[name] <= 0:
+            values.pop(name, None)
+
+
+def value_in_double(module: GraphModule, arguments: Sequence[Any]) -> Any:
+    """Returns the result of a graph in float64; None if it cannot run so."""
+    found = attempt(lambda: run_in_double(widened_module(module), arguments))
+    return None if isinstance(found, Exception) else found  # an operator may lack a kernel for float64
+
+
+def inaccurate_in_eager(difference: Difference, error_of_eager: float, error_of_onnx: float) -> Difference:
+    """Returns a difference as one that is no error of the ONNX program."""
+    nearer = "nearer to float64 than" if error_of_onnx < error_of_eager else "about as near to float64 as"
+    note = (
+        f"the ONNX result is {nearer} PyTorch's own: its error is {error_of_onnx:.2g}, PyTorch's {error_of_eager:.2g}"
+    )
+    return replace(difference, problem="", note=note)

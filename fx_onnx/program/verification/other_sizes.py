@@ -1,0 +1,227 @@
+"""Arguments of other sizes for the dynamic dims of a program, made from the values of given arguments.
+
+A dim gets two other sizes: a larger and a smaller one, or two larger ones if it cannot be smaller. They lie in the
+range of the dim, and all guards of the capture are true for them. All dims change at once, each by another amount, so
+that a size that takes the place of another one is found too. Where the model refuses these sizes, multiples and halves
+are tried, and then each dim alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+import sympy
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind
+
+from fx_onnx.core.arguments import is_dim_word
+from fx_onnx.core.torch_private import pytree, symbolic_expression
+from fx_onnx.program.verification.reference_runs import user_leaves
+
+__all__ = ["Resizer", "Sizes"]
+
+Sizes = Mapping[sympy.Symbol, int]
+"""The size of each symbol of the program."""
+
+_STEPS = 64
+"""How many sizes above or below the given one are tried until all guards are true."""
+
+
+@dataclass(frozen=True)
+class _Dim:
+    """One symbol of the user's inputs, with its label, the given size, and the range of its sizes."""
+
+    symbol: sympy.Symbol
+    label: str
+    size: int
+    low: int
+    high: int
+
+
+class Resizer:
+    """Makes arguments of other sizes.
+
+    Attributes:
+        sizes: the sizes of the given arguments.
+        reason: why there are no other sizes, as a sentence; empty if there are some.
+    """
+
+    def __init__(
+        self,
+        exported: ExportedProgram,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        inputs: Sequence[ir.Value] = (),
+    ) -> None:
+        """Reads the sizes of the arguments. The dims have the names that they have in the inputs of the ONNX model."""
+        self._spec = exported.call_spec.in_spec
+        self._leaves = user_leaves(exported, args, kwargs)
+        self._shapes, shape_env = _symbolic_shapes(exported)
+        self.sizes: dict[sympy.Symbol, int] = {}
+        labels: dict[sympy.Symbol, str] = {}
+        named = _dim_names(self._shapes, inputs)
+        for (name, dims), leaf in zip(self._shapes, self._leaves, strict=True):
+            given = leaf.shape if isinstance(leaf, torch.Tensor) else [leaf]
+            for axis, (dim, size) in enumerate(zip(dims, given, strict=False)):
+                if isinstance(dim, sympy.Symbol):
+                    self.sizes.setdefault(dim, int(size))
+                    own = f"{name}.shape[{axis}]" if isinstance(leaf, torch.Tensor) else name
+                    labels.setdefault(dim, named.get(dim, own))
+        self._guards = [shape_env.replace(guard.expr) for guard in shape_env.guards] if shape_env is not None else []
+        self._dims = [
+            _Dim(symbol, labels[symbol], size, *_range(exported.range_constraints.get(symbol)))
+            for symbol, size in self.sizes.items()
+        ]
+        self.reason = self._refusal()
+
+    def _refusal(self) -> str:
+        dims = {dim for _, shape in self._shapes for dim in shape if not isinstance(dim, int)}
+        unknown = {symbol for dim in dims for symbol in dim.free_symbols} - self.sizes.keys()
+        if unknown:
+            return "No other sizes are checked, because the arguments do not determine the size of every dim."
+        return ""
+
+    def rounds(self) -> Iterator[list[Sizes]]:
+        """Yields, for the larger and for the smaller size, the sizes to try until the model takes one of them."""
+        if self.reason:
+            return
+        for larger in (True, False):
+            found = [self._joint(larger, whole) for whole in (False, True)]
+            candidates = [sizes for sizes in found if sizes is not None and sizes != self.sizes]
+            if candidates:
+                yield [sizes for n, sizes in enumerate(candidates) if sizes not in candidates[:n]]
+
+    def single(self, sizes: Sizes) -> Iterator[Sizes]:
+        """Yields sizes in which only one dim differs from the given arguments, and is as in ``sizes``."""
+        changed = [symbol for symbol, size in sizes.items() if size != self.sizes[symbol]]
+        for symbol in changed if len(changed) > 1 else ():
+            alone = {**self.sizes, symbol: sizes[symbol]}
+            if self._allowed(alone):
+                yield alone
+
+    def label(self, sizes: Sizes) -> str:
+        """Returns sizes as text, for example ``batch=3, x.shape[1]=5``."""
+        return ", ".join(f"{dim.label}={sizes[dim.symbol]}" for dim in self._dims)
+
+    def arguments(self, sizes: Sizes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Returns arguments of these sizes: each axis repeats the given values, or is cut."""
+        values = {symbol: sympy.Integer(size) for symbol, size in sizes.items()}
+        leaves = []
+        for (_, dims), leaf in zip(self._shapes, self._leaves, strict=True):
+            shape = [dim if isinstance(dim, int) else int(dim.xreplace(values)) for dim in dims]
+            if isinstance(leaf, torch.Tensor):
+                leaves.append(_resized(leaf, shape))
+            else:
+                leaves.append(shape[0] if shape and not isinstance(leaf, (float, bool)) else leaf)
+        args, kwargs = pytree.tree_unflatten(leaves, self._spec)
+        return tuple(args), dict(kwargs)
+
+    def _joint(self, larger: bool, whole: bool) -> dict[sympy.Symbol, int] | None:
+        """Returns a new size for each dim that has one; None if the guards allow none.
+
+        Args:
+            larger: whether the sizes are larger than those of the arguments.
+            whole: whether to try multiples and halves first, because models need such sizes for reasons that torch
+                does not see.
+        """
+        sizes = dict(self.sizes)
+        for place, dim in enumerate(self._dims):
+            sizes[dim.symbol] = next(
+                (s for s in _candidates(dim, larger, whole, place) if self._allowed({**sizes, dim.symbol: s})), dim.size
+            )
+        return sizes if self._allowed(sizes) else None
+
+    def _allowed(self, sizes: Sizes) -> bool:
+        """Returns whether no guard is false for the sizes, and no dim that they determine is negative."""
+        values = {symbol: sympy.Integer(size) for symbol, size in sizes.items()}
+        dims = [dim.xreplace(values) for _, shape in self._shapes for dim in shape if not isinstance(dim, int)]
+        if any(not dim.is_Integer or dim < 0 for dim in dims):
+            return False
+        return not any(_is_false(guard, values) for guard in self._guards)
+
+
+def _symbolic_shapes(exported: ExportedProgram) -> tuple[list[tuple[str, list[Any]]], Any]:
+    """Returns the name and the dims of each leaf of the arguments, ints or sympy expressions, and torch's ShapeEnv.
+
+    A symbolic number counts as a shape of one dim. Other leaves have no dims.
+    """
+    values = {node.name: node.meta.get("val") for node in exported.graph.nodes if node.op == "placeholder"}
+    shapes: list[tuple[str, list[Any]]] = []
+    shape_env = None
+    for spec in exported.graph_signature.input_specs:
+        if spec.kind != InputKind.USER_INPUT:
+            continue
+        value = None if isinstance(spec.arg, ConstantArgument) else values.get(spec.arg.name)
+        sizes = value.shape if isinstance(value, torch.Tensor) else [value] if isinstance(value, torch.SymInt) else []
+        shapes.append((spec.arg.name, [_expression(size) for size in sizes]))
+        mode = getattr(value, "fake_mode", None)
+        shape_env = shape_env or getattr(mode, "shape_env", None)
+    return shapes, shape_env
+
+
+def _dim_names(shapes: Sequence[tuple[str, Sequence[Any]]], inputs: Sequence[ir.Value]) -> dict[Any, str]:
+    """Returns the user's name of each dim that has one, from the inputs of the ONNX model.
+
+    A name that torch made up, such as ``s17``, does not count.
+    """
+    names: dict[Any, str] = {}
+    ranked = (value.shape for value in inputs if value.shape is not None and len(value.shape))
+    for dims, shape in zip((dims for _, dims in shapes if dims), ranked, strict=False):
+        for dim, size in zip(dims, shape, strict=False):
+            name = size.value if isinstance(size, ir.SymbolicDim) else None
+            if name and is_dim_word(name) and name != str(dim):
+                names.setdefault(dim, name)
+    return names
+
+
+def _expression(size: Any) -> Any:
+    if isinstance(size, int):
+        return size
+    expression = symbolic_expression(size)
+    return int(expression) if expression.is_number else expression
+
+
+def _range(limits: Any) -> tuple[int, int]:
+    """Returns the smallest size, at least 1, and the largest size of a dim."""
+    if limits is None:
+        return 2, 2**31
+    upper = int(limits.upper) if getattr(limits.upper, "is_Integer", False) else 2**31
+    return max(int(limits.lower), 1), upper
+
+
+def _candidates(dim: _Dim, larger: bool, whole: bool, place: int) -> Iterator[int]:
+    """Yields the sizes to try for a dim; dims at other places begin at other sizes."""
+    first = 1 + place % 3
+    if larger:
+        near: Iterator[int] = (dim.size + step for step in range(first, first + _STEPS))
+        multiples = iter([dim.size * 2, dim.size * 3])
+    else:
+        # Where no smaller size is allowed, a second larger one takes its place.
+        smaller = (dim.size - step for step in range(first, min(first + _STEPS, dim.size)))
+        near = itertools.chain(smaller, (dim.size + 3 + step for step in range(first, first + _STEPS)))
+        multiples = iter([dim.size // 2, dim.size // 4, dim.low, dim.size * 4])
+    order = itertools.chain(multiples, near) if whole else itertools.chain(near, multiples)
+    return (size for size in order if dim.low <= size <= dim.high and size != dim.size)
+
+
+def _is_false(condition: Any, values: Mapping[sympy.Symbol, sympy.Integer]) -> bool:
+    try:
+        return condition.xreplace(values) is sympy.false
+    except ZeroDivisionError:  # the condition is undefined for these sizes
+        return False
+
+
+def _resized(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """Cuts the axes of a tensor, or repeats their values; an empty axis becomes zeros."""
+    for axis, size in enumerate(shape):
+        old = tensor.shape[axis]
+        if old:
+            tensor = tensor.index_select(axis, torch.arange(size, device=tensor.device) % old)
+        elif size:
+            tensor = tensor.new_zeros([*tensor.shape[:axis], size, *tensor.shape[axis + 1 :]])
+    return tensor.clone()

@@ -1,0 +1,149 @@
+"""Writes a model with its inputs, PyTorch's results and a script that compares them in ONNX Runtime alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import torch
+
+from fx_onnx.passes.numpy_boundary import with_numpy_boundary
+from fx_onnx.program.save import save
+from fx_onnx.program.session import bind
+from fx_onnx.program.verification.first_difference import ComparedPart, PartComparison
+from fx_onnx.program.verification.model_parts import GIVEN
+from fx_onnx.program.verification.reference_runs import Pair, Program
+from fx_onnx.program.verification.tensor_comparison import Difference
+
+__all__ = ["repro_of_model", "repro_of_part", "write_repro"]
+
+SCRIPT = '''"""Compares a model in ONNX Runtime with the results of PyTorch. It needs onnxruntime and numpy.
+
+{title}
+
+The exit status is 1 if a result differs. A dtype that NumPy lacks (bfloat16, float8) is float32 here, and the model
+casts it.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+INPUTS = {inputs}  # name of the input: name in data.npz
+OUTPUTS = {outputs}  # name of the output: (name in data.npz, allowed difference)
+
+folder = Path(__file__).resolve().parent
+data = np.load(folder / "data.npz")
+options = onnxruntime.SessionOptions()
+options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+session = onnxruntime.InferenceSession(
+    str(folder / "model.onnx"),
+    options,
+    providers=[{provider}],
+    disabled_optimizers=["EliminateDropout"],
+)
+found = session.run(list(OUTPUTS), {{name: data[key] for name, key in INPUTS.items()}})
+differs = False
+for (name, (key, allowed)), value in zip(OUTPUTS.items(), found):
+    expected = data[key]
+    if value.shape != expected.shape:
+        print(f"{{name}}: differs: the shape is {{value.shape}} instead of {{expected.shape}}")
+        differs = True
+        continue
+    left, right = value.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(left) & np.isfinite(right)
+    same = (left == right) | (np.isnan(left) & np.isnan(right))
+    largest = float(np.abs(left - right, where=finite, out=np.zeros_like(left)).max(initial=0))
+    nonfinite = int((~finite & ~same).sum())
+    wrong = largest > allowed or nonfinite > 0
+    differs = differs or wrong
+    print(
+        f"{{name}}: {{'differs' if wrong else 'agrees'}}: the largest difference is {{largest:.3g}} "
+        f"({{allowed:.3g}} allowed), {{nonfinite}} elements are not finite on one side only"
+    )
+sys.exit(1 if differs else 0)
+'''
+
+
+def write_repro(
+    folder: Path,
+    model: ir.Model,
+    inputs: Mapping[str, Any],
+    expected: Mapping[str, Any],
+    differences: Mapping[str, Difference],
+    title: str,
+    provider: str | None = None,
+) -> Path:
+    """Writes ``model.onnx``, ``data.npz`` and ``repro.py`` to an existing folder, and returns the path of the script.
+
+    Args:
+        folder: the folder.
+        model: the model; it is changed.
+        inputs: the inputs by name.
+        expected: PyTorch's results by the name of the output.
+        differences: the differences by the name of the output.
+        title: what the repro shows, in one line.
+        provider: the execution provider; None is the CPU.
+    """
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    names: dict[str, str] = {}
+    for number, value in enumerate(list(model.graph.inputs)):
+        if value.name in inputs:
+            names[str(value.name)] = key = f"input_{number}"
+            arrays[key] = _array(inputs[str(value.name)])
+    outputs: dict[str, tuple[str, float]] = {}
+    for number, value in enumerate(list(model.graph.outputs)):
+        if value.name in expected:
+            key = f"expected_{number}"
+            arrays[key] = _array(expected[str(value.name)])
+            allowed = differences[str(value.name)].tolerance
+            outputs[str(value.name)] = (key, allowed)
+    save(with_numpy_boundary(model), folder / "model.onnx")
+    np.savez(folder / "data.npz", **arrays)  # type: ignore[arg-type]
+    script = folder / "repro.py"
+    wanted = provider or "CPUExecutionProvider"
+    text = SCRIPT.format(title=title, inputs=repr(names), outputs=repr(outputs), provider=f'"{wanted}"')
+    script.write_text(text, encoding="utf-8")
+    return script
+
+
+def repro_of_part(
+    folder: Path, comparison: PartComparison, compared: ComparedPart, title: str, provider: str | None
+) -> Path:
+    """Writes a part of a model with the values of PyTorch that it reads; see ``write_repro``."""
+    model = comparison.parts.extract([compared.part])
+    inputs = {str(value.name): compared.inputs[str(value.name).removesuffix(GIVEN)] for value in model.graph.inputs}
+    name = compared.part.name
+    return write_repro(folder, model, inputs, {name: compared.expected}, {name: compared.difference}, title, provider)
+
+
+def repro_of_model(
+    folder: Path,
+    program: Program,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    pairs: Sequence[Pair],
+    differences: Sequence[Difference],
+    title: str,
+    provider: str | None,
+) -> Path:
+    """Writes the whole model with the arguments of a call; see ``write_repro``."""
+    inputs = bind(program.model.graph, program.exported_program, tuple(args), dict(kwargs))
+    expected = {name: value for name, value, _ in pairs}
+    by_name = {difference.name: difference for difference in differences}
+    return write_repro(folder, program.model.clone(), inputs, expected, by_name, title, provider)
+
+
+def _array(value: Any) -> np.ndarray[Any, Any]:
+    """Returns a value as an array of a dtype of NumPy. A complex tensor becomes its real view."""
+    tensor = value.detach().cpu() if isinstance(value, torch.Tensor) else torch.as_tensor(value)
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    is_lacking = tensor.dtype == torch.bfloat16 or str(tensor.dtype).startswith("torch.float8")
+    array: np.ndarray[Any, Any] = (tensor.float() if is_lacking else tensor).numpy()
+    return array

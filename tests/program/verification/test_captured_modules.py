@@ -1,0 +1,36 @@
+"""The first module is found whose result the captured program does not compute."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fx_onnx.program.verification import captured_modules
+from fx_onnx.program.verification.captured_modules import first_uncaptured
+from fx_onnx.program.verification.fx_slices import functional_program
+from fx_onnx.program.verification.tensor_comparison import Tolerance
+from tests.program.verification.sample_models import Encoder, X
+
+
+@pytest.mark.parametrize("group_bytes", [1, 10**9])
+def test_the_first_module_that_differs(group_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(captured_modules, "_GROUP_BYTES", group_bytes)
+    module = Encoder(2)
+    program = functional_program(torch.export.export(module, (X,)))
+    assert first_uncaptured(module, program, (X,), {}, Tolerance()) is None
+    module.enc[1] = torch.nn.SiLU()
+    found = first_uncaptured(module, program, (X,), {}, Tolerance())
+    assert found is not None and (found.path, found.module_class) == ("enc.1", "SiLU")
+    assert found.nearest is not None and found.nearest.max_abs > 0.01
+
+
+def test_a_second_call() -> None:
+    class Changes(Encoder):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.enc[0](x)
+            return self.enc[0](y if torch.compiler.is_exporting() else y + 1)
+
+    module = Changes()
+    program = functional_program(torch.export.export(module, (X,)))
+    found = first_uncaptured(module, program, (X,), {}, Tolerance())
+    assert found is not None and (found.path, found.module_class) == ("enc.0@1", "Linear")
