@@ -255,6 +255,10 @@ class DynamicShapes:
                 by_input[self._input_names.index(key)] = dims
             else:
                 known = _listed(dict.fromkeys([*self._parameters.values, *self._input_names]))
+                if prefer_input_names:  # dynamic_axes; torch.onnx warns too
+                    reason = f"which is neither an output nor one of the inputs {known}"
+                    warn(f"dynamic_axes has no effect for {key!r}, {reason}.")
+                    continue
                 raise ArgumentError(
                     f"The dynamic shapes have an entry for {key!r}, which is not one of the inputs {known}.",
                     id=MessageId.DYNAMIC_SHAPES,

@@ -259,15 +259,16 @@ def _check_output_names(program: ExportedProgram, names: tuple[str, ...]) -> Non
 
 
 def _split_keywords(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(args, torch.Tensor):
+    if isinstance(args, (torch.Tensor, Mapping)):
         args = (args,)
     if not isinstance(args, (tuple, list)):
         raise ArgumentError(
-            f"args must be a tuple or a list of the arguments or one tensor, not a {type(args).__name__}.",
+            "args must be a tuple or a list of the arguments, one tensor, or a dict of keyword arguments, "
+            f"not a {type(args).__name__}.",
             id=MessageId.ARGUMENTS_OF_FORWARD,
         )
     args = tuple(args)
-    if not kwargs and args and isinstance(args[-1], dict) and not last_dict_is_argument(model, args):
+    if not kwargs and args and isinstance(args[-1], Mapping) and not last_dict_is_argument(model, args):
         args, kwargs = args[:-1], args[-1]
     kwargs = {} if kwargs is None else kwargs
     if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):

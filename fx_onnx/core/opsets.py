@@ -1,5 +1,7 @@
 """The supported opset versions, and checks of them."""
 
+from numbers import Integral
+
 from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
@@ -34,13 +36,13 @@ def check(version: int | None) -> int:
     """
     if version is None:
         return DEFAULT_OPSET
-    if isinstance(version, bool) or not isinstance(version, int) or not OLDEST_OPSET <= version <= MAXIMUM_OPSET:
+    if isinstance(version, bool) or not isinstance(version, Integral) or not OLDEST_OPSET <= version <= MAXIMUM_OPSET:
         raise ArgumentError(
             f"opset_version must be a number from {OLDEST_OPSET} to {MAXIMUM_OPSET} "
             f"(native from {MINIMUM_NATIVE_OPSET}), not {shown(version)}.",
             id=MessageId.OPSET_VERSION,
         )
-    return version
+    return int(version)
 
 
 def native(version: int) -> int:

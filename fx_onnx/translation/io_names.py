@@ -163,7 +163,10 @@ def _name_output_axes(model: ir.Model, request: Request) -> None:
                     id=MessageId.DYNAMIC_SHAPES,
                 )
             dim = output.shape[axis]
-            if not isinstance(dim, ir.SymbolicDim) or name == dim.value:
+            if not isinstance(dim, ir.SymbolicDim):
+                no_effect(f"dynamic_axes for axis {axis} of the output {output.name!r}", f"its size is always {dim}")
+                continue
+            if name == dim.value:
                 continue
             if (reason := _contradiction(name, str(dim.value), of_inputs)) is not None:
                 warn(

@@ -71,7 +71,6 @@ def _bad(message, *args, model=None, **options):
 @pytest.mark.parametrize(
     ("model", "args", "options", "message"),
     [
-        _bad("entry for 'out', which is not one", X, dynamic_axes={"out": [0]}),
         _bad("['x'] must map axes to dim names", X, dynamic_axes={"x": 0}),
         _bad("['x'] must map axes to dim names or", X, dynamic_axes={"x": {0: 1}}),
         _bad("size 3 in the example, but dynamic_axes gives it the size '5'", X, dynamic_axes={"x": {0: "5"}}),
@@ -84,3 +83,15 @@ def test_wrong_axes_raise_one_sentence(model, args, options, message):
         parse_request(model, *args, **options)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_name_that_is_no_input_or_output_is_a_warning():
+    with pytest.warns(OnnxExporterWarning, match="no effect for 'image', which is neither an output nor one of the in"):
+        request = parse_request(Two(), (X, Y), dynamic_axes={"x": {0: "n"}, "image": {0: "n"}})
+    assert axes(request) == [{0: "n"}, {}]
+
+
+def test_a_static_axis_of_an_output_is_logged(caplog):
+    with caplog.at_level("DEBUG", "fx_onnx.export"):
+        fx_onnx.export(Both(), (X, Y), output_names=["p", "q"], dynamic_axes={"p": {0: "n"}})
+    assert "dynamic_axes for axis 0 of the output 'p' has no effect: its size is always 3" in caplog.text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import UserDict
+
 import numpy as np
 import pytest
 import torch
@@ -62,6 +64,14 @@ def test_a_misspelled_keyword_is_not_taken_for_an_optional_argument():
         parse_request(One(), (X, {"scales": Y}))
 
 
+@pytest.mark.parametrize("cls", [dict, UserDict])
+def test_a_dict_alone_holds_keyword_arguments(cls):
+    given = cls({"x": X, "y": Y})
+    for args in (given, (given,), [given]):
+        request = parse_request(Two(), args)
+        assert (request.args, list(request.kwargs)) == ((), ["x", "y"])
+
+
 def test_a_forward_that_takes_one_dict_exports_by_its_keys():
     program = fx_onnx.export(TakesDict().eval(), ({"x": X, "y": Y},), dynamic_shapes=({"x": {0: "n"}, "y": {0: "n"}},))
     torch.testing.assert_close(program({"x": X, "y": Y})[0], X + Y)
@@ -112,8 +122,7 @@ def _bad(message, *args, model=None, **options):
         _bad("plain callable; wrap it", X, model=torch.relu),
         _bad("is the class Two; give an instance", X, model=Two),
         _bad("not int", X, model=3),
-        _bad("must be a tuple or a list of the arguments or one tensor, not a frozenset", frozenset({X})),
-        _bad("must be a tuple or a list of the arguments or one tensor, not a dict", {"x": X}),
+        _bad("must be a tuple or a list of the arguments, one tensor, or a dict of keyword arguments", frozenset({X})),
         _bad("with strings as keys", (X, {0: Y})),
         _bad(
             "args[0] is a numpy.ndarray, which torch.export does not take; convert it with torch.from_numpy",

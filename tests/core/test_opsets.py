@@ -1,5 +1,6 @@
 """Each native opset gives a valid model with the module's results; an unknown opset is refused."""
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -7,6 +8,7 @@ from torch import nn
 
 import fx_onnx
 from fx_onnx import ArgumentError
+from fx_onnx.core import opsets
 from fx_onnx.core.opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_NATIVE_OPSET
 from tests.compare import assert_close
 
@@ -36,3 +38,9 @@ def test_unknown(opset: object) -> None:
 
 def test_default() -> None:
     assert fx_onnx.export(net(), (X,)).model.graph.opset_imports[""] == DEFAULT_OPSET
+
+
+def test_integers_of_numpy() -> None:
+    version = opsets.check(np.int64(17))  # type: ignore[arg-type]
+    assert version == 17
+    assert type(version) is int
