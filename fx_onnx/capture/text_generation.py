@@ -17,7 +17,7 @@ _BATCH, _SEQUENCE, _PAST = 2, 6, 5
 
 
 def text_generation_arguments(
-    model: torch.nn.Module, *, full_cache: bool = False, logits_to_keep: int = 0
+    model: torch.nn.Module, *, padding: bool = True, full_cache: bool = False, logits_to_keep: int = 0
 ) -> dict[str, Any]:
     """Returns ``kwargs`` and ``dynamic_shapes`` of ``export()`` for a model of transformers that generates text.
 
@@ -28,6 +28,8 @@ def text_generation_arguments(
 
     Args:
         model: a decoder of transformers with a language head, such as LlamaForCausalLM. It may be on the meta device.
+        padding: whether the prompts of a batch may have different lengths. False leaves out ``attention_mask`` and
+            ``position_ids``, because the positions follow from the past.
         full_cache: True makes layers with a sliding window keep all tokens, so that all layers have the same past. By
             default such a layer keeps as many tokens as it can see.
         logits_to_keep: the number of tokens at the end of the sequence whose logits are computed; 0 means all. With
@@ -36,14 +38,15 @@ def text_generation_arguments(
     Raises:
         ArgumentError: the model is no decoder of transformers, or does not run with a ``DynamicCache``.
     """
+    check_flag("padding", padding)
     parameters = _checked_parameters(model, full_cache, logits_to_keep)
     ids = torch.zeros(_BATCH, _SEQUENCE, dtype=torch.int64, device=_device(model))
-    kwargs: dict[str, Any] = {
-        "input_ids": ids,
-        "attention_mask": torch.ones(_BATCH, _PAST + _SEQUENCE, dtype=torch.int64, device=ids.device),
-    }
-    shapes: dict[str, Any] = {"input_ids": {0: "batch", 1: "sequence"}, "attention_mask": {0: "batch", 1: "total"}}
-    if "position_ids" in parameters:
+    kwargs: dict[str, Any] = {"input_ids": ids}
+    shapes: dict[str, Any] = {"input_ids": {0: "batch", 1: "sequence"}}
+    if padding:
+        kwargs["attention_mask"] = torch.ones(_BATCH, _PAST + _SEQUENCE, dtype=torch.int64, device=ids.device)
+        shapes["attention_mask"] = {0: "batch", 1: "total"}
+    if padding and "position_ids" in parameters:
         kwargs["position_ids"] = torch.arange(_PAST, _PAST + _SEQUENCE, device=ids.device).expand(_BATCH, -1).clone()
         shapes["position_ids"] = {0: "batch", 1: "sequence"}
     kwargs["past_key_values"] = _filled_cache(model, full_cache)

@@ -36,6 +36,16 @@ def test_one_program_prefills_and_decodes() -> None:
     torch.testing.assert_close(found.logits[:, -1], model(input_ids=ids).logits[:, -1], rtol=1e-4, atol=1e-5)
 
 
+def test_without_padding_the_positions_follow_from_the_past() -> None:
+    model = decoder("llama")
+    arguments = text_generation_arguments(model, padding=False)
+    assert list(arguments["kwargs"]) == list(arguments["dynamic_shapes"]) == ["input_ids", "past_key_values"]
+    cache, ids = arguments["kwargs"]["past_key_values"], torch.randint(3, 99, (2, 4))
+    found, *_ = fx_onnx.export(model, **arguments)(input_ids=ids, past_key_values=cache)
+    whole = torch.cat([torch.zeros(2, 5, dtype=torch.int64), ids], 1)  # the cache holds five tokens 0
+    torch.testing.assert_close(found, model(input_ids=whole).logits[:, 5:], rtol=1e-4, atol=1e-5)
+
+
 def test_windows_are_kept_or_widened() -> None:
     model = decoder("gemma2", sliding_window=4)
     cut = text_generation_arguments(model)["kwargs"]["past_key_values"]
