@@ -44,14 +44,12 @@ class Decoder(torch.nn.Module):
 
 sound = torch.randn(2, 16, 100)
 encoder = fx_onnx.export(Encoder().eval(), (sound,), dynamic_shapes=({0: "batch"},))
-ids, caches = torch.tensor([[2, 3, 4]] * 2), EncoderDecoderCache(DynamicCache(), DynamicCache())
-with torch.no_grad():  # a step fills the example of the caches
-    model(input_features=sound, decoder_input_ids=ids, past_key_values=caches)
+ids = torch.tensor([[2, 3, 4]] * 2)
+caches = model(input_features=sound, decoder_input_ids=ids).past_key_values  # the example of the caches
 example = (ids, caches.self_attention_cache, caches.cross_attention_cache)
 dims = ({0: "batch", 1: "sequence"}, {0: "batch", 2: "past"}, {0: "batch"})
 decoder = fx_onnx.export(Decoder().eval(), example, dynamic_shapes=dims)
 print(encoder, decoder, sep="\n")
-
 heard, past, found = encoder(sound), [torch.zeros(2, 4, 0, 16)] * 4, [ids]
 for _ in range(16):
     logits, *past = decoder(found[-1], *past, *heard)

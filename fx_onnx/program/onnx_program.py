@@ -414,8 +414,7 @@ class ONNXProgram:
     ) -> None:
         """Writes a decoder with a key-value cache as a folder that onnxruntime-genai runs.
 
-        The folder has the model (``model.onnx``), ``genai_config.json`` and the tokenizer's files.
-        ``fx_onnx.text_generation_arguments(model, full_cache=True)`` returns the arguments of an export that fits.
+        Export with the arguments that ``fx_onnx.text_generation_arguments(model, full_cache=True)`` returns.
 
         Args:
             folder: is created if it does not exist. Files with these names in it are replaced.
@@ -424,14 +423,12 @@ class ONNXProgram:
             generation_config: the defaults of the search, such as ``model.generation_config``. Its values win over
                 those of ``config``.
             tokenizer: a tokenizer of transformers, or a folder with its files. None writes none; the caller tokenizes.
-            shared_buffer: whether the past and the present of each layer are one buffer of the largest length. It needs
-                a model whose attention writes into its past. None shares the buffer of such a model.
-            external_data: as in ``save``, but with True as the default.
-            weights_from: as in ``save``.
+            shared_buffer: whether past and present are one buffer, which needs a model that writes into its past. None
+                shares the buffer of such a model.
+            external_data, weights_from: as in ``save``.
 
         Raises:
-            ArgumentError: the program is no decoder that onnxruntime-genai can run, and the message tells why; or an
-                argument is not valid. Nothing is written.
+            ArgumentError: onnxruntime-genai cannot run the program, or an argument is not valid. Nothing is written.
             OnnxExporterError: writing failed.
         """
         from fx_onnx.program.genai_folder import write_genai_folder
