@@ -32,6 +32,7 @@ from fx_onnx.capture.capture import Capture, capture
 from fx_onnx.capture.eager_model import eager_model
 from fx_onnx.capture.export_flag import is_in_onnx_export
 from fx_onnx.capture.module_attributes import annotated_attributes
+from fx_onnx.capture.patches.module_times import measure_modules
 from fx_onnx.capture.patches.torch_warnings import redirect_torch_warnings
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import describe_relation
@@ -125,7 +126,8 @@ def _capture(job: Job) -> CapturedJob:
     functions = user_translations.functions(custom)
     kept = {"every": job.options.keeps_autograd_functions, "where_possible": python_op is not None}
     quiet = nullcontext() if job.log.verbose else redirect_torch_warnings()
-    with CAPTURE_LOCK, quiet, autograd_functions.trace_as_operators(functions, **kept):
+    timed = measure_modules() if job.log.detailed else nullcontext(job.log.module_seconds)
+    with CAPTURE_LOCK, quiet, timed as job.log.module_seconds, autograd_functions.trace_as_operators(functions, **kept):
         captured = capture(job.request, job.log)
     job.log.captured = captured
     job.log.table = user_translations.with_functions(captured.exported_program, table, python_op)

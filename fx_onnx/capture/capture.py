@@ -53,6 +53,7 @@ from fx_onnx.capture.patches.backward_passes import record_backward, refuse_grad
 from fx_onnx.capture.patches.dynamic_sizes import keep_sizes_symbolic
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.patches.guard_places import record_guard_places
+from fx_onnx.capture.patches.module_times import time_modules
 from fx_onnx.capture.patches.module_weights import keep_containers
 from fx_onnx.capture.patches.number_types import answer_as_plain_numbers
 from fx_onnx.capture.patches.patching import PatchTable, apply_patches
@@ -365,6 +366,7 @@ def _export(
             ),
             record_size_comparisons() as comparisons,
             record_guard_places(),
+            time_modules(model, strict),
         ):
             program = torch.export.export(
                 model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict

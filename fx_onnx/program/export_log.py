@@ -54,7 +54,9 @@ class ExportLog:
         profile: the profiler, if the export is profiled.
         call: the call of ``export()`` as text.
         model_name: the class of the exported module.
-        detailed: whether the facts list the translations, which takes a look-up for each node.
+        detailed: whether the facts list the translations, which takes a look-up for each node, and the time of each
+            module, which takes hooks.
+        module_seconds: the path of a module → the seconds that its forward took during capture.
         passes: what the passes changed.
     """
 
@@ -72,6 +74,7 @@ class ExportLog:
     call: str = ""
     model_name: str = ""
     detailed: bool = False
+    module_seconds: dict[str, float] = field(default_factory=dict)
     passes: list[PassOutcome] = field(default_factory=list)
 
     @contextmanager
@@ -131,6 +134,7 @@ class ExportLog:
             findings=current_findings(),
             passes=tuple(self.passes),
             verification=self.verification,
+            module_seconds=dict(self.module_seconds),
             profile=self.profile_text(),
         )
 

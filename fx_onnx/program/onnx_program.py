@@ -156,10 +156,7 @@ class ONNXProgram:
         return graph_text(self._model)
 
     def save_html(self, path: str | os.PathLike[str]) -> None:
-        """Writes the report: one HTML file with the graph, which needs no network.
-
-        It shows the verdict, the inputs, outputs and dims, the graph folded by module, the rewrites, and the time of
-        each stage.
+        """Writes the report: one HTML file with the graph, which needs no network; docs/report.md describes it.
 
         Raises:
             ArgumentError: the path cannot be written.
