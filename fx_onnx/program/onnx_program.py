@@ -291,8 +291,6 @@ class ONNXProgram:
     ) -> Verification:
         """Compares the results in ONNX Runtime with those of the captured module, and finds out why they differ.
 
-        ``fx_onnx.verify`` is the same with more options. docs/verification.md explains the result.
-
         Args:
             args: the positional arguments of the module. Without any arguments, those of the export.
             rtol: the allowed difference relative to the largest magnitude of an output; None depends on the dtype.
@@ -301,7 +299,7 @@ class ONNXProgram:
             kwargs: the keyword arguments of the module.
 
         Returns:
-            The differences of all outputs, for three sizes of each dynamic dim, and the cause if one differs.
+            The differences of all outputs for three sizes, and the cause if one differs; see docs/verification.md.
 
         Raises:
             ArgumentError: the program has no exported_program, or the arguments do not fit.
@@ -336,8 +334,6 @@ class ONNXProgram:
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
-
-    # Saving and changing
 
     def save(
         self,
