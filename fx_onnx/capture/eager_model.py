@@ -27,6 +27,9 @@ class EagerModel(torch.nn.Module):
     takes in the export. Its modules and buffers are those of the copy.
     """
 
+    request: Request
+    module: torch.nn.Module
+
     def __init__(self, request: Request, module: torch.nn.Module) -> None:
         super().__init__()
         vars(self).update(request=request, module=module)  # nn.Module would make the copy a submodule
@@ -38,7 +41,7 @@ class EagerModel(torch.nn.Module):
         with training, freeze_fake_quantizers(self.module), exporting(), apply_patches(PATCHES):
             return self.module(*args, **kwargs)
 
-    def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, torch.nn.Module]]:
+    def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Any]]:
         """Returns those of the copy."""
         return self.module.named_modules(*args, **kwargs)
 

@@ -111,7 +111,7 @@ class Resizer:
     def arguments(self, sizes: Sizes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Returns arguments of these sizes: each axis repeats the given values, or is cut."""
         values = {symbol: sympy.Integer(size) for symbol, size in sizes.items()}
-        leaves = []
+        leaves: list[Any] = []
         for (_, dims), leaf in zip(self._shapes, self._leaves, strict=True):
             shape = [dim if isinstance(dim, int) else int(dim.xreplace(values)) for dim in dims]
             if isinstance(leaf, torch.Tensor):

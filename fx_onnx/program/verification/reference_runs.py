@@ -132,7 +132,7 @@ def named_outputs(program: Program, results: Sequence[Any], state: Mapping[str, 
     named = {str(value.name): result for value, result in zip(outputs, results, strict=False)}
     # The graph returns the new values of buffers and inputs after the user's outputs.
     for value in outputs[len(results) :]:
-        target = value.metadata_props.get(OUTPUT_TARGET)
+        target = value.metadata_props.get(OUTPUT_TARGET, "")
         if target in state:
             named[str(value.name)] = state[target]
     return named
