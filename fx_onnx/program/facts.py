@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fx_onnx.core.dim_table import DimTable
 from fx_onnx.core.findings import Finding
 from fx_onnx.program.graph_facts import GraphFacts
-from fx_onnx.program.verify import Verification
+from fx_onnx.program.verification.tensor_comparison import Difference
+from fx_onnx.program.verification.verification_result import Verification
 from fx_onnx.targets.kernel_support import Support
 
 __all__ = [
@@ -139,6 +140,7 @@ class Facts:
         findings: what the user should know, with the id of each.
         passes: the passes that changed the graph, in order.
         verification: the comparison of the outputs.
+        values: the differences of the values inside the model, each computed from right inputs.
         module_seconds: the path of a module → the time that torch.export spent in its forward, inner modules included.
         profile: the output of the profiler.
         support: for each target with a table, the nodes for which the runtime has kernels.
@@ -161,6 +163,7 @@ class Facts:
     findings: Sequence[Finding] = ()
     passes: Sequence[PassOutcome] = ()
     verification: Verification | None = None
+    values: Sequence[Difference] = ()
     module_seconds: Mapping[str, float] = field(default_factory=dict)
     profile: str | None = None
     support: Sequence[Support] | None = None
@@ -188,10 +191,23 @@ class Facts:
             return Verdict(
                 "unverified", "Exported. The results were not compared with those of the module.", (*details,)
             )
-        bad = [f"{one.name}: {one.problem}" for one in found.outputs if not one.ok]
-        if bad:
-            return Verdict("failed", "Exported, but the results differ from those of the module.", (*bad, *details))
+        if not found.ok:
+            cause = (found.cause.text,) if found.cause is not None else ()
+            bad = [f"{one.name}{sizes}: {one.problem}" for sizes, one in self.compared() if not one.ok]
+            bad += [f"{each.sizes}: {each.problem}" for each in found.sizes if each.problem]
+            title = "Exported, but the results differ from those of the module."
+            return Verdict("failed", title, (*cause, *bad, *details))
         largest = f"The largest difference is {found.max_rel:.2g} of the largest magnitude of its output."
         number = len(found.outputs)
         outputs = {1: "The output agrees", 2: "Both outputs agree"}.get(number, f"All {number} outputs agree")
-        return Verdict("passed", f"Exported and verified. {outputs} with the module.", (largest, *details))
+        sizes = "".join(f" It also agrees at {each.sizes}." for each in found.sizes)
+        details = [largest + sizes, *found.skipped, *details]
+        return Verdict("passed", f"Exported and verified. {outputs} with the module.", tuple(details))
+
+    def compared(self) -> Iterator[tuple[str, Difference]]:
+        """Yields the compared outputs: first with the given arguments, then with other sizes, which the text names."""
+        for sizes, outputs in (
+            ("", self.verification.outputs if self.verification is not None else ()),
+            *((f" at {each.sizes}", each.outputs) for each in (self.verification.sizes if self.verification else ())),
+        ):
+            yield from ((sizes, one) for one in outputs)

@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING
 
 from torch.export import ExportedProgram
 
+from fx_onnx.core.errors import OnnxExporterError
 from fx_onnx.core.version import version
 from fx_onnx.program.facts import Facts
 from fx_onnx.program.graph_facts import graph_facts
 from fx_onnx.program.serialization import referenced_files
+from fx_onnx.program.verification.tensor_comparison import Difference
+from fx_onnx.program.verification.verification_result import Verification
 from fx_onnx.targets.kernel_support import Support, support
 from fx_onnx.targets.known_targets import NAMES, find_target
 
 if TYPE_CHECKING:
     from fx_onnx.program.onnx_program import ONNXProgram
 
-__all__ = ["gather"]
+__all__ = ["gather", "gather_head"]
 
 _PACKAGES = ("torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "numpy")
 
@@ -43,12 +46,27 @@ def gather(facts: Facts, program: ONNXProgram | None, exported_program: Exported
     if program is None:
         return facts
     return replace(
-        facts,
-        model=program.summary(),
+        gather_head(facts, program),
         graphs=graph_facts(program.model),
         support=_support(program),
-        files=_files(program.file) if program.file is not None else {},
+        values=_values(facts.verification),
     )
+
+
+def gather_head(facts: Facts, program: ONNXProgram) -> Facts:
+    """Returns the facts with the figures of the model, for the head of the report."""
+    files = _files(program.file) if program.file is not None else {}
+    return replace(facts, versions=_versions(), model=program.summary(), files=files)
+
+
+def _values(verification: Verification | None) -> tuple[Difference, ...]:
+    """Returns the differences of the values inside the model, for which it runs once more if the export compared it."""
+    if verification is None:
+        return ()
+    try:
+        return verification.values
+    except OnnxExporterError:  # the model was changed since, or has no captured program
+        return ()
 
 
 def _versions() -> dict[str, str]:

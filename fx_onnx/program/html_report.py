@@ -18,8 +18,8 @@ from typing import Any
 
 from fx_onnx.program.facts import Facts
 from fx_onnx.program.graph_facts import GraphFacts, ModuleFacts, NodeFacts, Source
-from fx_onnx.program.report_sections import Section, headline, module_differences, sections
-from fx_onnx.program.verify import Difference
+from fx_onnx.program.report_sections import Section, compared_values, headline, module_differences, sections
+from fx_onnx.program.verification.tensor_comparison import Difference
 
 __all__ = ["head", "page"]
 
@@ -119,7 +119,7 @@ def _section(section: Section) -> dict[str, Any]:
 def _graph(facts: Facts, graph: GraphFacts) -> dict[str, Any]:
     """Returns a graph; nodes and values are arrays instead of objects, because there may be very many."""
     differences = module_differences(facts, graph)
-    by_value = {one.name: one for one in facts.verification.outputs} if facts.verification is not None else {}
+    by_value = compared_values(facts)
     return {
         "name": graph.name,
         "modules": [

@@ -25,7 +25,7 @@ from fx_onnx.program import save
 from fx_onnx.program.destination import check_destination
 from fx_onnx.program.dim_names import rename_dims
 from fx_onnx.program.facts import Facts, ModelSummary
-from fx_onnx.program.gather_facts import gather
+from fx_onnx.program.gather_facts import gather, gather_head
 from fx_onnx.program.graph_facts import describe
 from fx_onnx.program.graph_text import graph_text
 from fx_onnx.program.html_report import head
@@ -149,7 +149,7 @@ class ONNXProgram:
 
     def _repr_html_(self) -> str:
         """Returns the head of the report, which notebooks show."""
-        return head(self._facts())
+        return head(gather_head(self.export_facts, self))
 
     def text(self) -> str:
         """Returns the model in ONNX's textual syntax, without the values of weights."""

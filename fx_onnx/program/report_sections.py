@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from fx_onnx.program.facts import Facts, PassOutcome, StageOutcome
 from fx_onnx.program.graph_facts import GraphFacts
-from fx_onnx.program.verify import Difference
+from fx_onnx.program.verification.tensor_comparison import Difference
 
-__all__ = ["Section", "headline", "module_differences", "sections"]
+__all__ = ["Section", "compared_values", "headline", "module_differences", "sections"]
 
 _SLOWEST = 12
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
@@ -90,14 +90,14 @@ def _split_type(text: str) -> tuple[str, str]:
 def _results(facts: Facts) -> Iterator[Section]:
     if facts.verification is not None:
         header = ("", "value", "type", "max difference#", "allowed#", "relative to scale#", "non-finite#", "problem")
-        rows = [_difference(each) for each in facts.verification.outputs]
+        rows = [_difference(sizes, each) for sizes, each in facts.compared()]
         yield Section("Verification", header, rows, place="top")
 
 
-def _difference(one: Difference) -> tuple[str, ...]:
+def _difference(sizes: str, one: Difference) -> tuple[str, ...]:
     shape = ", ".join(map(str, one.shape))
     numbers = (f"{one.max_abs:.3g}", f"{one.tolerance:.3g}", f"{one.max_rel:.3g}", str(one.nonfinite))
-    return ("ok" if one.ok else "differs", one.name, f"{one.dtype}[{shape}]", *numbers, one.problem)
+    return ("ok" if one.ok else "differs", f"{one.name}{sizes}", f"{one.dtype}[{shape}]", *numbers, one.problem)
 
 
 def _rewrites(facts: Facts) -> Iterator[Section]:
@@ -181,15 +181,24 @@ def _dumps(facts: Facts) -> Iterator[Section]:
 
 
 def module_differences(facts: Facts, graph: GraphFacts) -> dict[int, Difference]:
-    """Returns the largest difference of the compared values that each module computes, by the index of the module.
+    """Returns the worst difference of the compared values that each module computes, by the index of the module.
 
-    A value that differs is larger than every value that agrees.
+    A value that differs is worse than every value that agrees.
     """
     found: dict[int, Difference] = {}
     producers = graph.producers() if facts.verification is not None else {}
-    for one in facts.verification.outputs if facts.verification is not None else ():
+    for one in compared_values(facts).values():
         for index in graph.modules_of(producers[one.name]) if one.name in producers else ():
             known = found.get(index)
             if known is None or (not one.ok, one.max_rel) > (not known.ok, known.max_rel):
                 found[index] = one
     return found
+
+
+def compared_values(facts: Facts) -> dict[str, Difference]:
+    """Returns the difference of each compared value by its name.
+
+    The values inside the model show the error of their own nodes, and are preferred to the outputs, which show the sum.
+    """
+    outputs = facts.verification.outputs if facts.verification is not None else ()
+    return {one.name: one for one in (*outputs, *facts.values)}

@@ -5,7 +5,7 @@ from dataclasses import replace
 from fx_onnx.core.findings import Finding
 from fx_onnx.core.messages import MessageId
 from fx_onnx.program.facts import Facts, StageOutcome
-from fx_onnx.program.verify import Verification
+from fx_onnx.program.verification.verification_result import Cause, SizeResult, Verification
 from tests.program.facts_examples import BAD, COMPLETE, FAILED, GOOD
 
 STAGES = (StageOutcome("capture", 1.0, True),)
@@ -33,3 +33,20 @@ def test_findings_are_part_of_the_verdict() -> None:
     findings = (Finding(MessageId.STATIC_DIM, "Axis 1 is static."),)
     facts = Facts(stages=STAGES, verification=Verification((GOOD,)), findings=findings)
     assert facts.verdict().details[-1] == "Axis 1 is static. [FX1201]"
+
+
+def test_the_cause_and_other_sizes_are_part_of_the_verdict() -> None:
+    cause = Cause("translation", "first differs at enc.1 (GELU)")
+    sizes = SizeResult("batch=3", (BAD,))
+    facts = Facts(stages=STAGES, verification=Verification((GOOD,), (sizes,), (), cause))
+    assert facts.verdict().state == "failed"
+    assert facts.verdict().details == (
+        "first differs at enc.1 (GELU)",
+        "z|w at batch=3: the largest difference is 1",
+    )
+    refused = Verification((GOOD,), (SizeResult("batch=3", problem="it does not run"),))
+    assert Facts(stages=STAGES, verification=refused).verdict().details == ("batch=3: it does not run",)
+    good = Verification((GOOD,), (SizeResult("batch=3", (GOOD,)),), ("The size 1 was left out.",))
+    details = Facts(stages=STAGES, verification=good).verdict().details
+    assert details[0].endswith("of its output. It also agrees at batch=3.")
+    assert details[1] == "The size 1 was left out."

@@ -5,9 +5,10 @@ import torch
 from torch import nn
 
 import fx_onnx
+from fx_onnx.core.dim_table import DimTable
 from fx_onnx.program.facts import Facts
 from fx_onnx.program.gather_facts import gather
-from fx_onnx.program.report_sections import headline, module_differences, sections, size
+from fx_onnx.program.report_sections import compared_values, headline, module_differences, sections, size
 from fx_onnx.program.verify import Difference, Verification
 from tests.program.facts_examples import COMPLETE
 
@@ -29,8 +30,8 @@ def test_sections_without_content_are_left_out() -> None:
         ("Captured program", "dump"),
         ("Profile", "dump"),
     ]
-    (dims,) = sections(Facts(dynamic_dims=()))
-    assert dims.note == "Every size is fixed."
+    (dims,) = sections(Facts(dims=DimTable()))
+    assert dims.note == "Every dim is static."
 
 
 def test_each_row_has_a_cell_for_each_column() -> None:
@@ -66,3 +67,23 @@ def test_differences_belong_to_the_modules_that_compute_the_values() -> None:
     graph = facts.graphs[0]
     found = {graph.modules[index].path: one for index, one in module_differences(facts, graph).items()}
     assert found == {"a": near, "b": far, "": far}
+
+
+def test_values_inside_the_model_are_preferred_to_outputs() -> None:
+    output = Difference("y", "float32", (1, 2), 0.5, 0.5, 0, 1.0, "")
+    inner = Difference("y", "float32", (1, 2), 0.1, 0.1, 0, 1.0, "")
+    facts = Facts(verification=Verification((output,)), values=(inner,))
+    assert compared_values(facts) == {"y": inner}
+
+
+def test_a_verified_export_has_the_difference_of_each_module() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)).eval()
+    program = fx_onnx.export(model, (torch.randn(2, 4),), dynamic_shapes=({0: "batch"},), verify=True)
+    facts = gather(program.export_facts, program, program.exported_program)
+    graph = facts.graphs[0]
+    found = {graph.modules[index].path for index in module_differences(facts, graph)}
+    assert found == {"", "0", "1", "2"}
+    (section,) = (each for each in sections(facts) if each.title == "Verification")
+    assert [row[0] for row in section.rows] == ["ok"] * len(section.rows)
+    assert any(" at batch=" in row[1] for row in section.rows)
+    assert "It also agrees at batch=" in facts.verdict().details[0]
