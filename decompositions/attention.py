@@ -104,7 +104,7 @@ def _scaled_dot_product_flash_attention_for_cpu(
 ) -> tuple[Tensor, Tensor]:
     """Returns the attention, and the logarithm of the denominators of its softmax, in float32."""
     out = F.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
-    scores = _scores(query, key, scale).float()
+    scores = _scores(query.float(), key.float(), scale)
     if is_causal:
         scores = scores + _causal_bias(query, key)
     if attn_mask is not None:

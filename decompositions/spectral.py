@@ -176,6 +176,21 @@ def _linalg_svd(
     return U.to(A.dtype), S.to(A.dtype.to_real()), Vh.to(A.dtype)
 
 
+@decomposes_unless_empty(aten.linalg_matrix_sqrth.default)
+def linalg_matrix_sqrth(self: Tensor) -> Tensor:
+    """Returns V @ diag(√λ) @ Vᴴ of the lower triangle of a Hermitian matrix; eigenvalues below 0 count as 0."""
+    values, vectors = jacobi_eigh(_hermitian(to_float64(self).tril()))
+    roots = values.clamp(min=0.0).sqrt()
+    return torch.matmul(vectors * roots.unsqueeze(-2), vectors.mH).to(self.dtype)
+
+
+@decomposes_unless_empty(aten.linalg_polar.default)
+def linalg_polar(A: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns U with orthonormal columns and a Hermitian H, A = U @ H: they are U Vᴴ and V S Vᴴ of the SVD."""
+    U, S, Vh = svd(A, False)
+    return torch.matmul(U, Vh).to(A.dtype), torch.matmul(Vh.mH * S.unsqueeze(-2), Vh).to(A.dtype)
+
+
 def _pseudo_inverse(A: Tensor, atol: Tensor | float, rtol: Tensor | float) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the pseudo-inverse, whether each singular value is above the limit, and the singular values.
 

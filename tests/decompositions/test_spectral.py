@@ -92,3 +92,15 @@ def test_least_squares(shape: tuple[int, ...], driver: str) -> None:
 def test_matrix_exponential(scale: float, dtype: torch.dtype) -> None:
     assert_matches_torch(aten.linalg_matrix_exp.default, randn(2, 4, 4, dtype=dtype) * scale, tolerance=2e-4)
     assert_matches_torch(aten.linalg_matrix_exp.default, randn(2, 0, 0, dtype=dtype))
+
+
+@pytest.mark.skipif(not hasattr(aten, "linalg_polar"), reason="this torch has no linalg.polar")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
+def test_functions_of_torch_2_14(dtype: torch.dtype) -> None:
+    A = randn(2, 5, 3, dtype=dtype)
+    for got, want in zip(DECOMPOSITIONS[aten.linalg_polar.default](A), torch.linalg.polar(A), strict=True):
+        assert_close(got, want, 1e-4)
+    square = A.mH @ A
+    assert_close(DECOMPOSITIONS[aten.linalg_matrix_sqrth.default](square), torch.linalg.matrix_sqrth(square), 1e-3)
+    below = -torch.eye(3, dtype=dtype)
+    assert_close(DECOMPOSITIONS[aten.linalg_matrix_sqrth.default](below), torch.linalg.matrix_sqrth(below))
