@@ -6,12 +6,12 @@
 The model has random weights. "decode" is one token after a past, "prefill" is a prompt without a past, both for a batch
 of 1. Times are CPU times of interleaved runs: the median, and in brackets the quartiles. All sessions write their
 results into buffers that are allocated once. The builder's graph reads and writes one buffer for each layer's keys and
-values, as onnxruntime-genai runs it. "memory" is the peak of a process that loads the model and runs the prefill.
+values, as onnxruntime-genai runs it. "memory" is by how much the peak memory of a process grows when it loads the model
+and runs the prefill.
 """
 
 import argparse
 import logging
-import resource
 import statistics
 import subprocess
 import sys
@@ -39,10 +39,9 @@ SHAPES = {
 Run = Callable[[], Any]
 
 
-def llama(options: argparse.Namespace) -> Any:
-    """Returns the model, in eval mode."""
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
+def configuration(options: argparse.Namespace) -> Any:
+    """Returns the configuration of the model: 16 query heads share 4 key heads."""
+    return transformers.LlamaConfig(
         vocab_size=8000,
         hidden_size=options.width,
         intermediate_size=options.width * 11 // 4,
@@ -51,13 +50,11 @@ def llama(options: argparse.Namespace) -> Any:
         num_key_value_heads=4,
         max_position_embeddings=4096,
     )
-    return transformers.LlamaForCausalLM(config).eval()
 
 
-def arguments(model: Any, length: int, past: int, batch: int = 1) -> dict[str, Any]:
+def arguments(config: Any, length: int, past: int, batch: int = 1) -> dict[str, Any]:
     """Returns the keyword arguments of a forward: new tokens after a past."""
     generator = torch.Generator().manual_seed(past)
-    config = model.config
     cache = transformers.DynamicCache(config=config)
     for layer in range(config.num_hidden_layers):
         sizes = batch, config.num_key_value_heads, past, config.hidden_size // config.num_attention_heads
@@ -68,22 +65,27 @@ def arguments(model: Any, length: int, past: int, batch: int = 1) -> dict[str, A
 
 
 def exported(model: Any, folder: Path, **keywords: Any) -> Path:
-    """Exports the model with a cache and returns the path of the file."""
-    example = arguments(model, 3, 5, batch=2)
+    """Exports the model with a cache and returns the path of the file. A file of an earlier run is used again."""
+    if (folder / "model.onnx").exists():
+        return folder / "model.onnx"
+    example = arguments(model.config, 3, 5, batch=2)
     program = fx_onnx.export(model, (), kwargs=example, dynamic_shapes=SHAPES, **keywords)
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     program.save(folder / "model.onnx", external_data=True)
     return folder / "model.onnx"
 
 
 def built(model: Any, python: str, precision: str, folder: Path) -> Path:
-    """Returns the path of the graph of onnxruntime-genai's model builder."""
+    """Returns the path of the graph of onnxruntime-genai's model builder, built now or by an earlier run."""
+    if (folder / "model.onnx").exists():
+        return folder / "model.onnx"
     model.save_pretrained(folder / "weights")
     words = {f"w{number}": number for number in range(model.config.vocab_size)}
     tokenizer = transformers.TokenizersBackend(tokenizer_object=_tokenizer(words), eos_token="w2", unk_token="w0")
     tokenizer.save_pretrained(folder / "weights")
     # `tests` makes torchvision importable, which the builder needs, where its library does not load.
     script = "import tests, runpy; runpy.run_module('onnxruntime_genai.models.builder', None, '__main__')"
+    folder.mkdir(exist_ok=True)
     flags = ["-i", folder / "weights", "-o", folder, "-p", precision, "-e", "cpu", "-c", folder / "cache"]
     subprocess.run([python, "-c", script, *flags], check=True, capture_output=True)
     return folder / "model.onnx"
@@ -175,11 +177,19 @@ def timed(runs: dict[str, Run], rounds: int) -> dict[str, str]:
     return cells
 
 
-def peak_memory(path: Path, model: Any, prompt: int) -> None:
-    """Prints the peak memory in MB of this process after it has run a prefill."""
-    run, _ = bound(session(path, 1), arguments(model, prompt, 0))
+def peak_memory(path: Path, config: Any, prompt: int) -> None:
+    """Prints by how many MB the peak memory of this process grows when it loads the model and runs a prefill."""
+    example = arguments(config, prompt, 0)
+    before = _peak()
+    run, _ = bound(session(path, 1), example)
     run()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+    print((_peak() - before) // 1024)
+
+
+def _peak() -> int:
+    """Returns the peak memory of this process in KB. ru_maxrss would include that of the process that started it."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.split("VmHWM:")[1].split()[0])
 
 
 def rows(model: Any, paths: dict[str, Path], options: argparse.Namespace) -> dict[str, list[str]]:
@@ -188,8 +198,8 @@ def rows(model: Any, paths: dict[str, Path], options: argparse.Namespace) -> dic
     cells = {name: [str(len(onnx.load(path, load_external_data=False).graph.node))] for name, path in paths.items()}
     cells["torch eager"] = [""]
     for length, past, rounds in (*((1, past, options.rounds) for past in options.pasts), (options.prompt, 0, 6)):
-        example = arguments(model, length, past)
-        want = model(**arguments(model, length, past)).logits.detach()
+        example = arguments(model.config, length, past)
+        want = model(**arguments(model.config, length, past)).logits.detach()
         runs: dict[str, Run] = {}
         for name, runner in runners.items():
             runs[name], logits = bound(runner, example)
@@ -214,24 +224,25 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--builder", help="a Python interpreter that has onnxruntime-genai")
+    parser.add_argument("--folder", type=Path, help="keeps the exported models for later runs")
     parser.add_argument("--memory-of", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     torch.set_num_threads(options.threads)
-    model = llama(options)
     if options.memory_of:
-        peak_memory(options.memory_of, model, options.prompt)
+        peak_memory(options.memory_of, configuration(options), options.prompt)
         return
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(configuration(options)).eval()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
-        folder = Path(temporary)
+        folder = options.folder or Path(temporary)
         paths = {
             f"opset {opset}": exported(model, folder / str(opset), opset_version=opset) for opset in options.opsets
         }
         for target in options.targets:
             paths[f"target {target}"] = exported(model, folder / target, target=target)
         if options.builder:
-            (folder / "builder").mkdir()
             paths["builder"] = built(model, options.builder, "fp32", folder / "builder")
         cells = rows(model, paths, options)
         script = [sys.executable, "-m", "benchmarks.language_models", *sys.argv[1:], "--memory-of"]

@@ -11,6 +11,7 @@ from onnx_ir import DataType
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.cleanup.transposes import permutation_of
 from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.fusion.repeated_heads import match_repeat
 from fx_onnx.passes.matchers import (
     attribute,
     commuted_inputs,
@@ -29,8 +30,8 @@ class FuseAttention(Rewrite):
     """MatMul(Softmax(scale * MatMul(q, kᵀ) + mask), v) → Attention(q, k, v, mask); the scale may be on q instead.
 
     Legal where q, k and v are (batch, heads, length, size) with the same batch and heads, the scale is a constant, and
-    the mask broadcasts over batch and heads only. Before the mask is added, cap * Tanh(scores / cap) may limit the
-    scores; it becomes the attribute ``softcap``. No other node may read an intermediate result.
+    the mask broadcasts over batch and heads only, or is expanded to the lengths of the queries and keys. A limit of the
+    scores, cap * Tanh(scores / cap), becomes the attribute ``softcap``. No other node may read an intermediate result.
     """
 
     name = "fuse_attention"
@@ -55,10 +56,11 @@ class FuseAttention(Rewrite):
             return self.declines(node, "the queries, keys or values are not known to have four dims")
         if not query[:2] == key[:2] == values[:2]:
             return self.declines(node, "batch and heads differ: queries %s, keys %s, values %s", query, key, values)
-        if not _is_mask(found.mask, (*query[:2], query[2], key[3])):
+        mask = _fitting_mask(found, (*query[:3], key[3]), node, editor)
+        if found.mask is not None and mask is None:
             return self.declines(node, "the mask broadcasts over queries or keys")
         inputs = [found.query, _transposed_back(found.transposed, node, editor), value]
-        inputs += [found.mask] if found.mask is not None else []
+        inputs += [mask] if mask is not None else []
         attributes = {"scale": found.scale, "softcap": found.softcap}
         editor.replace(node, "Attention", inputs, attributes, [*found.absorbed, softmax])
         return True
@@ -122,15 +124,53 @@ def _unscaled(value: ir.Value | None, absorbed: list[ir.Node]) -> tuple[ir.Value
     return value, 1.0
 
 
-def _is_mask(mask: ir.Value | None, scores: tuple[int | str, ...]) -> bool:
-    """Returns whether there is no mask, or it broadcasts over batch and heads only."""
-    if mask is None:
-        return True
-    sizes = dims(mask)
-    if sizes is None or not 2 <= len(sizes) <= 4 or sizes[-2:] != scores[2:]:
-        return False
-    leading = scores[4 - len(sizes) : 2]
-    return all(size in (1, whole) for size, whole in zip(sizes, leading, strict=False))
+def _fitting_mask(scores: _Scores, sizes: tuple[int | str, ...], node: ir.Node, editor: Editor) -> ir.Value | None:
+    """Returns the mask, which must broadcast over batch and heads only, or an Expand of it; None if it does not fit.
+
+    A dim of the mask may have another name than that of the scores although both are equal for all inputs, as in layers
+    with a sliding window. The Expand makes the mask as large as the scores.
+    """
+    found = dims(scores.mask)
+    if found is None or not 2 <= len(found) <= 4:
+        return None
+    if any(size not in (1, whole) for size, whole in zip(found[:-2], sizes[4 - len(found) : 2], strict=False)):
+        return None
+    if found[-2:] == sizes[2:]:
+        return scores.mask
+    total = _total_length(scores, editor)
+    if total is None or 1 in found[-2:] or dims(node.inputs[0]) != sizes:
+        return None
+    f = NodeBuilder(node, editor, scores.query.dtype)
+    length = f.Shape(total.new, start=total.axis, end=total.axis + 1)
+    keys = f.Add(f.Shape(total.past, start=2, end=3), length)
+    leading = (1, 1, *found[:-2])[-2:]
+    return f.Expand(scores.mask, f.Concat([1, 1], length, keys, axis=0), sizes=(*leading, *sizes[2:]))
+
+
+class _TotalLength(NamedTuple):
+    """The number of keys: those of ``past``, (batch, heads, length, size), and as many as axis ``axis`` of ``new``."""
+
+    past: ir.Value
+    new: ir.Value
+    axis: int
+
+
+def _total_length(scores: _Scores, editor: Editor) -> _TotalLength | None:
+    """Returns the number of keys where they are Concat(past, new tokens) and each new token is a query; else None."""
+    swap = producer_of(scores.transposed, "Transpose")
+    keys = swap.inputs[0] if swap is not None and permutation_of(swap) == [0, 1, 3, 2] else None
+    repeat = match_repeat(keys)
+    joined = producer_of(repeat.source if repeat is not None else keys, "Concat")
+    if joined is None or len(joined.inputs) != 2 or attribute(joined, "axis") not in (2, -2):
+        return None
+    (past, new), query = joined.inputs, dims(scores.query)
+    sizes = dims(new)
+    if past is None or len(dims(past) or ()) != 4 or sizes is None or query is None or sizes[2] != query[2]:
+        return None
+    for value in editor.model.graph.inputs if editor.function is None else ():
+        if sizes[2] in (dims(value) or ()):
+            return _TotalLength(past, value, (dims(value) or ()).index(sizes[2]))
+    return None
 
 
 def _transposed_back(value: ir.Value, node: ir.Node, editor: Editor) -> ir.Value:

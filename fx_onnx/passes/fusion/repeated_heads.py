@@ -12,7 +12,7 @@ from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import chain, dims, producer_of
 from fx_onnx.passes.rewriter import Rewrite
 
-__all__ = ["FoldRepeatedHeads", "FoldRepeatsIntoRows", "has_cache"]
+__all__ = ["FoldRepeatedHeads", "FoldRepeatsIntoRows", "has_cache", "match_repeat"]
 
 
 class FoldRepeatedHeads(Rewrite):
@@ -29,7 +29,7 @@ class FoldRepeatedHeads(Rewrite):
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Removes the repetition before one Attention."""
         query, repeated_key, repeated_value = node.inputs[:3]
-        keys, values = _match_repeat(repeated_key), _match_repeat(repeated_value)
+        keys, values = match_repeat(repeated_key), match_repeat(repeated_value)
         if keys is None or values is None:
             return False
         key, value = keys.source, values.source
@@ -64,7 +64,7 @@ class FoldRepeatsIntoRows(Rewrite):
         a, b = node.inputs
         swap = producer_of(b, "Transpose")
         order = permutation_of(swap)
-        repeat = _match_repeat(swap.inputs[0] if swap is not None else b)
+        repeat = match_repeat(swap.inputs[0] if swap is not None else b)
         if a is None or repeat is None or (swap is not None and order != [0, 1, 3, 2]):
             return False
         sizes = dims(a)
@@ -94,7 +94,7 @@ class _Repeat(NamedTuple):
     nodes: tuple[ir.Node, ...]
 
 
-def _match_repeat(value: ir.Value | None) -> _Repeat | None:
+def match_repeat(value: ir.Value | None) -> _Repeat | None:
     """Matches Reshape(Expand(Unsqueeze(x))) that repeats each head of x in succession."""
     path = chain(value, "Reshape", "Expand", ("Unsqueeze", "Reshape"))
     if path is None:

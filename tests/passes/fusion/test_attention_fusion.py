@@ -46,6 +46,30 @@ def test_softcap(inner: str) -> None:
     assert {"%d", "%h", "%e", "%y"} <= origins(program, "y")
 
 
+SLIDING = "k = Concat<axis=2>(p, n)\n t = Transpose<perm=[0,1,3,2]>(k)\n a = MatMul(q, t)\n s = Add(a, m)\n"
+SLIDING_INPUTS = "float[N,2,L,3] q, float[N,2,P,3] p, float[N,2,L,3] n, float[N,2,S,5] v"
+SLIDING_KNOWN = "<float[N,2,3,S] t, float[N,2,L,S] a, float[N,2,L,S] s, float[N,2,L,S] w>"
+
+
+def test_a_mask_whose_dims_have_other_names() -> None:
+    """The mask of a sliding window is expanded, because its length is only known to be equal or 1."""
+    for leading, mask in (("N,1,", (2, 1, 4, 6)), ("", (4, 6))):
+        program = model(f"""g ({SLIDING_INPUTS}, float[{leading}L,W] m) => (float[N,2,L,5] y) {SLIDING_KNOWN} {{
+          {SLIDING} {REST}
+        }}""", opset=23)  # fmt: skip
+        args = [ARGS[0], torch.randn(2, 2, 2, 3), torch.randn(2, 2, 4, 3), ARGS[2], torch.randn(mask)]
+        check(program, FuseAttention(), args, ["Concat", "Shape", "Shape", "Add", "Concat", "Expand", "Attention"])
+
+
+@pytest.mark.parametrize("mask", ["N,1,1,W", "M,1,L,W", "N,2,M,L,W"])
+def test_a_mask_that_does_not_fit(mask: str) -> None:
+    """A mask that broadcasts over queries, one with another batch, and one with five axes."""
+    program = model(f"""g ({SLIDING_INPUTS}, float[{mask}] m) => (float[N,2,L,5] y) {SLIDING_KNOWN} {{
+      {SLIDING} {REST}
+    }}""", opset=23)  # fmt: skip
+    assert not FuseAttention()(program).modified
+
+
 def test_keys_that_come_transposed() -> None:
     """Keys from (batch, length, heads, size), or already transposed, get one Transpose to Attention's layout."""
     program = model("""g (float[N,2,L,3] q, float[N,M,2,3] k, float[N,2,3,M] c, float[N,2,M,5] v)
