@@ -43,11 +43,11 @@ class EagerModel(torch.nn.Module):
 
     def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Any]]:
         """Returns those of the copy."""
-        return self.module.named_modules(*args, **kwargs)
+        yield from self.module.named_modules(*args, **kwargs)
 
     def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, torch.Tensor]]:
         """Returns those of the copy."""
-        return self.module.named_buffers(*args, **kwargs)
+        yield from self.module.named_buffers(*args, **kwargs)
 
 
 def eager_model(request: Request) -> EagerModel | None:
