@@ -59,13 +59,13 @@ class AliasTracker:
     """
 
     def __init__(self, graph: Graph) -> None:
-        self._written = {s for node in _all_nodes(graph) for n in written_arguments(node) for s in _storage_ids(n)}
+        self._written = frozenset(writes_by_storage(graph))
         self._storages: dict[int, _Storage] = {}
         self._tensors: dict[Node, _Tensor] = {}
         self._identities: dict[Node, Node] = {}
 
     def identify(self, node: Node, same: Node) -> None:
-        """Records that a node is the tensor of a node in another graph: an operand or a result of a region."""
+        """Records that a node is the tensor of another node: an operand or a result of a region, or a tied weight."""
         self._identities[node] = same
 
     def canonical(self, node: Node) -> Node:
@@ -80,7 +80,7 @@ class AliasTracker:
         Raises:
             MutationError: its tensor shares such a storage with a tensor that it is not a view of.
         """
-        if not self._written:
+        if not self._written or node in self._identities:
             return
         for storage in self._written.intersection(_storage_ids(node)):
             base = _input_on(storage, node)
@@ -166,6 +166,16 @@ class AliasTracker:
     def _version(self, tensor: _Tensor) -> int:
         """Returns the total number of writes to the storages of a tensor, which every write to one of them changes."""
         return sum(self._storages[s].version for s in tensor.storages if s in self._storages)
+
+
+def writes_by_storage(graph: Graph) -> dict[int, Node]:
+    """Returns the first call that writes to each storage that a graph or the body of a region in it writes to."""
+    found: dict[int, Node] = {}
+    for node in _all_nodes(graph):
+        for written in written_arguments(node):
+            for storage in _storage_ids(written):
+                found.setdefault(storage, node)
+    return found
 
 
 def _storage_ids(node: Node) -> set[int]:

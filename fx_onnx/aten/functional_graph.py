@@ -7,7 +7,7 @@ the tensor that owns the storage. A view that is read after the write is compute
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -60,7 +60,9 @@ def functional_graph(graph: Graph) -> Graph:
     return new
 
 
-def rewrite_writes(graph: Graph, attributes: GraphAttributes | None) -> tuple[Graph, dict[Node, Node]]:
+def rewrite_writes(
+    graph: Graph, attributes: GraphAttributes | None, repeated: Mapping[Node, Node] | None = None
+) -> tuple[Graph, dict[Node, Node]]:
     """Returns a copy of a graph without writes, and the final value of each placeholder that the graph writes to.
 
     The copy returns those values after the graph's own results.
@@ -68,11 +70,15 @@ def rewrite_writes(graph: Graph, attributes: GraphAttributes | None) -> tuple[Gr
     Args:
         graph: the graph, which does not change.
         attributes: collects the bodies and tensors that ``get_attr`` nodes name; None keeps the nodes' targets.
+        repeated: the placeholders that are another name of an earlier one's tensor, each with the earlier one.
 
     Raises:
         MutationError: the graph writes through a view that has no inverse, or a body writes to its operands.
     """
-    return _Rewriter(graph, attributes).run()
+    rewriter = _Rewriter(graph, attributes)
+    for node, first in (repeated or {}).items():
+        rewriter.aliases.identify(node, first)
+    return rewriter.run()
 
 
 class GraphAttributes:

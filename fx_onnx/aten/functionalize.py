@@ -12,6 +12,7 @@ from torch.export.graph_signature import InputKind, OutputKind, OutputSpec, Tens
 
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.functional_graph import GraphAttributes, rewrite_writes
+from fx_onnx.aten.shared_memory import repeated_weights
 
 
 def functionalize(program: AtenProgram) -> AtenProgram:
@@ -19,10 +20,10 @@ def functionalize(program: AtenProgram) -> AtenProgram:
 
     Raises:
         MutationError: the program writes through a view that has no inverse, or in a branch or a loop body to a tensor
-            from outside; the message names the node.
+            from outside, or to memory that inputs or weights share; the message names the node.
     """
     attributes = GraphAttributes()
-    graph, written = rewrite_writes(program.graph, attributes)
+    graph, written = rewrite_writes(program.graph, attributes, repeated_weights(program.exported_program))
     input_specs = program.exported_program.graph_signature.input_specs
     specs = {spec.arg.name: spec for spec in input_specs if isinstance(spec.arg, TensorArgument)}
     mutations = []

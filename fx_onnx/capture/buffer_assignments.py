@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from fx_onnx.capture.patches.patching import replace_attribute
+from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree, storage_id
@@ -27,16 +28,21 @@ def write_assigned_buffers(model: torch.nn.Module) -> Iterator[None]:
 
     Warns (OnnxExporterWarning) when the forward runs, if it assigns a tensor of another shape or dtype, or no tensor. A
     buffer of the program keeps its shape and its dtype from call to call, so such a value is lost.
+
+    Raises:
+        CaptureError: The forward assigns a tensor to one of several names of a buffer. The forward raises it.
     """
     owners = [(path, module) for path, module in model.named_modules() if path and any(True for _ in _buffers(module))]
-    if not owners:
+    if not owners and not _tied_buffers(model):
         yield
         return
     forward = model.forward
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        tied = _tied_buffers(model)
         before = [(path, module, dict(_buffers(module))) for path, module in owners]
         result = forward(*args, **kwargs)
+        _refuse_separated_names(tied)
         assigned = [
             (f"{path}.{name}", module, name, buffer)
             for path, module, buffers in before
@@ -62,6 +68,27 @@ def write_assigned_buffers(model: torch.nn.Module) -> Iterator[None]:
 
 def _buffers(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     return module.named_buffers(recurse=False)
+
+
+def _tied_buffers(model: torch.nn.Module) -> list[list[tuple[str, torch.nn.Module, torch.Tensor]]]:
+    """Returns the buffers with several names: for each buffer the path, the module and the tensor of each name."""
+    names: dict[int, list[tuple[str, torch.nn.Module, torch.Tensor]]] = {}
+    for path, module in model.named_modules():
+        for name, buffer in module.named_buffers("", recurse=False, remove_duplicate=False):
+            names.setdefault(id(buffer), []).append((f"{path}.{name}" if path else name, module, buffer))
+    return [each for each in names.values() if len(each) > 1]
+
+
+def _refuse_separated_names(tied: list[list[tuple[str, torch.nn.Module, torch.Tensor]]]) -> None:
+    """Raises a CaptureError if names of one buffer are names of several tensors now."""
+    for names in tied:
+        for path, module, buffer in names:
+            if getattr(module, path.rpartition(".")[2], None) is not buffer:
+                others = ", ".join(repr(other) for other, *_ in names if other != path)
+                raise CaptureError(
+                    f"The forward assigns a new tensor to the buffer {path!r}, which is also registered as {others}; "
+                    "write to it in place, or register a clone."
+                )
 
 
 def _new_value(path: str, value: Any, buffer: torch.Tensor) -> torch.Tensor | None:

@@ -19,7 +19,6 @@ from torch.export.graph_signature import InputKind
 from fx_onnx.capture import dynamic_dims, export_flag
 from fx_onnx.capture.buffer_assignments import write_assigned_buffers
 from fx_onnx.capture.diagnostics import (
-    call_line,
     explain_failure,
     failure_id,
     is_dim_conflict,
@@ -35,6 +34,7 @@ from fx_onnx.capture.enlarged_examples import (
     examples_without_small_axes,
     keeps_dynamic,
     original_example,
+    separated_example,
     small_axes,
 )
 from fx_onnx.capture.export_flag import exporting, is_in_onnx_export
@@ -339,6 +339,7 @@ def _export(
     # here because this call loads dynamo.
     torch.compiler.assume_constant_result(is_in_onnx_export)
     torch.compiler.assume_constant_result(is_current)
+    example = separated_example(example, model)
     try:
         with (
             CAPTURE_LOCK,

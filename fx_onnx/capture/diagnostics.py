@@ -82,12 +82,6 @@ def summarize(error: Exception) -> str:
     return essence if essence in _MEANINGS.values() else f"{type(error).__name__}: {essence}"
 
 
-def call_line(node: torch.fx.Node) -> str:
-    """Returns ` (file:line: code)` for the call of the forward that made a node; empty without a stack trace."""
-    frames = re.findall(r'File "(.+?)", line (\d+), in .+\n\s*(.*)', node.meta.get("stack_trace") or "")
-    return " ({}:{}: {})".format(*frames[-1]) if frames else ""
-
-
 @contextmanager
 def silence_torch_export() -> Iterator[None]:
     """Prevents torch from printing the graph of each failed attempt; the error has it as ``partial_fx_graph``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,7 +16,8 @@ from torch.export import ExportedProgram
 
 from fx_onnx.capture.dynamic_dims import captured_inputs, example_tensors
 from fx_onnx.capture.request import Request
-from fx_onnx.core.torch_private import pytree
+from fx_onnx.core.torch_private import pytree, storage_id
+from fx_onnx.core.weights import has_storage
 
 _FACTOR = 4  # large enough that slices and halves of an enlarged dim do not have size 0 or 1 either
 
@@ -40,6 +41,28 @@ class Example:
     kwargs: dict[str, Any]
     decision: str = ""
     size_oblivious: bool = False
+
+
+def separated_example(example: Example, model: torch.nn.Module) -> Example:
+    """Returns an example in which no argument shares its storage with another argument or with a weight.
+
+    torch.export creates one fake tensor for a tensor that it gets twice. It captures `x - y` as `y - y` if both are one
+    tensor, and ignores an argument that is a weight of the model.
+    """
+    weights = itertools.chain(model.parameters(), model.buffers())
+    seen = {storage_id(weight) for weight in weights if has_storage(weight)}
+
+    def clone_if_shared(tensor: torch.Tensor) -> torch.Tensor:
+        if not has_storage(tensor) or not tensor.numel():
+            return tensor
+        storage = storage_id(tensor)
+        if storage in seen:
+            return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+        seen.add(storage)
+        return tensor
+
+    args, kwargs = pytree.tree_map_only(torch.Tensor, clone_if_shared, (example.args, example.kwargs))
+    return replace(example, args=args, kwargs=kwargs)
 
 
 def original_example(request: Request) -> Example:

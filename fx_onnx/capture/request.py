@@ -29,7 +29,7 @@ from fx_onnx.core.arguments import check_mapping, check_names, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.export_modes import TrainingMode
 from fx_onnx.core.messages import MessageId
-from fx_onnx.core.torch_private import OpOverload, pytree, storage_id
+from fx_onnx.core.torch_private import OpOverload, pytree
 from fx_onnx.core.weights import is_subclass, memory_key
 
 
@@ -151,7 +151,7 @@ def parse_request(
     shapes = DynamicShapes(spec, parameters, names_in, from_dynamic_axes=bool(axes_in))
     for_torch = dynamic_shapes if isinstance(dynamic_shapes, AdditionalInputs) else shapes.for_torch()
     if not isinstance(model, ExportedProgram):
-        args, kwargs = _separate_storages(*_with_float_inputs(args, kwargs, shapes.float_leaves()))
+        args, kwargs = _with_float_inputs(args, kwargs, shapes.float_leaves())
     return Request(
         model=model,
         args=args,
@@ -310,26 +310,3 @@ def _with_float_inputs(
         leaves[place] = as_float_input(leaves[place])
     replaced: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(leaves, spec)
     return replaced if places else (args, kwargs)
-
-
-def _separate_storages(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Clones every tensor that shares its storage with an earlier argument.
-
-    torch.export creates one fake tensor for a tensor that is passed twice. Without a clone it captures `x - y` as
-    `y - y`.
-    """
-    seen: set[int] = set()
-
-    def clone_if_shared(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.layout != torch.strided or not tensor.numel():
-            return tensor
-        storage = storage_id(tensor)
-        if storage in seen:
-            return tensor.detach().clone().requires_grad_(tensor.requires_grad)
-        seen.add(storage)
-        return tensor
-
-    separated: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map_only(
-        torch.Tensor, clone_if_shared, (args, kwargs)
-    )
-    return separated

@@ -18,12 +18,12 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from fx_onnx.capture.diagnostics import call_line
 from fx_onnx.capture.dynamic_dims import CapturedInput, captured_inputs, dims_and_sizes
 from fx_onnx.capture.eager_model import copy_without_weights, with_floats
 from fx_onnx.capture.patches.size_comparisons import SizeComparison
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import SizeConstraint
+from fx_onnx.core.metadata import call_line
 from fx_onnx.core.operators import aten
 from fx_onnx.core.size_text import expression_text
 from fx_onnx.core.torch_private import FakeTensor, pytree, symbolic_expression

@@ -113,6 +113,12 @@ def _parsed_scopes(paths: str, classes: str) -> tuple[tuple[str, str], ...]:
     return tuple(zip(*found, strict=False))
 
 
+def call_line(node: torch.fx.Node) -> str:
+    """Returns ` (file:line: code)` for the call of the forward that made a node; empty without a stack trace."""
+    frames = re.findall(r'File "(.+?)", line (\d+), in .+\n\s*(.*)', node.meta.get("stack_trace") or "")
+    return " ({}:{}: {})".format(*frames[-1]) if frames else ""
+
+
 def source_line(properties: Mapping[str, str]) -> str:
     """Returns ``file:line`` of the innermost frame of a node's stack trace; empty if the node has none."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', properties.get(STACK_TRACE, ""))

@@ -29,9 +29,11 @@ __all__ = [
     "computed",
     "elementwise",
     "has_data",
+    "has_storage",
     "is_of_state_dict",
     "is_subclass",
     "memory_key",
+    "overlap",
     "permuted",
     "plain",
     "rebind",
@@ -445,3 +447,38 @@ def memory_key(tensor: torch.Tensor) -> Hashable:
 def same_memory(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Returns whether two tensors are the same weight, such as tied embeddings."""
     return memory_key(first) == memory_key(second)
+
+
+def has_storage(tensor: torch.Tensor) -> bool:
+    """Returns whether a tensor is a view of one storage: a dense tensor that is not made of others."""
+    return tensor.layout == torch.strided and not is_subclass(tensor)
+
+
+def overlap(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Returns whether two living tensors have an element in common. Both must have a storage."""
+    if not first.numel() or not second.numel():
+        return False
+    if storage_id(first) != storage_id(second):
+        return False
+    (start, stop), (other_start, other_stop) = _bytes(first), _bytes(second)
+    if start >= other_stop or other_start >= stop:
+        return False
+    if first.dtype != second.dtype:
+        return True
+    return bool(torch.isin(_places(first), _places(second)).any())  # columns of a matrix alternate in memory
+
+
+def _bytes(tensor: torch.Tensor) -> tuple[int, int]:
+    """Returns where the first byte of a tensor is in its storage, and where the byte after its last one is."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    start = tensor.storage_offset() * tensor.itemsize
+    return start, start + (last + 1) * tensor.itemsize
+
+
+def _places(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the place of each element in the storage of a tensor."""
+    with unset_fake_temporarily():
+        places = torch.full((), tensor.storage_offset(), dtype=torch.int64, device="cpu")
+        for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+            places = places.unsqueeze(-1) + torch.arange(size, device="cpu") * stride
+        return places

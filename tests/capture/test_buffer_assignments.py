@@ -95,3 +95,15 @@ def test_a_value_of_another_shape_is_lost_with_a_warning(step: Callable[[Inner, 
         program = fx_onnx.export(module, (torch.ones(2),))
     assert program(torch.ones(2))[0].tolist() == [2, 2]
     assert module.inner.a.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("path", ["", "inner."])
+def test_an_assignment_to_one_of_two_names_is_refused(path: str) -> None:
+    """Afterwards the names are two tensors, but a program has one buffer for both."""
+    inner = Inner(accumulate)
+    inner.b = inner.a
+    module = Outer(accumulate) if path else inner
+    if isinstance(module, Outer):
+        module.inner = inner
+    with pytest.raises(fx_onnx.OnnxExporterError, match=rf"buffer '{path}a', which is also registered as '{path}b'"):
+        fx_onnx.export(module, (torch.zeros(2),))

@@ -8,9 +8,11 @@ from torch.export import Dim
 
 from fx_onnx.capture.capture import capture
 from fx_onnx.capture.enlarged_examples import (
+    Example,
     example_with_all_dims_enlarged,
     examples_without_small_axes,
     keeps_dynamic,
+    separated_example,
     small_axes,
 )
 from fx_onnx.capture.request import parse_request
@@ -30,6 +32,18 @@ def test_examples_in_order():
     assert [x.shape[0] for x in equal.args] == [7, 7]
     assert [x.shape[0] for x in oblivious.args] == [1, 0]
     assert [each.size_oblivious for each in (by_name, equal, oblivious)] == [False, False, True]
+
+
+def test_arguments_that_share_a_storage_are_cloned():
+    """With each other, or with a weight of the model."""
+    linear, x = torch.nn.Linear(4, 4), t(3, 4)
+    separated = separated_example(Example((x, x[:1]), {"w": linear.weight}), linear)
+    assert separated.args[0] is x
+    assert [tuple(tensor.shape) for tensor in separated.args] == [(3, 4), (1, 4)]
+    others = (separated.args[1], separated.kwargs["w"])
+    for tensor, same in zip(others, (x[:1], linear.weight), strict=True):
+        assert torch.equal(tensor, same)
+        assert tensor.data_ptr() != same.data_ptr()
 
 
 def test_all_dims_enlarged():

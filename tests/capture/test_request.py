@@ -91,13 +91,6 @@ def test_nested_arguments_with_names_for_all_inputs():
     assert request.dynamic_shapes == expected
 
 
-def test_tensors_that_share_a_storage_are_cloned():
-    request = parse_request(Two(), (X, X), dynamic_shapes=({0: "n"}, {0: "n"}))
-    assert request.args[0] is X
-    assert request.args[1] is not X
-    assert torch.equal(request.args[1], X)
-
-
 @pytest.mark.parametrize("spec", [({0: "n"}, {0: "n"}), {"x": {0: "n"}, "y": {0: "n"}}, {"p": {0: "n"}, "q": {0: "n"}}])
 def test_dims_of_an_exported_program_only_get_names(spec):
     program = torch.export.export(Two(), (X, Y), dynamic_shapes={"x": {0: A}, "y": {0: A}})
