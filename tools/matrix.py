@@ -2,8 +2,8 @@
 
     python -m tools.matrix [--only NAME ...] [--base VENV] [--seconds S] [--folder build/matrix]
 
-Makes one environment for each combination, builds and installs the wheel, and runs the tests against it, one file at
-a time. A result is stored when its file is done, so a run continues where an earlier one ended; remove the folder to
+Makes one environment for each combination, builds and installs the wheel, and runs the tests against it, some files at
+a time. A result is stored when its files are done, so a run continues where an earlier one ended; remove the folder to
 begin again. `--base` is an environment whose packages are used where their versions fit, instead of a download. The
 page tells how many of the files have run.
 """
@@ -145,28 +145,49 @@ def files_of(combination: Combination) -> Iterator[str]:
                 yield file.relative_to(ROOT).as_posix()
 
 
-def tested(python: Path, combination: str, file: str, limit: float) -> Outcome:
-    """Runs a test file in an environment, within a limit of seconds."""
+def tested(python: Path, combination: str, files: list[str], limit: float) -> list[Outcome]:
+    """Runs test files in one process of an environment, within a limit of seconds for each.
+
+    If the process does not end, each file is tested alone, so that the others have a result.
+    """
     report = python.parents[1] / "report.xml"
     report.unlink(missing_ok=True)
     # Without the safe path, Python would find the repository's fx_onnx instead of the installed one.
-    command = [python, "-m", "pytest", file, "-o", "pythonpath=", "-p", "no:cacheprovider", f"--junitxml={report}"]
-    command += ["-k", "README"] if file == README else []
+    command = [python, "-m", "pytest", *files, "-o", "pythonpath=", "-p", "no:cacheprovider", f"--junitxml={report}"]
+    command += ["-k", "README"] if files == [README] else []
     start = time.monotonic()
     try:
         settings = {**os.environ, "PYTHONSAFEPATH": "1"}
-        subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, timeout=limit, check=False)
+        subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, timeout=limit * len(files), check=False)
     except subprocess.TimeoutExpired:
         pass
     seconds = time.monotonic() - start
-    if not report.exists():
-        return Outcome(combination, file, 0, 0, [f"{file}: no result after {seconds:.0f} s"], seconds)
-    return Outcome(combination, file, *read_report(report.read_text(encoding="utf-8")), seconds)
+    if report.exists():
+        return outcomes(combination, files, report.read_text(encoding="utf-8"), seconds)
+    if len(files) > 1:
+        return [outcome for file in files for outcome in tested(python, combination, [file], limit)]
+    return [Outcome(combination, files[0], 0, 0, [f"{files[0]}: no result after {seconds:.0f} s"], seconds)]
 
 
-def read_report(text: str) -> tuple[int, int, list[str]]:
-    """Returns from a JUnit report how many tests passed and were skipped, and the names of those that failed."""
-    cases = list(ElementTree.fromstring(text).iter("testcase"))
+def outcomes(combination: str, files: list[str], report: str, seconds: float) -> list[Outcome]:
+    """Returns the outcome of each file from a JUnit report of all. The files share the time outside of the tests."""
+    cases: dict[str, list[ElementTree.Element]] = {file: [] for file in files}
+    for case in ElementTree.fromstring(report).iter("testcase"):
+        # An error of the import has no class name. Its name is the module's.
+        module = (case.get("classname") or case.get("name") or "").replace(".", "/")
+        cases[next(file for file in files if f"{module}/".startswith(module_of(file)))].append(case)
+    times = {file: sum(float(case.get("time", 0)) for case in found) for file, found in cases.items()}
+    rest = (seconds - sum(times.values())) / len(files)
+    return [Outcome(combination, file, *counted(found), times[file] + rest) for file, found in cases.items()]
+
+
+def module_of(file: str) -> str:
+    """Returns the path of the module of a test file: ``tests/core/test_a/`` of ``tests/core/test_a.py::test_1``."""
+    return file.partition("::")[0].removesuffix(".py") + "/"
+
+
+def counted(cases: list[ElementTree.Element]) -> tuple[int, int, list[str]]:
+    """Returns how many tests passed and were skipped, and the names of those that failed."""
     failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
     skipped = [case for case in cases if case.find("skipped") is not None]
     names = [f"{case.get('classname')}::{case.get('name')}" for case in failed]
@@ -191,13 +212,14 @@ class Results:
         with self.path.open("a", encoding="utf-8") as file:
             print(json.dumps(asdict(outcome)), file=file)
 
-    def next_file(self, combination: Combination) -> str | None:
-        """Returns the next file to test, or None if the combination is done or its time is spent."""
+    def next_files(self, combination: Combination, count: int) -> list[str]:
+        """Returns the next files to test, at most ``count``: none if the combination is done or its time is spent."""
         done = {each.file for each in self.of(combination)}
         spent = sum(each.seconds for each in self.of(combination))
         if combination.minutes and spent > combination.minutes * 60:
-            return None
-        return next((file for file in files_of(combination) if file not in done), None)
+            return []
+        left = [file for file in files_of(combination) if file not in done]
+        return left[:1] if left[:1] == [README] else left[:count]
 
 
 # ---------------------------------------------------------------- the page
@@ -233,7 +255,7 @@ def page(results: Results, environments: dict[str, dict[str, str]]) -> str:
     head = ["versions", *columns, "files", "passed", "skipped", "failed", "minutes"]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     failures: list[str] = []
-    for combination in combinations():
+    for combination in [each for each in combinations() if each.name in environments]:
         found, versions = results.of(combination), environments[combination.name]
         failed = [name for each in found for name in each.failed]
         counts = (sum(each.passed for each in found), sum(each.skipped for each in found), len(failed))
@@ -246,14 +268,14 @@ def page(results: Results, environments: dict[str, dict[str, str]]) -> str:
     return HEAD.format(table="\n".join(lines), failures="\n".join(failures) or "No test failed.", minutes=sample)
 
 
-def run(combination: Combination, python: Path, results: Results, end: float, limit: float) -> None:
+def run(combination: Combination, python: Path, results: Results, end: float, limit: float, batch: int) -> None:
     """Tests the files of a combination that are left, until ``end``, and prints a line for each."""
-    while time.monotonic() < end and (file := results.next_file(combination)) is not None:
-        outcome = tested(python, combination.name, file, limit)
-        results.add(outcome)
-        print(f"{combination.name:14} {file:60} {outcome.passed:5} passed {outcome.seconds:6.0f} s", flush=True)
-        for name in outcome.failed:
-            print(f"    failed: {name}", flush=True)
+    while time.monotonic() < end and (files := results.next_files(combination, batch)):
+        for outcome in tested(python, combination.name, files, limit):
+            results.add(outcome)
+            print(f"{outcome.file:70} {outcome.passed:5} passed {outcome.seconds:6.0f} s", flush=True)
+            for name in outcome.failed:
+                print(f"    failed: {name}", flush=True)
 
 
 def main() -> int:
@@ -263,6 +285,7 @@ def main() -> int:
     parser.add_argument("--base", type=Path, help="an environment whose packages are used instead of a download")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no file after this time")
     parser.add_argument("--limit", type=float, default=1800, help="seconds for one file")
+    parser.add_argument("--batch", type=int, default=10, help="files in one process, which share the imports")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "matrix")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -270,10 +293,12 @@ def main() -> int:
     end, environments = time.monotonic() + options.seconds, {}
     for combination in combinations():
         home = options.folder / combination.name.replace(" ", "-")
-        python = make_environment(home, wheel, combination.requirements, options.base)
-        environments[combination.name] = environment_of(python)
-        if not options.only or combination.name in options.only:
-            run(combination, python, results, end, options.limit)
+        chosen = not options.only or combination.name in options.only
+        if chosen or (home / "installed").exists():
+            python = make_environment(home, wheel, combination.requirements, options.base)
+            environments[combination.name] = environment_of(python)
+        if chosen:
+            run(combination, python, results, end, options.limit, options.batch)
     PAGE.write_text(page(results, environments), encoding="utf-8")
     return int(any(each.failed for each in results.outcomes))
 

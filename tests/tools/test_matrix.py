@@ -2,13 +2,14 @@
 
 import re
 
-from tools.matrix import Combination, Outcome, Results, combinations, files_of, lower_bounds, page, read_report
+from tools.matrix import Combination, Outcome, Results, combinations, files_of, lower_bounds, outcomes, page
 
-REPORT = """<testsuites><testsuite tests="4">
-<testcase classname="tests.test_a" name="test_1" />
-<testcase classname="tests.test_a" name="test_2"><skipped message="no" /></testcase>
-<testcase classname="tests.test_a" name="test_3[x]"><failure message="wrong">trace</failure></testcase>
-<testcase classname="" name="tests.test_b"><error message="import">trace</error></testcase>
+REPORT = """<testsuites><testsuite tests="5">
+<testcase classname="tests.test_a" name="test_1" time="2" />
+<testcase classname="tests.test_a" name="test_2" time="1"><skipped message="no" /></testcase>
+<testcase classname="tests.test_a.TestB" name="test_3[x]" time="0"><failure message="wrong">trace</failure></testcase>
+<testcase classname="" name="tests.test_b" time="0"><error message="import">trace</error></testcase>
+<testcase classname="tests.test_ab" name="test_1" time="0" />
 </testsuite></testsuites>"""
 
 
@@ -17,7 +18,16 @@ def test_lower_bounds():
 
 
 def test_a_report():
-    assert read_report(REPORT) == (1, 1, ["tests.test_a::test_3[x]", "::tests.test_b"])
+    assert outcomes("newest", ["tests/test_a.py", "tests/test_b.py", "tests/test_ab.py"], REPORT, 9.0) == [
+        Outcome("newest", "tests/test_a.py", 1, 1, ["tests.test_a.TestB::test_3[x]"], 5.0),
+        Outcome("newest", "tests/test_b.py", 0, 0, ["::tests.test_b"], 2.0),
+        Outcome("newest", "tests/test_ab.py", 1, 0, [], 2.0),
+    ]
+
+
+def test_a_report_of_one_test():
+    report = '<testsuite><testcase classname="tests.test_a" name="test_1" time="2" /></testsuite>'
+    assert outcomes("oldest", ["tests/test_a.py::test_1"], report, 3.0)[0].passed == 1
 
 
 def test_the_oldest_combination_has_every_lower_bound():
@@ -35,19 +45,21 @@ def test_a_whole_combination_has_every_test_once():
 def test_results_continue(tmp_path):
     combination = Combination("a", "a", (), minutes=1)
     results = Results(tmp_path / "results.jsonl")
-    first = results.next_file(combination)
+    (first,) = results.next_files(combination, 3)  # README's snippets are selected by an option of their own
     results.add(Outcome("a", first, 3, 1, ["x"], 20.0))
     again = Results(tmp_path / "results.jsonl")
     assert again.outcomes == results.outcomes
-    assert again.next_file(combination) not in (None, first)
+    assert len(again.next_files(combination, 3)) == 3
+    assert first not in again.next_files(combination, 3)
     results.add(Outcome("a", "long", 1, 0, [], 50.0))
-    assert results.next_file(combination) is None  # its time is spent
+    assert results.next_files(combination, 3) == []  # its time is spent
 
 
 def test_the_page_names_each_failure(tmp_path):
     results = Results(tmp_path / "results.jsonl")
     results.add(Outcome("newest", "tests/test_a.py", 3, 1, ["tests.test_a::test_x"], 60.0))
     names = ("python", "torch", "numpy", "onnx", "onnx_ir", "onnxscript", "onnxruntime")
-    text = page(results, {each.name: dict.fromkeys(names, "1.0") for each in combinations()})
+    text = page(results, {each.name: dict.fromkeys(names, "1.0") for each in combinations()[:2]})
+    assert "the oldest allowed |" not in text  # its environment was not made
     assert re.search(r"\| 1 of \d+ \| 3 \| 1 \| 1 \| 1 \|", text)
     assert "`tests.test_a::test_x`" in text
