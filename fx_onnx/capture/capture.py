@@ -78,6 +78,7 @@ from fx_onnx.core.errors import CaptureError, OnnxExporterError
 from fx_onnx.core.events import EventSink, IgnoredEvents
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
+from fx_onnx.core.metadata import call_line
 from fx_onnx.core.threads import CAPTURE_LOCK, is_current
 from fx_onnx.core.torch_private import FakeTensor, pytree, size_oblivious
 
