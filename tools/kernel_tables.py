@@ -1,6 +1,7 @@
 """Writes the tables of kernels in fx_onnx/core/kernels/, each from its runtime or from the runtime's published table.
 
     python -m tools.kernel_tables onnxruntime                  from the installed ONNX Runtime
+    python -m tools.kernel_tables onnxruntime_cuda             in an environment with onnxruntime-gpu
     python -m tools.kernel_tables reference                    from the installed onnx
     python -m tools.kernel_tables openvino                     in an environment with openvino and onnx
     python -m tools.kernel_tables web NODE_MODULES             from the npm package onnxruntime-web: webgpu and webnn
@@ -60,14 +61,24 @@ def ranges(has_kernel: Mapping[int, bool]) -> list[str]:
 
 
 def onnxruntime() -> None:
-    """Writes the kernels of the CPU provider; merges kernels that differ in one type variable."""
+    """Writes the kernels of the CPU provider."""
+    _provider("onnxruntime", "CPU")
+
+
+def onnxruntime_cuda() -> None:
+    """Writes the kernels of the CUDA provider. The provider's library must load, so it needs CUDA and a driver."""
+    _provider("onnxruntime-cuda", "CUDA")
+
+
+def _provider(table: str, provider: str) -> None:
+    """Writes the kernels that a provider registers; merges kernels that differ in one type variable."""
     import onnxruntime as runtime
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     kernels: dict[tuple[str, int, int], list[Admitted]] = defaultdict(list)
     for kernel in state.get_all_opkernel_def():
         first, last = kernel.version_range
-        if kernel.provider == "CPUExecutionProvider" and not kernel.domain and last >= OLDEST_OPSET:
+        if kernel.provider == f"{provider}ExecutionProvider" and not kernel.domain and last >= OLDEST_OPSET:
             admitted = {name: _dtypes(types) for name, types in kernel.type_constraints.items()}
             # a kernel without a last version applies only to the version in which the operator last changed
             kernels[kernel.op_name, first, first if last == OPEN else last].append(admitted)
@@ -82,7 +93,7 @@ def onnxruntime() -> None:
     for name, first, last, words in rows:
         by_name[name].append(f"{first} {last} {words}".strip())
     source = "onnxruntime.capi.onnxruntime_pybind11_state.get_all_opkernel_def()"
-    write("onnxruntime", "ONNX Runtime, CPU provider", runtime.__version__, source, by_name)
+    write(table, f"ONNX Runtime, {provider} provider", runtime.__version__, source, by_name)
 
 
 def _dtypes(types: list[str]) -> frozenset[str]:
@@ -215,4 +226,6 @@ def _published(versions: str, has_later_ones: bool) -> str:
 
 
 if __name__ == "__main__":
-    {each.__name__: each for each in (onnxruntime, reference, openvino, web)}[sys.argv[1]](*sys.argv[2:])
+    {each.__name__: each for each in (onnxruntime, onnxruntime_cuda, reference, openvino, web)}[sys.argv[1]](
+        *sys.argv[2:]
+    )

@@ -17,6 +17,7 @@ from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
 from fx_onnx.passes.legalization.opsets.ladder import LADDER
 from fx_onnx.passes.optimize import PASSES
 from fx_onnx.passes.rewriter import Pass
+from fx_onnx.targets.known_targets import NAMES, find_target
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "passes.md"
@@ -64,10 +65,12 @@ def _cells(name: str, docstring: str | None) -> str:
 
 def page(text: str) -> str:
     """Returns the text of docs/passes.md with its tables replaced by new ones."""
-    tables = {"PASSES": table(PASSES), "LEGALIZATIONS": table(LEGALIZATIONS), "OPSETS": opset_table()}
+    of_targets = {each.name: each for name in NAMES for each in find_target(name).legalizations}
+    legalizations = {each.name: each for each in LEGALIZATIONS} | of_targets
+    tables = {"PASSES": table(PASSES), "LEGALIZATIONS": table(legalizations.values()), "OPSETS": opset_table()}
     for marker, rows in tables.items():
-        pattern = rf"(?<=<!-- {marker} -->\n).*?(?=\n<!-- end -->)"
-        text = re.sub(pattern, lambda _, rows=rows: rows, text, flags=re.S)
+        pattern = rf"(?<=<!-- {marker} -->\n).*?(?=<!-- end -->)"
+        text = re.sub(pattern, lambda _, rows=rows: f"{rows}\n", text, count=1, flags=re.S)
     return text
 
 

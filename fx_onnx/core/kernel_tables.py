@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
 import onnx
 from onnx_ir import DataType
 
-__all__ = ["ANY", "DTYPES", "Kernel", "KernelTable", "kernel_table", "since_version"]
+__all__ = ["ANY", "DTYPES", "Kernel", "KernelTable", "first_kernels", "kernel_table", "since_version"]
 
 DTYPES = {
     "b8": "bool",
@@ -89,6 +89,14 @@ def kernel_table(name: str) -> KernelTable:
     content = json.loads(text)
     rows = {op_type: tuple(map(_kernel, lines)) for op_type, lines in content.pop("operators").items()}
     return KernelTable(**content, rows=rows)
+
+
+def first_kernels(tables: Sequence[str], op_type: str, version: int) -> tuple[Kernel, ...]:
+    """Returns the kernels of the first of the tables that has any for a version of an operator.
+
+    A runtime with several providers runs a node in the first provider that has a kernel for it.
+    """
+    return next((found for name in tables if (found := kernel_table(name).kernels(op_type, version))), ())
 
 
 @functools.cache

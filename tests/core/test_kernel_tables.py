@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 from onnx_ir import DataType
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-from fx_onnx.core.kernel_tables import DTYPES, kernel_table, since_version
+from fx_onnx.core.kernel_tables import DTYPES, first_kernels, kernel_table, since_version
 
 TABLE = kernel_table("onnxruntime")
 OPEN = 2**31 - 1  # ONNX Runtime gives this as the last version of a kernel that has none
@@ -57,3 +57,12 @@ def test_unknown_operators() -> None:
     """An operator that ONNX lacks has no version and no kernel."""
     assert since_version("Nonsense", 20) is None
     assert TABLE.kernels("Nonsense", 20) == ()
+
+
+def test_the_first_table_with_the_operator_decides() -> None:
+    """The CUDA provider has Add of float16, the CPU provider has not; only the CPU provider has Unique."""
+    providers = "onnxruntime-cuda", "onnxruntime"
+    add = first_kernels(providers, "Add", 14)
+    assert any(DataType.FLOAT16 in each.admitted["T"] for each in add)
+    assert first_kernels(providers, "Unique", 11) == TABLE.kernels("Unique", 11) != ()
+    assert first_kernels(providers, "Nonsense", 1) == ()

@@ -8,7 +8,7 @@ from fx_onnx.targets.kernel_support import refuse_missing, support
 from fx_onnx.targets.known_targets import find_target
 from fx_onnx.targets.target import Lack, Target
 from tests.passes.checking import model
-from tests.targets.exporting import exported, padded_maximum
+from tests.targets.exporting import exported
 
 
 def test_a_node_without_a_kernel_has_its_line() -> None:
@@ -24,10 +24,14 @@ def test_a_node_without_a_kernel_has_its_line() -> None:
 
 
 def test_the_opset_that_helps() -> None:
-    found = exported(padded_maximum, torch.ones(2, 3)).supports("onnxruntime-cuda")
-    assert {each.operator for each in found.missing} == {"Pad", "ReduceMax"}
-    assert found.advice == ("opset_version=18 has kernels for Pad, ReduceMax",)
-    assert exported(padded_maximum, torch.ones(2, 3), opset_version=18).supports("onnxruntime-cuda").missing == ()
+    def pooled(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.max_pool1d(x, 2)
+
+    x = torch.ones(2, 3, 4)
+    found = exported(pooled, x, opset_version=23).supports("onnxruntime-cuda")
+    assert [each.operator for each in found.missing] == ["MaxPool"]
+    assert found.advice == ("opset_version=21 has kernels for MaxPool",)
+    assert exported(pooled, x, opset_version=21).supports("onnxruntime-cuda")
 
 
 def test_dtypes_domains_and_function_bodies() -> None:

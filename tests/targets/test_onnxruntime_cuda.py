@@ -1,12 +1,35 @@
-"""The target onnxruntime-cuda, which is compared with tables only."""
+"""The target onnxruntime-cuda, which is compared with the table of the provider's kernels only."""
 
+import pytest
 import torch
 
-from tests.targets.exporting import exported, padded_maximum
+from tests.compare import assert_close
+from tests.targets.exporting import exported, operators
 
 
-def test_its_opset_has_the_kernels_that_newer_ones_lack() -> None:
-    assert (
-        exported(padded_maximum, torch.ones(2, 3), target="onnxruntime-cuda").supports("onnxruntime-cuda").missing == ()
-    )
-    assert exported(padded_maximum, torch.ones(2, 3)).supports("onnxruntime-cuda").missing
+def test_integer_argmax_has_a_kernel_as_topk() -> None:
+    x = torch.tensor([[3, 7, 7, -1]])
+    program = exported(lambda x: x.argmax(1), x, target="onnxruntime-cuda")
+    assert program.supports("onnxruntime-cuda")
+    assert operators(program) == ["TopK", "Squeeze"]
+    assert_close(program(x), x.argmax(1))
+    assert not exported(lambda x: x.argmax(1), x).supports("onnxruntime-cuda")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_dtypes_with_a_kernel_get_no_casts(dtype: torch.dtype) -> None:
+    """The CPU provider computes neither the product of bfloat16 nor the convolution of float64."""
+    weight = torch.ones(2, 3, 1, dtype=dtype)
+    x = torch.ones(1, 3, 4, dtype=dtype)
+    function = lambda x: torch.conv1d(x, weight.to(dtype)).relu() @ x.mT  # noqa: E731
+    program = exported(function, x, target="onnxruntime-cuda", opset_version=22)
+    assert program.supports("onnxruntime-cuda")
+    assert operators(program) == ["Conv", "Relu", "Transpose", "MatMul"]
+
+
+def test_a_node_of_the_cpu_provider_gets_casts_for_it() -> None:
+    """No provider has GridSample of bfloat16; Unique runs in the CPU provider only, which has no bfloat16."""
+    x = torch.tensor([3, 0, 7, 3], dtype=torch.bfloat16)
+    program = exported(torch.unique, x, target="onnxruntime-cuda")
+    assert [each.operator for each in program.supports("onnxruntime-cuda").missing] == ["Unique"]
+    assert_close(program(x), torch.unique(x))

@@ -1,4 +1,4 @@
-"""Promotion of operators to a wider dtype where ONNX Runtime's CPU provider has no kernel for theirs.
+"""Promotion of operators to a wider dtype where ONNX Runtime has no kernel for theirs, by default in its CPU provider.
 
 Without these Casts the model is correct, but ONNX Runtime does not load it. So the pass runs for unoptimized models
 too.
@@ -7,7 +7,7 @@ too.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import onnx_ir as ir
 from onnx_ir import DataType
 
 from fx_onnx.core.dtypes import is_float
-from fx_onnx.core.kernel_tables import kernel_table, since_version
+from fx_onnx.core.kernel_tables import first_kernels, since_version
 from fx_onnx.core.schemas import OperatorSchema, Parameter, operator_schema, tensor_type
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import attribute, constant_array, initializer_tensor
@@ -77,15 +77,22 @@ _NO_KERNEL: _Plan = (), ()
 
 
 class InsertCasts(Pass):
-    """op(x: bfloat16) → Cast(op(Cast(x, float32)), bfloat16), where the CPU provider has no kernel for bfloat16.
+    """op(x: bfloat16) → Cast(op(Cast(x, float32)), bfloat16), where the runtime has no kernel for bfloat16.
 
     Legal because the wider dtype represents all numbers of the narrow one, and each result is rounded to its own dtype,
     as in torch. So a Cast to bfloat16 and back stays, except after operators that do not round. Booleans and small
     integers are promoted too; 64 bits are never narrowed. ONNX Runtime inserts Casts around float16 itself, so float16
     is promoted only where the ONNX operator does not admit it.
+
+    Args:
+        tables: the tables of kernels of the runtime's providers. The first one that has an operator runs it.
     """
 
     name = "insert_casts"
+
+    def __init__(self, *tables: str) -> None:
+        super().__init__()
+        self.tables = tables or ("onnxruntime",)
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Visits the graph, its subgraphs and the functions once."""
@@ -109,9 +116,9 @@ class InsertCasts(Pass):
             return None
         reduces = node.op_type in _SCATTERS and attribute(node, "reduction", "none") != "none"
         inputs, outputs = (tuple(map(_dtype, values)) for values in (node.inputs, node.outputs))
-        plan = _plan(node.op_type, opset, reduces, inputs, outputs)
+        plan = _plan(self.tables, node.op_type, opset, reduces, inputs, outputs)
         if plan is _NO_KERNEL:
-            self.declines(node, "the CPU provider has no kernel for its dtypes or wider ones")
+            self.declines(node, "no provider has a kernel for its dtypes or wider ones")
             return None
         return plan
 
@@ -126,13 +133,15 @@ def _dtype(value: ir.Value | None) -> DataType | None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _plan(op_type: str, opset: int, reduces: bool, inputs: _Types, outputs: _Types) -> _Plan | None:
+def _plan(
+    tables: tuple[str, ...], op_type: str, opset: int, reduces: bool, inputs: _Types, outputs: _Types
+) -> _Plan | None:
     """Returns the plan for an operator with these dtypes; None if they are right, ``_NO_KERNEL`` if none would do."""
     schema = operator_schema(op_type, opset)
     bound = None if schema is None else _bound(schema, inputs, outputs)
     if schema is None or not bound:
         return None
-    chosen = _chosen(schema, opset, bound, _NOT_REDUCED if reduces else frozenset())
+    chosen = _chosen(schema, _admitted(tables, schema, opset), bound, _NOT_REDUCED if reduces else frozenset())
     if not chosen:
         return _NO_KERNEL if chosen is None else None
     return (
@@ -164,14 +173,17 @@ def _bound(schema: OperatorSchema, inputs: _Types, outputs: _Types) -> dict[str,
 
 
 def _chosen(
-    schema: OperatorSchema, opset: int, bound: dict[str, DataType], refused: frozenset[DataType]
+    schema: OperatorSchema,
+    kernels: Iterable[dict[str, frozenset[DataType]]],
+    bound: dict[str, DataType],
+    refused: frozenset[DataType],
 ) -> dict[str, DataType] | None:
     """Returns type variable → the dtype to promote it to; empty if none needs it, None if no kernel admits any."""
     legal = all(dtype in schema.types.get(variable, (dtype,)) for variable, dtype in bound.items())
     if legal and not refused and all(x not in _WIDER or x is DataType.FLOAT16 for x in bound.values()):
         return {}
     best: tuple[list[int], dict[str, DataType]] | None = None
-    for admitted in _admitted(schema, opset):
+    for admitted in kernels:
         ranks, changes = [], {}
         for variable, dtype in bound.items():
             possible = admitted.get(variable, frozenset((dtype,))) & (schema.types.get(variable) or {dtype}) - refused
@@ -188,22 +200,22 @@ def _chosen(
     return None if best is None else best[1]
 
 
-def _admitted(schema: OperatorSchema, opset: int) -> list[dict[str, frozenset[DataType]]]:
-    """Returns the dtypes that each kernel admits, by type variable.
+def _admitted(tables: tuple[str, ...], schema: OperatorSchema, opset: int) -> Iterator[dict[str, frozenset[DataType]]]:
+    """Yields the dtypes that each kernel admits, by type variable.
 
     An operator without a kernel may have a function body, which ONNX Runtime inlines. For it, the dtypes are those that
     function bodies compute in.
     """
     variables = {parameter.name: parameter.type for parameter in (*schema.inputs, *schema.outputs)}
     version = since_version(schema.name, opset)
-    found = kernel_table("onnxruntime").kernels(schema.name, version) if version is not None else ()
+    found = first_kernels(tables, schema.name, version) if version is not None else ()
+    for each in found:
+        yield {variables.get(name, name): dtypes for name, dtypes in each.admitted.items()}
     if found:
-        return [{variables.get(name, name): dtypes for name, dtypes in each.admitted.items()} for each in found]
+        return
     definition: Any = onnx.defs.get_schema(schema.name, opset)
-    if not definition.has_function and not definition.has_context_dependent_function:
-        return []
-    computed = frozenset({*_FLOATS, DataType.INT32, DataType.INT64, DataType.BOOL})
-    return [dict.fromkeys(schema.types, computed)]
+    if definition.has_function or definition.has_context_dependent_function:
+        yield dict.fromkeys(schema.types, frozenset({*_FLOATS, DataType.INT32, DataType.INT64, DataType.BOOL}))
 
 
 def _wider_dtypes(op_type: str, dtype: DataType) -> tuple[DataType, ...]:

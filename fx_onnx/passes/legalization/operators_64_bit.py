@@ -1,4 +1,4 @@
-"""Expansion of float64 and int64 operators that have no kernel in ONNX Runtime's CPU provider.
+"""Expansion of float64 and int64 operators that have no kernel in ONNX Runtime, by default in its CPU provider.
 
 Casts (``insert_casts``) cannot help here: no dtype is wider than 64 bits, and 32 bits would change the numbers.
 """
@@ -12,7 +12,7 @@ from typing import ClassVar
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.core.kernel_tables import kernel_table, since_version
+from fx_onnx.core.kernel_tables import first_kernels, since_version
 from fx_onnx.passes.builder import NodeBuilder, undo_float32_rounding
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.legalization import conv_and_pool_64_bit as conv_and_pool
@@ -46,10 +46,17 @@ class Legalize64Bit(Rewrite):
 
     Legal because the expansions are accurate to a few units in the last place of float64. They need more nodes.
     Operators of float32 have kernels and stay.
+
+    Args:
+        tables: the tables of kernels of the runtime's providers. The first one that has an operator runs it.
     """
 
     name = "legalize_64_bit"
     op_types: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, *tables: str) -> None:
+        super().__init__()
+        self.tables = tables or ("onnxruntime",)
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Expands one node."""
@@ -59,7 +66,7 @@ class Legalize64Bit(Rewrite):
         version = since_version(node.op_type, editor.model.graph.opset_imports.get("", 0))
         if version is None:
             return False
-        kernels = kernel_table("onnxruntime").kernels(node.op_type, version)
+        kernels = first_kernels(self.tables, node.op_type, version)
         if any(x.dtype in next(iter(kernel.admitted.values())) for kernel in kernels):
             return False
         if x.dtype is DataType.INT64 and node.op_type not in _OF_INTEGERS:

@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.core.kernel_tables import kernel_table, since_version
+from fx_onnx.core.kernel_tables import first_kernels, since_version
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.rewriter import Rewrite
@@ -33,10 +33,17 @@ class LegalizeRandomDraws(Rewrite):
     that it stays below 1 after rounding. A normal number is computed from two uniform ones by the transform of Box and
     Muller (Annals of Mathematical Statistics 29, 1958). Each digit of each number takes one float and one
     boolean of memory during the draw.
+
+    Args:
+        tables: the tables of kernels of the runtime's providers. The first one that has an operator runs it.
     """
 
     name = "legalize_random_draws"
     op_types: ClassVar[tuple[str, ...]] = ("RandomUniform", "RandomUniformLike", "RandomNormal", "RandomNormalLike")
+
+    def __init__(self, *tables: str) -> None:
+        super().__init__()
+        self.tables = tables or ("onnxruntime",)
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Rewrites one draw. A draw with a seed stays, because the seed determines its numbers."""
@@ -46,7 +53,7 @@ class LegalizeRandomDraws(Rewrite):
             return False
         if "seed" in node.attributes:
             return self.declines(node, "its seed determines the numbers")
-        found = kernel_table("onnxruntime").kernels(node.op_type, version)
+        found = first_kernels(self.tables, node.op_type, version)
         if any(dtype in list(kernel.admitted.values())[-1] for kernel in found):
             return False
         f = NodeBuilder(node, editor, DataType.DOUBLE if dtype is DataType.DOUBLE else DataType.FLOAT)

@@ -159,7 +159,7 @@ def test_a_node_without_any_kernel_is_logged(caplog: pytest.LogCaptureFixture) -
     with caplog.at_level(logging.DEBUG, logger=LOGGER_NAME):
         assert not InsertCasts()(program).modified
     assert [record.getMessage() for record in caplog.records if record.name == LOGGER_NAME] == [
-        "insert_casts declines Erf y: the CPU provider has no kernel for its dtypes or wider ones"
+        "insert_casts declines Erf y: no provider has a kernel for its dtypes or wider ones"
     ]
 
 
