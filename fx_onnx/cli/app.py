@@ -175,13 +175,20 @@ def export(
         if genai is not None:
             _save_genai(program, model.model, Path(source.removeprefix("hf:")), genai, external_data)
     messages = [str(finding) for finding in findings]
-    facts = {"file": str(place), **_facts(program.summary()), "seconds": program.timings, "warnings": messages}
     if as_json:
-        _print_json(facts)
+        _print_json({**_facts_of_export(program, place), "warnings": messages})
     elif not quiet:
-        for message in messages:
-            typer.echo(f"warning: {message}", err=True)
-        typer.echo(f"{place}: {program!r}")
+        _print_export(program, place, messages)
+
+
+def _facts_of_export(program: Any, place: Path) -> dict[str, Any]:
+    return {"file": str(place), **_facts(program.summary()), "seconds": program.timings}
+
+
+def _print_export(program: Any, place: Path, messages: list[str]) -> None:
+    for message in messages:
+        typer.echo(f"warning: {message}", err=True)
+    typer.echo(f"{place}: {program!r}")
 
 
 def _destination(output: Path | None, genai: Path | None) -> Path:

@@ -77,9 +77,9 @@ def _interface(facts: Facts) -> Iterator[Section]:
         rows = [(kind, *_split_type(text)) for kind, text in texts]
         yield Section("Inputs and outputs", ("", "name", "type"), rows, place="top")
     if facts.dims is not None:
-        rows = [(dim.name, ", ".join(dim.where), dim.sizes, dim.place[1:-1]) for dim in facts.dims]
-        note = "" if rows else "Every dim is static."
-        yield Section("Dims", ("dim", "where", "sizes", "because of"), rows, note, place="top")
+        dims = [(dim.name, ", ".join(dim.where), dim.sizes, dim.place[1:-1]) for dim in facts.dims]
+        note = "" if dims else "Every dim is static."
+        yield Section("Dims", ("dim", "where", "sizes", "because of"), dims, note, place="top")
 
 
 def _split_type(text: str) -> tuple[str, str]:
