@@ -73,7 +73,8 @@ def _sizes(
     is_bound = re.compile(rf"{re.escape(labels.get(str(dim), ''))} (?:>=|<=|<|>) \d+")
     parts += [_in_words(each.condition) for each in own if not (parts and is_bound.fullmatch(each.condition))]
     parts += [f"not {each.size}" for each in wrong]
-    place = next((each.place.strip() for each in (*own, *wrong) if each.place), "")
+    restrictions: list[SizeConstraint | ExcludedSize] = [*own, *wrong]
+    place = next((each.place.strip() for each in restrictions if each.place), "")
     return ", ".join(parts) or "any", place
 
 

@@ -122,17 +122,8 @@ def parse_request(
     Raises:
         ArgumentError: An argument has none of these forms, or the arguments contradict each other.
     """
-    check_mapping("dynamic_axes", dynamic_axes, "names and axes")
     check_mapping("kwargs", kwargs, "argument names and example values")
-    if not isinstance(dynamic_shapes, (type(None), Mapping, Sequence, AdditionalInputs, ShapesCollection)):
-        raise ArgumentError(
-            f"dynamic_shapes must be a dict, a tuple or a list, not {shown(dynamic_shapes)}.",
-            id=MessageId.DYNAMIC_SHAPES,
-        )
-    if dynamic_shapes and dynamic_axes:
-        raise ArgumentError(
-            "Both dynamic_shapes and dynamic_axes are given; give dynamic_shapes alone.", id=MessageId.DYNAMIC_SHAPES
-        )
+    _check_forms(dynamic_shapes, dynamic_axes)
     model = _checked_model(model, training)
     names_in, names_out = _checked_names(model, input_names, output_names)
     args, kwargs = _split_keywords(model, args, kwargs)
@@ -165,6 +156,24 @@ def parse_request(
         float_leaves=shapes.float_leaves(),
         training=training,
     )
+
+
+def _check_forms(dynamic_shapes: Any, dynamic_axes: Any) -> None:
+    """Checks that at most one of the two is given, in a form that may be right.
+
+    Raises:
+        ArgumentError: both are given, or the form is wrong.
+    """
+    check_mapping("dynamic_axes", dynamic_axes, "names and axes")
+    if not isinstance(dynamic_shapes, (type(None), Mapping, Sequence, AdditionalInputs, ShapesCollection)):
+        raise ArgumentError(
+            f"dynamic_shapes must be a dict, a tuple or a list, not {shown(dynamic_shapes)}.",
+            id=MessageId.DYNAMIC_SHAPES,
+        )
+    if dynamic_shapes and dynamic_axes:
+        raise ArgumentError(
+            "Both dynamic_shapes and dynamic_axes are given; give dynamic_shapes alone.", id=MessageId.DYNAMIC_SHAPES
+        )
 
 
 def _checked_model(model: Any, training: TrainingMode | None) -> Any:

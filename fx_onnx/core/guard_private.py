@@ -57,7 +57,7 @@ def traced_frames() -> Sequence[traceback.FrameSummary]:
 
     Returns an empty sequence without torch's function; then a message about a guard of strict mode names no line.
     """
-    context = getattr(import_module("torch._guards"), "TracingContext", None)
+    context: Any = getattr(import_module("torch._guards"), "TracingContext", None)
     return context.extract_stack() or () if hasattr(context, "extract_stack") else ()
 
 

@@ -28,7 +28,7 @@ _FUNCTIONS = {
 _SYMBOL = re.compile(r"\b(?:(zuf|zf|u)|s)\d+\b")
 
 
-class _PythonPrinter(StrPrinter):
+class _PythonPrinter(StrPrinter):  # type: ignore[misc]  # sympy has no types
     """Prints the functions of torch's expressions as operators and functions of Python."""
 
     printmethod = "_fx_onnx"  # torch's functions print themselves through sympy's own method
@@ -89,7 +89,7 @@ def simple_condition(condition: Any, symbol: sympy.Symbol, label: str) -> str | 
         (f"{label} >= {low}", lambda size: size >= low),
         (f"{label} <= {high}", lambda size: size <= high),
         (f"{low} <= {label} <= {high}", lambda size: low <= size <= high),
-        *((f"{label} % {k} == 0", lambda size, k=k: size % k == 0) for k in range(2, 33)),  # type: ignore[misc]
+        *((f"{label} % {k} == 0", lambda size, k=k: size % k == 0) for k in range(2, 33)),
     ]
     return next((text for text, holds in forms if {size for size in sizes if holds(size)} == true), None)
 
