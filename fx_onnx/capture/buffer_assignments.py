@@ -1,7 +1,8 @@
 """Turns assignments to the buffers of submodules into writes in place while torch captures.
 
-torch.export detects an assignment ``self.state = new`` to a buffer of the module that it captures, but not of a
-submodule. The new value would be lost, and every call of the program would start with the same state.
+torch.export does not see an assignment ``self.state = new`` to a buffer of a submodule. The new value would be lost,
+and every call of the program would start with the same state. For a buffer of the module that it captures, torch.export
+writes the new value in place, which also changes results that are the old value.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def write_assigned_buffers(model: torch.nn.Module) -> Iterator[None]:
     Raises:
         CaptureError: The forward assigns a tensor to one of several names of a buffer. The forward raises it.
     """
-    owners = [(path, module) for path, module in model.named_modules() if path and any(True for _ in _buffers(module))]
-    if not owners and not _tied_buffers(model):
+    owners = [(path, module) for path, module in model.named_modules() if any(True for _ in _buffers(module))]
+    if not owners:
         yield
         return
     forward = model.forward
@@ -44,7 +45,7 @@ def write_assigned_buffers(model: torch.nn.Module) -> Iterator[None]:
         result = forward(*args, **kwargs)
         _refuse_separated_names(tied)
         assigned = [
-            (f"{path}.{name}", module, name, buffer)
+            (f"{path}.{name}".removeprefix("."), module, name, buffer)
             for path, module, buffers in before
             for name, buffer in buffers.items()
             if getattr(module, name, None) is not buffer

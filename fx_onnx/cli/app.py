@@ -309,7 +309,7 @@ def diff(first: OnnxFile, second: OnnxFile, as_json: Json = False, quiet: Quiet 
     elif not quiet:
         for name, (before, after) in found.operators.items():
             typer.echo(f"{name}: {before:,} and {after:,} nodes")
-        for line in (*found.interface, *found.weights):
+        for line in (*found.interface, *found.weights, *([found.skipped] if found.skipped else ())):
             typer.echo(line)
         for number in found.numbers:
             typer.echo(f"{number.name}: {number.problem or f'the results agree, at most {number.max_abs:.3g} apart'}")

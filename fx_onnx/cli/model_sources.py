@@ -6,14 +6,18 @@ import importlib
 import inspect
 import os
 import sys
+import traceback
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fx_onnx.cli._model_source import ModelSource
-from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.errors import ArgumentError, OnnxExporterError, first_line
+from fx_onnx.core.source_lines import innermost_line
 
 __all__ = ["load"]
 
@@ -41,7 +45,9 @@ def load(source: str, *, task: str | None = None, with_past: bool = False, full_
         )
     module, colon, name = source.partition(":")
     if colon and name.isidentifier() and all(part.isidentifier() for part in module.split(".")):
-        return _of_object(_import(module, name), source)
+        with _failures_of(source):
+            found = _import(module, name)
+        return _of_object(found, source)
     return _of_file(Path(source))
 
 
@@ -72,7 +78,8 @@ def _of_object(found: Any, source: str) -> ModelSource:
         ]
         if required:
             raise ArgumentError(f"{source} needs the argument {required[0]!r}; name a function without arguments.")
-        found = found()
+        with _failures_of(source):
+            found = found()
     args, kwargs = (), {}
     if isinstance(found, tuple) and len(found) in (2, 3):
         found, args, kwargs = (*found, {}) if len(found) == 2 else found
@@ -82,6 +89,18 @@ def _of_object(found: Any, source: str) -> ModelSource:
             "args, kwargs)."
         )
     return ModelSource(found, tuple(args) if isinstance(args, (tuple, list)) else (args,), dict(kwargs))
+
+
+@contextmanager
+def _failures_of(source: str) -> Iterator[None]:
+    """Turns an error of the user's code into an OnnxExporterError, in one sentence with the line of the code."""
+    try:
+        yield
+    except OnnxExporterError:
+        raise
+    except Exception as error:
+        line = innermost_line(traceback.extract_tb(error.__traceback__))
+        raise OnnxExporterError(f"{source} raises {first_line(error)} {line}".rstrip()) from error
 
 
 def _of_file(path: Path) -> ModelSource:

@@ -85,6 +85,11 @@ class FileComparison:
     numbers: list[Difference] = field(default_factory=list)
 
     @property
+    def skipped(self) -> str:
+        """Why the results were not compared, as a sentence; empty if they were compared."""
+        return "The results are not compared, because the inputs or outputs differ." if self.interface else ""
+
+    @property
     def same_numbers(self) -> bool:
         """True if the models have equal inputs and outputs, and equal results within the tolerance of the dtypes."""
         return not self.interface and all(number.ok for number in self.numbers)
@@ -176,5 +181,6 @@ def as_json(comparison: FileComparison) -> dict[str, Any]:
         "interface": comparison.interface,
         "weights": comparison.weights,
         "numbers": {number.name: {"ok": number.ok, "max_abs": number.max_abs} for number in comparison.numbers},
+        "numbers_compared": not comparison.skipped,
         "same_numbers": comparison.same_numbers,
     }

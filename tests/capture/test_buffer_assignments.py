@@ -107,3 +107,21 @@ def test_an_assignment_to_one_of_two_names_is_refused(path: str) -> None:
         module.inner = inner
     with pytest.raises(fx_onnx.OnnxExporterError, match=rf"buffer '{path}a', which is also registered as '{path}b'"):
         fx_onnx.export(module, (torch.zeros(2),))
+
+
+@pytest.mark.parametrize("path", ["", "inner."])
+def test_a_result_that_is_the_old_value(path: str) -> None:
+    def step(inner: Inner, x: Tensor) -> Tensor:
+        old = inner.a
+        inner.a = inner.a + x
+        return old
+
+    class Returns(Outer):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x)
+
+    module = (Returns(step) if path else Inner(step)).eval()
+    program = fx_onnx.export(module, (torch.ones(2),))
+    program.state = {}
+    results = [program(torch.full((2,), 3.0))[0].tolist() for _ in range(3)]
+    assert results == [[0, 0], [3, 3], [6, 6]]

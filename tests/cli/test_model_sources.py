@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fx_onnx import ArgumentError
+from fx_onnx import ArgumentError, OnnxExporterError
 from fx_onnx.cli.model_sources import load
 
 MODELS = """
@@ -31,6 +31,9 @@ def with_size(size):
 
 def number():
     return 3
+
+def fails():
+    return {}["weights"]
 
 class Net(torch.nn.Module):
     def forward(self, x):
@@ -98,3 +101,11 @@ def test_what_gives_no_model_is_refused(source: str, message: str) -> None:
 def test_a_task_without_a_hugging_face_folder_is_refused() -> None:
     with pytest.raises(ArgumentError, match="--task, --with-past and --genai are for Hugging Face models"):
         load("models_of_user:build", task="text-generation")
+
+
+def test_an_error_of_the_users_code_is_one_sentence(folder: Path) -> None:
+    with pytest.raises(OnnxExporterError, match=r"fails raises KeyError: 'weights' \(.*user.py:\d+: return {}"):
+        load("models_of_user:fails")
+    (folder / "broken_module.py").write_text("1 / 0\n")
+    with pytest.raises(OnnxExporterError, match=r"^broken_module:x raises ZeroDivisionError: .*module.py:1: 1 / 0"):
+        load("broken_module:x")

@@ -56,6 +56,8 @@ def test_equal_models(tmp_path: Path) -> None:
     assert found.same_numbers
     assert not (found.operators or found.interface or found.weights)
     assert [number.max_abs for number in found.numbers] == [0]
+    assert not found.skipped
+    assert onnx_files.as_json(found)["numbers_compared"]
 
 
 def test_other_weights(tmp_path: Path) -> None:
@@ -83,3 +85,5 @@ def test_other_inputs(tmp_path: Path) -> None:
         "2: output relu: float[2, 4]",
     ]
     assert not found.same_numbers
+    assert found.skipped == "The results are not compared, because the inputs or outputs differ."
+    assert not onnx_files.as_json(found)["numbers_compared"]
