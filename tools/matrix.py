@@ -230,7 +230,9 @@ HEAD = """\
 `pip install` takes the newest allowed version of each dependency. This page says what was tested: `python -m
 tools.matrix` makes one environment for each row, builds the wheel of this repository, installs it, runs the tests
 against the installed package, and writes this page. The last row has the oldest version of each dependency that
-pyproject.toml allows; it runs README's snippets and {minutes:.0f} minutes of the tests.
+pyproject.toml allows; it runs README's snippets and {minutes:.0f} minutes of the tests. The column "files" tells how
+many of the test files have run. A row is finished when all of them have. The failures are those of the wheel that was
+tested.
 
 {table}
 
