@@ -152,8 +152,7 @@ def export(
     from fx_onnx.cli.model_sources import load
     from fx_onnx.export import export as export_model
 
-    given = parse_inputs(inputs or ())
-    place = _destination(output, genai)
+    given, place = parse_inputs(inputs or ()), _destination(output, genai)
     with collect_findings(as_warning=False) as findings:
         model = load(source, task=task, with_past=with_past or genai is not None, full_cache=genai is not None)
         arguments = _arguments(model, given, dynamic or [])
