@@ -60,6 +60,7 @@ def export(
     autograd_inlining: bool = True,
     target: str | Target | None = None,
     metadata: str = "full",
+    progress: bool | None = None,
     **removed: Unpack[RemovedKeywords],
 ) -> ONNXProgram:
     """Exports a PyTorch model to ONNX.
@@ -119,6 +120,8 @@ def export(
             runtime. None means ONNX Runtime's CPU provider.
         metadata: what the file ``f`` tells about the code of the model: ``full``, ``names`` or ``none``, as for
             ``ONNXProgram.save``.
+        progress: whether to show a progress bar on standard error, which appears after 2 seconds. None shows it on a
+            terminal and in a notebook, but not with ``verbose=True``, which prints a line for each stage.
         removed: keywords that torch removed from its export, with their old meaning. Each causes a FutureWarning.
 
     Returns:
@@ -164,6 +167,7 @@ def _export(given: dict[str, Any]) -> ONNXProgram:
     request, options = _request(given), _options(given)
     artifacts = {name: given[name] for name in ("verbose", "report", "profile")}
     with record(given["artifacts_dir"], **artifacts, program=given["dump_exported_program"]) as log:
+        log.progress = False if given["progress"] is None and log.verbose else given["progress"]
         log.call, log.model_name = export_call(given, _defaults()), type(given["model"]).__name__
         return pipeline.run(request, options, log)
 
@@ -239,7 +243,7 @@ _FLAGS = (
     "dynamo", "report", "verify", "profile", "dump_exported_program", "export_params",
     "do_constant_folding", "autograd_inlining",
 )  # fmt: skip
-_OPTIONAL_FLAGS = ("verbose", "external_data", "keep_initializers_as_inputs")
+_OPTIONAL_FLAGS = ("verbose", "external_data", "keep_initializers_as_inputs", "progress")
 _OF_THE_FILE = ("export_params", "keep_initializers_as_inputs", "external_data", "metadata")
 
 

@@ -59,6 +59,7 @@ from fx_onnx.program.export_log import ExportLog, print_text
 from fx_onnx.program.export_options import ExportOptions
 from fx_onnx.program.graph_text import add_doc_strings, graph_text
 from fx_onnx.program.onnx_program import ONNXProgram
+from fx_onnx.program.progress_bar import progress_bar
 from fx_onnx.program.verification.fx_origin import TranslationOrigins
 from fx_onnx.program.verify import check_model, verify
 from fx_onnx.targets import onnxruntime
@@ -348,7 +349,8 @@ def run(request: Request, options: ExportOptions, log: ExportLog) -> ONNXProgram
         OnnxExporterError: a stage failed; ``log.failed`` names it.
         CaptureError: a forward that is being captured calls this function.
     """
-    with nullcontext() if log.verbose else redirect_torch_logs():
+    stages = {stage.name for stage in STAGES if stage.applies(options)}
+    with nullcontext() if log.verbose else redirect_torch_logs(), progress_bar(log.progress, stages) as log.bar:
         program: ONNXProgram = run_until(STAGES[-1].name, request, options, log).program
     program.timings = dict(log.seconds)
     program.export_facts = log.facts()

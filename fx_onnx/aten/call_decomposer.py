@@ -17,6 +17,8 @@ from fx_onnx.aten.fx_rewriting import replace, splice
 from fx_onnx.aten.tracing.replacement_tracer import ReplacementTracer
 from fx_onnx.core.errors import TranslationError, UnsupportedOperatorError
 from fx_onnx.core.operators import aten
+from fx_onnx.core.progress import report_progress
+from fx_onnx.core.size_text import shape_text
 from fx_onnx.core.symbolic_sizes import same_where_static
 from fx_onnx.core.torch_private import OpOverload
 
@@ -83,7 +85,10 @@ class _CallDecomposer:
             graph: the graph, rewritten in place.
             ancestors: the operators whose decompositions led to this graph, outermost first.
         """
-        for node in list(graph.nodes):
+        nodes = list(graph.nodes)
+        for index, node in enumerate(nodes):
+            if not ancestors:
+                report_progress(index, len(nodes))
             if self.needed(node):
                 call = FlatCall.of(node)
                 if (traced := self._decomposed(call, ancestors)) is not None:
@@ -181,8 +186,8 @@ def _results(graph: Graph) -> Sequence[Any]:
 
 
 def _type_text(tensor: torch.Tensor) -> str:
-    """Returns the dtype and the shape of a fake tensor as text, for example ``float32[2, s17]``."""
-    return f"{str(tensor.dtype).removeprefix('torch.')}[{', '.join(map(str, tensor.shape))}]"
+    """Returns the dtype and the shape of a fake tensor as text, for example ``float32[2, ?]``."""
+    return f"{str(tensor.dtype).removeprefix('torch.')}{shape_text(tensor.shape)}"
 
 
 def _target_name(target: Any) -> str:

@@ -14,6 +14,7 @@ from torch.fx.node import map_aggregate
 
 from fx_onnx.core import symbolic_sizes
 from fx_onnx.core.operators import aten
+from fx_onnx.core.size_text import shape_text, without_symbols
 from fx_onnx.core.torch_private import CHECKS, FakeTensor, FakeTensorMode, OpOverload, operator_name, pytree
 
 # Calls that inform torch.export or the allocator and compute nothing.
@@ -173,6 +174,5 @@ def _summary(argument: Any) -> str:
         return repr(argument)
     value = argument.meta.get("val")
     if isinstance(value, torch.Tensor):
-        sizes = ",".join(str(size) for size in value.shape)
-        return f"{argument.name}: {str(value.dtype).removeprefix('torch.')}[{sizes}]"
-    return f"{argument.name}: {value}"
+        return f"{argument.name}: {str(value.dtype).removeprefix('torch.')}{shape_text(value.shape)}"
+    return f"{argument.name}: {without_symbols(str(value))}"

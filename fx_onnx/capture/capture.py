@@ -7,8 +7,8 @@ strict mode, which traces bytecode. ``Capture.decisions`` holds the decisions th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -53,6 +53,7 @@ from fx_onnx.capture.patches.backward_passes import record_backward, refuse_grad
 from fx_onnx.capture.patches.dynamic_sizes import keep_sizes_symbolic
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.patches.guard_places import record_guard_places
+from fx_onnx.capture.patches.module_progress import report_entered_modules
 from fx_onnx.capture.patches.module_times import time_modules
 from fx_onnx.capture.patches.module_weights import keep_containers
 from fx_onnx.capture.patches.number_types import answer_as_plain_numbers
@@ -368,7 +369,7 @@ def _export(
             ),
             record_size_comparisons() as comparisons,
             record_guard_places(),
-            time_modules(model, strict),
+            _observe_modules(model, strict),
         ):
             program = torch.export.export(
                 model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
@@ -378,6 +379,13 @@ def _export(
         raise
     except Exception as error:  # the forward is the user's code and may raise anything
         return error
+
+
+@contextmanager
+def _observe_modules(model: torch.nn.Module, strict: bool) -> Iterator[None]:
+    """Times the modules and reports which are entered. dynamo would trace the hooks, so strict mode reports none."""
+    with time_modules(model, strict), nullcontext() if strict else report_entered_modules(model):
+        yield
 
 
 def _patch_tables(strict: bool) -> tuple[PatchTable, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -11,7 +11,7 @@ import sympy
 from sympy.printing.precedence import PRECEDENCE
 from sympy.printing.str import StrPrinter
 
-__all__ = ["DATA_DEPENDENT", "expression_text", "simple_condition", "sizes_in_words", "without_symbols"]
+__all__ = ["DATA_DEPENDENT", "expression_text", "shape_text", "simple_condition", "sizes_in_words", "without_symbols"]
 
 DATA_DEPENDENT = "a size that depends on data"
 """The label of a symbol that no input has."""
@@ -108,6 +108,11 @@ def sizes_in_words(low: int | None, high: int | None) -> str:
     if low is not None:
         return f"{low} or more"
     return f"at most {high}" if high is not None else "any"
+
+
+def shape_text(sizes: Iterable[Any]) -> str:
+    """Returns a shape for a message, for example ``[2, ?]``; ``?`` is a size that is not a number."""
+    return f"[{', '.join(str(size) if isinstance(size, int) else '?' for size in sizes)}]"
 
 
 def without_symbols(text: str) -> str:

@@ -11,6 +11,7 @@ from typing import ClassVar, Final
 
 import onnx_ir as ir
 
+from fx_onnx.core.progress import report_progress
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.traversal import all_nodes, graphs_of
 
@@ -85,11 +86,18 @@ def apply(model: ir.Model, passes: Iterable[Pass], changes: dict[str, NodeChange
         passes: the passes.
         changes: receives what each pass changed, by the name of the pass.
     """
+    passes = list(passes)
+    done = 0
     for are_rewrites, group in itertools.groupby(passes, lambda each: isinstance(each, Rewrite)):
+        report_progress(done, len(passes))
         if are_rewrites:
-            walk(model, [each for each in group if isinstance(each, Rewrite)], changes)
+            rewrites = [each for each in group if isinstance(each, Rewrite)]
+            walk(model, rewrites, changes)
+            done += len(rewrites)
             continue
         for each in group:
+            report_progress(done, len(passes))
+            done += 1
             before = count_nodes(model) if changes is not None else 0
             result = each(model)
             model = result.model

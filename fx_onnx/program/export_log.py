@@ -30,6 +30,7 @@ from fx_onnx.passes.rewriter import NodeChange, Pass, count_nodes
 from fx_onnx.program.facts import Facts, PassOutcome, StageOutcome, TranslatedOperator
 from fx_onnx.program.gather_facts import gather
 from fx_onnx.program.onnx_program import ONNXProgram
+from fx_onnx.program.progress_bar import ProgressBar
 from fx_onnx.program.report import write
 from fx_onnx.program.verify import Verification
 
@@ -58,6 +59,8 @@ class ExportLog:
             module, which takes hooks.
         module_seconds: the path of a module → the seconds that its forward took during capture.
         passes: what the passes changed.
+        progress: whether to show a progress bar; None shows it on a terminal and in a notebook.
+        bar: the progress bar, if it is shown.
     """
 
     verbose: bool = False
@@ -76,11 +79,16 @@ class ExportLog:
     detailed: bool = False
     module_seconds: dict[str, float] = field(default_factory=dict)
     passes: list[PassOutcome] = field(default_factory=list)
+    progress: bool | None = None
+    bar: ProgressBar | None = None
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Times a stage and records whether it failed."""
+        """Announces a stage, times it and records whether it failed."""
         begin = time.perf_counter()
+        _logger.info("%s ...", name)
+        if self.bar is not None:
+            self.bar.start(name)
         try:
             yield
         except BaseException:

@@ -74,7 +74,9 @@ def new_session(
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     available = onnxruntime.get_available_providers()
     if provider is not None and provider not in available:
-        raise ArgumentError(f"This ONNX Runtime has no {shown(provider)}; it has {', '.join(available)}.")
+        raise ArgumentError(
+            f"This ONNX Runtime has no {shown(provider)}; it has {', '.join(available)}.", id=MessageId.CALL_OF_PROGRAM
+        )
     default = [name for name in ("CUDAExecutionProvider", "CPUExecutionProvider") if name in available]
     wanted = default if provider is None else [provider]
     kept = ["EliminateDropout"]

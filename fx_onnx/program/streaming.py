@@ -10,6 +10,7 @@ from typing import Any
 import onnx_ir as ir
 
 from fx_onnx.core.errors import OnnxExporterError
+from fx_onnx.core.progress import report_progress, shows_progress
 from fx_onnx.core.weights import stream
 
 __all__ = ["Piece", "length", "write"]
@@ -30,8 +31,12 @@ def write(pieces: Sequence[Piece], file: Any) -> None:
             bytes.
     """
     total, whole = length(pieces), _Whole(file)
-    with _Progress(whole, total) if total >= PROGRESS_FROM_BYTES else nullcontext(whole) as target:
+    has_own_bar = total >= PROGRESS_FROM_BYTES and not shows_progress()
+    done = 0
+    with _Progress(whole, total) if has_own_bar else nullcontext(whole) as target:
         for piece in pieces:
+            report_progress(done, total)
+            done += len(piece) if isinstance(piece, bytes) else piece.nbytes
             if isinstance(piece, bytes):
                 target.write(piece)
             else:

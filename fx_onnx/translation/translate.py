@@ -23,6 +23,8 @@ from fx_onnx.core import dtypes, metadata, symbolic_sizes
 from fx_onnx.core.errors import OnnxExporterError, TranslationError, first_line
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.opsets import ir_version
+from fx_onnx.core.progress import report_progress
+from fx_onnx.core.size_text import shape_text
 from fx_onnx.core.translation_table import TranslationTable
 from fx_onnx.core.version import version
 from fx_onnx.core.weights import memory_key, real_view, weight
@@ -113,7 +115,10 @@ class Walker:
 
     def walk(self, graph: torch.fx.Graph) -> Any:
         """Translates every node of a graph and returns the graph's results, as ONNX values instead of FX nodes."""
-        for node in graph.nodes:
+        total = len(graph.nodes)
+        for index, node in enumerate(graph.nodes):
+            if not self.prefix:  # bodies are steps of the node that has them
+                report_progress(index, total)
             if node.op == "call_function":
                 self._call(node)
             elif node.op == "get_attr":
@@ -381,8 +386,8 @@ def _state(walker: Walker, target: str) -> Value:
 
 
 def _type_text(dtype: DataType, sizes: Sequence[Any]) -> str:
-    """Returns a dtype and a shape as text, for example ``float[2, s17]``; "?" is a size that is not known."""
-    return f"{dtype.name.lower()}[{', '.join('?' if size is None else str(size) for size in sizes)}]"
+    """Returns a dtype and a shape as text, for example ``float[2, ?]``."""
+    return f"{dtype.name.lower()}{shape_text(sizes)}"
 
 
 def _is_symbol(result: Any) -> bool:

@@ -6,7 +6,7 @@ import pytest
 import sympy
 from torch.utils._sympy import functions as torch_functions
 
-from fx_onnx.core.size_text import expression_text, simple_condition, sizes_in_words, without_symbols
+from fx_onnx.core.size_text import expression_text, shape_text, simple_condition, sizes_in_words, without_symbols
 
 a, b = sympy.symbols("s1 s17", integer=True, positive=True)
 LABELS = {"s1": "batch", "s17": "x.shape[1]"}
@@ -63,3 +63,7 @@ def test_symbols_of_torch_in_a_message() -> None:
     assert text == "shape [a dynamic size, 3, a size that depends on data] and int(a size that depends on data)"
     assert without_symbols("You marked L['x'][0].size()[1] as dynamic") == "You marked x[0].shape[1] as dynamic"
     assert without_symbols("stage s_1 of user0") == "stage s_1 of user0"
+
+
+def test_a_shape_in_a_message() -> None:
+    assert shape_text([2, a, 3]) == "[2, ?, 3]"

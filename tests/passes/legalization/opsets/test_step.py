@@ -97,7 +97,7 @@ def test_a_refusal_names_the_line_and_the_oldest_opset_that_works() -> None:
         STEP_17(program)
     assert str(caught.value) == (
         "ONNX opset 17 cannot express CenterCropPad at model.py:12, because that opset has no such operator; "
-        "export with opset_version=18 or above."
+        "export with opset_version=18 or above. [FX1303]"
     )
 
 

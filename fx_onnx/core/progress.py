@@ -1,0 +1,34 @@
+"""How far the current stage of an export is. A stage reports it; ``program/progress_bar.py`` shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+__all__ = ["progress_to", "report_progress", "shows_progress"]
+
+# Receives (done, total). Each thread has a context of its own, so exports in other threads do not share it.
+_receiver: ContextVar[Callable[[int, int], None] | None] = ContextVar("fx_onnx_progress", default=None)
+
+
+def report_progress(done: int, total: int) -> None:
+    """Reports that ``done`` of ``total`` steps of the current stage are done; does nothing if nobody is shown it."""
+    receive = _receiver.get()
+    if receive is not None:
+        receive(done, total)
+
+
+def shows_progress() -> bool:
+    """Returns whether somebody is shown the progress, so that a stage need not count for nobody."""
+    return _receiver.get() is not None
+
+
+@contextmanager
+def progress_to(receive: Callable[[int, int], None]) -> Iterator[None]:
+    """Passes the progress of the stages to ``receive`` within the context."""
+    token = _receiver.set(receive)
+    try:
+        yield
+    finally:
+        _receiver.reset(token)

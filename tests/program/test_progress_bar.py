@@ -1,0 +1,107 @@
+"""The bar moves within the stages, appears where somebody sees it, and is gone afterwards."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+
+import pytest
+import torch
+
+import fx_onnx
+from fx_onnx.program import progress_bar as module
+from fx_onnx.program.progress_bar import ProgressBar, is_interactive, progress_bar
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Bar:
+    """Records the positions of a bar."""
+
+    def __init__(self) -> None:
+        self.n, self.stages = 0.0, []
+
+    def set_description_str(self, text: str, refresh: bool) -> None:
+        self.stages.append(text)
+
+    def update(self, count: float) -> None:
+        self.n += count
+
+
+def test_the_bar_moves_within_stages_and_never_back() -> None:
+    bar = Bar()
+    shown = ProgressBar(bar, {"capture", "functionalize", "decompose"})
+    shown.start("capture")
+    shown.within(1, 2)
+    half = bar.n
+    shown.within(1, 4)  # the capture is repeated
+    assert bar.n == half > 40
+    shown.start("functionalize")
+    assert bar.n > 90
+    shown.start("decompose")
+    shown.within(9, 8)
+    assert bar.n == pytest.approx(100)
+    assert bar.stages == ["capture", "functionalize", "decompose"]
+
+
+@pytest.mark.parametrize(("ci", "expected"), [("", True), ("true", False)])
+def test_a_terminal_is_interactive_outside_of_ci(monkeypatch: pytest.MonkeyPatch, ci: str, expected: bool) -> None:
+    monkeypatch.setenv("CI", ci)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert is_interactive() is expected
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), None])
+def test_other_streams_are_not_interactive(monkeypatch: pytest.MonkeyPatch, stream: object) -> None:
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert not is_interactive()
+    with progress_bar(None, {"capture"}) as bar:
+        assert bar is None
+
+
+def slow(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Shows bars at once on a terminal."""
+    terminal = Terminal()
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setattr(module, "_DELAY_SECONDS", 1e-9)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    return terminal
+
+
+def test_ctrl_c_leaves_the_terminal_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = slow(monkeypatch)
+    with pytest.raises(KeyboardInterrupt), progress_bar(None, {"capture"}) as bar:
+        assert bar is not None
+        bar._bar.mininterval = 0
+        bar.start("capture")
+        bar.within(1, 2)
+        raise KeyboardInterrupt
+    text = terminal.getvalue()
+    assert "capture  50%" in text
+    assert text.endswith("\r")
+    assert text.rsplit("\r", 2)[1].strip() == "", "the line is blank"
+
+
+def test_an_export_is_silent_where_nobody_looks(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "fx_onnx.stages")
+    fx_onnx.export(torch.nn.Linear(2, 2).eval(), (torch.ones(1, 2),))
+    assert capfd.readouterr() == ("", "")
+    announced = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
+    assert announced[:2] == ["capture ...", "lower_vmap ..."]
+    assert "optimize ..." in announced
+
+
+def test_progress_true_shows_the_bar_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(module, "_DELAY_SECONDS", 1e-9)
+    monkeypatch.setattr(sys, "stderr", stream)
+    fx_onnx.export(torch.nn.Linear(2, 2).eval(), (torch.ones(1, 2),), progress=True)
+    assert "%" in stream.getvalue()
+    with pytest.raises(fx_onnx.ArgumentError, match="progress"):
+        fx_onnx.export(torch.nn.Linear(2, 2).eval(), (torch.ones(1, 2),), progress="yes")
