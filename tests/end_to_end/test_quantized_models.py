@@ -14,6 +14,7 @@ from torch.export import Dim
 
 import fx_onnx
 from tests.compare import assert_close
+from tests.models.decoders import decoder
 
 pytest.importorskip("torchao", reason="torchao is in the extra 'test'")
 from torchao import quantization as ao
@@ -230,3 +231,18 @@ def test_unwrapped_subclasses() -> None:
 
     program = exported(unwrap_tensor_subclass(quantized("int4_asymmetric")), rows, opset_version=21)
     assert set(stored(program).values()) == {"INT4", "FLOAT"}
+
+
+@pytest.mark.parametrize(("config", "dtype"), [("int8_weights", "INT8"), ("int4_asymmetric", "INT4")])
+def test_a_decoder_with_a_cache(config: str, dtype: str) -> None:
+    """Tests weights of 4 and 8 bits in a language model: of its large matrices, only the embedding stays in floats."""
+    model = decoder("llama", hidden_size=64, intermediate_size=128, head_dim=16)
+    ao.quantize_(model, CONFIGS[config]())
+    arguments = fx_onnx.text_generation_arguments(model, padding=False)  # its cache holds five tokens 0
+    program = fx_onnx.export(model, **arguments, opset_version=21)
+    weights = [value.const_value for value in program.model.graph.initializers.values()]
+    assert Counter(each.dtype.name for each in weights if each.size >= 64 * 64) == {dtype: 11, "FLOAT": 1}
+    tokens = torch.tensor([[5, 6, 7]] * 2)
+    found, *_ = program(input_ids=tokens, past_key_values=arguments["kwargs"]["past_key_values"])
+    expected = model(input_ids=torch.cat([torch.zeros(2, 5, dtype=torch.int64), tokens], 1)).logits[:, 5:]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
