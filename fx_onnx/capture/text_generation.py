@@ -119,5 +119,6 @@ def _without_windows(cache: Any) -> Any:
     attention = (DynamicLayer, DynamicSlidingWindowLayer)
     if all(type(layer) in attention for layer in cache.layers):
         return DynamicCache()
-    cache.layers = [DynamicLayer() if type(layer) is DynamicSlidingWindowLayer else layer for layer in cache.layers]
+    full: Any = DynamicLayer  # transformers does not annotate it
+    cache.layers = [full() if type(layer) is DynamicSlidingWindowLayer else layer for layer in cache.layers]
     return cache
