@@ -471,14 +471,14 @@ def overlap(first: torch.Tensor, second: torch.Tensor) -> bool:
 def _bytes(tensor: torch.Tensor) -> tuple[int, int]:
     """Returns where the first byte of a tensor is in its storage, and where the byte after its last one is."""
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    start = tensor.storage_offset() * tensor.itemsize
-    return start, start + (last + 1) * tensor.itemsize
+    start = int(tensor.storage_offset()) * tensor.itemsize
+    return start, start + (int(last) + 1) * tensor.itemsize
 
 
 def _places(tensor: torch.Tensor) -> torch.Tensor:
     """Returns the place of each element in the storage of a tensor."""
     with unset_fake_temporarily():
-        places = torch.full((), tensor.storage_offset(), dtype=torch.int64, device="cpu")
+        places = torch.full((), int(tensor.storage_offset()), dtype=torch.int64, device="cpu")
         for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
             places = places.unsqueeze(-1) + torch.arange(size, device="cpu") * stride
         return places

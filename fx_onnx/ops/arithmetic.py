@@ -125,14 +125,14 @@ def aten_div_mode(op: Emitter, self: Operand, other: Operand, rounding_mode: str
 def _floor_quotient(op: Emitter, first: Value, second: Value) -> Value:
     """Returns the quotient of integers rounded down; ONNX Div truncates.
 
-    The C remainder (fmod=1) and the Python remainder differ by the divisor exactly where the two quotients differ by
-    one. The usual formula (a - a mod b) / b would overflow near the limits of the dtype.
+    The C remainder (fmod=1) and the Python remainder differ exactly where the two quotients differ by one. The usual
+    formula (a - a mod b) / b would overflow near the limits of the dtype.
     """
     quotient = op.Div(first, second)
     if first.dtype is not None and dtypes.is_unsigned(first.dtype):
         return quotient
-    difference = op.Sub(op.Mod(first, second, fmod=1), op.Mod(first, second))
-    return op.Add(quotient, op.Div(difference, second))
+    equal = op.Equal(op.Mod(first, second, fmod=1), op.Mod(first, second))
+    return op.Sub(quotient, op.Cast(op.Not(equal), to=first.dtype))
 
 
 @translates(aten.floor_divide.default, aten.floor_divide.Scalar, supports=_are_integers)

@@ -59,6 +59,7 @@ def test_sums_and_products(case: Case) -> None:
         Case(aten.floor_divide.default, f32(7, values=QUOTIENTS), f32(7, values=DIVISORS)),
         Case(aten.floor_divide.default, f64(2, 3, 4), f64(4)),
         Case(aten.floor_divide.default, i32(6, values=INTEGERS), i32(6, values=INTEGER_DIVISORS)),
+        Case(aten.floor_divide.default, i32(3, values=[-(2**31) + 1, 127, 1]), i32(3, values=[3, -(2**31), -(2**31)])),
         Case(aten.floor_divide.Scalar, i64(2, 3), -2),
         Case(aten.floor_divide.Scalar, f32(2, 3), 0.3),
         Case(aten.fmod.Tensor, f32(7, values=QUOTIENTS), f32(7, values=DIVISORS), emits=["Mod"]),
