@@ -21,7 +21,7 @@ from fx_onnx.capture.dim_expressions import dim_expression
 from fx_onnx.capture.dynamic_shapes import TensorRequest
 from fx_onnx.capture.request import Request
 from fx_onnx.core.arguments import is_dim_word
-from fx_onnx.core.guard_private import guard_location, guard_user_frame, symbols_of_sources
+from fx_onnx.core.guard_private import guard_location, guard_script_line, guard_user_frame, symbols_of_sources
 from fx_onnx.core.names import Names
 from fx_onnx.core.size_text import expression_text
 from fx_onnx.core.source_lines import is_internal, line_text
@@ -215,7 +215,11 @@ def _sizes_of_inputs(shape_env: Any) -> Iterator[tuple[str, Any]]:
 def guard_place(guard: Any) -> str:
     """Returns the line of the user's or a library's code that made torch add a guard, as ``(file:line: code)``.
 
-    Returns an empty string if only torch's own code had a part in it.
+    A TorchScript model that does not store its lines has no place. Returns an empty string if only torch's own code had
+    a part in it.
     """
+    script = guard_script_line(guard)
+    if script is not None:
+        return line_text(script.filename, script.lineno)
     frame = guard_user_frame(guard) or guard_location(guard)
     return line_text(frame.filename, frame.lineno) if frame is not None and not is_internal(frame.filename) else ""

@@ -6,14 +6,18 @@ without the name.
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+from fx_onnx.core.script_private import SCRIPT_MARK
+
 __all__ = [
     "guard_location",
     "guard_recorder",
+    "guard_script_line",
     "guard_user_frame",
     "mark_guard_place",
     "symbols_of_sources",
@@ -36,6 +40,16 @@ def guard_location(guard: Any) -> traceback.FrameSummary | None:
     """
     frame = getattr(getattr(guard, "sloc", None), "framework_loc", None)
     return frame if isinstance(frame, traceback.FrameSummary) else None
+
+
+def guard_script_line(guard: Any) -> traceback.FrameSummary | None:
+    """Returns the line of a TorchScript model that made torch record a guard; see ``set_script_line``.
+
+    Returns None if it was no such line, or without the attribute; then a message about the guard names no line.
+    """
+    line = getattr(getattr(guard, "sloc", None), "maybe_user_loc", None)  # "code  # file:line in function"
+    found = re.search(rf"{SCRIPT_MARK}(.*):(\d+) in (\w+)$", line or "")
+    return None if found is None else traceback.FrameSummary(found[1], int(found[2]), found[3])
 
 
 def guard_recorder() -> tuple[type[Any], str] | None:

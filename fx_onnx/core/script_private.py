@@ -9,7 +9,10 @@ from typing import Any
 
 import torch
 
-__all__ = ["inlined_call", "script_class", "script_method"]
+__all__ = ["SCRIPT_MARK", "inlined_call", "script_class", "script_method", "set_script_line"]
+
+# Stands before the path of a line of TorchScript, because torch shortens absolute paths, some of them wrongly.
+SCRIPT_MARK = "TorchScript:"
 
 
 def inlined_call(node: Any) -> Any:
@@ -46,3 +49,15 @@ def script_method(module: Any, name: str) -> Any:
 def script_class(module: Any) -> str:
     """Returns the qualified name of a ScriptModule's class in TorchScript; without the attribute, its short name."""
     return str(getattr(module._c, "qualified_name", module.original_name))
+
+
+def set_script_line(file: str, line: int) -> None:
+    """Tells torch which line of a TorchScript model the capture runs; without a file, that it runs none.
+
+    torch stores the line as the place of the guards that it records. Without the class or its attributes, and outside
+    of a capture, there is no effect; a warning about a guard then gives no place.
+    """
+    find = getattr(getattr(torch._guards, "TracingContext", None), "try_get", None)
+    context: Any = find() if find else None
+    if context is not None and hasattr(context, "loc_in_frame"):
+        context.loc_in_frame = (f"{SCRIPT_MARK}{file}", line, "forward") if file else None

@@ -2,7 +2,7 @@
 
 import torch
 
-from fx_onnx.core import script_private
+from fx_onnx.core import guard_private, script_private
 
 
 def test_inlined_call_of_a_torchscript_function():
@@ -25,3 +25,24 @@ def test_script_method_and_class():
     assert str(script_private.script_method(module, "forward").schema).startswith("forward(")
     assert script_private.script_method(module, "missing") is None
     assert script_private.script_class(module).endswith("activation.ReLU")
+
+
+def test_the_line_of_a_script_is_the_place_of_guards():
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            script_private.set_script_line("/models/a.py", 7)
+            y = x + 1 if x.shape[0] == 4 else x
+            script_private.set_script_line("", 0)
+            return y + 1 if x.shape[1] == 3 else y
+
+    axes = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+    program = torch.export.export(Model(), (torch.randn(4, 3),), dynamic_shapes=(axes,))
+    shape_env = next(iter(program.graph.nodes)).meta["val"].fake_mode.shape_env
+    first, second = (guard_private.guard_script_line(guard) for guard in shape_env.guards[-2:])
+    assert first is not None
+    assert (first.filename, first.lineno) == ("/models/a.py", 7)
+    assert second is None
+
+
+def test_a_line_outside_of_a_capture_has_no_effect():
+    script_private.set_script_line("/models/a.py", 7)

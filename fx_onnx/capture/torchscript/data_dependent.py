@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,12 +22,13 @@ from fx_onnx.capture.torchscript.script_values import Instance, ScalarTensor, Un
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
-from fx_onnx.core.torch_private import unrecorded
+from fx_onnx.core.symbolic_sizes import expression, is_data_dependent
+from fx_onnx.core.torch_private import statically_known_true, unrecorded
 
 if TYPE_CHECKING:
     from fx_onnx.capture.torchscript.script_interpreter import Interpreter
 
-__all__ = ["branch", "loop"]
+__all__ = ["LoopState", "branch", "find_state", "loop"]
 
 _ENDLESS = sys.maxsize  # TorchScript's count of a loop without a limit
 
@@ -97,16 +99,32 @@ def _branch_function(
     return function
 
 
-def loop(
+@dataclass(frozen=True)
+class LoopState:
+    """What the iterations of a loop change.
+
+    Attributes:
+        owners: The owner of each value that changes, by the value's key.
+        before: The values before the loop, by key.
+        forms: The forms that the values have after any number of iterations, by key.
+        region: A run of the body, which tells what it reads.
+    """
+
+    owners: Mapping[Any, Any]
+    before: Mapping[Any, Any]
+    forms: Mapping[Any, Form]
+    region: Region
+
+
+def find_state(
     interpreter: Interpreter,
     operation: Operation,
-    done: int,
     count: Any,
     condition: Any,
     carried: Sequence[Any],
     values: Mapping[int, Any],
-) -> Sequence[Any]:
-    """Runs the iterations of ``prim::Loop`` from number ``done`` on as a ``while_loop``; returns the carried values.
+) -> LoopState:
+    """Runs the body of ``prim::Loop`` without recording, until it is known what the iterations change.
 
     Raises:
         CaptureError: A carried value has another form after an iteration.
@@ -134,21 +152,38 @@ def loop(
         if _shape(merged) == _shape(forms):
             break
         forms = merged
-    return _while_loop(interpreter, operation, done, count, values, keys, before, forms, region)
+    final = {key: after[key][1] if key in after else before[key] for key in forms}
+    with _explained(operation), unrecorded():
+        _check_metadata(forms, before, final)
+    return LoopState(keys, before, forms, region)
 
 
-def _while_loop(
+def _check_metadata(forms: Mapping[Any, Form], before: Mapping[Any, Any], after: Mapping[Any, Any]) -> None:
+    """Raises a MergeError if an iteration changes the dtype or the shape of a tensor."""
+    for key, form in forms.items():
+        for old, new in zip(form.flatten(before[key]), form.flatten(after[key]), strict=True):
+            if old.dtype != new.dtype:
+                raise MergeError(f"an iteration changes the dtype of a tensor from {old.dtype} to {new.dtype}")
+            if old.dim() != new.dim() or not all(map(_may_be_equal, old.shape, new.shape)):
+                raise MergeError("an iteration changes the shape of a tensor")
+
+
+def _may_be_equal(a: Any, b: Any) -> bool:
+    """Returns whether two sizes are equal, or whether torch has to decide, because one depends on data."""
+    return any(is_data_dependent(expression(size)) for size in (a, b)) or statically_known_true(a == b)
+
+
+def loop(
     interpreter: Interpreter,
     operation: Operation,
     done: int,
     count: Any,
     values: Mapping[int, Any],
-    keys: Mapping[Any, Any],
-    before: Mapping[Any, Any],
-    forms: Mapping[Any, Form],
-    found: Region,
+    found: LoopState,
 ) -> Sequence[Any]:
-    block, read = operation.blocks[0], found.read
+    """Runs the iterations of ``prim::Loop`` from number ``done`` on as a ``while_loop``; returns the carried values."""
+    block, read = operation.blocks[0], found.region.read
+    keys, before, forms = found.owners, found.before, found.forms
     written = {key[1] for key in keys if key[0] == "tensor"}
     initial = [torch.scalar_tensor(done, dtype=torch.int64)]
     initial += [tensor for key, form in forms.items() for tensor in form.flatten(before[key])]
@@ -341,7 +376,7 @@ def _explained(operation: Operation) -> Iterator[None]:
         kind = "loop" if operation.kind == "prim::Loop" else "branch"
         raise CaptureError(
             f"A {kind} that depends on data cannot be exported{operation.source}: {error}; let every "
-            "variable keep its type and its length.",
+            "variable keep its type, shape and length.",
             id=MessageId.TORCHSCRIPT,
         ) from error
 

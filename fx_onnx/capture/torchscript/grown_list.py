@@ -26,6 +26,10 @@ class Appended:
     stacked: torch.Tensor
 
 
+# Operators that add items to the end of their first argument.
+_APPENDING = ("aten::append", "aten::add_", "aten::extend")
+
+
 def has_appended(value: Any) -> bool:
     """Returns whether a value is a list to which a loop on data has appended."""
     return isinstance(value, list) and any(isinstance(item, Appended) for item in value)
@@ -38,7 +42,7 @@ def is_only_appended_to(block: Block, numbers: set[int]) -> bool:
     """
     for operation in block.operations:
         used = numbers.intersection(operation.inputs)
-        is_append = operation.kind == "aten::append" and operation.inputs[0] in numbers
+        is_append = operation.kind in _APPENDING and operation.inputs[0] in numbers
         if used and (not is_append or operation.inputs[1] in numbers):
             return False
         numbers = numbers | set(operation.outputs) if is_append else numbers
@@ -70,6 +74,11 @@ def _length(operation: Operation, items: list[Any]) -> Any:
 
 def _append(operation: Operation, items: list[Any], item: Any) -> list[Any]:
     items.append(item)
+    return items
+
+
+def _extend(operation: Operation, items: list[Any], others: list[Any]) -> list[Any]:
+    items += others
     return items
 
 
@@ -105,6 +114,8 @@ def _cat(operation: Operation, items: list[Any], dim: int = 0) -> torch.Tensor:
 _OPERATORS: dict[str, Callable[..., Any]] = {
     "aten::len": _length,
     "aten::append": _append,
+    "aten::add_": _extend,
+    "aten::extend": _extend,
     "aten::__getitem__": _item,
     "aten::stack": _stack,
     "aten::cat": _cat,

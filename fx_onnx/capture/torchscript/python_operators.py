@@ -60,8 +60,12 @@ def _slice(items: Any, start: int | None = None, end: int | None = None, step: i
     return items[start:end:step]
 
 
-def _range_length(low: int, high: int, step: int) -> int:
-    return len(range(low, high, step))
+def _range_length(low: Any, high: Any, step: int) -> Any:
+    """Returns the number of iterations, which is symbolic for a range over a dynamic dim or a number of the data."""
+    if not isinstance(low, torch.SymInt) and not isinstance(high, torch.SymInt):
+        return len(range(low, high, step))
+    span, stride = (high - low, step) if step > 0 else (low - high, -step)
+    return torch.sym_max(0, (span + stride - 1) // stride)
 
 
 def _range(count: Any, start: Any = 0, step: Any = 1) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from fx_onnx.capture.torchscript.carried_lists import with_outer_lists
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.script_private import inlined_call
@@ -113,7 +114,7 @@ class GraphReader:
         return self.read(inlined_call(operation.node))
 
     def _block(self, block: Any, graph: Any) -> Block:
-        operations = tuple(self._operation(node, graph) for node in block.nodes())
+        operations = tuple(each for node in block.nodes() for each in with_outer_lists(self._operation(node, graph)))
         parameters = tuple(value.unique() for value in block.inputs())
         results = tuple(value.unique() for value in block.outputs())
         defined = {*parameters, *(output for each in operations for output in each.outputs)}

@@ -36,7 +36,8 @@ from fx_onnx.capture.torchscript.script_values import (
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.operators import aten
-from fx_onnx.core.symbolic_sizes import static
+from fx_onnx.core.script_private import set_script_line
+from fx_onnx.core.symbolic_sizes import expression, is_data_dependent, static
 
 __all__ = ["Interpreter"]
 
@@ -61,6 +62,7 @@ class Interpreter:
         region: The branch or loop body that is being captured, or None.
         assigned: The attributes of modules that the forward has assigned outside of regions, by module and name. The
             containers that it has read are among them, because it may have changed them.
+        numbers: The numbers that are buffers, as the forward has read them, by module and name.
         training: Whether the last forward ran in training mode.
         changed_numbers: The old values of the numbers that the forward changes and that are not buffers yet.
     """
@@ -70,6 +72,7 @@ class Interpreter:
         self.region: Region | None = None
         self.assigned: dict[tuple[Any, str], Any] = {}
         self.changed_numbers: dict[tuple[Any, str], Any] = {}
+        self.numbers: dict[tuple[Any, str], Any] = {}
         self.training = False
 
     def run(self, block: Block, arguments: Sequence[Any], outer: Mapping[int, Any] | None = None) -> list[Any]:
@@ -127,8 +130,7 @@ class Interpreter:
 
     def _run_operation(self, operation: Operation, values: dict[int, Any]) -> Sequence[Any]:
         arguments = [values[number] for number in operation.inputs]
-        if operation.source.file:
-            set_stack_trace([operation.source.stack_trace()])
+        self._at(operation)
         if operation.kind == "prim::If":
             return self._branch(operation, arguments[0], values)
         if operation.kind == "prim::Loop":
@@ -138,6 +140,12 @@ class Interpreter:
             return special(self, operation, arguments)
         return self._call_operator(operation, arguments)
 
+    def _at(self, operation: Operation) -> None:
+        """Tells torch the line of the model, which is the place of the nodes and guards that follow."""
+        if operation.source.file:
+            set_stack_trace([operation.source.stack_trace()])
+        set_script_line(operation.source.file, operation.source.line)
+
     def _branch(self, operation: Operation, condition: Any, values: dict[int, Any]) -> Sequence[Any]:
         known = known_bool(condition)
         if known is None:
@@ -145,16 +153,29 @@ class Interpreter:
         return self.run(operation.blocks[0 if known else 1], (), values)
 
     def _loop(self, operation: Operation, arguments: list[Any], values: dict[int, Any]) -> Sequence[Any]:
-        """Runs iterations as long as the condition is known; the remaining ones become a loop of the program."""
+        """Runs iterations as long as the condition is known; the remaining ones become a loop of the program.
+
+        If a loop over a dynamic dim cannot be a loop of the program, the dim becomes static.
+        """
         count, condition, *carried = arguments
         done = 0
         while True:
+            self._at(operation)
             known = known_bool(condition)
-            is_symbolic = isinstance(static(count), torch.SymInt)
+            count = static(count)
+            is_symbolic = isinstance(count, torch.SymInt)
             if known is False or (not is_symbolic and done >= count):
                 return carried
             if known is None or is_symbolic:
-                return data_dependent.loop(self, operation, done, count, condition, carried, values)
+                try:
+                    found = data_dependent.find_state(self, operation, count, condition, carried, values)
+                except RuntimeError:
+                    if known is None or is_data_dependent(expression(count)):
+                        raise
+                    self._at(operation)
+                    count = int(count)  # torch records a guard, and the export warns with its place
+                    continue
+                return data_dependent.loop(self, operation, done, count, values, found)
             condition, *carried = self.run(operation.blocks[0], [done, *carried], values)
             done += 1
 

@@ -31,9 +31,9 @@ from fx_onnx.capture.torchscript.script_values import (
     dtype_code,
     rebuild,
 )
-from fx_onnx.core.errors import ArgumentError, CaptureError
+from fx_onnx.core.errors import ArgumentError, CaptureError, no_effect
 from fx_onnx.core.messages import MessageId
-from fx_onnx.core.script_private import script_class, script_method
+from fx_onnx.core.script_private import script_class, script_method, set_script_line
 from fx_onnx.core.threads import is_current
 from fx_onnx.core.torch_private import statically_known_true, storage_id
 
@@ -115,6 +115,8 @@ class ScriptedModule(torch.nn.Module):
         if isinstance(script, torch.jit.ScriptModule):
             self.training = bool(getattr(script, "training", False))  # a frozen module has no such attribute
             self._adopt(script)
+        else:
+            self.training = False  # a function has no mode
 
     def _adopt(self, script: Any) -> None:
         """Takes over the parameters, buffers and submodules."""
@@ -131,7 +133,7 @@ class ScriptedModule(torch.nn.Module):
     def attribute(self, name: str) -> Any:
         """Returns an attribute of the TorchScript module: a tensor, a module, or a value of Python."""
         if name in self._numbers:
-            return self.get_buffer(name).item()
+            return self.interpreter.numbers[self, name]
         for attributes in (self._parameters, self._buffers, self._modules):
             if name in attributes:
                 return attributes[name]
@@ -245,6 +247,11 @@ class ScriptedModule(torch.nn.Module):
         interpreter = self.interpreter
         interpreter.training = self.training
         interpreter.assigned.clear()
+        scripts = [module for module in self.modules() if isinstance(module, ScriptedModule)]
+        # A read in the body of a branch or loop would be lost, because the first runs of a body are not recorded.
+        interpreter.numbers = {
+            (module, name): module.get_buffer(name).item() for module in scripts for name in sorted(module._numbers)
+        }
         try:
             with preserve_node_meta():
                 return self._commit(call())
@@ -254,6 +261,7 @@ class ScriptedModule(torch.nn.Module):
             ) from error
         finally:
             interpreter.region = None
+            set_script_line("", 0)
 
     def _commit(self, result: Any) -> Any:
         """Writes the assigned attributes to the buffers of their modules, and returns the result of the forward.
@@ -320,18 +328,23 @@ class ScriptedModule(torch.nn.Module):
     def promote_numbers(self) -> bool:
         """Turns the numbers that the last forward changed into 0-d buffers; returns whether there were any."""
         for (module, name), value in self.interpreter.changed_numbers.items():
-            module.register_buffer(name, torch.tensor(value), persistent=False)
+            dtype = torch.float64 if isinstance(value, float) else None  # the precision of a Python number
+            module.register_buffer(name, torch.tensor(value, dtype=dtype), persistent=False)
             module._numbers.add(name)
         found = bool(self.interpreter.changed_numbers)
         self.interpreter.changed_numbers.clear()
         return found
 
     def train(self, mode: bool = True) -> ScriptedModule:
-        """Sets the mode, as in a module.
+        """Sets the mode, as in a module. A function has no mode.
 
         Raises:
             ArgumentError: The module is frozen, so that it has only one mode.
         """
+        if isinstance(self.script, torch.jit.ScriptFunction):
+            if mode:
+                no_effect("training", "a TorchScript function has no mode")
+            return self
         is_frozen = isinstance(self.script, torch.jit.ScriptModule) and not hasattr(self.script, "training")
         if mode and is_frozen:
             raise ArgumentError(

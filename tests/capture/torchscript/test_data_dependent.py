@@ -239,3 +239,58 @@ def sometimes_none(x: Tensor) -> Tensor:
 def test_what_has_no_common_form_is_refused(script, message):
     with pytest.raises(CaptureError, match=message):
         fx_onnx.export(script, (X,))
+
+
+@torch.jit.script
+def ranges(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    n = x.size(0)
+    first, last, data = x[0], x[0], x[0]
+    for i in range(1, n):
+        first = first * 0.5 + x[i]
+    for i in range(n - 1, -1, -2):
+        last = last * 0.5 + x[i]
+    for i in range(2, int(x.abs().max().item()), 3):
+        data = data + i
+    return first, last, data
+
+
+def test_ranges_of_dynamic_length():
+    program = fx_onnx.export(ranges, (X,), dynamic_shapes=({0: "rows"},), verify=True)
+    for rows in (1, 2, 3, 9):
+        agree(ranges, program, torch.randn(rows, 3) * 4)
+
+
+@torch.jit.script
+def grows(x: Tensor) -> Tensor:
+    y = x
+    for _ in range(1, x.size(0)):
+        y = torch.cat([y, x])
+    return y
+
+
+def test_a_dim_is_static_if_a_loop_over_it_cannot_be_a_loop_of_the_program():
+    with pytest.warns(fx_onnx.OnnxExporterWarning, match=r"static with size 4: .*test_data_dependent.py:\d+: for _ in"):
+        program = fx_onnx.export(grows, (X,), dynamic_shapes=({0: "rows"},), verify=True)
+    assert program(X)[0].shape == (16, 3)
+
+
+@torch.jit.script
+def halves(x: Tensor) -> Tensor:
+    if bool(x.sum() > 1000):
+        raise ValueError("too large")
+    return x[: x.size(0) // 2] if x.size(0) % 2 == 0 else x
+
+
+def test_warnings_name_the_line_of_the_model_and_that_of_the_export():
+    with pytest.warns(fx_onnx.OnnxExporterWarning) as found:
+        fx_onnx.export(halves, (X,), dynamic_shapes=({0: "rows"},))
+    (warning,) = found
+    assert warning.filename == __file__
+    assert "raises an exception" in str(warning.message)
+    assert f" ({__file__}:" in str(warning.message)
+
+
+def test_a_warning_names_no_place_if_the_file_of_a_model_stores_none():
+    model = torch.jit.CompilationUnit("def f(x: Tensor):\n    return x + 1 if x.size(0) == 4 else x\n").f
+    with pytest.warns(fx_onnx.OnnxExporterWarning, match=r"the model needs shape\[0\] == 4( \(<string>|\.$)"):
+        fx_onnx.export(model, (X,), dynamic_shapes=({0: "rows"},))

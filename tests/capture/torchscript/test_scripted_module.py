@@ -3,6 +3,7 @@
 import inspect
 import io
 
+import onnx_ir as ir
 import pytest
 import torch
 from torch import Tensor, nn
@@ -312,3 +313,31 @@ class Hooked(nn.Module):
 def test_compiled_hooks_run():
     script = torch.jit.script(Hooked().eval())
     agree(script, fx_onnx.export(script, (X,), verify=True), -X)
+
+
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls, self.scale = 0, 1.5
+
+    def forward(self, x):
+        if bool(x.sum() > 0):
+            self.calls += 1
+            self.scale = self.scale * 2
+        return x * self.scale + self.calls
+
+
+def test_a_number_that_a_branch_on_data_changes():
+    script = torch.jit.script(Counter().eval())
+    program = fx_onnx.export(script, (torch.ones(3),), verify=True)
+    program.state = {}
+    for sign in (1, -1, 1, 1):
+        agree(script, program, sign * torch.ones(3))
+    assert program.model.graph.inputs[-1].dtype == ir.DataType.DOUBLE
+
+
+@pytest.mark.filterwarnings("error::fx_onnx.OnnxExporterWarning")
+def test_a_function_has_no_mode():
+    function = torch.jit.trace(torch.relu, (X,))
+    assert len(fx_onnx.export(function, (X,)).model.graph) == 1
+    fx_onnx.export(function, (X,), training=TrainingMode.TRAINING, verify=True)
