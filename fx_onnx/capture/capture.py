@@ -352,9 +352,7 @@ def _export(
             transformers.keep_scan_operators(),
             keep_sizes_symbolic(strict),
             confine_torch_export(),
-            nullcontext() if strict else trace_tensor_data(),
-            nullcontext() if strict else answer_as_plain_numbers(model),
-            nullcontext() if strict else write_assigned_buffers(model),
+            _apply_non_strict_patches(model, strict),
             refuse_gradients_of_weights(model),
             record_backward(with_backward),
             keep_containers(model),
@@ -379,6 +377,16 @@ def _export(
         raise
     except Exception as error:  # the forward is the user's code and may raise anything
         return error
+
+
+@contextmanager
+def _apply_non_strict_patches(model: torch.nn.Module, strict: bool) -> Iterator[None]:
+    """Applies the patches that dynamo cannot trace; in strict mode, none."""
+    if strict:
+        yield
+        return
+    with trace_tensor_data(), answer_as_plain_numbers(model), write_assigned_buffers(model):
+        yield
 
 
 @contextmanager

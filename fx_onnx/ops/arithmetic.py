@@ -128,11 +128,11 @@ def _floor_quotient(op: Emitter, first: Value, second: Value) -> Value:
     The C remainder (fmod=1) and the Python remainder differ exactly where the two quotients differ by one. The usual
     formula (a - a mod b) / b would overflow near the limits of the dtype.
     """
-    quotient = op.Div(first, second)
-    if first.dtype is not None and dtypes.is_unsigned(first.dtype):
+    quotient, dtype = op.Div(first, second), op.out_dtype
+    if dtypes.is_unsigned(dtype):
         return quotient
     equal = op.Equal(op.Mod(first, second, fmod=1), op.Mod(first, second))
-    return op.Sub(quotient, op.Cast(op.Not(equal), to=first.dtype))
+    return op.Sub(quotient, op.Cast(op.Not(equal), to=dtype))
 
 
 @translates(aten.floor_divide.default, aten.floor_divide.Scalar, supports=_are_integers)
