@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from traceback import FrameSummary
 from typing import Any
 
 import sympy
@@ -39,6 +40,7 @@ _CONVERSIONS = ("TruncToInt", "FloorToInt", "CeilToInt", "ToFloat", "RoundToInt"
 _TORCH_FOLDER = Path(torch.__file__).parent
 # torch's functions that compare the end of a slice with the size, and the number of pieces with that of the example.
 _COMPARING_FUNCTIONS = ("_compute_slice_index", "split")
+_VIEW_FUNCTION = "_reshape_view_helper_core_alg"  # where two sizes are equal, the result of a view has one of them
 
 
 @dataclass(frozen=True)
@@ -204,9 +206,13 @@ def _constraint(
     python_number = equation and (by_model or _has_conversion(condition))
     part_is_0_or_1 = equation and condition.args[1] in (0, 1) and not condition.has(Mod)
     location = guard_location(guard)
-    by_slice = location is not None and location.name in _COMPARING_FUNCTIONS
+    by_slice = _name(location) in _COMPARING_FUNCTIONS
+    by_view = isinstance(condition, sympy.Eq) and not condition.has(Mod) and _name(location) == _VIEW_FUNCTION
+    # A remainder that must be 0 is a precondition. One that is compared decides between branches, such as the sizes of
+    # the pieces of tensor_split.
+    by_remainder = condition.has(Mod) and not isinstance(condition, (sympy.Eq, sympy.Ne))
     bound = len(symbols) == 1 and not isinstance(condition, (sympy.Eq, sympy.Ne))
-    if not (by_model or python_number or part_is_0_or_1 or by_slice or bound):
+    if not (by_model or python_number or part_is_0_or_1 or by_slice or by_view or by_remainder or bound):
         return None
     candidates = [_requested_sizes(symbol, names, ranges, len(symbols)) for symbol in symbols]
     excluded = [sizes for sizes in product(*candidates) if _is_false(condition, symbols, sizes)]
@@ -214,11 +220,17 @@ def _constraint(
         return None
     # A bound that torch's own code adds counts only if it excludes the largest sizes: a lower bound, such as the size
     # of a kernel, is a precondition.
-    if not by_model and not equation and tuple(sizes[-1] for sizes in candidates) not in excluded:
+    is_branch = by_model or equation or by_view or by_remainder
+    if not is_branch and tuple(sizes[-1] for sizes in candidates) not in excluded:
         return None
     place = guard_place(guard)
     text = _as_python(condition, symbols, names, program)
     return SizeConstraint(text, f" {place}" if place else "", python_number, condition)
+
+
+def _name(location: FrameSummary | None) -> str:
+    """Returns the name of the function that a guard comes from."""
+    return "" if location is None else location.name
 
 
 def _has_conversion(condition: Any) -> bool:
@@ -246,7 +258,8 @@ def _as_python(
 ) -> str:
     """Writes the condition in Python over the dims' names; a condition that is a plain bound becomes `rows <= 16`."""
     span = program.range_constraints.get(symbols[0])
-    if len(symbols) == 1 and span is not None and not isinstance(condition, (sympy.Eq, sympy.Ne)):
+    is_bound = not isinstance(condition, (sympy.Eq, sympy.Ne)) and not condition.has(Mod)
+    if len(symbols) == 1 and span is not None and is_bound:
         if not _is_false(condition, symbols, [sympy.Integer(max(_SIZES))]):
             return f"{names[symbols[0]]} >= {span.lower}"
         if span.upper.is_Integer:

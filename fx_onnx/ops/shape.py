@@ -21,7 +21,7 @@ from fx_onnx.translation.emitter import Emitter
 @translates(aten.view.default, aten._unsafe_view.default, aten.view_copy.default, aten._reshape_copy.default)
 def aten_view(op: Emitter, self: Value, size: Sequence[Size]) -> Value:
     """Emits Reshape to the sizes of the result."""
-    return op.reshape(self, op.out_sizes)
+    return op.reshape(self, op.out_sizes, size)
 
 
 @translates(aten._reshape_alias.default)
@@ -33,7 +33,7 @@ def aten_reshape_alias(op: Emitter, self: Value, size: Sequence[Size], stride: S
 @translates(aten.reshape.default)
 def aten_reshape(op: Emitter, self: Value, shape: Sequence[Size]) -> Value:
     """Emits Reshape to the sizes of the result."""
-    return op.reshape(self, op.out_sizes)
+    return op.reshape(self, op.out_sizes, shape)
 
 
 @translates(aten.view_as.default, aten.reshape_as.default)

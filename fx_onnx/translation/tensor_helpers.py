@@ -144,15 +144,19 @@ class TensorHelpers(NodeEmitter):
             return parts[0] if isinstance(parts[0], Value) else self.constant(parts[0])
         return record_sizes(self.Concat(*parts, axis=0), (len(sizes),))
 
-    def reshape(self, value: Value, sizes: Sequence[Size]) -> Value:
-        """Returns the value reshaped to ``sizes``; the shape input is a constant if ONNX can express it as one."""
+    def reshape(self, value: Value, sizes: Sequence[Size], requested: Sequence[Size] = ()) -> Value:
+        """Returns the value reshaped to ``sizes``; the shape input is a constant if ONNX can express it as one.
+
+        ``requested`` are the sizes that the model gives, of which one may be -1. They are taken where a constant cannot
+        express the sizes of the result, because torch may simplify the inferred size by a guard.
+        """
         sizes = [symbolic_sizes.static(size) for size in sizes]
         old = known_sizes(value)
         if _are_same(old, sizes):
             return value
         target = symbolic_sizes.constant_shape(old, sizes)
         if target is None:  # allowzero, because a size that is 0 at run time must not mean "copy this dim"
-            return record_sizes(self.Reshape(value, self.shape(sizes), allowzero=1), sizes)
+            return record_sizes(self.Reshape(value, self.shape(requested or sizes), allowzero=1), sizes)
         empty = any(isinstance(size, int) and size == 0 for size in sizes)
         return record_sizes(self.Reshape(value, target, allowzero=1 if empty else None), sizes)
 

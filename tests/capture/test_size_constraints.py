@@ -163,3 +163,36 @@ def test_a_larger_example_must_take_the_same_branches() -> None:
         warnings.simplefilter("ignore", OnnxExporterWarning)
         program = fx_onnx.export(Function(pieces).eval(), (x,), dynamic_shapes=({0: "rows"},), verbose=False)
     assert_close(program(x), pieces(x))
+
+
+def test_pieces_of_tensor_split_depend_on_the_remainder() -> None:
+    """torch captures the sizes of the pieces for the remainder of the example: 5 rows are 2 + 2 + 1."""
+    found = warned(lambda x: x.tensor_split(3)[0])
+    assert "rows % 3 > 1" in [text.partition(", because")[0].rpartition(" where ")[2] for text in found]
+
+
+def test_a_view_whose_inferred_size_torch_simplifies() -> None:
+    """torch declares that the result has as many columns as x, which an odd number of rows makes wrong."""
+
+    class View(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.view(x.shape[0] // 2, 2, -1).mean(1)
+
+    with pytest.warns(OnnxExporterWarning, match=r"columns\*rows\) // \(2\*\(rows // 2\)\) == columns"):
+        shapes = ({0: "rows", 1: "columns"},)
+        program = fx_onnx.export(View().eval(), (torch.rand(4, 6),), dynamic_shapes=shapes, verbose=False)
+    x = torch.rand(3, 6)
+    assert_close(program(x), View()(x))
+
+
+@pytest.mark.parametrize("opset", [11, 20])
+def test_a_view_of_the_wrong_number_of_elements_fails_as_in_eager_mode(opset: int) -> None:
+    class View(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.reshape(-1, 4).sum(1)
+
+    shapes = ({0: "rows", 1: "columns"},)
+    program = fx_onnx.export(View().eval(), (torch.rand(4, 6),), dynamic_shapes=shapes, opset_version=opset)
+    assert_close(program(torch.ones(2, 2)), torch.tensor([4.0]))
+    with pytest.raises(Exception, match="reshape"):
+        program(torch.ones(3, 5))
