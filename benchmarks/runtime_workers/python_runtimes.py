@@ -89,15 +89,16 @@ def iree(job: dict[str, Any]) -> Run:
 
 
 def tinygrad(job: dict[str, Any]) -> Run:
-    """Returns tinygrad's runner of the model, for a CPU. It needs the compiler clang."""
+    """Returns a call of tinygrad on a CPU, for which it needs clang. A runner takes one size of each dim."""
     os.environ["DEV"] = "CPU"
     from tinygrad import Tensor
     from tinygrad.nn.onnx import OnnxRunner
 
-    runner = OnnxRunner(job["path"])
-    return lambda inputs: [
-        result.numpy() for result in runner({name: Tensor(x) for name, x in inputs.items()}).values()
-    ]
+    def run(inputs: dict[str, Any]) -> Sequence[Any]:
+        results = OnnxRunner(job["path"])({name: Tensor(x) for name, x in inputs.items()})
+        return [result.numpy() for result in results.values()]
+
+    return run
 
 
 def main(runtime: str, text: str) -> None:
