@@ -9,7 +9,7 @@ import inspect
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from enum import IntEnum, StrEnum
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
@@ -22,6 +22,7 @@ import typer
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError, VerificationError
 from fx_onnx.core.findings import collect_findings, warn
 from fx_onnx.core.messages import MessageId
+from fx_onnx.core.progress import hide_progress
 from fx_onnx.core.version import version
 
 __all__ = ["ExitCode", "app", "main"]
@@ -153,7 +154,7 @@ def export(
     from fx_onnx.export import export as export_model
 
     given, place = parse_inputs(inputs or ()), _destination(output, genai)
-    with collect_findings(as_warning=False) as findings:
+    with collect_findings(as_warning=False) as findings, hide_progress() if quiet else nullcontext():
         model = load(source, task=task, with_past=with_past or genai is not None, full_cache=genai is not None)
         arguments = _arguments(model, given, dynamic or [])
         if not training and hasattr(model.model, "eval"):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
-__all__ = ["progress_to", "report_progress", "shows_progress"]
+__all__ = ["hide_progress", "hides_progress", "progress_to", "report_progress", "shows_progress"]
 
 # Receives (done, total). Each thread has a context of its own, so exports in other threads do not share it.
 _receiver: ContextVar[Callable[[int, int], None] | None] = ContextVar("fx_onnx_progress", default=None)
@@ -21,7 +21,12 @@ def report_progress(done: int, total: int) -> None:
 
 def shows_progress() -> bool:
     """Returns whether somebody is shown the progress, so that a stage need not count for nobody."""
-    return _receiver.get() is not None
+    return _receiver.get() not in (None, _ignore)
+
+
+def hides_progress() -> bool:
+    """Returns whether the export is one that was asked to show no progress, so that no stage shows a bar of its own."""
+    return _receiver.get() is _ignore
 
 
 @contextmanager
@@ -32,3 +37,12 @@ def progress_to(receive: Callable[[int, int], None]) -> Iterator[None]:
         yield
     finally:
         _receiver.reset(token)
+
+
+def hide_progress() -> AbstractContextManager[None]:
+    """Lets no stage show progress within the context."""
+    return progress_to(_ignore)
+
+
+def _ignore(done: int, total: int) -> None:
+    pass

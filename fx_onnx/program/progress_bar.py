@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fx_onnx.core.progress import progress_to
+from fx_onnx.core.progress import hide_progress, hides_progress, progress_to
 
 __all__ = ["ProgressBar", "is_interactive", "progress_bar"]
 
@@ -49,10 +49,14 @@ def progress_bar(wanted: bool | None, stages: Collection[str]) -> Iterator[Progr
     """Yields the bar of an export; removes it from the terminal afterwards, also after an error or Ctrl-C.
 
     Args:
-        wanted: whether to show a bar; None shows it if ``is_interactive()``.
+        wanted: whether to show a bar; None shows it if ``is_interactive()``, and False hides the bar of a save too.
         stages: the names of the stages that run.
     """
-    if not (is_interactive() if wanted is None else wanted):
+    if wanted is False or (wanted is None and hides_progress()):
+        with hide_progress():
+            yield None
+        return
+    if not (wanted or is_interactive()):
         yield None
         return
     from tqdm import tqdm

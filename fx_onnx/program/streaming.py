@@ -10,7 +10,7 @@ from typing import Any
 import onnx_ir as ir
 
 from fx_onnx.core.errors import OnnxExporterError
-from fx_onnx.core.progress import report_progress, shows_progress
+from fx_onnx.core.progress import hides_progress, report_progress, shows_progress
 from fx_onnx.core.weights import stream
 
 __all__ = ["Piece", "length", "write"]
@@ -31,7 +31,7 @@ def write(pieces: Sequence[Piece], file: Any) -> None:
             bytes.
     """
     total, whole = length(pieces), _Whole(file)
-    has_own_bar = total >= PROGRESS_FROM_BYTES and not shows_progress()
+    has_own_bar = total >= PROGRESS_FROM_BYTES and not (shows_progress() or hides_progress())
     done = 0
     with _Progress(whole, total) if has_own_bar else nullcontext(whole) as target:
         for piece in pieces:

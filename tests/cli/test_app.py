@@ -95,6 +95,8 @@ def test_the_output_is_short_and_quiet_prints_nothing(
 ) -> None:
     assert run("fx-onnx export models:two -o m.onnx", monkeypatch) == 0
     assert capsys.readouterr().out.startswith("m.onnx: ONNXProgram(opset")
+    monkeypatch.setattr("fx_onnx.program.progress_bar.is_interactive", lambda: True)
+    monkeypatch.setattr("fx_onnx.program.progress_bar._DELAY_SECONDS", 1e-9)
     assert run("fx-onnx export model.pt2 --target openvino -o m.onnx -q", monkeypatch) == 0
     assert capsys.readouterr() == ("", "")
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import logging
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 import fx_onnx
 from fx_onnx.program import progress_bar as module
+from fx_onnx.program import streaming
 from fx_onnx.program.progress_bar import ProgressBar, is_interactive, progress_bar
 
 
@@ -95,6 +97,16 @@ def test_an_export_is_silent_where_nobody_looks(
     announced = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
     assert announced[:2] == ["capture ...", "lower_vmap ..."]
     assert "optimize ..." in announced
+
+
+def test_progress_false_hides_the_bar_of_a_save_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    terminal = slow(monkeypatch)
+    monkeypatch.setattr(streaming, "PROGRESS_FROM_BYTES", 1)
+    model, args = torch.nn.Linear(2, 2).eval(), (torch.ones(1, 2),)
+    fx_onnx.export(model, args, tmp_path / "m.onnx", progress=False)
+    assert terminal.getvalue() == ""
+    fx_onnx.export(model, args).save(tmp_path / "m.onnx")
+    assert "saving" in terminal.getvalue(), "the same save shows a bar where nothing hides it"
 
 
 def test_progress_true_shows_the_bar_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
