@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 import torch
@@ -15,6 +16,8 @@ from torch.export import ExportedProgram
 
 from fx_onnx.core.arguments import check_flag, check_name, shown
 from fx_onnx.core.errors import ArgumentError, CheckerError, first_line
+from fx_onnx.core.messages import MessageId
+from fx_onnx.core.torch_private import pytree
 from fx_onnx.program.session import call_arguments
 from fx_onnx.program.verification.diagnosis import Diagnosis, Sample, differences_of
 from fx_onnx.program.verification.first_difference import PartComparison
@@ -110,7 +113,29 @@ def verify(
     check_flag("other_sizes", other_sizes)
     if module is None and program.exported_program is None:
         raise ArgumentError("The program has no exported_program to compare with; give verify() a module.")
+    _check_arguments(None if module is not None else program.exported_program, args, kwargs)
     return _Verifier(program, module, Tolerance(rtol, atol), provider).run(args, kwargs, other_sizes)
+
+
+def _check_arguments(captured: ExportedProgram | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Checks that a module takes the arguments, of which an ONNX program takes more forms.
+
+    Raises:
+        ArgumentError: an argument is a NumPy array, or the captured program takes arguments of another structure.
+    """
+    if any(isinstance(leaf, np.ndarray) for leaf in pytree.tree_leaves((args, kwargs))):
+        raise ArgumentError(
+            "verify() calls the module too, which takes tensors, not NumPy arrays; use torch.from_numpy().",
+            id=MessageId.CALL_OF_PROGRAM,
+        )
+    if captured is not None and captured.call_spec.in_spec is not None:
+        try:
+            captured.call_spec.in_spec.flatten_up_to((tuple(args), dict(kwargs)))
+        except ValueError as error:
+            raise ArgumentError(
+                f"verify() needs arguments of the structure with which the model was exported: {error}",
+                id=MessageId.CALL_OF_PROGRAM,
+            ) from error
 
 
 class _Verifier:

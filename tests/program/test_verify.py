@@ -123,7 +123,7 @@ def test_without_an_exported_program():
 
 
 def test_arguments_of_another_structure(exported):
-    with pytest.raises(ArgumentError, match="takes 1 inputs"):
+    with pytest.raises(ArgumentError, match="structure with which the model was exported"):
         verify(make_program(exported=exported), (X, X))
 
 
@@ -180,3 +180,12 @@ def test_arguments_that_share_memory_share_it_in_verification():
     assert [output.ok for output in verify(program, (x, x)).outputs] == [False, True]
     memory = torch.ones(4)
     assert [output.ok for output in verify(program, (memory[:3], memory[1:])).outputs] == [False, True]
+
+
+def test_arguments_that_the_module_does_not_take() -> None:
+    """An ONNX program also takes NumPy arrays and the names of its inputs."""
+    program = fx_onnx.export(torch.nn.Linear(4, 4).eval(), (torch.ones(2, 4),), input_names=["x"], verbose=False)
+    with pytest.raises(fx_onnx.ArgumentError, match="takes tensors, not NumPy arrays"):
+        program.verify(torch.ones(2, 4).numpy())
+    with pytest.raises(fx_onnx.ArgumentError, match="the structure with which the model was exported"):
+        program.verify(x=torch.ones(2, 4))

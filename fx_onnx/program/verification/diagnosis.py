@@ -102,7 +102,7 @@ class Diagnosis:
         if self._is_random(sample):
             text = (
                 "the module returns other values when it runs again with the same arguments, because it draws random "
-                "numbers, so its results cannot be compared"
+                "numbers or changes a value that is no buffer, so its results cannot be compared"
             )
             return sample, Cause("random", text)
         if self.captured is None:

@@ -38,7 +38,7 @@ def test_a_result_with_a_difference_at_another_size() -> None:
     reason = "First differs at a.b (B) = aten.gelu: max 1 (0.0001 allowed)."
     with pytest.raises(VerificationError) as error:
         result.check()
-    assert str(error.value) == f"{message} {reason}"
+    assert error.value.message == f"{message} {reason}"
     assert str(result) == f"{message}\n{reason}"
 
 
