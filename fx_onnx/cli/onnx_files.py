@@ -36,6 +36,8 @@ def read(path: Path) -> ONNXProgram:
         raise ArgumentError(f"There is no file {path}.")
     with _failures_as(ArgumentError, f"{path} is no ONNX model"):
         program = ONNXProgram(ir.load(path))
+    if not program.model.opset_imports:  # protobuf reads almost any bytes as a message with unknown fields
+        raise ArgumentError(f"{path} is no ONNX model: it imports no opset.")
     program.file = path
     return program
 
