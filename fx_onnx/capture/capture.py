@@ -59,6 +59,7 @@ from fx_onnx.capture.patches.module_weights import keep_containers
 from fx_onnx.capture.patches.number_types import answer_as_plain_numbers
 from fx_onnx.capture.patches.patching import PatchTable, apply_patches
 from fx_onnx.capture.patches.size_comparisons import SizeComparison, record_size_comparisons
+from fx_onnx.capture.patches.slice_bounds import keep_slices_symbolic
 from fx_onnx.capture.patches.tensor_data import trace_tensor_data
 from fx_onnx.capture.patches.torch_export import confine_torch_export
 from fx_onnx.capture.request import Request
@@ -351,6 +352,7 @@ def _export(
             apply_patches(*_patch_tables(strict)),
             transformers.keep_scan_operators(),
             keep_sizes_symbolic(strict),
+            keep_slices_symbolic(),
             confine_torch_export(),
             _apply_non_strict_patches(model, strict),
             refuse_gradients_of_weights(model),

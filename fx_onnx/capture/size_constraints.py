@@ -265,7 +265,9 @@ def _as_python(
         if span.upper.is_Integer:
             return f"{names[symbols[0]]} <= {span.upper}"
     text = expression_text(_without_subtraction(condition), {str(symbol): name for symbol, name in names.items()})
-    is_simple = len(symbols) > 1 or isinstance(condition, sympy.Ne) or not ("//" in text or "max(" in text)
+    is_simple = (
+        len(symbols) > 1 or isinstance(condition, sympy.Ne) or not any(part in text for part in ("//", "max(", "min("))
+    )
     return text if is_simple else simple_condition(condition, symbols[0], names[symbols[0]]) or text
 
 

@@ -1,0 +1,59 @@
+"""The dims of slices are right at sizes for which a bound is beyond the end of the axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import fx_onnx
+from fx_onnx.capture.patches import slice_bounds
+from fx_onnx.capture.patches.slice_bounds import keep_slices_symbolic
+from tests.capture.sample_modules import Function
+from tests.compare import assert_close
+
+
+def cut_rows(x: Tensor) -> tuple[Tensor, ...]:
+    return x[:10], x[-10:], x[4:], x[:-4], x[3:7], x[-9:-3], x[1:11:3], x[:10].mean(0), torch.cat([x[5:], x[:5]])
+
+
+@pytest.mark.filterwarnings("error::fx_onnx.OnnxExporterWarning")
+@pytest.mark.parametrize("rows", [16, 6])
+def test_a_slice_is_right_on_both_sides_of_its_bounds(rows: int) -> None:
+    program = fx_onnx.export(Function(cut_rows).eval(), (torch.rand(rows, 4),), dynamic_shapes=({0: "n"},))
+    shapes = [list(map(str, output.shape or ())) for output in program.model.graph.outputs]
+    assert shapes[:4] == [["Min(10,n)", "4"], ["Min(10,n)", "4"], ["n-Min(4,n)", "4"], ["n-Min(4,n)", "4"]]
+    assert shapes[-1] == ["n", "4"]
+    for size in (2, 5, 9, 16, 20):
+        x = torch.rand(size, 4)
+        assert_close(program(x), cut_rows(x))
+
+
+def assigned(x: Tensor) -> Tensor:
+    y = x.clone()
+    y[:10] = 0
+    return y
+
+
+def branch_on_a_slice(x: Tensor) -> Tensor:
+    return x + 1 if x[:10].shape[0] == 10 else x - 1
+
+
+def test_a_write_to_a_slice() -> None:
+    program = fx_onnx.export(Function(assigned).eval(), (torch.rand(16, 4),), dynamic_shapes=({0: "n"},))
+    for size in (4, 12):
+        assert_close(program(torch.ones(size, 4)), assigned(torch.ones(size, 4)))
+
+
+@pytest.mark.parametrize(("function", "condition"), [(branch_on_a_slice, "n >= 10")])
+def test_a_condition_on_the_size_of_a_slice_is_reported(function: Callable[[Tensor], Tensor], condition: str) -> None:
+    with pytest.warns(fx_onnx.OnnxExporterWarning, match=f"correct only where {condition},"):
+        fx_onnx.export(Function(function).eval(), (torch.rand(16, 4),), dynamic_shapes=({0: "n"},))
+
+
+def test_without_torchs_function_nothing_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slice_bounds, "slice_bound_function", lambda: None)
+    with keep_slices_symbolic():
+        assert torch.rand(3)[:2].shape == (2,)
