@@ -118,6 +118,7 @@ class _Input:
                 check_dim_name("The dim name", dim)
             self.names[axis], dim = dim, Dim.AUTO
         elif isinstance(dim, Dim):
+            self._check_range(axis, dim)
             self.names[axis] = dim.__name__
         elif dim is None or _is_static_hint(dim):
             return
@@ -127,6 +128,16 @@ class _Input:
                 id=MessageId.DYNAMIC_SHAPES,
             )
         self.dims[axis] = dim
+
+    def _check_range(self, axis: int, dim: Any) -> None:
+        """Checks that the example is in the range of a Dim. A Dim that is computed from another one has no range."""
+        size, low, high = self.value.shape[axis], getattr(dim, "min", None), getattr(dim, "max", None)
+        if isinstance(size, int) and isinstance(low, int) and isinstance(high, int) and not low <= size <= high:
+            raise ArgumentError(
+                f"Axis {axis} of {self.path} has size {size} in the example, but the Dim {dim.__name__!r} allows "
+                f"{low} to {high}.",
+                id=MessageId.DYNAMIC_SHAPES,
+            )
 
 
 class DynamicShapes:

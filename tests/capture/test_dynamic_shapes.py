@@ -105,6 +105,9 @@ def _bad(message, *args, model=None, **options):
         _bad("x has 2 axes, so its axis 'n'", X, dynamic_shapes={"x": {"n": 0}}),
         _bad("x has 2 axes, but 1 dims", X, dynamic_shapes={"x": ["n"]}),
         _bad("Axis 1 of x is given twice", X, dynamic_shapes={"x": {1: "n", -1: "m"}}),
+        _bad(
+            "size 3 in the example, but the Dim 'b' allows 8 to 9", X, dynamic_shapes={"x": {0: Dim("b", min=8, max=9)}}
+        ),
         _bad("must be a name, a Dim or an int, not 2.5", X, dynamic_shapes={"x": {1: 2.5}}),
         _bad("must be a dict or a list, not 'batch'", X, dynamic_shapes={"x": "batch"}),
         _bad("y is a int, not a tensor", (X, 3), dynamic_shapes={"y": {0: "n"}}),
