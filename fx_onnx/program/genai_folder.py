@@ -86,7 +86,7 @@ def _checked_sharing(interface: DecoderInterface, shared_buffer: bool | None) ->
     if shared_buffer and not interface.writes_in_place:
         raise ArgumentError(
             "Past and present cannot share a buffer, because the program returns a new tensor for each of them instead "
-            "of writing into the past; export with target='onnxruntime', or leave out shared_buffer."
+            "of writing into the past; leave out shared_buffer."
         )
     if shared_buffer is False and interface.capacity is not None:
         raise ArgumentError(
