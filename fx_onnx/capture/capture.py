@@ -73,7 +73,7 @@ from fx_onnx.capture.size_constraints import (
 )
 from fx_onnx.capture.small_sizes import ExcludedSize, branched_sizes, is_excluded, squeezed_sizes
 from fx_onnx.capture.torchscript.scripted_module import has_scripts, interpreted_submodules, numbers_became_buffers
-from fx_onnx.capture.training_mode import has_mode, in_mode
+from fx_onnx.capture.training_mode import has_mode, in_mode, mode_matters
 from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.dim_table import DimTable
 from fx_onnx.core.errors import CaptureError, OnnxExporterError
@@ -112,8 +112,9 @@ class Capture:
 def capture(request: Request, events: EventSink | None = None) -> Capture:
     """Captures the model of a request; uses an ExportedProgram as it is.
 
-    Warns (OnnxExporterWarning) about a module in training mode if no mode was requested, about each dim requested as
-    dynamic that is static or restricted to some sizes, and about dims that the model relates to each other.
+    Warns (OnnxExporterWarning) about a module in training mode if no mode was requested and the mode may matter, about
+    each dim requested as dynamic that is static or restricted to some sizes, and about dims that the model relates to
+    each other.
 
     Args:
         request: What to capture.
@@ -127,7 +128,8 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
         result = _Captured(request.model, strict=False, decisions=("skipped: the model is an ExportedProgram",))
         strategy = "given"
     else:
-        if request.model.training and request.training is None and has_mode(request.model):
+        in_training = request.model.training and has_mode(request.model) and mode_matters(request.model)
+        if in_training and request.training is None:
             warn(
                 f"{type(request.model).__name__} is in training mode; call model.eval() before the export "
                 "unless you want to export training mode.",
@@ -200,7 +202,7 @@ def _capture_module(request: Request, model: torch.nn.Module, events: EventSink)
     if captured is not first:
         events.decided("capture", f"failed in strict mode too: {summarize(captured)}")
     error = first if isinstance(first, Exception) else captured
-    raise CaptureError(explain_failure(model, error), id=failure_id(error)) from error
+    raise CaptureError(explain_failure(model, error, bool(request.float_leaves)), id=failure_id(error)) from error
 
 
 def _refuse_lost_tensors(request: Request, program: ExportedProgram) -> None:

@@ -19,8 +19,6 @@ from fx_onnx.core.torch_private import export_trace_module
 # A phrase in torch's message → the remedy to suggest.
 _REMEDIES = {
     "do not support aliasing": "return clones of the operands from a branch or loop body, `x.clone()` instead of `x`",
-    "data-dependent expression zuf": "write control flow that depends on values with torch.cond or while_loop, or "
-    "leave a float argument out of dynamic_shapes, which makes it a constant",
     "data-dependent": "write control flow that depends on values with torch.cond or while_loop, or declare with "
     "torch._check what is always true",
     "Data-dependent": "write a branch that depends on values with torch.cond",
@@ -38,6 +36,7 @@ _MEANINGS = {
     "Could not extract specialized integer from data-dependent": "the code needs a number that is known only when the "
     "model runs",
 }
+_DYNAMIC_FLOAT_REMEDY = ", or leave a float argument out of dynamic_shapes, which makes it a constant"
 _DEFAULT_REMEDY = "check that the model runs on these arguments without exporting it"
 _DIM_REMEDY = (
     "change dynamic_shapes as suggested, or give the dim a string as its name, because a named dim may be static"
@@ -48,9 +47,18 @@ _PACKED_SEQUENCE_REMEDY = (
 )
 
 
-def explain_failure(model: torch.nn.Module, error: Exception) -> str:
-    """Returns one sentence about an error that torch.export raised for the model."""
+def explain_failure(model: torch.nn.Module, error: Exception, has_dynamic_floats: bool = False) -> str:
+    """Returns one sentence about an error that torch.export raised for the model.
+
+    Args:
+        model: The model.
+        error: The error.
+        has_dynamic_floats: Whether dynamic_shapes makes a float argument dynamic. torch has the same symbols for it and
+            for floats that are read from tensors.
+    """
     remedy = _PACKED_SEQUENCE_REMEDY if _has_packed_sequence(error) else _remedy(str(error))
+    if has_dynamic_floats and "data-dependent expression zuf" in str(error):
+        remedy += _DYNAMIC_FLOAT_REMEDY
     return f"torch.export could not capture {type(model).__name__}: {summarize(error)}{user_line(error)}; {remedy}."
 
 

@@ -4,17 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from types import CodeType, FunctionType
 
 import torch
 
 from fx_onnx.core.export_modes import TrainingMode
 
-__all__ = ["has_mode", "in_mode"]
+__all__ = ["has_mode", "in_mode", "mode_matters"]
 
 
 def has_mode(model: torch.nn.Module) -> bool:
     """Returns whether ``model.eval()`` can be called; the modules of torch.export replace it by one that raises."""
     return "eval" not in vars(model)
+
+
+def mode_matters(model: torch.nn.Module) -> bool:
+    """Returns whether the training mode of the module, or of a submodule, may change the results.
+
+    A module with submodules is a mere wrapper if no method of its class reads ``training``: then only the modes of its
+    submodules count. So a new wrapper around a model in evaluation mode is as good as that model. A module without
+    submodules may read the mode in code that cannot be seen, so its mode counts.
+    """
+    return any(module.training and not _is_wrapper(module) for module in model.modules())
+
+
+def _is_wrapper(module: torch.nn.Module) -> bool:
+    has_hidden_code = isinstance(module, torch.jit.ScriptModule) or "forward" in vars(module)
+    return next(module.children(), None) is not None and not has_hidden_code and not _reads_mode(type(module))
+
+
+@cache
+def _reads_mode(kind: type) -> bool:
+    """Returns whether a method of the class, or of a base class other than Module, names ``training``."""
+    members = [value for base in kind.__mro__ if base not in (torch.nn.Module, object) for value in vars(base).values()]
+    codes = [value.__code__ for value in members if isinstance(value, FunctionType)]
+    while codes:
+        code = codes.pop()
+        if "training" in code.co_names or "training" in code.co_consts:  # an attribute, or the name for getattr
+            return True
+        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]  # lambdas and such
+    return False
 
 
 @contextmanager

@@ -137,3 +137,18 @@ def test_the_line_is_not_one_of_this_package() -> None:
     with pytest.raises(fx_onnx.ArgumentError) as caught:
         opsets.check(3)
     assert "test_diagnostics.py:" in explain_failure(torch.nn.ReLU(), caught.value)
+
+
+def count_to_a_value(x: Tensor) -> Tensor:
+    for _ in range(int(x.sum().abs())):
+        x = x + 1
+    return x
+
+
+def test_the_remedy_mentions_a_float_argument_only_where_one_is_dynamic() -> None:
+    with pytest.raises(CaptureError, match=r"torch\.cond or while_loop") as caught:
+        fx_onnx.export(Function(count_to_a_value).eval(), (torch.rand(3, 4),), verbose=False)
+    assert "float argument" not in str(caught.value)
+    cause = RuntimeError("Could not guard on data-dependent expression zuf0 > 2.5 (unhinted: zuf0 > 2.5)")
+    assert "float argument" not in explain_failure(torch.nn.ReLU(), cause)
+    assert "leave a float argument out" in explain_failure(torch.nn.ReLU(), cause, has_dynamic_floats=True)

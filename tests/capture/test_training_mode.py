@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import nn
 
 import fx_onnx
-from fx_onnx.capture.training_mode import has_mode, in_mode
+from fx_onnx.capture.training_mode import has_mode, in_mode, mode_matters
 from fx_onnx.core.export_modes import TrainingMode
 
 
@@ -77,3 +78,36 @@ def test_what_train_does_beyond_the_flag_is_undone() -> None:
     with in_mode(model, TrainingMode.EVAL):
         assert model.weight == 1
     assert model.weight == 0
+
+
+class Wrapper(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(2, 2), nn.Dropout()).eval()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x)
+
+
+class DropsValues(Wrapper):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(self.inner(x), 0.5, self.training)
+
+
+def with_own_forward() -> nn.Module:
+    model = Wrapper()
+    model.forward = lambda x: model.inner(x)  # type: ignore[method-assign]
+    return model
+
+
+def test_a_wrapper_around_a_model_in_evaluation_mode_causes_no_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", fx_onnx.OnnxExporterWarning)
+        fx_onnx.export(Wrapper(), (torch.ones(2),))
+    assert not mode_matters(nn.Sequential(Wrapper()))
+
+
+@pytest.mark.parametrize("make", [DropsValues, with_own_forward, nn.Identity, lambda: Wrapper().train()])
+def test_a_mode_that_may_matter(make: Callable[[], nn.Module]) -> None:
+    assert mode_matters(make())
+    assert not mode_matters(make().eval())
