@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from types import CodeType, FunctionType
 
 import torch
@@ -34,7 +33,6 @@ def _is_wrapper(module: torch.nn.Module) -> bool:
     return next(module.children(), None) is not None and not has_hidden_code and not _reads_mode(type(module))
 
 
-@cache
 def _reads_mode(kind: type) -> bool:
     """Returns whether a method of the class, or of a base class other than Module, names ``training``."""
     members = [value for base in kind.__mro__ if base not in (torch.nn.Module, object) for value in vars(base).values()]
