@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -45,20 +46,22 @@ _RECURRENT_STATES = ("conv_states", "recurrent_states")  # attributes of a layer
 _WINDOW = "_sliding_window_tensor"  # the attribute `sliding_window` as a tensor
 
 _registered: set[type] = set()  # cache and layer classes that this file registered
+_LOCK = threading.Lock()  # pytree refuses a second registration, so no other thread may register between look and act
 
 
 def register(tree: Any) -> None:
     """Registers the cache classes of transformers, if it is imported, and every dataclass in the tree."""
-    if (caches := sys.modules.get(_CACHE_MODULE)) is not None:
-        for name in _CACHE_BASES:
-            for cls in _with_subclasses(getattr(caches, name)) if hasattr(caches, name) else ():
-                _register_cache_class(cls)
-    while unknown := {type(leaf) for leaf in pytree.tree_leaves(tree) if _can_register(leaf)}:
-        for cls in unknown:
-            if dataclasses.is_dataclass(cls):
-                torch.export.register_dataclass(cls)
-            else:
-                _register_cache_class(cls)
+    with _LOCK:
+        if (caches := sys.modules.get(_CACHE_MODULE)) is not None:
+            for name in _CACHE_BASES:
+                for cls in _with_subclasses(getattr(caches, name)) if hasattr(caches, name) else ():
+                    _register_cache_class(cls)
+        while unknown := {type(leaf) for leaf in pytree.tree_leaves(tree) if _can_register(leaf)}:
+            for cls in unknown:
+                if dataclasses.is_dataclass(cls):
+                    torch.export.register_dataclass(cls)
+                else:
+                    _register_cache_class(cls)
 
 
 def is_cache_part(value: Any) -> bool:

@@ -337,6 +337,7 @@ def compiling_states() -> list[tuple[ModuleType, str]]:
     """
     users = ("torch.export._trace", "torch._dynamo.eval_frame", "torch._dynamo.functional_export")
     names = [(user, "_compiling_state_context") for user in users] + [("torch.compiler", "_compile_session_context")]
+    _load("torch.export._trace")  # a first capture would import it, and dynamo, while it runs
     found = ((sys.modules.get(user), name) for user, name in names)
     return [(module, name) for module, name in found if module is not None and hasattr(module, name)]
 

@@ -38,7 +38,7 @@ def _call(function: Any, *inputs: Tensor, dynamic: bool = False) -> Any:
 
 def test_a_description_shows_the_arguments_and_the_source_line() -> None:
     text = describe(_call(lambda x: torch.add(x, 2.0), torch.randn(3, 4)))
-    assert text.startswith("add = aten.add.Tensor(tensors_0: float32[3,4], 2.0) (at ")
+    assert text.startswith("add = aten.add.Tensor(tensors_0: float32[3, 4], 2.0) (at ")
     assert "modules.py:" in text
 
 

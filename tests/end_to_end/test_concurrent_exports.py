@@ -154,5 +154,5 @@ class Nested(nn.Module):
 def test_a_nested_export_is_refused() -> None:
     with pytest.raises(fx_onnx.CaptureError, match=r"^export\(\) was called while the same thread captures") as caught:
         fx_onnx.export(Nested(), (torch.ones(2),))
-    assert str(caught.value).count(". ") == 0
+    assert caught.value.message.count(". ") == 0
     assert fx_onnx.export(nn.ReLU(), (torch.ones(2),))(-torch.ones(2))[0].tolist() == [0, 0]

@@ -491,7 +491,7 @@ def test_a_result_of_the_wrong_static_size_is_refused_beside_a_dynamic_one() -> 
     def doubled(op: Emitter, x: Any, factor: float) -> Any:
         return op.Concat(x, x, axis=1)
 
-    with pytest.raises(fx_onnx.TranslationError, match=r"returns float\[\?, 6\] where .* float\[s\d+, 3\]"):
+    with pytest.raises(fx_onnx.TranslationError, match=r"returns float\[\?, 6\] where .* float\[\?, 3\]"):
         fx_onnx.export(Net().eval(), (X,), dynamic_shapes=({0: "n"},), custom_translation_table={SCALED: doubled})
 
 

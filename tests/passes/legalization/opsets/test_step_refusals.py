@@ -127,7 +127,7 @@ def raise_sites():
 
 @pytest.mark.parametrize(("opset", "text", "reason"), REFUSED)
 def test_the_sentence(opset, text, reason):
-    message = str(refusal(opset, text))
+    message = refusal(opset, text).message
     assert re.fullmatch(
         rf"ONNX opset {opset - 1} cannot express \w+ of aten\.some\.overload at model\.py:12, because (.+); "
         rf"export with opset_version={opset} or above\.",
