@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -109,11 +110,19 @@ def test_progress_false_hides_the_bar_of_a_save_too(monkeypatch: pytest.MonkeyPa
     assert "saving" in terminal.getvalue(), "the same save shows a bar where nothing hides it"
 
 
+class Slow(torch.nn.Linear):
+    """A layer that is slower than tqdm's interval between two updates, which is 0.1 s."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.2)
+        return super().forward(input)
+
+
 def test_progress_true_shows_the_bar_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(module, "_DELAY_SECONDS", 1e-9)
     monkeypatch.setattr(sys, "stderr", stream)
-    fx_onnx.export(torch.nn.Linear(2, 2).eval(), (torch.ones(1, 2),), progress=True)
+    fx_onnx.export(Slow(2, 2).eval(), (torch.ones(1, 2),), progress=True)
     assert "%" in stream.getvalue()
     with pytest.raises(fx_onnx.ArgumentError, match="progress"):
         fx_onnx.export(torch.nn.Linear(2, 2).eval(), (torch.ones(1, 2),), progress="yes")
