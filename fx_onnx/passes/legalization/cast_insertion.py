@@ -19,8 +19,8 @@ from fx_onnx.core.dtypes import is_float
 from fx_onnx.core.kernel_tables import first_kernels, since_version
 from fx_onnx.core.schemas import OperatorSchema, Parameter, operator_schema, tensor_type
 from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.legalization._kernel_pass import KernelPass
 from fx_onnx.passes.matchers import attribute, constant_array, initializer_tensor
-from fx_onnx.passes.rewriter import Pass
 from fx_onnx.passes.traversal import all_nodes
 
 __all__ = ["InsertCasts"]
@@ -76,23 +76,16 @@ _Plan = tuple[_Types, _Types]
 _NO_KERNEL: _Plan = (), ()
 
 
-class InsertCasts(Pass):
+class InsertCasts(KernelPass):
     """op(x: bfloat16) → Cast(op(Cast(x, float32)), bfloat16), where the runtime has no kernel for bfloat16.
 
     Legal because the wider dtype represents all numbers of the narrow one, and each result is rounded to its own dtype,
     as in torch. So a Cast to bfloat16 and back stays, except after operators that do not round. Booleans and small
     integers are promoted too; 64 bits are never narrowed. ONNX Runtime inserts Casts around float16 itself, so float16
     is promoted only where the ONNX operator does not admit it.
-
-    Args:
-        tables: the tables of kernels of the runtime's providers. The first one that has an operator runs it.
     """
 
     name = "insert_casts"
-
-    def __init__(self, *tables: str) -> None:
-        super().__init__()
-        self.tables = tables or ("onnxruntime",)
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Visits the graph, its subgraphs and the functions once."""

@@ -16,6 +16,7 @@ from fx_onnx.core.kernel_tables import first_kernels, since_version
 from fx_onnx.passes.builder import NodeBuilder, undo_float32_rounding
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.legalization import conv_and_pool_64_bit as conv_and_pool
+from fx_onnx.passes.legalization._kernel_pass import KernelPass
 from fx_onnx.passes.legalization.resize_64_bit import resize
 from fx_onnx.passes.rewriter import Rewrite
 
@@ -41,22 +42,15 @@ _ERFC = (
 )  # fmt: skip
 
 
-class Legalize64Bit(Rewrite):
+class Legalize64Bit(KernelPass, Rewrite):
     """Elu, Erf, Conv, Resize and others of float64 → operators with float64 kernels; Relu of int64 → Max.
 
     Legal because the expansions are accurate to a few units in the last place of float64. They need more nodes.
     Operators of float32 have kernels and stay.
-
-    Args:
-        tables: the tables of kernels of the runtime's providers. The first one that has an operator runs it.
     """
 
     name = "legalize_64_bit"
     op_types: ClassVar[tuple[str, ...]] = ()
-
-    def __init__(self, *tables: str) -> None:
-        super().__init__()
-        self.tables = tables or ("onnxruntime",)
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Expands one node."""

@@ -16,6 +16,7 @@ from onnx_ir import DataType, Value
 from fx_onnx.core.kernel_tables import first_kernels, since_version
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.legalization._kernel_pass import KernelPass
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["LegalizeRandomDraws"]
@@ -25,7 +26,7 @@ _INT64 = DataType.INT64
 _DIGITS = {DataType.FLOAT16: 11, DataType.BFLOAT16: 8, DataType.FLOAT: 24, DataType.DOUBLE: 53}
 
 
-class LegalizeRandomDraws(Rewrite):
+class LegalizeRandomDraws(KernelPass, Rewrite):
     """RandomUniform, RandomNormal, RandomUniformLike, RandomNormalLike → random bits of Dropout, or a float32 draw.
 
     Legal because the numbers have the same distribution. A float16 is drawn as float32 where that has a kernel. Without
@@ -33,17 +34,10 @@ class LegalizeRandomDraws(Rewrite):
     that it stays below 1 after rounding. A normal number is computed from two uniform ones by the transform of Box and
     Muller (Annals of Mathematical Statistics 29, 1958). Each digit of each number takes one float and one
     boolean of memory during the draw.
-
-    Args:
-        tables: the tables of kernels of the runtime's providers. The first one that has an operator runs it.
     """
 
     name = "legalize_random_draws"
     op_types: ClassVar[tuple[str, ...]] = ("RandomUniform", "RandomUniformLike", "RandomNormal", "RandomNormalLike")
-
-    def __init__(self, *tables: str) -> None:
-        super().__init__()
-        self.tables = tables or ("onnxruntime",)
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Rewrites one draw. A draw with a seed stays, because the seed determines its numbers."""
