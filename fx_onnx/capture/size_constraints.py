@@ -7,7 +7,7 @@ that the user requested, and writes them as conditions on the user's dim names: 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -30,6 +30,7 @@ from fx_onnx.core.arguments import is_dim_word
 from fx_onnx.core.guard_private import guard_location
 from fx_onnx.core.size_text import expression_text, simple_condition
 from fx_onnx.core.torch_private import Mod, pytree, symbolic_expression
+from fx_onnx.core.trial_sizes import is_false
 
 # Sizes to evaluate a condition for: a condition that is true for all of them is taken to be always true.
 _SIZES = [
@@ -61,7 +62,7 @@ class SizeConstraint:
 
     def excludes(self, sizes: Mapping[sympy.Symbol, sympy.Integer]) -> bool:
         """Returns whether the condition is false for these sizes."""
-        return _is_false(self.expression, list(sizes), list(sizes.values()))
+        return is_false(self.expression, sizes)
 
     def __str__(self) -> str:
         if self.is_python_number:
@@ -145,7 +146,7 @@ def holds_for_example(request: Request, program: ExportedProgram) -> bool:
             not_0_or_1 = isinstance(condition, sympy.Ne) and condition.args[1] in (0, 1) and not condition.has(Mod)
             if not_0_or_1 and _is_from_torch(guard):
                 continue
-            if _is_false(condition, list(sizes), list(sizes.values())):
+            if is_false(condition, sizes):
                 return False
     return True
 
@@ -215,7 +216,7 @@ def _constraint(
     if not (by_model or python_number or part_is_0_or_1 or by_slice or by_view or by_remainder or bound):
         return None
     candidates = [_requested_sizes(symbol, names, ranges, len(symbols)) for symbol in symbols]
-    excluded = [sizes for sizes in product(*candidates) if _is_false(condition, symbols, sizes)]
+    excluded = [sizes for sizes in product(*candidates) if is_false(condition, dict(zip(symbols, sizes, strict=True)))]
     if not excluded:
         return None
     # A bound that torch's own code adds counts only if it excludes the largest sizes: a lower bound, such as the size
@@ -246,13 +247,6 @@ def _requested_sizes(
     return [sympy.Integer(size) for size in (_SIZES if count == 1 else _SIZES_OF_PAIRS) if low <= size <= high]
 
 
-def _is_false(condition: Any, symbols: Sequence[sympy.Symbol], sizes: Sequence[sympy.Integer]) -> bool:
-    try:
-        return condition.xreplace(dict(zip(symbols, sizes, strict=True))) is sympy.false
-    except ZeroDivisionError:  # the condition is undefined for these sizes
-        return False
-
-
 def _as_python(
     condition: Any, symbols: list[sympy.Symbol], names: dict[sympy.Symbol, str], program: ExportedProgram
 ) -> str:
@@ -260,7 +254,7 @@ def _as_python(
     span = program.range_constraints.get(symbols[0])
     is_bound = not isinstance(condition, (sympy.Eq, sympy.Ne)) and not condition.has(Mod)
     if len(symbols) == 1 and span is not None and is_bound:
-        if not _is_false(condition, symbols, [sympy.Integer(max(_SIZES))]):
+        if not is_false(condition, {symbols[0]: sympy.Integer(max(_SIZES))}):
             return f"{names[symbols[0]]} >= {span.lower}"
         if span.upper.is_Integer:
             return f"{names[symbols[0]]} <= {span.upper}"

@@ -27,6 +27,7 @@ from fx_onnx.core.metadata import call_line
 from fx_onnx.core.operators import aten
 from fx_onnx.core.size_text import expression_text
 from fx_onnx.core.torch_private import FakeTensor, pytree, symbolic_expression
+from fx_onnx.core.trial_sizes import resized
 
 Result = TypeVar("Result")
 _SQUEEZES = (aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
@@ -129,7 +130,9 @@ def _agrees(
         return None
     shapes = iter([[_size(each.dim(axis), sizes) for axis in range(each.value.ndim)] for each in inputs])
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        given = pytree.tree_map_only(torch.Tensor, lambda t: _resized(t, next(shapes)), (request.args, request.kwargs))
+        given = pytree.tree_map_only(
+            torch.Tensor, lambda t: _with_noise(resized(t, next(shapes))), (request.args, request.kwargs)
+        )
         model = _if_possible(lambda: copy_without_weights(original))
         if model is None:  # a class of the user's that cannot be copied
             return None
@@ -159,18 +162,9 @@ def _size(dim: Any, sizes: Mapping[Any, Any]) -> int:
     return dim if isinstance(dim, int) else int(dim.xreplace(sizes))
 
 
-def _resized(tensor: torch.Tensor, shape: list[int]) -> torch.Tensor:
-    """Cuts the axes of a tensor, or repeats them; adds noise to floating-point numbers.
-
-    Without noise, zeros in the example would hide a difference.
-    """
-    for axis, size in enumerate(shape):
-        old = tensor.shape[axis]
-        if old:
-            tensor = tensor.index_select(axis, torch.arange(size, device=tensor.device) % old)
-        elif size:
-            tensor = tensor.new_zeros([*tensor.shape[:axis], size, *tensor.shape[axis + 1 :]])
-    return tensor + torch.rand_like(tensor) if tensor.is_floating_point() and tensor.ndim else tensor.clone()
+def _with_noise(tensor: torch.Tensor) -> torch.Tensor:
+    """Adds noise to floating-point numbers, because zeros in the example would hide a difference."""
+    return tensor + torch.rand_like(tensor) if tensor.is_floating_point() and tensor.ndim else tensor
 
 
 def _results(model: Any, given: tuple[Any, Any]) -> list[Any]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import onnx
 import onnx_ir as ir
 import pytest
 
 from fx_onnx.core.errors import ArgumentError
-from fx_onnx.program.decoder_interface import DecoderInterface, find_decoder_interface
+from fx_onnx.program.decoder_interface import find_decoder_interface
+from tests.program.decoder_examples import INTERFACE
 
 TOKENS = "int64[b,s] input_ids, int64[b,t] attention_mask, int64[b,s] position_ids"
 PAST = "float[b,2,p,8] past.0.key, float[b,2,p,8] past.0.value, float[b,2,p,8] past.1.key, float[b,2,p,8] past.1.value"
@@ -28,19 +30,8 @@ def model(inputs: str, outputs: str, nodes: str = "") -> ir.Model:
 
 
 def test_a_decoder() -> None:
-    assert find_decoder_interface(model(f"{TOKENS}, {PAST}", f"{LOGITS}, {PRESENT}")) == DecoderInterface(
-        inputs=("input_ids", "attention_mask", "position_ids"),
-        past=("past.%d.key", "past.%d.value"),
-        present=("present.%d.key", "present.%d.value"),
-        logits="logits",
-        layers=2,
-        heads=2,
-        head_size=8,
-        vocabulary=99,
-        capacity=None,
-        writes_in_place=False,
-        logits_length=None,
-    )
+    expected = replace(INTERFACE, inputs=("input_ids", "attention_mask", "position_ids"))
+    assert find_decoder_interface(model(f"{TOKENS}, {PAST}", f"{LOGITS}, {PRESENT}")) == expected
 
 
 def test_names_with_other_numbers() -> None:

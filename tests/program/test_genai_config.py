@@ -8,23 +8,9 @@ import pytest
 import transformers
 
 from fx_onnx.core.errors import ArgumentError
-from fx_onnx.program.decoder_interface import DecoderInterface
 from fx_onnx.program.genai_config import genai_config, settings
 from tests.models.decoders import tokenizer
-
-INTERFACE = DecoderInterface(
-    inputs=("input_ids", "attention_mask"),
-    past=("past.%d.key", "past.%d.value"),
-    present=("present.%d.key", "present.%d.value"),
-    logits="logits",
-    layers=2,
-    heads=2,
-    head_size=8,
-    vocabulary=99,
-    capacity=None,
-    writes_in_place=False,
-    logits_length=None,
-)
+from tests.program.decoder_examples import INTERFACE
 
 
 def test_the_content() -> None:

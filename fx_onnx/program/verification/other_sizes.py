@@ -21,6 +21,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind
 
 from fx_onnx.core.arguments import is_dim_word
 from fx_onnx.core.torch_private import pytree, symbolic_expression
+from fx_onnx.core.trial_sizes import is_false, resized
 from fx_onnx.program.verification.reference_runs import user_leaves
 
 __all__ = ["Resizer", "Sizes"]
@@ -115,7 +116,7 @@ class Resizer:
         for (_, dims), leaf in zip(self._shapes, self._leaves, strict=True):
             shape = [dim if isinstance(dim, int) else int(dim.xreplace(values)) for dim in dims]
             if isinstance(leaf, torch.Tensor):
-                leaves.append(_resized(leaf, shape))
+                leaves.append(resized(leaf, shape))
             else:
                 leaves.append(shape[0] if shape and not isinstance(leaf, (float, bool)) else leaf)
         args, kwargs = pytree.tree_unflatten(leaves, self._spec)
@@ -142,7 +143,7 @@ class Resizer:
         dims = [dim.xreplace(values) for _, shape in self._shapes for dim in shape if not isinstance(dim, int)]
         if any(not dim.is_Integer or dim < 0 for dim in dims):
             return False
-        return not any(_is_false(guard, values) for guard in self._guards)
+        return not any(is_false(guard, values) for guard in self._guards)
 
 
 def _symbolic_shapes(exported: ExportedProgram) -> tuple[list[tuple[str, list[Any]]], Any]:
@@ -207,21 +208,3 @@ def _candidates(dim: _Dim, larger: bool, whole: bool, place: int) -> Iterator[in
         multiples = iter([dim.size // 2, dim.size // 4, dim.low, dim.size * 4])
     order = itertools.chain(multiples, near) if whole else itertools.chain(near, multiples)
     return (size for size in order if dim.low <= size <= dim.high and size != dim.size)
-
-
-def _is_false(condition: Any, values: Mapping[sympy.Symbol, sympy.Integer]) -> bool:
-    try:
-        return condition.xreplace(values) is sympy.false
-    except ZeroDivisionError:  # the condition is undefined for these sizes
-        return False
-
-
-def _resized(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """Cuts the axes of a tensor, or repeats their values; an empty axis becomes zeros."""
-    for axis, size in enumerate(shape):
-        old = tensor.shape[axis]
-        if old:
-            tensor = tensor.index_select(axis, torch.arange(size, device=tensor.device) % old)
-        elif size:
-            tensor = tensor.new_zeros([*tensor.shape[:axis], size, *tensor.shape[axis + 1 :]])
-    return tensor.clone()

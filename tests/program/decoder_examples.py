@@ -1,0 +1,17 @@
+"""The interface of a small decoder, for the tests of its detection and of its configuration."""
+
+from fx_onnx.program.decoder_interface import DecoderInterface
+
+INTERFACE = DecoderInterface(
+    inputs=("input_ids", "attention_mask"),
+    past=("past.%d.key", "past.%d.value"),
+    present=("present.%d.key", "present.%d.value"),
+    logits="logits",
+    layers=2,
+    heads=2,
+    head_size=8,
+    vocabulary=99,
+    capacity=None,
+    writes_in_place=False,
+    logits_length=None,
+)
