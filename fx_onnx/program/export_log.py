@@ -27,11 +27,11 @@ from fx_onnx.capture.capture import Capture
 from fx_onnx.core.findings import current_findings
 from fx_onnx.core.translation_table import TranslationTable
 from fx_onnx.passes.rewriter import NodeChange, Pass, count_nodes
-from fx_onnx.program.facts import Facts, PassOutcome, StageOutcome, TranslatedOperator
-from fx_onnx.program.gather_facts import gather
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.progress_bar import ProgressBar
-from fx_onnx.program.report import write
+from fx_onnx.program.report.facts import Facts, PassOutcome, StageOutcome, TranslatedOperator
+from fx_onnx.program.report.gather_facts import gather
+from fx_onnx.program.report.markdown_report import write
 from fx_onnx.program.verify import Verification
 
 _logger = logging.getLogger("fx_onnx.stages")
@@ -39,7 +39,7 @@ _logger = logging.getLogger("fx_onnx.stages")
 
 @dataclass
 class ExportLog:
-    """Collects the times, the decisions and the results of one export; an EventSink. facts.py holds the result.
+    """Collects the times, the decisions and the results of one export; an EventSink. report/facts.py holds the result.
 
     Attributes:
         verbose: whether each stage prints a line when it ends.
@@ -124,7 +124,7 @@ class ExportLog:
             self.passes.append(PassOutcome(name, stage, change.applied, before, nodes, switch))
 
     def facts(self, error: BaseException | None = None) -> Facts:
-        """Returns the facts of the export. ``gather`` of program/gather_facts.py adds those of the model."""
+        """Returns the facts of the export. ``gather`` of program/report/gather_facts.py adds those of the model."""
         exported = self.captured.exported_program if self.captured is not None else None
         return Facts(
             stages=[

@@ -24,13 +24,14 @@ from fx_onnx.core.weights import Weight, as_torch, tied_names
 from fx_onnx.program import save
 from fx_onnx.program.destination import check_destination
 from fx_onnx.program.dim_names import rename_dims
-from fx_onnx.program.facts import Facts, ModelSummary
-from fx_onnx.program.gather_facts import gather, gather_head
-from fx_onnx.program.graph_facts import describe
-from fx_onnx.program.graph_text import graph_text
-from fx_onnx.program.html_report import head
 from fx_onnx.program.metadata_levels import check_level
-from fx_onnx.program.report import write_page
+from fx_onnx.program.report.facts import Facts, ModelSummary
+from fx_onnx.program.report.gather_facts import gather, gather_head
+from fx_onnx.program.report.graph_facts import describe
+from fx_onnx.program.report.graph_text import graph_text
+from fx_onnx.program.report.html_report import head
+from fx_onnx.program.report.markdown_report import write_page
+from fx_onnx.program.report.viewers import view
 from fx_onnx.program.serialization import drop_initializer_infos
 from fx_onnx.program.session import (
     bind,
@@ -47,7 +48,6 @@ from fx_onnx.program.session import (
 from fx_onnx.program.verification.fx_origin import TranslationOrigins
 from fx_onnx.program.verification.verification_result import Verification
 from fx_onnx.program.verify import verify
-from fx_onnx.program.viewers import view
 from fx_onnx.program.weight_replacement import replace_weights
 from fx_onnx.targets.kernel_support import Support, support
 from fx_onnx.targets.known_targets import find_target
@@ -424,7 +424,7 @@ class ONNXProgram:
             ArgumentError: onnxruntime-genai cannot run the program, or an argument is not valid. Nothing is written.
             OnnxExporterError: writing failed.
         """
-        from fx_onnx.program.genai_folder import write_genai_folder
+        from fx_onnx.program.genai.genai_folder import write_genai_folder
 
         write_genai_folder(
             self._model,

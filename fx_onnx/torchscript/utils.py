@@ -19,7 +19,7 @@ from fx_onnx.core.export_modes import TrainingMode, check_mode
 from fx_onnx.export import export
 from fx_onnx.program.export_log import ExportLog
 from fx_onnx.program.export_options import ExportOptions
-from fx_onnx.program.graph_text import graph_text
+from fx_onnx.program.report.graph_text import graph_text
 from fx_onnx.translation import symbolic_registry
 
 __all__ = [

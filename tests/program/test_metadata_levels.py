@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx import ArgumentError, ONNXProgram
-from fx_onnx.program.graph_facts import graph_facts
 from fx_onnx.program.metadata_levels import LEVELS
+from fx_onnx.program.report.graph_facts import graph_facts
 
 X = torch.randn(2, 4)
 

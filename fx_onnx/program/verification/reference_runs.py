@@ -47,7 +47,7 @@ Pair = tuple[str, Any, torch.Tensor]
 class Program(Protocol):
     """The part of ONNXProgram that verification uses.
 
-    This folder cannot import ONNXProgram, because onnx_program.py imports report.py, which imports verify.py.
+    This folder cannot import ONNXProgram, because onnx_program.py imports verify.py, which imports this folder.
     """
 
     exported_program: ExportedProgram | None

@@ -8,9 +8,9 @@ import pytest
 import transformers
 
 from fx_onnx.core.errors import ArgumentError
-from fx_onnx.program.genai_config import genai_config, settings
+from fx_onnx.program.genai.genai_config import genai_config, settings
 from tests.models.decoders import tokenizer
-from tests.program.decoder_examples import INTERFACE
+from tests.program.genai.decoder_examples import INTERFACE
 
 
 def test_the_content() -> None:

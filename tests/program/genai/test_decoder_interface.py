@@ -10,8 +10,8 @@ import onnx_ir as ir
 import pytest
 
 from fx_onnx.core.errors import ArgumentError
-from fx_onnx.program.decoder_interface import find_decoder_interface
-from tests.program.decoder_examples import INTERFACE
+from fx_onnx.program.genai.decoder_interface import find_decoder_interface
+from tests.program.genai.decoder_examples import INTERFACE
 
 TOKENS = "int64[b,s] input_ids, int64[b,t] attention_mask, int64[b,s] position_ids"
 PAST = "float[b,2,p,8] past.0.key, float[b,2,p,8] past.0.value, float[b,2,p,8] past.1.key, float[b,2,p,8] past.1.value"

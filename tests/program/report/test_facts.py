@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from fx_onnx.core.findings import Finding
 from fx_onnx.core.messages import MessageId
-from fx_onnx.program.facts import Facts, StageOutcome
+from fx_onnx.program.report.facts import Facts, StageOutcome
 from fx_onnx.program.verification.verification_result import Cause, SizeResult, Verification
-from tests.program.facts_examples import BAD, COMPLETE, FAILED, GOOD
+from tests.program.report.facts_examples import BAD, COMPLETE, FAILED, GOOD
 
 STAGES = (StageOutcome("capture", 1.0, True),)
 

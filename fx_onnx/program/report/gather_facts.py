@@ -14,8 +14,8 @@ from torch.export import ExportedProgram
 
 from fx_onnx.core.errors import OnnxExporterError
 from fx_onnx.core.version import version
-from fx_onnx.program.facts import Facts
-from fx_onnx.program.graph_facts import graph_facts
+from fx_onnx.program.report.facts import Facts
+from fx_onnx.program.report.graph_facts import graph_facts
 from fx_onnx.program.serialization import referenced_files
 from fx_onnx.program.verification.tensor_comparison import Difference
 from fx_onnx.program.verification.verification_result import Verification

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
-from fx_onnx.program.facts import Facts
-from fx_onnx.program.html_report import page
-from fx_onnx.program.report_sections import Section, headline, module_differences, sections
+from fx_onnx.program.report.facts import Facts
+from fx_onnx.program.report.html_report import page
+from fx_onnx.program.report.report_sections import Section, headline, module_differences, sections
 
 __all__ = ["markdown", "write", "write_page"]
 

@@ -1,12 +1,12 @@
-"""The sections of a report, as tables and texts without markup; report.py and html_report.py format them."""
+"""The sections of a report, as tables and texts without markup; markdown_report.py and html_report.py format them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fx_onnx.program.facts import Facts, PassOutcome, StageOutcome
-from fx_onnx.program.graph_facts import GraphFacts
+from fx_onnx.program.report.facts import Facts, PassOutcome, StageOutcome
+from fx_onnx.program.report.graph_facts import GraphFacts
 from fx_onnx.program.verification.tensor_comparison import Difference
 
 __all__ = ["Section", "compared_values", "headline", "module_differences", "sections"]

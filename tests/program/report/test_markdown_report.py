@@ -5,9 +5,9 @@ from datetime import datetime
 import pytest
 
 from fx_onnx.core.errors import ArgumentError
-from fx_onnx.program.facts import Facts
-from fx_onnx.program.report import markdown, write, write_page
-from tests.program.facts_examples import COMPLETE, FAILED
+from fx_onnx.program.report.facts import Facts
+from fx_onnx.program.report.markdown_report import markdown, write, write_page
+from tests.program.report.facts_examples import COMPLETE, FAILED
 
 WHEN = datetime(2026, 3, 4, 5, 6, 7, 89)
 

@@ -16,9 +16,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from fx_onnx.program.facts import Facts
-from fx_onnx.program.graph_facts import GraphFacts, ModuleFacts, NodeFacts, Source
-from fx_onnx.program.report_sections import Section, compared_values, headline, module_differences, sections
+from fx_onnx.program.report.facts import Facts
+from fx_onnx.program.report.graph_facts import GraphFacts, ModuleFacts, NodeFacts, Source
+from fx_onnx.program.report.report_sections import Section, compared_values, headline, module_differences, sections
 from fx_onnx.program.verification.tensor_comparison import Difference
 
 __all__ = ["head", "page"]
@@ -76,7 +76,7 @@ def head(facts: Facts) -> str:
 
 @cache
 def _asset(name: str) -> str:
-    return files("fx_onnx").joinpath("program", "assets", name).read_text(encoding="utf-8")
+    return files("fx_onnx").joinpath("program", "report", "assets", name).read_text(encoding="utf-8")
 
 
 def _digest(text: str) -> str:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.program.graph_facts import graph_facts
+from fx_onnx.program.report.graph_facts import graph_facts
 
 
 class Block(nn.Module):
@@ -61,7 +61,7 @@ def test_nodes_name_their_operator_and_their_line() -> None:
     source = facts.sources[node.source]
     assert source.operators == ("aten.gelu.default",)
     innermost = source.frames[0]
-    assert innermost.place.startswith("tests/program/test_graph_facts.py:")
+    assert innermost.place.startswith("tests/program/report/test_graph_facts.py:")
     assert (innermost.function, innermost.code) == ("forward", "return torch.nn.functional.gelu(self.fc(x))")
     gemm = facts.nodes[0]
     assert [facts.values[index].is_initializer for index in gemm.inputs] == [False, True, True]

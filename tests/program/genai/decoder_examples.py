@@ -1,6 +1,6 @@
 """The interface of a small decoder, for the tests of its detection and of its configuration."""
 
-from fx_onnx.program.decoder_interface import DecoderInterface
+from fx_onnx.program.genai.decoder_interface import DecoderInterface
 
 INTERFACE = DecoderInterface(
     inputs=("input_ids", "attention_mask"),

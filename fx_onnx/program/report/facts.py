@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from fx_onnx.core.dim_table import DimTable
 from fx_onnx.core.findings import Finding
-from fx_onnx.program.graph_facts import GraphFacts
+from fx_onnx.program.report.graph_facts import GraphFacts
 from fx_onnx.program.verification.tensor_comparison import Difference
 from fx_onnx.program.verification.verification_result import Verification
 from fx_onnx.targets.kernel_support import Support

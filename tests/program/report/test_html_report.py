@@ -17,16 +17,16 @@ from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx import ONNXProgram
-from fx_onnx.program.facts import Facts
-from fx_onnx.program.html_report import head, page
+from fx_onnx.program.report.facts import Facts
+from fx_onnx.program.report.html_report import head, page
 from fx_onnx.program.verify import Difference, Verification
 from tests.browser import Browser, browser, missing
-from tests.program.facts_examples import COMPLETE, FAILED
+from tests.program.report.facts_examples import COMPLETE, FAILED
 
 HOSTILE = "</script><script>document.title='owned'</script><!--<img src=x onerror=\"document.title='owned'\">'&ü\u2028"
 MODULE = HOSTILE.replace(".", "").replace('"', "")
 """torch refuses dots in the name of a module, and cannot run a program with double quotes in it."""
-ASSETS = Path(fx_onnx.__file__).parent / "program" / "assets"
+ASSETS = Path(fx_onnx.__file__).parent / "program" / "report" / "assets"
 
 
 class _Page(HTMLParser):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.program.graph_text import add_doc_strings, graph_text
+from fx_onnx.program.report.graph_text import add_doc_strings, graph_text
 
 
 class Branch(nn.Module):
@@ -38,4 +38,4 @@ def test_every_node_gets_its_source_lines() -> None:
     bodies = [attribute.g for attribute in branching.attribute]
     nodes = [*proto.graph.node, *(node for body in bodies for node in body.node)]
     assert all("test_graph_text.py(" in node.doc_string for node in nodes)
-    assert branching.doc_string.splitlines()[0] == "tests/program/test_graph_text.py(19): forward"
+    assert branching.doc_string.splitlines()[0] == "tests/program/report/test_graph_text.py(19): forward"

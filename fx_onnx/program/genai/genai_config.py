@@ -10,7 +10,7 @@ from typing import Any
 
 from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError
-from fx_onnx.program.decoder_interface import DecoderInterface
+from fx_onnx.program.genai.decoder_interface import DecoderInterface
 
 __all__ = ["genai_config", "settings"]
 

@@ -6,11 +6,11 @@ from torch import nn
 
 import fx_onnx
 from fx_onnx.core.dim_table import DimTable
-from fx_onnx.program.facts import Facts
-from fx_onnx.program.gather_facts import gather
-from fx_onnx.program.report_sections import compared_values, headline, module_differences, sections, size
+from fx_onnx.program.report.facts import Facts
+from fx_onnx.program.report.gather_facts import gather
+from fx_onnx.program.report.report_sections import compared_values, headline, module_differences, sections, size
 from fx_onnx.program.verify import Difference, Verification
-from tests.program.facts_examples import COMPLETE
+from tests.program.report.facts_examples import COMPLETE
 
 
 def test_sections_without_content_are_left_out() -> None:

@@ -3,7 +3,7 @@
 from fx_onnx.core.dim_table import DimSummary, DimTable
 from fx_onnx.core.findings import Finding
 from fx_onnx.core.messages import MessageId
-from fx_onnx.program.facts import Facts, ModelSummary, PassOutcome, StageOutcome, TranslatedOperator
+from fx_onnx.program.report.facts import Facts, ModelSummary, PassOutcome, StageOutcome, TranslatedOperator
 from fx_onnx.program.verify import Difference, Verification
 
 VERSIONS = {"torch": "2.13.0", "onnx": "1.23.0"}
