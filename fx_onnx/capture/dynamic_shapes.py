@@ -17,7 +17,7 @@ from torch.export import AdditionalInputs, Dim, ShapesCollection
 from fx_onnx.capture import pytrees
 from fx_onnx.capture.dim_expressions import AxisText
 from fx_onnx.capture.forward_parameters import ForwardParameters
-from fx_onnx.core.arguments import check_dim_name, is_dim_word, shown
+from fx_onnx.core.arguments import check_dim_name, did_you_mean, is_dim_word, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
@@ -271,10 +271,17 @@ class DynamicShapes:
                     warn(f"dynamic_axes has no effect for {key!r}, {reason}.", MessageId.DYNAMIC_SHAPES)
                     continue
                 raise ArgumentError(
-                    f"The dynamic shapes have an entry for {key!r}, which is not one of the inputs {known}.",
+                    f"The dynamic shapes have an entry for {key!r}, which is not one of the inputs {known}"
+                    f"{self._hint(key, spec) or '.'}",
                     id=MessageId.DYNAMIC_SHAPES,
                 )
         return by_parameter, by_input
+
+    def _hint(self, key: Any, spec: dict[Any, Any]) -> str:
+        """Returns a clause with what was probably meant: axes of the only input, or a name of an input."""
+        if all(isinstance(each, int) for each in spec) and len(self._parameters.values) == 1:
+            return f"; for the axes of {_listed(self._parameters.values)}, give dynamic_shapes=({spec!r},)."
+        return did_you_mean(key, [*self._parameters.values, *self._input_names])
 
     def _match(self, value: Any, spec: Any, path: str) -> Any:
         """Matches a spec with one argument; returns the argument's spec in torch.export's form."""

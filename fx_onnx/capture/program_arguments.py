@@ -12,6 +12,7 @@ from torch.export.graph_signature import InputKind
 
 from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree, symbolic_expression
 
 __all__ = ["program_arguments"]
@@ -52,12 +53,16 @@ def _leaves(program: ExportedProgram, args: tuple[Any, ...], kwargs: Mapping[str
     """Returns the tensors and constants in the order of the capture."""
     found, expected = pytree.tree_structure((args, kwargs)).num_leaves, program.call_spec.in_spec.num_leaves
     if found != expected:
-        raise ArgumentError(f"The ExportedProgram takes {expected} tensors and constants, but {found} are given.")
+        raise ArgumentError(
+            f"The ExportedProgram takes {expected} tensors and constants, but {found} are given.",
+            id=MessageId.ARGUMENTS_OF_PROGRAM,
+        )
     try:
         return list(program.call_spec.in_spec.flatten_up_to((args, kwargs)))
     except ValueError as error:
         raise ArgumentError(
-            f"The arguments do not have the structure with which the ExportedProgram was captured: {error}"
+            f"The arguments do not have the structure with which the ExportedProgram was captured: {error}",
+            id=MessageId.ARGUMENTS_OF_PROGRAM,
         ) from error
 
 
@@ -70,7 +75,8 @@ def _check_type(name: str, captured: torch.Tensor, given: Any) -> None:
     if not isinstance(given, torch.Tensor) or (given.dtype, given.ndim) != (captured.dtype, captured.ndim):
         text = f"{given.dtype} {list(given.shape)}" if isinstance(given, torch.Tensor) else shown(given)
         raise ArgumentError(
-            f"The argument {name!r} is {text}, but the ExportedProgram takes {captured.dtype} {list(captured.shape)}."
+            f"The argument {name!r} is {text}, but the ExportedProgram takes {captured.dtype} {list(captured.shape)}.",
+            id=MessageId.ARGUMENTS_OF_PROGRAM,
         )
 
 
@@ -82,10 +88,12 @@ def _check_size(
     if expected.is_number and int(expected) != given:
         raise ArgumentError(
             f"{place} is {given}, but the ExportedProgram takes {expected}; give an example of this size, or capture "
-            "the model again with dynamic_shapes."
+            "the model again with dynamic_shapes.",
+            id=MessageId.ARGUMENTS_OF_PROGRAM,
         )
     allowed = program.range_constraints.get(captured)
     if allowed is not None and given not in (0, 1) and not allowed.lower <= given <= allowed.upper:
         raise ArgumentError(
-            f"{place} is {given}, but the ExportedProgram takes sizes from {allowed.lower} to {allowed.upper}."
+            f"{place} is {given}, but the ExportedProgram takes sizes from {allowed.lower} to {allowed.upper}.",
+            id=MessageId.ARGUMENTS_OF_PROGRAM,
         )

@@ -9,6 +9,7 @@ import torch
 
 from fx_onnx.core.arguments import check_flag, shown
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
 
 __all__ = ["text_generation_arguments"]
 
@@ -71,10 +72,13 @@ def _checked_parameters(model: Any, full_cache: Any, logits_to_keep: Any) -> set
     if not {"input_ids", "attention_mask", "past_key_values"} <= parameters or not _generates_text(model):
         raise ArgumentError(
             f"{type(model).__name__} is no decoder of transformers that generates text with a cache "
-            "(past_key_values), such as LlamaForCausalLM."
+            "(past_key_values), such as LlamaForCausalLM.",
+            id=MessageId.NO_DECODER,
         )
     if logits_to_keep and "logits_to_keep" not in parameters:
-        raise ArgumentError(f"{type(model).__name__} has no parameter logits_to_keep; it computes all logits.")
+        raise ArgumentError(
+            f"{type(model).__name__} has no parameter logits_to_keep; it computes all logits.", id=MessageId.NO_DECODER
+        )
     return parameters
 
 
@@ -102,7 +106,9 @@ def _filled_cache(model: Any, full_cache: bool) -> Any:
         with torch.no_grad():
             model.eval()(input_ids=ids, past_key_values=cache, use_cache=True)
     except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
-        raise ArgumentError(f"{type(model).__name__} does not run with a DynamicCache: {error}") from error
+        raise ArgumentError(
+            f"{type(model).__name__} does not run with a DynamicCache: {error}", id=MessageId.NO_DECODER
+        ) from error
     finally:
         model.train(is_training)
     return cache

@@ -6,7 +6,6 @@ Exit codes: 0 for success, 1 for a failure, 2 for wrong usage, 3 for a model who
 from __future__ import annotations
 
 import inspect
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -19,6 +18,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from fx_onnx.cli.json_output import failure, model_facts, print_json
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError, VerificationError
 from fx_onnx.core.findings import collect_findings, warn
 from fx_onnx.core.messages import MessageId
@@ -59,26 +59,26 @@ class ExitCode(IntEnum):
 
 def main() -> None:
     """Runs the command with the arguments of the process. It is the entry point of ``fx-onnx``."""
-    with _exit_codes():
+    with _exit_codes(as_json="--json" in sys.argv[1:]):
         app()
 
 
 @contextmanager
-def _exit_codes() -> Iterator[None]:
-    """Turns the package's errors into one line on stderr and an exit code."""
+def _exit_codes(as_json: bool) -> Iterator[None]:
+    """Turns the package's errors into one line on stderr, an object on stdout if it is asked for, and an exit code."""
     try:
         yield
-    except ArgumentError as error:
-        _fail(error, ExitCode.USAGE)
-    except VerificationError as error:
-        _fail(error, ExitCode.DIFFERENT)
     except OnnxExporterError as error:
-        _fail(error, ExitCode.FAILED)
+        typer.echo(f"fx-onnx: {error}", err=True)
+        if as_json:
+            print_json(failure(error))
+        raise SystemExit(int(_code_of(error))) from None
 
 
-def _fail(error: OnnxExporterError, code: ExitCode) -> None:
-    typer.echo(f"fx-onnx: {error}", err=True)
-    raise SystemExit(int(code))
+def _code_of(error: OnnxExporterError) -> ExitCode:
+    if isinstance(error, ArgumentError):
+        return ExitCode.USAGE
+    return ExitCode.DIFFERENT if isinstance(error, VerificationError) else ExitCode.FAILED
 
 
 # ---------------------------------------------------------------- export
@@ -176,13 +176,13 @@ def export(
             _save_genai(program, model.model, Path(source.removeprefix("hf:")), genai, external_data)
     messages = [str(finding) for finding in findings]
     if as_json:
-        _print_json({**_facts_of_export(program, place), "warnings": messages})
+        print_json({**_facts_of_export(program, place), "warnings": messages})
     elif not quiet:
         _print_export(program, place, messages)
 
 
 def _facts_of_export(program: Any, place: Path) -> dict[str, Any]:
-    return {"file": str(place), **_facts(program.summary()), "seconds": program.timings}
+    return {"file": str(place), **model_facts(program.summary()), "seconds": program.timings}
 
 
 def _print_export(program: Any, place: Path, messages: list[str]) -> None:
@@ -199,7 +199,10 @@ def _destination(output: Path | None, genai: Path | None) -> Path:
     """
     place = output or genai
     if place is None or (output is not None and genai is not None):
-        raise ArgumentError("Give either --output, for an ONNX file, or --genai, for a folder of onnxruntime-genai.")
+        raise ArgumentError(
+            "Give either --output, for an ONNX file, or --genai, for a folder of onnxruntime-genai.",
+            id=MessageId.COMMAND_OPTION,
+        )
     return place
 
 
@@ -228,7 +231,9 @@ def _arguments(source: Any, given: dict[str, Any], dynamic: list[str]) -> dict[s
     from fx_onnx.cli.example_inputs import parse_dynamic_dims
 
     if source.has_inputs and (given or (dynamic and source.kwargs)):
-        raise ArgumentError("The source has its own inputs; leave out --input and --dynamic.")
+        raise ArgumentError(
+            "The source has its own inputs; leave out --input and --dynamic.", id=MessageId.COMMAND_OPTION
+        )
     if source.has_inputs:
         return {"args": source.args, "kwargs": source.kwargs, "dynamic_shapes": source.dynamic_shapes}
     shapes = parse_dynamic_dims(dynamic, given) if dynamic else None
@@ -237,7 +242,10 @@ def _arguments(source: Any, given: dict[str, Any], dynamic: list[str]) -> dict[s
     if not unknown:
         return {"kwargs": given, "dynamic_shapes": shapes}
     if len(unknown) < len(given):
-        raise ArgumentError(f"The model has no input {unknown[0]!r}; its inputs are {', '.join(parameters)}.")
+        raise ArgumentError(
+            f"The model has no input {unknown[0]!r}; its inputs are {', '.join(parameters)}.",
+            id=MessageId.COMMAND_OPTION,
+        )
     return {
         "args": tuple(given.values()),
         "input_names": list(given),
@@ -263,7 +271,7 @@ def check(file: OnnxFile, as_json: Json = False, quiet: Quiet = False) -> None:
 
     problems = onnx_files.check(file)
     if as_json:
-        _print_json({"file": str(file), "ok": not problems, "problems": problems})
+        print_json({"file": str(file), "ok": not problems, "problems": problems})
     else:
         for problem in problems:
             typer.echo(f"{file}: {problem}", err=True)
@@ -286,7 +294,7 @@ def show(file: OnnxFile, html: Html = False, as_json: Json = False) -> None:
     if html:
         program.save_html(report)
     if as_json:
-        _print_json({"file": str(file), **_facts(facts), **({"report": str(report)} if html else {})})
+        print_json({"file": str(file), **model_facts(facts), **({"report": str(report)} if html else {})})
         return
     typer.echo(f"{file}: {program!r}")
     for name, count in sorted(facts.operators.items(), key=lambda item: (-item[1], item[0])):
@@ -305,7 +313,7 @@ def diff(first: OnnxFile, second: OnnxFile, as_json: Json = False, quiet: Quiet 
 
     found = onnx_files.compare_files(first, second)
     if as_json:
-        _print_json(onnx_files.as_json(found))
+        print_json(onnx_files.as_json(found))
     elif not quiet:
         for name, (before, after) in found.operators.items():
             typer.echo(f"{name}: {before:,} and {after:,} nodes")
@@ -325,7 +333,7 @@ def versions(as_json: Json = False) -> None:
     found = {"fx_onnx": version(), **{package: _installed(package) for package in packages}}
     found["python"] = sys.version.split()[0]
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     for name, text in found.items():
         typer.echo(f"{name} {text or 'is not installed'}")
@@ -336,22 +344,3 @@ def _installed(package: str) -> str | None:
         return package_version(package)
     except PackageNotFoundError:
         return None
-
-
-# ---------------------------------------------------------------- output
-
-
-def _facts(summary: Any) -> dict[str, Any]:
-    return {
-        "opset": dict(summary.opset),
-        "inputs": list(summary.inputs),
-        "outputs": list(summary.outputs),
-        "nodes": sum(summary.operators.values()),
-        "operators": dict(summary.operators),
-        "parameters": summary.parameters,
-        "parameter_bytes": summary.parameter_bytes,
-    }
-
-
-def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))

@@ -14,6 +14,7 @@ import torch
 
 from fx_onnx.core.arguments import check_dim_name, shown
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
 
 __all__ = ["parse_dynamic_dims", "parse_inputs", "random_tensor"]
 
@@ -38,9 +39,12 @@ def parse_inputs(options: Iterable[str]) -> dict[str, Any]:
     for option in options:
         name, equals, text = option.partition("=")
         if not equals or not name.isidentifier():
-            raise ArgumentError(f"--input must be NAME=DTYPE[SHAPE], such as x=float32[2,8], not {shown(option)}.")
+            raise ArgumentError(
+                f"--input must be NAME=DTYPE[SHAPE], such as x=float32[2,8], not {shown(option)}.",
+                id=MessageId.COMMAND_OPTION,
+            )
         if name in inputs:
-            raise ArgumentError(f"--input describes {name!r} twice.")
+            raise ArgumentError(f"--input describes {name!r} twice.", id=MessageId.COMMAND_OPTION)
         inputs[name] = _parse_value(name, text.strip())
     return inputs
 
@@ -51,17 +55,23 @@ def _parse_value(name: str, text: str) -> Any:
     if found := _TENSOR.fullmatch(text):
         dtype = getattr(torch, found["dtype"], None)
         if not isinstance(dtype, torch.dtype):
-            raise ArgumentError(f"--input {name}: torch has no dtype named {found['dtype']!r}.")
+            raise ArgumentError(
+                f"--input {name}: torch has no dtype named {found['dtype']!r}.", id=MessageId.COMMAND_OPTION
+            )
         shape = [int(size) for size in found["shape"].replace(" ", "").split(",") if size]
         if math.prod(shape) > _MAX_ELEMENTS:
-            raise ArgumentError(f"--input {name}: the shape {shape} has more than {_MAX_ELEMENTS:,} elements.")
+            raise ArgumentError(
+                f"--input {name}: the shape {shape} has more than {_MAX_ELEMENTS:,} elements.",
+                id=MessageId.COMMAND_OPTION,
+            )
         return random_tensor(dtype, shape)
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         raise ArgumentError(
             f"--input {name}={text[:80]} is not a tensor such as float32[2,8], a file such as @{name}.npy, or a "
-            "literal of Python."
+            "literal of Python.",
+            id=MessageId.COMMAND_OPTION,
         ) from None
 
 
@@ -70,7 +80,9 @@ def _load_array(name: str, path: Path) -> torch.Tensor:
         array = np.load(path, allow_pickle=False)
         return torch.from_numpy(np.ascontiguousarray(array))
     except (OSError, ValueError, TypeError) as error:
-        raise ArgumentError(f"--input {name}: {path} is not a NumPy file of one array: {error}") from None
+        raise ArgumentError(
+            f"--input {name}: {path} is not a NumPy file of one array: {error}", id=MessageId.COMMAND_OPTION
+        ) from None
 
 
 def random_tensor(dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
@@ -99,15 +111,23 @@ def parse_dynamic_dims(options: Iterable[str], names: Iterable[str]) -> dict[str
     for option in options:
         name, colon, axes = option.partition(":")
         if not colon:
-            raise ArgumentError(f"--dynamic must be NAME:AXIS=DIM, such as x:0=batch, not {shown(option)}.")
+            raise ArgumentError(
+                f"--dynamic must be NAME:AXIS=DIM, such as x:0=batch, not {shown(option)}.", id=MessageId.COMMAND_OPTION
+            )
         if name not in dims:
-            raise ArgumentError(f"--dynamic names the input {name!r}, but the inputs are {', '.join(dims) or 'none'}.")
+            raise ArgumentError(
+                f"--dynamic names the input {name!r}, but the inputs are {', '.join(dims) or 'none'}.",
+                id=MessageId.COMMAND_OPTION,
+            )
         for entry in axes.split(","):
             axis, equals, dim = entry.strip().partition("=")
             if not equals or not re.fullmatch(r"-?\d+", axis):
-                raise ArgumentError(f"--dynamic must be NAME:AXIS=DIM, such as x:0=batch, not {shown(option)}.")
+                raise ArgumentError(
+                    f"--dynamic must be NAME:AXIS=DIM, such as x:0=batch, not {shown(option)}.",
+                    id=MessageId.COMMAND_OPTION,
+                )
             check_dim_name(f"--dynamic {name}: the dim name", dim)
             if int(axis) in dims[name]:
-                raise ArgumentError(f"--dynamic names axis {axis} of {name!r} twice.")
+                raise ArgumentError(f"--dynamic names axis {axis} of {name!r} twice.", id=MessageId.COMMAND_OPTION)
             dims[name][int(axis)] = dim
     return {name: axes or None for name, axes in dims.items()}

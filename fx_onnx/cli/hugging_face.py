@@ -51,18 +51,23 @@ def load(folder: Path, task: str | None, *, with_past: bool, full_cache: bool = 
             id=MessageId.MISSING_PACKAGE,
         ) from None
     if not (folder / "config.json").is_file():
-        raise ArgumentError(f"{folder} is no folder of a Hugging Face model, because it has no config.json.")
+        raise ArgumentError(
+            f"{folder} is no folder of a Hugging Face model, because it has no config.json.", id=MessageId.MODEL_SOURCE
+        )
     if task is not None and task not in TASKS:
-        raise ArgumentError(f"The task {task!r} is not one of {', '.join(TASKS)}.")
+        raise ArgumentError(f"The task {task!r} is not one of {', '.join(TASKS)}.", id=MessageId.COMMAND_OPTION)
     try:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
         model = _model_class(transformers, config, task).from_pretrained(folder, config=config, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
-        raise ArgumentError(f"transformers cannot load {folder}: {error}") from error
+        raise ArgumentError(f"transformers cannot load {folder}: {error}", id=MessageId.MODEL_SOURCE) from error
     model.eval()
     if with_past:
         if not model.can_generate():
-            raise ArgumentError(f"--with-past is for text generation, but {type(model).__name__} generates no text.")
+            raise ArgumentError(
+                f"--with-past is for text generation, but {type(model).__name__} generates no text.",
+                id=MessageId.MODEL_SOURCE,
+            )
         arguments = text_generation_arguments(model, full_cache=full_cache)
         return ModelSource(model, (), arguments["kwargs"], arguments["dynamic_shapes"])
     return _source(model)
@@ -74,7 +79,10 @@ def _model_class(transformers: Any, config: Any, task: str | None) -> Any:
     names = config.architectures or ()
     found = getattr(transformers, names[0], None) if names else None
     if found is None:
-        raise ArgumentError(f"config.json names no class of transformers; add --task, one of {', '.join(TASKS)}.")
+        raise ArgumentError(
+            f"config.json names no class of transformers; add --task, one of {', '.join(TASKS)}.",
+            id=MessageId.MODEL_SOURCE,
+        )
     return found
 
 
@@ -90,7 +98,8 @@ def _source(model: Any) -> ModelSource:
     if model.main_input_name != "input_ids" or "decoder_input_ids" in parameters:
         raise ArgumentError(
             f"The inputs of {type(model).__name__} are not known; export it as package.module:function, where the "
-            "function returns (model, args, kwargs)."
+            "function returns (model, args, kwargs).",
+            id=MessageId.MODEL_SOURCE,
         )
     ids = _tokens(config, _SEQUENCE)
     kwargs: dict[str, Any] = {"input_ids": ids}

@@ -17,6 +17,7 @@ import torch
 
 from fx_onnx.cli._model_source import ModelSource
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError, first_line
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.source_lines import innermost_line
 
 __all__ = ["load"]
@@ -41,7 +42,8 @@ def load(source: str, *, task: str | None = None, with_past: bool = False, full_
         return hugging_face.load(folder, task, with_past=with_past, full_cache=full_cache)
     if task is not None or with_past:
         raise ArgumentError(
-            "--task, --with-past and --genai are for Hugging Face models; write the source as hf:FOLDER."
+            "--task, --with-past and --genai are for Hugging Face models; write the source as hf:FOLDER.",
+            id=MessageId.COMMAND_OPTION,
         )
     module, colon, name = source.partition(":")
     if colon and name.isidentifier() and all(part.isidentifier() for part in module.split(".")):
@@ -59,12 +61,14 @@ def _import(module: str, name: str) -> Any:
         return getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module}.".startswith(f"{error.name}."):
-            raise ArgumentError(f"There is no module named {error.name!r} in {here} or in this environment.") from None
+            raise ArgumentError(
+                f"There is no module named {error.name!r} in {here} or in this environment.", id=MessageId.MODEL_SOURCE
+            ) from None
         raise
     except AttributeError as error:
         if name not in str(error):
             raise
-        raise ArgumentError(f"The module {module} has no attribute {name!r}.") from None
+        raise ArgumentError(f"The module {module} has no attribute {name!r}.", id=MessageId.MODEL_SOURCE) from None
 
 
 def _of_object(found: Any, source: str) -> ModelSource:
@@ -77,7 +81,10 @@ def _of_object(found: Any, source: str) -> ModelSource:
             and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         ]
         if required:
-            raise ArgumentError(f"{source} needs the argument {required[0]!r}; name a function without arguments.")
+            raise ArgumentError(
+                f"{source} needs the argument {required[0]!r}; name a function without arguments.",
+                id=MessageId.MODEL_SOURCE,
+            )
         with _failures_of(source):
             found = found()
     args, kwargs = (), {}
@@ -86,7 +93,8 @@ def _of_object(found: Any, source: str) -> ModelSource:
     if not isinstance(found, (torch.nn.Module, torch.export.ExportedProgram)):
         raise ArgumentError(
             f"{source} gives a {type(found).__name__}; it must give a Module, or a tuple (Module, args) or (Module, "
-            "args, kwargs)."
+            "args, kwargs).",
+            id=MessageId.MODEL_SOURCE,
         )
     return ModelSource(found, tuple(args) if isinstance(args, (tuple, list)) else (args,), dict(kwargs))
 
@@ -106,7 +114,8 @@ def _failures_of(source: str) -> Iterator[None]:
 def _of_file(path: Path) -> ModelSource:
     if not path.is_file():
         raise ArgumentError(
-            f"There is no file {path}; a source is package.module:name, a .pt2 file, a TorchScript file, or hf:FOLDER."
+            f"There is no file {path}; a source is package.module:name, a .pt2 file, a TorchScript file, or hf:FOLDER.",
+            id=MessageId.MODEL_SOURCE,
         )
     entries = zipfile.ZipFile(path).namelist() if zipfile.is_zipfile(path) else []
     inner = {entry.partition("/")[2] for entry in entries}
@@ -118,6 +127,9 @@ def _of_file(path: Path) -> ModelSource:
         raise ArgumentError(
             f"{path} is pickled: loading it would run the code in the file, and weights alone are no model. Name a "
             "function that builds the model and loads the weights, as package.module:name, or save the model with "
-            "torch.export.save."
+            "torch.export.save.",
+            id=MessageId.MODEL_SOURCE,
         )
-    raise ArgumentError(f"{path} is neither a .pt2 file of torch.export nor a TorchScript file.")
+    raise ArgumentError(
+        f"{path} is neither a .pt2 file of torch.export nor a TorchScript file.", id=MessageId.MODEL_SOURCE
+    )

@@ -15,6 +15,7 @@ import torch
 
 from fx_onnx.cli.example_inputs import random_tensor
 from fx_onnx.core.errors import ArgumentError, CheckerError, OnnxExporterError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.weights import as_torch
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.session import new_session, run_session
@@ -33,11 +34,11 @@ def read(path: Path) -> ONNXProgram:
         ArgumentError: the file does not exist or is no ONNX model.
     """
     if not path.is_file():
-        raise ArgumentError(f"There is no file {path}.")
+        raise ArgumentError(f"There is no file {path}.", id=MessageId.ONNX_FILE)
     with _failures_as(ArgumentError, f"{path} is no ONNX model"):
         program = ONNXProgram(ir.load(path))
     if not program.model.opset_imports:  # protobuf reads almost any bytes as a message with unknown fields
-        raise ArgumentError(f"{path} is no ONNX model: it imports no opset.")
+        raise ArgumentError(f"{path} is no ONNX model: it imports no opset.", id=MessageId.ONNX_FILE)
     program.file = path
     return program
 
@@ -163,7 +164,10 @@ def _random_inputs(graph: ir.Graph) -> dict[str, torch.Tensor]:
         if value.is_initializer():
             continue
         if value.shape is None or value.dtype is None:
-            raise ArgumentError(f"The input {value.name} has no shape or no dtype, so no random input can be made.")
+            raise ArgumentError(
+                f"The input {value.name} has no shape or no dtype, so no random input can be made.",
+                id=MessageId.ONNX_FILE,
+            )
         shape = []
         for dim in value.shape:
             if isinstance(dim, int):

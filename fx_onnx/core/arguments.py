@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import reprlib
@@ -19,6 +20,7 @@ __all__ = [
     "check_name",
     "check_names",
     "check_path",
+    "did_you_mean",
     "is_dim_word",
     "shown",
 ]
@@ -38,6 +40,25 @@ def shown(value: Any) -> str:
         if text:
             return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
     return f"a {type(value).__name__}"
+
+
+def did_you_mean(name: Any, known: Iterable[str]) -> str:
+    """Returns the clause ``; did you mean 'x'?`` for a name that is not known; empty if no known name is like it.
+
+    Names are alike if they differ in case and separators only, if one begins with the other, or in a few letters.
+    """
+    if not isinstance(name, str) or not name:
+        return ""
+    by_letters = {_letters(each): each for each in known}
+    letters = _letters(name)
+    longer = [each for key, each in by_letters.items() if len(letters) > 2 and key.startswith(letters)]
+    close = difflib.get_close_matches(letters, by_letters, n=2)
+    found = [by_letters[letters]] if letters in by_letters else longer[:3] or [by_letters[each] for each in close]
+    return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[\W_]", "", name.lower())
 
 
 def check_flag(parameter: str, value: Any, *, optional: bool = False) -> None:

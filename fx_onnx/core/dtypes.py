@@ -7,6 +7,7 @@ import torch
 from onnx_ir import DataType, tensor_adapters
 
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
 
 __all__ = [
     "DataType",
@@ -67,10 +68,13 @@ def onnx_dtype(dtype: torch.dtype) -> DataType:
     if found is None and "_x2" in str(dtype):
         raise ArgumentError(
             f"{dtype} has two numbers in each element, unlike any ONNX dtype; hold the bytes in a uint8 tensor, "
-            "tensor.view(torch.uint8), and unpack them in the forward."
+            "tensor.view(torch.uint8), and unpack them in the forward.",
+            id=MessageId.DTYPE,
         )
     if found is None:
-        raise ArgumentError(f"ONNX has no element type for {dtype}; cast such tensors to one of {_names(_TO_ONNX)}.")
+        raise ArgumentError(
+            f"ONNX has no element type for {dtype}; cast such tensors to one of {_names(_TO_ONNX)}.", id=MessageId.DTYPE
+        )
     return found
 
 
@@ -82,7 +86,7 @@ def torch_dtype(dtype: DataType) -> torch.dtype:
     """
     found = _TO_TORCH.get(dtype)
     if found is None:
-        raise ArgumentError(f"torch has no dtype for the ONNX element type {dtype.name}.")
+        raise ArgumentError(f"torch has no dtype for the ONNX element type {dtype.name}.", id=MessageId.DTYPE)
     return found
 
 

@@ -3,9 +3,15 @@
 A message states in one or two sentences what is wrong and what the user can do.
 """
 
-import logging
+from __future__ import annotations
 
-from fx_onnx.core.messages import MessageId, with_id
+import logging
+from typing import TYPE_CHECKING
+
+from fx_onnx.core.messages import MessageId, place_in, with_id
+
+if TYPE_CHECKING:
+    from fx_onnx.core.findings import Finding
 
 
 class OnnxExporterError(RuntimeError):
@@ -13,9 +19,11 @@ class OnnxExporterError(RuntimeError):
 
     Attributes:
         id: the kind of the failure, for example ``FX1302``, which ``str()`` shows; docs/troubleshooting.md explains it.
+        findings: what the export found before it failed.
     """
 
     id = MessageId.EXPORT
+    findings: tuple[Finding, ...] = ()
 
     def __init__(self, message: str = "", *, id: MessageId | None = None) -> None:
         super().__init__(message)
@@ -26,6 +34,11 @@ class OnnxExporterError(RuntimeError):
     def message(self) -> str:
         """The message without the id, for a message of which this error is the cause."""
         return str(self.args[0]) if self.args else ""
+
+    @property
+    def place(self) -> str:
+        """The line of the model's code that the message names, for example ``model.py:12``; empty if it names none."""
+        return place_in(self.message)
 
     def __str__(self) -> str:
         return with_id(self.message, self.id)

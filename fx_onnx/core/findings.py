@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import inspect
 import logging
-import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from fx_onnx.core.errors import OnnxExporterWarning
-from fx_onnx.core.messages import MessageId, with_id
+from fx_onnx.core.errors import OnnxExporterError, OnnxExporterWarning
+from fx_onnx.core.messages import MessageId, place_in, with_id
 
 __all__ = ["Finding", "collect_findings", "current_findings", "summary", "warn", "warn_now"]
 
@@ -38,8 +37,7 @@ class Finding:
     @property
     def place(self) -> str:
         """The line of the model's code that the text names, for example ``model.py:12``; empty if it names none."""
-        found = re.search(r"\(([^()\s]+:\d+)(?::|\))", self.text)
-        return found[1] if found is not None else ""
+        return place_in(self.text)
 
     def __str__(self) -> str:
         return with_id(self.text, self.id)
@@ -70,8 +68,9 @@ def collect_findings(*, as_warning: bool = True) -> Iterator[list[Finding]]:
 
     With ``as_warning=False`` the caller shows them.
 
-    If the context raises an error, the findings are logged at level INFO instead. Only a requested file that could not
-    be written is still a warning. Within another such context, the findings are added to the outer one.
+    If the context raises an error, the findings are logged at level INFO instead, and an error of fx_onnx has them as
+    ``findings``. Only a requested file that could not be written is still a warning. Within another such context, the
+    findings are added to the outer one.
     """
     findings: list[Finding] = []
     outer = _collected.get()
@@ -80,6 +79,9 @@ def collect_findings(*, as_warning: bool = True) -> Iterator[list[Finding]]:
     try:
         yield findings
         failed = False
+    except OnnxExporterError as error:
+        error.findings = (*findings, *(each for each in error.findings if each not in findings))
+        raise
     finally:
         _collected.reset(token)
         if failed:

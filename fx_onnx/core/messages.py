@@ -6,9 +6,10 @@ that no longer occurs keeps its number in the list of tests/core/test_messages.p
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 
-__all__ = ["MessageId", "with_id"]
+__all__ = ["MessageId", "place_in", "with_id"]
 
 
 class MessageId(StrEnum):
@@ -28,6 +29,13 @@ class MessageId(StrEnum):
     TRAINING_MODE = "FX1011"
     NO_TORCHSCRIPT_EXPORTER = "FX1012"
     NESTED_EXPORT = "FX1013"
+    CONFLICTING_ARGUMENTS = "FX1014"
+    PASS_NAME = "FX1015"
+    CUSTOM_OPSETS = "FX1016"
+    ARGUMENTS_OF_PROGRAM = "FX1017"
+    NO_DECODER = "FX1018"
+    COMMAND_OPTION = "FX1019"
+    MODEL_SOURCE = "FX1020"
     # capture
     CAPTURE = "FX1101"
     BRANCH_ON_DATA = "FX1102"
@@ -45,6 +53,7 @@ class MessageId(StrEnum):
     WRITE_IN_PLACE = "FX1114"
     RUNNING_STATISTICS = "FX1115"
     GRADIENTS = "FX1116"
+    PYTHON_STATE = "FX1117"
     # dynamic dims
     STATIC_DIM = "FX1201"
     SIZE_CONDITION = "FX1202"
@@ -57,11 +66,16 @@ class MessageId(StrEnum):
     OPSET_LACKS_OPERATOR = "FX1303"
     TARGET_LACKS_OPERATOR = "FX1304"
     OPSET_LACKS_DTYPE = "FX1305"
+    DTYPE = "FX1306"
     # checks
     INVALID_MODEL = "FX1401"
     RESULTS_DIFFER = "FX1402"
     CALL_OF_PROGRAM = "FX1403"
     UNKNOWN_NAME = "FX1404"
+    REPLACED_WEIGHT = "FX1405"
+    RUNTIME = "FX1406"
+    PROVIDER = "FX1407"
+    NOTHING_TO_COMPARE = "FX1408"
     # files and weights
     FILE = "FX1501"
     ARTIFACT = "FX1502"
@@ -71,10 +85,18 @@ class MessageId(StrEnum):
     SAVE_WAITS = "FX1506"
     NO_BROWSER = "FX1507"
     GENAI_FOLDER = "FX1508"
+    GENAI_PROGRAM = "FX1509"
+    ONNX_FILE = "FX1510"
     # the environment
     EXPORT = "FX1601"
     MISSING_PACKAGE = "FX1602"
     TORCH_VERSION = "FX1603"
+
+
+def place_in(message: str) -> str:
+    """Returns the line of code that a message names, for example ``model.py:12``; empty if it names none."""
+    found = re.search(r"\((?:at )?([^()\s]+:\d+)(?::|\))", message)
+    return found[1] if found is not None else ""
 
 
 def with_id(message: str, id: MessageId) -> str:

@@ -6,15 +6,15 @@ that names what to write instead.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from fx_onnx.core.arguments import check_flag, shown
+from fx_onnx.core.arguments import check_flag, did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError, UnknownArgumentError, no_effect
 from fx_onnx.core.export_modes import OperatorExportTypes
 from fx_onnx.core.findings import warn_now
+from fx_onnx.core.messages import MessageId
 
 __all__ = ["REMOVED", "RemovedKeywords", "modern", "refuse_positional"]
 
@@ -98,9 +98,8 @@ def modern(removed: Mapping[str, Any], given: Mapping[str, Any], defaults: Mappi
     sentences: list[str] = []
     for name, value in removed.items():
         if name not in REMOVED:
-            close = difflib.get_close_matches(name, [*given, *REMOVED], n=1)
-            hint = f"; {close[0]!r} is the closest one" if close else ""
-            raise UnknownArgumentError(f"export() has no argument {shown(name)}{hint}.")
+            hint = did_you_mean(name, [*given, *REMOVED])
+            raise UnknownArgumentError(f"export() has no argument {shown(name)}{hint or '.'}")
         if name != "example_outputs":
             check_flag(name, value, optional=True)
         entry = REMOVED[name]
@@ -108,7 +107,9 @@ def modern(removed: Mapping[str, Any], given: Mapping[str, Any], defaults: Mappi
         for keyword, setting in set_by_it.items():
             other = given.get(keyword, defaults.get(keyword))
             if other is not defaults.get(keyword) and not _means(other, setting):
-                raise ArgumentError(f"{name}={value} contradicts {keyword}={shown(other)}.")
+                raise ArgumentError(
+                    f"{name}={value} contradicts {keyword}={shown(other)}.", id=MessageId.CONFLICTING_ARGUMENTS
+                )
         settings |= set_by_it
         sentences.append(f"torch removed the argument {name!r} of export(); {entry.instead}.")
         if not set_by_it:

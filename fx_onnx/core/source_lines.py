@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import os
+import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
-__all__ = ["innermost_line", "is_internal", "line_text"]
+__all__ = ["function_place", "innermost_line", "is_internal", "line_text", "shown_path"]
 
 _STDLIB = Path(os.__file__).parent
 _PACKAGE = Path(__file__).parents[1]
@@ -40,3 +43,21 @@ def innermost_line(frames: Iterable[traceback.FrameSummary]) -> str:
         if not is_internal(frame.filename):
             return line_text(frame.filename, frame.lineno, frame.line)
     return ""
+
+
+def function_place(function: Callable[..., Any]) -> str:
+    """Returns the name of a user's function with its file and line, for example ``my_gelu (model.py:12)``."""
+    function = inspect.unwrap(getattr(function, "func", function))
+    function = getattr(function, "function", function)  # of an onnxscript function
+    code = getattr(function, "__code__", None)
+    name = getattr(function, "__name__", repr(function))
+    return f"{name} ({shown_path(code.co_filename)}:{code.co_firstlineno})" if code is not None else str(name)
+
+
+def shown_path(name: str) -> str:
+    """Returns a path for a message: from the working directory or from site-packages if the file is below it."""
+    path = Path(name)
+    for folder in (Path.cwd(), Path(sysconfig.get_path("purelib")), Path(torch.__file__).parents[1]):
+        if path.is_relative_to(folder):
+            return path.relative_to(folder).as_posix()
+    return name

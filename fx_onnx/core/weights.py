@@ -415,7 +415,8 @@ def rebind(tensor: ir.TensorProtocol, state_dict: Mapping[str, torch.Tensor], us
     if new.dtype != tensor.dtype or new.shape != tensor.shape:
         raise ArgumentError(
             f"The new weight {tensor.name!r} is {new.dtype.name}{list(new.shape)}, "
-            f"but the model holds {tensor.dtype.name}{list(tensor.shape)}."
+            f"but the model holds {tensor.dtype.name}{list(tensor.shape)}.",
+            id=MessageId.REPLACED_WEIGHT,
         )
     used.add(tensor.name)
     return new

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
 
 import onnx_ir as ir
 
 from fx_onnx.core import metadata
-from fx_onnx.core.arguments import shown
+from fx_onnx.core.arguments import did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.weights import is_of_state_dict
 from fx_onnx.passes.cleanup.casts import MergeCasts
 from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
@@ -111,9 +111,8 @@ def passes_without(names: Collection[str], parameter: str = "without") -> list[P
     known = [each.name for each in PASSES]
     left_out = {names} if isinstance(names, str) else set(names)
     for name in sorted(left_out - set(known)):
-        near = difflib.get_close_matches(name, known)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"the passes are {', '.join(known)}."
-        raise ArgumentError(f"There is no optimization pass {shown(name)}; {hint}")
+        hint = did_you_mean(name, known) or f"; the passes are {', '.join(known)}."
+        raise ArgumentError(f"There is no optimization pass {shown(name)}{hint}", id=MessageId.PASS_NAME)
     return [each for each in PASSES if each.name not in left_out]
 
 

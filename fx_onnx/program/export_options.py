@@ -12,6 +12,7 @@ from fx_onnx.core import metadata, opsets
 from fx_onnx.core.arguments import check_name, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.export_modes import OperatorExportTypes
+from fx_onnx.core.messages import MessageId
 from fx_onnx.passes.optimize import passes_without
 from fx_onnx.program.destination import check_destination
 from fx_onnx.program.metadata_levels import check_level
@@ -109,14 +110,21 @@ class ExportOptions:
             )
         oldest = opsets.OLDEST_OPSET_WITH_FUNCTIONS
         if wanted and self.opset < oldest:
-            raise ArgumentError(f"export_modules_as_functions needs opset {oldest} or above, not {self.opset}.")
+            raise ArgumentError(
+                f"export_modules_as_functions needs opset {oldest} or above, not {self.opset}.",
+                id=MessageId.OPSET_LACKS_OPERATOR,
+            )
         for domain, version in self.custom_opsets.items():
             check_name("A domain in custom_opsets", domain)
             if domain == "ai.onnx":
-                raise ArgumentError("custom_opsets is for other domains than ONNX's own; give opset_version instead.")
+                raise ArgumentError(
+                    "custom_opsets is for other domains than ONNX's own; give opset_version instead.",
+                    id=MessageId.CUSTOM_OPSETS,
+                )
             if not isinstance(version, int) or isinstance(version, bool) or version < 1:
                 raise ArgumentError(
-                    f"The version of {domain!r} in custom_opsets must be a number, not {shown(version)}."
+                    f"The version of {domain!r} in custom_opsets must be a number, not {shown(version)}.",
+                    id=MessageId.CUSTOM_OPSETS,
                 )
 
     @property

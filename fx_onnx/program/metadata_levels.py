@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 
 from fx_onnx.core import metadata
-from fx_onnx.core.arguments import shown
+from fx_onnx.core.arguments import did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError
 
 __all__ = ["LEVELS", "check_level", "remove_metadata"]
@@ -37,7 +37,8 @@ def check_level(level: Any) -> None:
         ArgumentError: it is not one of ``LEVELS``.
     """
     if not isinstance(level, str) or level not in LEVELS:
-        raise ArgumentError(f"metadata must be 'full', 'names' or 'none', not {shown(level)}.")
+        hint = did_you_mean(level, LEVELS) or "."
+        raise ArgumentError(f"metadata must be 'full', 'names' or 'none', not {shown(level)}{hint}")
 
 
 def remove_metadata(model: onnx.ModelProto, level: str) -> None:

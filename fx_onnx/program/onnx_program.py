@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,6 +33,7 @@ from fx_onnx.program.report.graph_text import graph_text
 from fx_onnx.program.report.html_report import head
 from fx_onnx.program.report.markdown_report import write_page
 from fx_onnx.program.report.viewers import view
+from fx_onnx.program.runtime_errors import explain_runtime_errors
 from fx_onnx.program.serialization import drop_initializer_infos
 from fx_onnx.program.session import (
     bind,
@@ -212,6 +214,7 @@ class ONNXProgram:
         Raises:
             ArgumentError: there are too many or too few inputs, an input does not have the dtype or shape of the graph
                 input, or ``state`` has a name that is not a buffer of the program.
+            OnnxExporterError: ONNX Runtime cannot load the model, or fails while it runs it.
         """
         inputs = bind(self._model.graph, self.exported_program, args, kwargs)
         buffers = {str(value.name): value for value in self._model.graph.inputs if value.is_initializer()}
@@ -224,7 +227,8 @@ class ONNXProgram:
             inputs[name] = bind_input(buffers[name], tensor)
         if self._session is None:
             self.initialize_inference_session()
-        results = run_session(cast("onnxruntime.InferenceSession", self._session), inputs)
+        with explain_runtime_errors(self._model, is_loaded=True):
+            results = run_session(cast("onnxruntime.InferenceSession", self._session), inputs)
         if self.state is not None:
             kinds = (value.metadata_props.get(metadata_keys.OUTPUT_KIND) for value in self._model.graph.outputs)
             written = (result for result, kind in zip(results, kinds, strict=True) if kind == "BUFFER_MUTATION")
@@ -326,7 +330,8 @@ class ONNXProgram:
         self.release()
         if is_loaded_from_file(self._model):
             self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        self._session = initializer(loadable(self._model, Path(self._folder.name) if self._folder else None))
+        with explain_runtime_errors(self._model, self._origins) if initializer is new_session else nullcontext():
+            self._session = initializer(loadable(self._model, Path(self._folder.name) if self._folder else None))
 
     def release(self) -> None:
         """Releases the loaded session and its temporary file. The next call loads the model again."""

@@ -18,7 +18,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils.dlpack import from_dlpack
 
 from fx_onnx.core import metadata
-from fx_onnx.core.arguments import check_mapping, check_name, shown
+from fx_onnx.core.arguments import check_mapping, check_name, did_you_mean, shown
 from fx_onnx.core.dtypes import (
     is_complex,
     is_float8,
@@ -34,6 +34,7 @@ from fx_onnx.core.torch_private import pytree
 from fx_onnx.core.weights import Weight, has_data, real_view
 from fx_onnx.passes.traversal import all_nodes, graphs_of
 from fx_onnx.program import save
+from fx_onnx.program.runtime_errors import explain_runtime_errors
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -74,9 +75,8 @@ def new_session(
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     available = onnxruntime.get_available_providers()
     if provider is not None and provider not in available:
-        raise ArgumentError(
-            f"This ONNX Runtime has no {shown(provider)}; it has {', '.join(available)}.", id=MessageId.CALL_OF_PROGRAM
-        )
+        hint = did_you_mean(provider, available) or f"; it has {', '.join(available)}."
+        raise ArgumentError(f"This ONNX Runtime has no provider {shown(provider)}{hint}", id=MessageId.PROVIDER)
     default = [name for name in ("CUDAExecutionProvider", "CPUExecutionProvider") if name in available]
     wanted = default if provider is None else [provider]
     kept = ["EliminateDropout"]
@@ -346,8 +346,9 @@ def compute_values(
     model.graph.outputs.clear()
     model.graph.outputs.extend(values[name] for name in unique)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        session = new_session(loadable(model, Path(folder)))
-        found = dict(zip(unique, run_session(session, inputs), strict=True))
+        with explain_runtime_errors(model):
+            session = new_session(loadable(model, Path(folder)))
+            found = dict(zip(unique, run_session(session, inputs), strict=True))
         del session  # it maps a file in the folder, which is removed next
     return tuple(found[name] for name in value_names)
 

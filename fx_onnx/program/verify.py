@@ -15,7 +15,7 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_onnx.core.arguments import check_flag, check_name, shown
-from fx_onnx.core.errors import ArgumentError, CheckerError, first_line
+from fx_onnx.core.errors import ArgumentError, CheckerError, OnnxExporterError, first_line
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.program.session import call_arguments
@@ -112,7 +112,10 @@ def verify(
         check_name("provider", provider)
     check_flag("other_sizes", other_sizes)
     if module is None and program.exported_program is None:
-        raise ArgumentError("The program has no exported_program to compare with; give verify() a module.")
+        raise ArgumentError(
+            "The program has no exported_program to compare with; give verify() a module.",
+            id=MessageId.NOTHING_TO_COMPARE,
+        )
     _check_arguments(None if module is not None else program.exported_program, args, kwargs)
     return _Verifier(program, module, Tolerance(rtol, atol), provider).run(args, kwargs, other_sizes)
 
@@ -136,6 +139,10 @@ def _check_arguments(captured: ExportedProgram | None, args: Sequence[Any], kwar
                 f"verify() needs arguments of the structure with which the model was exported: {error}",
                 id=MessageId.CALL_OF_PROGRAM,
             ) from error
+
+
+def _failure_text(error: Exception) -> str:
+    return error.message.removesuffix(".") if isinstance(error, OnnxExporterError) else first_line(error)
 
 
 class _Verifier:
@@ -208,7 +215,7 @@ class _Verifier:
             return f"The sizes {label} are not compared, because the module refuses them: {first_line(expected)}"
         found = attempt(lambda: self.onnx(*copied(args), **copied(kwargs)))
         if isinstance(found, Exception):
-            failed.append(SizeResult(label, problem=f"the ONNX program fails: {first_line(found)}"))
+            failed.append(SizeResult(label, problem=f"the ONNX program fails: {_failure_text(found)}"))
         else:
             samples.append(self._sample(args, kwargs, expected, found, label))
         return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from fx_onnx.core.arguments import shown
+from fx_onnx.core.arguments import did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.targets.target import Target
@@ -37,8 +37,7 @@ def find_target(target: str | Target) -> Target:
     if isinstance(target, Target):
         return target
     if target not in NAMES:
-        raise ArgumentError(
-            f"There is no target {shown(target)}; the targets are {', '.join(NAMES)}.", id=MessageId.TARGET
-        )
+        hint = did_you_mean(target, NAMES) or f"; the targets are {', '.join(NAMES)}."
+        raise ArgumentError(f"There is no target {shown(target)}{hint}", id=MessageId.TARGET)
     found: Target = import_module(f"fx_onnx.targets.{target.replace('-', '_')}").TARGET
     return found

@@ -16,6 +16,7 @@ import torch
 from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError, OnnxExporterWarning, no_effect
 from fx_onnx.core.export_modes import TrainingMode
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.export import export
 from fx_onnx.program.onnx_program import ONNXProgram
@@ -182,7 +183,9 @@ def check_outputs(
 def _session(backend: OnnxBackend, model: str | bytes) -> onnxruntime.InferenceSession:
     """Returns a session that runs on one provider only."""
     if backend.value not in onnxruntime.get_available_providers():
-        raise ArgumentError(f"This ONNX Runtime has no {backend.value}; install the package that has it.")
+        raise ArgumentError(
+            f"This ONNX Runtime has no {backend.value}; install the package that has it.", id=MessageId.PROVIDER
+        )
     session = new_session(model)
     session.set_providers([backend.value])
     return session

@@ -16,6 +16,7 @@ from fx_onnx.capture.training_mode import in_mode
 from fx_onnx.core import opsets
 from fx_onnx.core.errors import ArgumentError, UnsupportedOperatorError
 from fx_onnx.core.export_modes import TrainingMode, check_mode
+from fx_onnx.core.messages import MessageId
 from fx_onnx.export import export
 from fx_onnx.program.export_log import ExportLog
 from fx_onnx.program.export_options import ExportOptions
@@ -131,7 +132,10 @@ def export_to_pretty_string(
         ArgumentError: an argument is not valid.
     """
     if export_type is not None or keep_initializers_as_inputs:
-        raise ArgumentError("export_type and keep_initializers_as_inputs must be left out, because no file is written.")
+        raise ArgumentError(
+            "export_type and keep_initializers_as_inputs must be left out, because no file is written.",
+            id=MessageId.CONFLICTING_ARGUMENTS,
+        )
     given = {"operator_export_type": operator_export_type, "custom_opsets": custom_opsets}
     program = export(
         model, args, verbose=verbose, training=None if isinstance(model, torch.export.ExportedProgram) else training,

@@ -11,6 +11,7 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.metadata import ORIGINAL_NODE_NAME
 from fx_onnx.program.onnx_program import ONNXProgram
 from fx_onnx.program.session import call_arguments
@@ -117,10 +118,12 @@ def verify_onnx_program(
     """
     exported = onnx_program.exported_program
     if exported is None:
-        raise ArgumentError("The program has no exported_program to compare with.")
+        raise ArgumentError("The program has no exported_program to compare with.", id=MessageId.NOTHING_TO_COMPARE)
     if args is None and kwargs is None:
         if exported.example_inputs is None:
-            raise ArgumentError("The exported program has no example arguments; give args or kwargs.")
+            raise ArgumentError(
+                "The exported program has no example arguments; give args or kwargs.", id=MessageId.NOTHING_TO_COMPARE
+            )
         args, kwargs = exported.example_inputs
     positional, named = call_arguments(args or (), kwargs)
     if not compare_intermediates:

@@ -25,6 +25,7 @@ from fx_onnx.core.messages import MessageId
 from fx_onnx.core.opsets import ir_version
 from fx_onnx.core.progress import report_progress
 from fx_onnx.core.size_text import shape_text
+from fx_onnx.core.source_lines import function_place
 from fx_onnx.core.translation_table import TranslationTable
 from fx_onnx.core.version import version
 from fx_onnx.core.weights import memory_key, real_view, weight
@@ -161,7 +162,8 @@ class Walker:
         except OnnxExporterError:
             raise
         except Exception as error:
-            raise TranslationError(f"The translation of {describe(node)} failed: {first_line(error)}") from error
+            by = f" by {function_place(entry.function)}" if entry.is_custom else ""
+            raise TranslationError(f"The translation of {describe(node)}{by} failed: {first_line(error)}") from error
 
     def _check_custom(self, node: Node, result: Any, last: ir.Node | None) -> None:
         """Compares the results of a user's translation with what ONNX infers from the nodes after ``last``."""
@@ -189,11 +191,11 @@ class Walker:
         if node.target is operator.getitem and isinstance(node.args[0], Node):
             node = node.args[0]
         entry = find_translation(node, self.table)
-        function = None if entry is None else entry.function
+        name = "fx_onnx" if entry is None else function_place(entry.function)
         found = _type_text(dtype or expected, fake.shape if sizes is None else sizes)
         raise TranslationError(
-            f"The translation {getattr(function, '__name__', function)} returns {found} where the operator returns "
-            f"{_type_text(expected, fake.shape)}: {describe(node)}."
+            f"The translation of {describe(node)} by {name} returns {found} where the operator returns "
+            f"{_type_text(expected, fake.shape)}."
         )
 
     def _take(self, node: Node) -> None:

@@ -213,7 +213,7 @@ def test_passes_and_metadata_are_left_out(
         assert [node.op_type for node in graph.node] == expected
         assert bool(graph.node[0].metadata_props) == ("none" not in options)
     assert run(f"{export} --no-optimize fuse_swihs", monkeypatch) == 2
-    assert "did you mean fuse_swish" in capsys.readouterr().err
+    assert "did you mean 'fuse_swish'" in capsys.readouterr().err
     assert run(f"{export} --metadata some", monkeypatch) == 2
 
 
@@ -227,3 +227,14 @@ def test_show_writes_the_report(
     text = (folder / "m.html").read_text(encoding="utf-8")
     assert "The model was read from a file." in text
     assert "aten.linear.default" in text
+
+
+def test_a_failure_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("fx-onnx export models:wrong --input x=float32[2] -o m.onnx --json --training", monkeypatch) == 1
+    output = capsys.readouterr()
+    found = json.loads(output.out)
+    assert found["error"]["id"] == "FX1102" and found["error"]["place"].endswith("models.py:10")
+    assert output.err == f"fx-onnx: {found['error']['message']} [FX1102]\n"
+    assert [text[-8:] for text in found["warnings"]] == ["[FX1011]"]
+    assert run("fx-onnx check none.onnx --json", monkeypatch) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["id"] == "FX1510"

@@ -75,3 +75,20 @@ def test_wrong_arguments(check: Callable[[], Any], message: str) -> None:
     with pytest.raises(ArgumentError) as raised:
         check()
     assert str(raised.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "clause"),
+    [
+        ("opset", ["args", "opset_version"], "; did you mean 'opset_version'?"),
+        ("OpenVINO", ["onnxruntime", "openvino"], "; did you mean 'openvino'?"),
+        ("onnxruntime_cuda", ["onnxruntime", "onnxruntime-cuda"], "; did you mean 'onnxruntime-cuda'?"),
+        ("dynamic_shape", ["dynamic_shapes", "dynamic_axes"], "; did you mean 'dynamic_shapes'?"),
+        ("cuda", ["CUDAExecutionProvider", "CPUExecutionProvider"], "; did you mean 'CUDAExecutionProvider'?"),
+        ("toaster", ["openvino"], ""),
+        ("", ["openvino"], ""),
+        (3, ["openvino"], ""),
+    ],
+)
+def test_did_you_mean(name: Any, known: list[str], clause: str) -> None:
+    assert arguments.did_you_mean(name, known) == clause

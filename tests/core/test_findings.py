@@ -60,8 +60,9 @@ def test_the_findings_of_a_failure_are_logged(caplog: pytest.LogCaptureFixture) 
     caplog.set_level(logging.INFO, "fx_onnx.export")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(fx_onnx.CaptureError):
+        with pytest.raises(fx_onnx.CaptureError) as error:
             fx_onnx.export(Function(lambda x: x if x.sum() > 0 else -x), (torch.ones(2),))
+    assert [finding.id for finding in error.value.findings] == ["FX1011"]
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.INFO] == [
         "Function is in training mode; call model.eval() before the export unless you want to export training mode. "
         "[FX1011]"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import traceback
+from pathlib import Path
 
 import onnx
 import pytest
 import torch
 
 import fx_onnx.export
-from fx_onnx.core.source_lines import innermost_line, is_internal, line_text
+from fx_onnx.core.source_lines import function_place, innermost_line, is_internal, line_text, shown_path
 
 
 @pytest.mark.parametrize(
@@ -41,3 +43,18 @@ def test_the_innermost_line_is_not_internal() -> None:
     frames = [traceback.FrameSummary(__file__, 3, "f"), traceback.FrameSummary(torch.__file__, 5, "g")]
     assert innermost_line(frames) == line_text(__file__, 3)
     assert innermost_line(frames[1:]) == ""
+
+
+def test_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert shown_path(str(tmp_path / "a" / "b.py")) == "a/b.py"
+    assert shown_path(torch.__file__) == "torch/__init__.py"
+    assert shown_path("/elsewhere/b.py") == "/elsewhere/b.py"
+
+
+def test_a_function_has_its_place() -> None:
+    name = Path(__file__).name
+    line = test_a_function_has_its_place.__code__.co_firstlineno
+    found = function_place(functools.partial(test_a_function_has_its_place))
+    assert found.startswith("test_a_function_has_its_place (") and found.endswith(f"{name}:{line})")
+    assert function_place(len) == "len"

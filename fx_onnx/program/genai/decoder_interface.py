@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from fx_onnx.core import metadata
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
 
 __all__ = ["DecoderInterface", "find_decoder_interface"]
 
@@ -105,7 +106,9 @@ def find_decoder_interface(model: ir.Model) -> DecoderInterface:
 
 
 def _unfit(reason: str) -> ArgumentError:
-    return ArgumentError(f"The program is no decoder for onnxruntime-genai, because {reason}; {_HOW}.")
+    return ArgumentError(
+        f"The program is no decoder for onnxruntime-genai, because {reason}; {_HOW}.", id=MessageId.GENAI_PROGRAM
+    )
 
 
 def _refuse_state(graph: ir.Graph) -> None:

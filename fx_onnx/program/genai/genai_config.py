@@ -10,6 +10,7 @@ from typing import Any
 
 from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.program.genai.decoder_interface import DecoderInterface
 
 __all__ = ["genai_config", "settings"]
@@ -103,7 +104,8 @@ def _context_length(values: Mapping[str, Any]) -> int:
     if length is None:
         raise ArgumentError(
             "onnxruntime-genai needs the largest number of tokens; give save_genai a config with "
-            "max_position_embeddings, such as config=model.config."
+            "max_position_embeddings, such as config=model.config.",
+            id=MessageId.GENAI_PROGRAM,
         )
     return int(length)
 
@@ -114,7 +116,8 @@ def _token_numbers(values: Mapping[str, Any]) -> dict[str, Any]:
     if not found.get("eos_token_id") and found.get("eos_token_id") != 0:
         raise ArgumentError(
             "onnxruntime-genai needs the token that ends a text; give save_genai a config or a tokenizer with "
-            "eos_token_id."
+            "eos_token_id.",
+            id=MessageId.GENAI_PROGRAM,
         )
     ends = found["eos_token_id"]
     found.setdefault("pad_token_id", ends[0] if isinstance(ends, list) else ends)

@@ -86,11 +86,13 @@ def _checked_sharing(interface: DecoderInterface, shared_buffer: bool | None) ->
     if shared_buffer and not interface.writes_in_place:
         raise ArgumentError(
             "Past and present cannot share a buffer, because the program returns a new tensor for each of them instead "
-            "of writing into the past; leave out shared_buffer."
+            "of writing into the past; leave out shared_buffer.",
+            id=MessageId.GENAI_PROGRAM,
         )
     if shared_buffer is False and interface.capacity is not None:
         raise ArgumentError(
-            f"Past and present must share a buffer, because the cache has the fixed size {interface.capacity}."
+            f"Past and present must share a buffer, because the cache has the fixed size {interface.capacity}.",
+            id=MessageId.GENAI_PROGRAM,
         )
     return interface.writes_in_place if shared_buffer is None else bool(shared_buffer)
 
@@ -114,7 +116,10 @@ def _tokenizer_writer(tokenizer: Any) -> Callable[[Path], Any]:
     files = [Path(tokenizer) / name for name in _TOKENIZER_FILES]
     found = [file for file in files if file.is_file()]
     if not found:
-        raise ArgumentError(f"The folder {os.fspath(tokenizer)!r} has no files of a tokenizer, such as tokenizer.json.")
+        raise ArgumentError(
+            f"The folder {os.fspath(tokenizer)!r} has no files of a tokenizer, such as tokenizer.json.",
+            id=MessageId.GENAI_FOLDER,
+        )
 
     def copy(folder: Path) -> None:
         for file in found:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fx_onnx.core.arguments import shown
-from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.arguments import did_you_mean, shown
+from fx_onnx.core.errors import ArgumentError, MissingPackageError
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
 
@@ -31,7 +31,8 @@ def view(program: ONNXProgram, viewer: str) -> Path:
         viewer: ``report``, ``netron`` or ``model-explorer``.
 
     Raises:
-        ArgumentError: there is no such viewer, or it is not installed.
+        ArgumentError: there is no such viewer.
+        MissingPackageError: the viewer is not installed.
     """
     if viewer == "report":
         path = _folder() / "report.html"
@@ -40,10 +41,12 @@ def view(program: ONNXProgram, viewer: str) -> Path:
             warn(f"No browser could be opened; the report is the file {path}.", MessageId.NO_BROWSER)
         return path
     if not isinstance(viewer, str) or viewer not in _VIEWERS:
-        raise ArgumentError(f"There is no viewer {shown(viewer)}; the viewers are report, {', '.join(_VIEWERS)}.")
+        known = ("report", *_VIEWERS)
+        hint = did_you_mean(viewer, known) or f"; the viewers are {', '.join(known)}."
+        raise ArgumentError(f"There is no viewer {shown(viewer)}{hint}")
     module, package, start = _VIEWERS[viewer]
     if importlib.util.find_spec(module) is None:
-        raise ArgumentError(f"The viewer {viewer} is not installed; `pip install {package}` installs it.")
+        raise MissingPackageError(f"The viewer {viewer} is not installed; `pip install {package}` installs it.")
     path = _folder() / "model.onnx"
     program.save(path)
     start(importlib.import_module(module), str(path))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import re
-import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +15,10 @@ from torch.fx import Node
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.decompose import find_translation
 from fx_onnx.core import metadata
+from fx_onnx.core.source_lines import function_place, shown_path
 from fx_onnx.core.translation_table import TranslationTable
 
-__all__ = ["Origin", "TranslationOrigins", "origin_of", "shown_path"]
+__all__ = ["Origin", "TranslationOrigins", "origin_of"]
 
 _TORCH_FOLDER = Path(torch.__file__).parent
 
@@ -55,6 +54,10 @@ class TranslationOrigins:
                         key = str(source.meta.get(metadata.SOURCE_NAME, source.name))
                         found.setdefault(key, {})[operator_text(node.target), entry.function] = None
         return cls(table, {name: tuple(calls) for name, calls in found.items()})
+
+    def custom_texts(self, node_name: str) -> str:
+        """Returns the user's functions that translated a captured node, with their places; empty if there are none."""
+        return " and ".join(dict.fromkeys(function_place(function) for _, function in self.custom.get(node_name, ())))
 
 
 def _bodies(node: Node) -> list[str]:
@@ -152,19 +155,10 @@ def _translation(node: Node, origins: TranslationOrigins | None) -> str:
     custom = origins.custom.get(node.name, ())
     if custom:
         operators = [f" of {operator}" if operator != operator_text(node.target) else "" for operator, _ in custom]
-        names = [f"{_function_text(each)}{of}" for (_, each), of in zip(custom, operators, strict=True)]
+        names = [f"{function_place(each)}{of}" for (_, each), of in zip(custom, operators, strict=True)]
         return f", translated by {' and '.join(names)}"
     entry = find_translation(node, origins.table)
     return ", decomposed" if entry is None else f", translated by {entry.function.__name__} of fx_onnx"
-
-
-def _function_text(function: Callable[..., Any]) -> str:
-    """Returns the name of a translation with its file and line."""
-    function = inspect.unwrap(getattr(function, "func", function))
-    function = getattr(function, "function", function)  # of an onnxscript function
-    code = getattr(function, "__code__", None)
-    name = getattr(function, "__name__", repr(function))
-    return f"{name} ({shown_path(code.co_filename)}:{code.co_firstlineno})" if code is not None else str(name)
 
 
 def _user_line(trace: str) -> tuple[str, str]:
@@ -175,12 +169,3 @@ def _user_line(trace: str) -> tuple[str, str]:
         return "", ""
     path, number, code = own[-1]
     return code.strip().removeprefix("return ").strip(), f"{shown_path(path)}:{number}"
-
-
-def shown_path(name: str) -> str:
-    """Returns a path for a message: from the working directory or from site-packages if the file is below it."""
-    path = Path(name)
-    for folder in (Path.cwd(), Path(sysconfig.get_path("purelib")), _TORCH_FOLDER.parent):
-        if path.is_relative_to(folder):
-            return path.relative_to(folder).as_posix()
-    return name

@@ -18,10 +18,12 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from fx_onnx.core.errors import ArgumentError, VerificationError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.metadata import OUTPUT_TARGET
 from fx_onnx.core.threads import CAPTURE_LOCK
 from fx_onnx.core.torch_private import pytree, storage_id
 from fx_onnx.core.weights import is_subclass
+from fx_onnx.program.runtime_errors import explain_runtime_errors
 from fx_onnx.program.session import bind, flatten_outputs, loadable, new_session, refuse_fallback, run_session
 
 __all__ = [
@@ -155,10 +157,13 @@ def onnx_runner(
         return functools.partial(_without_state, program)
     refuse_fallback(program.model)
     folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # the session may map a file in it
-    session = new_session(loadable(program.model, Path(folder.name)), provider, optimized=optimized)
+    with explain_runtime_errors(program.model, getattr(program, "_origins", None)):
+        session = new_session(loadable(program.model, Path(folder.name)), provider, optimized=optimized)
 
     def run(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
-        return run_session(session, bind(program.model.graph, program.exported_program, args, kwargs))
+        inputs = bind(program.model.graph, program.exported_program, args, kwargs)
+        with explain_runtime_errors(program.model, is_loaded=True):
+            return run_session(session, inputs)
 
     weakref.finalize(run, folder.cleanup)
     return run
@@ -246,7 +251,8 @@ def user_leaves(exported: ExportedProgram, args: Sequence[Any], kwargs: Mapping[
         leaves: list[Any] = exported.call_spec.in_spec.flatten_up_to((tuple(args), dict(kwargs or {})))
     except ValueError as error:
         raise ArgumentError(
-            f"The arguments do not have the structure with which the model was exported: {error}"
+            f"The arguments do not have the structure with which the model was exported: {error}",
+            id=MessageId.CALL_OF_PROGRAM,
         ) from error
     return leaves
 

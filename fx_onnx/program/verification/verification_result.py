@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from fx_onnx.core.errors import ArgumentError, VerificationError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.program.verification.tensor_comparison import Difference
 
 __all__ = ["Cause", "SizeResult", "Verification", "by_module"]
@@ -98,7 +99,10 @@ class Verification:
             ArgumentError: the program has no exported_program.
         """
         if self._compare_values is None:
-            raise ArgumentError("The program has no exported_program, so it has no FX values to compare with.")
+            raise ArgumentError(
+                "The program has no exported_program, so it has no FX values to compare with.",
+                id=MessageId.NOTHING_TO_COMPARE,
+            )
         return self._compare_values()
 
     @property
@@ -136,12 +140,17 @@ class Verification:
             ArgumentError: all outputs agree, or the folder cannot be written.
         """
         if self._write_repro is None:
-            raise ArgumentError("There is nothing to reproduce: the ONNX program agrees with the PyTorch module.")
+            raise ArgumentError(
+                "There is nothing to reproduce: the ONNX program agrees with the PyTorch module.",
+                id=MessageId.NOTHING_TO_COMPARE,
+            )
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
             return self._write_repro(Path(folder))
         except OSError as error:
-            raise ArgumentError(f"The repro cannot be written to {os.fspath(folder)!r}: {error}.") from error
+            raise ArgumentError(
+                f"The repro cannot be written to {os.fspath(folder)!r}: {error}.", id=MessageId.FILE
+            ) from error
 
     # Texts
 

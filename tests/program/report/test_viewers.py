@@ -14,6 +14,7 @@ import torch
 
 import fx_onnx
 from fx_onnx import ArgumentError, ONNXProgram
+from fx_onnx.core.errors import MissingPackageError
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def test_other_viewers(
 
 def test_a_viewer_that_is_missing(program: ONNXProgram, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ArgumentError, match="The viewer netron is not installed; `pip install netron` installs it"):
+    with pytest.raises(MissingPackageError, match="The viewer netron is not installed; `pip install netron`"):
         program.view("netron")
     for wrong in ("paint", 3):
         with pytest.raises(ArgumentError, match="the viewers are report, netron, model-explorer"):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from onnxscript import opset18
 
-from fx_onnx.program.verification.fx_origin import origin_of, shown_path
+from fx_onnx.program.verification.fx_origin import origin_of
 from fx_onnx.program.verification.fx_slices import functional_program
 from tests.program.verification import sample_models
 from tests.program.verification.sample_models import Encoder, X, export, wrong_gelu
@@ -68,10 +68,3 @@ def test_an_onnxscript_function() -> None:
 
     found = str(origin("relu", custom_translation_table={torch.ops.aten.relu.default: script_relu}))
     assert "translated by script_relu (" in found and "test_fx_origin.py:" in found
-
-
-def test_paths(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert shown_path(str(tmp_path / "a" / "b.py")) == "a/b.py"
-    assert shown_path(torch.__file__) == "torch/__init__.py"
-    assert shown_path("/elsewhere/b.py") == "/elsewhere/b.py"
