@@ -40,10 +40,10 @@ def explain_runtime_errors(
         yield
     except Exception as error:
         # The classes of these errors have no common base class.
-        if not type(error).__module__.startswith("onnxruntime") and type(error) is not RuntimeError:
-            raise
-        text = ("" if is_loaded else _missing_operator(model, origins)) or _failure(model, str(error))
-        raise OnnxExporterError(text, id=MessageId.RUNTIME) from error
+        if type(error).__module__.startswith("onnxruntime") or type(error) is RuntimeError:
+            text = ("" if is_loaded else _missing_operator(model, origins)) or _failure(model, str(error))
+            raise OnnxExporterError(text, id=MessageId.RUNTIME) from error
+        raise
 
 
 def _missing_operator(model: ir.Model, origins: TranslationOrigins | None) -> str:
