@@ -2,15 +2,16 @@
 
     python -m benchmarks.runtimes [--runtimes openvino,onnxruntime-web] [--models bert,gpt2] [--folder build/runtimes]
 
-Each runtime gets its own environment in the folder: a virtual environment, or a folder of node modules. The
-models are the networks of ``tests/models/registry.py`` with dynamic dims, and each is run at two sizes. A result is
-right if it differs by at most 2e-3 of the largest number of the output. The last lines are the table of
-docs/runtimes.md.
+Each runtime gets its own environment in the folder: a virtual environment, or a folder of node modules. The models
+are those of benchmarks/runtime_models.py with dynamic dims, and each is run at two sizes. The folder keeps the files
+and the outcomes, so a run continues where an earlier one ended; ``--again`` repeats the selected ones. The last lines
+are the table of docs/runtimes.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import subprocess
 import sys
@@ -26,9 +27,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 import fx_onnx
+from benchmarks.runtime_models import MODELS, Model
 from fx_onnx.core import opsets
 from fx_onnx.targets.known_targets import find_target
-from tests.models.registry import CASES, Inputs, ModelCase
+from tests.models.registry import Inputs
 
 WORKERS = Path(__file__).parent / "runtime_workers"
 PIP = {
@@ -43,7 +45,7 @@ NPM = {
     "onnxruntime-web": ["onnxruntime-web@1.30.0"],
     "chromium": ["onnxruntime-web@1.30.0", "puppeteer-core@25.16.0"],
 }
-TOLERANCE, SECONDS = 2e-3, 120
+SECONDS = 120
 TARGETS = {"chromium": "onnxruntime-web", "iree": None, "tinygrad": None}
 """The targets of runtimes that have another name, or no target."""
 
@@ -87,41 +89,82 @@ def tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
-def export(exporter: str, case: ModelCase, path: Path, target: str | None, opset: int) -> None:
-    """Writes the file."""
-    inputs = case.example()
-    shared: dict[str, Any] = {"kwargs": inputs.kwargs, "dynamic_shapes": case.dynamic_shapes, "verbose": False}
-    if exporter == "torch.onnx":
-        torch.onnx.export(case.build(), inputs.args, path, **shared, opset_version=opset, external_data=False)
-    else:
-        fx_onnx.export(case.build(), inputs.args, path, **shared, target=target)
+class Files:
+    """The files of one model: one for each target of fx_onnx and each opset of torch.onnx, and the tensors of its runs.
 
+    fx_onnx captures the model once; torch.onnx's files are kept for all runtimes.
+    """
 
-def job(case: ModelCase, path: Path) -> Job:
-    """Writes the arguments and the expected results beside the file. The arguments are in the order of graph inputs."""
-    graph = onnx.load(path).graph
-    names = [value.name for value in graph.input]
-    module, found = case.build(), Job(str(path), results=[value.name for value in graph.output])
-    for number, inputs in enumerate((case.example(), case.other())):
+    def __init__(self, model: Model, folder: Path) -> None:
+        self.model, self.folder = model, folder
+        self.module = model.build()
+        self.examples = model.examples(self.module)
+        self.captured: Any = None
+
+    def export(self, exporter: str, target: str | None, opset: int, again: bool) -> Path:
+        """Returns the file, which it writes if there is none or if it shall be written again."""
+        place = f"torch.onnx.{opset}" if exporter == "torch.onnx" else target or "default"
+        path = self.folder / "models" / place / f"{self.model.name}.onnx"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if again or not path.exists():
+            (self._torch_onnx if exporter == "torch.onnx" else self._fx_onnx)(path, target, opset)
+        return path
+
+    def _torch_onnx(self, path: Path, target: str | None, opset: int) -> None:
+        inputs = self.model.examples(self.module)[0]  # an export may change a cache
+        torch.onnx.export(
+            self.model.build(), inputs.args, path, kwargs=inputs.kwargs, verbose=False, external_data=False,
+            dynamic_shapes=self.model.dynamic_shapes(inputs), opset_version=opset,
+        )  # fmt: skip
+
+    def _fx_onnx(self, path: Path, target: str | None, opset: int) -> None:
+        if self.captured is None:
+            inputs = self.model.examples(self.module)[0]
+            shapes = self.model.dynamic_shapes(inputs)
+            program = fx_onnx.export(
+                self.module, inputs.args, kwargs=inputs.kwargs, dynamic_shapes=shapes, verbose=False
+            )
+            self.captured = program.exported_program
+        fx_onnx.export(self.captured, (), path, verbose=False, target=target)
+
+    def job(self, path: Path) -> Job:
+        """Returns the work of a runtime. The arguments are in the order of the graph's inputs."""
+        graph = onnx.load(path, load_external_data=False).graph
+        names = [value.name for value in graph.input]
+        found = Job(str(path), results=[value.name for value in graph.output])
+        for number, inputs in enumerate(self.examples):
+            given = zip(names, ordered(names, self.module, inputs), strict=True)
+            found.inputs.append({name: self._saved(f"{number}.in{i}", x) for i, (name, x) in enumerate(given)})
+            found.outputs.append(self._results(number))
+        return found
+
+    def _results(self, number: int) -> list[str]:
+        known = sorted(self.folder.glob(f"tensors/{self.model.name}.{number}.out*.npy"), key=_index)
+        if known:
+            return list(map(str, known))
+        inputs = self.model.examples(self.module)[number]
         with torch.no_grad():
-            results = tensors(module(*inputs.args, **inputs.kwargs))
-        given = list(zip(names, ordered(module, inputs), strict=True))
-        found.inputs.append({name: _saved(path, f"{number}.in{i}", x) for i, (name, x) in enumerate(given)})
-        found.outputs.append([_saved(path, f"{number}.out{i}", x) for i, x in enumerate(results)])
-    return found
+            results = tensors(self.module(*inputs.args, **inputs.kwargs))
+        return [self._saved(f"{number}.out{i}", x) for i, x in enumerate(results)]
+
+    def _saved(self, suffix: str, tensor: torch.Tensor) -> str:
+        file = self.folder / "tensors" / f"{self.model.name}.{suffix}.npy"
+        file.parent.mkdir(exist_ok=True)
+        np.save(file, tensor.detach().contiguous().numpy())
+        return str(file)
 
 
-def ordered(module: torch.nn.Module, inputs: Inputs) -> list[torch.Tensor]:
-    """Returns the tensors of a call in the order of the parameters of forward."""
-    order = list(module.forward.__code__.co_varnames)
+def _index(path: Path) -> int:
+    return int(path.stem.rpartition("out")[2])
+
+
+def ordered(names: Sequence[str], module: torch.nn.Module, inputs: Inputs) -> list[torch.Tensor]:
+    """Returns the tensors of a call by their names, or in the order of the parameters of forward."""
+    if not inputs.args and set(names) <= {key for key, value in inputs.kwargs.items() if torch.is_tensor(value)}:
+        return [inputs.kwargs[name] for name in names]
+    order = list(inspect.signature(module.forward).parameters)
     keywords = sorted(inputs.kwargs, key=lambda name: order.index(name) if name in order else len(order))
     return tensors(inputs.args) + tensors([inputs.kwargs[name] for name in keywords])
-
-
-def _saved(path: Path, suffix: str, tensor: torch.Tensor) -> str:
-    file = path.with_suffix(f".{suffix}.npy")
-    np.save(file, tensor.detach().contiguous().numpy())
-    return str(file)
 
 
 # ---------------------------------------------------------------- environments
@@ -154,7 +197,7 @@ def run(worker: Sequence[str], work: Job) -> dict[str, Any]:
     return json.loads(lines[-1]) if lines else {"loads": False, "why": (done.stderr or "it crashed").strip()[-200:]}
 
 
-def compared(work: Job) -> str:
+def compared(work: Job, tolerance: float) -> str:
     """Returns the first difference between the results that the worker wrote and the expected ones; empty if none."""
     for number, expected in enumerate(work.outputs):
         for place, file in enumerate(expected):
@@ -164,7 +207,7 @@ def compared(work: Job) -> str:
                 return f"run {number}, output {place}: shape {found.shape} instead of {want.shape}"
             scale = max(1e-6, float(np.abs(want).max(initial=0)))
             error = float(np.abs(found - want).max(initial=0)) / scale
-            if not error <= TOLERANCE:
+            if not error <= tolerance:
                 return f"run {number}, output {place}: differs by {error:.1e}"
     return ""
 
@@ -172,58 +215,72 @@ def compared(work: Job) -> str:
 # ---------------------------------------------------------------- the table
 
 
-def outcomes(runtime: str, cases: Sequence[ModelCase], exporters: Sequence[str], folder: Path) -> Iterator[Outcome]:
-    """Exports and runs each network with each exporter. The files of torch.onnx are kept for other runtimes."""
-    worker = command(runtime, folder)
+def outcome(runtime: str, exporter: str, files: Files, folder: Path, again: bool) -> Outcome:
+    """Exports and runs one model."""
+    found = Outcome(exporter, files.model.name)
     target = TARGETS.get(runtime, runtime)
     opset = opsets.DEFAULT_OPSET if target is None else find_target(target).opset
-    for case in cases:
+    try:
+        path = files.export(exporter, target, opset, again and exporter == "fx_onnx")
+        work = files.job(path)
+        found.exported = True
+    except Exception as error:  # any exporter's error is a row of the table
+        found.why = f"export: {type(error).__name__}: {error}"[:300].replace("\n", " ")
+        return found
+    reply = run(command(runtime, folder), work)
+    found.loads, found.why = reply["loads"], reply.get("why", "")
+    if found.loads and not found.why:
+        found.why = compared(work, files.model.tolerance)
+        found.right = not found.why
+    return found
+
+
+def outcomes(
+    runtimes: Sequence[str], models: Sequence[Model], exporters: Sequence[str], folder: Path, again: bool
+) -> Iterator[tuple[str, Outcome]]:
+    """Yields the outcome of each model in each runtime; the folder keeps it."""
+    for model in models:
+        files: Files | None = None
         for exporter in exporters:
-            found = Outcome(exporter, case.name)
-            place = f"torch.onnx.{opset}" if exporter == "torch.onnx" else runtime
-            path = folder / "models" / place / f"{case.name}.onnx"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                if exporter == "fx_onnx" or not path.exists():
-                    export(exporter, case, path, target, opset)
-                work = job(case, path)
-                found.exported = True
-            except Exception as error:  # any exporter's error is a row of the table
-                found.why = f"export: {type(error).__name__}: {error}"[:200].replace("\n", " ")
-            if found.exported:
-                reply = run(worker, work)
-                found.loads, found.why = reply["loads"], reply.get("why", "")
-                if found.loads and not found.why:
-                    found.why = compared(work)
-                    found.right = not found.why
-            yield found
+            for runtime in runtimes:
+                kept = folder / "outcomes" / runtime / f"{model.name}.{exporter}.json"
+                if again or not kept.exists():
+                    files = files or Files(model, folder)
+                    found = outcome(runtime, exporter, files, folder, again)
+                    kept.parent.mkdir(parents=True, exist_ok=True)
+                    kept.write_text(json.dumps(asdict(found)))
+                yield runtime, Outcome(**json.loads(kept.read_text()))
+
+
+def table(found: Sequence[tuple[str, Outcome]], exporters: Sequence[str]) -> Iterator[str]:
+    """Yields the lines of the table: models, models that load, models that are right."""
+    yield f"| runtime | {' | '.join(exporters)}: exported / load / right |\n|{'---|' * (len(exporters) + 1)}"
+    for runtime in dict.fromkeys(name for name, _ in found):
+        cells = []
+        for exporter in exporters:
+            mine = [one for name, one in found if (name, one.exporter) == (runtime, exporter)]
+            counts = (sum(getattr(one, name) for one in mine) for name in ("exported", "loads", "right"))
+            cells.append(" / ".join(map(str, counts)))
+        yield f"| {', '.join((PIP | NPM)[runtime])} | {' | '.join(cells)} |"
 
 
 def main() -> None:
     """Prints one line for each model, then the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--runtimes", default=",".join([*PIP, *NPM]))
-    parser.add_argument("--models", default=",".join(case.name for case in CASES))
+    parser.add_argument("--models", default=",".join(model.name for model in MODELS))
     parser.add_argument("--exporters", default="fx_onnx,torch.onnx")
     parser.add_argument("--folder", type=Path, default=Path("build/runtimes"))
+    parser.add_argument("--again", action="store_true", help="repeat what was run before")
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
-    cases = [case for case in CASES if case.name in given.models.split(",")]
+    models = [model for model in MODELS if model.name in given.models.split(",")]
     exporters, rows = given.exporters.split(","), []
-    for runtime in given.runtimes.split(","):
-        found = []
-        for one in outcomes(runtime, cases, exporters, given.folder.resolve()):
-            found.append(one)
-            state = "right" if one.right else "loads" if one.loads else "exported" if one.exported else "no file"
-            print(f"{runtime:16} {one.model:24} {one.exporter:10} {state:8} {one.why}", flush=True)
-        cells = []
-        for exporter in exporters:
-            mine = [one for one in found if one.exporter == exporter]
-            counts = (sum(getattr(one, name) for one in mine) for name in ("exported", "loads", "right"))
-            cells.append(" / ".join(map(str, counts)))
-        rows.append(f"| {', '.join((PIP | NPM)[runtime])} | {' | '.join(cells)} |")
-    print(f"| runtime | {' | '.join(exporters)}: models / loads / right |\n|{'---|' * (len(exporters) + 1)}")
-    print("\n".join(rows))
+    for runtime, one in outcomes(given.runtimes.split(","), models, exporters, given.folder.resolve(), given.again):
+        rows.append((runtime, one))
+        state = "right" if one.right else "loads" if one.loads else "exported" if one.exported else "no file"
+        print(f"{runtime:16} {one.model:24} {one.exporter:10} {state:8} {one.why}", flush=True)
+    print("\n".join(table(rows, exporters)))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import { extname, join } from "node:path";
 const [modules, place, text] = process.argv.slice(2);
 const require = createRequire(join(modules, "x.js"));
 const DTYPES = {
-  "<f4": "float32", "<f8": "float64", "<i8": "int64", "<i4": "int32", "|b1": "bool", "|u1": "uint8", "|i1": "int8",
+  "<f2": "float16", "<f4": "float32", "<f8": "float64", "<i8": "int64", "<i4": "int32", "|b1": "bool", "|u1": "uint8", "|i1": "int8",
 };
 const MEDIA_TYPES = { ".mjs": "text/javascript", ".js": "text/javascript", ".wasm": "application/wasm" };
 
@@ -44,7 +44,7 @@ async function infer(ort, model, runs) {
     return btoa(found);
   };
   const ARRAYS = {
-    float32: Float32Array, float64: Float64Array, int64: BigInt64Array, int32: Int32Array,
+    float16: Uint16Array, float32: Float32Array, float64: Float64Array, int64: BigInt64Array, int32: Int32Array,
     bool: Uint8Array, uint8: Uint8Array, int8: Int8Array,
   };
   const reply = { loads: false, why: "", results: [] };
