@@ -57,10 +57,12 @@ def mnn(job: dict[str, Any]) -> Run:
         ["mnnconvert", "-f", "ONNX", "--modelFile", job["path"], "--MNNModel", converted, "--bizCode", "x"]
     )
     module = MNN.nn.load_module_from_file(converted, list(job["inputs"][0]), job["results"])
+    kinds = {"float32": expr.float, "int32": expr.int, "uint8": expr.uint8, "int8": expr.int8}
 
     def run(inputs: dict[str, Any]) -> Sequence[Any]:
-        narrow = [x.astype(np.int32) if x.dtype == np.int64 else x for x in inputs.values()]  # MNN has no int64
-        given = [expr.const(x, list(x.shape), expr.NCHW) for x in narrow]
+        # MNN has neither int64 nor bool.
+        narrow = [x.astype(np.int32) if x.dtype in (np.int64, np.bool_) else x for x in inputs.values()]
+        given = [expr.const(x, list(x.shape), expr.NCHW, kinds[x.dtype.name]) for x in narrow]
         return [expr.convert(result, expr.NCHW).read() for result in module.onForward(given)]
 
     return run
@@ -113,7 +115,7 @@ def main(runtime: str, text: str) -> None:
                 np.save(f"{job['path']}.{number}.{place}.npy", np.asarray(result))
     except Exception as error:  # whatever the runtime raises is the answer
         why = f"{type(error).__name__}: {error}".replace("\n", " ")[-300:]
-    print(json.dumps({"loads": loads, "why": why}), flush=True)
+    print(f"\n{json.dumps({'loads': loads, 'why': why})}", flush=True)  # MNN leaves its own last line open
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 """tract, a runtime in Rust."""
 
+from fx_onnx.passes.legalization.cumulative_ranges import LegalizeRanges
+from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
+from fx_onnx.passes.legalization.range_indices import LegalizeRangeIndices
 from fx_onnx.targets.target import Target
 
 __all__ = ["TARGET"]
@@ -9,4 +12,5 @@ TARGET = Target(
     versions="tract 0.23",
     opset=18,
     executed=True,
+    legalizations=(LegalizeRanges(), *(each for each in LEGALIZATIONS if not isinstance(each, LegalizeRangeIndices))),
 )

@@ -15,7 +15,7 @@ from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import constant_array, producer_of
 from fx_onnx.passes.rewriter import Rewrite
 
-__all__ = ["LegalizeRangeIndices"]
+__all__ = ["LegalizeRangeIndices", "is_nonnegative"]
 
 # Operators whose results are not negative if the operands at these positions are not negative.
 _KEEPS_NONNEGATIVE: dict[str, tuple[int, ...]] = {
@@ -44,7 +44,7 @@ class LegalizeRangeIndices(Rewrite):
         if len(uses) > 1:
             return self.declines(node, "it has several consumers, so ONNX Runtime does not fuse it")
         start, limit, delta = node.inputs
-        if all(_is_nonnegative(bound) for bound in (start, limit)):
+        if all(is_nonnegative(bound) for bound in (start, limit)):
             return self.declines(node, "neither bound can be negative")
         f = NodeBuilder(node, editor, indices.dtype)
         steps = f.Range(f.constant(0), f.Sub(start, limit), f.Neg(delta))
@@ -52,7 +52,7 @@ class LegalizeRangeIndices(Rewrite):
         return True
 
 
-def _is_nonnegative(value: ir.Value | None, depth: int = _DEPTH) -> bool:
+def is_nonnegative(value: ir.Value | None, depth: int = _DEPTH) -> bool:
     """Returns whether the value is provably not negative, as every size is."""
     number = constant_array(value)
     if number is not None:
@@ -63,5 +63,5 @@ def _is_nonnegative(value: ir.Value | None, depth: int = _DEPTH) -> bool:
     if node is None or depth == 0:
         return False
     if node.op_type == "Max":
-        return any(_is_nonnegative(operand, depth - 1) for operand in node.inputs)
-    return all(_is_nonnegative(node.inputs[place], depth - 1) for place in _KEEPS_NONNEGATIVE[node.op_type])
+        return any(is_nonnegative(operand, depth - 1) for operand in node.inputs)
+    return all(is_nonnegative(node.inputs[place], depth - 1) for place in _KEEPS_NONNEGATIVE[node.op_type])
