@@ -45,8 +45,12 @@ __all__ = [
 ]  # fmt: skip
 
 
-_FROM_FILE_BYTES = 512 * 1024**2
-"""Above this size of the weights a session is loaded from a temporary file."""
+_FROM_FILE_BYTES = 16 * 1024**2
+"""Above this size of the weights a session is loaded from a temporary file, which ONNX Runtime maps.
+
+It copies the weights of a model given as bytes twice: a model of 256 MiB then takes three times the memory, and twice
+the time to load.
+"""
 
 
 def new_session(

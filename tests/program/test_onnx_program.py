@@ -224,6 +224,15 @@ def test_large_models_are_loaded_from_a_file(program, monkeypatch):
     assert not os.path.exists(paths[0])
 
 
+def test_a_model_of_tens_of_megabytes_is_loaded_from_a_file():
+    """ONNX Runtime copies the weights of a model given as bytes twice."""
+    loads = []
+    program = fx_onnx.export(torch.nn.Linear(2112, 2112).eval(), (torch.ones(1, 2112),))
+    program.initialize_inference_session(lambda source: loads.append(source))
+    assert isinstance(loads[0], str)
+    program.release()
+
+
 def test_optimize_replaces_the_model(program, monkeypatch):
     module = types.ModuleType("fx_onnx.passes.optimize")
     module.optimize = lambda model: model.clone()
