@@ -317,8 +317,8 @@ class ONNXProgram:
         """Loads the model into ONNX Runtime now, instead of at the first call.
 
         Args:
-            initializer: creates the session from the bytes of the model, or from a path if the weights take more than 16
-                MiB. Use it to choose execution providers and session options.
+            initializer: creates the session from the bytes of the model, or from a path if the weights take more than
+                16 MiB. Use it to choose execution providers and session options.
         """
         if initializer is new_session:
             refuse_fallback(self._model)
