@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from fx_onnx.core.errors import ArgumentError, OnnxExporterError
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.weights import has_data
+from fx_onnx.program.destination import check_destination
 from fx_onnx.program.external_data import data_file, data_locations, initializers, reads, without_files
 from fx_onnx.program.file_replacement import is_data_name, replacement
 from fx_onnx.program.serialization import Contents, placeholder, placeholders, serialized, single_file, weights
@@ -76,13 +76,8 @@ def save(
             needs two files but the destination is a file object. Nothing is written.
         OnnxExporterError: writing failed, for example because the disk is full. An older file with this name remains.
     """
-    with _system_errors(destination):
-        path = _checked_path(destination) if isinstance(destination, (str, os.PathLike)) else None
-    if path is None and (isinstance(destination, io.TextIOBase) or not hasattr(destination, "write")):
-        raise ArgumentError(
-            f"The model can be saved to a path or a file opened in binary mode, not to {destination!r}.",
-            id=MessageId.FILE,
-        )
+    check_destination(destination)
+    path = Path(destination) if isinstance(destination, (str, os.PathLike)) else None
     job = _Job(model, Contents(include_initializers, keep_initializers_as_inputs, metadata), durable)
     if weights_from is None:
         _save(job, destination, path, external_data)
@@ -248,18 +243,6 @@ def _replace(job: _Job, path: Path, pieces: Sequence[Piece]) -> None:
     with replacement(path, durable=job.durable) as files:
         files.install(pieces)
         job.detach(files.old_data, {})
-
-
-def _checked_path(destination: str | os.PathLike[str]) -> Path:
-    """Returns the destination as a Path, or raises ArgumentError if no file can be created there."""
-    path = Path(destination)
-    if path.is_dir():
-        raise ArgumentError(f"The model cannot be saved to {os.fspath(path)!r}: it is a folder.", id=MessageId.FILE)
-    if not path.parent.is_dir():
-        raise ArgumentError(
-            f"The model cannot be saved to {os.fspath(path)!r}: there is no such folder.", id=MessageId.FILE
-        )
-    return path
 
 
 def _is_stream(path: Path) -> bool:
