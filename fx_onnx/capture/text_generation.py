@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -15,10 +15,18 @@ __all__ = ["text_generation_arguments"]
 
 _BATCH, _SEQUENCE, _PAST = 2, 6, 5
 """The sizes of the example; all of them are dynamic."""
+_SHORTEST = _SEQUENCE + _PAST + 1
+"""The smallest size of a cache of a fixed size. A full one would make the size of the example static."""
 
 
 def text_generation_arguments(
-    model: torch.nn.Module, *, padding: bool = True, full_cache: bool = False, logits_to_keep: int = 0
+    model: torch.nn.Module,
+    *,
+    padding: bool = True,
+    cache: Literal["dynamic", "static"] = "dynamic",
+    max_length: int | None = None,
+    full_cache: bool = False,
+    logits_to_keep: int = 0,
 ) -> dict[str, Any]:
     """Returns ``kwargs`` and ``dynamic_shapes`` of ``export()`` for a model of transformers that generates text.
 
@@ -31,15 +39,22 @@ def text_generation_arguments(
         model: a decoder of transformers with a language head, such as LlamaForCausalLM. It may be on the meta device.
         padding: whether the prompts of a batch may have different lengths. False leaves out ``attention_mask`` and
             ``position_ids``, because the positions follow from the past.
+        cache: ``"dynamic"`` for a cache that grows (``DynamicCache``). ``"static"`` for one of a fixed size
+            (``StaticCache``), which the program writes at the number of tokens that each layer has seen, the input
+            ``past_key_values.0.cumulative_length``; a caller may bind the input and the output of the keys and values
+            to one buffer.
+        max_length: the number of tokens in a static cache, at least 12. Layers with a sliding window have as many.
         full_cache: True makes layers with a sliding window keep all tokens, so that all layers have the same past. By
-            default such a layer keeps as many tokens as it can see.
+            default such a layer of a dynamic cache keeps as many tokens as it can see.
         logits_to_keep: the number of tokens at the end of the sequence whose logits are computed; 0 means all. With
             1, prefill does not compute the logits of the prompt, which generation does not need.
 
     Raises:
-        ArgumentError: the model is no decoder of transformers, or does not run with a ``DynamicCache``.
+        ArgumentError: an argument is not valid, the model is no decoder of transformers, or it does not run with the
+            cache.
     """
     check_flag("padding", padding)
+    _check_cache(cache, max_length)
     parameters = _checked_parameters(model, full_cache, logits_to_keep)
     ids = torch.zeros(_BATCH, _SEQUENCE, dtype=torch.int64, device=_device(model))
     kwargs: dict[str, Any] = {"input_ids": ids}
@@ -50,8 +65,8 @@ def text_generation_arguments(
     if padding and "position_ids" in parameters:
         kwargs["position_ids"] = torch.arange(_PAST, _PAST + _SEQUENCE, device=ids.device).expand(_BATCH, -1).clone()
         shapes["position_ids"] = {0: "batch", 1: "sequence"}
-    kwargs["past_key_values"] = _filled_cache(model, full_cache)
-    shapes["past_key_values"] = {0: "batch", 2: "past"}
+    kwargs["past_key_values"] = _filled_cache(model, full_cache, max_length)
+    shapes["past_key_values"] = {0: "batch", 2: "past"} if max_length is None else {0: "batch"}
     if logits_to_keep:
         kwargs["logits_to_keep"], shapes["logits_to_keep"] = logits_to_keep, None
     if not getattr(model.config, "use_cache", True):
@@ -82,6 +97,20 @@ def _checked_parameters(model: Any, full_cache: Any, logits_to_keep: Any) -> set
     return parameters
 
 
+def _check_cache(cache: Any, max_length: Any) -> None:
+    """Raises an ArgumentError if the two arguments are not valid, or do not belong together."""
+    if cache not in ("dynamic", "static"):
+        raise ArgumentError(f"cache must be 'dynamic' or 'static', not {shown(cache)}.")
+    if cache == "dynamic" and max_length is not None:
+        raise ArgumentError("max_length is the size of a static cache; pass cache='static' too, or leave it out.")
+    if cache == "static" and (
+        not isinstance(max_length, int) or isinstance(max_length, bool) or max_length < _SHORTEST
+    ):
+        raise ArgumentError(
+            f"A static cache needs max_length, a number of tokens of at least {_SHORTEST}, not {shown(max_length)}."
+        )
+
+
 def _generates_text(model: Any) -> bool:
     config = getattr(model, "config", None)
     return bool(getattr(model, "can_generate", bool)()) and not getattr(config, "is_encoder_decoder", False)
@@ -91,27 +120,41 @@ def _device(model: torch.nn.Module) -> torch.device:
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
-def _filled_cache(model: Any, full_cache: bool) -> Any:
-    """Returns the cache after a prefill of ``_PAST`` tokens.
+def _filled_cache(model: Any, full_cache: bool, max_length: int | None) -> Any:
+    """Returns the cache after a prefill of ``_PAST`` tokens; with ``max_length`` it has a fixed size.
 
     Raises:
-        ArgumentError: the model does not take a DynamicCache, or does not run.
+        ArgumentError: the model does not take such a cache, or does not run.
     """
-    from transformers import DynamicCache
-
     ids = torch.zeros(_BATCH, _PAST, dtype=torch.int64, device=_device(model))
     is_training = model.training
     try:
-        cache = _without_windows(DynamicCache(config=model.config)) if full_cache else DynamicCache(config=model.config)
+        cache = _empty_cache(model, full_cache, max_length)
         with torch.no_grad():
             model.eval()(input_ids=ids, past_key_values=cache, use_cache=True)
     except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        kind = "DynamicCache" if max_length is None else "StaticCache"
         raise ArgumentError(
-            f"{type(model).__name__} does not run with a DynamicCache: {error}", id=MessageId.NO_DECODER
+            f"{type(model).__name__} does not run with a {kind}: {error}", id=MessageId.NO_DECODER
         ) from error
     finally:
         model.train(is_training)
     return cache
+
+
+def _empty_cache(model: Any, full_cache: bool, max_length: int | None) -> Any:
+    from transformers import DynamicCache, StaticCache
+    from transformers.cache_utils import StaticLayer, StaticSlidingWindowLayer
+
+    if max_length is None:
+        cache = DynamicCache(config=model.config)
+        return _without_windows(cache) if full_cache else cache
+    # A static layer with a window moves its tokens once it is full, which a Python number decides. All layers keep all
+    # tokens instead, and the mask hides the old ones.
+    static: Any = StaticCache(config=model.config, max_cache_len=max_length)
+    full: Any = StaticLayer  # transformers does not annotate it
+    static.layers = [full(max_length) if type(x) is StaticSlidingWindowLayer else x for x in static.layers]
+    return static
 
 
 def _without_windows(cache: Any) -> Any:

@@ -29,10 +29,12 @@ from fx_onnx.passes.fusion.attention_layout import FoldHeadReshapes
 from fx_onnx.passes.fusion.batch_norm_folding import FoldBatchNorm
 from fx_onnx.passes.fusion.batched_gemm import BatchGemm
 from fx_onnx.passes.fusion.gemm_fusion import FuseGemm
+from fx_onnx.passes.fusion.hidden_keys import SliceHiddenKeys
 from fx_onnx.passes.fusion.pad_folding import FoldPads
 from fx_onnx.passes.fusion.repeated_heads import FoldRepeatedHeads, FoldRepeatsIntoRows
 from fx_onnx.passes.fusion.rms_norm_fusion import FuseRMSNorm
 from fx_onnx.passes.fusion.rotary_fusion import FusePartialRotary, FuseRotaryEmbedding
+from fx_onnx.passes.fusion.tensor_scatter import FuseTensorScatter
 from fx_onnx.passes.rewriter import Pass, apply
 from fx_onnx.passes.weights.dequantized_weights import FuseDequantizeLinear
 from fx_onnx.passes.weights.packed_weights import PackWeights
@@ -63,6 +65,8 @@ PASSES: tuple[Pass, ...] = (
     FoldRepeatedHeads(),
     FoldRepeatsIntoRows(),
     FoldCache(),
+    FuseTensorScatter(),
+    SliceHiddenKeys(),
     FoldHeadReshapes(),
     PackWeights(),
     FuseDequantizeLinear(),

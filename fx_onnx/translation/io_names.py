@@ -72,7 +72,7 @@ def name_by_structure(model: ir.Model, program: ExportedProgram) -> None:
     wanted: dict[ir.Value, str] = {}
     names = Names(value.name for value in (*graph.inputs, *graph.initializers.values()))
     inputs = {str(value.name): value for value in graph.inputs}
-    by_fx_name = dict(_input_names(program))
+    by_fx_name = names_in_caches(program)
     for fx_name, name in by_fx_name.items():
         if fx_name in inputs and name not in names:
             wanted[inputs[fx_name]] = names.unique(name)
@@ -87,18 +87,19 @@ def name_by_structure(model: ir.Model, program: ExportedProgram) -> None:
     _rename(wanted, graph)
 
 
-def _input_names(program: ExportedProgram) -> Iterator[tuple[str, str]]:
-    """Yields the FX name and the dotted name of each input that is part of a cache."""
-    spec = program.call_spec.in_spec
+def names_in_caches(program: ExportedProgram) -> dict[str, str]:
+    """Returns FX name → dotted name of each input that is part of a cache."""
+    spec, found = program.call_spec.in_spec, {}
     if spec is None:
-        return
+        return found
     parameters = getattr(program.module_call_graph[0].signature, "forward_arg_names", None) or ()
     user = [item.arg for item in program.graph_signature.input_specs if item.kind == InputKind.USER_INPUT]
     for argument, path, in_cache in zip(user, pytrees.leaf_paths(spec), pytrees.leaves_in_caches(spec), strict=True):
         if in_cache and not isinstance(argument, ConstantArgument):
             _, first, *rest = path
             known = isinstance(first, int) and first < len(parameters)
-            yield argument.name, _dotted([parameters[first] if known else first, *rest])
+            found[argument.name] = _dotted([parameters[first] if known else first, *rest])
+    return found
 
 
 def _output_names(program: ExportedProgram) -> Iterator[str | None]:

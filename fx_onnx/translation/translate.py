@@ -31,6 +31,7 @@ from fx_onnx.core.version import version
 from fx_onnx.core.weights import memory_key, real_view, weight
 from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translation.inferred_types import inferred_types, nodes_after
+from fx_onnx.translation.io_names import names_in_caches
 from fx_onnx.translation.known_sizes import known_sizes
 from fx_onnx.translation.size_values import SymbolTable
 
@@ -345,12 +346,16 @@ def _user_input(walker: Walker, placeholder: Node, spec: InputSpec) -> Any:
 
 
 def _bind_outputs(walker: Walker, results: Any, specs: Sequence[OutputSpec]) -> None:
-    """Adds the graph outputs; an input, a weight or a repeated output passes through an Identity node."""
-    op, seen = walker.op, set()
+    """Adds the graph outputs; an input, a weight or a repeated output passes through an Identity node.
+
+    The new value of a cache that the model writes and returns, such as a StaticCache, is one output.
+    """
+    op, seen, returned = walker.op, set(), set()
+    in_caches = names_in_caches(walker.program.exported_program)
     pairs = zip(results, specs, strict=True)
     # The new values of mutated inputs and buffers come last.
     for result, spec in sorted(pairs, key=lambda pair: pair[1].kind != OutputKind.USER_OUTPUT):
-        if result is None:
+        if result is None or (result in returned and spec.target in in_caches):
             continue
         name = getattr(spec.arg, "name", None) or "output"
         if not isinstance(result, (Value, bool, int, float, *symbolic_sizes.SymbolicNumber)):
@@ -368,6 +373,8 @@ def _bind_outputs(walker: Walker, results: Any, specs: Sequence[OutputSpec]) -> 
             result.shape = source.shape
             result.name = op.names.unique(name)
         seen.add(result)
+        if spec.target is None:
+            returned.add(result)
         result.metadata_props[metadata.OUTPUT_KIND] = spec.kind.name
         if spec.target is not None:  # a mutated buffer or input gives the output its name
             result.metadata_props[metadata.OUTPUT_TARGET] = spec.target

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import onnxruntime
 import pytest
 import torch
 import transformers
+from torch import Tensor
 
 import fx_onnx
 from fx_onnx.capture.text_generation import text_generation_arguments
@@ -85,9 +88,82 @@ def test_a_cache_that_the_config_turns_off_is_turned_on() -> None:
         (decoder("llama").model, {}, "LlamaModel is no decoder of transformers"),
         (decoder("llama"), {"logits_to_keep": -1}, "logits_to_keep must be a number of tokens, not -1"),
         (decoder("llama"), {"full_cache": "yes"}, "full_cache must be True or False"),
+        (decoder("llama"), {"cache": "fixed"}, "cache must be 'dynamic' or 'static', not 'fixed'"),
+        (decoder("llama"), {"cache": "static"}, "A static cache needs max_length, a number of tokens of at least 12"),
+        (decoder("llama"), {"cache": "static", "max_length": 11}, "of at least 12, not 11"),
+        (decoder("llama"), {"max_length": 64}, "max_length is the size of a static cache"),
         (decoder("minimax"), {}, "MiniMaxForCausalLM does not run with a DynamicCache: MiniMax uses cache of its own"),
     ],
 )
 def test_wrong_arguments(model: Any, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(fx_onnx.ArgumentError, match=message):
         text_generation_arguments(model, **arguments)
+
+
+class Steps:
+    """Runs a program with a static cache in ONNX Runtime, with one buffer for each tensor's past and present."""
+
+    def __init__(self, program: fx_onnx.ONNXProgram, batch: int) -> None:
+        self.session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
+        self.binding, self.seen = self.session.io_binding(), 0
+        for each in self.session.get_inputs():
+            if each.name.endswith(("key", "value")):
+                buffer = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros((batch, *each.shape[1:]), np.float32))
+                self.binding.bind_ortvalue_input(each.name, buffer)
+                self.binding.bind_ortvalue_output(f"{each.name}_out", buffer)
+
+    def __call__(self, **inputs: Tensor) -> Tensor:
+        for each in self.session.get_inputs():
+            if each.name.endswith("cumulative_length"):
+                self.binding.bind_cpu_input(each.name, np.array(self.seen))
+                self.binding.bind_output(f"{each.name}_out")
+            elif each.name in inputs:
+                self.binding.bind_cpu_input(each.name, inputs[each.name].numpy())
+        self.binding.bind_output("logits")
+        self.session.run_with_iobinding(self.binding)
+        self.seen += inputs["input_ids"].shape[1]
+        return torch.from_numpy(self.binding.get_outputs()[-1].numpy())
+
+
+@pytest.mark.parametrize(("family", "opset"), [("llama", 20), ("llama", 24), ("gemma2", 24)])
+def test_static_cache_in_place(family: str, opset: int) -> None:
+    """One buffer serves past and present, for one prompt, and for two that are padded on the left or on the right."""
+    model = decoder(family, **({"sliding_window": 4} if family == "gemma2" else {}))
+    arguments = text_generation_arguments(model, cache="static", max_length=16)
+    program = fx_onnx.export(model, **arguments, opset_version=opset)
+    operators = {node.op_type for node in program.model.graph}
+    assert ("TensorScatter" in operators) == (opset == 24)
+    assert [value.name for value in program.model.graph.outputs[:4]] == [
+        "logits", "past_key_values.0.key_out", "past_key_values.0.value_out",
+        "past_key_values.0.cumulative_length_out",
+    ]  # fmt: skip
+    assert len(program.model.graph.outputs) == 7, "each tensor of the cache is one output"
+    ids = torch.randint(3, 99, (2, 9))
+    left, right = torch.ones(2, 9, dtype=torch.int64), torch.ones(2, 9, dtype=torch.int64)
+    left[1, :3], right[1, 3:6] = 0, 0
+    for mask in (torch.ones(1, 9, dtype=torch.int64), left, right):
+        tokens, positions = ids[: len(mask)], (mask.cumsum(1) - 1).clamp(min=0)
+        steps, visible = Steps(program, len(mask)), mask.bool()
+        found = [
+            steps(input_ids=tokens[:, a:b], attention_mask=mask[:, :b], position_ids=positions[:, a:b])
+            for a, b in ((0, 6), (6, 7), (7, 9))
+        ]
+        want = model(input_ids=tokens, attention_mask=mask, position_ids=positions).logits
+        torch.testing.assert_close(torch.cat(found, 1)[visible], want[visible], rtol=1e-3, atol=1e-4)
+
+
+def test_static_caches_are_full_at_max_length() -> None:
+    """The mask may have as many tokens as the cache, and one more token is an error."""
+    model = decoder("llama")
+    program = fx_onnx.export(model, **text_generation_arguments(model, cache="static", max_length=12), opset_version=24)
+    ids, steps = torch.randint(3, 99, (1, 13)), Steps(program, 1)
+    mask, positions = torch.ones(1, 13, dtype=torch.int64), torch.arange(13)[None]
+    for start in range(12):
+        found = steps(
+            input_ids=ids[:, start : start + 1],
+            attention_mask=mask[:, : start + 1],
+            position_ids=positions[:, start : start + 1],
+        )
+    torch.testing.assert_close(found, model(input_ids=ids[:, :12]).logits[:, -1:], rtol=1e-3, atol=1e-4)
+    with pytest.raises(Exception, match="TensorScatter"):
+        steps(input_ids=ids[:, 12:], attention_mask=mask, position_ids=positions[:, 12:])

@@ -80,8 +80,24 @@ def _ignore_causal_mask_sdpa(*_: Any, **__: Any) -> bool:
     return False
 
 
+def _prepare_padding_mask(attention_mask: Tensor | None, kv_length: Any, kv_offset: Any) -> Tensor | None:
+    """Replaces ``prepare_padding_mask``, which branches on whether the mask is shorter than a cache of a fixed size.
+
+    Returns the mask (batch, tokens), padded on the right with zeros up to the last key.
+    """
+    if attention_mask is None:
+        return None
+    missing = kv_length + kv_offset - attention_mask.shape[-1]
+    if isinstance(kv_length + kv_offset, int) and not isinstance(missing, int):
+        missing = torch.sym_max(missing, 0)
+    elif not missing > 0:
+        return attention_mask
+    return torch.nn.functional.pad(attention_mask, (0, missing))
+
+
 _CACHE_PATCHES: PatchTable = {
     (_CACHES, "DynamicSlidingWindowLayer.update"): _update,
     (_CACHES, "DynamicSlidingWindowLayer.get_mask_sizes"): _get_mask_sizes,
     (_MASKS, "_ignore_causal_mask_sdpa"): _ignore_causal_mask_sdpa,
+    (_MASKS, "prepare_padding_mask"): _prepare_padding_mask,
 }

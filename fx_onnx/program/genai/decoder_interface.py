@@ -193,7 +193,7 @@ def _logits(outputs: Sequence[ir.Value]) -> ir.Value:
 def _refuse_other_inputs(inputs: dict[str, ir.Value], known: set[str]) -> None:
     others = [name for name in inputs if name not in known]
     if any(name.endswith(".cumulative_length") for name in others):
-        raise _unfit("its layers with a sliding window drop tokens, but onnxruntime-genai keeps all tokens")
+        raise _unfit("it takes the number of tokens that a layer with a window or a static cache has seen")
     if others:
         raise _unfit(f"onnxruntime-genai gives no value to the input {others[0]!r}")
 

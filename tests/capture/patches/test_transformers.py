@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers
 from torch import nn
-from transformers import DynamicCache
+from transformers import DynamicCache, masking_utils
 from transformers.cache_utils import DynamicSlidingWindowLayer
 
 import fx_onnx
@@ -39,6 +39,17 @@ def test_patched_layers_compute_the_same(record_past: bool) -> None:
         assert found[0] == want[0]
         assert found[4] == want[4]
         assert_close(found[1:4], want[1:4], tolerance=0)
+
+
+@pytest.mark.parametrize("length", [3, 7, 9])
+def test_patched_padding_computes_the_same(length: int) -> None:
+    """A mask that is shorter than the cache, as long, and longer."""
+    mask = torch.ones(2, length, dtype=torch.bool)
+    want = masking_utils.prepare_padding_mask(mask, 7, 0)
+    with apply_patches(cache_patches()):
+        assert masking_utils.prepare_padding_mask(None, 7, 0) is None
+        found = masking_utils.prepare_padding_mask(mask, 7, 0)
+    assert_close(found, want, tolerance=0)
 
 
 def mistral() -> nn.Module:

@@ -107,7 +107,11 @@ def test_a_buffer_that_is_written_is_refused() -> None:
         (f"{TOKENS}, {PAST}", f"float[b,s,v] logits, {PRESENT}", "the size of the vocabulary"),
         (f"{TOKENS}, {PAST}", PRESENT, "it has no output of logits"),
         (f"{TOKENS}, {PAST}, float[b,3] pixels", f"{LOGITS}, {PRESENT}", "gives no value to the input 'pixels'"),
-        (f"{TOKENS}, {PAST}, int64[] past.0.cumulative_length", f"{LOGITS}, {PRESENT}", "a sliding window drop tokens"),
+        (
+            f"{TOKENS}, {PAST}, int64[] past.0.cumulative_length",
+            f"{LOGITS}, {PRESENT}",
+            "number of tokens that a layer",
+        ),
     ],
 )
 def test_a_model_that_does_not_fit(inputs: str, outputs: str, reason: str) -> None:
