@@ -355,7 +355,7 @@ def _bind_outputs(walker: Walker, results: Any, specs: Sequence[OutputSpec]) -> 
     pairs = zip(results, specs, strict=True)
     # The new values of mutated inputs and buffers come last.
     for result, spec in sorted(pairs, key=lambda pair: pair[1].kind != OutputKind.USER_OUTPUT):
-        if result is None or (result in returned and spec.target in in_caches):
+        if result is None or (spec.target in in_caches and result in returned):
             continue
         name = getattr(spec.arg, "name", None) or "output"
         if not isinstance(result, (Value, bool, int, float, *symbolic_sizes.SymbolicNumber)):
