@@ -54,6 +54,7 @@ from fx_onnx.passes.legalization.opsets.ladder import convert_opset
 from fx_onnx.passes.module_functions import ModulesToFunctions
 from fx_onnx.passes.optimize import keep_weights, passes_without
 from fx_onnx.passes.rewriter import apply
+from fx_onnx.passes.weights.selected_weights import FoldWeightSelections
 from fx_onnx.passes.weights.transposed_weights import FoldWeightTransposes
 from fx_onnx.program.export_log import ExportLog, print_text
 from fx_onnx.program.export_options import ExportOptions
@@ -190,7 +191,7 @@ def _optimize(job: OnnxJob) -> OnnxJob:
     # a result that another module computes.
     without: set[str] = {EliminateCommonSubexpressions.name} if job.options.modules_as_functions else set()
     if not job.options.fold_constants:
-        without |= {EvaluateConstants.name, FoldWeightTransposes.name}
+        without |= {EvaluateConstants.name, FoldWeightSelections.name, FoldWeightTransposes.name}
     passes = passes_without(without.union(job.options.without, _target(job).without))
     with job.log.changes("optimize", job.program, passes) as changes:
         job.program.model = apply(job.program.model, passes, changes)

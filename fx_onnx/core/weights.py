@@ -139,11 +139,13 @@ class LazyWeight(ir.LazyTensor):
         shape: Sequence[int],
         name: str | None,
         along: Along | None = None,
+        reads: Cuts | None = None,
     ) -> None:
         super().__init__(self._compute, dtype=dtype, shape=ir.Shape(shape, frozen=True), name=name)
         self.function = function
         self.sources = tuple(sources)
         self.along = along
+        self.reads = reads or {}
 
     def tofile(self, file: IO[bytes]) -> None:
         """Computes the values and writes them to a binary file, in pieces if ``along`` allows it."""
@@ -157,7 +159,7 @@ class LazyWeight(ir.LazyTensor):
             OnnxExporterError: the result does not have the dtype and the shape of this piece.
         """
         plans = {axis: self.along(axis) if self.along is not None else None for axis in cuts}
-        wanted: list[dict[int, tuple[int, int]]] = [{} for _ in self.sources]
+        wanted: list[dict[int, tuple[int, int]]] = [dict(self.reads) for _ in self.sources]
         sizes = list(self.shape.numpy())
         for axis, plan in plans.items():
             for own, place in zip(wanted, plan or (), strict=False):
@@ -176,8 +178,8 @@ class LazyWeight(ir.LazyTensor):
         """Returns a tensor that computes the function from other sources; itself if they are the same objects."""
         if all(new is old for new, old in zip(sources, self.sources, strict=True)):
             return self
-        shape = self.shape.numpy()
-        return LazyWeight(self.function, sources, dtype=self.dtype, shape=shape, name=self.name, along=self.along)
+        given: dict[str, Any] = {"dtype": self.dtype, "shape": self.shape.numpy(), "name": self.name}
+        return LazyWeight(self.function, sources, along=self.along, reads=self.reads, **given)
 
     def transposition(self) -> tuple[ir.TensorProtocol, tuple[int, ...]] | None:
         """Returns (source, order) if this tensor is the source with permuted axes, else None; reads no data."""
@@ -320,6 +322,7 @@ def computed(
     shape: Sequence[int],
     name: str | None = None,
     along: Along | None = None,
+    reads: Cuts | None = None,
 ) -> ir.TensorProtocol:
     """Returns the tensor ``function(*sources)``, which is computed each time its values are read.
 
@@ -333,8 +336,9 @@ def computed(
         shape: the sizes of the result.
         name: the initializer's name, if it is known already.
         along: tells how to compute a piece, so that a large tensor is never in memory as a whole.
+        reads: the piece of each source that the function takes; None gives it whole sources.
     """
-    return LazyWeight(function, sources, dtype=dtype, shape=shape, name=name, along=along)
+    return LazyWeight(function, sources, dtype=dtype, shape=shape, name=name, along=along, reads=reads)
 
 
 def as_torch(tensor: ir.TensorProtocol, cuts: Cuts | None = None) -> torch.Tensor:

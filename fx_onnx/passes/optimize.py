@@ -39,6 +39,7 @@ from fx_onnx.passes.rewriter import Pass, apply
 from fx_onnx.passes.weights.dequantized_weights import FuseDequantizeLinear
 from fx_onnx.passes.weights.packed_weights import PackWeights
 from fx_onnx.passes.weights.quantized_transposes import HoistQuantizedTransposes
+from fx_onnx.passes.weights.selected_weights import FoldWeightSelections
 from fx_onnx.passes.weights.transposed_weights import FoldWeightTransposes
 
 __all__ = ["PASSES", "keep_weights", "optimize", "passes_without"]
@@ -71,6 +72,7 @@ PASSES: tuple[Pass, ...] = (
     PackWeights(),
     FuseDequantizeLinear(),
     HoistQuantizedTransposes(),
+    FoldWeightSelections(),
     FoldWeightTransposes(),
     SplitSelects(),
     EliminateCommonSubexpressions(),
