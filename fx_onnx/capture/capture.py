@@ -41,6 +41,7 @@ from fx_onnx.capture.export_flag import exporting, is_in_onnx_export
 from fx_onnx.capture.forward_wrapper import wrap_forward
 from fx_onnx.capture.patches import (
     control_flow,
+    fastai,
     function_transforms,
     least_squares,
     packed_sequences,
@@ -408,7 +409,12 @@ def _patch_tables(strict: bool) -> tuple[PatchTable, ...]:
     transforms = function_transforms.transform_patches()
     own = (control_flow.PATCHES, least_squares.PATCHES, packed_sequences.PATCHES, transforms)
     torch_patches = () if strict else own
-    library_patches = (torchvision.PATCHES, transformers.cache_patches(), transformers_models.model_patches())
+    library_patches = (
+        fastai.PATCHES,
+        torchvision.PATCHES,
+        transformers.cache_patches(),
+        transformers_models.model_patches(),
+    )
     return (export_flag.PATCHES, torch_export.PATCHES, *library_patches, *torch_patches)
 
 
