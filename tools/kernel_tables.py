@@ -1,6 +1,7 @@
 """Writes the tables of kernels in fx_onnx/core/kernels/, each from its runtime or from the runtime's published table.
 
     python -m tools.kernel_tables onnxruntime                  from the installed ONNX Runtime
+    python -m tools.kernel_tables onnxruntime_oldest           in an environment with an older ONNX Runtime, after that
     python -m tools.kernel_tables onnxruntime_cuda             in an environment with onnxruntime-gpu
     python -m tools.kernel_tables reference                    from the installed onnx
     python -m tools.kernel_tables openvino                     in an environment with openvino and onnx
@@ -25,6 +26,7 @@ FOLDER = Path(__file__).parents[1] / "fx_onnx" / "core" / "kernels"
 OLDEST_OPSET = 7
 OPEN = 2**31 - 1  # ONNX Runtime gives this as the last version of a kernel that has none
 Admitted = dict[str, frozenset[str]]
+Kernels = dict[tuple[str, int, int], list[Admitted]]  # (operator, first version, last version) → the dtypes of each
 
 
 def write(name: str, runtime: str, version: str, source: str, rows: Mapping[str, Sequence[str]]) -> None:
@@ -65,23 +67,57 @@ def onnxruntime() -> None:
     _provider("onnxruntime", "CPU")
 
 
+def onnxruntime_oldest() -> None:
+    """Removes from the table of the CPU provider what the installed ONNX Runtime, an older one, does not compute."""
+    import onnxruntime as runtime
+
+    from fx_onnx.core.kernel_tables import ANY, DTYPES, kernel_table
+
+    table = kernel_table("onnxruntime")
+    common: Kernels = defaultdict(list)
+    names = {dtype.upper(): name for name, dtype in DTYPES.items()}
+    for (operator, first, last), group in _kernels("CPU").items():
+        for version in range(first, last + 1):
+            for old, row in itertools.product(group, table.kernels(operator, version)):
+                new = {
+                    variable: frozenset(names[dtype.name] for dtype in row.admitted[variable])
+                    for variable in row.admitted
+                }
+                both = {variable: old.get(variable, ANY) & new.get(variable, ANY) for variable in {**old, **new}}
+                common[operator, version, version].append(both)
+    versions = f"{runtime.__version__} to {table.version.rpartition(' ')[2]}"
+    write("onnxruntime", table.runtime, versions, table.source, _rows(common))
+
+
 def onnxruntime_cuda() -> None:
     """Writes the kernels of the CUDA provider. The provider's library must load, so it needs CUDA and a driver."""
     _provider("onnxruntime-cuda", "CUDA")
 
 
 def _provider(table: str, provider: str) -> None:
-    """Writes the kernels that a provider registers; merges kernels that differ in one type variable."""
+    """Writes the kernels that a provider registers."""
     import onnxruntime as runtime
+
+    source = "onnxruntime.capi.onnxruntime_pybind11_state.get_all_opkernel_def()"
+    write(table, f"ONNX Runtime, {provider} provider", runtime.__version__, source, _rows(_kernels(provider)))
+
+
+def _kernels(provider: str) -> Kernels:
+    """Returns the kernels that a provider of the installed ONNX Runtime registers."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-    kernels: dict[tuple[str, int, int], list[Admitted]] = defaultdict(list)
+    kernels: Kernels = defaultdict(list)
     for kernel in state.get_all_opkernel_def():
         first, last = kernel.version_range
         if kernel.provider == f"{provider}ExecutionProvider" and not kernel.domain and last >= OLDEST_OPSET:
             admitted = {name: _dtypes(types) for name, types in kernel.type_constraints.items()}
             # a kernel without a last version applies only to the version in which the operator last changed
             kernels[kernel.op_name, first, first if last == OPEN else last].append(admitted)
+    return kernels
+
+
+def _rows(kernels: Kernels) -> dict[str, list[str]]:
+    """Returns the rows of each operator; merges kernels that differ in one type variable."""
     found: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
     for (name, first, last), group in sorted(kernels.items()):
         for each in _merged(group):
@@ -92,8 +128,7 @@ def _provider(table: str, provider: str) -> None:
     by_name: dict[str, list[str]] = defaultdict(list)
     for name, first, last, words in rows:
         by_name[name].append(f"{first} {last} {words}".strip())
-    source = "onnxruntime.capi.onnxruntime_pybind11_state.get_all_opkernel_def()"
-    write(table, f"ONNX Runtime, {provider} provider", runtime.__version__, source, by_name)
+    return by_name
 
 
 def _dtypes(types: list[str]) -> frozenset[str]:
@@ -226,6 +261,6 @@ def _published(versions: str, has_later_ones: bool) -> str:
 
 
 if __name__ == "__main__":
-    {each.__name__: each for each in (onnxruntime, onnxruntime_cuda, reference, openvino, web)}[sys.argv[1]](
-        *sys.argv[2:]
-    )
+    {each.__name__: each for each in (onnxruntime, onnxruntime_oldest, onnxruntime_cuda, reference, openvino, web)}[
+        sys.argv[1]
+    ](*sys.argv[2:])

@@ -6,7 +6,7 @@ __all__ = ["TARGET"]
 
 TARGET = Target(
     name="coreml",
-    versions="ONNX Runtime 1.20 to 1.31, CoreML provider",
+    versions="ONNX Runtime 1.29 to 1.31, CoreML provider",
     opset=18,
     notes=("A node without a kernel runs in the CPU provider.",),
 )

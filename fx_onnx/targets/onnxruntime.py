@@ -6,7 +6,7 @@ __all__ = ["TARGET"]
 
 TARGET = Target(
     name="onnxruntime",
-    versions="ONNX Runtime 1.20 to 1.31, CPU provider",
+    versions="ONNX Runtime 1.29 to 1.31, CPU provider",
     executed=True,
     table="onnxruntime",
     expands_functions=True,

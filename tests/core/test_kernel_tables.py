@@ -1,7 +1,5 @@
 """The table of ONNX Runtime's kernels agrees with the installed runtime and with the models that load."""
 
-from importlib.metadata import version
-
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
@@ -14,11 +12,10 @@ TABLE = kernel_table("onnxruntime")
 OPEN = 2**31 - 1  # ONNX Runtime gives this as the last version of a kernel that has none
 
 
-@pytest.mark.skipif(version("onnxruntime") != TABLE.version, reason=f"the table is of onnxruntime {TABLE.version}")
 @pytest.mark.parametrize("op_type", ["Where", "Conv", "Add", "Max", "Pad", "Attention", "DepthToSpace", "Cast"])
 @pytest.mark.parametrize("opset", [18, 20, 22, 23, 24, 26])
 def test_agrees_with_the_installed_runtime(op_type: str, opset: int) -> None:
-    """The table has the same dtypes as the runtime's list for the operator's version in an opset."""
+    """The runtime, of any version that the package allows, has the kernels of the table."""
     since = since_version(op_type, opset)
     listed = set()
     for kernel in state.get_all_opkernel_def():
@@ -29,7 +26,8 @@ def test_agrees_with_the_installed_runtime(op_type: str, opset: int) -> None:
             listed |= {(name, each[7:-1]) for each in types if each[7:-1] in DTYPES.values()}
     tabled = {(min(each.admitted), dtype.name.lower()) for each in TABLE.kernels(op_type, since or 0)
             for dtype in each.admitted[min(each.admitted)]}  # fmt: skip
-    assert tabled == listed
+    assert tabled <= listed
+    assert bool(tabled) == bool(listed)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,10 @@ def test_a_report_of_one_test():
     assert outcomes("oldest", ["tests/test_a.py::test_1"], report, 3.0)[0].passed == 1
 
 
+def test_a_file_of_which_no_test_ran_has_failed():
+    assert outcomes("newest", ["tests/test_a.py"], "<testsuite />", 3.0)[0].failed == ["tests/test_a.py: no test ran"]
+
+
 def test_the_oldest_combination_has_every_lower_bound():
     oldest = combinations()[-1]
     assert {"torch==2.13", "onnx-ir==1.1"} <= set(oldest.requirements)

@@ -1,5 +1,6 @@
 """Swish runs in ONNX Runtime at every opset that has the operator."""
 
+import onnxruntime
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,10 +12,15 @@ from tests.compare import assert_close
 from tests.modules import FunctionModule
 from tests.passes.checking import check, model
 
+ORT = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
+
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("opset", [24, 25, 26])
 def test_silu_matches_eager(opset: int, dtype: torch.dtype) -> None:
+    if dtype == torch.float64 and opset > 24 and ORT < (1, 31):
+        pytest.skip("ONNX Runtime before 1.31 fuses Sigmoid and Mul of float64 to an operator without a kernel")
+
     def scaled(x: Tensor) -> Tensor:
         return F.silu(x) + x * torch.sigmoid(1.5 * x)
 

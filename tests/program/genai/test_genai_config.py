@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import transformers
 
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.program.genai.genai_config import genai_config, settings
-from tests.models.decoders import tokenizer
+from tests.models.decoders import tokenizer, transformers
 from tests.program.genai.decoder_examples import INTERFACE
 
 
