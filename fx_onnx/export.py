@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def export(
     model: torch.nn.Module | torch.export.ExportedProgram | torch.jit.ScriptFunction[Any, Any],
-    args: tuple[Any, ...] | list[Any] | torch.Tensor = (),
+    args: tuple[Any, ...] | list[Any] | torch.Tensor | Mapping[str, Any] = (),
     f: str | os.PathLike[str] | BinaryIO | None = None,
     *positional: Never,
     kwargs: Mapping[str, Any] | None = None,

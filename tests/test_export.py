@@ -188,11 +188,6 @@ def test_invalid_arguments(options: dict[str, object], message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_data_parallel_module() -> None:
-    with pytest.raises(ArgumentError, match=r"export the module inside it, model\.module"):
-        fx_onnx.export(nn.DataParallel(net()), (X,))
-
-
 def test_an_error_of_the_forward_is_in_the_message() -> None:
     class Wrong(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from fx_onnx.capture.forward_parameters import (
     program_parameters,
     sorted_by_signature,
 )
+from fx_onnx.capture.parallel_modules import OneReplica, is_parallel
 from fx_onnx.capture.program_arguments import program_arguments
 from fx_onnx.capture.torchscript.scripted_module import ScriptedModule, is_script, scripted_module
 from fx_onnx.core.arguments import check_mapping, check_names, shown
@@ -177,14 +178,12 @@ def _check_forms(dynamic_shapes: Any, dynamic_axes: Any) -> None:
 
 
 def _checked_model(model: Any, training: TrainingMode | None) -> Any:
-    """Returns the model; a TorchScript module or function becomes a ScriptedModule."""
+    """Returns the model; a TorchScript model becomes a ScriptedModule, and a DataParallel a OneReplica."""
     kind = type(model).__name__
     if is_script(model):
         return scripted_module(model)
-    if isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
-        raise ArgumentError(
-            f"A {kind} cannot be exported; export the module inside it, model.module.", id=MessageId.MODEL
-        )
+    if is_parallel(model):
+        return OneReplica(model)
     if isinstance(model, ExportedProgram) and training is not None and training is not TrainingMode.PRESERVE:
         raise ArgumentError(
             f"training={training.name} is not possible for an ExportedProgram, because its capture fixed the mode.",

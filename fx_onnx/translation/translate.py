@@ -383,6 +383,10 @@ def _bind_outputs(walker: Walker, results: Any, specs: Sequence[OutputSpec]) -> 
             if spec.kind == OutputKind.BUFFER_MUTATION:
                 op.graph.inputs.append(_state(walker, spec.target))
         op.graph.outputs.append(result)
+    if not op.graph.outputs:
+        raise TranslationError(
+            "The model returns nothing and changes no state, so the ONNX model has no output; return a tensor."
+        )
 
 
 def _state(walker: Walker, target: str) -> Value:

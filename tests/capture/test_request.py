@@ -111,7 +111,6 @@ def _bad(message, *args, model=None, **options):
 @pytest.mark.parametrize(
     ("model", "args", "options", "message"),
     [
-        _bad("model.module", X, model=torch.nn.DataParallel(Two())),
         _bad("plain callable; wrap it", X, model=torch.relu),
         _bad("is the class Two; give an instance", X, model=Two),
         _bad("not int", X, model=3),

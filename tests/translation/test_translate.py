@@ -364,6 +364,15 @@ def test_a_result_that_is_no_number_is_refused() -> None:
         export(Labelled(), torch.ones(2))
 
 
+def test_a_model_without_any_output_is_refused() -> None:
+    class Silent(nn.Module):
+        def forward(self, x: Tensor) -> None:
+            x + 1
+
+    with pytest.raises(TranslationError, match="returns nothing and changes no state, so the ONNX model has no output"):
+        export(Silent(), torch.ones(2))
+
+
 def test_the_message_has_the_first_line_of_the_cause() -> None:
     def fails(op: Emitter, self: Any) -> Any:
         raise ValueError("the first line\nand a second one")
