@@ -1,7 +1,7 @@
 """Compares 64 greedy tokens in onnxruntime-genai with those of transformers' ``generate``.
 
     pip install onnxruntime-genai
-    python -m benchmarks.genai [--families llama qwen3] [--tokens 64]
+    python -m benchmarks.genai [--families llama qwen3] [--tokens 64] [--target onnxruntime-genai]
 
 Each family is a small model with random weights. It generates for one prompt, and for a batch of two prompts of
 different lengths, which onnxruntime-genai pads on the right and transformers on the left. A cell has the number of
@@ -9,6 +9,7 @@ equal tokens, and of all tokens of transformers up to the end of the text.
 """
 
 import argparse
+import json
 import logging
 import tempfile
 import warnings
@@ -67,13 +68,16 @@ def equal(found: list[list[int]], wanted: list[list[int]]) -> str:
     return ", ".join(counts)
 
 
-def row(family: str, count: int) -> str:
+def row(family: str, count: int, target: str | None) -> str:
     """Exports one model and compares its texts."""
     model = decoder(family)
-    program = fx_onnx.export(model, **fx_onnx.text_generation_arguments(model, full_cache=True), verbose=False)
+    arguments = fx_onnx.text_generation_arguments(model, full_cache=True)
+    program = fx_onnx.export(model, **arguments, target=target, verbose=False)
     with tempfile.TemporaryDirectory() as folder:
         program.save_genai(folder, config=model.config, generation_config=model.generation_config)
-        cells = [
+        content = json.loads((Path(folder) / "genai_config.json").read_text(encoding="utf-8"))
+        cells = ["one buffer" if content["search"]["past_present_share_buffer"] else "two buffers"]
+        cells += [
             equal(generated(Path(folder), prompts, count), expected(model, prompts, count))
             for prompts in (SINGLE, BATCH)
         ]
@@ -85,12 +89,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--families", nargs="+", default=FAMILIES)
     parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--target", help="onnxruntime-genai for one buffer of past and present")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
-    print("| family | one prompt | two prompts |", "|---|---|---|", sep="\n")
+    print("| family | cache | one prompt | two prompts |", "|---|---|---|---|", sep="\n")
     for family in options.families:
-        print(row(family, options.tokens), flush=True)
+        print(row(family, options.tokens, options.target), flush=True)
 
 
 if __name__ == "__main__":

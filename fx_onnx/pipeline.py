@@ -205,7 +205,7 @@ def _target(job: OnnxJob) -> Target:
 def _legalize(job: OnnxJob) -> OnnxJob:
     target = _target(job)
     before = None if job.options.target is None else job.program.summary().operators
-    passes = (*target.legalizations, *target.fusions)
+    passes = (*target.legalizations, *(target.fusions if job.options.target is not None else ()))
     with job.log.changes("legalize", job.program, passes) as changes:
         job.program.model = legalize(job.program.model, passes, changes)
     if before is not None:

@@ -67,7 +67,13 @@ def page(text: str) -> str:
     """Returns the text of docs/passes.md with its tables replaced by new ones."""
     of_targets = {each.name: each for name in NAMES for each in find_target(name).legalizations}
     legalizations = {each.name: each for each in LEGALIZATIONS} | of_targets
-    tables = {"PASSES": table(PASSES), "LEGALIZATIONS": table(legalizations.values()), "OPSETS": opset_table()}
+    fusions = {each.name: each for name in NAMES for each in find_target(name).fusions}
+    tables = {
+        "PASSES": table(PASSES),
+        "LEGALIZATIONS": table(legalizations.values()),
+        "FUSIONS": table(fusions.values()),
+        "OPSETS": opset_table(),
+    }
     for marker, rows in tables.items():
         pattern = rf"(?<=<!-- {marker} -->\n).*?(?=<!-- end -->)"
         text = re.sub(pattern, lambda _, rows=rows: f"{rows}\n", text, count=1, flags=re.S)

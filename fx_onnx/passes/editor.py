@@ -122,19 +122,23 @@ class Editor:
         inputs: Sequence[ir.Value | None],
         attributes: Mapping[str, Any] | None = None,
         absorbed: Sequence[ir.Node] = (),
+        domain: str = "",
     ) -> None:
         """Turns ``node`` into another operation with the same results, and removes producers that become unused.
 
         Args:
             node: the node; it keeps its outputs, its name and the names of its outputs.
-            op_type: the new operator, of ONNX's default domain.
+            op_type: the new operator.
             inputs: the new inputs.
             attributes: the new attributes as Python values or ``ir.Attr``; None keeps the present ones.
             absorbed: the producers whose work the new operation does too. Their metadata is merged into the node's, so
                 that each of their FX nodes can still be found.
+            domain: the domain of the operator, of which the model imports version 1; empty for ONNX's default domain.
         """
+        if domain:
+            self.model.graph.opset_imports.setdefault(domain, 1)
         before = [x.producer() for x in node.inputs if x is not None]
-        node.op_type = op_type
+        node.op_type, node.domain = op_type, domain
         node.resize_inputs(len(inputs))
         for index, value in enumerate(inputs):
             if node.inputs[index] is not value:

@@ -13,6 +13,7 @@ __all__ = ["NAMES", "find_target"]
 
 NAMES = (
     "onnxruntime",
+    "onnxruntime-genai",
     "onnxruntime-web",
     "openvino",
     "reference",

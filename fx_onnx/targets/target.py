@@ -52,7 +52,9 @@ class Target:
             defines for it.
         refuses: whether an operator that the runtime lacks is an error. Otherwise the log and the report list it.
         legalizations: the passes that replace what the runtime lacks, in order.
-        fusions: the passes that insert operators of the runtime's own domain, after the legalizations.
+        fusions: the passes that insert operators of the runtime's own domains, after the legalizations. They run only
+            if the caller names the target.
+        domains: the domains whose operators the runtime has in addition to ONNX's own.
         without: the names of the optimizer's passes that are left out.
         notes: what a user should know, one sentence each.
     """
@@ -67,6 +69,7 @@ class Target:
     refuses: bool = False
     legalizations: tuple[Pass, ...] = LEGALIZATIONS
     fusions: tuple[Pass, ...] = ()
+    domains: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -35,7 +35,8 @@ class FoldHeadReshapes(Rewrite):
     split is Transpose(Reshape(x)), from (batch, length, heads * size) to (batch, heads, length, size); merge is its
     inverse. Legal because Attention, given the numbers of heads, splits and merges in the same way. The cache is 4-D in
     both layouts. The three may also be parts of one packed tensor; a RotaryEmbedding between split and Attention takes
-    the 3-D layout too. No other node may read the result before the merge.
+    the 3-D layout too. Where another node than a Reshape, such as a norm of each head, comes before the Transpose, a
+    Reshape takes the place of the Transpose. No other node may read the result before the merge.
     """
 
     name = "fold_head_reshapes"
@@ -104,27 +105,72 @@ def _merged(value: ir.Value | None) -> _Merged | None:
     if rotary is not None:
         before = _merged(rotary.inputs[0])
         return None if before is None else _Merged(before.heads, partial(_rotary, rotary, before))
-    gather = producer_of(value, "Gather")
-    path = chain(gather.inputs[0] if gather is not None else value, "Transpose", "Reshape")
-    if path is None or path[1].inputs[0] is None:
+    norm, swap = single_use_producer(value, "RMSNormalization"), producer_of(value, "Transpose")
+    if norm is not None:
+        return _rows_of_norm(norm)
+    if swap is not None:
+        return _rows(swap.inputs[0]) if permutation_of(swap) == _SWAP_HEADS else None
+    return _part(producer_of(value, "Gather"))
+
+
+def _part(gather: ir.Node | None) -> _Merged | None:
+    """Returns the 3-D form of a part of one packed tensor of queries, keys and values."""
+    path = chain(gather.inputs[0], "Transpose", "Reshape") if gather is not None else None
+    if gather is None or path is None:
         return None
     swap, split = path
     source, whole, parts = split.inputs[0], dims(split.inputs[0]), dims(split.outputs[0])
     sizes = [size for size in (parts or ())[2:] if isinstance(size, int)]
     if source is None or whole is None or parts is None or len(parts) != 2 + len(sizes):
         return None
-    if whole != (*parts[:2], prod(sizes)):
+    if whole != (*parts[:2], prod(sizes)) or permutation_of(swap) != [2, 0, 3, 1, 4]:
         return None
-    if gather is None:
-        return _Merged(sizes[0], partial(_itself, source)) if permutation_of(swap) == _SWAP_HEADS else None
     index = constant_array(gather.inputs[1])
-    if permutation_of(swap) != [2, 0, 3, 1, 4] or index is None or index.shape or attribute(gather, "axis", 0) != 0:
+    if index is None or index.shape or attribute(gather, "axis", 0) != 0:
         return None
     return _Merged(sizes[1], partial(_piece, source, sizes[0], int(index) % sizes[0]))
 
 
+def _rows(value: ir.Value | None) -> _Merged | None:
+    """Returns the 3-D form of a value (batch, length, heads, size): that from which it was split, or a Reshape."""
+    sizes, split = dims(value), producer_of(value, "Reshape")
+    if value is None or sizes is None or len(sizes) != 4:
+        return None
+    heads, size = sizes[2:]
+    if not isinstance(heads, int) or not isinstance(size, int):
+        return None
+    source = split.inputs[0] if split is not None else None
+    if source is not None and dims(source) == (*sizes[:2], heads * size):
+        return _Merged(heads, partial(_itself, source))
+    return _Merged(heads, partial(_merge_heads, value, (*sizes[:2], heads * size)))
+
+
+def _rows_of_norm(norm: ir.Node) -> _Merged | None:
+    """Returns the 3-D form of a norm of each head, which is computed before its heads are swapped with the length."""
+    swap, sizes = producer_of(norm.inputs[0], "Transpose"), dims(norm.outputs[0])
+    before = swap.inputs[0] if swap is not None and permutation_of(swap) == _SWAP_HEADS else None
+    if before is None or sizes is None or attribute(norm, "axis", -1) not in (-1, 3):
+        return None
+    batch, heads, length, size = sizes
+    if not isinstance(heads, int) or not isinstance(size, int) or len(dims(norm.inputs[1]) or ()) != 1:
+        return None
+
+    def build(editor: Editor, node: ir.Node) -> ir.Value:
+        f = NodeBuilder(norm, editor, norm.outputs[0].dtype)
+        inputs, attributes = [before, *norm.inputs[1:]], {**norm.attributes, "axis": -1}
+        found = f.emit("RMSNormalization", inputs, attributes, sizes=(batch, length, heads, size))[0]
+        return _merge_heads(found, (batch, length, heads * size), editor, node)
+
+    return _Merged(heads, build)
+
+
 def _itself(source: ir.Value, editor: Editor, node: ir.Node) -> ir.Value:
     return source
+
+
+def _merge_heads(value: ir.Value, sizes: tuple[int | str, ...], editor: Editor, node: ir.Node) -> ir.Value:
+    """Merges the heads that come from another node than a Reshape, such as a norm of each head."""
+    return NodeBuilder(node, editor, value.dtype).Reshape(value, [0, 0, sizes[2]], sizes=sizes)
 
 
 def _piece(source: ir.Value, count: int, index: int, editor: Editor, node: ir.Node) -> ir.Value:
@@ -140,4 +186,7 @@ def _rotary(rotary: ir.Node, before: _Merged, editor: Editor, node: ir.Node) -> 
     """Inserts the RotaryEmbedding of the 3-D form."""
     inputs = [before.build(editor, node), *rotary.inputs[1:]]
     attributes = {**rotary.attributes, "num_heads": before.heads}
-    return NodeBuilder(rotary, editor, rotary.outputs[0].dtype).emit("RotaryEmbedding", inputs, attributes)[0]
+    sizes = dims(inputs[0])
+    return NodeBuilder(rotary, editor, rotary.outputs[0].dtype).emit(
+        "RotaryEmbedding", inputs, attributes, sizes=sizes
+    )[0]

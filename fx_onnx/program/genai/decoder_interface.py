@@ -43,6 +43,8 @@ class DecoderInterface:
         capacity: the number of tokens in the cache if it has a fixed size, or None if it grows.
         writes_in_place: whether past and present may be one buffer, because each layer writes the new keys and values
             into the past.
+        skips_padding: whether each layer writes them over the padding of the prompt, so that no padding lies within a
+            sliding window.
         logits_length: the fixed number of tokens that have logits, or None if all have.
     """
 
@@ -56,6 +58,7 @@ class DecoderInterface:
     vocabulary: int
     capacity: int | None
     writes_in_place: bool
+    skips_padding: bool
     logits_length: int | None
 
     @property
@@ -101,6 +104,7 @@ def find_decoder_interface(model: ir.Model) -> DecoderInterface:
         vocabulary=vocabulary,
         capacity=capacity,
         writes_in_place=all(map(_is_written_in_place, pasts, presents)),
+        skips_padding=all(map(_skips_padding, presents)),
         logits_length=length if isinstance(length, int) else None,
     )
 
@@ -162,6 +166,12 @@ def _is_written_in_place(past: ir.Value, present: ir.Value) -> bool:
     if node is None or node.op_type not in _IN_PLACE or len(past.uses()) != 1:
         return False
     return any(len(node.inputs) > index and node.inputs[index] is past for index in _IN_PLACE[node.op_type])
+
+
+def _skips_padding(present: ir.Value) -> bool:
+    """Returns whether the node that returns the present takes the number of tokens of each text."""
+    node = present.producer()
+    return node is not None and node.op_type == "GroupQueryAttention"
 
 
 # ---------------------------------------------------------------- tokens and logits

@@ -60,7 +60,8 @@ def write_genai_folder(
     values = settings(generation_config, config, tokenizer if has_tokens else None)
     content = genai_config(interface, _MODEL, values, shared_buffer=shared)
     check_folder("The folder", folder)
-    if (reason := interface.needs_equal_prompts or _windows(values)) is not None:
+    windows = None if interface.skips_padding else _windows(values)
+    if (reason := interface.needs_equal_prompts or windows) is not None:
         warn(
             f"The prompts of one batch must have the same length, because the program {reason}.", MessageId.GENAI_FOLDER
         )

@@ -55,15 +55,37 @@ def test_rotary_embedding_before_attention(attributes: str) -> None:
     check(program, FoldHeadReshapes(), args, ["RotaryEmbedding", "Attention"])
 
 
+def test_heads_that_were_not_split() -> None:
+    """A Reshape merges the heads instead of the Transpose."""
+    text = PARTED.replace("[0,2,1,3]>(v", "[0,2,1,3]>(w")
+    program = model(f"""g ({INPUTS}, float[N,M,2,3] w1) => (float[N,L,6] y) {CONSTANTS} {{
+      {text} a = Attention(q2, k2, v2)\n {JOINED}
+    }}""", opset=23)  # fmt: skip
+    check(program, FoldHeadReshapes(), [Q, K, V, torch.randn(2, 5, 2, 3)], ["Reshape", "Reshape", "Attention"])
+
+
+@pytest.mark.parametrize("norm", ["before", "after"])
+def test_a_norm_of_each_head(norm: str) -> None:
+    """Qwen 3 computes it before the heads and the length are swapped, Gemma 3 after that."""
+    text = PARTED.replace("(q1)", "(n)").replace("q2", "q3").replace("q3 =", "n = RMSNormalization(q1, w)\n q3 =")
+    if norm == "after":
+        text = PARTED + "q3 = RMSNormalization(q2, w)\n "
+    program = model(f"""g ({INPUTS}, float[3] w) => (float[N,L,6] y) {CONSTANTS} {{
+      {text} a = Attention(q3, k2, v2)\n {JOINED}
+    }}""", opset=23)  # fmt: skip
+    wanted = ["Reshape", "RMSNormalization", "Reshape", "Attention"]
+    check(program, FoldHeadReshapes(), [Q, K, V, torch.rand(3)], wanted)
+
+
 @pytest.mark.parametrize(
     "text",
     [
         f"{PARTED} a = Attention(q2, k2, v2)\n b = Transpose<perm=[0,2,1,3]>(a)\n c = Neg(a)\n y = Reshape(b, rows)",
-        f"{PARTED.replace('[0,2,1,3]>(v', '[0,2,1,3]>(w')} a = Attention(q2, k2, v2)\n {JOINED}",
+        f"{PARTED.replace('[0,2,1,3]>(v', '[1,2,0,3]>(w')} a = Attention(q2, k2, v2)\n {JOINED}",
         f"{PARTED} a = Attention(q2, k2, v2)\n b = Transpose<perm=[2,0,1,3]>(a)\n y = Reshape(b, rows)",
     ],
 )
 def test_layout_declined(text: str) -> None:
-    """A second consumer, values that were not split, and another permutation."""
+    """A second consumer, values whose heads are another axis, and another permutation."""
     program = model(f"""g ({INPUTS}, float[N,M,2,3] w1) => (float[N,L,6] y) {CONSTANTS} {{ {text} }}""", opset=23)
     assert not FoldHeadReshapes()(program).modified

@@ -13,5 +13,6 @@ INTERFACE = DecoderInterface(
     vocabulary=99,
     capacity=None,
     writes_in_place=False,
+    skips_padding=False,
     logits_length=None,
 )

@@ -1,0 +1,122 @@
+"""Fusion of Attention with a cache into ONNX Runtime's GroupQueryAttention."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import onnx_ir as ir
+from onnx_ir import DataType
+
+from fx_onnx.passes.builder import NodeBuilder
+from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.fusion.index_formulas import Linear, Read, index_formula
+from fx_onnx.passes.matchers import attribute, dims
+from fx_onnx.passes.rewriter import Rewrite
+
+__all__ = ["FuseGroupQueryAttention"]
+
+_LENGTHS = "fx_onnx.lengths"
+_BATCH, _QUERY, _KEY = Linear.of(-4), Linear.of(-2), Linear.of(-1)
+
+
+class FuseGroupQueryAttention(Rewrite):
+    """Attention(q, k, v, mask, past_k, past_v) → com.microsoft.GroupQueryAttention(q, k, v, past_k, past_v, lengths).
+
+    The mask must be causal, with a sliding window or without, and read an input of padding. Legal where the padding is
+    behind the tokens, because the operator takes the number of tokens of each text. It writes the new keys and values
+    into the buffer of the past, which may be longer than the past. With a past, either the batch or the number of new
+    tokens must be 1.
+    """
+
+    name = "fuse_group_query_attention"
+    op_types = ("Attention",)
+    since = 23
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Fuses one Attention that takes and returns a cache."""
+        if len(node.inputs) != 6 or None in node.inputs or len(node.outputs) != 3 or editor.function is not None:
+            return False
+        if reason := _misfit(node):
+            return self.declines(node, reason)
+        mask = _match_mask(node.inputs[3], _length(node.inputs[4]))
+        if mask is None:
+            return self.declines(node, "the mask is not known to be causal and to hide the padding of an input")
+        query, key, value, _, *past = node.inputs
+        attributes = {
+            "num_heads": attribute(node, "q_num_heads"),
+            "kv_num_heads": attribute(node, "kv_num_heads"),
+            "scale": attribute(node, "scale"),
+            "softcap": attribute(node, "softcap"),
+            "local_window_size": mask.window,
+        }
+        inputs = [query, key, value, *past, *_lengths(mask.padding, editor, node)]
+        editor.replace(node, "GroupQueryAttention", inputs, attributes, domain="com.microsoft")
+        return True
+
+
+def _misfit(node: ir.Node) -> str:
+    """Returns why the operator cannot compute this Attention; empty if it can."""
+    query, key, value = map(dims, node.inputs[:3])
+    heads, shared = attribute(node, "q_num_heads"), attribute(node, "kv_num_heads")
+    if not heads or not shared or query is None or key is None or value is None:
+        return "its inputs are not 3-D"
+    if node.inputs[0] is None or node.inputs[0].dtype not in (DataType.FLOAT, DataType.FLOAT16):
+        return "the dtype is neither float32 nor float16"
+    if not isinstance(query[2], int) or not isinstance(key[2], int) or key[2] * heads != query[2] * shared:
+        return "queries and keys have different sizes"
+    if key != value or query[:2] != key[:2]:
+        return "keys and values have different sizes, or another length than the queries"
+    if query[2] // heads % 8:
+        return "the size of a head is no multiple of 8"
+    if attribute(node, "is_causal", 0) or attribute(node, "qk_matmul_output_mode", 0):
+        return "it is causal, or returns the scores"
+    if not all(past is not None and past.is_graph_input() for past in node.inputs[4:]):
+        return "the past is no input of the graph"
+    return ""
+
+
+def _length(past: ir.Value | None) -> int | str | None:
+    sizes = dims(past)
+    return sizes[2] if sizes is not None and len(sizes) == 4 else None
+
+
+class _Mask(NamedTuple):
+    """A causal mask: the input that is not 0 for tokens, and the number of keys in a window, or None."""
+
+    padding: ir.Value
+    window: int | None
+
+
+def _match_mask(mask: ir.Value | None, past: int | str | None) -> _Mask | None:
+    """Proves that the mask is causal, and finds its window and the padding. ``past`` is the length of the past."""
+    formula = index_formula(mask)
+    if formula is None or past is None or not isinstance(formula.element, frozenset):
+        return None
+    ahead = (Linear.of(past) if isinstance(past, str) else Linear(past)).plus(_QUERY).plus(_KEY, -1)
+    conditions = set(formula.element)
+    if ahead not in conditions:
+        return None
+    conditions.remove(ahead)
+    reads = [each for each in conditions if isinstance(each, Read) and each.index == (_BATCH, _KEY)]
+    # A key of a window satisfies ahead ≤ window - 1, which is window - 1 - ahead ≥ 0.
+    limits = [each.plus(ahead) for each in conditions if isinstance(each, Linear)]
+    if len(reads) != 1 or len(limits) > 1 or len(conditions) != len(reads) + len(limits):
+        return None
+    if any(limit.terms or limit.constant < 0 for limit in limits):
+        return None
+    return _Mask(reads[0].value, limits[0].constant + 1 if limits else None)
+
+
+def _lengths(padding: ir.Value, editor: Editor, node: ir.Node) -> tuple[ir.Value, ir.Value]:
+    """Returns the index of each text's last token, (batch,), and the number of all places, a scalar.
+
+    They are inserted once, right behind the inputs, for all layers.
+    """
+    made: tuple[ir.Value, ir.Value] | None = padding.meta.get(_LENGTHS)
+    if made is None or any(value.graph is None for value in made):  # not made yet, or removed with their last consumer
+        f = NodeBuilder(node, editor, DataType.INT32, after=padding)
+        total = f.Cast(f.Squeeze(f.Shape(padding, start=1, end=2), [0]), to=DataType.INT32, sizes=())
+        tokens = f.Cast(f.Cast(padding, to=DataType.BOOL), to=DataType.INT32)
+        last = f.Sub(f.ReduceSum(tokens, [1], keepdims=0), 1, sizes=(dims(padding) or ())[:1])
+        made = padding.meta[_LENGTHS] = (last, total)
+    return made

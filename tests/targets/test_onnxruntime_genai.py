@@ -1,0 +1,92 @@
+"""The target onnxruntime-genai."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+import fx_onnx
+from tests.compare import assert_close
+from tests.models.decoders import decoder
+
+CAPACITY = 16
+TEXTS = [[7, 8, 9, 10, 11], [12, 13]]
+
+
+def exported(model: Any, **options: Any) -> fx_onnx.ONNXProgram:
+    return fx_onnx.export(model, **fx_onnx.text_generation_arguments(model, full_cache=True), verbose=False, **options)
+
+
+class InPlace:
+    """Runs a decoder whose past and present are one buffer for each layer."""
+
+    def __init__(self, path: Path, texts: int) -> None:
+        self.session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        inputs = [each for each in self.session.get_inputs() if each.name.startswith("past_key_values")]
+        self.cache = {
+            each.name: onnxruntime.OrtValue.ortvalue_from_numpy(
+                np.full((texts, each.shape[1], CAPACITY, each.shape[3]), 9.0, np.float32)
+            )
+            for each in inputs
+        }
+
+    def __call__(self, tokens: Sequence[Sequence[int]], mask: Sequence[Sequence[int]], place: Sequence[Any]) -> Any:
+        """Returns the logits of the new tokens."""
+        binding = self.session.io_binding()
+        for name, rows in (("input_ids", tokens), ("attention_mask", mask), ("position_ids", place)):
+            binding.bind_cpu_input(name, np.array(rows, dtype=np.int64))
+        for name, value in self.cache.items():
+            binding.bind_ortvalue_input(name, value)
+            binding.bind_ortvalue_output(f"{name}_out", value)
+        binding.bind_output("logits")
+        self.session.run_with_iobinding(binding)
+        return next(value.numpy() for value in binding.get_outputs() if len(value.shape()) == 3)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3_text"])
+def test_a_batch_of_texts_of_different_lengths(family: str, tmp_path: Path) -> None:
+    """A prefill and single tokens in one buffer give the logits of each text alone, also with sliding windows."""
+    model = decoder(family, sliding_window=3)
+    program = exported(model, target="onnxruntime-genai")
+    program.save(tmp_path / "model.onnx")
+    assert "Attention" not in {node.op_type for node in program.model.graph}
+    run, texts = InPlace(tmp_path / "model.onnx", 2), [list(text) for text in TEXTS]
+    tokens, mask = [TEXTS[0], [*TEXTS[1], 0, 0, 0]], [[1] * 5, [1, 1, 0, 0, 0]]
+    place: list[Any] = [[*range(5)]] * 2
+    for step in range(3):
+        found = run(tokens, mask, place)
+        for row, text in enumerate(texts):
+            with torch.no_grad():
+                want = model(torch.tensor([text])).logits[0, -1]
+            last = len(text) - 1 if step == 0 else 0
+            assert_close(torch.from_numpy(found[row, last]), want, 1e-4)
+            text.append(20 + row + step)
+        tokens, mask = [text[-1:] for text in texts], [[*row, 1] for row in mask]
+        place = [[len(text) - 1] for text in texts]
+
+
+def test_the_folder_shares_one_buffer(tmp_path: Path) -> None:
+    model = decoder("qwen3")
+    exported(model, target="onnxruntime-genai").save_genai(tmp_path, config=model.config)
+    content = json.loads((tmp_path / "genai_config.json").read_text(encoding="utf-8"))
+    assert content["search"]["past_present_share_buffer"]
+
+
+def test_a_caller_without_a_mask_keeps_attention() -> None:
+    """The number of tokens would be known from the size of the buffer only."""
+    model = decoder("llama")
+    arguments = fx_onnx.text_generation_arguments(model, padding=False)
+    program = fx_onnx.export(model, **arguments, target="onnxruntime-genai", verbose=False)
+    assert {node.domain for node in program.model.graph} == {""}
+
+
+def test_an_export_without_a_target_has_standard_operators_only() -> None:
+    program = exported(decoder("llama"), opset_version=23)
+    assert {node.domain for node in program.model.graph} == {""}
+    support = exported(decoder("llama"), target="onnxruntime-genai").supports("onnxruntime-genai")
+    assert support, support.missing
