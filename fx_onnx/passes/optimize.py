@@ -21,6 +21,7 @@ from fx_onnx.passes.cleanup.index_grids import EliminateIndexGrids
 from fx_onnx.passes.cleanup.reciprocals import CanonicalizeReciprocals
 from fx_onnx.passes.cleanup.reshapes import MergeReshapes
 from fx_onnx.passes.cleanup.selects import SplitSelects
+from fx_onnx.passes.cleanup.softmax_shifts import EliminateSoftmaxShifts
 from fx_onnx.passes.cleanup.transposes import MergeTransposes
 from fx_onnx.passes.fusion.activation_fusion import FuseGelu, FuseSwish
 from fx_onnx.passes.fusion.attention_cache import FoldCache
@@ -62,6 +63,7 @@ PASSES: tuple[Pass, ...] = (
     FuseSwish(),
     FuseRotaryEmbedding(),
     FusePartialRotary(),
+    EliminateSoftmaxShifts(),
     FuseAttention(),
     FoldRepeatedHeads(),
     FoldRepeatsIntoRows(),

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.cleanup.transposes import permutation_of
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import chain, dims, producer_of
+from fx_onnx.passes.matchers import chain, dims, producer_of, single_use
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["FoldRepeatedHeads", "FoldRepeatsIntoRows", "has_cache", "match_repeat"]
@@ -52,12 +52,11 @@ class FoldRepeatsIntoRows(Rewrite):
 
     repeat(x) is Reshape(Expand(Unsqueeze(x))) and repeats each head of x (batch, heads, length, size) n times in
     succession. Legal because the n heads of ``a`` that meet one head of x are n times as many rows of one product.
-    Attention computes this itself, so the rewrite is for opsets without it.
+    Attention computes this itself, so from opset 23 on the products of an attention that it expresses stay.
     """
 
     name = "fold_repeats_into_rows"
     op_types = ("MatMul",)
-    until = 22
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Removes the repetition before one product."""
@@ -67,6 +66,8 @@ class FoldRepeatsIntoRows(Rewrite):
         repeat = match_repeat(swap.inputs[0] if swap is not None else b)
         if a is None or repeat is None or (swap is not None and order != [0, 1, 3, 2]):
             return False
+        if editor.opset >= FoldRepeatedHeads.since and _may_become_attention(node):
+            return self.declines(node, "Attention shares the heads itself")
         sizes = dims(a)
         if sizes is None or len(sizes) != 4 or sizes[1] != repeat.heads * repeat.copies:
             return self.declines(node, "the first operand, of shape %s, does not have the repeated heads", sizes)
@@ -78,6 +79,19 @@ class FoldRepeatsIntoRows(Rewrite):
         shape = f.constant([0, sizes[1], length if isinstance(length, int) else -1, 0])
         editor.replace(node, "Reshape", [product, shape], {}, [*repeat.nodes, *([swap] if swap is not None else [])])
         return True
+
+
+def _may_become_attention(product: ir.Node) -> bool:
+    """Returns whether the product is the first or the second one of Softmax(scale * q @ kᵀ + mask) @ v."""
+    if producer_of(product.inputs[0], "Softmax") is not None:
+        return True
+    value = product.outputs[0]
+    while single_use(value):
+        consumer = next(iter(value.uses())).node
+        if consumer.op_type not in ("Mul", "Div", "Add", "Tanh"):
+            return consumer.op_type == "Softmax"
+        value = consumer.outputs[0]
+    return False
 
 
 def has_cache(node: ir.Node) -> bool:

@@ -59,6 +59,17 @@ def test_rows(length: str) -> None:
     assert ([0, 2, 12, 0] in shapes) == (length == "4")
 
 
+@pytest.mark.parametrize(("sink", "is_folded"), [("s = Concat<axis=-1>(a, extra)", True), ("s = Mul(a, half)", False)])
+def test_rows_where_attention_exists(sink: str, is_folded: bool) -> None:
+    """Attention shares the heads itself, but it has no attention sink: an extra column of the scores."""
+    known = KNOWN[:-1] + ", float half = {0.5}, float[N,6,L,O] s, float[N,6,L,O] b>"
+    program = model(f"""g (float[N,6,L,3] q, float[N,2,M,3] k, float[N,2,O,3] v, float[N,6,L,1] extra) =>
+      (float[N,6,L,3] y) {known.replace("N,2,3,M,3] v4", "N,2,3,O,3] v4").replace("N,6,M,3] v5", "N,6,O,3] v5")} {{
+      {REPEATED} t = Transpose<perm=[0,1,3,2]>(k5)\n a = MatMul(q, t)\n {sink}\n b = Softmax(s)\n y = MatMul(b, v5)
+    }}""", opset=23)  # fmt: skip
+    assert FoldRepeatsIntoRows()(program).modified == is_folded
+
+
 @pytest.mark.parametrize(
     "text",
     [
