@@ -63,6 +63,7 @@ from fx_onnx.capture.patches.size_comparisons import SizeComparison, record_size
 from fx_onnx.capture.patches.slice_bounds import keep_slices_symbolic
 from fx_onnx.capture.patches.tensor_data import trace_tensor_data
 from fx_onnx.capture.patches.torch_export import confine_torch_export
+from fx_onnx.capture.python_state import frozen_numbers, record_changed_numbers
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import (
     SizeConstraint,
@@ -156,6 +157,7 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
         MessageId.STATIC_DIM: map(str, specialized),
         MessageId.SIZE_CONDITION: map(str, constraints),
         MessageId.EXCLUDED_SIZE: (each.describe(labels) for each in excluded),
+        MessageId.PYTHON_STATE: frozen_numbers(request, result.changed_numbers),
     }
     for id, found in texts.items():
         for text in found:
@@ -176,12 +178,14 @@ class _Captured:
         strict: Whether it was captured in strict mode.
         decisions: The decisions that led to it.
         comparisons: The comparisons of sizes that the forward made. Strict mode does not show them.
+        changed_numbers: The Python numbers that the forward changed. Strict mode does not show them.
     """
 
     program: ExportedProgram
     strict: bool
     decisions: tuple[str, ...] = ()
     comparisons: tuple[SizeComparison, ...] = ()
+    changed_numbers: tuple[tuple[str, str], ...] = ()
 
     def because(self, decision: str) -> _Captured:
         """Returns the same capture with one more decision, which comes first."""
@@ -373,11 +377,12 @@ def _export(
             record_size_comparisons() as comparisons,
             record_guard_places(),
             _observe_modules(model, strict),
+            nullcontext(()) if strict else record_changed_numbers(model) as changed,
         ):
             program = torch.export.export(
                 model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
             )
-            return _Captured(program, strict, comparisons=tuple(comparisons))
+            return _Captured(program, strict, (), tuple(comparisons), tuple(changed))
     except OnnxExporterError:  # the forward calls export()
         raise
     except Exception as error:  # the forward is the user's code and may raise anything

@@ -57,6 +57,8 @@ def explain_failure(model: torch.nn.Module, error: Exception, has_dynamic_floats
             for floats that are read from tensors.
     """
     remedy = _PACKED_SEQUENCE_REMEDY if _has_packed_sequence(error) else _remedy(str(error))
+    if _needs_value(error):
+        remedy = "compute with tensors there, for example with torch.where"
     if has_dynamic_floats and "data-dependent expression zuf" in str(error):
         remedy += _DYNAMIC_FLOAT_REMEDY
     return f"torch.export could not capture {type(model).__name__}: {summarize(error)}{user_line(error)}; {remedy}."
@@ -78,6 +80,8 @@ _IDS = {
 def failure_id(error: Exception) -> MessageId:
     """Returns the kind of a failure of torch.export."""
     text = str(error)
+    if _needs_value(error):
+        return MessageId.NUMBER_FROM_DATA
     if is_dim_conflict(text):
         return MessageId.DIM_CONFLICT
     found = next((id for phrase, id in _IDS.items() if phrase in text), None)
@@ -86,8 +90,16 @@ def failure_id(error: Exception) -> MessageId:
 
 def summarize(error: Exception) -> str:
     """Returns the type of an error and the essential part of its message, in one line."""
+    if _needs_value(error):
+        operator = str(error).removesuffix(".default")
+        return f"the code needs the result of {operator}, which is known only when the model runs"
     essence = without_symbols(_essence(str(error)))
     return essence if essence in _MEANINGS.values() else f"{type(error).__name__}: {essence}"
+
+
+def _needs_value(error: Exception) -> bool:
+    """Returns whether an operator returns a Python value that depends on data; torch's message is its name alone."""
+    return type(error).__name__ == "DataDependentOutputException"
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import sympy
 
 from fx_onnx.core.arguments import is_dim_word
 
-__all__ = ["AxisText", "dim_expression"]
+__all__ = ["AxisText", "DefinedDim", "dim_expression"]
 
 _MAX_LENGTH = 200
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -29,6 +29,25 @@ class AxisText(str):
     """The name of a dim in ``dynamic_axes``, which may be any text. A name in ``dynamic_shapes`` is an identifier."""
 
     __slots__ = ()
+
+
+class DefinedDim(str):
+    """The name of a dim whose size is an expression over other names by definition, such as ``past + sequence``.
+
+    A condition that follows from the definition is no finding.
+    """
+
+    definition: str
+
+    def __new__(cls, name: str, definition: str) -> DefinedDim:
+        """Creates the name."""
+        found = super().__new__(cls, name)
+        found.definition = definition
+        return found
+
+    def __getnewargs__(self) -> tuple[str, str]:
+        """Returns the arguments for a copy."""
+        return str(self), self.definition
 
 
 def dim_expression(text: str, names: Mapping[str, sympy.Expr]) -> sympy.Expr | None:

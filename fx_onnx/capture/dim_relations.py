@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from fx_onnx.capture.dim_expressions import AxisText, dim_expression
-from fx_onnx.capture.dynamic_dims import CapturedInput
+from fx_onnx.capture.dynamic_dims import CapturedInput, guard_place
 from fx_onnx.core.size_text import expression_text
 
 _LISTED = 4  # a cache with many layers has hundreds of equal dims
@@ -35,9 +35,22 @@ def dim_relations(inputs: list[CapturedInput], labels: Mapping[str, str]) -> Ite
             name = next((name for name in (first, *others) if name is not None), None)
             text = _listed(shown)
             called = f"; {'both' if len(shown) == 2 else 'all'} are called {name!r}" if name else ""
-            yield f"The model makes the dims {text} equal{called}."
+            yield f"The model makes the dims {text} equal{called}{_place(inputs, expression)}."
         if not expression.is_Symbol and not any(map(_is_dim_expression, dims.values())):
-            yield f"The model makes the dim {shown[0]} equal to {expression_text(expression, labels)}."
+            text = expression_text(expression, labels)
+            yield f"The model makes the dim {shown[0]} equal to {text}{_place(inputs, expression)}."
+
+
+def _place(inputs: list[CapturedInput], expression: Any) -> str:
+    """Returns ` (file:line: code)` of the line that makes two dims this expression; empty if no guard tells."""
+    for shape_env in {id(env): env for each in inputs if (env := each.shape_env) is not None}.values():
+        for guard in shape_env.guards:
+            sides = guard.expr.args if guard.expr.func.__name__ == "Equality" else ()
+            if len(set(sides)) == 2 and all(shape_env.replace(side) == expression for side in sides):
+                place = guard_place(guard)
+                if place:
+                    return f" {place}"
+    return ""
 
 
 def _is_dim_expression(name: str | None) -> bool:

@@ -17,7 +17,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 
-from fx_onnx.capture.dim_expressions import dim_expression
+from fx_onnx.capture.dim_expressions import DefinedDim, dim_expression
 from fx_onnx.capture.dynamic_shapes import TensorRequest
 from fx_onnx.capture.request import Request
 from fx_onnx.core.arguments import is_dim_word
@@ -103,6 +103,18 @@ def dims_and_sizes(request: Request, inputs: list[CapturedInput]) -> list[tuple[
     """Returns each dim of the inputs, as ``CapturedInput.dim`` returns it, with its size in the user's example."""
     pairs = zip(inputs, example_tensors(request), strict=True)
     return [(each.dim(axis), size) for each, tensor in pairs for axis, size in enumerate(tensor.shape)]
+
+
+def defined_sizes(inputs: list[CapturedInput]) -> dict[sympy.Symbol, Any]:
+    """Returns the sizes of the dims that the caller defines by an expression over other dims, by symbol."""
+    dims = [(name, each.dim(axis)) for each in inputs for axis, name in each.request.axes.items() if name is not None]
+    sizes = {name: dim for name, dim in dims if is_dim_word(name) and not isinstance(dim, int)}
+    found = {}
+    for name, dim in dims:
+        value = dim_expression(name.definition if isinstance(name, DefinedDim) else name, sizes)
+        if value is not None and isinstance(dim, sympy.Symbol):
+            found[dim] = value
+    return found
 
 
 def symbol_names(inputs: list[CapturedInput], is_given: bool = False) -> tuple[dict[str, str], list[str]]:

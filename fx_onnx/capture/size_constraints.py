@@ -8,7 +8,7 @@ that the user requested, and writes them as conditions on the user's dim names: 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from traceback import FrameSummary
@@ -21,6 +21,7 @@ from torch.export import Dim, ExportedProgram
 from fx_onnx.capture.dynamic_dims import (
     CapturedInput,
     captured_inputs,
+    defined_sizes,
     dims_and_sizes,
     guard_place,
     specialized_dims,
@@ -37,6 +38,7 @@ _SIZES = [
     *range(2, 34), 48, 63, 64, 65, 100, 127, 128, 129, 200, 255, 256, 257, 512, 513, 1000, 1024, 2048, 4096, 65536,
 ]  # fmt: skip
 _SIZES_OF_PAIRS = [2, 3, 4, 5, 7, 8, 16, 33, 100, 513, 4096]  # fewer, because every combination of dims is evaluated
+_TRIAL_SIZES = [sympy.Integer(size) for size in _SIZES_OF_PAIRS]
 _CONVERSIONS = ("TruncToInt", "FloorToInt", "CeilToInt", "ToFloat", "RoundToInt")
 _TORCH_FOLDER = Path(torch.__file__).parent
 # torch's functions that compare the end of a slice with the size, and the number of pieces with that of the example.
@@ -95,15 +97,51 @@ def size_constraints(request: Request, program: ExportedProgram, inputs: list[Ca
     """
     shape_env: Any = next((each.shape_env for each in inputs if each.shape_env is not None), None)
     names = {**_scalar_names(program), **_dim_names(inputs)}
+    defined = defined_sizes(inputs)
     found: dict[str, SizeConstraint] = {}
-    for guard in getattr(shape_env, "guards", ()):
-        condition = shape_env.replace(guard.expr)
+    guards = [(guard, shape_env.replace(guard.expr)) for guard in getattr(shape_env, "guards", ())]
+    divisible = [condition for _, condition in guards if isinstance(condition, sympy.Eq) and condition.has(Mod)]
+    for guard, condition in guards:
         symbols = sorted(condition.free_symbols, key=str)
+        if condition.xreplace(defined) == sympy.true:
+            continue
         if isinstance(condition, sympy.core.relational.Relational) and symbols and names.keys() >= set(symbols):
             constraint = _constraint(condition, symbols, guard, names, _requested_ranges(request), program)
             if constraint is not None:
+                constraint = _simplified(constraint, symbols, names, divisible)
                 found.setdefault(constraint.condition, constraint)
-    return list(found.values())
+    return _without_implied(list(found.values()))
+
+
+def _simplified(
+    constraint: SizeConstraint, symbols: list[sympy.Symbol], names: dict[sympy.Symbol, str], divisible: list[Any]
+) -> SizeConstraint:
+    """Returns the constraint in a simple form together with the divisibility that the model needs anyway.
+
+    torch writes a view of 2 columns as ``n // (n // 2) == 2`` and ``n % 2 == 0``, which is ``n % 2 == 0``.
+    """
+    if len(symbols) > 1 or "//" not in constraint.condition:
+        return constraint
+    needed = [condition for condition in divisible if condition.free_symbols == set(symbols)]
+    both = sympy.And(constraint.expression, *needed, evaluate=False)
+    text = simple_condition(both, symbols[0], names[symbols[0]]) if needed else None
+    return constraint if text is None else replace(constraint, condition=text, expression=both)
+
+
+def _without_implied(constraints: list[SizeConstraint]) -> list[SizeConstraint]:
+    """Returns the constraints without those on several dims that hold wherever those on single dims hold."""
+    single = [each for each in constraints if len(each.expression.free_symbols) == 1]
+
+    def is_implied(constraint: SizeConstraint) -> bool:
+        symbols = sorted(constraint.expression.free_symbols, key=str)
+        all_sizes = (dict(zip(symbols, sizes, strict=True)) for sizes in product(_TRIAL_SIZES, repeat=len(symbols)))
+        return all(
+            any(each.expression.free_symbols <= set(symbols) and each.excludes(sizes) for each in single)
+            for sizes in all_sizes
+            if constraint.excludes(sizes)
+        )
+
+    return [each for each in constraints if each in single or not (single and is_implied(each))]
 
 
 def dim_labels(program: ExportedProgram, inputs: list[CapturedInput]) -> dict[str, str]:
@@ -260,7 +298,9 @@ def _as_python(
             return f"{names[symbols[0]]} <= {span.upper}"
     text = expression_text(_without_subtraction(condition), {str(symbol): name for symbol, name in names.items()})
     is_simple = (
-        len(symbols) > 1 or isinstance(condition, sympy.Ne) or not any(part in text for part in ("//", "max(", "min("))
+        len(symbols) > 1
+        or isinstance(condition, sympy.Ne)
+        or not any(part in text for part in ("//", "%", "max(", "min("))
     )
     return text if is_simple else simple_condition(condition, symbols[0], names[symbols[0]]) or text
 

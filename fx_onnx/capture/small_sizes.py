@@ -18,7 +18,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from fx_onnx.capture.dynamic_dims import CapturedInput, captured_inputs, dims_and_sizes
+from fx_onnx.capture.dynamic_dims import CapturedInput, captured_inputs, defined_sizes, dims_and_sizes
 from fx_onnx.capture.eager_model import copy_without_weights, with_floats
 from fx_onnx.capture.patches.size_comparisons import SizeComparison
 from fx_onnx.capture.request import Request
@@ -90,19 +90,25 @@ def branched_sizes(
     pairs = dims_and_sizes(request, inputs)
     # The other dims are larger than 1, so that a difference comes from this dim.
     sizes = {dim: sympy.Integer(max(size, 2)) for dim, size in pairs if isinstance(dim, sympy.Symbol)}
+    defined = defined_sizes(inputs)
     places: dict[tuple[sympy.Symbol, int], str] = {}
     for each in comparisons:
-        for symbol in sorted(each.symbols & sizes.keys(), key=str):
+        for symbol in sorted(each.symbols & sizes.keys() - defined.keys(), key=str):
             for size in (1, 0):
-                changed = {**sizes, symbol: sympy.Integer(size)}
+                changed = _with_defined({**sizes, symbol: sympy.Integer(size)}, defined)
                 outcome = each.outcome(changed)
                 differs = outcome is not None and outcome != each.outcome(sizes)
                 if differs and not any(constraint.excludes(changed) for constraint in constraints):
                     places.setdefault((symbol, size), each.place)
     for (symbol, size), place in places.items():
-        agrees = _agrees(request, program, inputs, {**sizes, symbol: sympy.Integer(size)})
+        agrees = _agrees(request, program, inputs, _with_defined({**sizes, symbol: sympy.Integer(size)}, defined))
         if not agrees:
             yield ExcludedSize(symbol, size, place, is_certain=agrees is not None)
+
+
+def _with_defined(sizes: Mapping[Any, Any], defined: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Returns sizes in which the dims that are defined by others have the sizes that follow."""
+    return {**sizes, **{symbol: value.xreplace(sizes) for symbol, value in defined.items()}}
 
 
 def is_excluded(request: Request, program: ExportedProgram, excluded: Iterable[ExcludedSize]) -> bool:

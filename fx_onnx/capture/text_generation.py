@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import torch
 
+from fx_onnx.capture.dim_expressions import DefinedDim
 from fx_onnx.core.arguments import check_flag, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
@@ -61,7 +62,7 @@ def text_generation_arguments(
     shapes: dict[str, Any] = {"input_ids": {0: "batch", 1: "sequence"}}
     if padding:
         kwargs["attention_mask"] = torch.ones(_BATCH, _PAST + _SEQUENCE, dtype=torch.int64, device=ids.device)
-        shapes["attention_mask"] = {0: "batch", 1: "total"}
+        shapes["attention_mask"] = {0: "batch", 1: DefinedDim("total", "past + sequence")}
     if padding and "position_ids" in parameters:
         kwargs["position_ids"] = torch.arange(_PAST, _PAST + _SEQUENCE, device=ids.device).expand(_BATCH, -1).clone()
         shapes["position_ids"] = {0: "batch", 1: "sequence"}

@@ -77,10 +77,7 @@ def simple_condition(condition: Any, symbol: sympy.Symbol, label: str) -> str | 
         For example ``width % 2 == 0``; None if the condition has no such form.
     """
     sizes = [*range(2, 98), 127, 128, 129, 255, 256, 257, 511, 512, 1000, 1023, 4096, 65535, 65536]
-    try:
-        true = {size for size in sizes if condition.xreplace({symbol: sympy.Integer(size)}) == sympy.true}
-    except ZeroDivisionError:
-        return None
+    true = {size for size in sizes if _holds(condition, symbol, size)}
     if not true:
         return None
     low, high = min(true), max(true)
@@ -92,6 +89,13 @@ def simple_condition(condition: Any, symbol: sympy.Symbol, label: str) -> str | 
         *((f"{label} % {k} == 0", lambda size, k=k: size % k == 0) for k in range(2, 33)),
     ]
     return next((text for text, holds in forms if {size for size in sizes if holds(size)} == true), None)
+
+
+def _holds(condition: Any, symbol: sympy.Symbol, size: int) -> bool:
+    try:
+        return bool(condition.xreplace({symbol: sympy.Integer(size)}) == sympy.true)
+    except ZeroDivisionError:  # the model fails too
+        return False
 
 
 def sizes_in_words(low: int | None, high: int | None) -> str:

@@ -85,12 +85,17 @@ def packed(x: Tensor) -> object:
     return torch.nn.GRU(4, 5, batch_first=True)(sequence)[1]
 
 
+def covariance(x: Tensor) -> Tensor:
+    return torch.cov(x)
+
+
 @pytest.mark.parametrize(
     ("function", "reason", "remedy"),
     [
         (branch, "branches on a value that is known only when the model runs", "torch.cond"),
         (item, "branches on a value that is known only", "torch.cond"),
         (loop, "known only when the model runs", "while_loop"),
+        (covariance, "the code needs the result of aten.equal, which is known only", "compute with tensors"),
         (mismatch, "must have same reduction dim", "runs on these arguments without exporting"),
         (failed_assertion, "AssertionError: rows must be 7", "runs on these arguments"),
         (two_devices, "found at least two devices, cpu and meta", "runs on these arguments"),

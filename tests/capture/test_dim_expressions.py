@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx import OnnxExporterWarning
-from fx_onnx.capture.dim_expressions import dim_expression
+from fx_onnx.capture.dim_expressions import DefinedDim, dim_expression
 from tests.compare import assert_close
 
 PAST, NEW = sympy.symbols("s1 s2", integer=True)
@@ -140,3 +141,21 @@ def test_one_text_for_dims_of_different_sizes_becomes_a_word() -> None:
     with pytest.warns(OnnxExporterWarning, match=r"y.shape\[0\], of size 5, is called 'a_b'"):
         program = fx_onnx.export(Two().eval(), args, dynamic_axes={"x": {0: "a + b"}, "y": {0: "a + b"}})
     assert [str(value.shape[0]) for value in program.model.graph.inputs] == ["a + b", "a_b"]
+
+
+def test_a_condition_that_follows_from_a_definition_is_no_finding() -> None:
+    class Mask(nn.Module):
+        def forward(self, past: Tensor, new: Tensor, mask: Tensor) -> Tensor:
+            both = torch.cat([past, new])
+            return both * mask[: len(both)] if len(both) <= len(mask) else both
+
+    def findings(name: str) -> list[str]:
+        args = (torch.ones(4), torch.ones(3), torch.ones(7))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            shapes = ({0: "past"}, {0: "new"}, {0: name})
+            return [each.id for each in fx_onnx.export(Mask().eval(), args, dynamic_shapes=shapes).findings]
+
+    assert findings("total") == ["FX1202"]
+    assert findings(copy.deepcopy(DefinedDim("total", "past + new"))) == []
+    assert findings(DefinedDim("total", "past + new - 1")) == ["FX1202"]

@@ -171,7 +171,7 @@ def test_a_view_whose_inferred_size_torch_simplifies() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x.view(x.shape[0] // 2, 2, -1).mean(1)
 
-    with pytest.warns(OnnxExporterWarning, match=r"columns\*rows\) // \(2\*\(rows // 2\)\) == columns"):
+    with pytest.warns(OnnxExporterWarning, match=r"^The exported model is correct only where rows % 2 == 0, [^\n]*$"):
         shapes = ({0: "rows", 1: "columns"},)
         program = fx_onnx.export(View().eval(), (torch.rand(4, 6),), dynamic_shapes=shapes, verbose=False)
     x = torch.rand(3, 6)

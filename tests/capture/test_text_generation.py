@@ -26,6 +26,7 @@ def test_one_program_prefills_and_decodes() -> None:
     assert [str(value.shape) for value in program.model.graph.inputs][:4] == [
         "[batch,sequence]", "[batch,total]", "[batch,sequence]", "[batch,2,past,8]",
     ]  # fmt: skip
+    assert program.findings == []  # the mask has past + sequence columns by definition
     cache, ids = transformers.DynamicCache(), torch.randint(3, 99, (1, 7))
     for layer in range(2):
         cache.update(torch.zeros(1, 2, 0, 8), torch.zeros(1, 2, 0, 8), layer)

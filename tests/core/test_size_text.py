@@ -43,7 +43,8 @@ HALF = torch_functions.FloorDiv(a, 2)
         (sympy.Eq(torch_functions.FloorDiv(a, 4), 2), "8 <= batch <= 11"),
         (sympy.Eq(3 * a, 9), "batch == 3"),
         (sympy.Eq(torch_functions.Mod(a, 3), 1), None),
-        (sympy.Eq(torch_functions.FloorDiv(a, a - 2), 2), None),
+        (sympy.Eq(torch_functions.FloorDiv(a, a - 2), 2), "batch == 4"),  # undefined for 2
+        (sympy.Eq(torch_functions.Mod(8 * a, 32), 0), "batch % 4 == 0"),
     ],
 )
 def test_the_simplest_form_of_a_condition(condition: sympy.Basic, text: str | None) -> None:
