@@ -1,5 +1,6 @@
 """ONNX Runtime with its CPU provider, on a server, a desktop or a phone. It is the default target."""
 
+from fx_onnx.passes.weights.nbits_products import FuseMatMulNBits
 from fx_onnx.targets.target import Target
 
 __all__ = ["TARGET"]
@@ -10,4 +11,6 @@ TARGET = Target(
     executed=True,
     table="onnxruntime",
     expands_functions=True,
+    fusions=(FuseMatMulNBits(),),
+    domains=("com.microsoft",),
 )

@@ -13,7 +13,6 @@ TARGET = replace(
     versions="onnxruntime-genai 0.18 with ONNX Runtime 1.31, CPU provider",
     opset=23,
     fusions=(FuseGroupQueryAttention(), *onnxruntime.TARGET.fusions),
-    domains=("com.microsoft",),
     notes=(
         "A decoder takes prompts that are padded on the right: its attention reads the number of tokens of each text.",
         "The mask has one column for each token of past and prompt. The buffer of the past may be longer.",

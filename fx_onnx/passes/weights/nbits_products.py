@@ -1,0 +1,149 @@
+"""Fusion of products with quantized weights into ONNX Runtime's MatMulNBits."""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import onnx_ir as ir
+import torch
+from onnx_ir import DataType
+
+from fx_onnx.core.weights import computed
+from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.matchers import attribute, dims, initializer_tensor, single_use_producer
+from fx_onnx.passes.rewriter import Rewrite
+
+__all__ = ["FuseMatMulNBits"]
+
+_BITS = {DataType.INT4: 4, DataType.UINT4: 4, DataType.INT8: 8, DataType.UINT8: 8}
+_SIGNED = (DataType.INT4, DataType.INT8)
+_BLOCKS = (128, 64, 32, 16)
+"""The sizes of blocks for a weight whose columns have one scale each, the best first: fewer scales are fewer bytes."""
+
+
+class FuseMatMulNBits(Rewrite):
+    """MatMul(x, DequantizeLinear(w, scale, zero)) → com.microsoft.MatMulNBits(x, w, scale, zero) with w packed.
+
+    Legal because the operator dequantizes blocks of the weight in the same way. The weight has 4 or 8 bits, with a
+    scale for each block of the rows, whose size is a power of 2 from 16 on, or for each column. No other node may read
+    the dequantized weight. Packing computes the weight's bytes when they are saved; nothing is dequantized.
+
+    Attributes:
+        accuracy_level: how exact the products are: 1 computes in float32; 4 rounds x to 8 bits, which is faster.
+    """
+
+    name = "fuse_matmul_nbits"
+    op_types = ("MatMul",)
+
+    def __init__(self, accuracy_level: int = 1) -> None:
+        self.accuracy_level = accuracy_level
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Fuses one product."""
+        dequantize = single_use_producer(node.inputs[1], "DequantizeLinear")
+        if dequantize is None or editor.function is not None:
+            return False
+        weight = _match_weight(dequantize)
+        if weight is None:
+            return self.declines(node, "the weight has no blocks of 4 or 8 bits along its rows, or is no constant")
+        if node.inputs[0] is None or node.inputs[0].dtype != weight.scale.dtype or weight.scale.dtype not in _FLOATS:
+            return self.declines(node, "the dtype is neither float32 nor float16")
+        inputs = [node.inputs[0], *weight.packed(editor)]
+        attributes = {
+            "K": weight.rows,
+            "N": weight.columns,
+            "bits": weight.bits,
+            "block_size": weight.block,
+            "accuracy_level": self.accuracy_level,
+        }
+        editor.replace(node, "MatMulNBits", inputs, attributes, [dequantize], domain="com.microsoft")
+        return True
+
+
+_FLOATS = (DataType.FLOAT, DataType.FLOAT16)
+
+
+class _Weight(NamedTuple):
+    """A quantized weight (rows, columns), with scales and zeros for each block of a column, or for each column."""
+
+    data: ir.TensorProtocol
+    scale: ir.TensorProtocol
+    zero: ir.TensorProtocol | None
+    rows: int
+    columns: int
+    block: int
+
+    @property
+    def bits(self) -> int:
+        """The number of bits of an element."""
+        return _BITS[self.data.dtype]
+
+    def packed(self, editor: Editor) -> list[ir.Value]:
+        """Returns the inputs of the operator: the weight, its scales and its zeros."""
+        blocks, name = self.rows // self.block, self.data.name
+        offset = 2 ** (self.bits - 1) if self.data.dtype in _SIGNED else 0
+        shape = (self.columns, blocks, self.block * self.bits // 8)
+        weight = functools.partial(_packed_weight, shape, self.bits, offset)
+        found = [
+            computed(weight, self.data, dtype=DataType.UINT8, shape=shape),
+            computed(
+                functools.partial(_by_column, blocks, self.columns),
+                self.scale,
+                dtype=self.scale.dtype,
+                shape=(self.columns, blocks),
+            ),
+        ]
+        names = [f"{name}_nbits", f"{name}_scales"]
+        if self.zero is not None:
+            sizes = (self.columns, -(-blocks * self.bits // 8))
+            zeros = functools.partial(_packed_zeros, blocks, self.columns, self.bits, offset)
+            found.append(computed(zeros, self.zero, dtype=DataType.UINT8, shape=sizes))
+            names.append(f"{name}_zeros")
+        return [editor.initializer(each, label) for each, label in zip(found, names, strict=True)]
+
+
+def _match_weight(dequantize: ir.Node) -> _Weight | None:
+    """Returns the weight of a DequantizeLinear, if the operator has its layout."""
+    data, scale, *zeros = map(initializer_tensor, dequantize.inputs)
+    sizes = dims(dequantize.inputs[0])
+    if data is None or scale is None or data.dtype not in _BITS or sizes is None or len(sizes) != 2:
+        return None
+    has_zero = len(dequantize.inputs) > 2 and dequantize.inputs[2] is not None
+    zero = zeros[0] if has_zero else None
+    rows, columns = sizes
+    if not isinstance(rows, int) or not isinstance(columns, int) or (has_zero and zero is None):
+        return None
+    if zero is None and data.dtype not in _SIGNED:  # without an input, the operator's zero is the middle of the range
+        return None
+    block, axis = attribute(dequantize, "block_size", 0), attribute(dequantize, "axis", 1) % 2
+    if block:
+        fits = axis == 0 and block >= 16 and block & (block - 1) == 0 and rows % block == 0
+        return _Weight(data, scale, zero, rows, columns, block) if fits else None
+    block = next((size for size in _BLOCKS if rows % size == 0), 0)
+    if not block or tuple(scale.shape.numpy()) not in ((), (columns,)) or (axis == 0 and len(scale.shape)):
+        return None
+    return _Weight(data, scale, zero, rows, columns, block)
+
+
+def _by_column(blocks: int, columns: int, values: torch.Tensor) -> torch.Tensor:
+    """Returns values for each block, (blocks, columns), or for each column, as (columns, blocks)."""
+    return values.expand(blocks, columns).t().contiguous()
+
+
+def _packed_weight(shape: tuple[int, int, int], bits: int, offset: int, weight: torch.Tensor) -> torch.Tensor:
+    """Packs a weight (rows, columns) along its rows: (columns, blocks, bytes)."""
+    found = weight.t().to(torch.int16).add_(offset).to(torch.uint8).contiguous()
+    return _packed(found, bits).reshape(shape)
+
+
+def _packed_zeros(blocks: int, columns: int, bits: int, offset: int, zeros: torch.Tensor) -> torch.Tensor:
+    found = _by_column(blocks, columns, zeros).to(torch.int16).add_(offset).to(torch.uint8)
+    if bits == 4 and blocks % 2:
+        found = torch.nn.functional.pad(found, (0, 1))
+    return _packed(found, bits)
+
+
+def _packed(values: torch.Tensor, bits: int) -> torch.Tensor:
+    """Packs the last axis: with 4 bits, the first of two elements becomes the lower half of a byte."""
+    return values if bits == 8 else values[..., ::2] | (values[..., 1::2] << 4)
