@@ -2,6 +2,7 @@
 
     python -m tools.kernel_tables onnxruntime                  from the installed ONNX Runtime
     python -m tools.kernel_tables onnxruntime_oldest           in an environment with an older ONNX Runtime, after that
+    python -m tools.kernel_tables coreml                       from a document in the installed ONNX Runtime
     python -m tools.kernel_tables onnxruntime_cuda             in an environment with onnxruntime-gpu
     python -m tools.kernel_tables reference                    from the installed onnx
     python -m tools.kernel_tables openvino                     in an environment with openvino and onnx
@@ -167,6 +168,23 @@ def _contiguous(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
+def coreml() -> None:
+    """Writes the operators of the CoreML provider's model format MLProgram, as ONNX Runtime's mobile tools list them.
+
+    The document has neither versions nor dtypes: a builder takes all versions of an operator. Its conditions, such as
+    "Only 2D Pool", are in no table.
+    """
+    import onnxruntime as runtime
+
+    document = "tools/mobile_helpers/coreml_supported_mlprogram_ops.md"
+    text = (Path(runtime.__file__).parent / document).read_text(encoding="utf-8")
+    names = {name.lower(): name for name in operator_versions()}  # it spells ArgMax as Argmax
+    listed = re.findall(r"^\|ai\.onnx:(\w+)\|", text, flags=re.MULTILINE)
+    rows = {names[name.lower()]: ["1 *"] for name in listed if name.lower() in names}
+    source = f"{document} of the Python package onnxruntime"
+    write("coreml", "ONNX Runtime, CoreML provider", runtime.__version__, source, rows)
+
+
 # ---------------------------------------------------------------- onnx.reference
 
 
@@ -261,6 +279,5 @@ def _published(versions: str, has_later_ones: bool) -> str:
 
 
 if __name__ == "__main__":
-    {each.__name__: each for each in (onnxruntime, onnxruntime_oldest, onnxruntime_cuda, reference, openvino, web)}[
-        sys.argv[1]
-    ](*sys.argv[2:])
+    WRITERS = (onnxruntime, onnxruntime_oldest, onnxruntime_cuda, coreml, reference, openvino, web)
+    {each.__name__: each for each in WRITERS}[sys.argv[1]](*sys.argv[2:])

@@ -37,6 +37,7 @@ def reference(job: dict[str, Any]) -> Run:
 
 def tract(job: dict[str, Any]) -> Run:
     """Returns tract's optimized model."""
+    os.environ["RUST_BACKTRACE"] = "0"  # it would be the end of every message
     import tract as runtime
 
     runnable = runtime.onnx().load(job["path"]).into_model().into_runnable()

@@ -8,5 +8,9 @@ TARGET = Target(
     name="coreml",
     versions="ONNX Runtime 1.29 to 1.31, CoreML provider",
     opset=18,
-    notes=("A node without a kernel runs in the CPU provider.",),
+    table="coreml",
+    notes=(
+        "The table is that of the option ModelFormat=MLProgram.",
+        "A node without a kernel runs in the CPU provider.",
+    ),
 )

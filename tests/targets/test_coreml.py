@@ -1,11 +1,15 @@
-"""The target coreml, of whose kernels there is no table."""
+"""The target coreml, which is compared with its published table only."""
 
 import torch
 
 from tests.targets.exporting import exported, padded_maximum
 
 
-def test_nothing_is_claimed_about_its_kernels() -> None:
-    program = exported(padded_maximum, torch.ones(2, 3), target="coreml")
-    assert program.model.graph.opset_imports[""] == 18
-    assert (program.supports("coreml").share, bool(program.supports("coreml"))) == (None, False)
+def test_a_node_without_a_kernel_is_noted_but_not_refused() -> None:
+    program = exported(lambda x: (x > 0).nonzero(), torch.ones(2, 3), target="coreml")
+    assert "NonZero" in [each.operator for each in program.supports("coreml").missing]
+    assert exported(lambda x: x.argmax(1), torch.ones(2, 3), target="coreml").supports("coreml").share == 1
+
+
+def test_the_opset() -> None:
+    assert exported(padded_maximum, torch.ones(2, 3), target="coreml").model.graph.opset_imports[""] == 18
