@@ -159,12 +159,12 @@ def _index(path: Path) -> int:
 
 
 def ordered(names: Sequence[str], module: torch.nn.Module, inputs: Inputs) -> list[torch.Tensor]:
-    """Returns the tensors of a call by their names, or in the order of the parameters of forward."""
-    if not inputs.args and set(names) <= {key for key, value in inputs.kwargs.items() if torch.is_tensor(value)}:
-        return [inputs.kwargs[name] for name in names]
+    """Returns the tensors of a call: those that have an input's name, and the others in the order of forward."""
+    named = {name: inputs.kwargs[name] for name in names if torch.is_tensor(inputs.kwargs.get(name))}
     order = list(inspect.signature(module.forward).parameters)
-    keywords = sorted(inputs.kwargs, key=lambda name: order.index(name) if name in order else len(order))
-    return tensors(inputs.args) + tensors([inputs.kwargs[name] for name in keywords])
+    others = sorted(inputs.kwargs.keys() - named.keys(), key=lambda name: order.index(name) if name in order else -1)
+    rest = iter(tensors(inputs.args) + tensors([inputs.kwargs[name] for name in others]))
+    return [named[name] if name in named else next(rest) for name in names]
 
 
 # ---------------------------------------------------------------- environments

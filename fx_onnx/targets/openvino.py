@@ -1,5 +1,6 @@
 """OpenVINO on a CPU, through its ONNX frontend."""
 
+from fx_onnx.passes.legalization.dynamic_quantization import LegalizeDynamicQuantization
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
 from fx_onnx.passes.legalization.tanh_gelu import LegalizeTanhGelu
 from fx_onnx.targets.target import Target
@@ -12,5 +13,8 @@ TARGET = Target(
     executed=True,
     table="openvino",
     refuses=True,
-    legalizations=tuple(each for each in LEGALIZATIONS if not isinstance(each, LegalizeTanhGelu)),
+    legalizations=(
+        LegalizeDynamicQuantization(),
+        *(each for each in LEGALIZATIONS if not isinstance(each, LegalizeTanhGelu)),
+    ),
 )

@@ -1,0 +1,33 @@
+"""QuantizeLinear with a computed scale as arithmetic."""
+
+import pytest
+import torch
+
+from fx_onnx.passes.legalization.dynamic_quantization import LegalizeDynamicQuantization
+from tests.passes.checking import check, model
+
+X = torch.tensor([[[0.5, 1.5], [-2.5, 300.0]], [[1.0, -7.25], [3.5, -999.0]]])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_a_scale_for_each_index(axis: int, dtype: str) -> None:
+    """Halves are rounded to even, and the results saturate."""
+    zero = f"<{dtype}[2] zero = {{3, 0}}, float[2] two = {{1.0, 2.0}}>"
+    text = f"""g (float[A,B,C] x, float[2] s) => ({dtype}[A,B,C] y) {zero} {{
+      scale = Mul(s, two)\n y = QuantizeLinear<axis={axis}>(x, scale, zero)
+    }}"""
+    expected = ["Mul", "Div", "Round", "Cast", "Add", "Clip", "Cast"]
+    expected += [] if axis == -1 else ["Unsqueeze", "Unsqueeze"]
+    check(model(text), LegalizeDynamicQuantization(), [X, torch.tensor([1.0, 0.5])], expected)
+
+
+def test_one_scale() -> None:
+    text = "g (float[A,B,C] x, float s) => (uint8[A,B,C] y) { y = QuantizeLinear(x, s) }"
+    expected = ["Div", "Round", "Clip", "Cast"]
+    check(model(text), LegalizeDynamicQuantization(), [X, torch.tensor(0.5)], expected)
+
+
+def test_a_constant_scale_stays() -> None:
+    text = "g (float[A,B,C] x) => (uint8[A,B,C] y) <float s = {0.5}> { y = QuantizeLinear(x, s) }"
+    check(model(text), LegalizeDynamicQuantization(), [X], ["QuantizeLinear"])
