@@ -135,6 +135,8 @@ def _reason(node: ir.Node, opset: int, target: Target, table: KernelTable | None
     lack = next((each for each in target.lacks if each.covers(node.op_type, opset, dtype)), None)
     if lack is not None:
         return lack.reason or f"the runtime has no kernel at opset {opset}"
+    if target.constraint is not None and (reason := target.constraint(node)):
+        return reason
     version = since_version(node.op_type, opset)
     if table is None or node.op_type == "Constant" or version is None:
         return ""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import onnx_ir as ir
 
 from fx_onnx.core import opsets
 from fx_onnx.core.kernel_tables import KernelTable, kernel_table
@@ -48,6 +51,8 @@ class Target:
             the record comes from published tables or known facts.
         table: the name of the table of kernels; None if there is none for this runtime.
         lacks: operators that do not run, in addition to those that the table does not list.
+        constraint: returns why the runtime cannot run a node although it has a kernel for the operator and the dtype,
+            for example because of an input that must be constant; empty if it can.
         expands_functions: whether the runtime replaces an operator without a kernel by the function body that ONNX
             defines for it.
         refuses: whether an operator that the runtime lacks is an error. Otherwise the log and the report list it.
@@ -65,6 +70,7 @@ class Target:
     executed: bool = False
     table: str | None = None
     lacks: tuple[Lack, ...] = ()
+    constraint: Callable[[ir.Node], str] | None = None
     expands_functions: bool = False
     refuses: bool = False
     legalizations: tuple[Pass, ...] = LEGALIZATIONS
