@@ -201,8 +201,10 @@ def compared(work: Job, tolerance: float) -> str:
     """Returns the first difference between the results that the worker wrote and the expected ones; empty if none."""
     for number, expected in enumerate(work.outputs):
         for place, file in enumerate(expected):
-            want = np.load(file).astype(np.float64)
-            found = np.load(f"{work.path}.{number}.{place}.npy").astype(np.float64)
+            want, result = np.load(file).astype(np.float64), Path(f"{work.path}.{number}.{place}.npy")
+            if not result.exists():
+                return f"run {number}, output {place}: no result"
+            found = np.load(result).astype(np.float64)
             if found.shape != want.shape:
                 return f"run {number}, output {place}: shape {found.shape} instead of {want.shape}"
             scale = max(1e-6, float(np.abs(want).max(initial=0)))

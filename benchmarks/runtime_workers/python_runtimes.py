@@ -61,9 +61,10 @@ def mnn(job: dict[str, Any]) -> Run:
     kinds = {"float32": expr.float, "int32": expr.int, "uint8": expr.uint8, "int8": expr.int8}
 
     def run(inputs: dict[str, Any]) -> Sequence[Any]:
-        # MNN has neither int64 nor bool.
-        narrow = [x.astype(np.int32) if x.dtype in (np.int64, np.bool_) else x for x in inputs.values()]
-        given = [expr.const(x, list(x.shape), expr.NCHW, kinds[x.dtype.name]) for x in narrow]
+        # MNN has neither int64 nor bool, and takes float32 for the inputs of models in float16.
+        others = {"int64": np.int32, "bool": np.int32, "float16": np.float32}
+        own = [x.astype(others.get(x.dtype.name, x.dtype)) for x in inputs.values()]
+        given = [expr.const(x, list(x.shape), expr.NCHW, kinds[x.dtype.name]) for x in own]
         return [expr.convert(result, expr.NCHW).read() for result in module.onForward(given)]
 
     return run

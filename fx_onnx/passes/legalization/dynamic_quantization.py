@@ -37,12 +37,10 @@ class LegalizeDynamicQuantization(Rewrite):
             return False
         if result.dtype not in (DataType.INT8, DataType.UINT8) or attribute(node, "block_size", 0):
             return self.declines(node, "the result is %s, or has a scale for each block", result.dtype)
-        scale_sizes = dims(scale)
-        if sizes is None or scale_sizes is None or x.dtype != scale.dtype:
-            return self.declines(node, "a rank is unknown, or the scale is %s", scale.dtype)
+        if sizes is None or x.dtype != scale.dtype:
+            return self.declines(node, "the rank is unknown, or the scale is %s", scale.dtype)
         f = NodeBuilder(node, editor, x.dtype)
-        axis = attribute(node, "axis", 1) % max(len(sizes), 1)
-        later = list(range(1, len(sizes) - axis)) if scale_sizes not in ((), (1,)) else []
+        later = len(sizes) - 1 - attribute(node, "axis", 1) % max(len(sizes), 1)
         rounded = f.Round(f.Div(x, _aligned(f, scale, later), sizes=sizes), sizes=sizes)
         if zero_point is not None:
             shift = f.Cast(_aligned(f, zero_point, later), to=x.dtype)
@@ -53,6 +51,9 @@ class LegalizeDynamicQuantization(Rewrite):
         return True
 
 
-def _aligned(f: NodeBuilder, value: Value, later: list[int]) -> Value:
-    """Returns the values for each index of an axis with one more axis for each later axis of x."""
-    return f.Unsqueeze(value, later) if later else value
+def _aligned(f: NodeBuilder, value: Value, later: int) -> Value:
+    """Returns one value, or the values for each index of an axis, with one more axis for each later axis of x.
+
+    The rank of the value need not be known: a Reshape takes both forms.
+    """
+    return value if later == 0 or dims(value) in ((), (1,)) else f.Reshape(value, [-1, *[1] * later])

@@ -18,7 +18,7 @@ def test_a_scale_for_each_index(axis: int, dtype: str) -> None:
       scale = Mul(s, two)\n y = QuantizeLinear<axis={axis}>(x, scale, zero)
     }}"""
     expected = ["Mul", "Div", "Round", "Cast", "Add", "Clip", "Cast"]
-    expected += [] if axis == -1 else ["Unsqueeze", "Unsqueeze"]
+    expected += [] if axis == -1 else ["Reshape", "Reshape"]
     check(model(text), LegalizeDynamicQuantization(), [X, torch.tensor([1.0, 0.5])], expected)
 
 
