@@ -28,6 +28,7 @@ def text_generation_arguments(
     max_length: int | None = None,
     full_cache: bool = False,
     logits_to_keep: int = 0,
+    single_token: bool = False,
 ) -> dict[str, Any]:
     """Returns ``kwargs`` and ``dynamic_shapes`` of ``export()`` for a model of transformers that generates text.
 
@@ -49,25 +50,28 @@ def text_generation_arguments(
             default such a layer of a dynamic cache keeps as many tokens as it can see.
         logits_to_keep: the number of tokens at the end of the sequence whose logits are computed; 0 means all. With
             1, prefill does not compute the logits of the prompt, which generation does not need.
+        single_token: True gives a program of one token at a time, also for the prompt, whose first state is zeros.
+            State space models and linear attention need it to continue from a state. It needs ``padding=False``.
 
     Raises:
         ArgumentError: an argument is not valid, the model is no decoder of transformers, or it does not run with the
             cache.
     """
-    check_flag("padding", padding)
+    _check_padding(padding, single_token)
     _check_cache(cache, max_length)
     parameters = _checked_parameters(model, full_cache, logits_to_keep)
-    ids = torch.zeros(_BATCH, _SEQUENCE, dtype=torch.int64, device=_device(model))
+    ids = torch.zeros(_BATCH, 1 if single_token else _SEQUENCE, dtype=torch.int64, device=_device(model))
     kwargs: dict[str, Any] = {"input_ids": ids}
-    shapes: dict[str, Any] = {"input_ids": {0: "batch", 1: "sequence"}}
+    shapes: dict[str, Any] = {"input_ids": {0: "batch"} if single_token else {0: "batch", 1: "sequence"}}
     if padding:
         kwargs["attention_mask"] = torch.ones(_BATCH, _PAST + _SEQUENCE, dtype=torch.int64, device=ids.device)
         shapes["attention_mask"] = {0: "batch", 1: DefinedDim("total", "past + sequence")}
     if padding and "position_ids" in parameters:
         kwargs["position_ids"] = torch.arange(_PAST, _PAST + _SEQUENCE, device=ids.device).expand(_BATCH, -1).clone()
         shapes["position_ids"] = {0: "batch", 1: "sequence"}
-    kwargs["past_key_values"] = _filled_cache(model, full_cache, max_length)
-    shapes["past_key_values"] = {0: "batch", 2: "past"} if max_length is None else {0: "batch"}
+    name = _cache_name(parameters)
+    kwargs[name] = _filled_cache(model, name, full_cache, max_length)
+    shapes[name] = {0: "batch", 2: "past"} if max_length is None else {0: "batch"}
     if logits_to_keep:
         kwargs["logits_to_keep"], shapes["logits_to_keep"] = logits_to_keep, None
     if not getattr(model.config, "use_cache", True):
@@ -85,7 +89,7 @@ def _checked_parameters(model: Any, full_cache: Any, logits_to_keep: Any) -> set
     if not isinstance(logits_to_keep, int) or isinstance(logits_to_keep, bool) or logits_to_keep < 0:
         raise ArgumentError(f"logits_to_keep must be a number of tokens, not {shown(logits_to_keep)}.")
     parameters = set(inspect.signature(model.forward).parameters) if isinstance(model, torch.nn.Module) else set()
-    if not {"input_ids", "attention_mask", "past_key_values"} <= parameters or not _generates_text(model):
+    if not {"input_ids", "attention_mask", _cache_name(parameters)} <= parameters or not _generates_text(model):
         raise ArgumentError(
             f"{type(model).__name__} is no decoder of transformers that generates text with a cache "
             "(past_key_values), such as LlamaForCausalLM.",
@@ -96,6 +100,21 @@ def _checked_parameters(model: Any, full_cache: Any, logits_to_keep: Any) -> set
             f"{type(model).__name__} has no parameter logits_to_keep; it computes all logits.", id=MessageId.NO_DECODER
         )
     return parameters
+
+
+def _check_padding(padding: Any, single_token: Any) -> None:
+    """Raises an ArgumentError if the two arguments are not valid, or exclude each other."""
+    check_flag("padding", padding)
+    check_flag("single_token", single_token)
+    if padding and single_token:
+        raise ArgumentError(
+            "single_token=True needs padding=False, because a state cannot leave out the padding of a prompt."
+        )
+
+
+def _cache_name(parameters: set[str]) -> str:
+    """Returns the parameter that takes the cache; models without attention call it ``cache_params``."""
+    return "cache_params" if "cache_params" in parameters else "past_key_values"
 
 
 def _check_cache(cache: Any, max_length: Any) -> None:
@@ -121,8 +140,14 @@ def _device(model: torch.nn.Module) -> torch.device:
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
-def _filled_cache(model: Any, full_cache: bool, max_length: int | None) -> Any:
+def _filled_cache(model: Any, name: str, full_cache: bool, max_length: int | None) -> Any:
     """Returns the cache after a prefill of ``_PAST`` tokens; with ``max_length`` it has a fixed size.
+
+    Args:
+        model: a decoder of transformers.
+        name: its parameter that takes the cache.
+        full_cache: whether layers with a sliding window keep all tokens.
+        max_length: the size of a static cache; None takes a dynamic one.
 
     Raises:
         ArgumentError: the model does not take such a cache, or does not run.
@@ -132,7 +157,7 @@ def _filled_cache(model: Any, full_cache: bool, max_length: int | None) -> Any:
     try:
         cache = _empty_cache(model, full_cache, max_length)
         with torch.no_grad():
-            model.eval()(input_ids=ids, past_key_values=cache, use_cache=True)
+            model.eval()(input_ids=ids, use_cache=True, **{name: cache})
     except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
         kind = "DynamicCache" if max_length is None else "StaticCache"
         raise ArgumentError(
@@ -140,7 +165,23 @@ def _filled_cache(model: Any, full_cache: bool, max_length: int | None) -> Any:
         ) from error
     finally:
         model.train(is_training)
+    _check_state(model, cache)
     return cache
+
+
+def _check_state(model: Any, cache: Any) -> None:
+    """Raises an ArgumentError if layers without attention left nothing in the cache, as those of RecurrentGemma do."""
+    linear = [layer for layer in cache.layers if hasattr(layer, "conv_states")]
+    if linear and not any(_has_tensor(value) for layer in linear for value in vars(layer).values()):
+        raise ArgumentError(
+            f"{type(model).__name__} keeps the state of its layers without attention outside of its cache, so a "
+            "program would not continue from it.",
+            id=MessageId.NO_DECODER,
+        )
+
+
+def _has_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) or (isinstance(value, dict) and any(map(_has_tensor, value.values())))
 
 
 def _empty_cache(model: Any, full_cache: bool, max_length: int | None) -> Any:

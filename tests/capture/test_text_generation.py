@@ -168,3 +168,55 @@ def test_static_caches_are_full_at_max_length() -> None:
     torch.testing.assert_close(found, model(input_ids=ids[:, :12]).logits[:, -1:], rtol=1e-3, atol=1e-4)
     with pytest.raises(Exception, match="TensorScatter"):
         steps(input_ids=ids[:, 12:], attention_mask=mask, position_ids=positions[:, 12:])
+
+
+SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "pad_token_id": 0, "eos_token_id": None}
+HYBRID = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 32}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        transformers.MambaConfig(**SMALL, state_size=4),
+        transformers.Qwen3NextConfig(
+            **SMALL, **HYBRID, layer_types=["linear_attention", "full_attention"], num_experts=4, num_experts_per_tok=2,
+            moe_intermediate_size=16, shared_expert_intermediate_size=16, linear_num_value_heads=4,
+            linear_num_key_heads=2, linear_key_head_dim=8, linear_value_head_dim=8,
+        ),
+    ],
+    ids=lambda config: config.model_type,
+)  # fmt: skip
+def test_one_token_at_a_time_continues_from_a_state(config: Any) -> None:
+    """The program reads the prompt too, from zeros, and generates the tokens that transformers generates."""
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    program = fx_onnx.export(model, **text_generation_arguments(model, padding=False, single_token=True))
+    prompt = torch.randint(1, 99, (2, 4))
+    state = [
+        torch.zeros([{"batch": 2, "past": 0}.get(str(dim), dim) for dim in value.shape])
+        for value in program.model.graph.inputs[1:]
+    ]
+    tokens = list(prompt.split(1, 1))
+    for place in range(19):
+        logits, *state = program(tokens[place], *state)
+        if place >= 3:
+            tokens.append(logits[:, -1].argmax(-1, keepdim=True))
+    mask = torch.ones_like(prompt)
+    assert (
+        torch.cat(tokens, 1).tolist()
+        == model.generate(prompt, attention_mask=mask, max_new_tokens=16, do_sample=False).tolist()
+    )
+
+
+def test_one_token_at_a_time_has_no_padding() -> None:
+    with pytest.raises(fx_onnx.ArgumentError, match="single_token=True needs padding=False"):
+        text_generation_arguments(decoder("llama"), single_token=True)
+
+
+def test_a_state_outside_of_the_cache_is_refused() -> None:
+    """RecurrentGemma keeps its state in attributes of its modules, which would become constants."""
+    sizes = {**SMALL, "num_attention_heads": 4, "intermediate_size": 32}
+    config = transformers.RecurrentGemmaConfig(**sizes, num_key_value_heads=2, block_types=("recurrent", "attention"))
+    model = transformers.RecurrentGemmaForCausalLM(config).eval()
+    with pytest.raises(fx_onnx.ArgumentError, match="outside of its cache"):
+        text_generation_arguments(model, padding=False, single_token=True)
