@@ -5,7 +5,9 @@ import pytest
 import torch
 
 from fx_onnx.passes.weights.nbits_products import FuseMatMulNBits
-from tests.passes.checking import check, model
+from fx_onnx.passes.weights.packed_weights import PackWeights
+from tests.compare import assert_close
+from tests.passes.checking import check, model, run
 
 X = torch.randn(2, 3, 64)
 BLOCKS = ", axis=0, block_size=16"
@@ -30,6 +32,23 @@ def product(bits: str, scales: tuple[int, ...], attributes: str, *, zero: bool =
 def test_a_weight_of_8_bits(scales: tuple[int, ...], attributes: str, zero: bool) -> None:
     """A scale for each block, for each column, and one for all; with zeros and without."""
     check(product("int8", scales, attributes, zero=zero), FuseMatMulNBits(), [X], ["MatMulNBits"], 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("scales", "attributes"), [((4, 6), BLOCKS), ((1, 6), ", axis=0, block_size=64"), ((6,), "axis=1")]
+)
+def test_a_weight_of_4_bits(scales: tuple[int, ...], attributes: str) -> None:
+    """The elements are packed in pairs along the rows, and the zeros of a column too."""
+    weight, zero = (torch.randint(-8, 8, sizes, dtype=torch.int8) for sizes in ((64, 6), scales))
+    scale = torch.rand(scales) + 0.1
+    text = f"""g (float[N,L,64] x) => (float[N,L,6] y) {{ w4 = Cast<to=22>(w)\n z4 = Cast<to=22>(z)
+      d = DequantizeLinear<{attributes.lstrip(", ")}>(w4, s, z4)\n y = MatMul(x, d)\n }}"""
+    program = model(text, {"w": weight, "s": scale, "z": zero}, opset=23)
+    assert PackWeights()(program).modified
+    assert FuseMatMulNBits()(program).modified
+    assert [node.op_type for node in program.graph] == ["MatMulNBits"]
+    whole = [each if each.ndim == 1 else each.repeat_interleave(64 // len(each), 0) for each in (scale, zero)]
+    assert_close(run(program, [X])[0], X @ ((weight - whole[1].float()) * whole[0]), 1e-5)
 
 
 def test_an_unsigned_weight_needs_zeros() -> None:
