@@ -89,7 +89,8 @@ def name_by_structure(model: ir.Model, program: ExportedProgram) -> None:
 
 def names_in_caches(program: ExportedProgram) -> dict[str, str]:
     """Returns FX name → dotted name of each input that is part of a cache."""
-    spec, found = program.call_spec.in_spec, {}
+    spec = program.call_spec.in_spec
+    found: dict[str, str] = {}
     if spec is None:
         return found
     parameters = getattr(program.module_call_graph[0].signature, "forward_arg_names", None) or ()
