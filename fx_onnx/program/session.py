@@ -30,6 +30,7 @@ from fx_onnx.core.dtypes import (
 )
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError
 from fx_onnx.core.messages import MessageId
+from fx_onnx.core.progress import hide_progress
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.core.weights import Weight, has_data, real_view
 from fx_onnx.passes.traversal import all_nodes, graphs_of
@@ -94,13 +95,14 @@ def is_loaded_from_file(model: ir.Model) -> bool:
 
 def loadable(model: ir.Model, folder: Path | None) -> str | bytes:
     """Returns what a session loads: the bytes of the model, or a path in ``folder`` if the model is large."""
-    if folder is not None and is_loaded_from_file(model):
-        path = folder / "model.onnx"
-        save.save(model, path, external_data=True, durable=False)
-        return str(path)
-    buffer = io.BytesIO()
-    save.save(model, buffer)
-    return buffer.getvalue()
+    with hide_progress():  # the bytes would be steps of the stage that loads the session
+        if folder is not None and is_loaded_from_file(model):
+            path = folder / "model.onnx"
+            save.save(model, path, external_data=True, durable=False)
+            return str(path)
+        buffer = io.BytesIO()
+        save.save(model, buffer)
+        return buffer.getvalue()
 
 
 def refuse_fallback(model: ir.Model) -> None:

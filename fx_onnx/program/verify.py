@@ -17,6 +17,7 @@ from torch.export import ExportedProgram
 from fx_onnx.core.arguments import check_flag, check_name, shown
 from fx_onnx.core.errors import ArgumentError, CheckerError, OnnxExporterError, first_line
 from fx_onnx.core.messages import MessageId
+from fx_onnx.core.progress import report_progress
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.program.session import call_arguments
 from fx_onnx.program.verification.diagnosis import Diagnosis, Sample, differences_of
@@ -169,7 +170,9 @@ class _Verifier:
         if other_sizes and self.program.exported_program is not None:
             resizer = Resizer(self.program.exported_program, args, kwargs, self.program.model.graph.inputs)
             skipped += [resizer.reason] if resizer.reason else []
-            for candidates in resizer.rounds():
+            rounds = list(resizer.rounds())
+            for done, candidates in enumerate(rounds, 1):
+                report_progress(done, len(rounds) + 1)
                 self._compare_sizes(resizer, candidates, samples, failed, skipped)
         return self._result(samples, failed, skipped)
 

@@ -19,6 +19,7 @@ from torch.fx import GraphModule, Node
 
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.core.errors import first_line
+from fx_onnx.core.progress import report_progress
 from fx_onnx.program.session import bind
 from fx_onnx.program.verification.double_precision import errors_in_double, run_in_double, widened_module
 from fx_onnx.program.verification.fx_slices import attributes_of, executed, functional_program, slice_to
@@ -110,7 +111,9 @@ class PartComparison:
         values: dict[str, Any] = {}
         group: list[Part] = []
         size = 0
-        for node, value in executed(module, self._arguments):
+        total = len(module.graph.nodes)
+        for index, (node, value) in enumerate(executed(module, self._arguments)):
+            report_progress(index, total)
             if node.op == "output":
                 self.results = list(value)
             if node not in parts:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
+from fx_onnx.core.progress import progress_to
 from fx_onnx.program.verification.reference_runs import onnx_runner
 from tests.program.verification.sample_models import WRONG, Encoder, X, export
 
@@ -47,6 +48,14 @@ def test_in_the_body_of_a_condition() -> None:
     message = failure(Branch(), X, wrong=True)
     assert "First differs at the model (Branch) = cond, translated by wrong_gelu (" in message
     assert ") of aten.gelu" in message
+
+
+def test_the_search_reports_its_progress() -> None:
+    program, steps = export(Encoder(), X, wrong=True), list[tuple[int, int]]()
+    with progress_to(lambda done, total: steps.append((done, total))):
+        assert program.verify().cause is not None
+    total = steps[-1][1]
+    assert total > 3 and [done for done, of in steps if of == total] == list(range(total))
 
 
 def test_at_another_size_only() -> None:
