@@ -26,7 +26,7 @@ def test_a_failed_capture_is_short(capfd: pytest.CaptureFixture[str]) -> None:
         fx_onnx.export(Function(branch).eval(), (torch.ones(2),))
     lines = shown(caught.value)
     assert len(lines) < 10
-    assert not any("torch/" in line for line in lines)
+    assert not any("/torch/" in line for line in lines)
     assert "GuardOnDataDependent" in type(caught.value.__context__).__name__
     assert capfd.readouterr() == ("", "")
 
