@@ -235,7 +235,7 @@ tools.matrix` makes one environment for each row, builds the wheel of this repos
 against the installed package, and writes this page. The last row has the oldest version of each dependency that
 pyproject.toml allows; it runs README's snippets and {minutes:.0f} minutes of the tests. The column "files" tells how
 many of the test files have run. A row is finished when all of them have. The failures are those of the wheel that was
-tested.
+tested. The tests of `tools.operator` expect paths in the repository, so they fail with an installed package.
 
 {table}
 
