@@ -74,6 +74,7 @@ def export(name: str, layers: int | None, folder: Path) -> str:
     model = on_meta(name, layers)
     size = write_sparse(folder, model.state_dict())
     arguments = fx_onnx.text_generation_arguments(model)
+    fx_onnx.export(torch.nn.Identity().eval(), torch.ones(1), verbose=False)  # imports the stages
     start = time.perf_counter()
     program = fx_onnx.export(model, **arguments, verbose=False)
     # The frequencies of the rotary embedding are not in a checkpoint.

@@ -7,7 +7,8 @@ strict mode, which traces bytecode. ``Capture.decisions`` holds the decisions th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,6 +19,7 @@ from torch.export.graph_signature import InputKind
 
 from fx_onnx.capture import dynamic_dims, export_flag
 from fx_onnx.capture.buffer_assignments import write_assigned_buffers
+from fx_onnx.capture.captured import Captured, SizeFacts
 from fx_onnx.capture.diagnostics import (
     explain_failure,
     failure_id,
@@ -59,21 +61,14 @@ from fx_onnx.capture.patches.module_times import time_modules
 from fx_onnx.capture.patches.module_weights import keep_containers
 from fx_onnx.capture.patches.number_types import answer_as_plain_numbers
 from fx_onnx.capture.patches.patching import PatchTable, apply_patches
-from fx_onnx.capture.patches.size_comparisons import SizeComparison, record_size_comparisons
+from fx_onnx.capture.patches.size_comparisons import record_size_comparisons
 from fx_onnx.capture.patches.slice_bounds import keep_slices_symbolic
 from fx_onnx.capture.patches.tensor_data import trace_tensor_data
 from fx_onnx.capture.patches.torch_export import confine_torch_export
 from fx_onnx.capture.python_state import frozen_numbers, record_changed_numbers
+from fx_onnx.capture.repeated_captures import larger_example_frees_parts
 from fx_onnx.capture.request import Request
-from fx_onnx.capture.size_constraints import (
-    SizeConstraint,
-    dim_labels,
-    excludes_example,
-    holds_for_example,
-    restrictions,
-    size_constraints,
-)
-from fx_onnx.capture.small_sizes import ExcludedSize, branched_sizes, is_excluded, squeezed_sizes
+from fx_onnx.capture.size_constraints import dim_labels
 from fx_onnx.capture.torchscript.scripted_module import has_scripts, interpreted_submodules, numbers_became_buffers
 from fx_onnx.capture.training_mode import has_mode, in_mode, mode_matters
 from fx_onnx.core.autocast_off import autocast_disabled
@@ -85,6 +80,8 @@ from fx_onnx.core.messages import MessageId
 from fx_onnx.core.metadata import call_line
 from fx_onnx.core.threads import CAPTURE_LOCK, is_current
 from fx_onnx.core.torch_private import FakeTensor, pytree, size_oblivious
+
+_logger = logging.getLogger("fx_onnx.stages")
 
 
 @dataclass(frozen=True)
@@ -127,7 +124,8 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
     """
     events = events or IgnoredEvents()
     if isinstance(request.model, ExportedProgram):
-        result = _Captured(request.model, strict=False, decisions=("skipped: the model is an ExportedProgram",))
+        facts = SizeFacts(request, request.model)
+        result = Captured(request.model, False, facts, ("skipped: the model is an ExportedProgram",))
         strategy = "given"
     else:
         in_training = request.model.training and has_mode(request.model) and mode_matters(request.model)
@@ -145,11 +143,10 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
     for decision in result.decisions:
         events.decided("capture", decision)
     program = result.program
-    inputs = dynamic_dims.captured_inputs(request, program)
+    inputs, constraints = result.facts.inputs, result.facts.constraints
     specialized = tuple(dynamic_dims.specialized_dims(inputs, strategy == "given"))
-    constraints = size_constraints(request, program, inputs)
     labels = dim_labels(program, inputs)
-    excluded = _excluded_sizes(request, result, constraints)
+    excluded = result.facts.excluded_sizes()
     names, conflicts = dynamic_dims.symbol_names(inputs, strategy == "given")
     texts = {
         MessageId.DIM_NAME: conflicts,
@@ -169,35 +166,12 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
 # --- the order of attempts --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Captured:
-    """A successful capture.
-
-    Attributes:
-        program: The captured program.
-        strict: Whether it was captured in strict mode.
-        decisions: The decisions that led to it.
-        comparisons: The comparisons of sizes that the forward made. Strict mode does not show them.
-        changed_numbers: The Python numbers that the forward changed. Strict mode does not show them.
-    """
-
-    program: ExportedProgram
-    strict: bool
-    decisions: tuple[str, ...] = ()
-    comparisons: tuple[SizeComparison, ...] = ()
-    changed_numbers: tuple[tuple[str, str], ...] = ()
-
-    def because(self, decision: str) -> _Captured:
-        """Returns the same capture with one more decision, which comes first."""
-        return replace(self, decisions=(decision, *self.decisions))
-
-
-def _capture_module(request: Request, model: torch.nn.Module, events: EventSink) -> _Captured:
+def _capture_module(request: Request, model: torch.nn.Module, events: EventSink) -> Captured:
     """Captures in non-strict mode, then in strict mode if that can help; then tries to free restricted dims."""
     captured = first = _capture_from_examples(request, model, strict=False)
     if isinstance(first, Exception) and _strict_mode_may_help(model, first):
         captured = _capture_from_examples(request, model, strict=True)
-    if isinstance(captured, _Captured):
+    if isinstance(captured, Captured):
         _refuse_lost_tensors(request, captured.program)
         captured = _with_fewest_restrictions(request, model, captured)
         if isinstance(first, Exception):
@@ -237,30 +211,29 @@ def _lost_tensor(request: Request, program: ExportedProgram) -> torch.fx.Node | 
     return None
 
 
-def _lacks_traced_tensor(request: Request, outcome: _Captured | Exception) -> bool:
+def _lacks_traced_tensor(request: Request, outcome: Captured | Exception) -> bool:
     """Returns whether torch.export made a constant of a tensor that it should have traced."""
     if isinstance(outcome, Exception):
         return "fake tensor in the exported program constant's list" in str(outcome)
     return _lost_tensor(request, outcome.program) is not None
 
 
-def _with_fewest_restrictions(request: Request, model: torch.nn.Module, captured: _Captured) -> _Captured:
+def _with_fewest_restrictions(request: Request, model: torch.nn.Module, captured: Captured) -> Captured:
     """Captures again where another example or strict mode may restrict dynamic dims less than ``captured`` does.
 
-    A slice of the example may have size 1 by chance: `x[2:]` of 3 rows has 1 row. All dynamic dims are then enlarged.
+    A slice of the example may have size 1 by chance: `x[2:]` of 3 rows has 1 row. All dynamic dims are then enlarged,
+    if the guards tell that this frees the slice.
     Where the forward converts sizes to Python numbers, as in `int(0.7 * len(x))`, strict mode keeps them symbolic.
     """
-    found = restrictions(request, captured.program)
-    if found.may_come_from_example:
-        larger = example_with_all_dims_enlarged(request)
-        other = _attempt(request, model, larger, captured.strict)
-        if isinstance(other, _Captured) and holds_for_example(request, other.program):
-            found_for_larger = restrictions(request, other.program)
-            if found_for_larger.count < found.count:
-                captured, found = other, found_for_larger
+    found = captured.facts.restrictions
+    if found.count and larger_example_frees_parts(request, captured.facts.inputs):
+        other = _attempt(request, model, example_with_all_dims_enlarged(request), captured.strict)
+        is_right = isinstance(other, Captured) and other.facts.hold_for_example()
+        if isinstance(other, Captured) and is_right and other.facts.restrictions.count < found.count:
+            captured, found = other, other.facts.restrictions
     if found.come_from_python_numbers and not captured.strict and not has_scripts(model):
         other = _attempt(request, model, original_example(request), strict=True)
-        if isinstance(other, _Captured) and restrictions(request, other.program).count < found.count:
+        if isinstance(other, Captured) and other.facts.restrictions.count < found.count:
             return other.because(
                 "repeated in strict mode, because non-strict mode restricts a dynamic dim where the forward converts a "
                 "size to a Python number"
@@ -268,27 +241,18 @@ def _with_fewest_restrictions(request: Request, model: torch.nn.Module, captured
     return captured
 
 
-def _capture_from_examples(request: Request, model: torch.nn.Module, strict: bool) -> _Captured | Exception:
+def _capture_from_examples(request: Request, model: torch.nn.Module, strict: bool) -> Captured | Exception:
     """Returns the first capture that keeps dims of size 0 and 1 dynamic, or else the capture of the user's example."""
     small = small_axes(request)
     for example in examples_without_small_axes(request, small) if small else ():
         captured = _attempt(request, model, example, strict)
         if (
-            isinstance(captured, _Captured)
+            isinstance(captured, Captured)
             and keeps_dynamic(request, captured.program, small)
-            and not excludes_example(request, captured.program)
-            and not is_excluded(request, captured.program, _excluded_sizes(request, captured))
+            and not captured.facts.exclude_example()
         ):
             return captured
     return _attempt(request, model, original_example(request), strict)
-
-
-def _excluded_sizes(
-    request: Request, captured: _Captured, constraints: Sequence[SizeConstraint] = ()
-) -> list[ExcludedSize]:
-    """Returns the sizes 0 and 1 for which the captured program is wrong, except those that constraints exclude."""
-    branched = branched_sizes(request, captured.program, captured.comparisons, constraints)
-    return [*squeezed_sizes(captured.program), *branched]
 
 
 def _strict_mode_may_help(model: torch.nn.Module, error: Exception) -> bool:
@@ -305,7 +269,7 @@ def _strict_mode_may_help(model: torch.nn.Module, error: Exception) -> bool:
 # --- one attempt ------------------------------------------------------------------------------------------------------
 
 
-def _attempt(request: Request, model: torch.nn.Module, example: Example, strict: bool) -> _Captured | Exception:
+def _attempt(request: Request, model: torch.nn.Module, example: Example, strict: bool) -> Captured | Exception:
     """Captures from one example; returns the error if torch.export fails, so that the caller can choose what to do.
 
     If the model contradicts a Dim, the capture is repeated with every Dim as Dim.AUTO. If the forward returns a class
@@ -315,11 +279,13 @@ def _attempt(request: Request, model: torch.nn.Module, example: Example, strict:
     decisions = [example.decision] if example.decision else []
     dynamic_shapes, auto_dims, register_outputs, with_backward = request.dynamic_shapes, False, False, False
     while True:
+        reason = decisions[-1] if decisions else "the example of the call"
+        _logger.debug("torch.export.export(strict=%s): %s", strict, reason)
         outcome = _export(request, model, example, dynamic_shapes, strict, register_outputs, with_backward)
         if _lacks_traced_tensor(request, outcome) and not (strict or with_backward):
             with_backward = True
             decisions.append("repeated with intermediate values, because torch.export made a constant of a traced one")
-        elif isinstance(outcome, _Captured):
+        elif isinstance(outcome, Captured):
             return replace(outcome, decisions=tuple(decisions))
         elif numbers_became_buffers(model):
             decisions.append("repeated with the numbers that the TorchScript model changes as buffers")
@@ -343,7 +309,7 @@ def _export(
     strict: bool,
     register_outputs: bool,
     with_backward: bool,
-) -> _Captured | Exception:
+) -> Captured | Exception:
     """Calls torch.export once, under all patches; returns the error if it fails."""
     # dynamo traces strict mode and the branches of torch.cond, and cannot trace into these functions. They are marked
     # here because this call loads dynamo.
@@ -382,7 +348,8 @@ def _export(
             program = torch.export.export(
                 model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
             )
-            return _Captured(program, strict, (), tuple(comparisons), tuple(changed))
+            facts = SizeFacts(request, program, comparisons)
+            return Captured(program, strict, facts, changed_numbers=tuple(changed))
     except OnnxExporterError:  # the forward calls export()
         raise
     except Exception as error:  # the forward is the user's code and may raise anything

@@ -194,8 +194,7 @@ def specialized_dims(inputs: list[CapturedInput], is_given: bool = False) -> Ite
 def _reason(captured: CapturedInput, axis: int, size: int, is_given: bool) -> tuple[str, str]:
     """Returns a clause that says why a dim is static, and the line, from the guard on it or on a dim equal to it."""
     shape_env = captured.shape_env
-    parameter, bracket, rest = captured.request.path.partition("[")
-    source = f"L[{parameter!r}]{bracket}{rest}.size()[{axis}]"
+    source = source_of_size(captured, axis)
     guards = [guard for guard in getattr(shape_env, "guards", ()) if guard.expr.func.__name__ == "Equality"]
     equal_symbols = {symbols_of_sources(shape_env).get(source)}
     for guard in guards:
@@ -214,6 +213,12 @@ def _reason(captured: CapturedInput, axis: int, size: int, is_given: bool) -> tu
         cause = f"torch.export fixes a dim whose example size is {size}"
         return f"{cause}, and a larger example fails or takes another branch", ""
     return f"the model's code fixes it to {size}", ""
+
+
+def source_of_size(captured: CapturedInput, axis: int) -> str:
+    """Returns torch's name for the size of an axis of an input: ``L['x'].size()[0]``."""
+    parameter, bracket, rest = captured.request.path.partition("[")
+    return f"L[{parameter!r}]{bracket}{rest}.size()[{axis}]"
 
 
 def _sizes_of_inputs(shape_env: Any) -> Iterator[tuple[str, Any]]:

@@ -19,7 +19,8 @@ from fx_onnx.capture.request import Request
 from fx_onnx.core.torch_private import pytree, storage_id
 from fx_onnx.core.weights import has_storage
 
-_FACTOR = 4  # large enough that slices and halves of an enlarged dim do not have size 0 or 1 either
+ENLARGING_FACTOR = 4
+"""Large enough that slices and halves of an enlarged dim do not have size 0 or 1 either."""
 
 SmallAxes = Mapping[tuple[int, int], str | None]
 """Axes requested as dynamic whose example size is 0 or 1: (number of the tensor, axis) to the user's dim name."""
@@ -103,10 +104,10 @@ def examples_without_small_axes(request: Request, small: SmallAxes) -> Iterator[
 
 def example_with_all_dims_enlarged(request: Request) -> Example:
     """Returns an example in which every dim requested as dynamic is four times as large."""
-    places = {(number, axis): _FACTOR for number, each in enumerate(request.inputs) for axis in each.axes}
+    places = {(number, axis): ENLARGING_FACTOR for number, each in enumerate(request.inputs) for axis in each.axes}
     decision = (
-        f"repeated from an example in which every dynamic dim is {_FACTOR} times as large, because a part of the "
-        "user's example has size 0 or 1"
+        f"repeated from an example in which every dynamic dim is {ENLARGING_FACTOR} times as large, because a part of "
+        "the user's example has size 0 or 1"
     )
     return _enlarged(request, places, decision)
 

@@ -7,12 +7,13 @@ that the user requested, and writes them as conditions on the user's dim names: 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 from traceback import FrameSummary
-from typing import Any
+from typing import Any, NamedTuple
 
 import sympy
 import torch
@@ -20,7 +21,6 @@ from torch.export import Dim, ExportedProgram
 
 from fx_onnx.capture.dynamic_dims import (
     CapturedInput,
-    captured_inputs,
     defined_sizes,
     dims_and_sizes,
     guard_place,
@@ -80,12 +80,10 @@ class Restrictions:
 
     Attributes:
         count: The number of specialized dims and of size constraints.
-        may_come_from_example: Whether a part of the example that has size 0 or 1 may be the cause.
         come_from_python_numbers: Whether ``int()`` of a symbolic number is a cause.
     """
 
     count: int
-    may_come_from_example: bool
     come_from_python_numbers: bool
 
 
@@ -98,6 +96,13 @@ def size_constraints(request: Request, program: ExportedProgram, inputs: list[Ca
     shape_env: Any = next((each.shape_env for each in inputs if each.shape_env is not None), None)
     names = {**_scalar_names(program), **_dim_names(inputs)}
     defined = defined_sizes(inputs)
+    ranges = _requested_ranges(request)
+
+    @cache  # torch records many guards twice, and each takes hundreds of evaluations
+    def tried(condition: Any) -> _TriedCondition:
+        symbols = sorted(condition.free_symbols, key=str)
+        return _tried(condition, [_requested_sizes(symbol, names, ranges, len(symbols)) for symbol in symbols])
+
     found: dict[str, SizeConstraint] = {}
     guards = [(guard, shape_env.replace(guard.expr)) for guard in getattr(shape_env, "guards", ())]
     divisible = [condition for _, condition in guards if isinstance(condition, sympy.Eq) and condition.has(Mod)]
@@ -106,7 +111,7 @@ def size_constraints(request: Request, program: ExportedProgram, inputs: list[Ca
         if condition.xreplace(defined) == sympy.true:
             continue
         if isinstance(condition, sympy.core.relational.Relational) and symbols and names.keys() >= set(symbols):
-            constraint = _constraint(condition, symbols, guard, names, _requested_ranges(request), program)
+            constraint = _constraint(condition, symbols, guard, names, tried, program)
             if constraint is not None:
                 constraint = _simplified(constraint, symbols, names, divisible)
                 found.setdefault(constraint.condition, constraint)
@@ -154,27 +159,26 @@ def describe_relation(relation: sympy.Eq, call: str, labels: Mapping[str, str]) 
     return f"The exported model is correct only where {expression_text(relation, labels)}, which {call} requires."
 
 
-def restrictions(request: Request, program: ExportedProgram) -> Restrictions:
-    """Returns how far the program restricts the dims that were requested as dynamic."""
-    inputs = captured_inputs(request, program)
-    static, constraints = list(specialized_dims(inputs)), size_constraints(request, program, inputs)
-    guards = [guard.expr for each in inputs for guard in getattr(each.shape_env, "guards", ())]
-    equal_to_0_or_1 = [guard.args[0] for guard in guards if isinstance(guard, sympy.Eq) and guard.args[1] in (0, 1)]
-    some_part_is_0_or_1 = not all(isinstance(size, sympy.Symbol) for size in equal_to_0_or_1)
+def restrictions(inputs: list[CapturedInput], constraints: Sequence[SizeConstraint]) -> Restrictions:
+    """Returns how far a program restricts the dims that were requested as dynamic.
+
+    Args:
+        inputs: The tensors among the inputs of the program.
+        constraints: Its size constraints.
+    """
+    static = list(specialized_dims(inputs))
     return Restrictions(
         count=len(static) + len(constraints),
-        may_come_from_example=bool(static or constraints) and some_part_is_0_or_1,
         come_from_python_numbers=any(each.is_python_number and "int(" in each.condition for each in constraints),
     )
 
 
-def holds_for_example(request: Request, program: ExportedProgram) -> bool:
+def holds_for_example(request: Request, inputs: list[CapturedInput]) -> bool:
     """Returns whether a program that was captured from another example is correct for the user's example.
 
     This is so if every guard is true for the sizes of the user's example. The guards by which torch assumes that a size
     is neither 0 nor 1 are not checked.
     """
-    inputs = captured_inputs(request, program)
     if any(isinstance(dim, int) and dim != size for dim, size in dims_and_sizes(request, inputs)):
         return False
     sizes = _example_sizes(request, inputs)
@@ -187,13 +191,6 @@ def holds_for_example(request: Request, program: ExportedProgram) -> bool:
             if is_false(condition, sizes):
                 return False
     return True
-
-
-def excludes_example(request: Request, program: ExportedProgram) -> bool:
-    """Returns whether a constraint of the program is false for the sizes of the user's example."""
-    inputs = captured_inputs(request, program)
-    sizes = _example_sizes(request, inputs)
-    return any(each.excludes(sizes) for each in size_constraints(request, program, inputs))
 
 
 def _example_sizes(request: Request, inputs: list[CapturedInput]) -> dict[sympy.Symbol, sympy.Integer]:
@@ -236,7 +233,7 @@ def _constraint(
     symbols: list[sympy.Symbol],
     guard: Any,
     names: dict[sympy.Symbol, str],
-    ranges: dict[str, tuple[int, Any]],
+    tried: Callable[[Any], _TriedCondition],
     program: ExportedProgram,
 ) -> SizeConstraint | None:
     """Returns the constraint of a guard; None if the guard excludes no size that was requested."""
@@ -253,18 +250,34 @@ def _constraint(
     bound = len(symbols) == 1 and not isinstance(condition, (sympy.Eq, sympy.Ne))
     if not (by_model or python_number or part_is_0_or_1 or by_slice or by_view or by_remainder or bound):
         return None
-    candidates = [_requested_sizes(symbol, names, ranges, len(symbols)) for symbol in symbols]
-    excluded = [sizes for sizes in product(*candidates) if is_false(condition, dict(zip(symbols, sizes, strict=True)))]
-    if not excluded:
+    if not tried(condition).excludes_some:
         return None
     # A bound that torch's own code adds counts only if it excludes the largest sizes: a lower bound, such as the size
     # of a kernel, is a precondition.
     is_branch = by_model or equation or by_view or by_remainder
-    if not is_branch and tuple(sizes[-1] for sizes in candidates) not in excluded:
+    if not is_branch and not tried(condition).excludes_largest:
         return None
     place = guard_place(guard)
     text = _as_python(condition, symbols, names, program)
     return SizeConstraint(text, f" {place}" if place else "", python_number, condition)
+
+
+class _TriedCondition(NamedTuple):
+    """Whether a condition is false for some of the requested sizes, and for the largest of them."""
+
+    excludes_some: bool
+    excludes_largest: bool
+
+
+def _tried(condition: Any, candidates: list[list[sympy.Integer]]) -> _TriedCondition:
+    """Evaluates a condition for all combinations of sizes of its symbols, in the order of their names."""
+    symbols = sorted(condition.free_symbols, key=str)
+
+    def excludes(sizes: Sequence[sympy.Integer]) -> bool:
+        return is_false(condition, dict(zip(symbols, sizes, strict=True)))
+
+    largest = all(candidates) and excludes([sizes[-1] for sizes in candidates])
+    return _TriedCondition(largest or any(map(excludes, product(*candidates))), largest)
 
 
 def _name(location: FrameSummary | None) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import sympy
@@ -72,49 +72,71 @@ def squeezed_sizes(program: ExportedProgram) -> Iterator[ExcludedSize]:
                     yield ExcludedSize(dim, 1, call_line(node).strip(), "removes the axis")
 
 
-def branched_sizes(
-    request: Request,
-    program: ExportedProgram,
-    comparisons: Iterable[SizeComparison],
-    constraints: Sequence[SizeConstraint] = (),
-) -> Iterator[ExcludedSize]:
-    """Yields the sizes 0 and 1 for which a comparison of sizes makes the results of the captured program wrong.
+class BranchedSizes:
+    """The sizes 0 and 1 for which a comparison of sizes makes the results of a captured program wrong."""
 
-    Args:
-        request: What was captured.
-        program: The captured program.
-        comparisons: The comparisons that the forward made during the capture.
-        constraints: Constraints that are reported anyway; sizes that they exclude are not repeated.
-    """
-    inputs = captured_inputs(request, program)
-    pairs = dims_and_sizes(request, inputs)
-    # The other dims are larger than 1, so that a difference comes from this dim.
-    sizes = {dim: sympy.Integer(max(size, 2)) for dim, size in pairs if isinstance(dim, sympy.Symbol)}
-    defined = defined_sizes(inputs)
-    places: dict[tuple[sympy.Symbol, int], str] = {}
-    for each in comparisons:
-        for symbol in sorted(each.symbols & sizes.keys() - defined.keys(), key=str):
-            for size in (1, 0):
-                changed = _with_defined({**sizes, symbol: sympy.Integer(size)}, defined)
-                outcome = each.outcome(changed)
-                differs = outcome is not None and outcome != each.outcome(sizes)
-                if differs and not any(constraint.excludes(changed) for constraint in constraints):
-                    places.setdefault((symbol, size), each.place)
-    for (symbol, size), place in places.items():
-        agrees = _agrees(request, program, inputs, _with_defined({**sizes, symbol: sympy.Integer(size)}, defined))
-        if not agrees:
-            yield ExcludedSize(symbol, size, place, is_certain=agrees is not None)
+    def __init__(self, request: Request, program: ExportedProgram, comparisons: Iterable[SizeComparison]) -> None:
+        """Takes the comparisons that the forward made during the capture."""
+        self._request = request
+        self._program = program
+        self._comparisons = tuple(comparisons)
+        self._compared: dict[tuple[sympy.Symbol, int], bool | None] = {}
 
+    def excluded(self, constraints: Sequence[SizeConstraint] = ()) -> Iterator[ExcludedSize]:
+        """Yields the sizes for which the results differ.
 
-def _with_defined(sizes: Mapping[Any, Any], defined: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Returns sizes in which the dims that are defined by others have the sizes that follow."""
-    return {**sizes, **{symbol: value.xreplace(sizes) for symbol, value in defined.items()}}
+        Args:
+            constraints: Constraints that are reported anyway; sizes that they exclude are not repeated.
+        """
+        for (symbol, size), place in self._places.items():
+            changed = self._changed(symbol, size)
+            if not any(constraint.excludes(changed) for constraint in constraints):
+                agrees = self._agrees(symbol, size)
+                if not agrees:
+                    yield ExcludedSize(symbol, size, place, is_certain=agrees is not None)
 
+    def excludes(self, dim: Any, size: int) -> bool:
+        """Returns whether the results differ for one size of one dim."""
+        return (dim, size) in self._places and not self._agrees(dim, size)
 
-def is_excluded(request: Request, program: ExportedProgram, excluded: Iterable[ExcludedSize]) -> bool:
-    """Returns whether a dim of the user's example has one of the excluded sizes."""
-    found = {(each.dim, each.size) for each in excluded}
-    return not found.isdisjoint(dims_and_sizes(request, captured_inputs(request, program)))
+    @cached_property
+    def _inputs(self) -> list[CapturedInput]:
+        return captured_inputs(self._request, self._program)
+
+    @cached_property
+    def _sizes(self) -> dict[sympy.Symbol, sympy.Integer]:
+        """The sizes of the example, but at least 2, so that a difference comes from the one dim that changes."""
+        pairs = dims_and_sizes(self._request, self._inputs)
+        return {dim: sympy.Integer(max(size, 2)) for dim, size in pairs if isinstance(dim, sympy.Symbol)}
+
+    @cached_property
+    def _places(self) -> dict[tuple[sympy.Symbol, int], str]:
+        """The sizes for which a comparison has another outcome, with the place of its code."""
+        places: dict[tuple[sympy.Symbol, int], str] = {}
+        for each in self._comparisons:
+            for symbol in sorted(each.symbols & self._sizes.keys() - self._defined.keys(), key=str):
+                for size in (1, 0):
+                    outcome = each.outcome(self._changed(symbol, size))
+                    if outcome is not None and outcome != each.outcome(self._sizes):
+                        places.setdefault((symbol, size), each.place)
+        return places
+
+    @cached_property
+    def _defined(self) -> Mapping[Any, Any]:
+        """The dims that are defined by others."""
+        return defined_sizes(self._inputs)
+
+    def _changed(self, symbol: sympy.Symbol, size: int) -> dict[Any, Any]:
+        """Returns the sizes with one other size. The dims that are defined by others have the sizes that follow."""
+        sizes = {**self._sizes, symbol: sympy.Integer(size)}
+        return {**sizes, **{each: value.xreplace(sizes) for each, value in self._defined.items()}}
+
+    def _agrees(self, symbol: sympy.Symbol, size: int) -> bool | None:
+        """Returns what ``_agrees`` returns, from one comparison for each size."""
+        if (symbol, size) not in self._compared:
+            changed = self._changed(symbol, size)
+            self._compared[symbol, size] = _agrees(self._request, self._program, self._inputs, changed)
+        return self._compared[symbol, size]
 
 
 # --- comparison -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,188 @@
+"""Measures a whole export beside one torch.export, and counts the captures of each export.
+
+    python -m benchmarks.captures [--models llama mamba xlnet ...] [--rounds 3] [--results FILE]
+
+A model is a row of tests/models/families.py or of tests/models/registry.py (``small_bert``),
+or a network of benchmarks/models.py. Each
+runs in a process of its own. "export" is the CPU time of fx_onnx.export as a multiple of that of `torch.export.export`
+with the same dims, the median of interleaved rounds after an untimed one; "after" is the part after the capture.
+"captures" is how often fx_onnx.export calls torch.export, with the decisions about them.
+"""
+
+import argparse
+import copy
+import json
+import logging
+import multiprocessing
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+from torch.export import Dim
+from torch.utils import _pytree as pytree
+
+import fx_onnx
+from benchmarks.models import BENCHMARKS
+from tests.models.families import FAMILIES
+from tests.models.registry import CASES
+
+
+class Job(NamedTuple):
+    """A module, and the arguments of its export."""
+
+    module: torch.nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    dynamic_shapes: Any
+
+
+def _families() -> dict[str, Callable[[], Job]]:
+    def job(family: Any) -> Job:
+        module = family.build()
+        inputs = family.examples(module)[0]
+        return Job(module, (), inputs, family.dynamic_shapes(inputs))
+
+    return {family.name: lambda family=family: job(family) for family in FAMILIES if not family.blocked}
+
+
+def _networks() -> dict[str, Callable[[], Job]]:
+    def job(network: Any, inputs: Any) -> Job:
+        return Job(network.build(), *inputs(), network.dynamic_shapes)
+
+    large = {name: lambda network=network: job(network, network.inputs) for name, network in BENCHMARKS.items()}
+    return large | {f"small_{case.name}": lambda case=case: job(case, case.example) for case in CASES}
+
+
+JOBS = {**_families(), **_networks()}
+"""Name → a function that makes the job."""
+
+
+def plain(job: Job) -> None:
+    """Captures with torch.export alone. It infers every named dim."""
+    shapes = pytree.tree_map_only(str, lambda _: Dim.AUTO, job.dynamic_shapes)
+    torch.export.export(job.module, job.args, copy.deepcopy(job.kwargs), dynamic_shapes=shapes, strict=False)
+
+
+def whole(job: Job) -> fx_onnx.ONNXProgram:
+    """Exports with fx_onnx."""
+    given = {"kwargs": copy.deepcopy(job.kwargs), "dynamic_shapes": job.dynamic_shapes}
+    return fx_onnx.export(job.module, job.args, **given, verbose=False)
+
+
+@contextmanager
+def counted() -> Iterator[list[float]]:
+    """Yields the list of the CPU seconds of each call of torch.export in the context."""
+    found: list[float] = []
+    original = torch.export.export
+
+    def export(*args: Any, **kwargs: Any) -> Any:
+        start = time.process_time()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            found.append(time.process_time() - start)
+
+    torch.export.export = export
+    try:
+        yield found
+    finally:
+        torch.export.export = original
+
+
+def seconds(work: Callable[[Job], Any], job: Job) -> float:
+    """Returns the CPU time of a call."""
+    start = time.process_time()
+    work(job)
+    return time.process_time() - start
+
+
+def measure(name: str, rounds: int) -> dict[str, Any]:
+    """Returns the row of one model."""
+    job = JOBS[name]()
+    with counted() as calls:
+        program = whole(job)
+    reason = next(each.note for each in program.export_facts.stages if each.name == "capture")
+    row: dict[str, Any] = {"name": name, "captures": len(calls), "reason": reason}
+    try:
+        plain(job)
+    except Exception as error:
+        row["fails"] = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
+    times: list[tuple[float, float, float]] = []
+    for _ in range(rounds):
+        alone = seconds(plain, job) if "fails" not in row else 0.0
+        with counted() as calls:
+            times.append((alone, seconds(whole, job), sum(calls)))
+    alone, export, inside = (statistics.median(column) for column in zip(*times, strict=True))
+    row |= {"alone": alone or inside / row["captures"], "export": export, "inside": inside}
+    return row
+
+
+def guarded(name: str, rounds: int, limit: float) -> dict[str, Any]:
+    """Returns the row, measured in a process of its own."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+
+    def work() -> None:
+        warnings.simplefilter("ignore")
+        try:
+            sender.send(measure(name, rounds))
+        except Exception as error:
+            sender.send({"name": name, "error": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"})
+
+    process = context.Process(target=work)
+    process.start()
+    sender.close()
+    try:
+        found: dict[str, Any] = receiver.recv() if receiver.poll(limit) else {"name": name, "error": "too slow"}
+    except EOFError:
+        found = {"name": name, "error": "crashed"}
+    process.kill()
+    process.join()
+    return found
+
+
+def text_of(row: dict[str, Any]) -> str:
+    """Returns a row of the table."""
+    if "error" in row:
+        return f"| {row['name']} | {row['error']} | | | | |"
+    note = "*" if "fails" in row else ""
+    cells = [row["name"], f"{row['alone']:.2f}{note}", f"{row['export'] / row['alone']:.2f}"]
+    cells += [f"{(row['export'] - row['inside']) / row['alone']:.2f}", str(row["captures"]), row["reason"]]
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Prints a Markdown table, and the median and the largest ratio."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=JOBS, metavar="MODEL", default=list(JOBS))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--limit", type=float, default=240.0, help="seconds for each model")
+    parser.add_argument("--results", type=Path, help="stores each row; skips models that it has")
+    options = parser.parse_args()
+    transformers.logging.set_verbosity_error()
+    logging.disable(logging.CRITICAL)
+    path: Path | None = options.results
+    known = [json.loads(line) for line in path.read_text().splitlines()] if path is not None and path.exists() else []
+    rows = {row["name"]: row for row in known}
+    fx_onnx.export(torch.nn.Identity().eval(), torch.ones(1), verbose=False)  # imported once, before the forks
+    print("| model | torch.export s | export | after | captures | decisions |", "|" + "---|" * 6, sep="\n", flush=True)
+    for name in options.models:
+        if name not in rows:
+            rows[name] = guarded(name, options.rounds, options.limit)
+            if path is not None:
+                with path.open("a") as file:
+                    print(json.dumps(rows[name]), file=file)
+        print(text_of(rows[name]), flush=True)
+    found = [rows[name] for name in options.models if "fails" not in rows[name] and "error" not in rows[name]]
+    ratios = sorted(row["export"] / row["alone"] for row in found)
+    print(f"\nmedian {statistics.median(ratios):.2f}, largest {ratios[-1]:.2f}, over {len(ratios)} models")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""A successful capture, and the facts about sizes that its guards and comparisons tell; each fact is found once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import sympy
+from torch.export import ExportedProgram
+
+from fx_onnx.capture.dynamic_dims import CapturedInput, captured_inputs, dims_and_sizes
+from fx_onnx.capture.patches.size_comparisons import SizeComparison
+from fx_onnx.capture.request import Request
+from fx_onnx.capture.size_constraints import (
+    Restrictions,
+    SizeConstraint,
+    holds_for_example,
+    restrictions,
+    size_constraints,
+)
+from fx_onnx.capture.small_sizes import BranchedSizes, ExcludedSize, squeezed_sizes
+
+__all__ = ["Captured", "SizeFacts"]
+
+
+class SizeFacts:
+    """The sizes for which a captured program is right.
+
+    The conditions are evaluated for many sizes, and the module runs for some, so each result is kept.
+    """
+
+    def __init__(self, request: Request, program: ExportedProgram, comparisons: Iterable[SizeComparison] = ()) -> None:
+        """Takes the comparisons of sizes that the forward made. Strict mode does not show them."""
+        self._request = request
+        self._program = program
+        self._branched = BranchedSizes(request, program, comparisons)
+
+    @cached_property
+    def inputs(self) -> list[CapturedInput]:
+        """The tensors among the inputs of the graph."""
+        return captured_inputs(self._request, self._program)
+
+    @cached_property
+    def constraints(self) -> list[SizeConstraint]:
+        """The conditions on dynamic dims that the program relies on."""
+        return size_constraints(self._request, self._program, self.inputs)
+
+    @cached_property
+    def restrictions(self) -> Restrictions:
+        """How far the program restricts the dims that were requested as dynamic."""
+        return restrictions(self.inputs, self.constraints)
+
+    def excluded_sizes(self) -> list[ExcludedSize]:
+        """Returns the sizes 0 and 1 for which the program is wrong, except those that constraints exclude."""
+        return [*squeezed_sizes(self._program), *self._branched.excluded(self.constraints)]
+
+    def hold_for_example(self) -> bool:
+        """Returns whether a program that was captured from another example is right for the user's example."""
+        return holds_for_example(self._request, self.inputs)
+
+    def exclude_example(self) -> bool:
+        """Returns whether a constraint, or an excluded size, excludes the sizes of the user's example."""
+        pairs = dims_and_sizes(self._request, self.inputs)
+        sizes = {dim: sympy.Integer(size) for dim, size in pairs if isinstance(dim, sympy.Symbol)}
+        if any(each.excludes(sizes) for each in self.constraints):
+            return True
+        squeezed = {(each.dim, each.size) for each in squeezed_sizes(self._program)}
+        return not squeezed.isdisjoint(pairs) or any(self._branched.excludes(dim, size) for dim, size in pairs)
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A successful capture.
+
+    Attributes:
+        program: The captured program.
+        strict: Whether it was captured in strict mode.
+        facts: The sizes for which the program is right.
+        decisions: The decisions that led to it.
+        changed_numbers: The Python numbers that the forward changed. Strict mode does not show them.
+    """
+
+    program: ExportedProgram
+    strict: bool
+    facts: SizeFacts
+    decisions: tuple[str, ...] = ()
+    changed_numbers: tuple[tuple[str, str], ...] = ()
+
+    def because(self, decision: str) -> Captured:
+        """Returns the same capture with one more decision, which comes first."""
+        return replace(self, decisions=(decision, *self.decisions))
