@@ -34,6 +34,7 @@ from tests.compare import assert_close
 SHAPES = {
     "input_ids": {0: "batch", 1: "sequence"},
     "attention_mask": {0: "batch", 1: "total"},
+    "position_ids": {0: "batch", 1: "sequence"},
     "past_key_values": {0: "batch", 2: "past"},
 }
 Run = Callable[[], Any]
@@ -61,7 +62,8 @@ def arguments(config: Any, length: int, past: int, batch: int = 1) -> dict[str, 
         cache.update(torch.randn(sizes, generator=generator), torch.randn(sizes, generator=generator), layer)
     ids = torch.randint(config.vocab_size, (batch, length), generator=generator)
     mask = torch.ones(batch, past + length, dtype=torch.int64)
-    return {"input_ids": ids, "attention_mask": mask, "past_key_values": cache}
+    places = torch.arange(past, past + length).expand(batch, -1).contiguous()
+    return {"input_ids": ids, "attention_mask": mask, "position_ids": places, "past_key_values": cache}
 
 
 def exported(model: Any, folder: Path, **keywords: Any) -> Path:
