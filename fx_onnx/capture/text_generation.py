@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 
 from fx_onnx.capture.dim_expressions import DefinedDim
+from fx_onnx.capture.read_states import state_layers, unread_states
 from fx_onnx.core.arguments import check_flag, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
@@ -50,12 +51,13 @@ def text_generation_arguments(
             default such a layer of a dynamic cache keeps as many tokens as it can see.
         logits_to_keep: the number of tokens at the end of the sequence whose logits are computed; 0 means all. With
             1, prefill does not compute the logits of the prompt, which generation does not need.
-        single_token: True gives a program of one token at a time, also for the prompt, whose first state is zeros.
-            State space models and linear attention need it to continue from a state. It needs ``padding=False``.
+        single_token: True gives a program of one token at a time, also for the prompt, whose first state is zeros. It
+            needs ``padding=False``. Models such as Mamba and Jamba need it, because they do not continue from a state
+            when they take several tokens.
 
     Raises:
-        ArgumentError: an argument is not valid, the model is no decoder of transformers, or it does not run with the
-            cache.
+        ArgumentError: an argument is not valid, the model is no decoder of transformers, it does not run with the
+            cache, or it ignores the state of the cache.
     """
     _check_padding(padding, single_token)
     _check_cache(cache, max_length)
@@ -70,7 +72,7 @@ def text_generation_arguments(
         kwargs["position_ids"] = torch.arange(_PAST, _PAST + _SEQUENCE, device=ids.device).expand(_BATCH, -1).clone()
         shapes["position_ids"] = {0: "batch", 1: "sequence"}
     name = _cache_name(parameters)
-    kwargs[name] = _filled_cache(model, name, full_cache, max_length)
+    kwargs[name] = _filled_cache(model, name, full_cache, max_length, ids)
     shapes[name] = {0: "batch", 2: "past"} if max_length is None else {0: "batch"}
     if logits_to_keep:
         kwargs["logits_to_keep"], shapes["logits_to_keep"] = logits_to_keep, None
@@ -140,7 +142,7 @@ def _device(model: torch.nn.Module) -> torch.device:
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
-def _filled_cache(model: Any, name: str, full_cache: bool, max_length: int | None) -> Any:
+def _filled_cache(model: Any, name: str, full_cache: bool, max_length: int | None, tokens: torch.Tensor) -> Any:
     """Returns the cache after a prefill of ``_PAST`` tokens; with ``max_length`` it has a fixed size.
 
     Args:
@@ -148,9 +150,10 @@ def _filled_cache(model: Any, name: str, full_cache: bool, max_length: int | Non
         name: its parameter that takes the cache.
         full_cache: whether layers with a sliding window keep all tokens.
         max_length: the size of a static cache; None takes a dynamic one.
+        tokens: the tokens (batch, sequence) that the program takes after the prefill.
 
     Raises:
-        ArgumentError: the model does not take such a cache, or does not run.
+        ArgumentError: the model does not take such a cache, does not run, or ignores the state in the cache.
     """
     ids = torch.zeros(_BATCH, _PAST, dtype=torch.int64, device=_device(model))
     is_training = model.training
@@ -158,6 +161,7 @@ def _filled_cache(model: Any, name: str, full_cache: bool, max_length: int | Non
         cache = _empty_cache(model, full_cache, max_length)
         with torch.no_grad():
             model.eval()(input_ids=ids, use_cache=True, **{name: cache})
+        unread = unread_states(model, name, cache, tokens) if state_layers(cache) else []
     except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
         kind = "DynamicCache" if max_length is None else "StaticCache"
         raise ArgumentError(
@@ -165,13 +169,24 @@ def _filled_cache(model: Any, name: str, full_cache: bool, max_length: int | Non
         ) from error
     finally:
         model.train(is_training)
-    _check_state(model, cache)
+    _check_state(model, cache, unread, is_single=tokens.shape[1] == 1)
     return cache
 
 
-def _check_state(model: Any, cache: Any) -> None:
-    """Raises an ArgumentError if layers without attention left nothing in the cache, as those of RecurrentGemma do."""
-    linear = [layer for layer in cache.layers if hasattr(layer, "conv_states")]
+def _check_state(model: Any, cache: Any, unread: list[str], *, is_single: bool) -> None:
+    """Raises an ArgumentError if a program would not continue from its state.
+
+    The layers of RecurrentGemma without attention leave nothing in the cache. Those of Mamba and Jamba ignore the state
+    when they take several tokens.
+    """
+    if unread:
+        advice = "" if is_single else "; pass single_token=True and padding=False, so that the program takes one token"
+        raise ArgumentError(
+            f"{type(model).__name__} ignores the state of its past, such as {unread[0]}, when it takes "
+            f"{'one token' if is_single else 'several tokens'}{advice}.",
+            id=MessageId.NO_DECODER,
+        )
+    linear = state_layers(cache)
     if linear and not any(_has_tensor(value) for layer in linear for value in vars(layer).values()):
         raise ArgumentError(
             f"{type(model).__name__} keeps the state of its layers without attention outside of its cache, so a "

@@ -208,6 +208,40 @@ def test_one_token_at_a_time_continues_from_a_state(config: Any) -> None:
     )
 
 
+JAMBA = transformers.JambaConfig(
+    **SMALL, num_attention_heads=4, num_key_value_heads=2, intermediate_size=32, attn_layer_period=2,
+    attn_layer_offset=1, num_experts=2, mamba_d_state=4, mamba_dt_rank=4,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "config", [JAMBA, transformers.MambaConfig(**SMALL, state_size=4)], ids=lambda config: config.model_type
+)
+def test_a_state_that_several_tokens_ignore_is_refused(config: Any) -> None:
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    with pytest.raises(fx_onnx.ArgumentError, match=r"recurrent_states.0, when it takes several tokens; pass single"):
+        text_generation_arguments(model)
+    assert text_generation_arguments(model, padding=False, single_token=True)
+
+
+def test_several_tokens_continue_from_a_state() -> None:
+    """A hybrid whose layers read their state keeps the general program."""
+    sizes = {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 32}
+    config = transformers.Lfm2Config(**SMALL, **sizes, layer_types=["conv", "full_attention"])
+    torch.manual_seed(0)
+    model = transformers.Lfm2ForCausalLM(config).eval()
+    program = fx_onnx.export(model, **text_generation_arguments(model, padding=False))
+    state = [
+        torch.zeros([{"batch": 1, "past": 0}.get(str(dim), dim) for dim in value.shape])
+        for value in program.model.graph.inputs[1:]
+    ]
+    ids, found = torch.randint(3, 99, (1, 12)), []
+    for tokens in ids.split([5, 1, 6], 1):
+        logits, *state = program(tokens, *state)
+        found.append(logits)
+    torch.testing.assert_close(torch.cat(found, 1), model(input_ids=ids).logits, rtol=1e-3, atol=1e-5)
+
+
 def test_one_token_at_a_time_has_no_padding() -> None:
     with pytest.raises(fx_onnx.ArgumentError, match="single_token=True needs padding=False"):
         text_generation_arguments(decoder("llama"), single_token=True)
