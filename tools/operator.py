@@ -16,7 +16,6 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,12 +23,11 @@ import torch
 import fx_onnx.ops  # noqa: F401  registers the translations
 from fx_onnx.aten.decomposition_lookup import find_decomposition
 from fx_onnx.core.opsets import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_NATIVE_OPSET
+from fx_onnx.core.source_lines import shown_path
 from fx_onnx.core.torch_private import OpOverload, operator_names
 from fx_onnx.core.translation_table import Translation, translation_table
 from fx_onnx.decompositions import DECOMPOSITIONS
 from fx_onnx.decompositions.registry import COMPLEX
-
-ROOT = Path(__file__).parents[1]
 
 
 def main() -> int:
@@ -153,9 +151,7 @@ def _later_translation(target: Any, opset: int) -> Translation | None:
 def _place(function: Callable[..., Any]) -> str:
     """Returns the name of a function and the file and line of its definition."""
     code = inspect.unwrap(function).__code__
-    path = Path(code.co_filename)
-    shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-    return f"{getattr(function, '__name__', function)} ({shown}:{code.co_firstlineno})"
+    return f"{getattr(function, '__name__', function)} ({shown_path(code.co_filename)}:{code.co_firstlineno})"
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import linecache
 import os
-import sysconfig
 import traceback
 from collections.abc import Callable, Iterable
 from functools import lru_cache
@@ -56,6 +55,8 @@ def function_place(function: Callable[..., Any]) -> str:
 
 def shown_path(name: str) -> str:
     """Returns a path for a message: from the working directory or from site-packages if the file is below it."""
+    import sysconfig  # Python does not load it, and few messages name a path
+
     path = Path(name)
     for folder in (Path.cwd(), Path(sysconfig.get_path("purelib")), Path(torch.__file__).parents[1]):
         if path.is_relative_to(folder):
