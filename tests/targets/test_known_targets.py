@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import fx_onnx
 from fx_onnx.core import opsets
@@ -19,6 +20,24 @@ def test_records(name: str) -> None:
     assert {*target.without} <= {each.name for each in PASSES}
     assert target.table is None or target.kernels is not None
     assert find_target(target) is target
+
+
+class _StaticCache(torch.nn.Module):
+    """New tokens read a cache of 8 places, of which they take those from ``start`` on."""
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        mask = torch.arange(8) <= (torch.arange(q.shape[2]) + start)[:, None]
+        return F.scaled_dot_product_attention(q, k, k, attn_mask=mask)
+
+
+@pytest.mark.parametrize(("name", "cut"), [(None, True), ("coreml", False), ("tensorrt", False), ("webnn", False)])
+def test_the_number_of_keys_depends_on_no_data(name: str | None, cut: bool) -> None:
+    """Runtimes of static shapes read all keys of a static cache."""
+    args = torch.randn(1, 2, 2, 4), torch.randn(1, 2, 8, 4), torch.tensor(3)
+    options = {"target": name, "opset_version": 23, "dynamic_shapes": ({2: "length"}, None, None), "verbose": False}
+    program = fx_onnx.export(_StaticCache().eval(), args, **options)
+    assert "Attention" in operators(program)
+    assert ("Slice" in operators(program)) is cut
 
 
 def test_an_unknown_name_is_refused_with_the_list() -> None:
