@@ -185,10 +185,7 @@ class LazyWeight(ir.LazyTensor):
         """Returns (source, order) if this tensor is the source with permuted axes, else None; reads no data."""
         if len(self.sources) != 1 or self.sources[0].dtype != self.dtype or self.sources[0].nbytes != self.nbytes:
             return None
-        shape, dtype = self.sources[0].shape.numpy(), storage_dtype(self.dtype)
-        with torch.no_grad(), unset_fake_temporarily():
-            before = torch.empty(shape, dtype=dtype, device="meta")
-            after: torch.Tensor = self.function(before)
+        before, after = self._without_data({})
         axes = list(zip(before.shape, before.stride(), range(before.dim()), strict=True))
         order = []
         for size, stride in zip(after.shape, after.stride(), strict=True):
@@ -199,6 +196,20 @@ class LazyWeight(ir.LazyTensor):
             order.append(found[2])
         same = not axes and memory_key(after) == memory_key(before.permute(order))
         return (self.sources[0], tuple(order)) if same else None
+
+    def run(self) -> tuple[ir.TensorProtocol, int] | None:
+        """Returns (source, offset) if it is a piece of consecutive elements of one source, else None; reads no data."""
+        if len(self.sources) != 1 or not self.reads or self.sources[0].dtype != self.dtype or self.dtype.bitwidth < 8:
+            return None
+        before, after = self._without_data(self.reads)
+        same = storage_id(after) == storage_id(before) and after.dtype == before.dtype and after.is_contiguous()
+        return (self.sources[0], int(after.storage_offset())) if same and not after.is_neg() else None
+
+    def _without_data(self, reads: Cuts) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the only source and the result as tensors on the meta device, which share a storage if they can."""
+        with torch.no_grad(), unset_fake_temporarily():
+            before = torch.empty(self.sources[0].shape.numpy(), dtype=storage_dtype(self.dtype), device="meta")
+            return before, self.function(_cut(before, reads))
 
     def values(self) -> torch.Tensor:
         """Computes all values.

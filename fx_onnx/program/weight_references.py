@@ -7,6 +7,7 @@ the same dtype, shape and values has exactly the bytes that the model would stor
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -65,6 +66,12 @@ class StoredWeight(ir.ExternalTensor):
         return StoredWeight(
             self.location, self.offset, self.length, self.dtype, shape=self.shape, name=name, base_dir=self.base_dir
         )
+
+    def run(self, start: int, shape: Sequence[int], name: str) -> StoredWeight:
+        """Returns a tensor of this shape whose elements are those from the element ``start`` on."""
+        size, frozen = self.dtype.bitwidth // 8, ir.Shape(shape, frozen=True)
+        offset, length = (self.offset or 0) + start * size, math.prod(shape) * size
+        return StoredWeight(self.location, offset, length, self.dtype, shape=frozen, name=name, base_dir=self.base_dir)
 
     def holds(self, tensor: ir.TensorProtocol) -> bool:
         """Returns whether the file contains the values of ``tensor``, which must have this dtype and shape.
@@ -264,7 +271,11 @@ class _Finder:
             ArgumentError: ``tensor`` has no data, and it is not in the files or has another dtype or shape there.
         """
         if isinstance(tensor, LazyWeight):
-            return tensor.over([self.find(source) for source in tensor.sources])
+            found = [self.find(source) for source in tensor.sources]
+            run = tensor.run()
+            if run is not None and isinstance(found[0], StoredWeight):
+                return found[0].run(run[1], tensor.shape.numpy(), str(tensor.name))
+            return tensor.over(found)
         if id(tensor) not in self._known:
             self._known[id(tensor)] = (tensor, self._find(tensor))
         return self._known[id(tensor)][1]
@@ -297,8 +308,9 @@ def by_reference(
 ) -> tuple[ir.Model, list[str]]:
     """Returns a copy of the model whose weights refer to the equal tensors in ``stored``. The weights are not copied.
 
-    A weight that the optimizer transposed becomes a Transpose node of the stored weight. Other computed weights are
-    written to the model; they read the stored weights they are computed from if their own have no data.
+    A weight that the optimizer transposed becomes a Transpose node of the stored weight. One that it cut out of a
+    stored weight, such as the matrix of an expert, refers to its place in the file. Other computed weights are written
+    to the model; they read the stored weights they are computed from if their own have no data.
 
     Args:
         model: the model, which does not change.
@@ -317,7 +329,7 @@ def by_reference(
         tensor = value.const_value
         if tensor is None or isinstance(tensor, ir.StringTensor):
             continue
-        if not isinstance(tensor, LazyWeight):
+        if not isinstance(tensor, LazyWeight) or tensor.run() is not None:
             found = finder.find(tensor)
             value.const_value = found.named(str(value.name)) if isinstance(found, StoredWeight) else found
             continue

@@ -349,3 +349,63 @@ def test_transposition(function, order):
     source = weight(data, "s")
     found = computed(function, source, dtype=ir.DataType.FLOAT, shape=function(data).shape).transposition()
     assert found == (None if order is None else (source, order))
+
+
+@pytest.mark.parametrize(
+    ("function", "reads", "offset"),
+    [
+        (lambda t: t[0], {0: (1, 2)}, 12),
+        (lambda t: t, {0: (0, 1)}, 0),
+        (lambda t: t[0], {0: (1, 2), 1: (1, 3)}, 16),
+        (lambda t: t[0], {0: (1, 2), 2: (1, 3)}, None),  # not contiguous
+        (lambda t: t[0].t(), {0: (1, 2)}, None),
+        (lambda t: -t[0], {0: (1, 2)}, None),
+        (lambda t: t[0], {}, None),
+    ],
+)
+def test_runs(function, reads, offset):
+    source = weight(torch.arange(24.0).reshape(2, 3, 4), "s")
+    shape = function(source.raw[tuple(slice(*reads.get(axis, (None,))) for axis in range(3))]).shape
+    found = computed(function, source, dtype=ir.DataType.FLOAT, shape=shape, reads=reads)
+    assert found.run() == (None if offset is None else (source, offset))
+    if offset is not None:
+        flat = source.raw.flatten()[offset : offset + shape.numel()]
+        torch.testing.assert_close(found.values(), flat.reshape(shape))
+
+
+class Experts(nn.Module):
+    """Multiplies groups of rows with the matrices of a stack, as they are and transposed."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Parameter(torch.rand(3, 6, 4)), nn.Parameter(torch.rand(3, 6, 4))
+
+    def forward(self, x):
+        rows = [torch.nn.functional.linear(x[i], self.up[i]) @ self.down[i] for i in range(3)]
+        return torch.stack(rows)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_matrices_of_a_stack_refer_to_their_place_in_the_file(tmp_path, device):
+    model, x = Experts().eval(), torch.rand(3, 2, 4)
+    data = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    save_file(data, tmp_path / "w.safetensors")
+    program = fx_onnx.export(model.to(device), (x.to(device),))
+    program.save(tmp_path / "m.onnx", weights_from=tmp_path)
+    assert sorted(os.listdir(tmp_path)) == ["m.onnx", "w.safetensors"]
+    raw, found = (tmp_path / "w.safetensors").read_bytes(), places(tmp_path / "m.onnx")
+    for name in ("up", "down"):
+        for index in range(3):
+            begin, length = (int(found[f"{name}.{index}"][key]) for key in ("offset", "length"))
+            assert raw[begin : begin + length] == data[name][index].numpy().tobytes()
+    onnx.checker.check_model(str(tmp_path / "m.onnx"), full_check=True)
+    (y,) = onnxruntime.InferenceSession(str(tmp_path / "m.onnx")).run(None, {"x": x.numpy()})
+    want = torch.stack([x[i] @ data["up"][i].t() @ data["down"][i] for i in range(3)])
+    torch.testing.assert_close(torch.from_numpy(y), want)
+    (tmp_path / "w.safetensors").unlink()
+    save_file(data | {"up": data["up"] + 1}, tmp_path / "w.safetensors")
+    if device == "cpu":  # other values are written, and reported
+        with pytest.warns(OnnxExporterWarning, match="'up'"):
+            program.save(tmp_path / "m.onnx", weights_from=tmp_path)
+        (other,) = onnxruntime.InferenceSession(str(tmp_path / "m.onnx")).run(None, {"x": x.numpy()})
+        np.testing.assert_array_equal(other, y)
