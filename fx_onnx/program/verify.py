@@ -23,6 +23,7 @@ from fx_onnx.program.session import call_arguments
 from fx_onnx.program.verification.diagnosis import Diagnosis, Sample, differences_of
 from fx_onnx.program.verification.first_difference import PartComparison
 from fx_onnx.program.verification.fx_origin import origin_of
+from fx_onnx.program.verification.kernel_limits import cache_limits
 from fx_onnx.program.verification.other_sizes import Resizer, Sizes
 from fx_onnx.program.verification.reference_runs import (
     Program,
@@ -146,6 +147,13 @@ def _failure_text(error: Exception) -> str:
     return error.message.removesuffix(".") if isinstance(error, OnnxExporterError) else first_line(error)
 
 
+def _refused(given: str, compared: str) -> str:
+    return (
+        f"The sizes {given} are not compared, because ONNX Runtime's GroupQueryAttention takes a past with one text or "
+        f"one new token only; {compared} are compared instead."
+    )
+
+
 class _Verifier:
     """Compares a program with a module for one or more sizes."""
 
@@ -163,18 +171,29 @@ class _Verifier:
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any], other_sizes: bool) -> Verification:
         """Compares the given arguments, then those of other sizes, and looks for the cause of a difference."""
-        found = self.onnx(*copied(args), **copied(kwargs))
-        samples = [self._sample(args, kwargs, self._expected(args, kwargs), found, "")]
         failed: list[SizeResult] = []
         skipped: list[str] = []
-        if other_sizes and self.program.exported_program is not None:
-            resizer = Resizer(self.program.exported_program, args, kwargs, self.program.model.graph.inputs)
+        resizer = self._resizer(args, kwargs, other_sizes)
+        if resizer is not None and (fitted := resizer.fitted(resizer.sizes)) != resizer.sizes:
+            args, kwargs = resizer.arguments(fitted)
+            skipped.append(_refused(resizer.label(resizer.sizes), resizer.label(fitted)))
+        found = self.onnx(*copied(args), **copied(kwargs))
+        samples = [self._sample(args, kwargs, self._expected(args, kwargs), found, "")]
+        if other_sizes and resizer is not None:
             skipped += [resizer.reason] if resizer.reason else []
             rounds = list(resizer.rounds())
             for done, candidates in enumerate(rounds, 1):
                 report_progress(done, len(rounds) + 1)
                 self._compare_sizes(resizer, candidates, samples, failed, skipped)
         return self._result(samples, failed, skipped)
+
+    def _resizer(self, args: Sequence[Any], kwargs: Mapping[str, Any], other_sizes: bool) -> Resizer | None:
+        """Returns what makes arguments of other sizes, if some are needed."""
+        exported, model = self.program.exported_program, self.program.model
+        limits = cache_limits(model)
+        if exported is None or not (other_sizes or limits):
+            return None
+        return Resizer(exported, args, kwargs, model.graph.inputs, limits)
 
     def _expected(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         return expected_outputs(self.program.exported_program, args, kwargs, self.module)
@@ -211,6 +230,7 @@ class _Verifier:
 
     def _compare_size(self, resizer: Resizer, sizes: Sizes, samples: list[Sample], failed: list[SizeResult]) -> str:
         """Compares the outputs for some sizes. Returns why they are left out, or an empty string."""
+        sizes = resizer.fitted(sizes, len(samples))
         args, kwargs = resizer.arguments(sizes)
         label = resizer.label(sizes)
         expected = attempt(lambda: self._expected(args, kwargs))

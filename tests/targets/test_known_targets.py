@@ -40,11 +40,13 @@ def test_the_number_of_keys_depends_on_no_data(name: str | None, cut: bool) -> N
     assert ("Slice" in operators(program)) is cut
 
 
-def test_an_unknown_name_is_refused_with_the_list() -> None:
-    with pytest.raises(
-        fx_onnx.ArgumentError, match=r"no target 'openvin'; the targets are onnxruntime, .*, webnn\. \[FX\d+\]$"
-    ):
-        exported(padded_maximum, torch.ones(2, 3), target="openvin")
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("openvin", r"did you mean 'openvino'\?"), ("phone", r"the targets are onnxruntime, .*, webnn\.")],
+)
+def test_an_unknown_name_is_refused_with_a_hint(name: str, hint: str) -> None:
+    with pytest.raises(fx_onnx.ArgumentError, match=rf"no target '{name}'; {hint} \[FX\d+\]$"):
+        exported(padded_maximum, torch.ones(2, 3), target=name)
 
 
 def test_the_opset_of_the_target_and_of_the_caller() -> None:

@@ -48,7 +48,7 @@ class InPlace:
         return next(value.numpy() for value in binding.get_outputs() if len(value.shape()) == 3)
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3_text"])
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gemma3_text", "phi3"])
 def test_a_batch_of_texts_of_different_lengths(family: str, tmp_path: Path) -> None:
     """A prefill and single tokens in one buffer give the logits of each text alone, also with sliding windows."""
     model = decoder(family, sliding_window=3)
@@ -68,6 +68,18 @@ def test_a_batch_of_texts_of_different_lengths(family: str, tmp_path: Path) -> N
             text.append(20 + row + step)
         tokens, mask = [text[-1:] for text in texts], [[*row, 1] for row in mask]
         place = [[len(text) - 1] for text in texts]
+
+
+def test_verification_makes_calls_that_the_kernel_takes() -> None:
+    """The example has two texts, several tokens and a past, which the kernel refuses."""
+    program = exported(decoder("llama"), target="onnxruntime-genai", verify=True)
+    found = program.verify()
+    assert found.ok and [len(each.outputs) for each in found.sizes] == [5, 5]
+    assert ["past=0" in each.sizes for each in found.sizes] == [True, False]
+    assert ["sequence=1," in each.sizes for each in found.sizes] == [False, True]
+    (note,) = found.skipped
+    assert note.startswith("The sizes batch=2, sequence=6, total=11, past=5 are not compared")
+    assert note.endswith("batch=1, sequence=6, total=11, past=5 are compared instead.")
 
 
 def test_the_folder_shares_one_buffer(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind
 from fx_onnx.core.arguments import is_dim_word
 from fx_onnx.core.torch_private import pytree, symbolic_expression
 from fx_onnx.core.trial_sizes import is_false, resized
+from fx_onnx.program.verification.kernel_limits import CacheLimit
 from fx_onnx.program.verification.reference_runs import user_leaves
 
 __all__ = ["Resizer", "Sizes"]
@@ -58,6 +59,7 @@ class Resizer:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         inputs: Sequence[ir.Value] = (),
+        limits: Sequence[CacheLimit] = (),
     ) -> None:
         """Reads the sizes of the arguments. The dims have the names that they have in the inputs of the ONNX model."""
         self._spec = exported.call_spec.in_spec
@@ -65,6 +67,8 @@ class Resizer:
         self._shapes, shape_env = _symbolic_shapes(exported)
         self.sizes: dict[sympy.Symbol, int] = {}
         labels: dict[sympy.Symbol, str] = {}
+        self._limits = limits
+        self._symbols = {name: symbol for symbol, name in _input_dims(self._shapes, inputs)}
         named = _dim_names(self._shapes, inputs)
         for (name, dims), leaf in zip(self._shapes, self._leaves, strict=True):
             given = leaf.shape if isinstance(leaf, torch.Tensor) else [leaf]
@@ -104,6 +108,37 @@ class Resizer:
             alone = {**self.sizes, symbol: sizes[symbol]}
             if self._allowed(alone):
                 yield alone
+
+    def fitted(self, sizes: Sizes, place: int = 0) -> Sizes:
+        """Returns the sizes of a call that all kernels take: the given sizes, or else sizes close to them.
+
+        Where there are several, ``place`` chooses another one first. Without any, the result is the given sizes.
+        """
+        if self.reason or self._run(sizes):
+            return sizes
+        changes = [self._changed(sizes, choice) for choice in range(3)]
+        order = changes[place % 3 :] + changes[: place % 3]
+        return next((found for found in order if self._run(found) and self._allowed(found)), sizes)
+
+    def _run(self, sizes: Sizes) -> bool:
+        named = {name: sizes[symbol] for name, symbol in self._symbols.items() if symbol in sizes}
+        return all(limit.takes(named) for limit in self._limits)
+
+    def _changed(self, sizes: Sizes, choice: int) -> Sizes:
+        """Returns sizes with one of the changes that a limit proposes, and the number of all tokens that follows."""
+        found = dict(sizes)
+        symbols = self._symbols
+        for limit in self._limits:
+            dim, size = limit.changes()[choice]
+            if dim in symbols:
+                found[symbols[str(dim)]] = size
+        for limit in self._limits:
+            past, new = (
+                each if isinstance(each, int) else found[symbols[each]] for each in (limit.past, limit.sequence)
+            )
+            if limit.total in symbols:
+                found[symbols[str(limit.total)]] = past + new
+        return found
 
     def label(self, sizes: Sizes) -> str:
         """Returns sizes as text, for example ``batch=3, x.shape[1]=5``."""
@@ -171,13 +206,19 @@ def _dim_names(shapes: Sequence[tuple[str, Sequence[Any]]], inputs: Sequence[ir.
     A name that torch made up, such as ``s17``, does not count.
     """
     names: dict[Any, str] = {}
+    for dim, name in _input_dims(shapes, inputs):
+        if is_dim_word(name) and name != str(dim):
+            names.setdefault(dim, name)
+    return names
+
+
+def _input_dims(shapes: Sequence[tuple[str, Sequence[Any]]], inputs: Sequence[ir.Value]) -> Iterator[tuple[Any, str]]:
+    """Yields each dim of the arguments with its name in the inputs of the ONNX model."""
     ranked = (value.shape for value in inputs if value.shape is not None and len(value.shape))
     for dims, shape in zip((dims for _, dims in shapes if dims), ranked, strict=False):
         for dim, size in zip(dims, shape, strict=False):
-            name = size.value if isinstance(size, ir.SymbolicDim) else None
-            if name and is_dim_word(name) and name != str(dim):
-                names.setdefault(dim, name)
-    return names
+            if isinstance(size, ir.SymbolicDim) and size.value:
+                yield dim, size.value
 
 
 def _expression(size: Any) -> Any:
