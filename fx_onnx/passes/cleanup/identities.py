@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import commuted_inputs, constant_array, constant_integers, same_shape
+from fx_onnx.passes.matchers import attribute, commuted_inputs, constant_array, constant_integers, dims, same_shape
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["EliminateIdentities"]
@@ -21,7 +21,7 @@ _Array = npt.NDArray[Any]
 class EliminateIdentities(Rewrite):
     """f(x) → x, for the operations that return x unchanged.
 
-    - Identity; Concat, Sum, Max, Min, Mean of one input; Split into one part.
+    - Identity; Concat, Sum, Max, Min, Mean of one input; Split into one part. Concat loses its empty inputs.
     - x * 1, x / 1, x ** 1, x - 0, x and true, x or false, x xor false. For integers also x + 0. For floats only
       x + -0.0, because -0.0 + 0.0 is 0.0.
     - Expand to the shape of x, Tile with repeats of 1, Pad of zero width, Slice of the whole tensor with step 1.
@@ -37,6 +37,9 @@ class EliminateIdentities(Rewrite):
         """Eliminates one node."""
         if not node.inputs or node.inputs[0] is None:
             return False
+        if node.op_type == "Concat" and len(kept := _parts(node)) < len(node.inputs):
+            editor.replace(node, "Concat", kept, node.attributes)
+            return True
         if node.op_type in _OF_ONE_INPUT:
             return len(node.inputs) == 1 and editor.replace_with_value(node, node.inputs[0])
         if node.op_type == "Split":
@@ -90,6 +93,13 @@ def _no_padding(node: ir.Node) -> bool:
 
 def _repeats_once(node: ir.Node) -> bool:
     return set(constant_integers(node.inputs[1]) or [0]) == {1}
+
+
+def _parts(node: ir.Node) -> Sequence[ir.Value | None]:
+    """Returns the inputs of a Concat without the empty ones, or all inputs if all are empty."""
+    axis = attribute(node, "axis")
+    kept = [each for each in node.inputs if (sizes := dims(each)) is None or sizes[axis] != 0]
+    return kept or node.inputs
 
 
 _OF_ONE_INPUT = ("Identity", "Concat", "Sum", "Max", "Min", "Mean")

@@ -27,6 +27,17 @@ def test_eliminated(node: str) -> None:
     assert result.graph[1].inputs[0] is result.graph[0].outputs[0]
 
 
+def test_empty_inputs_of_a_concat() -> None:
+    """The rest after a rotation of all features is empty."""
+    program = model("""g (float[2,3] x, float[2,0] e) => (float[2,3] y, float[2,6] z, float[2,0] w) {
+      r = Abs(x)\n a = Concat<axis=-1>(r, e)\n y = Neg(a)
+      z = Concat<axis=1>(e, r, e, r)\n w = Concat<axis=1>(e, e)
+    }""")
+    inputs = [SPECIAL, torch.zeros(2, 0)]
+    result = check(program, EliminateIdentities(), inputs, ["Abs", "Concat", "Concat", "Neg"])
+    assert [len(node.inputs) for node in result.graph if node.op_type == "Concat"] == [2, 2]
+
+
 @pytest.mark.parametrize(
     "node",
     ["Add(x, zero)", "Sub(x, negative)", "Sub(zero, x)", "Div(one, x)", "Pow(one, x)", "Mul(x, wide)",
