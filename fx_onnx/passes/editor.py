@@ -80,7 +80,7 @@ class Editor:
 
         In the graph it is an initializer, which equal constants share. In a function it is a new Constant node.
         """
-        array = np.asarray(array, dtype=None if isinstance(array, np.ndarray) else np.int64)
+        array = np.asarray(array, dtype=None if isinstance(array, (np.ndarray, np.generic)) else np.int64)
         tensor = ir.Tensor(array)
         if self.function is not None and node.graph is not None:
             props = dict(node.metadata_props)

@@ -148,6 +148,20 @@ DEFECTS = {
         lambda x: x.max(0),
         "docs/differences.md",
     ),
+    "Max of int64 compares the lower halves as signed numbers": Defect(
+        "(int64[N] x, int64[N] z) => (int64[N] y)",
+        "y = Max(x, z)",
+        {"x": np.full(8, 2**31), "z": np.zeros(8, np.int64)},
+        lambda x, z: np.maximum(x, z),
+        "fx_onnx/passes/legalization/integer_extrema.py",
+    ),
+    "Sign of int64 compares the lower halves as signed numbers": Defect(
+        "(int64[N] x) => (int64[N] y)",
+        "y = Sign(x)",
+        {"x": np.full(8, 2**31)},
+        lambda x: np.sign(x),
+        "fx_onnx/passes/legalization/integer_extrema.py",
+    ),
     "ReduceSum of int64 is computed in float64": Defect(
         "(int64[N] x) => (int64 y)",
         """a = Constant<value_ints=[0]>()

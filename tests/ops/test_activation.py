@@ -19,7 +19,7 @@ SPECIAL = (0.0, -0.0, 0.5, 1.5, -1.5, 30.0, -0.3, math.inf, math.nan)
         Case(aten.relu.default, u8(2, 3)),
         Case(aten.relu6.default, f32(2, 3), emits=["Clip"]),
         Case(aten.hardtanh.default, f32(2, 3), -0.5, 0.5, emits=["Clip"]),
-        Case(aten.hardtanh.default, i64(2, 3), emits=["Clip"]),
+        Case(aten.hardtanh.default, i64(2, 3), emits=["Greater", "Where", "Less", "Where"]),
         Case(aten.hardswish.default, f32(2, 3), emits=["HardSwish"]),
         Case(aten.hardsigmoid.default, f32(2, 3), emits=["HardSigmoid"]),
         Case(aten.leaky_relu.default, f32(9, values=SPECIAL), emits=["LeakyRelu"]),

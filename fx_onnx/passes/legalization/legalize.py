@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from fx_onnx.passes.legalization.cast_insertion import InsertCasts
+from fx_onnx.passes.legalization.integer_extrema import LegalizeIntegerExtrema
 from fx_onnx.passes.legalization.matrix_times_vector import LegalizeMatrixTimesVector
 from fx_onnx.passes.legalization.operators_64_bit import Legalize64Bit
 from fx_onnx.passes.legalization.pads_before_pooling import LegalizePads
@@ -24,6 +25,7 @@ LEGALIZATIONS: tuple[Pass, ...] = (
     LegalizePads(),
     LegalizeRangeIndices(),
     LegalizeMatrixTimesVector(),
+    LegalizeIntegerExtrema(),
     LegalizeSwish(),
     LegalizeTanhGelu(),
     InsertCasts(),

@@ -132,13 +132,17 @@ def mish(f: NodeBuilder) -> None:
 
 
 def bitwise_not(f: NodeBuilder) -> None:
-    """BitwiseNot(x) → -1 - x, or max - x for unsigned integers.
+    """BitwiseNot(x) → -1 - x, or max - x for unsigned integers; in INT64 for integers of 8 and 16 bits.
 
-    Legal because integers are two's complements: x + ~x has all bits set.
+    Legal because integers are two's complements: x + ~x has all bits set. Sub has small integers from opset 14 on.
     """
     (x,) = f.node.inputs
-    ones = np.bitwise_not(np.zeros((), f.dtype.numpy()))
-    f.editor.replace(f.node, "Sub", [f.constant(ones), x], {})
+    if f.dtype.bitwidth < 32:
+        ones = f.constant(-1 if f.dtype.is_signed() else (1 << f.dtype.bitwidth) - 1, DataType.INT64)
+        wide = f.Sub(ones, f.Cast(x, to=int(DataType.INT64)))
+        f.editor.replace(f.node, "Cast", [wide], {"to": int(f.dtype)})
+        return
+    f.editor.replace(f.node, "Sub", [f.constant(np.array(~f.dtype.numpy().type(0))), x], {})
 
 
 def bitwise(f: NodeBuilder) -> None:

@@ -187,7 +187,9 @@ def mod(f: NodeBuilder) -> None:
         f.editor.replace(node, "Sub", [a, product], {})
         return
     rest = f.Sub(a, product)
-    differ = f.Less(f.Mul(f.Sign(rest), f.Sign(b)), f.constant(0))
+    # ONNX Runtime's Sign of INT64 is wrong from 2³¹ to 2³² - 1.
+    zero = f.constant(0)
+    differ = f.And(f.Xor(f.Less(rest, zero), f.Less(b, zero)), f.Not(f.Equal(rest, zero)))
     f.editor.replace(node, "Where", [differ, f.Add(rest, b), rest], {})
 
 

@@ -48,6 +48,9 @@ INTEGERS = torch.tensor([0, 1, -1, 2**62, -(2**63), 2**63 - 1, 12345, -777])
          ["Transpose", "MatMul", "Transpose", "MatMul", "Identity"]),
         ("(float[N] x) => (float[N] y) { y = Mish(x) }", [torch.randn(9)], ["Softplus", "Tanh", "Mul"]),
         ("(int64[N] x) => (int64[N] y) { y = BitwiseNot(x) }", [INTEGERS], ["Sub"]),
+        ("(int32[N] x) => (int32[N] y) { y = BitwiseNot(x) }", [INTEGERS.int()], ["Sub"]),
+        ("(uint8[N] x) => (uint8[N] y) { y = BitwiseNot(x) }", [INTEGERS.byte()], ["Cast", "Sub", "Cast"]),
+        ("(int16[N] x) => (int16[N] y) { y = BitwiseNot(x) }", [INTEGERS.short()], ["Cast", "Sub", "Cast"]),
         ("(float[2,12,20] x) => (float[2,3,5,6] y) <int64[2] i = {5,6}, int64[2] b = {2,2}> { y = Col2Im(x, i, b) }",
          [torch.randn(2, 12, 20)], ["Reshape", "ConvTranspose", "Pad"]),
         ("(float[2,8,8] x) => (float[2,2,6,7] y) <int64[2] i = {6,7}, int64[2] b = {2,2}>"

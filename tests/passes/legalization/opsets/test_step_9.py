@@ -64,8 +64,8 @@ def test_a_slice_with_a_constant_step() -> None:
 @pytest.mark.parametrize("dtype", ["int64", "int32"])
 def test_mod(dtype: str, fmod: int) -> None:
     text = f"({dtype}[N] x, {dtype}[N] z) => ({dtype}[N] y) {{ y = Mod<fmod={fmod}>(x, z) }}"
-    a, b = torch.tensor([7, -7, 7, -7, 6, -6, 0]), torch.tensor([3, 3, -3, -3, 3, -3, 5])
-    inputs = [x.to(getattr(torch, dtype)) for x in (a, b)]
+    a, b = torch.tensor([7, -7, 7, -7, 6, -6, 0, 3]), torch.tensor([3, 3, -3, -3, 3, -3, 5, 2**31])
+    inputs = [x.to(getattr(torch, dtype)) for x in (a, b)]  # 2³¹ is negative as int32
     check_equal(model(f"g {text}", opset=10), STEP_9, inputs)
 
 
