@@ -1,6 +1,7 @@
 """The target onnxruntime-genai."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,21 @@ def test_the_folder_shares_one_buffer(tmp_path: Path) -> None:
     exported(model, target="onnxruntime-genai").save_genai(tmp_path, config=model.config)
     content = json.loads((tmp_path / "genai_config.json").read_text(encoding="utf-8"))
     assert content["search"]["past_present_share_buffer"]
+
+
+def test_weights_of_4_bits() -> None:
+    """The logits equal those of the same weights, dequantized in eager, and no weight is stored dequantized."""
+    torchao = pytest.importorskip("torchao.quantization", reason="torchao is in the extra 'test'")
+    model = decoder("llama", tie_word_embeddings=False)
+    per_group = torchao.PerGroup(32)
+    torchao.quantize_(model, torchao.IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=per_group))
+    program = exported(model, target="onnxruntime-genai", verify=True)
+    assert Counter(node.op_type for node in program.model.graph if node.domain) == {
+        "GroupQueryAttention": 2,
+        "MatMulNBits": 15,
+    }
+    large = {name for name, value in program.model.graph.initializers.items() if len(value.shape or ()) > 1}
+    assert all(name.endswith(("_nbits", "_scales", "_zeros", "embed_tokens.weight")) for name in large), large
 
 
 def test_a_caller_without_a_mask_keeps_attention() -> None:
