@@ -8,6 +8,7 @@ from typing import NamedTuple
 import onnx_ir as ir
 from onnx_ir import DataType
 
+from fx_onnx.core.size_rules import broadcast_shapes
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.cleanup.transposes import permutation_of
 from fx_onnx.passes.editor import Editor
@@ -31,7 +32,9 @@ class FuseAttention(Rewrite):
 
     Legal where q, k and v are (batch, heads, length, size) with the same batch and heads, the scale is a constant, and
     the mask broadcasts over batch and heads only, or is expanded to the lengths of the queries and keys. A limit of the
-    scores, cap * Tanh(scores / cap), becomes the attribute ``softcap``. No other node may read an intermediate result.
+    scores, cap * Tanh(scores / cap), becomes the attribute ``softcap``. Several masks, such as a bias of the positions
+    and padding, are added up, in float32 only: in float16, the sum of a bias and the lowest number may overflow. No
+    other node may read an intermediate result.
     """
 
     name = "fuse_attention"
@@ -49,16 +52,17 @@ class FuseAttention(Rewrite):
         found = _match_scores(softmax.inputs[0])
         if found is None:
             return self.declines(node, "the Softmax is not of scale * MatMul + mask with one consumer for each result")
-        if found.query.dtype not in (DataType.FLOAT, DataType.FLOAT16):
-            return self.declines(node, "the dtype is %s", found.query.dtype)
+        dtype = found.query.dtype
+        if dtype != DataType.FLOAT and (dtype != DataType.FLOAT16 or len(found.masks) > 1):
+            return self.declines(node, "the dtype is %s, and there are %d masks", dtype, len(found.masks))
         query, key, values = dims(found.query), dims(found.transposed), dims(value)
         if query is None or key is None or values is None or not len(query) == len(key) == len(values) == 4:
             return self.declines(node, "the queries, keys or values are not known to have four dims")
         if not query[:2] == key[:2] == values[:2]:
             return self.declines(node, "batch and heads differ: queries %s, keys %s, values %s", query, key, values)
-        mask = _fitting_mask(found, (*query[:3], key[3]), node, editor)
-        if found.mask is not None and mask is None:
-            return self.declines(node, "the mask broadcasts over queries or keys")
+        mask = _fitting_mask(found, (*query[:3], key[3]), node, editor) if found.masks else None
+        if found.masks and mask is None:
+            return self.declines(node, "the mask broadcasts over keys, or its shape is not that of the scores")
         inputs = [found.query, _transposed_back(found.transposed, node, editor), value]
         inputs += [mask] if mask is not None else []
         attributes = {"scale": found.scale, "softcap": found.softcap}
@@ -67,29 +71,34 @@ class FuseAttention(Rewrite):
 
 
 class _Scores(NamedTuple):
-    """The attention scores scale * query @ transposed + mask, and the nodes that compute them.
+    """The attention scores scale * query @ transposed + masks, and the nodes that compute them.
 
-    ``softcap`` limits the scores before the mask is added; None if there is no limit.
+    ``softcap`` limits the scores before the masks are added; None if there is no limit.
     """
 
     query: ir.Value
     transposed: ir.Value
     scale: float
     softcap: float | None
-    mask: ir.Value | None
+    masks: tuple[ir.Value, ...]
     absorbed: list[ir.Node]
 
 
 def _match_scores(value: ir.Value | None) -> _Scores | None:
     """Matches the attention scores, whose intermediate results have one consumer each."""
+    plus = single_use_producer(value, "Add")
+    if plus is None:
+        return _match_limited(value)
+    for scores, mask in commuted_inputs(plus):
+        found = _match_scores(scores)
+        if found is not None and mask is not None:
+            return found._replace(masks=(*found.masks, mask), absorbed=[plus, *found.absorbed])
+    return None
+
+
+def _match_limited(value: ir.Value | None) -> _Scores | None:
+    """Matches the scores without masks."""
     absorbed: list[ir.Node] = []
-    mask, plus = None, single_use_producer(value, "Add")
-    if plus is not None:
-        absorbed.append(plus)
-        sides = [side for side in plus.inputs if single_use_producer(side, "MatMul", "Mul", "Div") is not None]
-        if len(sides) != 1:
-            return None
-        value, mask = sides[0], plus.inputs[1 - plus.inputs.index(sides[0])]
     value, outer = _unscaled(value, absorbed)
     tanh, softcap = single_use_producer(value, "Tanh"), None
     if tanh is not None:
@@ -106,7 +115,7 @@ def _match_scores(value: ir.Value | None) -> _Scores | None:
     transposed = product.inputs[1]
     if query is None or transposed is None:
         return None
-    return _Scores(query, transposed, outer * inner, softcap, mask, [*absorbed, product])
+    return _Scores(query, transposed, outer * inner, softcap, (), [*absorbed, product])
 
 
 def _unscaled(value: ir.Value | None, absorbed: list[ir.Node]) -> tuple[ir.Value | None, float]:
@@ -125,38 +134,63 @@ def _unscaled(value: ir.Value | None, absorbed: list[ir.Node]) -> tuple[ir.Value
 
 
 def _fitting_mask(scores: _Scores, sizes: tuple[int | str, ...], node: ir.Node, editor: Editor) -> ir.Value | None:
-    """Returns the mask, which must broadcast over batch and heads only, or an Expand of it; None if it does not fit.
+    """Returns the sum of the masks, as large as the scores in both lengths; None if it does not fit.
 
-    A dim of the mask may have another name than that of the scores although both are equal for all inputs, as in layers
-    with a sliding window. The Expand makes the mask as large as the scores.
+    It broadcasts over batch and heads only. Layers with the same masks share the nodes of the sum and of the Expand,
+    because common subexpressions are eliminated.
     """
-    found = dims(scores.mask)
+    shapes = [dims(mask) for mask in scores.masks]
+    known = [shape for shape in shapes if shape is not None]
+    found = broadcast_shapes(*known) if len(known) == len(shapes) else None
     if found is None or not 2 <= len(found) <= 4:
         return None
     if any(size not in (1, whole) for size, whole in zip(found[:-2], sizes[4 - len(found) : 2], strict=False)):
         return None
-    if found[-2:] == sizes[2:]:
-        return scores.mask
-    total = _total_length(scores, editor)
-    if total is None or 1 in found[-2:] or dims(node.inputs[0]) != sizes:
+    f, whole = NodeBuilder(node, editor, scores.query.dtype), None
+    if found[-2:] != sizes[2:]:
+        whole = _lengths(f, scores, found[-2:], sizes[2:]) if dims(node.inputs[0]) == sizes else None
+        if whole is None:
+            return None
+    mask = scores.masks[0]
+    for index, other in enumerate(scores.masks[1:], start=2):
+        mask = f.Add(mask, other, sizes=broadcast_shapes(*known[:index]))
+    return mask if whole is None else f.Expand(mask, whole, sizes=((1, 1, *found[:-2])[-2:]) + sizes[2:])
+
+
+def _lengths(
+    f: NodeBuilder, scores: _Scores, found: tuple[int | str, ...], sizes: tuple[int | str, ...]
+) -> ir.Value | None:
+    """Returns the shape (1, 1, queries, keys) for the Expand of a mask of the lengths ``found``; None if it is wrong.
+
+    A mask may broadcast over the queries: it hides padding from all of them. Or its dims have other names than those
+    of the scores although both are equal for all inputs, as in layers with a sliding window.
+    """
+    if found == (1, sizes[1]):
+        queries = sizes[0]
+        return (
+            f.constant([1, 1, queries, 1])
+            if isinstance(queries, int)
+            else f.Concat([1, 1], _queries(f, scores), [1], axis=0)
+        )
+    past = _past_keys(scores)
+    if past is None or 1 in found:
         return None
-    f = NodeBuilder(node, editor, scores.query.dtype)
-    length = f.Shape(total.new, start=total.axis, end=total.axis + 1)
-    keys = f.Add(f.Shape(total.past, start=2, end=3), length)
-    leading = (1, 1, *found[:-2])[-2:]
-    return f.Expand(scores.mask, f.Concat([1, 1], length, keys, axis=0), sizes=(*leading, *sizes[2:]))
+    length = _queries(f, scores)
+    return f.Concat([1, 1], length, f.Add(f.Shape(past, start=2, end=3), length), axis=0)
 
 
-class _TotalLength(NamedTuple):
-    """The number of keys: those of ``past``, (batch, heads, length, size), and as many as axis ``axis`` of ``new``."""
+def _queries(f: NodeBuilder, scores: _Scores) -> ir.Value:
+    """Returns the number of queries, from an input of the graph if one has that size, so that all layers share it."""
+    size = (dims(scores.query) or ())[2]
+    for value in f.editor.model.graph.inputs if f.editor.function is None else ():
+        if size in (dims(value) or ()):
+            axis = (dims(value) or ()).index(size)
+            return f.Shape(value, start=axis, end=axis + 1)
+    return f.Shape(scores.query, start=2, end=3)
 
-    past: ir.Value
-    new: ir.Value
-    axis: int
 
-
-def _total_length(scores: _Scores, editor: Editor) -> _TotalLength | None:
-    """Returns the number of keys where they are Concat(past, new tokens) and each new token is a query; else None."""
+def _past_keys(scores: _Scores) -> ir.Value | None:
+    """Returns the past keys where the keys are Concat(past, new keys) and each new key has a query; else None."""
     swap = producer_of(scores.transposed, "Transpose")
     keys = swap.inputs[0] if swap is not None and permutation_of(swap) == [0, 1, 3, 2] else None
     repeat = match_repeat(keys)
@@ -167,10 +201,7 @@ def _total_length(scores: _Scores, editor: Editor) -> _TotalLength | None:
     sizes = dims(new)
     if past is None or len(dims(past) or ()) != 4 or sizes is None or query is None or sizes[2] != query[2]:
         return None
-    for value in editor.model.graph.inputs if editor.function is None else ():
-        if sizes[2] in (dims(value) or ()):
-            return _TotalLength(past, value, (dims(value) or ()).index(sizes[2]))
-    return None
+    return past
 
 
 def _transposed_back(value: ir.Value, node: ir.Node, editor: Editor) -> ir.Value:

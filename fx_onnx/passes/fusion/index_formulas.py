@@ -253,12 +253,13 @@ class _Formulas:
         return found if dtype == DataType.INT64 else None
 
     def _where(self, node: ir.Node) -> Formula | None:
-        """Derives Where(conditions, 0, x), where x is minus infinity or the smallest number of the dtype."""
+        """Derives Where(conditions, 0, x), where x is minus infinity or one of the two lowest numbers of the dtype."""
         found, dtype = self.find(node.inputs[0]), node.outputs[0].dtype
         shown, hidden = (constant_number(each) for each in node.inputs[1:])
         if found is None or dtype not in _FLOATS or shown != 0 or hidden is None:
             return None
-        hides = hidden <= np.finfo(dtype.numpy()).min
+        lowest = np.finfo(dtype.numpy()).min
+        hides = hidden <= np.nextafter(lowest, np.zeros_like(lowest))  # legalize_lowest_masks replaces the lowest
         fits = all(len(dims(each) or ()) <= len(found.sizes) for each in node.inputs[1:])
         return found if hides and fits and isinstance(found.element, frozenset) else None
 

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from fx_onnx.passes.legalization.cast_insertion import InsertCasts
 from fx_onnx.passes.legalization.integer_extrema import LegalizeIntegerExtrema
+from fx_onnx.passes.legalization.lowest_masks import LegalizeLowestMasks
 from fx_onnx.passes.legalization.matrix_times_vector import LegalizeMatrixTimesVector
 from fx_onnx.passes.legalization.operators_64_bit import Legalize64Bit
 from fx_onnx.passes.legalization.pads_before_pooling import LegalizePads
@@ -28,6 +29,7 @@ LEGALIZATIONS: tuple[Pass, ...] = (
     LegalizeIntegerExtrema(),
     LegalizeSwish(),
     LegalizeTanhGelu(),
+    LegalizeLowestMasks(),
     InsertCasts(),
 )
 """All legalization passes in order. InsertCasts is last because the others emit nodes that may need casts."""

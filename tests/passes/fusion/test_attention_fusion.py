@@ -61,9 +61,44 @@ def test_a_mask_whose_dims_have_other_names() -> None:
         check(program, FuseAttention(), args, ["Concat", "Shape", "Shape", "Add", "Concat", "Expand", "Attention"])
 
 
-@pytest.mark.parametrize("mask", ["N,1,1,W", "M,1,L,W", "N,2,M,L,W"])
+LOW = -1e38  # ONNX Runtime takes the lowest number for minus infinity: see legalize_lowest_masks
+
+
+@pytest.mark.parametrize(("length", "queries"), [("L", ["Shape", "Concat"]), ("4", [])])
+def test_two_masks_one_of_which_broadcasts_over_the_queries(length: str, queries: list[str]) -> None:
+    """A bias of the positions and a mask of padding that hides all keys of one row, or that is not finite."""
+    for fill, bias in ((LOW, "1,2,{},M"), (-torch.inf, "{},M"), (LOW, "1,2,1,M")):
+        inputs = INPUTS.replace("L", length) + f", float[{bias.format(length)}] b, float[N,1,1,M] m"
+        program = model(f"""g ({inputs}) => (float[N,2,{length},5] y) {{
+          {SWAPPED} a = MatMul(q, t)\n d = Add(a, b)\n s = Add(d, m)\n {REST}
+        }}""", opset=23)  # fmt: skip
+        mask = torch.zeros(2, 1, 1, 6)
+        mask[1, ..., 0 if fill == LOW else 2 :] = fill
+        sizes = {"1,2,{},M": (1, 2, 4, 6), "{},M": (4, 6), "1,2,1,M": (1, 2, 1, 6)}[bias]
+        expanded = [*queries, "Expand"] if bias == "1,2,1,M" else []
+        check(program, FuseAttention(), [*ARGS, torch.randn(sizes), mask], ["Add", *expanded, "Attention"])
+
+
+def test_two_masks_in_float16() -> None:
+    """-65504 - 20 is infinite in float16, but -65504 - 20 + 20 is not if the scores are added first."""
+    inputs = f"{INPUTS}, float[2,L,M] b, float[N,1,L,M] m".replace("float", "float16")
+    program = model(f"""g ({inputs}) => (float16[N,2,L,5] y) {{
+      {SWAPPED} a = MatMul(q, t)\n d = Add(a, b)\n s = Add(d, m)\n {REST}
+    }}""", opset=23)  # fmt: skip
+    assert not FuseAttention()(program).modified
+
+
+def test_a_mask_that_is_a_product_itself() -> None:
+    """Either operand of the Add may be the scores."""
+    program = model(f"""g ({INPUTS}, float[L,M] m) => (float[N,2,L,5] y) {CONSTANTS} {{
+      {SWAPPED} n = Mul(m, r)\n a = MatMul(q, t)\n s = Add(n, a)\n {REST}
+    }}""", opset=23)  # fmt: skip
+    check(program, FuseAttention(), [*ARGS, torch.randn(4, 6)], ["Mul", "Attention"])
+
+
+@pytest.mark.parametrize("mask", ["N,1,L,1", "N,1,1,W", "M,1,L,W", "N,2,M,L,W"])
 def test_a_mask_that_does_not_fit(mask: str) -> None:
-    """A mask that broadcasts over queries, one with another batch, and one with five axes."""
+    """A mask that broadcasts over keys, one of another length, one with another batch, and one with five axes."""
     program = model(f"""g ({SLIDING_INPUTS}, float[{mask}] m) => (float[N,2,L,5] y) {SLIDING_KNOWN} {{
       {SLIDING} {REST}
     }}""", opset=23)  # fmt: skip
