@@ -1,7 +1,8 @@
-"""QuantizeLinear with a scale that the model computes, as arithmetic, for runtimes that need a constant scale.
+"""QuantizeLinear and DequantizeLinear as arithmetic, for runtimes without them or with constant scales only.
 
 OpenVINO (measured with 2026.4.1) reads QuantizeLinear as FakeQuantize, which takes no scale for each row of a dynamic
-axis. tract (0.23.9) refuses any scale that is not a constant.
+axis. tract (0.23.9) refuses any scale that is not a constant. MNN (3.6.1) computes a DequantizeLinear of a weight
+wrongly, does not load a QuantizeLinear, and crashes at a Cast to uint8.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import attribute, dims, initializer_tensor
+from fx_onnx.passes.matchers import attribute, dims, initializer_tensor, producer_of
 from fx_onnx.passes.rewriter import Rewrite
 
-__all__ = ["LegalizeDynamicQuantization"]
+__all__ = ["LegalizeDequantization", "LegalizeDynamicQuantization"]
 
 
 class LegalizeDynamicQuantization(Rewrite):
@@ -30,25 +31,71 @@ class LegalizeDynamicQuantization(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Rewrites one QuantizeLinear."""
-        x, scale = node.inputs[:2]
-        zero_point = node.inputs[2] if len(node.inputs) > 2 else None
-        result, sizes = node.outputs[0], dims(x)
-        if x is None or scale is None or initializer_tensor(scale) is not None:
+        scale = node.inputs[1]
+        if scale is None or initializer_tensor(scale) is not None:
             return False
-        if result.dtype not in (DataType.INT8, DataType.UINT8) or attribute(node, "block_size", 0):
-            return self.declines(node, "the result is %s, or has a scale for each block", result.dtype)
-        if sizes is None or x.dtype != scale.dtype:
-            return self.declines(node, "the rank is unknown, or the scale is %s", scale.dtype)
-        f = NodeBuilder(node, editor, x.dtype)
-        later = len(sizes) - 1 - attribute(node, "axis", 1) % max(len(sizes), 1)
-        rounded = f.Round(f.Div(x, _aligned(f, scale, later), sizes=sizes), sizes=sizes)
-        if zero_point is not None:
-            shift = f.Cast(_aligned(f, zero_point, later), to=x.dtype)
-            rounded = f.Add(rounded, shift, sizes=sizes)
-        limits = np.iinfo(result.dtype.numpy())
-        clipped = f.Clip(rounded, float(limits.min), float(limits.max), sizes=sizes)
-        editor.replace(node, "Cast", [clipped], {"to": result.dtype})
+        reason = _reason_against(node)
+        if reason:
+            return self.declines(node, reason)
+        f = NodeBuilder(node, editor, scale.dtype)
+        editor.replace(node, "Cast", [_quantized(f, node)], {"to": node.outputs[0].dtype})
         return True
+
+
+class LegalizeDequantization(Rewrite):
+    """DequantizeLinear(q, scale, zero_point) → (Cast(q) - zero_point) * scale; q of a QuantizeLinear stays a float.
+
+    Legal because this is ONNX's definition of both operators for integers. The pass belongs to the target mnn.
+    """
+
+    name = "legalize_dequantization"
+    op_types = ("DequantizeLinear",)
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Rewrites one DequantizeLinear, and the QuantizeLinear that it reads."""
+        q, scale, *rest = node.inputs
+        result = node.outputs[0]
+        sizes = dims(q)
+        if (
+            q is None
+            or scale is None
+            or sizes is None
+            or scale.dtype != result.dtype
+            or attribute(node, "block_size", 0)
+        ):
+            return self.declines(node, "the rank is unknown, or there is a scale for each block")
+        f, quantize = NodeBuilder(node, editor, scale.dtype), producer_of(q, "QuantizeLinear")
+        is_pair = quantize is not None and not _reason_against(quantize)
+        number = _quantized(f, quantize) if quantize is not None and is_pair else f.Cast(q, to=scale.dtype, sizes=sizes)
+        later = len(sizes) - 1 - attribute(node, "axis", 1) % max(len(sizes), 1)
+        if rest and rest[0] is not None:
+            number = f.Sub(number, f.Cast(_aligned(f, rest[0], later), to=scale.dtype), sizes=sizes)
+        editor.replace(node, "Mul", [number, _aligned(f, scale, later)], {})
+        return True
+
+
+def _reason_against(quantize: ir.Node) -> str:
+    """Returns why a QuantizeLinear has no form as arithmetic; empty if it has one."""
+    x, scale = quantize.inputs[:2]
+    if quantize.outputs[0].dtype not in (DataType.INT8, DataType.UINT8) or attribute(quantize, "block_size", 0):
+        return "the result has not 8 bits, or there is a scale for each block"
+    if x is None or scale is None or dims(x) is None or x.dtype != scale.dtype:
+        return "the rank is unknown, or the scale has another dtype"
+    return ""
+
+
+def _quantized(f: NodeBuilder, quantize: ir.Node) -> Value:
+    """Returns the result of a QuantizeLinear as a float: Clip(Round(x / scale) + zero_point)."""
+    x, scale, zero_point = [*quantize.inputs, None][:3]
+    result, sizes = quantize.outputs[0], dims(x)
+    assert x is not None and scale is not None and sizes is not None and result.dtype is not None
+    later = len(sizes) - 1 - attribute(quantize, "axis", 1) % max(len(sizes), 1)
+    rounded = f.Round(f.Div(x, _aligned(f, scale, later), sizes=sizes), sizes=sizes)
+    if zero_point is not None:
+        shift = f.Cast(_aligned(f, zero_point, later), to=x.dtype)
+        rounded = f.Add(rounded, shift, sizes=sizes)
+    limits = np.iinfo(result.dtype.numpy())
+    return f.Clip(rounded, float(limits.min), float(limits.max), sizes=sizes)
 
 
 def _aligned(f: NodeBuilder, value: Value, later: int) -> Value:

@@ -1,0 +1,75 @@
+"""ScatterND and ScatterElements that combine elements, as a reduction, for a runtime that only overwrites.
+
+MNN (measured with 3.6.1) ignores the attribute ``reduction``: of two updates of one element, the last one remains.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir import Value
+
+from fx_onnx.core.dtypes import is_float
+from fx_onnx.passes.builder import NodeBuilder
+from fx_onnx.passes.editor import Editor
+from fx_onnx.passes.matchers import attribute, dims
+from fx_onnx.passes.rewriter import Rewrite
+
+__all__ = ["LegalizeScatterReductions"]
+
+_REDUCTIONS = {"add": "ReduceSum", "mul": "ReduceProd", "max": "ReduceMax", "min": "ReduceMin"}
+
+
+class LegalizeScatterReductions(Rewrite):
+    """ScatterND(x, i, u, add) → ReduceSum(Concat(x, Where(i = row, u, 0))) for each row of x; also mul, max and min.
+
+    Legal where the indices select along the first axis only: it combines the same numbers, in another order. It needs
+    memory for rows × updates elements. The pass belongs to the target mnn.
+    """
+
+    name = "legalize_scatter_reductions"
+    op_types = ("ScatterND", "ScatterElements")
+    since = 18  # earlier reductions take the axes as an attribute
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Rewrites one scatter with a reduction."""
+        reduction = attribute(node, "reduction", "none")
+        x, indices, updates = node.inputs
+        if reduction == "none" or x is None or indices is None or updates is None or x.dtype is None:
+            return False
+        sizes, of_indices = dims(x), dims(indices)
+        in_vector = node.op_type == "ScatterElements" and sizes is not None and len(sizes) == 1
+        of_rows = node.op_type == "ScatterND" and of_indices is not None and len(of_indices) == 2 and of_indices[1] == 1
+        if sizes is None or not (in_vector or of_rows):
+            return self.declines(node, "the indices do not select along the first axis only")
+        f = NodeBuilder(node, editor, x.dtype)
+        is_read = self._is_place(f, x, f.Squeeze(indices, f.constant([1])) if of_rows else indices)
+        if len(sizes) > 1:
+            is_read = f.Unsqueeze(is_read, f.constant(list(range(2, len(sizes) + 1))))
+        parts = f.Where(is_read, updates, f.constant(_neutral(x, reduction)))
+        # With x among the numbers, a row without updates is not the reduction of nothing.
+        numbers = f.Concat(f.Unsqueeze(x, f.constant([1])), parts, axis=1)
+        editor.replace(node, _REDUCTIONS[reduction], [numbers, f.constant([1])], {"keepdims": 0})
+        return True
+
+    @staticmethod
+    def _is_place(f: NodeBuilder, x: Value, places: Value) -> Value:
+        """Returns whether an update, a column, belongs to a row of x. A negative index counts from the end."""
+        rows = f.Shape(x, start=0, end=1)
+        places = f.Where(f.Greater(f.constant(np.zeros(1, np.int64)), places), f.Add(places, rows), places)
+        every = f.Range(f.constant(np.array(0)), f.Squeeze(rows, f.constant([0])), f.constant(np.array(1)))
+        return f.Equal(f.Unsqueeze(every, f.constant([1])), places)
+
+
+def _neutral(x: Value, reduction: str) -> Any:
+    """Returns the number that does not change a result."""
+    assert x.dtype is not None
+    dtype = x.dtype.numpy()
+    if reduction in ("add", "mul"):
+        return np.array(int(reduction == "mul"), dtype)
+    if is_float(x.dtype):
+        return np.array(-np.inf if reduction == "max" else np.inf, dtype)
+    limits = np.iinfo(dtype)
+    return np.array(limits.min if reduction == "max" else limits.max, dtype)
