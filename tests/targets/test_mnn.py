@@ -1,7 +1,9 @@
 """The target mnn, of whose kernels there is no table."""
 
+import pytest
 import torch
 
+from fx_onnx.core.errors import UnsupportedOperatorError
 from tests.targets.exporting import exported, operators, padded_maximum
 
 
@@ -15,3 +17,25 @@ def test_less_becomes_greater() -> None:
     """MNN's Less of two negative numbers is wrong."""
     program = exported(lambda x: x < -1.0, torch.ones(2, 3), target="mnn")
     assert operators(program) == ["Greater"]
+
+
+def test_a_norm_along_an_axis() -> None:
+    """MNN does not read the axes of ReduceL2."""
+    x = torch.tensor([[3.0, 4.0], [1.0, 2.0]])
+    program = exported(lambda x: x.norm(dim=-1), x, target="mnn")
+    assert "ReduceSum" in operators(program) and "ReduceL2" not in operators(program)
+    torch.testing.assert_close(program(x)[0], x.norm(dim=-1))
+
+
+def test_sums_of_rows() -> None:
+    """MNN keeps the last of several updates of a row."""
+    places = torch.tensor([1, 0, 1])
+    program = exported(lambda x: torch.zeros(2, 2).index_add(0, places, x), torch.ones(3, 2), target="mnn")
+    assert "ScatterND" not in operators(program)
+    torch.testing.assert_close(program(torch.ones(3, 2))[0], torch.tensor([[1.0, 1.0], [2.0, 2.0]]))
+
+
+def test_sums_of_elements_in_two_axes_are_refused() -> None:
+    places = torch.tensor([[1, 0], [1, 1]])
+    with pytest.raises(UnsupportedOperatorError, match="MNN ignores the reduction"):
+        exported(lambda x: torch.zeros(2, 2).scatter_add(0, places, x), torch.ones(2, 2), target="mnn")

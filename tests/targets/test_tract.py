@@ -1,7 +1,9 @@
 """The target tract, of whose kernels there is no table."""
 
+import pytest
 import torch
 
+from fx_onnx.core.errors import UnsupportedOperatorError
 from tests.targets.exporting import exported, operators, padded_maximum
 
 
@@ -17,3 +19,20 @@ def test_positions_are_cumulative_sums() -> None:
     program = exported(lambda x: x + torch.arange(x.shape[1]), torch.ones(2, 3), target="tract", dynamic_shapes=shapes)
     assert "CumSum" in operators(program) and "Range" not in operators(program)
     torch.testing.assert_close(program(torch.ones(2, 5))[0], torch.ones(2, 5) + torch.arange(5))
+
+
+def test_a_split_with_computed_sizes_is_refused() -> None:
+    def parts(x: torch.Tensor) -> list[torch.Tensor]:
+        count = (x > 0).sum().item()
+        torch._check(count >= 0)
+        torch._check(count <= x.shape[0])
+        return [part.sum() for part in torch.split(x, [count, x.shape[0] - count])]
+
+    with pytest.raises(UnsupportedOperatorError, match="tract needs constants"):
+        exported(parts, torch.tensor([1.0, -1.0, 2.0]), target="tract")
+
+
+def test_the_bias_of_a_product_in_float16_is_added() -> None:
+    layer = torch.nn.Linear(3, 2).half()
+    program = exported(layer, torch.ones(2, 3, dtype=torch.float16), target="tract")
+    assert operators(program) == ["Gemm", "Add"]
