@@ -35,6 +35,13 @@ def test_sums_of_rows() -> None:
     torch.testing.assert_close(program(torch.ones(3, 2))[0], torch.tensor([[1.0, 1.0], [2.0, 2.0]]))
 
 
+def test_sums_at_computed_places() -> None:
+    x = torch.tensor([[1.0, 0.0], [1.0, 2.0], [0.0, 4.0]])
+    program = exported(lambda x: torch.zeros(2, 2).index_add(0, x[:, 0].long(), x), x, target="mnn")
+    assert "ScatterND" not in operators(program)
+    torch.testing.assert_close(program(x)[0], torch.tensor([[0.0, 4.0], [2.0, 2.0]]))
+
+
 def test_sums_of_elements_in_two_axes_are_refused() -> None:
     places = torch.tensor([[1, 0], [1, 1]])
     with pytest.raises(UnsupportedOperatorError, match="MNN ignores the reduction"):

@@ -14,7 +14,7 @@ from onnx_ir import Value
 from fx_onnx.core.dtypes import is_float
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import attribute, dims
+from fx_onnx.passes.matchers import attribute, dims, initializer_tensor, producer_of
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["LegalizeScatterReductions"]
@@ -39,13 +39,13 @@ class LegalizeScatterReductions(Rewrite):
         x, indices, updates = node.inputs
         if reduction == "none" or x is None or indices is None or updates is None or x.dtype is None:
             return False
-        sizes, of_indices = dims(x), dims(indices)
-        in_vector = node.op_type == "ScatterElements" and sizes is not None and len(sizes) == 1
-        of_rows = node.op_type == "ScatterND" and of_indices is not None and len(of_indices) == 2 and of_indices[1] == 1
-        if sizes is None or not (in_vector or of_rows):
+        sizes, places = dims(x), _places(node, indices)
+        if sizes is None or places is None or (node.op_type == "ScatterElements" and len(sizes) != 1):
             return self.declines(node, "the indices do not select along the first axis only")
         f = NodeBuilder(node, editor, x.dtype)
-        is_read = self._is_place(f, x, f.Squeeze(indices, f.constant([1])) if of_rows else indices)
+        if node.op_type == "ScatterND" and places is indices:
+            places = f.Squeeze(indices, f.constant([1]))
+        is_read = self._is_place(f, x, places)
         if len(sizes) > 1:
             is_read = f.Unsqueeze(is_read, f.constant(list(range(2, len(sizes) + 1))))
         parts = f.Where(is_read, updates, f.constant(_neutral(x, reduction)))
@@ -61,6 +61,19 @@ class LegalizeScatterReductions(Rewrite):
         places = f.Where(f.Greater(f.constant(np.zeros(1, np.int64)), places), f.Add(places, rows), places)
         every = f.Range(f.constant(np.array(0)), f.Squeeze(rows, f.constant([0])), f.constant(np.array(1)))
         return f.Equal(f.Unsqueeze(every, f.constant([1])), places)
+
+
+def _places(node: ir.Node, indices: Value) -> Value | None:
+    """Returns the indices if they are a vector or a column, or the vector that a column was made of."""
+    if node.op_type == "ScatterElements":
+        return indices
+    sizes, column = dims(indices), producer_of(indices, "Unsqueeze")
+    if sizes is not None and len(sizes) == 2 and sizes[1] == 1:
+        return indices
+    vector = None if column is None else column.inputs[0]
+    axes = None if column is None else initializer_tensor(column.inputs[1])
+    is_column = axes is not None and axes.numpy().tolist() in ([1], [-1]) and len(dims(vector) or ()) == 1
+    return vector if is_column else None
 
 
 def _neutral(x: Value, reduction: str) -> Any:
