@@ -60,7 +60,7 @@ class LegalizeReductions(Rewrite):
     @staticmethod
     def _log_sum_exp(node: ir.Node, editor: Editor, f: NodeBuilder, x: Value, axes: Value) -> None:
         """Computes m + log(Σ exp(x - m)) for the largest element m, made finite because ∞ - ∞ is not a number."""
-        limit = float(np.finfo(x.dtype.numpy()).max)
+        limit = float(np.finfo((x.dtype or ir.DataType.FLOAT).numpy()).max)
         noop = {"noop_with_empty_axes": attribute(node, "noop_with_empty_axes", 0)}
         largest = f.Clip(f.ReduceMax(x, axes, keepdims=1, **noop), -limit, limit)
         total = f.ReduceSum(f.Exp(f.Sub(x, largest, sizes=dims(x)), sizes=dims(x)), axes, keepdims=1, **noop)
