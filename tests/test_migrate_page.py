@@ -24,7 +24,11 @@ _SIGNATURE = {
     "do_constant_folding": "True", "custom_opsets": "None", "export_modules_as_functions": "False",
     "autograd_inlining": "True",
 }  # fmt: skip
-RECORDED = {"2.13": {"model": "", **_SIGNATURE}, "2.14": {"model": "", **_SIGNATURE}}
+RECORDED = {
+    "2.13": {"model": "", **_SIGNATURE},
+    "2.14": {"model": "", **_SIGNATURE},
+    "2.15": {"model": "", **_SIGNATURE},
+}
 """The parameters of torch.onnx.export with their defaults, by the version of torch from which they were read."""
 
 

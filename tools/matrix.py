@@ -73,6 +73,7 @@ def combinations() -> list[Combination]:
     oldest = [f"{name}=={version}" for name, version in bounds.items()]
     return [
         Combination("newest", "the newest allowed", tuple(extra)),
+        Combination("torch 2.14", "torch 2.14, else the newest", (*extra, "torch==2.14.*")),
         Combination("oldest torch", "the oldest torch, else the newest", (*extra, f"torch=={bounds['torch']}")),
         Combination("oldest", "the oldest allowed", (*tools, *oldest), minutes=10),
     ]
@@ -235,7 +236,7 @@ tools.matrix` makes one environment for each row, builds the wheel of this repos
 against the installed package, and writes this page. The last row has the oldest version of each dependency that
 pyproject.toml allows; it runs README's snippets and {minutes:.0f} minutes of the tests. The column "files" tells how
 many of the test files have run. A row is finished when all of them have. The failures are those of the wheel that was
-tested. The tests of `tools.operator` expect paths in the repository, so they fail with an installed package.
+tested.
 
 {table}
 

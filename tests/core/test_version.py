@@ -56,13 +56,13 @@ def test_an_older_torch_is_refused_in_one_sentence(
             _export()
 
 
-@pytest.mark.parametrize("installed", ["2.15.0", "3.0.0a0+git1234567"])
+@pytest.mark.parametrize("installed", ["2.16.0", "3.0.0a0+git1234567"])
 def test_a_newer_torch_is_a_warning_at_the_first_export(
     installed: str, monkeypatch: pytest.MonkeyPatch, checked_anew: None
 ) -> None:
     monkeypatch.setattr(torch, "__version__", installed)
     with pytest.warns(
-        fx_onnx.OnnxExporterWarning, match=rf"2\.13 to 2\.14, but torch {re.escape(installed)} is"
+        fx_onnx.OnnxExporterWarning, match=rf"2\.13 to 2\.15, but torch {re.escape(installed)} is"
     ) as found:
         _export()
         _export()
