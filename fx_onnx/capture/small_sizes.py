@@ -164,10 +164,15 @@ def _agrees(
         model = _if_possible(lambda: copy_without_weights(original))
         if model is None:  # a class of the user's that cannot be copied
             return None
-        want = _if_possible(lambda: _results(model, with_floats(request, copy.deepcopy(given))))
-        if want is None:
-            return True
-        got = _if_possible(lambda: _results(partial(_run, program), given))
+        return all(_agree_on(request, program, model, each) for each in (given, *_with_other_masks(given)))
+
+
+def _agree_on(request: Request, program: ExportedProgram, model: torch.nn.Module, given: tuple[Any, Any]) -> bool:
+    """Returns whether the model and the program compute the same for these arguments, or the model fails."""
+    want = _if_possible(lambda: _results(model, with_floats(request, copy.deepcopy(given))))
+    if want is None:
+        return True
+    got = _if_possible(lambda: _results(partial(_run, program), given))
     return got is not None and len(got) == len(want) and all(map(_is_equal, got, want))
 
 
@@ -193,6 +198,25 @@ def _size(dim: Any, sizes: Mapping[Any, Any]) -> int:
 def _with_noise(tensor: torch.Tensor) -> torch.Tensor:
     """Adds noise to floating-point numbers, because zeros in the example would hide a difference."""
     return tensor + torch.rand_like(tensor) if tensor.is_floating_point() and tensor.ndim else tensor
+
+
+def _with_other_masks(given: tuple[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    """Yields the arguments with alternating zeros and ones in each mask.
+
+    Equal values hide a difference: a mask of ones is often the same as no mask. A mask is a tensor of integers or
+    booleans that are all 0 or 1. Yields nothing if there is none.
+    """
+    if any(isinstance(leaf, torch.Tensor) and _is_mask(leaf) for leaf in pytree.tree_leaves(given)):
+        yield pytree.tree_map_only(torch.Tensor, lambda t: _alternating(t) if _is_mask(t) else t, given)
+
+
+def _is_mask(tensor: torch.Tensor) -> bool:
+    exact = not (tensor.is_floating_point() or tensor.is_complex())
+    return exact and tensor.ndim > 0 and tensor.numel() > 0 and bool(((tensor == 0) | (tensor == 1)).all())
+
+
+def _alternating(tensor: torch.Tensor) -> torch.Tensor:
+    return (torch.arange(tensor.numel(), device=tensor.device) % 2).reshape(tensor.shape).to(tensor.dtype)
 
 
 def _results(model: Any, given: tuple[Any, Any]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +22,7 @@ def portable_stack_trace(trace: str) -> str:
     A file of a package is named from the folder of the package: ``torch/nn/modules/linear.py``. Another file is named
     from the working directory if it is below it, or else by its file name alone.
     """
-    return _portable(trace, str(Path.cwd())) if trace else ""
+    return _portable(trace, os.getcwd()) if trace else ""
 
 
 @lru_cache(maxsize=4096)

@@ -112,3 +112,24 @@ def test_a_model_without_values_may_be_wrong() -> None:
         module = Counting()
     (message,) = messages(module, torch.ones(3, 2, device="meta"))
     assert "may be wrong where n == 1, because the code takes another branch for this size (" in message
+
+
+@pytest.mark.parametrize("mask", [torch.ones(4, 2), torch.ones(4, 2).long(), torch.ones(4, 2).bool()])
+def test_a_mask_of_ones_does_not_hide_a_difference(mask: Tensor) -> None:
+    class Masked(nn.Module):
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            return x if x.shape[0] == 1 else x * mask
+
+    with pytest.warns(OnnxExporterWarning, match="The exported model is wrong where n == 1, because the code takes"):
+        capture(parse_request(Masked().eval(), (torch.ones(4, 2), mask), dynamic_shapes=({0: "n"}, {0: "n"})))
+
+
+def test_a_mask_that_does_not_matter_is_not_reported() -> None:
+    class Unmasked(nn.Module):
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            return x * mask if x.shape[0] == 1 else mask * x
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", OnnxExporterWarning)
+        mask = torch.ones(4, 2, dtype=torch.long)
+        capture(parse_request(Unmasked().eval(), (torch.ones(4, 2), mask), dynamic_shapes=({0: "n"}, {0: "n"})))

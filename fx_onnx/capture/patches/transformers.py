@@ -29,7 +29,10 @@ _EXPORTING = "is_torchdynamo_exporting"  # where it returns True, the scan is a 
 
 def cache_patches() -> PatchTable:
     """Returns the patches for caches and masks; none for a version of transformers with a different cache interface."""
-    return _CACHE_PATCHES if _has_known_interface(sys.modules.get(_CACHES)) else {}
+    if not _has_known_interface(sys.modules.get(_CACHES)):
+        return {}
+    masks = sys.modules.get(_MASKS)
+    return {key: patch for key, patch in _CACHE_PATCHES.items() if key[0] != _MASKS or hasattr(masks, key[1])}
 
 
 @contextmanager
@@ -95,9 +98,27 @@ def _prepare_padding_mask(attention_mask: Tensor | None, kv_length: Any, kv_offs
     return torch.nn.functional.pad(attention_mask, (0, missing))
 
 
+def _create_recurrent_attention_mask(
+    config: Any, inputs_embeds: Tensor, attention_mask: Tensor | None, past_key_values: Any = None, **_: Any
+) -> Tensor | None:
+    """Replaces ``create_recurrent_attention_mask``, which returns no mask for a sequence of one token.
+
+    Returns the mask (batch, tokens) of the new tokens; a single token is never masked.
+    """
+    tokens = inputs_embeds.shape[1]
+    if attention_mask is None or attention_mask.ndim != 2 or (isinstance(tokens, int) and tokens == 1):
+        return None
+    recent = attention_mask[:, -tokens:].contiguous()
+    if isinstance(tokens, int):
+        return recent
+    is_single = 2 - torch.sym_min(tokens, 2)  # 1 for one token, otherwise 0
+    return recent.masked_fill(torch.full((), is_single, device=recent.device) == 1, 1)
+
+
 _CACHE_PATCHES: PatchTable = {
     (_CACHES, "DynamicSlidingWindowLayer.update"): _update,
     (_CACHES, "DynamicSlidingWindowLayer.get_mask_sizes"): _get_mask_sizes,
     (_MASKS, "_ignore_causal_mask_sdpa"): _ignore_causal_mask_sdpa,
     (_MASKS, "prepare_padding_mask"): _prepare_padding_mask,
+    (_MASKS, "create_recurrent_attention_mask"): _create_recurrent_attention_mask,
 }

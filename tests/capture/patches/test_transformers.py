@@ -1,11 +1,12 @@
 """Caches with a sliding window work within and beyond the window in one program; state space models scan any length."""
 
 import copy
+import warnings
 
 import pytest
 import torch
 import transformers
-from torch import nn
+from torch import Tensor, nn
 from transformers import DynamicCache, masking_utils
 from transformers.cache_utils import DynamicSlidingWindowLayer
 
@@ -50,6 +51,27 @@ def test_patched_padding_computes_the_same(length: int) -> None:
         assert masking_utils.prepare_padding_mask(None, 7, 0) is None
         found = masking_utils.prepare_padding_mask(mask, 7, 0)
     assert_close(found, want, tolerance=0)
+
+
+class RecurrentMask(nn.Module):
+    """Masks tokens (batch, tokens, size) as the mixers of state space models do."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        mask = masking_utils.create_recurrent_attention_mask(None, x, mask, None)
+        return x if mask is None else x * mask[..., None]
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float32])
+def test_the_recurrent_mask_of_one_token_is_skipped_as_in_the_model(dtype: torch.dtype) -> None:
+    shapes = {"x": {0: "batch", 1: "tokens"}, "mask": {0: "batch", 1: "tokens"}}
+    example = torch.randn(2, 3, 4), torch.ones(2, 3, dtype=dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", fx_onnx.OnnxExporterWarning)
+        program = fx_onnx.export(RecurrentMask().eval(), example, dynamic_shapes=shapes)
+    for tokens in (1, 2, 5):
+        x, mask = torch.randn(3, tokens, 4), torch.randint(0, 2, (3, tokens)).to(dtype)
+        mask[0] = 0
+        assert_close(program(x, mask), RecurrentMask()(x, mask))
 
 
 def mistral() -> nn.Module:
