@@ -115,7 +115,7 @@ class _Input:
             return
         if isinstance(dim, str):
             if not isinstance(dim, AxisText):
-                check_dim_name("The dim name", dim)
+                check_dim_name("The dim name", dim, id=MessageId.DYNAMIC_SHAPES)
             self.names[axis], dim = dim, Dim.AUTO
         elif isinstance(dim, Dim):
             self._check_range(axis, dim)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from fx_onnx.core.arguments import did_you_mean
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree
@@ -43,9 +44,8 @@ def module_parameters(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dic
     try:
         values = dict(signature.bind(*args, **kwargs).arguments)
     except TypeError as error:
-        hint = " (a dict at the end of args holds keyword arguments; add {} after it if it is an argument itself)"
         raise ArgumentError(
-            f"The arguments do not fit forward{signature}: {error}{hint if kwargs else ''}.",
+            f"The arguments do not fit forward{signature}: {error}{_hint(signature, kwargs)}",
             id=MessageId.ARGUMENTS_OF_FORWARD,
         ) from error
     kinds = {parameter.kind: name for name, parameter in signature.parameters.items()}
@@ -53,6 +53,16 @@ def module_parameters(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dic
     values |= values.pop(var_keyword, {}) if var_keyword else {}
     positional = (name for name in values if name not in kwargs)
     return ForwardParameters(values, (*positional, *kwargs), var_keyword)
+
+
+def _hint(signature: inspect.Signature, kwargs: Mapping[str, Any]) -> str:
+    """Returns the end of the sentence about arguments that do not fit: what may be wrong with those by keyword."""
+    if not kwargs:
+        return "."
+    unknown = next((name for name in kwargs if name not in signature.parameters), None)
+    if hint := did_you_mean(unknown, signature.parameters):
+        return f"; {unknown!r} is given by keyword{hint}"
+    return " (a dict at the end of args holds keyword arguments; add {} after it if it is an argument itself)."
 
 
 def last_dict_is_argument(model: Any, args: tuple[Any, ...]) -> bool:

@@ -35,7 +35,7 @@ def read(path: Path) -> ONNXProgram:
     """
     if not path.is_file():
         raise ArgumentError(f"There is no file {path}.", id=MessageId.ONNX_FILE)
-    with _failures_as(ArgumentError, f"{path} is no ONNX model"):
+    with _failures_as(ArgumentError, f"{path} is no ONNX model", MessageId.ONNX_FILE):
         program = ONNXProgram(ir.load(path))
     if not program.model.opset_imports:  # protobuf reads almost any bytes as a message with unknown fields
         raise ArgumentError(f"{path} is no ONNX model: it imports no opset.", id=MessageId.ONNX_FILE)
@@ -63,12 +63,12 @@ def check(path: Path) -> list[str]:
 
 
 @contextmanager
-def _failures_as(kind: type[OnnxExporterError], what: str) -> Iterator[None]:
+def _failures_as(kind: type[OnnxExporterError], what: str, id: MessageId | None = None) -> Iterator[None]:
     """Turns the errors of protobuf, onnx, onnx_ir and ONNX Runtime, which are of many classes, into one sentence."""
     try:
         yield
     except Exception as error:
-        raise kind(f"{what}: {' '.join(str(error).split())}") from error
+        raise kind(f"{what}: {' '.join(str(error).split())}", id=id) from error
 
 
 @dataclass(frozen=True)

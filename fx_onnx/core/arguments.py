@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.messages import MessageId
 
 __all__ = [
     "check_dim_name",
@@ -103,18 +104,20 @@ def check_name(what: str, name: Any) -> None:
 _DIM_NAME = re.compile(r"[^\W\d][^\s+\-*/%()<>=,]*")
 
 
-def check_dim_name(what: str, name: Any) -> None:
+def check_dim_name(what: str, name: Any, id: MessageId | None = None) -> None:
     """Checks that a string can name a dim: it begins with a letter or "_", and has no spaces and no operators.
 
     A number would be a size, and a program that reads the model would compute an expression such as ``batch-size``.
 
     Raises:
-        ArgumentError: it cannot; the message begins with ``what``.
+        ArgumentError: it cannot; the message begins with ``what``, and the error has ``id``.
     """
     check_name(what, name)
     if not is_dim_word(name):
         kind = "is a number" if name.strip().lstrip("+-").isdigit() else "is not a name"
-        raise ArgumentError(f"{what} {shown(name)} {kind}; use letters, digits and underscores, such as 'batch_size'.")
+        raise ArgumentError(
+            f"{what} {shown(name)} {kind}; use letters, digits and underscores, such as 'batch_size'.", id=id
+        )
 
 
 def is_dim_word(name: str) -> bool:

@@ -80,7 +80,8 @@ def new_session(
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     available = onnxruntime.get_available_providers()
     if provider is not None and provider not in available:
-        hint = did_you_mean(provider, available) or f"; it has {', '.join(available)}."
+        is_known = provider in onnxruntime.get_all_providers()  # a provider that another build has is no typing error
+        hint = ("" if is_known else did_you_mean(provider, available)) or f"; it has {', '.join(available)}."
         raise ArgumentError(f"This ONNX Runtime has no provider {shown(provider)}{hint}", id=MessageId.PROVIDER)
     default = [name for name in ("CUDAExecutionProvider", "CPUExecutionProvider") if name in available]
     wanted = default if provider is None else [provider]
@@ -201,12 +202,23 @@ def _leaves(
     if set(named) == set(rest):
         return [*flat, *(named[name] for name in rest)]
     if mismatch is not None:
-        raise ArgumentError(
-            f"The arguments do not have the structure with which the model was exported: {mismatch}",
-            id=MessageId.CALL_OF_PROGRAM,
-        ) from mismatch
+        raise wrong_structure(program, args, kwargs) from mismatch
     raise ArgumentError(
         f"After {len(flat)} positional inputs the program takes {rest}, not {sorted(named)}.",
+        id=MessageId.CALL_OF_PROGRAM,
+    )
+
+
+def wrong_structure(program: ExportedProgram | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ArgumentError:
+    """Returns the error for arguments of another structure than those of the export, with the names of the inputs."""
+    specs = program.graph_signature.input_specs if program is not None else ()
+    names = [str(spec.arg.name) for spec in specs if spec.kind == InputKind.USER_INPUT]
+    given = f"{len(args)} positional {'argument' if len(args) == 1 else 'arguments'}"
+    if kwargs:
+        given += f" and {', '.join(map(repr, kwargs))} by keyword"
+    return ArgumentError(
+        f"The arguments do not have the structure with which the model was exported: its inputs are "
+        f"{', '.join(names)}, and the call gives {given}.",
         id=MessageId.CALL_OF_PROGRAM,
     )
 

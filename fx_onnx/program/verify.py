@@ -19,7 +19,7 @@ from fx_onnx.core.errors import ArgumentError, CheckerError, OnnxExporterError, 
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.progress import report_progress
 from fx_onnx.core.torch_private import pytree
-from fx_onnx.program.session import call_arguments
+from fx_onnx.program.session import call_arguments, wrong_structure
 from fx_onnx.program.verification.diagnosis import Diagnosis, Sample, differences_of
 from fx_onnx.program.verification.first_difference import PartComparison
 from fx_onnx.program.verification.fx_origin import origin_of
@@ -137,10 +137,7 @@ def _check_arguments(captured: ExportedProgram | None, args: Sequence[Any], kwar
         try:
             captured.call_spec.in_spec.flatten_up_to((tuple(args), dict(kwargs)))
         except ValueError as error:
-            raise ArgumentError(
-                f"verify() needs arguments of the structure with which the model was exported: {error}",
-                id=MessageId.CALL_OF_PROGRAM,
-            ) from error
+            raise wrong_structure(captured, args, kwargs) from error
 
 
 def _failure_text(error: Exception) -> str:

@@ -163,6 +163,8 @@ class Walker:
         except OnnxExporterError:
             raise
         except Exception as error:
+            if node.meta.get("val") is None and getattr(getattr(node.target, "_schema", None), "returns", ()):
+                raise _failed_in_forward(node) from error
             by = f" by {function_place(entry.function)}" if entry.is_custom else ""
             raise TranslationError(f"The translation of {describe(node)}{by} failed: {first_line(error)}") from error
 
@@ -296,6 +298,14 @@ def _remove_unused_imports(graph: ir.Graph, functions: Iterable[ir.Function]) ->
     used |= {domain for function in functions for domain in function.opset_imports}
     for domain in set(graph.opset_imports) - used - {""}:
         del graph.opset_imports[domain]
+
+
+def _failed_in_forward(node: Node) -> TranslationError:
+    """Returns the error for a call that has no result, because it failed in the forward, which caught the exception."""
+    return TranslationError(
+        f"The call {describe(node)} fails for the example arguments, and the model catches the exception, which an "
+        "ONNX model cannot do; call the operator only where it succeeds."
+    )
 
 
 def _scope(node: Node) -> str:

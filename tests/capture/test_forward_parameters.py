@@ -65,6 +65,7 @@ def _bad(message, *args, model=None, **options):
     [
         _bad("do not fit forward", ()),
         _bad("add {} after it", (X, {"tree": Y}), model=One()),
+        _bad("; 'inpt' is given by keyword; did you mean 'input'?", (), {"inpt": X}, model=torch.nn.Linear(4, 4)),
     ],
 )
 def test_arguments_that_do_not_fit_the_forward(model, args, options, message):

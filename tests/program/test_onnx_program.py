@@ -107,6 +107,7 @@ def test_inputs_may_be_flat_or_named(program):
 @pytest.mark.parametrize(
     ("args", "kwargs", "message"),
     [
+        ((), {}, "its inputs are x, d_b, flag, mask, y, z, and the call gives 0 positional arguments"),
         (ARGS[:1], {}, "structure with which the model was exported"),
         ((*ARGS, torch.ones(1)), KWARGS, "structure with which the model was exported"),
         (ARGS, {"y": KWARGS["y"], "z": None, "w": 1}, "structure with which the model was exported"),

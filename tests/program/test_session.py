@@ -128,3 +128,15 @@ def test_symbolic_size_as_output():
     size, result = program.call_structured(torch.ones(5))
     assert size == 5 and isinstance(size, int)
     assert result.tolist() == [2.0] * 5
+
+
+def test_a_provider_that_this_build_lacks_is_no_typing_error():
+    import onnxruntime
+
+    missing = next(
+        name for name in onnxruntime.get_all_providers() if name not in onnxruntime.get_available_providers()
+    )
+    with pytest.raises(ArgumentError, match=rf"has no provider '{missing}'; it has .*CPUExecutionProvider"):
+        new_session(b"", provider=missing)
+    with pytest.raises(ArgumentError, match=r"did you mean 'CPUExecutionProvider'"):
+        new_session(b"", provider="CPUExecutionProvidr")

@@ -380,3 +380,17 @@ def test_the_message_has_the_first_line_of_the_cause() -> None:
     with pytest.raises(TranslationError, match=r"relu.* failed: ValueError: the first line \[FX1301\]$"):
         table = {torch.ops.aten.relu.default: fails}
         fx_onnx.export(nn.ReLU().eval(), (torch.ones(2),), custom_translation_table=table)
+
+
+def test_a_call_that_fails_inside_of_try_is_named():
+    class Try(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            try:
+                return x @ torch.ones(5, 5)
+            except RuntimeError:
+                return x
+
+    with pytest.raises(
+        TranslationError, match=r"call matmul = .* fails for the example.* the model catches the exception"
+    ):
+        export(Try(), torch.ones(4, 6))

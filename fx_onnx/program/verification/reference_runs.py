@@ -17,14 +17,21 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
-from fx_onnx.core.errors import ArgumentError, VerificationError
-from fx_onnx.core.messages import MessageId
+from fx_onnx.core.errors import VerificationError
 from fx_onnx.core.metadata import OUTPUT_TARGET
 from fx_onnx.core.threads import CAPTURE_LOCK
 from fx_onnx.core.torch_private import pytree, storage_id
 from fx_onnx.core.weights import is_subclass
 from fx_onnx.program.runtime_errors import explain_runtime_errors
-from fx_onnx.program.session import bind, flatten_outputs, loadable, new_session, refuse_fallback, run_session
+from fx_onnx.program.session import (
+    bind,
+    flatten_outputs,
+    loadable,
+    new_session,
+    refuse_fallback,
+    run_session,
+    wrong_structure,
+)
 
 __all__ = [
     "Pair",
@@ -250,10 +257,7 @@ def user_leaves(exported: ExportedProgram, args: Sequence[Any], kwargs: Mapping[
     try:
         leaves: list[Any] = exported.call_spec.in_spec.flatten_up_to((tuple(args), dict(kwargs or {})))
     except ValueError as error:
-        raise ArgumentError(
-            f"The arguments do not have the structure with which the model was exported: {error}",
-            id=MessageId.CALL_OF_PROGRAM,
-        ) from error
+        raise wrong_structure(exported, args, kwargs or {}) from error
     return leaves
 
 
