@@ -10,7 +10,10 @@ import re
 import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from fx_onnx.core.script_private import SCRIPT_MARK
 
@@ -20,6 +23,7 @@ __all__ = [
     "guard_script_line",
     "guard_user_frame",
     "mark_guard_place",
+    "replace_interpreter_location",
     "slice_bound_function",
     "symbols_of_sources",
     "traced_frames",
@@ -75,6 +79,18 @@ def slice_bound_function() -> tuple[Any, str] | None:
 def mark_guard_place(place: Any, frame: traceback.FrameSummary) -> None:
     """Adds the user's frame to the place of a guard, which torch has for its own code only."""
     object.__setattr__(place, "user_frame", frame)
+
+
+def replace_interpreter_location(place: Any, frame: traceback.FrameSummary) -> None:
+    """Makes ``frame`` the location of a guard whose location is torch's interpreter of strict mode.
+
+    The interpreter compares sizes for the code that it traces. Without torch's folder ``_dynamo`` nothing is replaced;
+    then a branch of the model on a size counts as a precondition of torch's, and strict mode gives no warning about it.
+    """
+    location = getattr(place, "framework_loc", None)
+    interpreter = str(Path(torch.__file__).parent / "_dynamo")
+    if isinstance(location, traceback.FrameSummary) and location.filename.startswith(interpreter):
+        object.__setattr__(place, "framework_loc", frame)
 
 
 def traced_frames() -> Sequence[traceback.FrameSummary]:

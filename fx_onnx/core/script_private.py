@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["SCRIPT_MARK", "inlined_call", "script_class", "script_method", "set_script_line"]
+__all__ = ["SCRIPT_MARK", "inlined_call", "script_class", "script_line", "script_method", "set_script_line"]
 
 # Stands before the path of a line of TorchScript, because torch shortens absolute paths, some of them wrongly.
 SCRIPT_MARK = "TorchScript:"
@@ -61,3 +61,13 @@ def set_script_line(file: str, line: int) -> None:
     context: Any = find() if find else None
     if context is not None and hasattr(context, "loc_in_frame"):
         context.loc_in_frame = (f"{SCRIPT_MARK}{file}", line, "forward") if file else None
+
+
+def script_line() -> tuple[str, int] | None:
+    """Returns the file and the line of the TorchScript model that the capture runs, as ``set_script_line`` stored them.
+
+    Returns None if it runs none, or without the class or its attributes; then a warning about a size gives no place.
+    """
+    find = getattr(getattr(torch._guards, "TracingContext", None), "try_get", None)
+    file, line, _ = getattr(find() if find else None, "loc_in_frame", None) or ("", 0, "")
+    return (file.removeprefix(SCRIPT_MARK), line) if file.startswith(SCRIPT_MARK) else None

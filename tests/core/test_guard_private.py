@@ -51,3 +51,12 @@ def test_facts_of_guards_without_the_attributes() -> None:
     assert guard_private.symbols_of_sources(SimpleNamespace()) == {}
     assert guard_private.guard_location(SimpleNamespace()) is None
     assert guard_private.guard_user_frame(SimpleNamespace()) is None
+
+
+def test_only_the_location_of_the_interpreter_is_replaced() -> None:
+    frame, interpreter = traceback.FrameSummary("model.py", 3, "forward"), torch._dynamo.variables.tensor.__file__
+    for filename, replaced in ((interpreter, True), (torch.nn.functional.__file__, False)):
+        place = SimpleNamespace(framework_loc=traceback.FrameSummary(filename, 1, "evaluate_expr"))
+        guard_private.replace_interpreter_location(place, frame)
+        assert (place.framework_loc is frame) is replaced
+    guard_private.replace_interpreter_location(object(), frame)

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from fx_onnx.capture.patches.patching import replace_attribute
-from fx_onnx.core.guard_private import guard_recorder, mark_guard_place, traced_frames
+from fx_onnx.core.guard_private import (
+    guard_recorder,
+    mark_guard_place,
+    replace_interpreter_location,
+    traced_frames,
+)
 from fx_onnx.core.source_lines import is_internal
 
 __all__ = ["record_guard_places"]
@@ -33,8 +38,11 @@ def record_guard_places() -> Iterator[None]:
 
     def with_user_frame(self: Any, *args: Any, **kwargs: Any) -> Any:
         place = record(self, *args, **kwargs)
-        if (frame := _user_frame(outermost) or _traced_frame()) is not None:
+        traced = traced_frames()
+        if (frame := _user_frame(outermost) or _innermost_of_user(traced)) is not None:
             mark_guard_place(place, frame)
+        if traced:
+            replace_interpreter_location(place, traced[-1])
         return place
 
     with replace_attribute(*found, with_user_frame):
@@ -52,6 +60,6 @@ def _user_frame(outermost: Any) -> traceback.FrameSummary | None:
     return None
 
 
-def _traced_frame() -> traceback.FrameSummary | None:
+def _innermost_of_user(traced: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary | None:
     """Returns the innermost frame of strict mode that is not internal."""
-    return next((frame for frame in reversed(traced_frames()) if not is_internal(frame.filename)), None)
+    return next((frame for frame in reversed(traced) if not is_internal(frame.filename)), None)

@@ -18,7 +18,8 @@ import torch
 
 from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.core import threads
-from fx_onnx.core.source_lines import line_text
+from fx_onnx.core.script_private import script_line
+from fx_onnx.core.source_lines import is_internal, line_text
 from fx_onnx.core.torch_private import skipped_files_function, symbolic_expression
 
 __all__ = ["SizeComparison", "record_size_comparisons"]
@@ -39,7 +40,7 @@ class SizeComparison:
         compare: The function of ``operator`` that compares.
         left: A sympy expression over torch's symbols.
         right: A sympy expression, or a number.
-        place: The place of the code that compares, as ``(file:line: code)``.
+        place: The place of the code that compares, as ``(file:line: code)``; empty if it is unknown.
     """
 
     compare: Callable[[Any, Any], Any]
@@ -86,13 +87,21 @@ def _recorder(name: str, compare: Callable[..., Any], found: dict[SizeComparison
             frame = frame.f_back
         code = frame.f_code
         if not code.co_filename.startswith(_TORCH_FOLDER):
-            place = line_text(code.co_filename, frame.f_lineno)
+            place = _place(code.co_filename, frame.f_lineno)
             right = symbolic_expression(other) if isinstance(other, (torch.SymInt, torch.SymFloat)) else other
             if isinstance(right, (int, float)) or hasattr(right, "xreplace"):
                 found[SizeComparison(compare, symbolic_expression(size), right, place)] = None
         return original(size, other)
 
     return record
+
+
+def _place(filename: str, line: int) -> str:
+    """Returns the place of the code that compares; empty for code that is in no file, or in this package."""
+    if not is_internal(filename):
+        return line_text(filename, line)
+    script = script_line()
+    return "" if script is None else line_text(*script)
 
 
 @contextmanager

@@ -8,6 +8,8 @@ from torch.export import Dim
 
 from fx_onnx.capture.dynamic_dims import guard_place
 from fx_onnx.capture.patches.guard_places import record_guard_places
+from fx_onnx.capture.patches.size_comparisons import record_size_comparisons
+from fx_onnx.core.guard_private import guard_location
 
 
 class Positions(torch.nn.Module):
@@ -38,3 +40,17 @@ def test_lines_outside_of_the_model_are_not_named() -> None:
     found = places(padded, strict=False)
     assert found
     assert set(found) == {""}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_branch_of_the_model_is_no_precondition_of_torch(strict: bool) -> None:
+    class Branch(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 if x.shape[0] > 3 else x
+
+    with record_guard_places(), record_size_comparisons():  # which skips the frames of both
+        program = torch.export.export(Branch(), (torch.zeros(16, 8),), dynamic_shapes=({0: Dim.AUTO},), strict=strict)
+    shape_env = next(iter(program.graph.nodes)).meta["val"].fake_mode.shape_env
+    (location,) = [guard_location(guard) for guard in shape_env.guards if "> 3" in str(guard.expr)]
+    assert location is not None
+    assert (location.filename, location.name) == (__file__, "forward")

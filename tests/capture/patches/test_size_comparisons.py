@@ -10,6 +10,7 @@ from torch.export import Dim
 
 from fx_onnx.capture.patches.size_comparisons import SizeComparison, record_size_comparisons
 from fx_onnx.core.guard_private import guard_location
+from fx_onnx.core.script_private import set_script_line
 from tests.capture.sample_modules import Function
 
 
@@ -58,3 +59,22 @@ def test_an_undefined_comparison_has_no_outcome() -> None:
     assert found[0].outcome({symbol: 4})
     assert found[0].outcome({symbol: 0}) is None
     assert found[0].outcome({}) in (None, False)
+
+
+def test_code_without_a_file_has_no_place() -> None:
+    names: dict[str, object] = {}
+    exec("def branch(x):\n    return x if x.shape[0] == 1 else x + 1", names)
+    found, _ = compared(names["branch"])
+    assert [each.place for each in found] == [""]
+
+
+def test_code_of_torchscript_has_its_own_line() -> None:
+    names: dict[str, object] = {}
+    exec("def branch(x):\n    return x if x.shape[0] == 1 else x + 1", names)
+
+    def with_line(x: Tensor) -> Tensor:
+        set_script_line(__file__, 1)
+        return names["branch"](x)
+
+    found, _ = compared(with_line)
+    assert [each.place.partition(": ")[0] for each in found] == [f"({__file__}:1"]
