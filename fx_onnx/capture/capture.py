@@ -311,10 +311,7 @@ def _export(
     with_backward: bool,
 ) -> Captured | Exception:
     """Calls torch.export once, under all patches; returns the error if it fails."""
-    # dynamo traces strict mode and the branches of torch.cond, and cannot trace into these functions. They are marked
-    # here because this call loads dynamo.
-    torch.compiler.assume_constant_result(is_in_onnx_export)
-    torch.compiler.assume_constant_result(is_current)
+    _mark_constant_functions()
     example = separated_example(example, model)
     try:
         with (
@@ -354,6 +351,15 @@ def _export(
         raise
     except Exception as error:  # the forward is the user's code and may raise anything
         return error
+
+
+def _mark_constant_functions() -> None:
+    """Marks the functions into which dynamo cannot trace, in strict mode and in the branches of torch.cond.
+
+    A capture marks them, not the import of this file, because this call loads dynamo.
+    """
+    torch.compiler.assume_constant_result(is_in_onnx_export)
+    torch.compiler.assume_constant_result(is_current)
 
 
 @contextmanager
