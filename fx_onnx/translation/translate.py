@@ -163,7 +163,7 @@ class Walker:
         except OnnxExporterError:
             raise
         except Exception as error:
-            if node.meta.get("val") is None and getattr(getattr(node.target, "_schema", None), "returns", ()):
+            if node.meta.get("val") is None and getattr(getattr(node.target, "_schema", None), "returns", None):
                 raise _failed_in_forward(node) from error
             by = f" by {function_place(entry.function)}" if entry.is_custom else ""
             raise TranslationError(f"The translation of {describe(node)}{by} failed: {first_line(error)}") from error
