@@ -39,15 +39,11 @@ class DefinedDim(str):
 
     definition: str
 
-    def __new__(cls, name: str, definition: str) -> DefinedDim:
+    def __new__(cls, name: str, definition: str = "") -> DefinedDim:  # a copy gets the definition after its creation
         """Creates the name."""
         found = super().__new__(cls, name)
         found.definition = definition
         return found
-
-    def __getnewargs__(self) -> tuple[str, str]:
-        """Returns the arguments for a copy."""
-        return str(self), self.definition
 
 
 def dim_expression(text: str, names: Mapping[str, sympy.Expr]) -> sympy.Expr | None:

@@ -24,11 +24,12 @@ class OneReplica(nn.Module):
 
     def __init__(self, parallel: nn.Module) -> None:
         super().__init__()
-        self.module: Any = parallel.module
+        module: Any = parallel.module
+        self.module = module
         self.training = parallel.training
 
-        @functools.wraps(self.module.forward)
+        @functools.wraps(module.forward)
         def forward(*args: Any, **kwargs: Any) -> Any:
-            return self.module(*args, **kwargs)
+            return module(*args, **kwargs)
 
         self.forward = forward

@@ -59,7 +59,7 @@ def frozen_numbers(request: Request, changed: Iterable[tuple[str, str]]) -> Iter
     """
     if changed and _results_change(request):
         for path, name in changed:
-            module = request.model.get_submodule(path)  # type: ignore[union-attr]  # a program has no numbers
+            module = request.model.get_submodule(path)
             owner = path or type(module).__name__
             yield (
                 f"The forward changes the Python number {name!r} of {owner}, on which the results of the next call "

@@ -22,10 +22,19 @@ _INTERNAL = (Path(torch.__file__).parent, _PACKAGE, _PACKAGE.parent / "decomposi
 
 @lru_cache(maxsize=4096)
 def is_internal(filename: str) -> bool:
-    """Returns whether a file belongs to torch, to fx_onnx or to Python, or is no file."""
+    """Returns whether a file belongs to torch, to fx_onnx or to Python, or is neither a file nor a notebook's cell."""
     path = Path(filename)
     in_stdlib = path.is_relative_to(_STDLIB) and "site-packages" not in path.parts
-    return in_stdlib or any(path.is_relative_to(folder) for folder in _INTERNAL) or not path.is_file()
+    return (
+        in_stdlib
+        or any(path.is_relative_to(folder) for folder in _INTERNAL)
+        or not (path.is_file() or _is_cell(filename))
+    )
+
+
+def _is_cell(filename: str) -> bool:
+    """Returns whether a name is that of a notebook's cell. Generated code has such a name as ``<string>``."""
+    return filename in linecache.cache and not filename.startswith("<")
 
 
 def line_text(filename: str, line: int | None, code: str | None = None) -> str:
@@ -58,6 +67,8 @@ def shown_path(name: str) -> str:
     import sysconfig  # Python does not load it, and few messages name a path
 
     path = Path(name)
+    import sysconfig  # imported when it is needed, to keep the import of fx_onnx short
+
     for folder in (Path.cwd(), Path(sysconfig.get_path("purelib")), Path(torch.__file__).parents[1]):
         if path.is_relative_to(folder):
             return path.relative_to(folder).as_posix()

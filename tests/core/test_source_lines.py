@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import linecache
 import traceback
 from pathlib import Path
 
@@ -28,6 +29,15 @@ from fx_onnx.core.source_lines import function_place, innermost_line, is_interna
 )
 def test_which_files_are_internal(file: str, internal: bool) -> None:
     assert is_internal(file) is internal
+
+
+def test_a_cell_of_a_notebook_is_not_internal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell has the name of a file that does not exist. Code that torch generates has a name such as ``<string>``."""
+    code = (4, None, ["x.sin()\n"], "")
+    for name, internal in (("/tmp/ipykernel_7/12.py", False), ("<eval_with_key>.12", True)):
+        monkeypatch.setitem(linecache.cache, name, code)
+        assert is_internal(name) is internal
+    assert is_internal("/tmp/ipykernel_7/13.py")
 
 
 def test_a_line_has_its_code_and_a_short_path() -> None:

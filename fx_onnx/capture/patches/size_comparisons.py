@@ -7,6 +7,7 @@ guard, so the captured program does not show that the model may compute somethin
 from __future__ import annotations
 
 import operator
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -86,7 +87,7 @@ def _recorder(name: str, compare: Callable[..., Any], found: dict[SizeComparison
         while frame.f_code.co_filename in _FILES_BETWEEN or frame.f_code.co_name == "__bool__":
             frame = frame.f_back
         code = frame.f_code
-        if not code.co_filename.startswith(_TORCH_FOLDER):
+        if not code.co_filename.startswith(_TORCH_FOLDER) and not _is_guard_of_dynamo(frame):
             place = _place(code.co_filename, frame.f_lineno)
             right = symbolic_expression(other) if isinstance(other, (torch.SymInt, torch.SymFloat)) else other
             if isinstance(right, (int, float)) or hasattr(right, "xreplace"):
@@ -102,6 +103,12 @@ def _place(filename: str, line: int) -> str:
         return line_text(filename, line)
     script = script_line()
     return "" if script is None else line_text(*script)
+
+
+def _is_guard_of_dynamo(frame: Any) -> bool:
+    """Returns whether a frame is the code that dynamo generates to check its guards, and calls itself."""
+    is_generated = frame.f_code.co_filename.startswith("<")
+    return is_generated and frame.f_back.f_code.co_filename.startswith(f"{_TORCH_FOLDER}{os.sep}_dynamo{os.sep}")
 
 
 @contextmanager

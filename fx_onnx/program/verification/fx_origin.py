@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,12 +14,10 @@ from torch.fx import Node
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.decompose import find_translation
 from fx_onnx.core import metadata
-from fx_onnx.core.source_lines import function_place, shown_path
+from fx_onnx.core.source_lines import function_place, is_internal, shown_path
 from fx_onnx.core.translation_table import TranslationTable
 
 __all__ = ["Origin", "TranslationOrigins", "origin_of"]
-
-_TORCH_FOLDER = Path(torch.__file__).parent
 
 
 @dataclass(frozen=True)
@@ -162,9 +159,9 @@ def _translation(node: Node, origins: TranslationOrigins | None) -> str:
 
 
 def _user_line(trace: str) -> tuple[str, str]:
-    """Returns the code and the ``file:line`` of the innermost frame that is not torch's."""
+    """Returns the code and the ``file:line`` of the innermost frame that is not internal."""
     frames = re.findall(r'File "([^"]+)", line (\d+), in [^\n]+\n\s*([^\n]*)', trace)
-    own = [frame for frame in frames if not Path(frame[0]).is_relative_to(_TORCH_FOLDER)]
+    own = [frame for frame in frames if not is_internal(frame[0])]
     if not own:
         return "", ""
     path, number, code = own[-1]

@@ -18,6 +18,8 @@ from fx_onnx.core.torch_private import unset_fake_temporarily
 
 __all__ = ["attributes_of", "executed", "functional_program", "slice_to"]
 
+_LOOPS = (torch.ops.higher_order.while_loop, torch.ops.higher_order.while_loop_stack_output)
+
 
 def functional_program(exported: torch.export.ExportedProgram) -> AtenProgram:
     """Returns the captured program without writes in place, as the stage ``functionalize`` returns it.
@@ -37,8 +39,26 @@ def attributes_of(program: AtenProgram, graph: Graph) -> dict[str, Any]:
     for node in graph.find_nodes(op="get_attr"):
         name = str(node.target)
         body = program.bodies.get(name)
-        found[name] = program.constants[name] if body is None else GraphModule(attributes_of(program, body), body)
+        if body is None:
+            found[name] = program.constants[name]
+            continue
+        module = GraphModule(attributes_of(program, body), body)
+        is_condition = any(user.target in _LOOPS and user.args[0] is node for user in node.users)
+        found[name] = _Condition(module) if is_condition else module
     return found
+
+
+class _Condition(torch.nn.Module):
+    """The condition of a loop. It returns a tensor, as torch requires, where the body has a tuple of results."""
+
+    def __init__(self, body: GraphModule) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, *args: Any) -> Any:
+        """Returns the only result of the body."""
+        (result,) = self.body(*args)
+        return result
 
 
 def executed(module: GraphModule, arguments: Sequence[Any]) -> Iterator[tuple[Node, Any]]:

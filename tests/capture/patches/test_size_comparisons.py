@@ -6,6 +6,7 @@ import threading
 
 import torch
 from torch import Tensor
+from torch._higher_order_ops import while_loop
 from torch.export import Dim
 
 from fx_onnx.capture.patches.size_comparisons import SizeComparison, record_size_comparisons
@@ -51,6 +52,14 @@ def test_comparisons_of_other_threads_and_of_torch_are_not_recorded() -> None:
         thread.join()
         torch.nn.functional.pad(torch.ones(2), (1, 1))
     assert not found
+
+
+def test_the_guards_that_dynamo_checks_are_not_recorded() -> None:
+    def body(n: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return n + 1, y * 2
+
+    found, _ = compared(lambda x: while_loop(lambda n, _: n < 3, body, (torch.zeros((), dtype=torch.int64), x))[1])
+    assert found == []
 
 
 def test_an_undefined_comparison_has_no_outcome() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._higher_order_ops import while_loop
 
 import fx_onnx
 from fx_onnx.core.progress import progress_to
@@ -48,6 +49,22 @@ def test_in_the_body_of_a_condition() -> None:
     message = failure(Branch(), X, wrong=True)
     assert "First differs at the model (Branch) = cond, translated by wrong_gelu (" in message
     assert ") of aten.gelu" in message
+
+
+@pytest.mark.parametrize("options", [{}, {"dynamic_shapes": ({0: "batch"},)}])
+def test_in_the_body_of_a_loop(options: dict[str, Any]) -> None:
+    class Repeated(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            def body(n: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+                return n + 1, nn.functional.gelu(y)
+
+            return while_loop(lambda n, _: n < 3, body, (torch.zeros((), dtype=torch.int64), x.exp()))[1] * 2
+
+    message = failure(Repeated(), X, wrong=True, **options)
+    assert "First differs at the model (Repeated) = while_loop, translated by wrong_gelu (" in message
+    assert ") of aten.gelu" in message
+    assert "; your line: return while_loop(lambda n, _: n < 3, body, " in message
+    assert "test_diagnosis.py:" in message.partition("; your line: ")[2]
 
 
 def test_the_search_reports_its_progress() -> None:
