@@ -63,7 +63,7 @@ def test_in_the_body_of_a_loop(options: dict[str, Any]) -> None:
     message = failure(Repeated(), X, wrong=True, **options)
     assert "First differs at the model (Repeated) = while_loop, translated by wrong_gelu (" in message
     assert ") of aten.gelu" in message
-    assert "; your line: return while_loop(lambda n, _: n < 3, body, " in message
+    assert "; your line: while_loop(lambda n, _: n < 3, body, " in message
     assert "test_diagnosis.py:" in message.partition("; your line: ")[2]
 
 
