@@ -67,8 +67,6 @@ def shown_path(name: str) -> str:
     import sysconfig  # Python does not load it, and few messages name a path
 
     path = Path(name)
-    import sysconfig  # imported when it is needed, to keep the import of fx_onnx short
-
     for folder in (Path.cwd(), Path(sysconfig.get_path("purelib")), Path(torch.__file__).parents[1]):
         if path.is_relative_to(folder):
             return path.relative_to(folder).as_posix()
