@@ -134,9 +134,9 @@ class Resizer:
                 found[symbols[str(dim)]] = size
         for limit in self._limits:
             past, new = (
-                each if isinstance(each, int) else found[symbols[each]] for each in (limit.past, limit.sequence)
+                dim if isinstance(dim, int) else found.get(symbols.get(dim)) for dim in (limit.past, limit.sequence)
             )
-            if limit.total in symbols:
+            if limit.total in symbols and past is not None and new is not None:
                 found[symbols[str(limit.total)]] = past + new
         return found
 
