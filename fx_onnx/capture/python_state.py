@@ -57,9 +57,10 @@ def frozen_numbers(request: Request, changed: Iterable[tuple[str, str]]) -> Iter
         request: What was captured.
         changed: The numbers that changed during the capture.
     """
-    if changed and _results_change(request):
+    model = request.model
+    if changed and isinstance(model, torch.nn.Module) and _results_change(request, model):
         for path, name in changed:
-            module = request.model.get_submodule(path)
+            module = model.get_submodule(path)
             owner = path or type(module).__name__
             yield (
                 f"The forward changes the Python number {name!r} of {owner}, on which the results of the next call "
@@ -76,11 +77,11 @@ def _is_same(value: Any, now: Any) -> bool:
     return type(value) is type(now) and bool(value == now or value != value)  # NaN differs from itself
 
 
-def _results_change(request: Request) -> bool:
+def _results_change(request: Request, model: torch.nn.Module) -> bool:
     """Returns whether the second of two equal calls has other results, although the buffers are the same."""
     eager = eager_model(request)
     leaves = pytree.tree_leaves((request.args, request.kwargs))
-    given = [*leaves, *request.model.parameters(), *request.model.buffers()]  # type: ignore[union-attr]
+    given = [*leaves, *model.parameters(), *model.buffers()]
     if eager is None or any(isinstance(each, FakeTensor) or getattr(each, "is_meta", False) for each in given):
         return False
     try:

@@ -107,8 +107,8 @@ def _place(filename: str, line: int) -> str:
 
 def _is_guard_of_dynamo(frame: Any) -> bool:
     """Returns whether a frame is the code that dynamo generates to check its guards, and calls itself."""
-    is_generated = frame.f_code.co_filename.startswith("<")
-    return is_generated and frame.f_back.f_code.co_filename.startswith(f"{_TORCH_FOLDER}{os.sep}_dynamo{os.sep}")
+    file, caller = str(frame.f_code.co_filename), str(frame.f_back.f_code.co_filename)
+    return file.startswith("<") and caller.startswith(f"{_TORCH_FOLDER}{os.sep}_dynamo{os.sep}")
 
 
 @contextmanager

@@ -86,15 +86,14 @@ def _reason_against(quantize: ir.Node) -> str:
 
 def _quantized(f: NodeBuilder, quantize: ir.Node) -> Value:
     """Returns the result of a QuantizeLinear as a float: Clip(Round(x / scale) + zero_point)."""
-    x, scale, zero_point = [*quantize.inputs, None][:3]
-    result, sizes = quantize.outputs[0], dims(x)
-    assert x is not None and scale is not None and sizes is not None and result.dtype is not None
+    x, scale = (each for each in quantize.inputs[:2] if each is not None)
+    zero_point, sizes = [*quantize.inputs, None][2], dims(x) or ()
     later = len(sizes) - 1 - attribute(quantize, "axis", 1) % max(len(sizes), 1)
     rounded = f.Round(f.Div(x, _aligned(f, scale, later), sizes=sizes), sizes=sizes)
     if zero_point is not None:
         shift = f.Cast(_aligned(f, zero_point, later), to=x.dtype)
         rounded = f.Add(rounded, shift, sizes=sizes)
-    limits = np.iinfo(result.dtype.numpy())
+    limits = np.iinfo(np.uint8 if quantize.outputs[0].dtype == DataType.UINT8 else np.int8)
     return f.Clip(rounded, float(limits.min), float(limits.max), sizes=sizes)
 
 

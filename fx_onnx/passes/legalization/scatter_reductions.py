@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from onnx_ir import Value
+from onnx_ir import DataType, Value
 
 from fx_onnx.core.dtypes import is_float
 from fx_onnx.passes.builder import NodeBuilder
@@ -48,7 +48,7 @@ class LegalizeScatterReductions(Rewrite):
         is_read = self._is_place(f, x, places)
         if len(sizes) > 1:
             is_read = f.Unsqueeze(is_read, f.constant(list(range(2, len(sizes) + 1))))
-        parts = f.Where(is_read, updates, f.constant(_neutral(x, reduction)))
+        parts = f.Where(is_read, updates, f.constant(_neutral(f.dtype, reduction)))
         # With x among the numbers, a row without updates is not the reduction of nothing.
         numbers = f.Concat(f.Unsqueeze(x, f.constant([1])), parts, axis=1)
         editor.replace(node, _REDUCTIONS[reduction], [numbers, f.constant([1])], {"keepdims": 0})
@@ -76,13 +76,12 @@ def _places(node: ir.Node, indices: Value) -> Value | None:
     return vector if is_column else None
 
 
-def _neutral(x: Value, reduction: str) -> Any:
+def _neutral(dtype: DataType, reduction: str) -> Any:
     """Returns the number that does not change a result."""
-    assert x.dtype is not None
-    dtype = x.dtype.numpy()
+    kind = dtype.numpy()
     if reduction in ("add", "mul"):
-        return np.array(int(reduction == "mul"), dtype)
-    if is_float(x.dtype):
-        return np.array(-np.inf if reduction == "max" else np.inf, dtype)
-    limits = np.iinfo(dtype)
-    return np.array(limits.min if reduction == "max" else limits.max, dtype)
+        return np.array(int(reduction == "mul"), kind)
+    if is_float(dtype):
+        return np.array(-np.inf if reduction == "max" else np.inf, kind)
+    limits = np.iinfo(kind)
+    return np.array(limits.min if reduction == "max" else limits.max, kind)
