@@ -44,12 +44,12 @@ def view(program: ONNXProgram, viewer: str) -> Path:
         known = ("report", *_VIEWERS)
         hint = did_you_mean(viewer, known) or f"; the viewers are {', '.join(known)}."
         raise ArgumentError(f"There is no viewer {shown(viewer)}{hint}")
-    module, package, start = _VIEWERS[viewer]
-    if importlib.util.find_spec(module) is None:
-        raise MissingPackageError(f"The viewer {viewer} is not installed; `pip install {package}` installs it.")
+    modules, packages, start = _VIEWERS[viewer]
+    if any(importlib.util.find_spec(module) is None for module in modules):
+        raise MissingPackageError(f"The viewer {viewer} is not installed; `pip install {packages}` installs it.")
     path = _folder() / "model.onnx"
     program.save(path)
-    start(importlib.import_module(module), str(path))
+    start(importlib.import_module(modules[0]), str(path))
     return path
 
 
@@ -57,12 +57,15 @@ def _folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="fx_onnx_view_"))
 
 
-_VIEWERS: dict[str, tuple[str, str, Callable[[Any, str], object]]] = {
-    "netron": ("netron", "netron", lambda module, path: module.start(path)),
+_VIEWERS: dict[str, tuple[tuple[str, ...], str, Callable[[Any, str], object]]] = {
+    "netron": (("netron",), "netron", lambda module, path: module.start(path)),
     "model-explorer": (
-        "model_explorer",
-        "ai-edge-model-explorer",
-        lambda module, path: module.visualize(path),
+        ("model_explorer", "model_explorer_onnx"),
+        "ai-edge-model-explorer model-explorer-onnx",
+        lambda module, path: module.visualize(path, extensions=["model_explorer_onnx"]),
     ),
 }
-"""Viewer → its module, its package, and the call that opens a file."""
+"""Viewer → its modules, its packages, and the call of the first module that opens a file.
+
+Model Explorer reads ONNX files with an adapter, which is a package of its own.
+"""

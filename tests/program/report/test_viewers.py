@@ -45,7 +45,7 @@ def test_other_viewers(
 ) -> None:
     opened: list[str] = []
     fake = types.ModuleType(module)
-    setattr(fake, start, opened.append)
+    setattr(fake, start, lambda path, **_: opened.append(path))
     monkeypatch.setitem(sys.modules, module, fake)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     path = program.view(viewer)
