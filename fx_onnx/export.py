@@ -10,13 +10,12 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Never, Unpack
 
-import numpy as np
 import torch
 
 from fx_onnx.core import opsets
-from fx_onnx.core.arguments import check_flag, check_mapping, check_path, shown
+from fx_onnx.core.arguments import check_flag, check_mapping, check_path
 from fx_onnx.core.error_display import for_users
-from fx_onnx.core.errors import ArgumentError, MissingPackageError, OnnxExporterError, no_effect
+from fx_onnx.core.errors import MissingPackageError, OnnxExporterError, no_effect
 from fx_onnx.core.export_modes import OperatorExportTypes, TrainingMode, check_mode
 from fx_onnx.core.findings import collect_findings, warn
 from fx_onnx.core.messages import MessageId
@@ -249,20 +248,12 @@ _OPTIONAL_FLAGS = ("verbose", "external_data", "keep_initializers_as_inputs", "p
 _OF_THE_FILE = ("export_params", "keep_initializers_as_inputs", "external_data", "metadata")
 
 
-def _check_optimize(optimize: Any) -> None:
-    """Checks that a value of ``optimize`` that is no collection of names is True or False."""
-    if not isinstance(optimize, (bool, np.bool_)):
-        raise ArgumentError(
-            f"optimize must be True, False or a set of the names of passes to leave out, not {shown(optimize)}."
-        )
-
-
 def _check_options(given: Mapping[str, Any]) -> None:
     """Checks the arguments that need no stage: the flags, the folder, and whether a table is a dict."""
     for name in _FLAGS:
         check_flag(name, given[name])
     if _passes_to_leave_out(given["optimize"]) is None:
-        _check_optimize(given["optimize"])
+        check_flag("optimize", given["optimize"], other="a set of the names of passes to leave out")
     for name in _OPTIONAL_FLAGS:
         check_flag(name, given[name], optional=True)
     check_mapping("custom_translation_table", given["custom_translation_table"], "operators and functions")

@@ -228,9 +228,9 @@ def _with_fewest_restrictions(request: Request, model: torch.nn.Module, captured
     found = captured.facts.restrictions
     if found.count and larger_example_frees_parts(request, captured.facts.inputs):
         other = _attempt(request, model, example_with_all_dims_enlarged(request), captured.strict)
-        is_right = isinstance(other, Captured) and other.facts.hold_for_example()
-        if isinstance(other, Captured) and is_right and other.facts.restrictions.count < found.count:
-            captured, found = other, other.facts.restrictions
+        if isinstance(other, Captured) and other.facts.hold_for_example():
+            captured = min(captured, other, key=lambda each: each.facts.restrictions.count)
+            found = captured.facts.restrictions
     if found.come_from_python_numbers and not captured.strict and not has_scripts(model):
         other = _attempt(request, model, original_example(request), strict=True)
         if isinstance(other, Captured) and other.facts.restrictions.count < found.count:

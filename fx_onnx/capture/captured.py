@@ -34,7 +34,7 @@ class SizeFacts:
         """Takes the comparisons of sizes that the forward made. Strict mode does not show them."""
         self._request = request
         self._program = program
-        self._branched = BranchedSizes(request, program, comparisons)
+        self._comparisons = tuple(comparisons)
 
     @cached_property
     def inputs(self) -> list[CapturedInput]:
@@ -51,9 +51,17 @@ class SizeFacts:
         """How far the program restricts the dims that were requested as dynamic."""
         return restrictions(self.inputs, self.constraints)
 
+    @cached_property
+    def _squeezed(self) -> list[ExcludedSize]:
+        return list(squeezed_sizes(self._program))
+
+    @cached_property
+    def _branched(self) -> BranchedSizes:
+        return BranchedSizes(self._request, self._program, self.inputs, self._comparisons)
+
     def excluded_sizes(self) -> list[ExcludedSize]:
         """Returns the sizes 0 and 1 for which the program is wrong, except those that constraints exclude."""
-        return [*squeezed_sizes(self._program), *self._branched.excluded(self.constraints)]
+        return [*self._squeezed, *self._branched.excluded(self.constraints)]
 
     def hold_for_example(self) -> bool:
         """Returns whether a program that was captured from another example is right for the user's example."""
@@ -65,7 +73,7 @@ class SizeFacts:
         sizes = {dim: sympy.Integer(size) for dim, size in pairs if isinstance(dim, sympy.Symbol)}
         if any(each.excludes(sizes) for each in self.constraints):
             return True
-        squeezed = {(each.dim, each.size) for each in squeezed_sizes(self._program)}
+        squeezed = {(each.dim, each.size) for each in self._squeezed}
         return not squeezed.isdisjoint(pairs) or any(self._branched.excludes(dim, size) for dim, size in pairs)
 
 

@@ -18,7 +18,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from fx_onnx.capture.dynamic_dims import CapturedInput, captured_inputs, defined_sizes, dims_and_sizes
+from fx_onnx.capture.dynamic_dims import CapturedInput, defined_sizes, dims_and_sizes
 from fx_onnx.capture.eager_model import copy_without_weights, with_floats
 from fx_onnx.capture.patches.size_comparisons import SizeComparison
 from fx_onnx.capture.request import Request
@@ -75,10 +75,17 @@ def squeezed_sizes(program: ExportedProgram) -> Iterator[ExcludedSize]:
 class BranchedSizes:
     """The sizes 0 and 1 for which a comparison of sizes makes the results of a captured program wrong."""
 
-    def __init__(self, request: Request, program: ExportedProgram, comparisons: Iterable[SizeComparison]) -> None:
-        """Takes the comparisons that the forward made during the capture."""
+    def __init__(
+        self,
+        request: Request,
+        program: ExportedProgram,
+        inputs: list[CapturedInput],
+        comparisons: Iterable[SizeComparison],
+    ) -> None:
+        """Takes the tensors among the inputs, and the comparisons that the forward made during the capture."""
         self._request = request
         self._program = program
+        self._inputs = inputs
         self._comparisons = tuple(comparisons)
         self._compared: dict[tuple[sympy.Symbol, int], bool | None] = {}
 
@@ -98,10 +105,6 @@ class BranchedSizes:
     def excludes(self, dim: Any, size: int) -> bool:
         """Returns whether the results differ for one size of one dim."""
         return (dim, size) in self._places and not self._agrees(dim, size)
-
-    @cached_property
-    def _inputs(self) -> list[CapturedInput]:
-        return captured_inputs(self._request, self._program)
 
     @cached_property
     def _sizes(self) -> dict[sympy.Symbol, sympy.Integer]:

@@ -62,17 +62,18 @@ def _letters(name: str) -> str:
     return re.sub(r"[\W_]", "", name.lower())
 
 
-def check_flag(parameter: str, value: Any, *, optional: bool = False) -> None:
+def check_flag(parameter: str, value: Any, *, optional: bool = False, other: str = "") -> None:
     """Checks that a value is True or False; with ``optional``, None is allowed too.
+
+    ``other`` names, for the message, another kind of value that the parameter takes and that this value is not.
 
     Raises:
         ArgumentError: it is not.
     """
     if isinstance(value, (bool, np.bool_)) or (optional and value is None):
         return
-    raise ArgumentError(
-        f"{parameter} must be True{', False or None' if optional else ' or False'}, not {shown(value)}."
-    )
+    *first, last = ["True", "False", *(["None"] if optional else []), *([other] if other else [])]
+    raise ArgumentError(f"{parameter} must be {', '.join(first)} or {last}, not {shown(value)}.")
 
 
 def check_mapping(parameter: str, value: Any, content: str, *, optional: bool = True) -> None:

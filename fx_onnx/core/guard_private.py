@@ -6,6 +6,7 @@ without the name.
 
 from __future__ import annotations
 
+import os
 import re
 import traceback
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ import torch
 from fx_onnx.core.script_private import SCRIPT_MARK
 
 __all__ = [
+    "INTERPRETER_FOLDER",
     "guard_location",
     "guard_recorder",
     "guard_script_line",
@@ -28,6 +30,9 @@ __all__ = [
     "symbols_of_sources",
     "traced_frames",
 ]
+
+INTERPRETER_FOLDER = f"{Path(torch.__file__).parent / '_dynamo'}{os.sep}"
+"""The folder of torch's interpreter of strict mode. If it has another name, its frames count as those of other code."""
 
 
 def symbols_of_sources(shape_env: Any) -> Mapping[str, Any]:
@@ -88,8 +93,7 @@ def replace_interpreter_location(place: Any, frame: traceback.FrameSummary) -> N
     then a branch of the model on a size counts as a precondition of torch's, and strict mode gives no warning about it.
     """
     location = getattr(place, "framework_loc", None)
-    interpreter = str(Path(torch.__file__).parent / "_dynamo")
-    if isinstance(location, traceback.FrameSummary) and location.filename.startswith(interpreter):
+    if isinstance(location, traceback.FrameSummary) and location.filename.startswith(INTERPRETER_FOLDER):
         object.__setattr__(place, "framework_loc", frame)
 
 

@@ -63,9 +63,16 @@ def _purpose(node: ir.Node, origins: TranslationOrigins | None) -> str:
     """Returns the clause about the ATen operator of a node, its translation and its line."""
     _, _, name = node.metadata_props.get(metadata.NAMESPACE, "").rpartition(": ")[0].rpartition("/")
     translations = origins.custom_texts(name) if origins is not None else ""
-    operator, line = metadata.operator_of(node.metadata_props), metadata.source_line(node.metadata_props)
     made = f"which the translation {translations} emits" if translations else "which a node of the model calls"
-    return f"{made}{f' for {operator}' if operator else ''}{f' ({line})' if line else ''}"
+    return made + _origin("for", node)
+
+
+def _origin(word: str, node: ir.Node | None) -> str:
+    """Returns `` for aten.add (model.py:12)``, with the word before the operator; without what is not known."""
+    if node is None:
+        return ""
+    operator, line = metadata.operator_of(node.metadata_props), metadata.source_line(node.metadata_props)
+    return f"{f' {word} {operator}' if operator else ''}{f' ({line})' if line else ''}"
 
 
 def _failure(model: ir.Model, text: str) -> str:
@@ -76,8 +83,5 @@ def _failure(model: ir.Model, text: str) -> str:
         return f"ONNX Runtime does not run the model: {re.sub(r'^[0-9]+ : [A-Z_]+ : ', '', reason)}"
     nodes = chain.from_iterable(map(all_nodes, graphs_of(model)))
     node = next((each for each in nodes if each.name == found[2]), None)
-    operator = metadata.operator_of(node.metadata_props) if node is not None else ""
-    line = metadata.source_line(node.metadata_props) if node is not None else ""
-    place = f"{f' of {operator}' if operator else ''}{f' ({line})' if line else ''}"
     _, _, words = found[3].rpartition(" was false. ")  # what is before it is C++ code of ONNX Runtime
-    return f"ONNX Runtime fails at the node {found[2]!r} ({found[1]}){place}: {words}"
+    return f"ONNX Runtime fails at the node {found[2]!r} ({found[1]}){_origin('of', node)}: {words}"

@@ -7,7 +7,6 @@ guard, so the captured program does not show that the model may compute somethin
 from __future__ import annotations
 
 import operator
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -19,6 +18,7 @@ import torch
 
 from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.core import threads
+from fx_onnx.core.guard_private import INTERPRETER_FOLDER
 from fx_onnx.core.script_private import script_line
 from fx_onnx.core.source_lines import is_internal, line_text
 from fx_onnx.core.torch_private import skipped_files_function, symbolic_expression
@@ -107,8 +107,8 @@ def _place(filename: str, line: int) -> str:
 
 def _is_guard_of_dynamo(frame: Any) -> bool:
     """Returns whether a frame is the code that dynamo generates to check its guards, and calls itself."""
-    file, caller = str(frame.f_code.co_filename), str(frame.f_back.f_code.co_filename)
-    return file.startswith("<") and caller.startswith(f"{_TORCH_FOLDER}{os.sep}_dynamo{os.sep}")
+    is_generated: bool = frame.f_code.co_filename.startswith("<")
+    return is_generated and str(frame.f_back.f_code.co_filename).startswith(INTERPRETER_FOLDER)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from onnx_ir import DataType, Value
 from fx_onnx.core.dtypes import is_float
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import attribute, dims, initializer_tensor, producer_of
+from fx_onnx.passes.matchers import attribute, constant_integers, dims, producer_of
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["LegalizeScatterReductions"]
@@ -71,8 +71,8 @@ def _places(node: ir.Node, indices: Value) -> Value | None:
     if sizes is not None and len(sizes) == 2 and sizes[1] == 1:
         return indices
     vector = None if column is None else column.inputs[0]
-    axes = None if column is None else initializer_tensor(column.inputs[1])
-    is_column = axes is not None and axes.numpy().tolist() in ([1], [-1]) and len(dims(vector) or ()) == 1
+    axes = None if column is None else constant_integers(column.inputs[1])
+    is_column = axes in ([1], [-1]) and len(dims(vector) or ()) == 1
     return vector if is_column else None
 
 

@@ -16,8 +16,8 @@ __all__ = ["FoldWeightSelections"]
 class FoldWeightSelections(Rewrite):
     """Gather(w, i), i a constant → an initializer that is a view of w[i].
 
-    Legal because no caller can override w. Applies where only such Gathers read w, so that no part of it is stored
-    twice. An example are the matrices of a mixture of experts, which a module keeps in one weight.
+    Legal because no caller can override w. The pass applies where such Gathers are the only consumers of w. Otherwise
+    the model would store parts of w twice. An example is a mixture of experts, which keeps all matrices in one weight.
     """
 
     name = "fold_weight_selections"
