@@ -8,30 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from operator import add, mul
 
-import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import constant_array, producer_of
+from fx_onnx.passes.matchers import constant_array
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["LegalizeIntegerExtrema"]
 
 _NARROW = (DataType.BOOL, DataType.INT8, DataType.UINT8, DataType.INT16, DataType.UINT16, DataType.INT32)
-_INT32 = np.iinfo(np.int32)
-# Sizes, and indices along an axis. A tensor has fewer than 2³¹ elements along an axis.
-_SIZES = ("Shape", "Size", "Range", "ArgMax", "ArgMin", "NonZero")
-# What is computed from sizes counts as a size: it is not above the number of elements of some tensor.
-_FROM_SIZES = ("Add", "Sub", "Mul", "Div", "Mod", "Neg", "Abs", "Max", "Min")
+_LIMIT = 2**31
+_AXIS = 2**28
+"""No axis of a tensor has as many elements. Sums and small multiples of sizes then fit into 32 bits."""
+
+_SIZES = ("Shape", "ArgMax", "ArgMin", "NonZero")
 # Operators that return elements of their inputs at these places.
 _MOVEMENTS: dict[str, tuple[int, ...]] = {
     "Identity": (0,), "Squeeze": (0,), "Unsqueeze": (0,), "Reshape": (0,), "Expand": (0,), "Transpose": (0,),
-    "Gather": (0,), "Slice": (0,), "Where": (1, 2),
+    "Gather": (0,), "Slice": (0,), "Where": (1, 2), "Neg": (0,), "Abs": (0,),
 }  # fmt: skip
-_DEPTH = 16  # the longest chain of operands that is followed; expressions over sizes are shorter
+# The bound of a result from the bounds of the operands. A quotient is not above the dividend, because the divisor is an
+# integer; a remainder is below the divisor; a range lies between its ends.
+_BOUNDS: dict[str, Callable[..., int]] = {
+    "Add": add, "Sub": add, "Mul": mul, "Div": lambda a, _: a, "Mod": lambda _, b: b,
+    "Range": lambda start, limit, _: max(start, limit),
+    **dict.fromkeys(("Max", "Min", "Concat"), lambda *bounds: max(bounds)),
+}  # fmt: skip
+_DEPTH = 8  # the longest chain of operands that is followed; expressions over sizes are shorter
 
 
 class LegalizeIntegerExtrema(Rewrite):
@@ -48,7 +55,7 @@ class LegalizeIntegerExtrema(Rewrite):
         x, *others = node.inputs
         if x is None or x.dtype != DataType.INT64 or editor.opset < 9:
             return False
-        if all(each is None or _fits(each) for each in node.inputs):
+        if all(each is None or _bound(each) < _LIMIT for each in node.inputs):
             return self.declines(node, "the numbers fit into 32 bits")
         f = NodeBuilder(node, editor, x.dtype)
         if node.op_type == "Sign":
@@ -72,36 +79,20 @@ def _smaller(f: NodeBuilder, value: Value, bound: Value | None) -> Value:
     return value if bound is None else f.Where(f.Less(value, bound), value, bound)
 
 
-def _fits(value: Value | None, depth: int = _DEPTH) -> bool:
-    """Returns whether all elements are known to fit into 32 bits."""
+def _bound(value: Value | None, depth: int = _DEPTH) -> int:
+    """Returns a number that the absolute value of no element exceeds; ``_LIMIT`` if it is not known to be smaller."""
     array = constant_array(value)
     if array is not None:
-        return bool(((array >= _INT32.min) & (array <= _INT32.max)).all())
-    return _is_size(value, depth) or _is_narrow(value, depth)
-
-
-def _is_size(value: Value | None, depth: int) -> bool:
-    return producer_of(value, *_SIZES) is not None or _all_operands(value, depth, _is_size_or_constant, _FROM_SIZES)
-
-
-def _is_size_or_constant(value: Value | None, depth: int) -> bool:
-    return _fits(value, 0) if constant_array(value) is not None else _is_size(value, depth)
-
-
-def _is_narrow(value: Value | None, depth: int) -> bool:
-    cast = producer_of(value, "Cast")
-    source = cast.inputs[0] if cast is not None else None
-    if source is not None and source.dtype in _NARROW:
-        return True
-    return _all_operands(value, depth, _fits, ())
-
-
-def _all_operands(
-    value: Value | None, depth: int, holds: Callable[[Value | None, int], bool], computed: tuple[str, ...]
-) -> bool:
-    """Returns whether a condition holds for all operands of a value that is moved, joined or computed from them."""
-    node = producer_of(value, *_MOVEMENTS, "Concat", *computed)
-    if node is None or not depth:
-        return False
-    places = _MOVEMENTS.get(node.op_type, range(len(node.inputs)))
-    return all(holds(node.inputs[place], depth - 1) for place in places)
+        return max(abs(int(array.min())), abs(int(array.max()))) if array.size else 0
+    node = value.producer() if value is not None else None
+    if node is None or node.domain or not depth:
+        return _LIMIT
+    if node.op_type in _SIZES:
+        return _AXIS
+    if node.op_type == "Cast" and node.inputs[0] is not None and node.inputs[0].dtype in _NARROW:
+        return _LIMIT - 1
+    if node.op_type in _MOVEMENTS:
+        return max(_bound(node.inputs[place], depth - 1) for place in _MOVEMENTS[node.op_type])
+    if node.op_type in _BOUNDS:
+        return min(_BOUNDS[node.op_type](*(_bound(each, depth - 1) for each in node.inputs)), _LIMIT)
+    return _LIMIT

@@ -47,6 +47,11 @@ def test_rewritten(
             "s = Shape<end=1>(x)\n t = Add(s, five)\n y = Max(t, five)",
             torch.ones(2, 3),
         ),
+        (
+            "(float[N,M] x) => (int64[K] y)",
+            "s = Shape<end=1>(x)\n t = Concat<axis=0>(s)\n y = Max(t, five)",
+            torch.ones(2, 3),
+        ),
         ("(float[N] x) => (float[N] y)", "y = Sign(x)", torch.ones(3)),
     ],
 )
@@ -54,6 +59,21 @@ def test_numbers_of_32_bits_stay(signature: str, nodes: str, x: torch.Tensor) ->
     program = model(f"g {signature} <int64 five = {{5}}> {{ {nodes} }}")
     before = [node.op_type for node in program.graph]
     check(program, LegalizeIntegerExtrema(), [x], before)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "s = Shape<end=1>(x)\n t = Mul(s, large)\n y = Max(t, large)",
+        "s = Shape<end=1>(x)\n e = Add(s, large)\n l = Squeeze(large)\n t = Squeeze(e)\n r = Range(l, t, one)\n"
+        " y = Max(r, large)",
+    ],
+)
+def test_large_multiples_and_ranges_are_no_sizes(nodes: str) -> None:
+    text = f"g (float[N,M] x) => (int64[K] y) <int64[1] large = {{2147483000}}, int64 one = {{1}}> {{ {nodes} }}"
+    program = model(text)
+    LegalizeIntegerExtrema()(program)
+    assert "Max" not in [node.op_type for node in program.graph]
 
 
 class Extrema(torch.nn.Module):
