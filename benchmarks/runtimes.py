@@ -27,27 +27,72 @@ import torch
 from torch.utils import _pytree as pytree
 
 import fx_onnx
-from benchmarks.runtime_models import MODELS, Model
+from benchmarks.runtime_models import MODELS, TOLERANCE_OF_INT8, TOLERANCE_OF_ROUNDED, Model
 from fx_onnx.core import opsets
 from fx_onnx.targets.known_targets import find_target
 from tests.models.registry import Inputs
 
 WORKERS = Path(__file__).parent / "runtime_workers"
-PIP = {
-    "openvino": ["openvino==2026.4.1", "onnx"],
-    "reference": ["onnx==1.23.2"],
-    "tract": ["tract==0.23.9", "numpy"],
-    "mnn": ["mnn==3.6.1", "numpy"],
-    "iree": ["iree-base-compiler[onnx]==3.13.0", "iree-base-runtime==3.13.0"],
-    "tinygrad": ["tinygrad==0.14.0", "onnx", "numpy"],
-}
-NPM = {
-    "onnxruntime-web": ["onnxruntime-web@1.30.0"],
-    "chromium": ["onnxruntime-web@1.30.0", "puppeteer-core@25.16.0"],
-}
-SECONDS = 120
-TARGETS = {"chromium": "onnxruntime-web", "iree": None, "tinygrad": None}
-"""The targets of runtimes that have another name, or no target."""
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A runtime, or a tool that changes a model for ONNX Runtime, and how to start it.
+
+    Attributes:
+        name: its name in ``--runtimes``.
+        packages: what its environment has. Those of the worker in JavaScript are npm's, all others PyPI's.
+        target: the target of the models; None for the default one.
+        worker: the file in ``runtime_workers``.
+        place: the folder of the environment; its name if empty.
+        seconds: how long one model may take.
+        tolerance: the tolerance, if it is larger than that of the models.
+    """
+
+    name: str
+    packages: tuple[str, ...]
+    target: str | None = None
+    worker: str = "python_runtimes.py"
+    place: str = ""
+    seconds: int = 120
+    tolerance: float = 0.0
+
+    @property
+    def is_npm(self) -> bool:
+        """Whether the packages are npm's."""
+        return self.worker.endswith(".mjs")
+
+
+_WEB = "onnxruntime-web@1.30.0"
+_TOOLS = (
+    "onnx==1.23.2", "onnxruntime==1.31.1", "sympy", "onnxslim==0.1.98", "onnxsim==0.8.1", "onnxconverter-common==1.16.0"
+)  # fmt: skip
+
+
+def _tool(name: str, tolerance: float = 0.0) -> Runtime:
+    return Runtime(name, _TOOLS, worker="model_tools.py", place="model_tools", tolerance=tolerance)
+
+
+_ALL = (
+    Runtime("openvino", ("openvino==2026.4.1", "onnx"), "openvino"),
+    Runtime("onnxruntime-web", (_WEB,), "onnxruntime-web", "onnxruntime_web.mjs"),
+    Runtime("chromium", (_WEB, "puppeteer-core@25.16.0"), "onnxruntime-web", "onnxruntime_web.mjs"),
+    Runtime("reference", ("onnx==1.23.2",), "reference", seconds=60),
+    Runtime("tract", ("tract==0.23.9", "numpy"), "tract"),
+    Runtime("mnn", ("mnn==3.6.1", "numpy"), "mnn"),
+    Runtime("iree", ("iree-base-compiler[onnx]==3.13.0", "iree-base-runtime==3.13.0")),
+    Runtime("tinygrad", ("tinygrad==0.14.0", "onnx", "numpy"), seconds=60),
+    _tool("strict_shape_inference"),
+    _tool("symbolic_shape_infer"),
+    _tool("onnxslim"),
+    _tool("onnxsim"),
+    _tool("transformers_optimizer"),
+    _tool("transformers_float16", TOLERANCE_OF_ROUNDED),
+    _tool("common_float16", TOLERANCE_OF_ROUNDED),
+    _tool("quantize_dynamic", TOLERANCE_OF_INT8),
+    _tool("quantize_static", TOLERANCE_OF_INT8),
+)
+RUNTIMES = {each.name: each for each in _ALL}
 
 
 @dataclass
@@ -73,9 +118,18 @@ class Outcome:
 
 @dataclass
 class Job:
-    """One file, the .npy files of the arguments and of the expected results of each run, and the names of outputs."""
+    """One run of a file.
+
+    Attributes:
+        path: the ONNX file.
+        written: where the worker writes its files: ``WRITTEN.RUN.OUTPUT.npy`` for a result.
+        inputs: the .npy files of the arguments of each run.
+        outputs: the .npy files of the expected results of each run.
+        results: the names of the outputs.
+    """
 
     path: str
+    written: str
     inputs: list[dict[str, str]] = field(default_factory=list)
     outputs: list[list[str]] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
@@ -127,11 +181,11 @@ class Files:
             self.captured = program.exported_program
         fx_onnx.export(self.captured, (), path, verbose=False, target=target)
 
-    def job(self, path: Path) -> Job:
+    def job(self, path: Path, written: Path) -> Job:
         """Returns the work of a runtime. The arguments are in the order of the graph's inputs."""
         graph = onnx.load(path, load_external_data=False).graph
         names = [value.name for value in graph.input]
-        found = Job(str(path), results=[value.name for value in graph.output])
+        found = Job(str(path), str(written), results=[value.name for value in graph.output])
         for number, inputs in enumerate(self.examples):
             given = zip(names, ordered(names, self.module, inputs), strict=True)
             found.inputs.append({name: self._saved(f"{number}.in{i}", x) for i, (name, x) in enumerate(given)})
@@ -170,29 +224,29 @@ def ordered(names: Sequence[str], module: torch.nn.Module, inputs: Inputs) -> li
 # ---------------------------------------------------------------- environments
 
 
-def command(runtime: str, folder: Path) -> list[str]:
+def command(runtime: Runtime, folder: Path) -> list[str]:
     """Returns the command that starts the worker of a runtime; installs the runtime if it is not there yet."""
-    place = folder / "environments" / runtime
-    if runtime in NPM:
+    place = folder / "environments" / (runtime.place or runtime.name)
+    if runtime.is_npm:
         if not (place / "node_modules").exists():
             place.mkdir(parents=True, exist_ok=True)
-            subprocess.run(["npm", "install", "--silent", "--prefix", str(place), *NPM[runtime]], check=True)
-        where = "chromium" if runtime == "chromium" else "node"
-        return ["node", str(WORKERS / "onnxruntime_web.mjs"), str(place / "node_modules"), where]
+            subprocess.run(["npm", "install", "--silent", "--prefix", str(place), *runtime.packages], check=True)
+        where = "chromium" if runtime.name == "chromium" else "node"
+        return ["node", str(WORKERS / runtime.worker), str(place / "node_modules"), where]
     if not place.exists():
         subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
-        subprocess.run([str(place / "bin" / "pip"), "install", "-q", *PIP[runtime]], check=True)
-    return [str(place / "bin" / "python"), str(WORKERS / "python_runtimes.py"), runtime]
+        subprocess.run([str(place / "bin" / "pip"), "install", "-q", *runtime.packages], check=True)
+    return [str(place / "bin" / "python"), str(WORKERS / runtime.worker), runtime.name]
 
 
-def run(worker: Sequence[str], work: Job) -> dict[str, Any]:
+def run(worker: Sequence[str], work: Job, seconds: int) -> dict[str, Any]:
     """Runs one job in a separate process, because a runtime may crash."""
     try:
         done = subprocess.run(
-            [*worker, json.dumps(asdict(work))], capture_output=True, text=True, timeout=SECONDS, check=False
+            [*worker, json.dumps(asdict(work))], capture_output=True, text=True, timeout=seconds, check=False
         )
     except subprocess.TimeoutExpired:
-        return {"loads": False, "why": f"no result in {SECONDS} s"}
+        return {"loads": False, "why": f"no result in {seconds} s"}
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"loads"')]
     return json.loads(lines[-1]) if lines else {"loads": False, "why": (done.stderr or "it crashed").strip()[-200:]}
 
@@ -201,7 +255,7 @@ def compared(work: Job, tolerance: float) -> str:
     """Returns the first difference between the results that the worker wrote and the expected ones; empty if none."""
     for number, expected in enumerate(work.outputs):
         for place, file in enumerate(expected):
-            want, result = np.load(file).astype(np.float64), Path(f"{work.path}.{number}.{place}.npy")
+            want, result = np.load(file).astype(np.float64), Path(f"{work.written}.{number}.{place}.npy")
             if not result.exists():
                 return f"run {number}, output {place}: no result"
             found = np.load(result).astype(np.float64)
@@ -217,24 +271,31 @@ def compared(work: Job, tolerance: float) -> str:
 # ---------------------------------------------------------------- the table
 
 
-def outcome(runtime: str, exporter: str, files: Files, folder: Path, again: bool) -> Outcome:
+def outcome(runtime: Runtime, exporter: str, files: Files, folder: Path, again: bool) -> Outcome:
     """Exports and runs one model."""
     found = Outcome(exporter, files.model.name)
-    target = TARGETS.get(runtime, runtime)
-    opset = opsets.DEFAULT_OPSET if target is None else find_target(target).opset
+    opset = opsets.DEFAULT_OPSET if runtime.target is None else find_target(runtime.target).opset
     try:
-        path = files.export(exporter, target, opset, again and exporter == "fx_onnx")
-        work = files.job(path)
+        path = files.export(exporter, runtime.target, opset, again and exporter == "fx_onnx")
+        work = files.job(path, _empty(folder / "results" / runtime.name / f"{found.model}.{exporter}"))
         found.exported = True
     except Exception as error:  # any exporter's error is a row of the table
         found.why = f"export: {type(error).__name__}: {error}"[:300].replace("\n", " ")
         return found
-    reply = run(command(runtime, folder), work)
+    reply = run(command(runtime, folder), work, runtime.seconds)
     found.loads, found.why = reply["loads"], reply.get("why", "")
     if found.loads and not found.why:
-        found.why = compared(work, files.model.tolerance)
+        found.why = compared(work, max(files.model.tolerance, runtime.tolerance))
         found.right = not found.why
     return found
+
+
+def _empty(written: Path) -> Path:
+    """Removes the files that an earlier run wrote."""
+    written.parent.mkdir(parents=True, exist_ok=True)
+    for file in written.parent.glob(f"{written.name}.*"):
+        file.unlink()
+    return written
 
 
 def outcomes(
@@ -248,7 +309,7 @@ def outcomes(
                 kept = folder / "outcomes" / runtime / f"{model.name}.{exporter}.json"
                 if again or not kept.exists():
                     files = files or Files(model, folder)
-                    found = outcome(runtime, exporter, files, folder, again)
+                    found = outcome(RUNTIMES[runtime], exporter, files, folder, again)
                     kept.parent.mkdir(parents=True, exist_ok=True)
                     kept.write_text(json.dumps(asdict(found)))
                 yield runtime, Outcome(**json.loads(kept.read_text()))
@@ -263,13 +324,13 @@ def table(found: Sequence[tuple[str, Outcome]], exporters: Sequence[str]) -> Ite
             mine = [one for name, one in found if (name, one.exporter) == (runtime, exporter)]
             counts = (sum(getattr(one, name) for one in mine) for name in ("exported", "loads", "right"))
             cells.append(" / ".join(map(str, counts)))
-        yield f"| {', '.join((PIP | NPM)[runtime])} | {' | '.join(cells)} |"
+        yield f"| {runtime}: {', '.join(RUNTIMES[runtime].packages)} | {' | '.join(cells)} |"
 
 
 def main() -> None:
     """Prints one line for each model, then the table."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--runtimes", default=",".join([*PIP, *NPM]))
+    parser.add_argument("--runtimes", default=",".join(RUNTIMES))
     parser.add_argument("--models", default=",".join(model.name for model in MODELS))
     parser.add_argument("--exporters", default="fx_onnx,torch.onnx")
     parser.add_argument("--folder", type=Path, default=Path("build/runtimes"))

@@ -7,6 +7,8 @@
     python -m tools.kernel_tables reference                    from the installed onnx
     python -m tools.kernel_tables openvino                     in an environment with openvino and onnx
     python -m tools.kernel_tables web NODE_MODULES             from the npm package onnxruntime-web: webgpu and webnn
+    python -m tools.kernel_tables directml WHEEL               from a wheel of onnxruntime-directml
+    python -m tools.kernel_tables tensorrt FOLDER              from the unpacked wheel of onnxruntime-ep-nv-tensorrt-rtx
 
 An environment with OpenVINO needs no PyTorch, so this file imports fx_onnx only for ONNX Runtime.
 """
@@ -278,6 +280,32 @@ def _published(versions: str, has_later_ones: bool) -> str:
     return f"{first} {last or first}"
 
 
+# ---------------------------------------------------------------- compiled libraries
+
+
+def directml(wheel: str) -> None:
+    """Writes the kernels that the DirectML provider registers."""
+    from tools.kernels_in_libraries import directml_kernels
+
+    kernels: Kernels = defaultdict(list)
+    for name, version, admitted in directml_kernels(Path(wheel)):
+        kernels[name, version, version].append(admitted)
+    version = Path(wheel).name.split("-")[1]
+    source = "the registrations in onnxruntime.dll of the Python package onnxruntime-directml"
+    write("directml", "ONNX Runtime, DirectML provider", version, source, _rows(kernels))
+
+
+def tensorrt(folder: str) -> None:
+    """Writes the operators for which the ONNX parser of TensorRT for RTX has a rule; the parser has no versions."""
+    from tools.kernels_in_libraries import tensorrt_operators
+
+    (library,) = Path(folder).rglob("libtensorrt_onnxparser_rtx.so.*")
+    version = library.name.partition(".so.")[2]
+    rows = {name: ["1 *"] for name in tensorrt_operators(str(library), operator_versions())}
+    source = "the ONNX parser in the Python package onnxruntime-ep-nv-tensorrt-rtx-cu12"
+    write("tensorrt", "TensorRT for RTX, ONNX parser", version, source, rows)
+
+
 if __name__ == "__main__":
-    WRITERS = (onnxruntime, onnxruntime_oldest, onnxruntime_cuda, coreml, reference, openvino, web)
+    WRITERS = (onnxruntime, onnxruntime_oldest, onnxruntime_cuda, coreml, reference, openvino, web, directml, tensorrt)
     {each.__name__: each for each in WRITERS}[sys.argv[1]](*sys.argv[2:])

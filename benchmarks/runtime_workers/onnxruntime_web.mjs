@@ -3,7 +3,7 @@
 //   node onnxruntime_web.mjs NODE_MODULES node|chromium JOB
 //
 // "chromium" runs it in a page of headless Chromium, which puppeteer-core drives. It prints {"loads": ..., "why": ...}
-// and writes the results to MODEL.RUN.OUTPUT.npy.
+// and writes the results to WRITTEN.RUN.OUTPUT.npy.
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
@@ -97,6 +97,6 @@ const job = JSON.parse(text);
 const model = readFileSync(job.path).toString("base64");
 const runs = job.inputs.map((files) => Object.fromEntries(Object.entries(files).map(([name, file]) => [name, load(file)])));
 const reply = place === "chromium" ? await inChromium(model, runs) : await infer(require("onnxruntime-web"), model, runs);
-reply.results.forEach((tensors, run) => tensors.forEach((each, i) => save(`${job.path}.${run}.${i}.npy`, each)));
+reply.results.forEach((tensors, run) => tensors.forEach((each, i) => save(`${job.written}.${run}.${i}.npy`, each)));
 console.log(JSON.stringify({ loads: reply.loads, why: reply.why }).replace('"loads":', '"loads": '));
 process.exit(0);

@@ -1,7 +1,7 @@
 """Runs one model in one Python runtime; benchmarks/runtimes.py starts it in the runtime's own environment.
 
 It has no other imports than NumPy and the runtime. It prints {"loads": ..., "why": ...} and writes the results to
-``MODEL.RUN.OUTPUT.npy``.
+``WRITTEN.RUN.OUTPUT.npy``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def mnn(job: dict[str, Any]) -> Run:
     import MNN
     from MNN import expr
 
-    converted = f"{job['path']}.mnn"
+    converted = f"{job['written']}.mnn"
     _tools.mnnconvert(
         ["mnnconvert", "-f", "ONNX", "--modelFile", job["path"], "--MNNModel", converted, "--bizCode", "x"]
     )
@@ -77,7 +77,7 @@ def iree(job: dict[str, Any]) -> Run:
     import onnx
     from iree.compiler.tools.import_onnx import __main__ as importer
 
-    imported = f"{job['path']}.mlir"
+    imported = f"{job['written']}.mlir"
     importer.main(importer.parse_arguments([job["path"], "-o", imported]))
     host = ["--iree-llvmcpu-target-cpu=host"]
     code = iree.compiler.tools.compile_file(imported, target_backends=["llvm-cpu"], input_type="onnx", extra_args=host)
@@ -105,6 +105,12 @@ def tinygrad(job: dict[str, Any]) -> Run:
     return run
 
 
+def _shortened(message: str) -> str:
+    """Returns the first error that a compiler reports, or the end of the message."""
+    _, _, reported = message.partition(" error: ")
+    return (reported[:300] or message[-300:]).replace("\n", " ")
+
+
 def main(runtime: str, text: str) -> None:
     """Loads the model, then runs it with all inputs."""
     job = json.loads(text)
@@ -114,9 +120,9 @@ def main(runtime: str, text: str) -> None:
         loads = True
         for number, files in enumerate(job["inputs"]):
             for place, result in enumerate(run({name: np.load(file) for name, file in files.items()})):
-                np.save(f"{job['path']}.{number}.{place}.npy", np.asarray(result))
+                np.save(f"{job['written']}.{number}.{place}.npy", np.asarray(result))
     except Exception as error:  # whatever the runtime raises is the answer
-        why = f"{type(error).__name__}: {error}".replace("\n", " ")[-300:]
+        why = _shortened(f"{type(error).__name__}: {error}")
     print(f"\n{json.dumps({'loads': loads, 'why': why})}", flush=True)  # MNN leaves its own last line open
 
 

@@ -8,5 +8,7 @@ TARGET = Target(
     name="directml",
     versions="ONNX Runtime 1.20 to 1.24, DirectML provider",
     opset=18,
+    table="directml",
+    expands_functions=True,
     notes=("A node without a kernel runs in the CPU provider.",),
 )

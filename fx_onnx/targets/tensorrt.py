@@ -6,7 +6,7 @@ import onnx_ir as ir
 from onnx_ir import DataType
 
 from fx_onnx.passes.matchers import initializer_tensor
-from fx_onnx.targets.target import Lack, Target
+from fx_onnx.targets.target import Target
 
 __all__ = ["TARGET"]
 
@@ -38,10 +38,11 @@ TARGET = Target(
     name="tensorrt",
     versions="TensorRT 10",
     opset=18,
-    lacks=(Lack("Compress", reason="the parser has no rule for it"),),
+    table="tensorrt",
     constraint=_quantization,
     without=("slice_hidden_keys",),  # the number of keys would depend on data
     notes=(
+        "The table is that of TensorRT for RTX, whose parser is the only one in a public package.",
         "It takes quantized models only if they are symmetric: int8, zero points of 0, one scale for an activation.",
     ),
 )

@@ -1,5 +1,8 @@
 """The targets by name."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -20,6 +23,26 @@ def test_records(name: str) -> None:
     assert {*target.without} <= {each.name for each in PASSES}
     assert target.table is None or target.kernels is not None
     assert find_target(target) is target
+
+
+def test_the_page_has_the_facts_of_the_records() -> None:
+    """One row for each target in docs/targets.md: opset, whether it was executed, its table, and what it does."""
+    page = (Path(__file__).parents[2] / "docs" / "targets.md").read_text(encoding="utf-8")
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if re.match(r"\| `[\w-]+` \|", line)]
+    assert sorted(row[0].strip("`") for row in rows) == sorted(NAMES)
+    for quoted, _, opset, executed, table, missing in rows:
+        name = quoted.strip("`")
+        target = find_target(name)
+        assert (int(opset), executed == "yes") == (target.opset, target.executed), name
+        assert missing == ("is refused" if target.refuses else "is reported"), name
+        assert table.startswith("none") == (target.table is None), name
+        assert re.findall(r"`([\w-]+)`", table) == ([target.table] if target.table not in (None, name) else []), name
+        if target.kernels is not None and target.table == name:
+            has_versions = any(kernel.first > 1 for kernels in target.kernels.rows.values() for kernel in kernels)
+            assert ("with dtypes" in table, "without versions" in table) == (
+                target.kernels.has_dtypes,
+                not has_versions,
+            ), name
 
 
 class _StaticCache(torch.nn.Module):

@@ -1,4 +1,4 @@
-"""The target tensorrt, which is compared with published facts only."""
+"""The target tensorrt, which is compared with the table of its parser and with published facts only."""
 
 import pytest
 import torch
@@ -14,6 +14,15 @@ def test_boolean_masks_are_read_without_compress() -> None:
     text = "g (float[N] x, bool[N] c) => (float[M] y) { y = Compress(x, c) }"
     assert [each.operator for each in support(model(text), target).missing] == ["Compress"]
     assert exported(lambda x: x[x > 0], torch.ones(2, 3), target="tensorrt").supports(target).missing == ()
+
+
+def test_the_table_is_that_of_the_parser_for_rtx() -> None:
+    """It has no versions and no dtypes, so a model is supported at every opset."""
+    program = exported(lambda x: (x > 0).nonzero(), torch.ones(2, 3))
+    assert program.supports("tensorrt")
+    assert "TensorRT for RTX, ONNX parser 1." in str(program.supports("tensorrt"))
+    text = "g (float[N] x) => (float[M] y) { y, i, j, n = Unique(x) }"
+    assert support(model(text), find_target("tensorrt")).missing[0].reason == "no kernel at opset 20"
 
 
 @pytest.mark.parametrize(
