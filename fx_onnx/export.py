@@ -223,6 +223,7 @@ def _options(given: Mapping[str, Any]) -> ExportOptions:
             keep_initializers_as_inputs=bool(given["keep_initializers_as_inputs"]),
             external_data=given["external_data"],
             metadata=given["metadata"],
+            bare_declarations=given["dynamo"] is False,
         ),
     )
 

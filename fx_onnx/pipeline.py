@@ -36,7 +36,7 @@ from fx_onnx.capture.patches.module_times import measure_modules
 from fx_onnx.capture.patches.torch_warnings import redirect_torch_warnings
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import describe_relation
-from fx_onnx.core import opsets
+from fx_onnx.core import metadata, opsets
 from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.errors import CaptureError, no_effect
 from fx_onnx.core.export_modes import TrainingMode
@@ -266,6 +266,8 @@ def _verify(job: OnnxJob) -> OnnxJob:
 
 def _save(job: OnnxJob) -> OnnxJob:
     save = job.options.save
+    if save.bare_declarations:
+        job.program.model.meta[metadata.BARE_DECLARATIONS] = True
     if save.destination is not None:
         job.program.save(
             save.destination,

@@ -54,6 +54,10 @@ DECLARED_DTYPE = "fx_onnx.declared_dtype"
 # In the ``meta`` of an ONNX model: the names of the dims whose size depends on data, so that it may be 0 (frozenset).
 DATA_DEPENDENT_DIMS = "fx_onnx.data_dependent_dims"
 
+# In the ``meta`` of an ONNX model: its files declare the user's inputs and outputs without metadata properties, as
+# those of the TorchScript exporter. Tools that were written for that exporter compare the declarations with ``==``.
+BARE_DECLARATIONS = "fx_onnx.bare_declarations"
+
 
 def qualified_name(cls: Any) -> str:
     """Returns the dotted name of a module class, which torch records as a class or as its name."""

@@ -32,6 +32,7 @@ class SaveOptions:
         keep_initializers_as_inputs: whether the weights are graph inputs too.
         external_data: True writes the weights to a file beside the model; None does so above 2 GB only.
         metadata: what the file tells about the model's code; one of ``metadata_levels.LEVELS``.
+        bare_declarations: whether files declare the user's inputs and outputs without metadata.
 
     Raises:
         ArgumentError: the model cannot be saved there, or there is no such level.
@@ -42,6 +43,7 @@ class SaveOptions:
     keep_initializers_as_inputs: bool = False
     external_data: bool | None = None
     metadata: str = "full"
+    bare_declarations: bool = False
 
     @property
     def has_weights_as_inputs(self) -> bool:

@@ -11,7 +11,7 @@ from fx_onnx.core import metadata
 from fx_onnx.core.arguments import did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError
 
-__all__ = ["LEVELS", "check_level", "remove_metadata"]
+__all__ = ["LEVELS", "check_level", "remove_metadata", "remove_metadata_of_declarations"]
 
 LEVELS = ("full", "names", "none")
 
@@ -58,6 +58,18 @@ def remove_metadata(model: onnx.ModelProto, level: str) -> None:
         _clean(function.value_info, kept)
         _clean_nodes(function.node, kept)
     _clean_graph(model.graph, kept)
+
+
+def remove_metadata_of_declarations(graph: onnx.GraphProto) -> None:
+    """Removes the exporter's metadata from the declarations of the user's inputs and outputs.
+
+    The signature in the metadata of the graph has the same facts. State, which a program reads and writes beside the
+    user's values, keeps its metadata, because the declaration tells which state it is.
+    """
+    kinds = {(metadata.INPUT_KIND, "USER_INPUT"), (metadata.OUTPUT_KIND, "USER_OUTPUT")}
+    for value in (*graph.input, *graph.output):
+        if any((entry.key, entry.value) in kinds for entry in value.metadata_props):
+            _clean([value], frozenset())
 
 
 def _clean_graph(graph: onnx.GraphProto, kept: frozenset[str]) -> None:

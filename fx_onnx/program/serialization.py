@@ -22,7 +22,7 @@ from fx_onnx.core import metadata
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.weights import is_of_state_dict
-from fx_onnx.program.metadata_levels import remove_metadata
+from fx_onnx.program.metadata_levels import remove_metadata, remove_metadata_of_declarations
 from fx_onnx.program.streaming import Piece
 from fx_onnx.program.weight_references import StoredWeight
 
@@ -144,6 +144,8 @@ def serialized(model: ir.Model, chosen: Mapping[ir.Value, ir.TensorProtocol], co
         proto.graph.initializer.extend(kept)
     drop_initializer_infos(proto.graph)
     remove_metadata(proto, contents.metadata)
+    if model.meta.get(metadata.BARE_DECLARATIONS):
+        remove_metadata_of_declarations(proto.graph)
     return proto
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx import ArgumentError, ONNXProgram
+from fx_onnx.core import metadata
 from fx_onnx.program.metadata_levels import LEVELS
 from fx_onnx.program.report.graph_facts import graph_facts
 
@@ -59,8 +60,8 @@ def _messages(message: Any) -> Any:
                 yield from _messages(each)
 
 
-def keys(model: onnx.ModelProto) -> set[str]:
-    return {entry.key for each in _messages(model) for entry in getattr(each, "metadata_props", ())}
+def keys(message: Any) -> set[str]:
+    return {entry.key for each in _messages(message) for entry in getattr(each, "metadata_props", ())}
 
 
 def test_what_each_level_keeps(program: ONNXProgram) -> None:
@@ -113,6 +114,23 @@ def test_external_data_and_export(tmp_path: Path) -> None:
     program.save(tmp_path / "b.onnx", external_data=True, metadata="none")
     for name in ("a.onnx", "b.onnx"):
         assert keys(onnx.load(tmp_path / name)) == set()
+
+
+def test_declarations_of_a_call_for_the_torchscript_exporter(tmp_path: Path) -> None:
+    """Such callers compare a declaration with one that onnx.helper makes; state keeps what tells it from results."""
+    names = {"input_names": ["left"], "output_names": ["right"]}
+    with pytest.warns(fx_onnx.OnnxExporterWarning, match="dynamo=False"):
+        program = fx_onnx.export(Net().eval(), (X,), tmp_path / "a.onnx", dynamo=False, **names)  # type: ignore[arg-type]
+    program.save(tmp_path / "b.onnx")
+    for name in ("a.onnx", "b.onnx"):
+        graph = onnx.load(tmp_path / name).graph
+        made = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 4]) for name in ("left", "right")]
+        assert [graph.input[0], graph.output[0]] == made
+        assert keys(graph.node[0]) >= {"namespace", "pkg.torch.onnx.fx_node"}
+        assert "USER_OUTPUT" in {entry.key: entry.value for entry in graph.metadata_props}[metadata.GRAPH_SIGNATURE]
+        kinds = [{entry.key: entry.value for entry in value.metadata_props} for value in graph.output]
+        assert kinds[1][metadata.OUTPUT_KIND] == "BUFFER_MUTATION"
+    assert program.model.graph.outputs[0].metadata_props  # the program in memory keeps all
 
 
 @pytest.mark.parametrize("wrong", ["some", None, 3, True])
