@@ -27,12 +27,12 @@ def report_entered_modules(model: torch.nn.Module) -> Iterator[None]:
         return
     modules = [each for each in model.modules() if not isinstance(each, torch.jit.ScriptModule)]
     entered: set[int] = set()
-    thread = get_ident()
+    thread, total = get_ident(), len(modules)
 
     def enter(module: torch.nn.Module, *_: Any) -> None:
-        if is_current(thread) and id(module) not in entered:
+        if id(module) not in entered and is_current(thread):
             entered.add(id(module))
-            report_progress(len(entered), len(modules))
+            report_progress(len(entered), total)
 
     hooks = [module.register_forward_pre_hook(enter) for module in modules]
     try:
