@@ -8,7 +8,6 @@ function that does the work, and returns the job with the result. The type of th
 
 from __future__ import annotations
 
-import gc
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -41,6 +40,7 @@ from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.errors import CaptureError, no_effect
 from fx_onnx.core.export_modes import TrainingMode
 from fx_onnx.core.findings import warn
+from fx_onnx.core.garbage import no_collection
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.threads import CAPTURE_LOCK
 from fx_onnx.core.torch_logs import redirect_torch_logs
@@ -387,7 +387,7 @@ def run_until(last: str, request: Request, options: ExportOptions, log: ExportLo
 @contextmanager
 def _isolated() -> Iterator[None]:
     """Runs the stages with real tensors and without garbage collection."""
-    with _real_tensors(), _no_collection():
+    with _real_tensors(), no_collection():
         yield
 
 
@@ -397,15 +397,3 @@ def _real_tensors() -> Iterator[None]:
     device = torch.device("cpu") if torch.get_default_device().type != "cpu" else nullcontext()
     with unset_fake_temporarily(), device, autocast_disabled():
         yield
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Disables garbage collection, which takes as long as the stages because it traverses the program repeatedly."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
-__all__ = ["all_nodes", "all_values", "graphs_of", "subgraphs"]
+__all__ = ["all_graphs", "all_nodes", "all_values", "graphs_of", "subgraphs"]
 
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 _NO_SUBGRAPHS: tuple[ir.Graph, ...] = ()
@@ -27,6 +27,14 @@ def subgraphs(node: ir.Node) -> Sequence[ir.Graph]:
         if attr.type in _GRAPH_TYPES and not attr.is_ref():
             found.extend([attr.as_graph()] if attr.type == ir.AttributeType.GRAPH else attr.as_graphs())
     return found
+
+
+def all_graphs(graph: ir.Graph) -> Iterator[ir.Graph]:
+    """Yields the graph and all subgraphs inside it. Faster than ``ir.Model.graphs``, which visits all attributes."""
+    yield graph
+    for node in graph:
+        for subgraph in subgraphs(node):
+            yield from all_graphs(subgraph)
 
 
 def all_nodes(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from fx_onnx.core.weights import LazyWeight, Weight, memory_key
+from fx_onnx.passes.traversal import all_graphs
 from fx_onnx.program.streaming import Piece
 from fx_onnx.program.weight_references import StoredWeight
 
@@ -48,7 +49,7 @@ class DataLocation:
 
 def initializers(model: ir.Model) -> list[ir.Value]:
     """Returns the initializers of the main graph and of all subgraphs, in order."""
-    return [value for graph in model.graphs() for value in graph.initializers.values()]
+    return [value for graph in all_graphs(model.graph) for value in graph.initializers.values()]
 
 
 def data_locations(model: ir.Model) -> list[DataLocation]:

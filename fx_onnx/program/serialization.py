@@ -20,6 +20,7 @@ import onnx_ir as ir
 
 from fx_onnx.core import metadata
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.garbage import no_collection
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.weights import is_of_state_dict
 from fx_onnx.program.metadata_levels import remove_metadata, remove_metadata_of_declarations
@@ -130,6 +131,7 @@ def placeholder(value: ir.Value, location: str, offset: int, folder: Path | str 
     return ir.ExternalTensor(location, offset, length, dtype, shape=shape, name=str(value.name), base_dir=folder)
 
 
+@no_collection()
 def serialized(model: ir.Model, chosen: Mapping[ir.Value, ir.TensorProtocol], contents: Contents) -> onnx.ModelProto:
     """Returns the protobuf message of the model, with the chosen placeholders instead of the initializers' data."""
     with _replaced(chosen):

@@ -20,8 +20,10 @@ from onnx_ir import DataType
 
 from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.garbage import no_collection
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.weights import LazyWeight, has_data, stream
+from fx_onnx.passes.traversal import all_graphs
 from fx_onnx.passes.weights.transposed_weights import restore_transpose
 
 __all__ = ["StoredWeight", "by_reference", "stored_weights"]
@@ -303,6 +305,7 @@ class _Finder:
         return tensor
 
 
+@no_collection()
 def by_reference(
     model: ir.Model, stored: Mapping[str, StoredWeight], aliases: Iterable[Sequence[str]] = ()
 ) -> tuple[ir.Model, list[str]]:
@@ -325,7 +328,7 @@ def by_reference(
     """
     finder = _Finder(stored, {name: group for group in aliases for name in group})
     copy = model.clone()
-    for value in [value for graph in copy.graphs() for value in graph.initializers.values()]:
+    for value in [value for graph in all_graphs(copy.graph) for value in graph.initializers.values()]:
         tensor = value.const_value
         if tensor is None or isinstance(tensor, ir.StringTensor):
             continue

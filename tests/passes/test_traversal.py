@@ -1,6 +1,6 @@
 """Iteration over nodes and values, subgraphs included."""
 
-from fx_onnx.passes.traversal import all_nodes, all_values, subgraphs
+from fx_onnx.passes.traversal import all_graphs, all_nodes, all_values, subgraphs
 from tests.passes.checking import model
 
 TEXT = """g (float[N] x, bool c) => (float[N] y) <float[1] w = {1.0}> {
@@ -20,6 +20,11 @@ def test_all_nodes() -> None:
 def test_all_values() -> None:
     """Inputs, initializers and results, those of subgraphs included."""
     assert [value.name for value in all_values(model(TEXT).graph)] == ["x", "c", "w", "r", "y", "u", "p", "q", "v"]
+
+
+def test_all_graphs() -> None:
+    """The graph itself is first, then its subgraphs in the order of the nodes; each is followed by its own."""
+    assert [graph.name for graph in all_graphs(model(TEXT).graph)] == ["g", "a", "d", "e", "b"]
 
 
 def test_subgraphs() -> None:

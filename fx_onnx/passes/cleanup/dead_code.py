@@ -7,7 +7,7 @@ from onnx_ir.passes import common
 
 from fx_onnx.passes.editor import clear_inputs
 from fx_onnx.passes.rewriter import Pass
-from fx_onnx.passes.traversal import subgraphs
+from fx_onnx.passes.traversal import all_graphs, subgraphs
 
 __all__ = ["EliminateDeadCode"]
 
@@ -31,7 +31,7 @@ class EliminateDeadCode(Pass):
         """Visits the nodes of the graph, its subgraphs and all functions in reverse order, consumers first."""
         whole: list[ir.Graph | ir.Function] = [*model.functions.values(), model.graph]
         count = sum(map(_remove_dead_nodes, whole))
-        for graph in model.graphs():
+        for graph in all_graphs(model.graph):
             unused = [
                 name
                 for name, value in graph.initializers.items()

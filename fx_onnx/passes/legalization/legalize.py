@@ -17,6 +17,7 @@ from fx_onnx.passes.legalization.range_indices import LegalizeRangeIndices
 from fx_onnx.passes.legalization.swish import LegalizeSwish
 from fx_onnx.passes.legalization.tanh_gelu import LegalizeTanhGelu
 from fx_onnx.passes.rewriter import NodeChange, Pass, apply
+from fx_onnx.passes.traversal import all_graphs
 
 __all__ = ["LEGALIZATIONS", "legalize"]
 
@@ -47,7 +48,9 @@ def legalize(
         passes: the legalizations of the target, in order; those for ONNX Runtime's CPU provider by default.
         changes: receives what each pass changed, by the name of the pass.
     """
-    read = [(graph, value) for graph in model.graphs() for value in graph.initializers.values() if value.uses()]
+    read = [
+        (graph, value) for graph in all_graphs(model.graph) for value in graph.initializers.values() if value.uses()
+    ]
     model = apply(model, passes, changes)
     for graph, value in read:
         if not value.uses() and not value.is_graph_output() and not value.is_graph_input():
