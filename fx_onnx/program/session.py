@@ -398,7 +398,8 @@ def _from_runtime(value: onnxruntime.OrtValue) -> torch.Tensor:
         return torch.from_numpy(np.frombuffer(data, np.uint8).copy()).view(torch_dtype(dtype)).reshape(shape)
     if is_sub_byte(dtype):
         return _unpacked(value, dtype)
-    tensor = from_dlpack(value).cpu().clone()
+    # An empty output of ONNX Runtime 1.32 has the strides 0, which view_as_complex refuses.
+    tensor = from_dlpack(value).cpu().clone(memory_format=torch.contiguous_format)
     return tensor.view(torch.bool) if dtype == ir.DataType.BOOL else tensor
 
 

@@ -98,13 +98,14 @@ def test_every_dtype_is_input_and_output(dtype):
     assert (empty.shape, empty.dtype) == ((0, 3), dtype)
 
 
-def test_complex_in_and_out():
+@pytest.mark.parametrize("size", [3, 0])
+def test_complex_in_and_out(size):
     class Conjugate(torch.nn.Module):
         def forward(self, z):
             return z.conj().resolve_conj()
 
-    source = torch.randn(3, dtype=torch.complex64)
-    text = '<ir_version: 10, opset_import: ["" : 18]> g (float[3, 2] z) => (float[3, 2] y) { y = Mul(z, sign) }'
+    source = torch.randn(size, dtype=torch.complex64)
+    text = '<ir_version: 10, opset_import: ["" : 18]> g (float[n, 2] z) => (float[n, 2] y) { y = Mul(z, sign) }'
     model = model_of(text, sign=torch.tensor([1.0, -1.0]))
     program = ONNXProgram(model, export(Conjugate(), (source,)))
     close(program(source)[0], torch.view_as_real(source.conj().resolve_conj()))
