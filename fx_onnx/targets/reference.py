@@ -1,5 +1,6 @@
 """The reference evaluator in the package onnx: pure NumPy, slow, close to the specification."""
 
+from fx_onnx.passes.legalization.gathered_elements import LegalizeGatherElements
 from fx_onnx.targets.target import Target
 
 __all__ = ["TARGET"]
@@ -11,6 +12,6 @@ TARGET = Target(
     table="reference",
     expands_functions=True,
     refuses=True,
-    legalizations=(),
-    notes=("The evaluator computes every dtype of the specification, so nothing is legalized.",),
+    legalizations=(LegalizeGatherElements(),),
+    notes=("The evaluator computes every dtype of the specification, so no Casts are inserted.",),
 )

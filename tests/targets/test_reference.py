@@ -6,7 +6,7 @@ from onnx.reference import ReferenceEvaluator
 from tests.targets.exporting import exported, operators
 
 
-def test_nothing_is_legalized() -> None:
+def test_no_casts_are_inserted() -> None:
     program = exported(lambda x: x.neg(), torch.ones(2, 3, dtype=torch.bfloat16), target="reference")
     assert operators(program) == ["Neg"]
 

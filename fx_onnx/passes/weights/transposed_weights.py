@@ -11,40 +11,62 @@ import torch
 from fx_onnx.core.weights import computed, permuted
 from fx_onnx.passes.cleanup.transposes import permutation_of
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import initializer_tensor
+from fx_onnx.passes.matchers import attribute, initializer_tensor
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["FoldWeightTransposes", "restore_transpose"]
 
 
 class FoldWeightTransposes(Rewrite):
-    """Transpose(w) → an initializer that is a transposed view of w.
+    """Transpose(w) → an initializer that is a transposed view of w, and the same for a w with transB in several Gemms.
 
-    Legal because no caller can override w. Applies where only Transposes with the same permutation read w, so that no
-    tied weight is stored twice.
+    Legal because no caller can override w. Applies where only Transposes with the same permutation, or only Gemms with
+    transB, read w, so that no tied weight is stored twice.
     """
 
+    # One Gemm keeps transB, so that w has the layout of the module. For several, ONNX Runtime's quantize_dynamic
+    # transposes w once for each, so that its model is wrong.
+
     name = "fold_weight_transposes"
-    op_types = ("Transpose",)
+    op_types = ("Transpose", "Gemm")
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Replaces all Transposes of one weight."""
-        source = node.inputs[0]
+        """Replaces all Transposes of one weight, or lets all Gemms read it transposed."""
+        source = node.inputs[node.op_type == "Gemm"]
         data = initializer_tensor(source)
         if source is None or data is None or editor.function is not None or source.is_graph_output():
             return False
-        order = permutation_of(node)
-        twins = [use.node for use in source.uses()]
-        if order is None or any(permutation_of(twin) != order or twin.outputs[0].is_graph_output() for twin in twins):
-            return self.declines(node, "something other than Transposes with the same permutation reads the weight")
+        uses = list(source.uses())
+        order = _order(uses[0])
+        if node.op_type == "Gemm" and (order is None or len(uses) == 1):
+            return False
+        if order is None or any(_order(use) != order for use in uses):
+            return self.declines(node, "something other than the same transpositions reads the weight")
         sizes = data.shape.numpy()
         view = functools.partial(_permuted, tuple(order))
         shape = [sizes[axis] for axis in order]
         new = computed(view, data, dtype=data.dtype, shape=shape, along=permuted(order))
         value = editor.initializer(new, f"{source.name}_transposed")
-        for twin in twins:
-            editor.replace_with_value(twin, value)
+        for use in uses:
+            _read(use, value, editor)
         return True
+
+
+def _order(use: ir.Usage) -> list[int] | None:
+    """Returns how a node transposes a weight; None if it does anything else with it."""
+    if use.node.op_type == "Gemm":
+        return [1, 0] if use.idx == 1 and attribute(use.node, "transB", 0) else None
+    return None if use.node.outputs[0].is_graph_output() else permutation_of(use.node)
+
+
+def _read(use: ir.Usage, transposed: ir.Value, editor: Editor) -> None:
+    """Lets a node read the transposed weight."""
+    if use.node.op_type == "Gemm":
+        inputs = [transposed if place == use.idx else value for place, value in enumerate(use.node.inputs)]
+        attributes = {name: value for name, value in use.node.attributes.items() if name != "transB"}
+        editor.replace(use.node, "Gemm", inputs, attributes)
+    else:
+        editor.replace_with_value(use.node, transposed)
 
 
 def _permuted(order: tuple[int, ...], weight: torch.Tensor) -> torch.Tensor:

@@ -35,6 +35,21 @@ def test_equal_transposes_share_a_weight() -> None:
     assert [name for name in program.graph.initializers if name != "w"] == ["w_transposed"]
 
 
+def test_several_gemms_read_the_transposed_weight() -> None:
+    """The weight of one Gemm keeps its layout."""
+    text = """g (float[N,3] x) => (float[N,3] z) <float[3] b = {1.0, 2.0, 3.0}> {
+      y = Gemm<transB=1>(x, w, b)\n z = Gemm<transB=1, alpha=2.0>(y, w)
+    }"""
+    program = model(text, {"w": torch.randn(3, 3)})
+    check(program, FoldWeightTransposes(), [torch.randn(2, 3)], ["Gemm", "Gemm"])
+    assert [name for name in program.graph.initializers if name.startswith("w_")] == ["w_transposed"]
+    assert [sorted(node.attributes) for node in program.graph] == [[], ["alpha"]]
+    program = model("g (float[N,3] x) => (float[N,5] y) { y = Gemm<transB=1>(x, w) }", {"w": torch.randn(5, 3)})
+    assert not FoldWeightTransposes()(program).modified
+    text = "g (float[N,3] x) => (float[N,3] z) { y = Gemm<transB=1>(x, w)\n z = Gemm(y, w) }"
+    assert not FoldWeightTransposes()(model(text, {"w": torch.randn(3, 3)})).modified
+
+
 def test_tied_weight_stays() -> None:
     """An embedding that is also the last layer is stored once, so its Transpose stays."""
     text = """g (int64[N] ids) => (float[N,5] y) {
