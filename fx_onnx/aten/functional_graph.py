@@ -23,6 +23,7 @@ from fx_onnx.aten.functional_variants import (
     written_arguments,
 )
 from fx_onnx.aten.fx_nodes import attribute, meta_arguments, region_body
+from fx_onnx.aten.resizes import RESIZES, resized_view
 from fx_onnx.aten.view_scatter import scatter_back
 from fx_onnx.core import metadata
 from fx_onnx.core.errors import MutationError
@@ -168,7 +169,7 @@ class _Rewriter:
             if is_write(node.target) and (written := self.aliases.base(node)) is not None:
                 self.env[node] = self._read(written)  # the result of a write is the written tensor
             else:
-                self.env[node] = self.new.node_copy(node, self._read)
+                self.env[node] = self._copied(node)
             self.aliases.refresh(node)
         value: Node = self.env[node]
         return value
@@ -177,11 +178,20 @@ class _Rewriter:
         if node.op == "get_attr" and self.attributes is not None:
             self._get_attr(node, self.attributes)
             return
-        new = self.env[node] = self.new.node_copy(node, self._read)
+        new = self.env[node] = self._copied(node)
         new.name = node.name  # node_copy would rename "input" to "input_1", for example
-        if isinstance(node.target, OpOverload) and node.target._schema.is_mutable:
-            new.target = functional_variant(node.target)  # squeeze_, for example: a view of a new shape
         self.aliases.track(node)
+
+    def _copied(self, node: Node) -> Node:
+        """Returns a copy of a call; an in-place change of the shape, such as squeeze_, becomes a view."""
+        new = self.new.node_copy(node, self._read)
+        if isinstance(node.target, OpOverload) and node.target._schema.is_mutable:
+            if node.target in RESIZES and (view := resized_view(node)) is not None:
+                new.target, new.kwargs = view[0], {}
+                new.args = (new.args[0], *map_aggregate(view[1], self._argument))
+            else:
+                new.target = functional_variant(node.target)
+        return new
 
     def _get_attr(self, node: Node, attributes: GraphAttributes) -> None:
         value = attribute(node)

@@ -24,7 +24,7 @@ ORDER_PRESERVING = frozenset(
         aten.ravel.default, aten._to_copy.default, aten.resolve_conj.default, aten.resolve_neg.default,
         aten.expand_as.default, aten.expand.default, aten.squeeze_.dim, aten.squeeze_.default, aten.unsqueeze_.default,
         aten._reshape_alias.default, aten.detach_.default, aten.positive.default, aten.real.default,
-        aten.broadcast_to.default,
+        aten.broadcast_to.default, aten.resize_.default, aten.resize_as_.default,
     }
 )  # fmt: skip
 
@@ -87,7 +87,8 @@ def _reshape_back(graph: Graph, emit: Callable[..., Node], view: Node, base: Nod
     counts = [base.meta["val"].numel(), view.meta["val"].numel()]
     if counts[0] is not counts[1] and str(counts[0]) != str(counts[1]):  # comparing the text adds no guard
         raise MutationError(
-            f"{view.name} is written in place through {target}, which repeats elements; write to a clone of the view."
+            f"{view.name} is written in place through {target}, which does not have each element once; "
+            f"write to a clone of the view."
         )
     return emit(aten.reshape.default, value, _sizes(graph, base))
 

@@ -34,7 +34,7 @@ UNDETERMINED = {
     *("nn.functional.dropout2d", "nn.functional.dropout3d", "nn.functional.alpha_dropout"),
     *("nn.functional.feature_alpha_dropout", "nn.functional.fractional_max_pool2d"),
     *("nn.functional.fractional_max_pool3d", "pca_lowrank", "svd_lowrank", "empty", "empty_like", "empty_strided"),
-    *("empty_permuted", "new_empty", "new_empty_strided", "resize_", "resize_as_"),
+    *("empty_permuted", "new_empty", "new_empty_strided"),
 }
 
 # Operators that return vectors defined up to a sign or a phase, of which only magnitudes are compared.
