@@ -9,7 +9,7 @@ from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.targets.target import Target
 
-__all__ = ["NAMES", "find_target"]
+__all__ = ["NAMES", "VARIANTS", "find_target"]
 
 NAMES = (
     "onnxruntime",
@@ -26,7 +26,10 @@ NAMES = (
     "webgpu",
     "webnn",
 )
-"""The names of all targets. The file of a target has its name, with underscores."""
+"""The names of all runtimes. The file of a target has its name, with underscores."""
+
+VARIANTS = {f"{name}-accuracy-level-4": name for name in ("onnxruntime", "onnxruntime-genai")}
+"""Targets for the same runtime with faster, less exact products, and the name of the exact target."""
 
 
 def find_target(target: str | Target) -> Target:
@@ -37,8 +40,9 @@ def find_target(target: str | Target) -> Target:
     """
     if isinstance(target, Target):
         return target
-    if target not in NAMES:
-        hint = did_you_mean(target, NAMES) or f"; the targets are {', '.join(NAMES)}."
+    if target not in NAMES and target not in VARIANTS:
+        hint = did_you_mean(target, (*NAMES, *VARIANTS)) or f"; the targets are {', '.join(NAMES)}."
         raise ArgumentError(f"There is no target {shown(target)}{hint}", id=MessageId.TARGET)
-    found: Target = import_module(f"fx_onnx.targets.{target.replace('-', '_')}").TARGET
+    module = import_module(f"fx_onnx.targets.{VARIANTS.get(target, target).replace('-', '_')}")
+    found: Target = module.ACCURACY_LEVEL_4 if target in VARIANTS else module.TARGET
     return found

@@ -5,7 +5,7 @@ from dataclasses import replace
 from fx_onnx.passes.fusion.group_query_attention import FuseGroupQueryAttention
 from fx_onnx.targets import onnxruntime
 
-__all__ = ["TARGET"]
+__all__ = ["ACCURACY_LEVEL_4", "TARGET"]
 
 TARGET = replace(
     onnxruntime.TARGET,
@@ -18,4 +18,11 @@ TARGET = replace(
         "The mask has one column for each token of past and prompt. The buffer of the past may be longer.",
         "With a past, either the batch or the number of new tokens is 1.",
     ),
+)
+
+ACCURACY_LEVEL_4 = replace(
+    TARGET,
+    name="onnxruntime-genai-accuracy-level-4",
+    fusions=(FuseGroupQueryAttention(), *onnxruntime.ACCURACY_LEVEL_4.fusions),
+    notes=(*TARGET.notes, onnxruntime.ROUNDING_NOTE),
 )

@@ -10,12 +10,12 @@ import torch.nn.functional as F
 import fx_onnx
 from fx_onnx.core import opsets
 from fx_onnx.passes.optimize import PASSES
-from fx_onnx.targets.known_targets import NAMES, find_target
+from fx_onnx.targets.known_targets import NAMES, VARIANTS, find_target
 from fx_onnx.targets.target import Target
 from tests.targets.exporting import exported, operators, padded_maximum
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *VARIANTS])
 def test_records(name: str) -> None:
     target = find_target(name)
     assert target.name == name

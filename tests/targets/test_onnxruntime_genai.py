@@ -105,6 +105,17 @@ def test_weights_of_4_bits() -> None:
     assert all(name.endswith(("_nbits", "_scales", "_zeros", "embed_tokens.weight")) for name in large), large
 
 
+def test_the_fast_target() -> None:
+    """It has GroupQueryAttention too, and products that round their operand to 8 bits."""
+    torchao = pytest.importorskip("torchao.quantization", reason="torchao is in the extra 'test'")
+    model = decoder("llama", tie_word_embeddings=False)
+    torchao.quantize_(model, torchao.Int8WeightOnlyConfig())
+    program = exported(model, target="onnxruntime-genai-accuracy-level-4")
+    products = [node for node in program.model.graph if node.op_type == "MatMulNBits"]
+    assert {node.attributes["accuracy_level"].as_int() for node in products} == {4}
+    assert {node.op_type for node in program.model.graph if node.domain} == {"GroupQueryAttention", "MatMulNBits"}
+
+
 def test_a_caller_without_a_mask_keeps_attention() -> None:
     """The number of tokens would be known from the size of the buffer only."""
     model = decoder("llama")
