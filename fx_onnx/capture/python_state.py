@@ -1,5 +1,7 @@
 """Finds Python numbers of a module that its forward changes: the program has the value that they have in the capture.
 
+Numbers are attributes of the modules, or items of lists, tuples and dicts that are attributes.
+
 A change alone is no problem: a forward may store the sizes of its input, or count its calls. So the forward runs twice
 where a number has changed. Its results differ only if they depend on a value that a call leaves for the next one.
 """
@@ -22,6 +24,13 @@ from fx_onnx.core.torch_private import FakeTensor, pytree
 __all__ = ["frozen_numbers", "record_changed_numbers"]
 
 
+_NUMBERS = (int, float, bool)
+_CONTAINERS = (list, tuple, dict)
+# The attributes that every module has, such as the dicts of its hooks.
+_OWN_ATTRIBUTES = frozenset(vars(torch.nn.Module()))
+_CHANGING_METHODS = "append|extend|insert|pop|popitem|update|setdefault|clear|reverse|sort"
+
+
 @contextmanager
 def record_changed_numbers(model: torch.nn.Module) -> Iterator[dict[tuple[str, str], None]]:
     """Yields the set that receives the numbers that the forward changes within the context: (module path, name).
@@ -41,13 +50,21 @@ def record_changed_numbers(model: torch.nn.Module) -> Iterator[dict[tuple[str, s
 
 
 def _python_numbers(model: torch.nn.Module) -> dict[tuple[str, str], Any]:
-    """Returns the numbers among the attributes of the modules, by the path of the module and the name."""
+    """Returns the attributes of the modules that are numbers or hold some, by the path of the module and the name."""
     return {
-        (path, name): value
+        (path, name): _numbers_of(value)
         for path, module in model.named_modules()
         for name, value in vars(module).items()
-        if type(value) in (int, float, bool) and name != "training"
+        if (type(value) in _NUMBERS or isinstance(value, _CONTAINERS)) and name not in _OWN_ATTRIBUTES
     }
+
+
+def _numbers_of(value: Any) -> Any:
+    """Returns a number as it is, and a dict of the numbers that are items of a list, tuple or dict."""
+    if not isinstance(value, _CONTAINERS):
+        return value
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    return {key: item for key, item in items if type(item) in _NUMBERS}
 
 
 def frozen_numbers(request: Request, changed: Iterable[tuple[str, str]]) -> Iterator[str]:
@@ -63,17 +80,24 @@ def frozen_numbers(request: Request, changed: Iterable[tuple[str, str]]) -> Iter
             module = model.get_submodule(path)
             owner = path or type(module).__name__
             yield (
-                f"The forward changes the Python number {name!r} of {owner}, on which the results of the next call "
+                f"The forward changes {_description(module, name)} of {owner}, on which the results of the next call "
                 f"depend{_place(module, name)}; the program has the value of the export. Keep the number in a buffer."
             )
 
 
+def _description(module: torch.nn.Module, name: str) -> str:
+    is_container = isinstance(vars(module).get(name), _CONTAINERS)
+    return f"{'a' if is_container else 'the'} Python number {'in ' if is_container else ''}{name!r}"
+
+
 def _now(model: Any, key: tuple[str, str]) -> Any:
     path, name = key
-    return vars(model.get_submodule(path)).get(name)
+    return _numbers_of(vars(model.get_submodule(path)).get(name))
 
 
 def _is_same(value: Any, now: Any) -> bool:
+    if isinstance(value, dict) and isinstance(now, dict):
+        return value.keys() == now.keys() and all(_is_same(item, now[key]) for key, item in value.items())
     return type(value) is type(now) and bool(value == now or value != value)  # NaN differs from itself
 
 
@@ -109,12 +133,14 @@ def _is_equal(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 
 def _place(module: torch.nn.Module, name: str) -> str:
-    """Returns ` (file:line: code)` of the first assignment to the attribute in the forward; empty if there is none."""
+    """Returns ` (file:line: code)` of the first line of the forward that changes the attribute; empty if none does."""
     try:
         lines, start = inspect.getsourcelines(type(module).forward)
         file = inspect.getsourcefile(type(module).forward)
-    except (OSError, TypeError):  # the code has no file
+        instance = next(iter(inspect.signature(type(module).forward).parameters))
+    except (OSError, TypeError, ValueError, StopIteration):  # the code has no file
         return ""
-    pattern = rf"\bself\.{name}\s*(?:[-+*/%&|^@]|//|\*\*|<<|>>)?=(?!=)"
+    assignment = r"(?:\s*\[.*\])?\s*(?:[-+*/%&|^@]|//|\*\*|<<|>>)?=(?!=)"
+    pattern = rf"\b{instance}\.{name}(?:{assignment}|\.(?:{_CHANGING_METHODS})\()"
     found = next((number for number, line in enumerate(lines, start) if re.search(pattern, line)), None)
     return "" if found is None or file is None else f" {line_text(file, found)}"
