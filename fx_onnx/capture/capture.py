@@ -66,7 +66,7 @@ from fx_onnx.capture.patches.slice_bounds import keep_slices_symbolic
 from fx_onnx.capture.patches.tensor_data import trace_tensor_data
 from fx_onnx.capture.patches.torch_export import confine_torch_export
 from fx_onnx.capture.python_state import frozen_numbers, record_changed_numbers
-from fx_onnx.capture.repeated_captures import larger_example_frees_parts
+from fx_onnx.capture.repeated_captures import fixes_small_axes, larger_example_frees_parts
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import dim_labels
 from fx_onnx.capture.torchscript.scripted_module import has_scripts, interpreted_submodules, numbers_became_buffers
@@ -82,6 +82,11 @@ from fx_onnx.core.threads import CAPTURE_LOCK, is_current
 from fx_onnx.core.torch_private import FakeTensor, pytree, size_oblivious
 
 _logger = logging.getLogger("fx_onnx.stages")
+
+_NUMBERS_IN_STRICT_MODE = (
+    "repeated in strict mode, because non-strict mode restricts a dynamic dim where the forward converts a size to a "
+    "Python number"
+)
 
 
 @dataclass(frozen=True)
@@ -231,28 +236,46 @@ def _with_fewest_restrictions(request: Request, model: torch.nn.Module, captured
         if isinstance(other, Captured) and other.facts.hold_for_example():
             captured = min(captured, other, key=lambda each: each.facts.restrictions.count)
             found = captured.facts.restrictions
-    if found.come_from_python_numbers and not captured.strict and not has_scripts(model):
+    if _reads_python_numbers(model, captured):
         other = _attempt(request, model, original_example(request), strict=True)
         if isinstance(other, Captured) and other.facts.restrictions.count < found.count:
-            return other.because(
-                "repeated in strict mode, because non-strict mode restricts a dynamic dim where the forward converts a "
-                "size to a Python number"
-            )
+            return other.because(_NUMBERS_IN_STRICT_MODE)
     return captured
 
 
 def _capture_from_examples(request: Request, model: torch.nn.Module, strict: bool) -> Captured | Exception:
-    """Returns the first capture that keeps dims of size 0 and 1 dynamic, or else the capture of the user's example."""
+    """Returns the first capture that keeps dims of size 0 and 1 dynamic, or else the capture of the user's example.
+
+    A capture that completes tells what to change, so that no more than one more capture completes in most cases.
+    """
     small = small_axes(request)
+
+    def is_right(outcome: Captured | Exception) -> bool:
+        return (
+            isinstance(outcome, Captured)
+            and keeps_dynamic(request, outcome.program, small)
+            and not outcome.facts.exclude_example()
+        )
+
     for example in examples_without_small_axes(request, small) if small else ():
         captured = _attempt(request, model, example, strict)
-        if (
-            isinstance(captured, Captured)
-            and keeps_dynamic(request, captured.program, small)
-            and not captured.facts.exclude_example()
-        ):
+        if is_right(captured):
             return captured
+        if isinstance(captured, Captured):
+            if _reads_python_numbers(model, captured):
+                other = _attempt(request, model, example, strict=True)
+                if isinstance(other, Captured) and is_right(other):
+                    return other.because(_NUMBERS_IN_STRICT_MODE)
+                break
+            if fixes_small_axes(captured, small):
+                break
     return _attempt(request, model, original_example(request), strict)
+
+
+def _reads_python_numbers(model: torch.nn.Module, captured: Captured) -> bool:
+    """Returns whether the forward converts a size to a Python number, which strict mode keeps symbolic."""
+    numbers = captured.facts.restrictions.come_from_python_numbers
+    return numbers and not captured.strict and not has_scripts(model)
 
 
 def _strict_mode_may_help(model: torch.nn.Module, error: Exception) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import sympy
 from torch.export import ExportedProgram
@@ -69,12 +70,19 @@ class SizeFacts:
 
     def exclude_example(self) -> bool:
         """Returns whether a constraint, or an excluded size, excludes the sizes of the user's example."""
-        pairs = dims_and_sizes(self._request, self.inputs)
-        sizes = {dim: sympy.Integer(size) for dim, size in pairs if isinstance(dim, sympy.Symbol)}
-        if any(each.excludes(sizes) for each in self.constraints):
-            return True
+        sizes = {dim: sympy.Integer(size) for dim, size in self._example_sizes if isinstance(dim, sympy.Symbol)}
+        return any(each.excludes(sizes) for each in self.constraints) or self.branch_excludes_example()
+
+    def branch_excludes_example(self) -> bool:
+        """Returns whether the model takes another branch for a size of 0 or 1 in the user's example."""
         squeezed = {(each.dim, each.size) for each in self._squeezed}
+        pairs = self._example_sizes
         return not squeezed.isdisjoint(pairs) or any(self._branched.excludes(dim, size) for dim, size in pairs)
+
+    @property
+    def _example_sizes(self) -> list[tuple[Any, int]]:
+        """Each dim of the inputs with its size in the user's example."""
+        return dims_and_sizes(self._request, self.inputs)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Decides from the guards of a capture whether a capture of a larger example can restrict dynamic dims less.
+"""Decides from the facts of a capture whether another capture can restrict dynamic dims less.
+
+A capture of an example whose dims of size 0 or 1 are larger may be wrong for the user's example. Another example then
+helps only if the forward does not depend on the size itself.
 
 Where a part of the example has size 0 or 1, such as `x[2:]` of 3 rows, torch specializes that part: its guard is an
 equation with 0 or 1. A second capture takes as long as the first. It can only differ where such an equation is false
@@ -13,13 +16,28 @@ from typing import Any
 
 import sympy
 
+from fx_onnx.capture.captured import Captured
 from fx_onnx.capture.dynamic_dims import CapturedInput, example_tensors, source_of_size
-from fx_onnx.capture.enlarged_examples import ENLARGING_FACTOR
+from fx_onnx.capture.enlarged_examples import ENLARGING_FACTOR, SmallAxes
 from fx_onnx.capture.request import Request
 from fx_onnx.core.guard_private import symbols_of_sources
 from fx_onnx.core.trial_sizes import is_false
 
-__all__ = ["larger_example_frees_parts"]
+__all__ = ["fixes_small_axes", "larger_example_frees_parts"]
+
+
+def fixes_small_axes(captured: Captured, small: SmallAxes) -> bool:
+    """Returns whether the forward fixes an axis to its size, or takes another branch for size 0 or 1 of the example.
+
+    It then does the same in a capture from any other example in which these axes are dynamic.
+
+    Args:
+        captured: A capture from an example in which the small axes are larger.
+        small: The axes of the user's example that have size 0 or 1.
+    """
+    inputs = captured.facts.inputs
+    fixed = any(isinstance(inputs[number].dim(axis), int) for number, axis in small)
+    return fixed or captured.facts.branch_excludes_example()
 
 
 def larger_example_frees_parts(request: Request, inputs: list[CapturedInput]) -> bool:
