@@ -42,6 +42,7 @@ from fx_onnx.capture.enlarged_examples import (
 from fx_onnx.capture.export_flag import exporting, is_in_onnx_export
 from fx_onnx.capture.forward_wrapper import wrap_forward
 from fx_onnx.capture.patches import (
+    composite_functions,
     control_flow,
     fastai,
     function_transforms,
@@ -408,7 +409,13 @@ def _patch_tables(strict: bool) -> tuple[PatchTable, ...]:
     Strict mode traces the bytecode of replacements too, so torch's own functions are not replaced in strict mode.
     """
     transforms = function_transforms.transform_patches()
-    own = (control_flow.PATCHES, least_squares.PATCHES, packed_sequences.PATCHES, transforms)
+    own = (
+        composite_functions.PATCHES,
+        control_flow.PATCHES,
+        least_squares.PATCHES,
+        packed_sequences.PATCHES,
+        transforms,
+    )
     torch_patches = () if strict else own
     library_patches = (
         fastai.PATCHES,

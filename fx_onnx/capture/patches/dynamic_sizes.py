@@ -82,8 +82,22 @@ def _replace_kernels() -> Iterator[None]:
     kernels[aten.batch_norm.default, composite] = _batch_norm
     kernels[aten.fill_diagonal_.default, composite] = _fill_diagonal_
     kernels[aten.take_along_dim.default, composite] = _take_along_dim
+    kernels[aten.cdist.default, composite] = _cdist
     with replaced_kernels(kernels):
         yield
+
+
+def _cdist(x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: int | None = None) -> torch.Tensor:
+    """Infers the shape without a guard on a dynamic number of rows.
+
+    torch computes the distances of more than 25 rows by a matrix product, for its speed only. The captured operator is
+    the same in both cases.
+    """
+    if compute_mode in (None, 0) and any(isinstance(each.shape[-2], torch.SymInt) for each in (x1, x2)):
+        compute_mode = 2
+    composite, _ = kernel_keys()
+    result: torch.Tensor = aten.cdist.default._op_dk(composite, x1, x2, p, compute_mode)
+    return result
 
 
 def _fake_quantize(self: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -35,6 +35,7 @@ def grid(x: Tensor) -> Tensor:
 
 
 FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
+    "cdist": lambda x: torch.cdist(x, x[:, :3] + 1),
     "take_along_dim": lambda x: torch.take_along_dim(x, x.argsort(-1), -1),
     "take_along_dim_broadcast": lambda x: x.take_along_dim(x.argmax(-1, keepdim=True), -1),
     "take_along_dim_flat": lambda x: torch.take_along_dim(x, x.flatten().argsort()),
@@ -70,6 +71,15 @@ def test_stays_dynamic(name: str) -> None:
     for shape in ((2, 4, 11), (3, 5, 12), (2, 3, 13), (4, 6, 7)):
         x = torch.randn(shape)
         assert_close(program(x), module(x))
+
+
+def test_distances_of_more_rows_than_torch_computes_by_differences() -> None:
+    module = Call(lambda x: torch.cdist(x, x + 1)).eval()
+    for rows in (5, 30):
+        program = fx_onnx.export(module, (torch.randn(rows, 3),), dynamic_shapes=({0: "rows"},))
+        assert [program.findings, str(program.dims)] == [[], "rows: any"]
+        for x in (torch.randn(26, 3), torch.randn(60, 3), torch.randn(2, 3)):
+            assert_close(program(x)[0], module(x))
 
 
 def attend_within(x: Tensor, lengths: Tensor) -> Tensor:
