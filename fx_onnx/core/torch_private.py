@@ -49,6 +49,7 @@ __all__ = [
     "ProxyTorchDispatchMode",
     "TorchDispatchMode",
     "associative_scan",
+    "compiled_kernel",
     "compiling_states",
     "compute_unbacked_bindings",
     "control_flow_settings",
@@ -255,6 +256,11 @@ def python_kernels(operator: OpOverload) -> dict[Any, Callable[..., Any]]:
     return kernels
 
 
+def compiled_kernel(operator: OpOverload, key: Any) -> Callable[..., Any]:
+    """Returns the kernel that an operator has in C++ for a dispatch key; AttributeError as for ``python_kernels``."""
+    return functools.partial(operator._op_dk, key)
+
+
 @contextmanager
 def replaced_kernels(kernels: Mapping[tuple[OpOverload, Any], Callable[..., Any]]) -> Iterator[None]:
     """Replaces kernels of operators, by operator and dispatch key, in the current thread until the context ends.
@@ -266,7 +272,7 @@ def replaced_kernels(kernels: Mapping[tuple[OpOverload, Any], Callable[..., Any]
         before = {operator: dict(python_kernels(operator)) for operator, _ in kernels}
         try:
             for (operator, key), kernel in kernels.items():
-                original = before[operator].get(key) or functools.partial(operator._op_dk, key)
+                original = before[operator].get(key) or compiled_kernel(operator, key)
                 python_kernels(operator)[key] = in_this_thread(kernel, original)
                 operator._dispatch_cache.clear()
             yield

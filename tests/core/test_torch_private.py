@@ -91,6 +91,13 @@ def test_replaced_kernels_restores_the_kernels():
     assert torch_private.python_kernels(operator) == before
 
 
+def test_a_compiled_kernel_computes():
+    composite, _ = torch_private.kernel_keys()
+    x = torch.randn(3, 2)
+    kernel = torch_private.compiled_kernel(torch.ops.aten.cdist.default, composite)
+    torch.testing.assert_close(kernel(x, x + 1), torch.cdist(x, x + 1))
+
+
 def test_replaced_kernels_leave_other_threads_alone():
     operator, (_, meta) = aten.relu.default, torch_private.kernel_keys()
     x = torch.ones(2, 3, device="meta")

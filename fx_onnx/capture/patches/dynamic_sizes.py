@@ -28,6 +28,7 @@ from fx_onnx.core.operators import aten
 from fx_onnx.core.threads import is_current
 from fx_onnx.core.torch_private import (
     FakeTensor,
+    compiled_kernel,
     free_unbacked_symbols,
     kernel_keys,
     list_python_builtins,
@@ -96,7 +97,7 @@ def _cdist(x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: int
     if compute_mode in (None, 0) and any(isinstance(each.shape[-2], torch.SymInt) for each in (x1, x2)):
         compute_mode = 2
     composite, _ = kernel_keys()
-    result: torch.Tensor = aten.cdist.default._op_dk(composite, x1, x2, p, compute_mode)
+    result: torch.Tensor = compiled_kernel(aten.cdist.default, composite)(x1, x2, p, compute_mode)
     return result
 
 
