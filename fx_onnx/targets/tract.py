@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from fx_onnx.passes.legalization.computed_resizes import LegalizeComputedResizes
 from fx_onnx.passes.legalization.cumulative_ranges import LegalizeRanges
 from fx_onnx.passes.legalization.dynamic_quantization import LegalizeDynamicQuantization
 from fx_onnx.passes.legalization.gemm_bias import LegalizeGemmBias
@@ -16,12 +17,24 @@ from fx_onnx.targets.target import Lack, Target
 __all__ = ["TARGET"]
 
 
+_CONSTANTS = {
+    "Split": {1: "the sizes of the parts are"},
+    "Resize": {2: "the scales are", 3: "the sizes are"},
+    "Range": {2: "the step is"},
+}
+"""The inputs that tract 0.23.9 needs as constants."""
+
+
 def _dynamic(node: ir.Node) -> str:
     """Returns what tract 0.23.9 refuses in a node because the model computes it; empty if nothing."""
-    sizes = node.inputs[1] if node.op_type == "Split" and len(node.inputs) > 1 else None
-    if sizes is not None and initializer_tensor(sizes) is None:
-        return "the sizes of the parts are computed, and tract needs constants"
-    return ""
+    return next(
+        (
+            f"{what} computed, and tract needs constants"
+            for place, what in _CONSTANTS.get(node.op_type, {}).items()
+            if place < len(node.inputs) and (value := node.inputs[place]) and initializer_tensor(value) is None
+        ),
+        "",
+    )
 
 
 TARGET = Target(
@@ -33,6 +46,7 @@ TARGET = Target(
     constraint=_dynamic,
     refuses=True,
     legalizations=(
+        LegalizeComputedResizes(),
         LegalizeRanges(),
         LegalizeInitialStates(),
         LegalizeDynamicQuantization(),
