@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import onnx_ir as ir
 import torch
 from onnx_ir import DataType
 
+from fx_onnx.core import metadata
 from fx_onnx.core.weights import computed
+from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import attribute, dims, initializer_tensor, single_use_producer
 from fx_onnx.passes.rewriter import Rewrite
@@ -27,7 +30,9 @@ class FuseMatMulNBits(Rewrite):
 
     Legal because the operator dequantizes blocks of the weight in the same way. The weight has 4 or 8 bits, with a
     scale for each block of the rows, whose size is a power of 2 from 16 on, or for each column. No other node may read
-    the dequantized weight. Packing computes the weight's bytes when they are saved; nothing is dequantized.
+    the dequantized weight. Packing computes the weight's bytes when they are saved; nothing is dequantized. Products of
+    one x with weights of equal form, such as queries, keys and values, become one product and a Split of its columns,
+    because the operator prepares x once then.
 
     Attributes:
         accuracy_level: how exact the products are: 1 computes in float32; 4 rounds x to 8 bits, which is faster.
@@ -40,7 +45,7 @@ class FuseMatMulNBits(Rewrite):
         self.accuracy_level = accuracy_level
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Fuses one product."""
+        """Fuses one product, together with those that read the same x."""
         dequantize = single_use_producer(node.inputs[1], "DequantizeLinear")
         if dequantize is None or editor.function is not None:
             return False
@@ -49,16 +54,57 @@ class FuseMatMulNBits(Rewrite):
             return self.declines(node, "the weight has no blocks of 4 or 8 bits along its rows, or is no constant")
         if node.inputs[0] is None or node.inputs[0].dtype != weight.scale.dtype or weight.scale.dtype not in _FLOATS:
             return self.declines(node, "the dtype is neither float32 nor float16")
-        inputs = [node.inputs[0], *weight.packed(editor)]
+        products = _products_of_equal_form(node, weight)
+        if len(products) == 1:
+            self._replace(node, [weight], [dequantize], editor)
+        else:
+            self._join(products, editor)
+        return True
+
+    def _replace(self, node: ir.Node, weights: Sequence[_Weight], absorbed: Sequence[ir.Node], editor: Editor) -> None:
+        """Turns a MatMul into the product with all columns of the weights."""
+        first = weights[0]
         attributes = {
-            "K": weight.rows,
-            "N": weight.columns,
-            "bits": weight.bits,
-            "block_size": weight.block,
+            "K": first.rows,
+            "N": sum(each.columns for each in weights),
+            "bits": first.bits,
+            "block_size": first.block,
             "accuracy_level": self.accuracy_level,
         }
-        editor.replace(node, "MatMulNBits", inputs, attributes, [dequantize], domain="com.microsoft")
-        return True
+        inputs = [node.inputs[0], *_packed_inputs(weights, editor)]
+        editor.replace(node, "MatMulNBits", inputs, attributes, absorbed, domain="com.microsoft")
+
+    def _join(self, products: Mapping[ir.Node, _Weight], editor: Editor) -> None:
+        """Replaces products of one x by one product, right behind x, and a Split."""
+        first, weights = next(iter(products)), list(products.values())
+        x = first.inputs[0]
+        f = NodeBuilder(first, editor, first.outputs[0].dtype, after=x)
+        joined = f.MatMul(x, first.inputs[1])
+        parts = f.emit("Split", [joined, [each.columns for each in weights]], {"axis": -1}, outputs=len(weights))
+        absorbed = [*products, *(node.inputs[1].producer() for node in products)]
+        for part, node in zip(parts, products, strict=True):
+            label = node.outputs[0].name
+            editor.replace_with_value(node, part)
+            part.name = label
+        for made in (joined.producer(), parts[0].producer()):
+            for each in absorbed:
+                made.metadata_props.update(metadata.merged(made.metadata_props, each.metadata_props))
+        self._replace(joined.producer(), weights, [], editor)
+
+
+def _products_of_equal_form(node: ir.Node, weight: _Weight) -> dict[ir.Node, _Weight]:
+    """Returns the products with the node's x that one operator can compute: the node and others, in order."""
+    x = node.inputs[0]
+    if x is None or x.graph is not node.graph:
+        return {node: weight}
+    found = {}
+    for use in x.uses():
+        dequantize = single_use_producer(use.node.inputs[-1], "DequantizeLinear")
+        if use.node.op_type == "MatMul" and use.idx == 0 and use.node.graph is node.graph and dequantize is not None:
+            other = _match_weight(dequantize)
+            if other is not None and other.form == weight.form:
+                found[use.node] = other
+    return found
 
 
 _FLOATS = (DataType.FLOAT, DataType.FLOAT16)
@@ -79,9 +125,14 @@ class _Weight(NamedTuple):
         """The number of bits of an element."""
         return _BITS[self.data.dtype]
 
-    def packed(self, editor: Editor) -> list[ir.Value]:
-        """Returns the inputs of the operator: the weight, its scales and its zeros."""
-        blocks, name = self.rows // self.block, self.data.name
+    @property
+    def form(self) -> tuple[object, ...]:
+        """What must be equal in weights whose columns one operator takes."""
+        return self.rows, self.block, self.bits, self.scale.dtype, self.zero is None
+
+    def packed(self) -> list[ir.TensorProtocol]:
+        """Returns the inputs of the operator: the weight, its scales and its zeros. The first axis is the columns."""
+        blocks = self.rows // self.block
         offset = 2 ** (self.bits - 1) if self.data.dtype in _SIGNED else 0
         shape = (self.columns, blocks, self.block * self.bits // 8)
         weight = functools.partial(_packed_weight, shape, self.bits, offset)
@@ -94,13 +145,28 @@ class _Weight(NamedTuple):
                 shape=(self.columns, blocks),
             ),
         ]
-        names = [f"{name}_nbits", f"{name}_scales"]
         if self.zero is not None:
             sizes = (self.columns, -(-blocks * self.bits // 8))
             zeros = functools.partial(_packed_zeros, blocks, self.columns, self.bits, offset)
             found.append(computed(zeros, self.zero, dtype=DataType.UINT8, shape=sizes))
-            names.append(f"{name}_zeros")
-        return [editor.initializer(each, label) for each, label in zip(found, names, strict=True)]
+        return found
+
+
+def _packed_inputs(weights: Sequence[_Weight], editor: Editor) -> list[ir.Value]:
+    """Adds the packed columns of the weights to the graph: the weights, their scales and their zeros."""
+    name = f"{weights[0].data.name}{'_joined' if len(weights) > 1 else ''}"
+    found = []
+    for kind, parts in zip(
+        ("nbits", "scales", "zeros"), zip(*(each.packed() for each in weights), strict=True), strict=False
+    ):
+        sizes = sum(each.shape[0] for each in parts), *parts[0].shape.numpy()[1:]
+        tensor = parts[0] if len(parts) == 1 else computed(_joined, *parts, dtype=parts[0].dtype, shape=sizes)
+        found.append(editor.initializer(tensor, f"{name}_{kind}"))
+    return found
+
+
+def _joined(*parts: torch.Tensor) -> torch.Tensor:
+    return torch.cat(parts)
 
 
 def _match_weight(dequantize: ir.Node) -> _Weight | None:

@@ -69,3 +69,28 @@ def test_an_unsigned_weight_needs_zeros() -> None:
 def test_declined(program: ir.Model) -> None:
     """Small blocks, blocks of columns, a scale for each row, and another reader."""
     assert not FuseMatMulNBits()(program).modified
+
+
+PRODUCTS = """g (float[N,L,64] x) => (float[N,L,6] a, float[N,L,4] b, float[N,L,4] c) {{
+  r = Relu(x)\n d = DequantizeLinear<axis=0, block_size=16>(w, s)\n a = MatMul(r, d)
+  d2 = DequantizeLinear<axis=0, block_size=16>(w2, s2)\n b = MatMul(r, d2)
+  d3 = DequantizeLinear<axis=0, block_size={block}>(w3, s3)\n c = MatMul(r, d3)\n }}"""
+
+
+@pytest.mark.parametrize(("block", "operators"), [(16, ["MatMulNBits"]), (32, ["MatMulNBits", "MatMulNBits"])])
+def test_products_of_one_operand_are_joined(block: int, operators: list[str]) -> None:
+    """The columns of weights of equal form are joined, also where the graph returns the products."""
+    weights = {
+        name: torch.randint(-128, 128, (64, columns), dtype=torch.int8)
+        for name, columns in (("w", 6), ("w2", 4), ("w3", 4))
+    }
+    scales = {"s": torch.rand(4, 6), "s2": torch.rand(4, 4), "s3": torch.rand(64 // block, 4)}
+    text = PRODUCTS.format(block=block)
+    check(model(text, weights | scales, 23), FuseMatMulNBits(), [X], ["Relu", "Split", *operators], 1e-5)
+
+
+def test_products_of_an_input_of_the_graph_are_joined() -> None:
+    weights = {"w": torch.ones(64, 6, dtype=torch.int8), "s": torch.rand(6), "t": torch.rand(6)}
+    text = """g (float[N,64] x) => (float[N,6] a, float[N,6] b) {
+      d = DequantizeLinear<axis=1>(w, s)\n e = DequantizeLinear<axis=1>(w, t)\n a = MatMul(x, d)\n b = MatMul(x, e) }"""
+    check(model(text, weights, 23), FuseMatMulNBits(), [X[:, 0]], ["MatMulNBits", "Split"], 1e-5)
