@@ -268,7 +268,8 @@ class DynamicShapes:
                 known = _listed(dict.fromkeys([*self._parameters.values, *self._input_names]))
                 if prefer_input_names:  # dynamic_axes; torch.onnx warns too
                     reason = f"which is neither an output nor one of the inputs {known}"
-                    warn(f"dynamic_axes has no effect for {key!r}, {reason}.", MessageId.DYNAMIC_SHAPES)
+                    hint = did_you_mean(key, [*self._parameters.values, *self._input_names]) or "."
+                    warn(f"dynamic_axes has no effect for {key!r}, {reason}{hint}", MessageId.DYNAMIC_SHAPES)
                     continue
                 raise ArgumentError(
                     f"The dynamic shapes have an entry for {key!r}, which is not one of the inputs {known}"

@@ -19,6 +19,7 @@ import torch
 import typer
 
 from fx_onnx.cli.json_output import failure, model_facts, print_json
+from fx_onnx.core.arguments import did_you_mean
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError, VerificationError
 from fx_onnx.core.findings import collect_findings, warn
 from fx_onnx.core.messages import MessageId
@@ -243,7 +244,8 @@ def _arguments(source: Any, given: dict[str, Any], dynamic: list[str]) -> dict[s
         return {"kwargs": given, "dynamic_shapes": shapes}
     if len(unknown) < len(given):
         raise ArgumentError(
-            f"The model has no input {unknown[0]!r}; its inputs are {', '.join(parameters)}.",
+            f"The model has no input {unknown[0]!r}; its inputs are {', '.join(parameters)}"
+            f"{did_you_mean(unknown[0], parameters) or '.'}",
             id=MessageId.COMMAND_OPTION,
         )
     return {

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fx_onnx.core.arguments import check_dim_name, shown
+from fx_onnx.core.arguments import check_dim_name, did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 
@@ -116,7 +116,8 @@ def parse_dynamic_dims(options: Iterable[str], names: Iterable[str]) -> dict[str
             )
         if name not in dims:
             raise ArgumentError(
-                f"--dynamic names the input {name!r}, but the inputs are {', '.join(dims) or 'none'}.",
+                f"--dynamic names the input {name!r}, but the inputs are {', '.join(dims) or 'none'}"
+                f"{did_you_mean(name, dims) or '.'}",
                 id=MessageId.COMMAND_OPTION,
             )
         for entry in axes.split(","):
@@ -126,7 +127,7 @@ def parse_dynamic_dims(options: Iterable[str], names: Iterable[str]) -> dict[str
                     f"--dynamic must be NAME:AXIS=DIM, such as x:0=batch, not {shown(option)}.",
                     id=MessageId.COMMAND_OPTION,
                 )
-            check_dim_name(f"--dynamic {name}: the dim name", dim)
+            check_dim_name(f"--dynamic {name}: the dim name", dim, id=MessageId.COMMAND_OPTION)
             if int(axis) in dims[name]:
                 raise ArgumentError(f"--dynamic names axis {axis} of {name!r} twice.", id=MessageId.COMMAND_OPTION)
             dims[name][int(axis)] = dim

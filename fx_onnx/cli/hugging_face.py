@@ -10,22 +10,23 @@ import torch
 
 from fx_onnx.capture.text_generation import text_generation_arguments
 from fx_onnx.cli._model_source import ModelSource
+from fx_onnx.core.arguments import did_you_mean
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 
 __all__ = ["TASKS", "load"]
 
 TASKS = {
-    "feature-extraction": "AutoModel",
-    "fill-mask": "AutoModelForMaskedLM",
-    "image-classification": "AutoModelForImageClassification",
-    "image-feature-extraction": "AutoModel",
-    "question-answering": "AutoModelForQuestionAnswering",
-    "text-classification": "AutoModelForSequenceClassification",
-    "text-generation": "AutoModelForCausalLM",
-    "token-classification": "AutoModelForTokenClassification",
+    "feature-extraction": ("AutoModel", "MODEL_MAPPING"),
+    "fill-mask": ("AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING"),
+    "image-classification": ("AutoModelForImageClassification", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING"),
+    "image-feature-extraction": ("AutoModel", "MODEL_FOR_IMAGE_MAPPING"),
+    "question-answering": ("AutoModelForQuestionAnswering", "MODEL_FOR_QUESTION_ANSWERING_MAPPING"),
+    "text-classification": ("AutoModelForSequenceClassification", "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING"),
+    "text-generation": ("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING"),
+    "token-classification": ("AutoModelForTokenClassification", "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING"),
 }
-"""Task → the class of transformers that builds the model."""
+"""Task → the class of transformers that builds the model, and the mapping of the configs that it takes."""
 
 _BATCH, _SEQUENCE = 2, 6
 """The sizes of the example; both are dynamic."""
@@ -55,10 +56,16 @@ def load(folder: Path, task: str | None, *, with_past: bool, full_cache: bool = 
             f"{folder} is no folder of a Hugging Face model, because it has no config.json.", id=MessageId.MODEL_SOURCE
         )
     if task is not None and task not in TASKS:
-        raise ArgumentError(f"The task {task!r} is not one of {', '.join(TASKS)}.", id=MessageId.COMMAND_OPTION)
+        raise ArgumentError(
+            f"The task {task!r} is not one of {', '.join(TASKS)}{did_you_mean(task, TASKS) or '.'}",
+            id=MessageId.COMMAND_OPTION,
+        )
     try:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+        _check_task(transformers, config, task)
         model = _model_class(transformers, config, task).from_pretrained(folder, config=config, local_files_only=True)
+    except ArgumentError:
+        raise
     except (OSError, ValueError, KeyError) as error:
         raise ArgumentError(f"transformers cannot load {folder}: {error}", id=MessageId.MODEL_SOURCE) from error
     model.eval()
@@ -73,9 +80,24 @@ def load(folder: Path, task: str | None, *, with_past: bool, full_cache: bool = 
     return _source(model)
 
 
+def _check_task(transformers: Any, config: Any, task: str | None) -> None:
+    """Raises an ArgumentError if transformers has no model for the task with this config; it names those that it has.
+
+    AutoModel builds a model for each config, so its tasks are not checked.
+    """
+    if task is None or TASKS[task][0] == "AutoModel":
+        return
+    fitting = [each for each, (_, mapping) in TASKS.items() if type(config) in getattr(transformers, mapping, ())]
+    if fitting and task not in fitting:
+        raise ArgumentError(
+            f"transformers has no {config.model_type} model for the task {task!r}; its tasks are {', '.join(fitting)}.",
+            id=MessageId.MODEL_SOURCE,
+        )
+
+
 def _model_class(transformers: Any, config: Any, task: str | None) -> Any:
     if task is not None:
-        return getattr(transformers, TASKS[task])
+        return getattr(transformers, TASKS[task][0])
     names = config.architectures or ()
     found = getattr(transformers, names[0], None) if names else None
     if found is None:

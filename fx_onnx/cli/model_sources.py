@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from fx_onnx.cli._model_source import ModelSource
+from fx_onnx.core.arguments import did_you_mean
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError, first_line
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.source_lines import innermost_line
@@ -58,17 +59,20 @@ def _import(module: str, name: str) -> Any:
     if (here := os.getcwd()) not in sys.path:
         sys.path.insert(0, here)
     try:
-        return getattr(importlib.import_module(module), name)
+        found = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module}.".startswith(f"{error.name}."):
             raise ArgumentError(
                 f"There is no module named {error.name!r} in {here} or in this environment.", id=MessageId.MODEL_SOURCE
             ) from None
         raise
+    try:
+        return getattr(found, name)
     except AttributeError as error:
         if name not in str(error):
             raise
-        raise ArgumentError(f"The module {module} has no attribute {name!r}.", id=MessageId.MODEL_SOURCE) from None
+        hint = did_you_mean(name, (each for each in vars(found) if not each.startswith("_"))) or "."
+        raise ArgumentError(f"The module {module} has no attribute {name!r}{hint}", id=MessageId.MODEL_SOURCE) from None
 
 
 def _of_object(found: Any, source: str) -> ModelSource:
@@ -92,8 +96,8 @@ def _of_object(found: Any, source: str) -> ModelSource:
         found, args, kwargs = (*found, {}) if len(found) == 2 else found
     if not isinstance(found, (torch.nn.Module, torch.export.ExportedProgram)):
         raise ArgumentError(
-            f"{source} gives a {type(found).__name__}; it must give a Module, or a tuple (Module, args) or (Module, "
-            "args, kwargs).",
+            f"{source} gives an object of the type {type(found).__name__}; it must give a Module, or a tuple "
+            "(Module, args) or (Module, args, kwargs).",
             id=MessageId.MODEL_SOURCE,
         )
     return ModelSource(found, tuple(args) if isinstance(args, (tuple, list)) else (args,), dict(kwargs))

@@ -111,6 +111,11 @@ def test_the_output_is_short_and_quiet_prints_nothing(
             2,
             "no input 'z'; its inputs",
         ),
+        (
+            "fx-onnx export models:Two --input x=float32[2] --input yy=float32[2] -o m.onnx",
+            2,
+            "no input 'yy'; its inputs are x, y, flag; did you mean 'y'?",
+        ),
         ("fx-onnx export models:build --input x=float32[2,8] -o nowhere/m.onnx", 2, "nowhere"),
         ("fx-onnx export models:build --input x=float32[2,8] -o m.onnx --opset 99", 2, "99"),
         ("fx-onnx export models:wrong --input x=float32[2] -o m.onnx", 1, "fx-onnx: "),

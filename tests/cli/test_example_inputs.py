@@ -75,11 +75,13 @@ def test_dynamic_dims() -> None:
         ("x", "must be NAME:AXIS=DIM"),
         ("x:0", "must be NAME:AXIS=DIM"),
         ("x:first=batch", "must be NAME:AXIS=DIM"),
-        ("y:0=batch", "the inputs are x"),
+        ("y:0=batch", r"the inputs are input\. "),
+        ("inptu:0=batch", r"the inputs are input; did you mean 'input'\?"),
         ("x:0=2", "is a number"),
         ("x:0=a,0=b", "axis 0 of 'x' twice"),
     ],
 )
 def test_a_wrong_dim_is_refused(option: str, message: str) -> None:
-    with pytest.raises(ArgumentError, match=message):
-        parse_dynamic_dims([option], ["x"])
+    with pytest.raises(ArgumentError, match=message) as refused:
+        parse_dynamic_dims([option], ["input" if "input" in message else "x"])
+    assert refused.value.id == "FX1019"

@@ -61,8 +61,16 @@ def test_a_vision_model(tmp_path: Path) -> None:
 def test_wrong_requests_are_refused(llama: Path, tmp_path: Path) -> None:
     with pytest.raises(fx_onnx.ArgumentError, match=r"The task 'sing' is not one of feature-extraction, "):
         hugging_face.load(llama, "sing", with_past=False)
-    with pytest.raises(fx_onnx.ArgumentError, match="transformers cannot load"):
-        hugging_face.load(llama, "image-classification", with_past=False)
+    with pytest.raises(fx_onnx.ArgumentError, match=r"did you mean 'text-generation'\?"):
+        hugging_face.load(llama, "text-generatio", with_past=False)
+    for task in ("image-classification", "fill-mask"):
+        with pytest.raises(fx_onnx.ArgumentError) as refused:
+            hugging_face.load(llama, task, with_past=False)
+        assert str(refused.value) == (
+            f"transformers has no llama model for the task {task!r}; its tasks are feature-extraction, "
+            "question-answering, text-classification, text-generation, token-classification. "
+            "[FX1020]"
+        )
     (tmp_path / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
     with pytest.raises(fx_onnx.ArgumentError, match="transformers cannot load"):
         hugging_face.load(tmp_path, None, with_past=False)

@@ -86,8 +86,9 @@ def test_a_pickle_is_refused(folder: Path, saved: object) -> None:
     [
         ("no_module_of_this_name:build", "no module named 'no_module_of_this_name'"),
         ("models_of_user:nothing", "has no attribute 'nothing'"),
+        ("models_of_user:with_sise", r"no attribute 'with_sise'; did you mean 'with_size'"),
         ("models_of_user:with_size", "needs the argument 'size'"),
-        ("models_of_user:number", "gives a int; it must give a Module"),
+        ("models_of_user:number", "gives an object of the type int; it must give a Module"),
         ("models_of_user.py", "neither a .pt2 file of torch.export nor a TorchScript file"),
         ("nowhere.pt2", "There is no file nowhere.pt2"),
         ("hf:nowhere", "no config.json"),
