@@ -30,11 +30,27 @@ _REMEDIES = {
     "torch.export.register_dataclass",
 }
 # A phrase in torch's message → what it means, where torch's own words need knowledge of torch.
+_NUMBER_NEEDED = "the code needs a number that is known only when the model runs"
 _MEANINGS = {
     "Could not guard on data-dependent expression": "the code branches on a value that is known only when the model "
     "runs",
-    "Could not extract specialized integer from data-dependent": "the code needs a number that is known only when the "
-    "model runs",
+    "Could not extract specialized integer from data-dependent": _NUMBER_NEEDED,
+}
+# torch converts a number to a Python number by a condition that is the number's symbol alone, as in `int(x.sum())`.
+_CONVERTED_NUMBER = re.compile(r"Could not guard on data-dependent expression z?uf?\d+ ")
+# The class of an error of torch whose message is the name of an operator or internal → what it means.
+_KINDS = {
+    "DynamicOutputShapeException": "the sizes of the results of {} depend on data",
+    "UnsupportedOperatorException": "torch has no fake implementation of {}, which infers the shapes of its results",
+    "PendingUnbackedSymbolNotFound": "an operator computes a size that depends on data, and none of its results has it",
+}
+_KIND_REMEDIES = {
+    "DynamicOutputShapeException": "call another overload or another operator, whose results have sizes that follow "
+    "from the shapes of its inputs",
+    "UnsupportedOperatorException": "use another operator, or register a fake implementation with "
+    "torch.library.register_fake",
+    "PendingUnbackedSymbolNotFound": "compute this with operators whose results have sizes that follow from the shapes "
+    "of their inputs",
 }
 _DYNAMIC_FLOAT_REMEDY = ", or leave a float argument out of dynamic_shapes, which makes it a constant"
 _DEFAULT_REMEDY = "check that the model runs on these arguments without exporting it"
@@ -61,6 +77,7 @@ def explain_failure(model: torch.nn.Module, error: Exception, has_dynamic_floats
         remedy = "compute with tensors there, for example with torch.where"
     if has_dynamic_floats and "data-dependent expression zuf" in str(error):
         remedy += _DYNAMIC_FLOAT_REMEDY
+    remedy = _KIND_REMEDIES.get(type(error).__name__, remedy)
     return f"torch.export could not capture {type(model).__name__}: {summarize(error)}{user_line(error)}; {remedy}."
 
 
@@ -80,8 +97,10 @@ _IDS = {
 def failure_id(error: Exception) -> MessageId:
     """Returns the kind of a failure of torch.export."""
     text = str(error)
-    if _needs_value(error):
+    if _needs_value(error) or _CONVERTED_NUMBER.search(text):
         return MessageId.NUMBER_FROM_DATA
+    if type(error).__name__ == "UnsupportedOperatorException":
+        return MessageId.FAKE_KERNEL
     if is_dim_conflict(text):
         return MessageId.DIM_CONFLICT
     found = next((id for phrase, id in _IDS.items() if phrase in text), None)
@@ -93,6 +112,8 @@ def summarize(error: Exception) -> str:
     if _needs_value(error):
         operator = str(error).removesuffix(".default")
         return f"the code needs the result of {operator}, which is known only when the model runs"
+    if (kind := _KINDS.get(type(error).__name__)) is not None:
+        return kind.format(str(error).partition("\n")[0].removesuffix(".default"))
     essence = without_symbols(_essence(str(error)))
     return essence if essence in _MEANINGS.values() else f"{type(error).__name__}: {essence}"
 
@@ -123,6 +144,8 @@ def is_dim_conflict(text: str) -> bool:
 
 def _essence(text: str) -> str:
     """Returns the lines of torch's message that name the problem, without the explanations that follow them."""
+    if _CONVERTED_NUMBER.search(text):
+        return _NUMBER_NEEDED
     for phrase, meaning in _MEANINGS.items():
         if phrase in text:
             return meaning

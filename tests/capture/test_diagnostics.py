@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._higher_order_ops import while_loop
 
 import fx_onnx
-from fx_onnx.capture.diagnostics import explain_failure
+from fx_onnx.capture.diagnostics import explain_failure, failure_id
 from fx_onnx.core import opsets
 from fx_onnx.core.errors import CaptureError
 from tests.capture.sample_modules import Function
@@ -85,17 +85,32 @@ def packed(x: Tensor) -> object:
     return torch.nn.GRU(4, 5, batch_first=True)(sequence)[1]
 
 
-def covariance(x: Tensor) -> Tensor:
-    return torch.cov(x)
+def equal_tensors(x: Tensor) -> Tensor:
+    return x if torch.equal(x, x * 2) else -x
+
+
+def loss_of_tensor_targets(x: Tensor) -> Tensor:
+    lengths = torch.tensor([3])
+    return torch.nn.functional.ctc_loss(x[:, None], torch.ones(1, 3, dtype=torch.int64), lengths, lengths)
+
+
+def combinations_of_any_size(x: Tensor) -> Tensor:
+    return torch.ops.aten.combinations.default(x[0])
 
 
 @pytest.mark.parametrize(
     ("function", "reason", "remedy"),
     [
         (branch, "branches on a value that is known only when the model runs", "torch.cond"),
-        (item, "branches on a value that is known only", "torch.cond"),
-        (loop, "known only when the model runs", "while_loop"),
-        (covariance, "the code needs the result of aten.equal, which is known only", "compute with tensors"),
+        (item, "the code needs a number that is known only", "torch.cond"),
+        (loop, "the code needs a number that is known only when the model runs", "while_loop"),
+        (
+            loss_of_tensor_targets,
+            "the sizes of the results of aten._ctc_loss.Tensor depend on data",
+            "another overload",
+        ),
+        (combinations_of_any_size, "an operator computes a size that depends on data", "sizes that follow"),
+        (equal_tensors, "the code needs the result of aten.equal, which is known only", "compute with tensors"),
         (mismatch, "must have same reduction dim", "runs on these arguments without exporting"),
         (failed_assertion, "AssertionError: rows must be 7", "runs on these arguments"),
         (two_devices, "found at least two devices, cpu and meta", "runs on these arguments"),
@@ -127,6 +142,24 @@ def test_failures(function: Callable[[Tensor], object], reason: str, remedy: str
             message.split("test_diagnostics.py:")[1].split(":", maxsplit=1)[0]
         )
     assert caught.value.__context__ is not None
+
+
+@pytest.mark.parametrize(
+    ("function", "id"),
+    [(branch, "FX1102"), (loop, "FX1103"), (equal_tensors, "FX1103")],
+)
+def test_the_id_is_that_of_the_page(function: Callable[[Tensor], object], id: str) -> None:
+    with pytest.raises(CaptureError) as caught:
+        fx_onnx.export(Function(function).eval(), (torch.rand(3, 4),))
+    assert caught.value.id == id
+
+
+def test_an_operator_whose_shapes_torch_cannot_infer() -> None:
+    error = type("UnsupportedOperatorException", (RuntimeError,), {})("aten.geqrf.default\n\nThe error above occurred")
+    assert failure_id(error) == "FX1106"
+    message = explain_failure(torch.nn.ReLU(), error)
+    assert "could not capture ReLU: torch has no fake implementation of aten.geqrf, which infers the shapes" in message
+    assert "register_fake" in message
 
 
 def test_torch_does_not_print_graphs(capfd: pytest.CaptureFixture[str]) -> None:
