@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from fx_onnx.passes.legalization.boolean_counts import LegalizeBooleanCounts
 from fx_onnx.passes.legalization.computed_resizes import LegalizeComputedResizes
 from fx_onnx.passes.legalization.cumulative_ranges import LegalizeRanges
 from fx_onnx.passes.legalization.dynamic_quantization import LegalizeDynamicQuantization
@@ -11,6 +12,7 @@ from fx_onnx.passes.legalization.gemm_bias import LegalizeGemmBias
 from fx_onnx.passes.legalization.initial_states import LegalizeInitialStates
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
 from fx_onnx.passes.legalization.range_indices import LegalizeRangeIndices
+from fx_onnx.passes.legalization.repeated_constants import LegalizeRepeatedConstants
 from fx_onnx.passes.matchers import initializer_tensor
 from fx_onnx.targets.target import Lack, Target
 
@@ -47,6 +49,8 @@ TARGET = Target(
     refuses=True,
     legalizations=(
         LegalizeComputedResizes(),
+        LegalizeRepeatedConstants(),
+        LegalizeBooleanCounts(),
         LegalizeRanges(),
         LegalizeInitialStates(),
         LegalizeDynamicQuantization(),
