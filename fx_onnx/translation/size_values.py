@@ -149,6 +149,22 @@ def _inverse(expr: sympy.Expr, symbol: sympy.Symbol) -> tuple[int, int] | None:
     return (int(scale), int(offset)) if scale.is_Integer and offset.is_Integer else None
 
 
+def _lower_bound(expr: sympy.Basic) -> int | None:
+    """Returns a number that an integer is never below, from what is known of its parts; None if that is nothing."""
+    if expr.is_Integer:
+        return int(expr)
+    if expr.is_nonnegative:
+        return 0
+    if expr.is_Add:
+        bounds = [_lower_bound(part) for part in expr.args]
+        return None if None in bounds else sum(each for each in bounds if each is not None)
+    is_quotient = type(expr).__name__ == "FloorDiv"  # torch's function, which has no public module
+    if is_quotient and expr.args[1].is_Integer and expr.args[1].is_positive:
+        bound = _lower_bound(expr.args[0])
+        return None if bound is None else bound // int(expr.args[1])
+    return None
+
+
 class _ExpressionEmitter:
     """Emits one expression of sympy or of torch's own sympy functions; ``recurse`` returns the values of arguments."""
 
@@ -206,6 +222,10 @@ class _ExpressionEmitter:
     def _floordiv(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
         """Emits Python's ``//``. ONNX Div truncates, so a quotient that may be negative needs a correction."""
         op, numerator, denominator = self._op, self._recurse(a), self._recurse(b)
+        least = _lower_bound(a)
+        if least is not None and least < 0 and b.is_Integer and b.is_positive:
+            steps = -least // int(b) + (-least % int(b) > 0)
+            return op.Sub(op.Div(op.Add(numerator, [steps * int(b)]), denominator), [steps])
         quotient = op.Div(numerator, denominator)
         if a.is_nonnegative and b.is_nonnegative:
             return quotient

@@ -65,6 +65,10 @@ EXPRESSIONS = {
     "-(-a//3)": lambda a, b: -(-a // 3),
     "(a-b)//3": lambda a, b: (a - b) // 3,
     "(b-a)//3": lambda a, b: (b - a) // 3,
+    "(a-8)//2": lambda a, b: (a - 8) // 2,
+    "(a-9)//2": lambda a, b: (a - 9) // 2,
+    "((a//3-9)//4-1)//2": lambda a, b: ((a // 3 - 9) // 4 - 1) // 2,
+    "(a+b-9)//5": lambda a, b: (a + b - 9) // 5,
     "a%3": lambda a, b: a % 3,
     "(b-a)%4": lambda a, b: (b - a) % 4,
     "(b/2-a)%0.75": lambda a, b: (b * 0.5 - a) % 0.75,
@@ -192,3 +196,11 @@ def test_a_quotient_of_quotients_of_sizes_needs_no_sign_correction() -> None:
     op, _ = _emitter(fake)
     op.symbols.value(op, quotient)
     assert [node.op_type for node in op.graph] == ["Shape", "Shape", "Div", "Div"]
+
+
+def test_a_quotient_of_a_size_less_a_number_needs_no_comparison() -> None:
+    """The length after a convolution: a truncated quotient of a number that is not negative, and a shift."""
+    fake, quotient = _captured(lambda a, b: (a // 5 - 3) // 2)
+    op, _ = _emitter(fake)
+    op.symbols.value(op, quotient)
+    assert [node.op_type for node in op.graph] == ["Shape", "Div", "Add", "Add", "Div", "Sub"]
