@@ -165,7 +165,7 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
     for id, found in texts.items():
         for text in found:
             warn(text, id)
-    dims = dim_table(program, inputs, names, labels, specialized, constraints, excluded)
+    dims = dim_table(program, inputs, names, labels, specialized, constraints, excluded, result.facts.work_for)
     return Capture(program, names, labels, specialized, strategy, result.decisions, dims)
 
 

@@ -16,7 +16,9 @@ from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import (
     Restrictions,
     SizeConstraint,
+    dim_labels,
     holds_for_example,
+    requested_ranges,
     restrictions,
     size_constraints,
 )
@@ -63,6 +65,15 @@ class SizeFacts:
     def excluded_sizes(self) -> list[ExcludedSize]:
         """Returns the sizes 0 and 1 for which the program is wrong, except those that constraints exclude."""
         return [*self._squeezed, *self._branched.excluded(self.constraints)]
+
+    def work_for(self, dim: sympy.Symbol, size: int) -> bool:
+        """Returns whether the model runs for one requested size of one dim, and the program computes the same."""
+        low, _ = requested_ranges(self._request).get(
+            dim_labels(self._program, self.inputs).get(str(dim), ""), (0, None)
+        )
+        if size < low:
+            return False
+        return self._branched.works(dim, size)
 
     def hold_for_example(self) -> bool:
         """Returns whether a program that was captured from another example is right for the user's example."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -26,6 +26,7 @@ def dim_table(
     specialized: Iterable[SpecializedDim],
     constraints: Sequence[SizeConstraint],
     excluded: Sequence[ExcludedSize],
+    works: Callable[[sympy.Symbol, int], bool],
 ) -> DimTable:
     """Returns the dynamic dims of the inputs, then the requested dims that are static.
 
@@ -37,6 +38,7 @@ def dim_table(
         specialized: The requested dims that are static.
         constraints: The conditions on which the program relies.
         excluded: The sizes 0 and 1 for which it is wrong.
+        works: Returns whether the program is right for one size of one dim.
     """
     places: dict[Any, list[str]] = {}
     for each in inputs:
@@ -44,7 +46,9 @@ def dim_table(
             if not isinstance(dim := each.dim(axis), int):
                 places.setdefault(dim, []).append(f"{each.name}.shape[{axis}]")
     found = [
-        DimSummary(names.get(str(dim), where[0]), tuple(where), *_sizes(dim, program, labels, constraints, excluded))
+        DimSummary(
+            names.get(str(dim), where[0]), tuple(where), *_sizes(dim, program, labels, constraints, excluded, works)
+        )
         for dim, where in places.items()
     ]
     static = [
@@ -61,6 +65,7 @@ def _sizes(
     labels: Mapping[str, str],
     constraints: Sequence[SizeConstraint],
     excluded: Sequence[ExcludedSize],
+    works: Callable[[sympy.Symbol, int], bool],
 ) -> tuple[str, str]:
     """Returns the sizes of a dim in words, and the line that restricts them."""
     if not isinstance(dim, sympy.Symbol):
@@ -68,14 +73,29 @@ def _sizes(
     own = [each for each in constraints if dim in each.expression.free_symbols]
     wrong = [each for each in excluded if each.dim == dim]
     span = program.range_constraints.get(dim)
-    words = sizes_in_words(_number(span, "lower"), _number(span, "upper"))
-    parts = [] if words == "any" else [words]
     is_bound = re.compile(rf"{re.escape(labels.get(str(dim), ''))} (?:>=|<=|<|>) \d+")
+    lower = _number(span, "lower")
+    if lower is not None and not any(is_bound.fullmatch(each.condition) for each in own):
+        lower = _smallest(lower, dim, own, works)
+    words = sizes_in_words(lower, _number(span, "upper"))
+    parts = [] if words == "any" else [words]
     parts += [_in_words(each.condition) for each in own if not (parts and is_bound.fullmatch(each.condition))]
     parts += [f"not {each.size}" for each in wrong]
     restrictions: list[SizeConstraint | ExcludedSize] = [*own, *wrong]
     place = next((each.place.strip() for each in restrictions if each.place), "")
     return ", ".join(parts) or "any", place
+
+
+def _smallest(
+    lower: int, dim: sympy.Symbol, own: Sequence[SizeConstraint], works: Callable[[sympy.Symbol, int], bool]
+) -> int:
+    """Returns the smallest size for which the program is right, given the lower bound of torch.
+
+    torch adds bounds where it reasons about strides, and where it assumes that a part of a dim is not 1. So the program
+    is tried at the smallest size that fulfils the constraints, and at the largest one below the bound.
+    """
+    smaller = [n for n in range(2, lower) if not any(each.excludes({dim: sympy.Integer(n)}) for each in own)]
+    return next((size for size in dict.fromkeys([*smaller[:1], *smaller[-1:]]) if works(dim, size)), lower)
 
 
 def _number(span: Any, side: str) -> int | None:

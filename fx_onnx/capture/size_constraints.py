@@ -96,7 +96,7 @@ def size_constraints(request: Request, program: ExportedProgram, inputs: list[Ca
     shape_env: Any = next((each.shape_env for each in inputs if each.shape_env is not None), None)
     names = {**_scalar_names(program), **_dim_names(inputs)}
     defined = defined_sizes(inputs)
-    ranges = _requested_ranges(request)
+    ranges = requested_ranges(request)
 
     @cache  # torch records many guards twice, and each takes hundreds of evaluations
     def tried(condition: Any) -> _TriedCondition:
@@ -222,7 +222,7 @@ def _scalar_names(program: ExportedProgram) -> dict[sympy.Symbol, str]:
     return {symbolic_expression(value): name for value, name in values if isinstance(value, torch.SymInt)}
 
 
-def _requested_ranges(request: Request) -> dict[str, tuple[int, Any]]:
+def requested_ranges(request: Request) -> dict[str, tuple[int, Any]]:
     """Returns the (min, max) of Dim objects by name."""
     leaves = pytree.tree_leaves(request.dynamic_shapes, is_leaf=lambda leaf: isinstance(leaf, Dim))
     return {dim.__name__: (dim.min, dim.max) for dim in leaves if isinstance(dim, Dim) and hasattr(dim, "min")}

@@ -106,6 +106,11 @@ class BranchedSizes:
         """Returns whether the results differ for one size of one dim."""
         return (dim, size) in self._places and not self._agrees(dim, size)
 
+    def works(self, dim: sympy.Symbol, size: int) -> bool:
+        """Returns whether the model runs for one size of one dim, and the captured program computes the same."""
+        changed = self._changed(dim, size)
+        return bool(_agrees(self._request, self._program, self._inputs, changed, if_model_fails=False))
+
     @cached_property
     def _sizes(self) -> dict[sympy.Symbol, sympy.Integer]:
         """The sizes of the example, but at least 2, so that a difference comes from the one dim that changes."""
@@ -146,12 +151,16 @@ class BranchedSizes:
 
 
 def _agrees(
-    request: Request, program: ExportedProgram, inputs: list[CapturedInput], sizes: Mapping[Any, Any]
+    request: Request,
+    program: ExportedProgram,
+    inputs: list[CapturedInput],
+    sizes: Mapping[Any, Any],
+    if_model_fails: bool = True,
 ) -> bool | None:
     """Returns whether the model and the captured program compute the same for these sizes.
 
-    Returns True also if the model itself fails for the sizes. Returns None if the model cannot be copied or has no
-    values, or if it contains a loop until a condition holds, which may never end for these sizes.
+    Returns ``if_model_fails`` if the model itself fails for the sizes. Returns None if the model cannot be copied or
+    has no values, or if it contains a loop until a condition holds, which may never end for these sizes.
     """
     if isinstance(request.model, ExportedProgram) or _has_endless_loop(program):
         return None
@@ -167,14 +176,17 @@ def _agrees(
         model = _if_possible(lambda: copy_without_weights(original))
         if model is None:  # a class of the user's that cannot be copied
             return None
-        return all(_agree_on(request, program, model, each) for each in (given, *_with_other_masks(given)))
+        trials = (given, *_with_other_masks(given))
+        return all(_agree_on(request, program, model, each, if_model_fails) for each in trials)
 
 
-def _agree_on(request: Request, program: ExportedProgram, model: torch.nn.Module, given: tuple[Any, Any]) -> bool:
-    """Returns whether the model and the program compute the same for these arguments, or the model fails."""
+def _agree_on(
+    request: Request, program: ExportedProgram, model: torch.nn.Module, given: tuple[Any, Any], if_model_fails: bool
+) -> bool:
+    """Returns whether the model and the program compute the same for these arguments."""
     want = _if_possible(lambda: _results(model, with_floats(request, copy.deepcopy(given))))
     if want is None:
-        return True
+        return if_model_fails
     got = _if_possible(lambda: _results(partial(_run, program), given))
     return got is not None and len(got) == len(want) and all(map(_is_equal, got, want))
 
