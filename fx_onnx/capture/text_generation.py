@@ -17,6 +17,8 @@ __all__ = ["text_generation_arguments"]
 
 _BATCH, _SEQUENCE, _PAST = 2, 6, 5
 """The sizes of the example; all of them are dynamic."""
+_POSITIONS_IGNORE_PAST = frozenset({"bamba"})
+"""Model types of transformers whose forward counts positions from 0 whatever the past, unless it gets the positions."""
 _SHORTEST = _SEQUENCE + _PAST + 1
 """The smallest size of a cache of a fixed size. A full one would make the size of the example static."""
 
@@ -41,7 +43,8 @@ def text_generation_arguments(
     Args:
         model: a decoder of transformers with a language head, such as LlamaForCausalLM. It may be on the meta device.
         padding: whether the prompts of a batch may have different lengths. False leaves out ``attention_mask`` and
-            ``position_ids``, because the positions follow from the past.
+            ``position_ids``, because the positions follow from the past. Bamba keeps ``position_ids``, because its code
+            counts positions from 0 whatever the past.
         cache: ``"dynamic"`` for a cache that grows (``DynamicCache``). ``"static"`` for one of a fixed size
             (``StaticCache``), which the program writes at the number of tokens that each layer has seen, the input
             ``past_key_values.0.cumulative_length``; a caller may bind the input and the output of the keys and values
@@ -68,9 +71,10 @@ def text_generation_arguments(
     if padding:
         kwargs["attention_mask"] = torch.ones(_BATCH, _PAST + _SEQUENCE, dtype=torch.int64, device=ids.device)
         shapes["attention_mask"] = {0: "batch", 1: DefinedDim("total", "past + sequence")}
-    if padding and "position_ids" in parameters:
-        kwargs["position_ids"] = torch.arange(_PAST, _PAST + _SEQUENCE, device=ids.device).expand(_BATCH, -1).clone()
-        shapes["position_ids"] = {0: "batch", 1: "sequence"}
+    needs_positions = padding or getattr(model.config, "model_type", None) in _POSITIONS_IGNORE_PAST
+    if needs_positions and "position_ids" in parameters:
+        kwargs["position_ids"] = torch.arange(_PAST, _PAST + ids.shape[1], device=ids.device).expand(_BATCH, -1).clone()
+        shapes["position_ids"] = dict(shapes["input_ids"])
     name = _cache_name(parameters)
     kwargs[name] = _filled_cache(model, name, full_cache, max_length, ids)
     shapes[name] = {0: "batch", 2: "past"} if max_length is None else {0: "batch"}

@@ -208,6 +208,29 @@ def test_one_token_at_a_time_continues_from_a_state(config: Any) -> None:
     )
 
 
+def test_a_model_that_ignores_its_past_takes_positions() -> None:
+    """Bamba counts positions from 0 with a past too."""
+    sizes = {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 32, "mamba_n_heads": 4}
+    config = transformers.BambaConfig(
+        **SMALL, **sizes, attn_layer_indices=[1], mamba_d_head=16, mamba_d_state=8, mamba_n_groups=1
+    )
+    torch.manual_seed(0)
+    model = transformers.BambaForCausalLM(config).eval()
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            torch.nn.init.normal_(weight, std=0.3)  # the default is too small to show a difference
+    program = fx_onnx.export(model, **text_generation_arguments(model, padding=False, single_token=True))
+    state = [
+        torch.zeros([{"batch": 1, "past": 0}.get(str(dim), dim) for dim in value.shape])
+        for value in program.model.graph.inputs[2:]
+    ]
+    ids, found = torch.randint(3, 99, (1, 8)), []
+    for place, token in enumerate(ids.split(1, 1)):
+        logits, *state = program(token, torch.tensor([[place]]), *state)
+        found.append(logits)
+    torch.testing.assert_close(torch.cat(found, 1), model(input_ids=ids).logits, rtol=1e-3, atol=1e-4)
+
+
 JAMBA = transformers.JambaConfig(
     **SMALL, num_attention_heads=4, num_key_value_heads=2, intermediate_size=32, attn_layer_period=2,
     attn_layer_offset=1, num_experts=2, mamba_d_state=4, mamba_dt_rank=4,
