@@ -42,7 +42,7 @@ TARGET = Target(
     constraint=_quantization,
     without=("slice_hidden_keys",),  # the number of keys would depend on data
     notes=(
-        "The table is that of TensorRT for RTX, whose parser is the only one in a public package.",
+        "The table is that of the parser of TensorRT for RTX, the nearest one in a package; TensorRT may differ.",
         "It takes quantized models only if they are symmetric: int8, zero points of 0, one scale for an activation.",
     ),
 )
