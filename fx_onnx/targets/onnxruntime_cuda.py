@@ -5,6 +5,7 @@ from fx_onnx.passes.legalization.integer_argmax import LegalizeIntegerArgMax
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
 from fx_onnx.passes.legalization.operators_64_bit import Legalize64Bit
 from fx_onnx.passes.legalization.random_draws import LegalizeRandomDraws
+from fx_onnx.passes.legalization.unsigned_products import LegalizeUnsignedProducts
 from fx_onnx.targets.target import Target
 
 __all__ = ["TARGET"]
@@ -21,7 +22,11 @@ TARGET = Target(
     opset=18,
     table="onnxruntime-cuda",
     expands_functions=True,
-    legalizations=(LegalizeIntegerArgMax(), *(_OF_KERNELS.get(each.name, each) for each in LEGALIZATIONS)),
+    legalizations=(
+        LegalizeIntegerArgMax(),
+        LegalizeUnsignedProducts(),
+        *(_OF_KERNELS.get(each.name, each) for each in LEGALIZATIONS),
+    ),
     notes=(
         "float16 and bfloat16 stay as they are: no Casts where the CUDA provider has a kernel for them.",
         "Older versions have no kernels for Equal, Pad, ReduceMax and Resize above opset 18.",
