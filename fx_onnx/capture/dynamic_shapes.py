@@ -161,6 +161,7 @@ class DynamicShapes:
         self._inputs: list[_Input] = []
         self._leaf_count = 0
         self._float_leaves: list[int] = []
+        self._constants: list[str] = []
         self._parameters = parameters
         self._input_names = input_names
         by_parameter, by_input = self._split_keys(self._keyed(spec), prefer_input_names=from_dynamic_axes)
@@ -168,7 +169,7 @@ class DynamicShapes:
             name: self._match(parameters.values[name], by_parameter.get(name), name) for name in parameters.input_order
         }
         for number, dims in by_input.items():
-            self._inputs[number].add(dims)
+            self._named_input(number).add(dims)
         if from_dynamic_axes:
             self._split_names_by_size()
         self._check_sizes_of_names()
@@ -177,6 +178,11 @@ class DynamicShapes:
     def input_paths(self) -> list[str]:
         """Where each input of the graph is among the arguments, in the forward's own names."""
         return [each.path for each in self._inputs]
+
+    @property
+    def constants(self) -> list[str]:
+        """Where each argument that is no input is, such as None or a bool, in the forward's own names."""
+        return self._constants
 
     def for_torch(self) -> dict[str, Any] | None:
         """Returns the spec in torch.export's form, a dict by parameter; None if nothing is dynamic."""
@@ -267,7 +273,7 @@ class DynamicShapes:
             else:
                 known = _listed(dict.fromkeys([*self._parameters.values, *self._input_names]))
                 if prefer_input_names:  # dynamic_axes; torch.onnx warns too
-                    reason = f"which is neither an output nor one of the inputs {known}"
+                    reason = f"which is neither in output_names nor one of the inputs {known}"
                     hint = did_you_mean(key, [*self._parameters.values, *self._input_names]) or "."
                     warn(f"dynamic_axes has no effect for {key!r}, {reason}{hint}", MessageId.DYNAMIC_SHAPES)
                     continue
@@ -277,6 +283,20 @@ class DynamicShapes:
                     id=MessageId.DYNAMIC_SHAPES,
                 )
         return by_parameter, by_input
+
+    def _named_input(self, number: int) -> _Input:
+        """Returns the input that has the name with this number in ``input_names``.
+
+        Raises:
+            ArgumentError: The name is one of those after the inputs, which are for the weights.
+        """
+        if number < len(self._inputs):
+            return self._inputs[number]
+        raise ArgumentError(
+            f"The dynamic shapes have an entry for {self._input_names[number]!r}, which input_names gives to a weight, "
+            f"because the inputs are {_listed(self.input_paths)}; the sizes of a weight are static.",
+            id=MessageId.DYNAMIC_SHAPES,
+        )
 
     def _hint(self, key: Any, spec: dict[Any, Any]) -> str:
         """Returns a clause with what was probably meant: axes of the only input, or a name of an input."""
@@ -300,6 +320,7 @@ class DynamicShapes:
             leaf.add(spec)
             return leaf.dims  # the same dict, so that an entry by input name, which is added later, is in it too
         if spec is None or _is_static_hint(spec):
+            self._constants.append(path)
             return None
         if isinstance(value, (int, torch.SymInt)) and isinstance(spec, _DimHint):
             self._inputs.append(leaf)

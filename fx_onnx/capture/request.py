@@ -29,6 +29,7 @@ from fx_onnx.capture.torchscript.scripted_module import ScriptedModule, is_scrip
 from fx_onnx.core.arguments import check_mapping, check_names, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.export_modes import TrainingMode
+from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import OpOverload, pytree
 from fx_onnx.core.weights import is_subclass, memory_key
@@ -151,7 +152,7 @@ def parse_request(
         dynamic_shapes=None if isinstance(model, ExportedProgram) else for_torch,
         inputs=shapes.tensors(),
         input_names=names_in[: len(shapes.input_paths)],
-        weights=_weight_names(model, names_in, names_out, shapes.input_paths),
+        weights=_weight_names(model, names_in, names_out, shapes),
         output_names=names_out,
         output_axes=axes_out,
         float_leaves=shapes.float_leaves(),
@@ -219,9 +220,11 @@ def _weight_names(
     model: torch.nn.Module | ExportedProgram,
     names: tuple[str, ...],
     output_names: tuple[str, ...],
-    inputs: list[str],
+    shapes: DynamicShapes,
 ) -> WeightNames:
     """Returns the names of the weights, whose new names are those in ``names`` after the inputs.
+
+    Warns if some arguments are constants, because the caller may mean these.
 
     Raises:
         ArgumentError: There are more names than inputs and weights, or another value gets the name of a weight.
@@ -229,6 +232,7 @@ def _weight_names(
     state = model.state_dict if isinstance(model, ExportedProgram) else model.state_dict(keep_vars=True)
     known: dict[Any, int] = {}
     places = {name: known.setdefault(_identity(tensor), len(known)) for name, tensor in state.items()}
+    inputs = shapes.input_paths
     if len(names) > len(inputs) + len(known):
         raise ArgumentError(
             f"input_names has {len(names)} names, but the model has {len(inputs)} inputs: "
@@ -242,6 +246,12 @@ def _weight_names(
             f"{taken[0]!r} in input_names or output_names is the name of a weight, which keeps its name in the "
             "state_dict; choose another one.",
             id=MessageId.NAMES,
+        )
+    if new and shapes.constants:
+        warn(
+            f"input_names gives {new[0]!r} to the weight {next(iter(places))!r}, because the constant "
+            f"{shapes.constants[0]} is no input; give names for the inputs only: {', '.join(inputs) or 'none'}.",
+            MessageId.NAMES,
         )
     return WeightNames(places, new)
 

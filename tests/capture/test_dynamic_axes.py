@@ -88,7 +88,9 @@ def test_wrong_axes_raise_one_sentence(model, args, options, message):
 def test_a_name_that_is_no_input_or_output_is_a_warning():
     with pytest.warns(OnnxExporterWarning, match=r"; did you mean 'tensor'\?"):
         parse_request(Two(), (X, Y), dynamic_axes={"tesnor": {0: "n"}}, input_names=["tensor", "other"])
-    with pytest.warns(OnnxExporterWarning, match="no effect for 'image', which is neither an output nor one of the in"):
+    with pytest.warns(
+        OnnxExporterWarning, match="no effect for 'image', which is neither in output_names nor one of the"
+    ):
         request = parse_request(Two(), (X, Y), dynamic_axes={"x": {0: "n"}, "image": {0: "n"}})
     assert axes(request) == [{0: "n"}, {}]
 

@@ -91,6 +91,28 @@ def test_nested_arguments_with_names_for_all_inputs():
     assert request.dynamic_shapes == expected
 
 
+class Optional(torch.nn.Linear):
+    """A forward with an argument that is a constant."""
+
+    def forward(self, x, flag=True):
+        return super().forward(x)
+
+
+def test_names_for_constants_are_a_warning():
+    """They name weights, as in torch's TorchScript exporter; without constants, this is what the caller means."""
+    model, x = Optional(3, 2).eval(), t(2, 3)
+    parse_request(model, (x,), input_names=["a", "w"])
+    with pytest.warns(fx_onnx.OnnxExporterWarning, match="gives 'b' to the weight 'weight', because the constant flag"):
+        request = parse_request(model, (x, True), input_names=["a", "b"])
+    assert request.weights.new == ("b",)
+
+
+@pytest.mark.parametrize("option", ["dynamic_axes", "dynamic_shapes"])
+def test_a_weight_has_no_dynamic_sizes(option):
+    with pytest.raises(ArgumentError, match="'w', which input_names gives to a weight, because the inputs are x;"):
+        parse_request(Optional(3, 2).eval(), (t(2, 3),), input_names=["a", "w"], **{option: {"w": {0: "n"}}})
+
+
 @pytest.mark.parametrize("spec", [({0: "n"}, {0: "n"}), {"x": {0: "n"}, "y": {0: "n"}}, {"p": {0: "n"}, "q": {0: "n"}}])
 def test_dims_of_an_exported_program_only_get_names(spec):
     program = torch.export.export(Two(), (X, Y), dynamic_shapes={"x": {0: A}, "y": {0: A}})
