@@ -25,7 +25,7 @@ import fx_onnx
 import tests  # noqa: F401  lets torchvision load beside a CPU build of torch
 
 IMAGE = 90
-"""The id of the token that stands for a part of an image."""
+"""The id of the token whose place a part of an image takes."""
 
 TEXT = {"vocab_size": 100, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
 TEXT |= {"num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0}
