@@ -22,14 +22,11 @@ import fx_onnx
 from benchmarks.scale import on_meta
 
 PARTS = {
-    "the forward": ("modeling_llama.py", "forward"),
     "fake tensors": ("fake_tensor.py", "dispatch"),
     "- results rebuilt from their cache": ("fake_tensor.py", "_output_from_cache_entry"),
     "- new entries of their cache": ("fake_tensor.py", "_make_cache_entry"),
     "arithmetic on symbolic sizes": ("sym_node.py", "binary_magic_impl"),
     "attention": ("sdpa_attention.py", "sdpa_attention_forward"),
-    "nodes with their metadata": ("proxy_tensor.py", "track_tensor_tree"),
-    "copies of weights and inputs": ("fake_tensor.py", "from_tensor"),
 }
 """The name of each part, and the file and the name of its function."""
 
