@@ -36,11 +36,11 @@ class FoldWeightTransposes(Rewrite):
         data = initializer_tensor(source)
         if source is None or data is None or editor.function is not None or source.is_graph_output():
             return False
-        uses = list(source.uses())
-        order = _order(uses[0])
+        uses = [(use.node, use.idx) for use in source.uses()]
+        order = _order(*uses[0])
         if node.op_type == "Gemm" and (order is None or len(uses) == 1):
             return False
-        if order is None or any(_order(use) != order for use in uses):
+        if order is None or any(_order(*use) != order for use in uses):
             return self.declines(node, "something other than the same transpositions reads the weight")
         sizes = data.shape.numpy()
         view = functools.partial(_permuted, tuple(order))
@@ -48,25 +48,25 @@ class FoldWeightTransposes(Rewrite):
         new = computed(view, data, dtype=data.dtype, shape=shape, along=permuted(order))
         value = editor.initializer(new, f"{source.name}_transposed")
         for use in uses:
-            _read(use, value, editor)
+            _read(*use, value, editor)
         return True
 
 
-def _order(use: ir.Usage) -> list[int] | None:
-    """Returns how a node transposes a weight; None if it does anything else with it."""
-    if use.node.op_type == "Gemm":
-        return [1, 0] if use.idx == 1 and attribute(use.node, "transB", 0) else None
-    return None if use.node.outputs[0].is_graph_output() else permutation_of(use.node)
+def _order(node: ir.Node, place: int) -> list[int] | None:
+    """Returns how a node transposes its input at a place; None if it does anything else with it."""
+    if node.op_type == "Gemm":
+        return [1, 0] if place == 1 and attribute(node, "transB", 0) else None
+    return None if node.outputs[0].is_graph_output() else permutation_of(node)
 
 
-def _read(use: ir.Usage, transposed: ir.Value, editor: Editor) -> None:
-    """Lets a node read the transposed weight."""
-    if use.node.op_type == "Gemm":
-        inputs = [transposed if place == use.idx else value for place, value in enumerate(use.node.inputs)]
-        attributes = {name: value for name, value in use.node.attributes.items() if name != "transB"}
-        editor.replace(use.node, "Gemm", inputs, attributes)
+def _read(node: ir.Node, place: int, transposed: ir.Value, editor: Editor) -> None:
+    """Lets a node read the transposed weight at a place."""
+    if node.op_type == "Gemm":
+        inputs = [transposed if each == place else value for each, value in enumerate(node.inputs)]
+        attributes = {name: value for name, value in node.attributes.items() if name != "transB"}
+        editor.replace(node, "Gemm", inputs, attributes)
     else:
-        editor.replace_with_value(use.node, transposed)
+        editor.replace_with_value(node, transposed)
 
 
 def _permuted(order: tuple[int, ...], weight: torch.Tensor) -> torch.Tensor:
