@@ -42,6 +42,7 @@ from fx_onnx.passes.weights.packed_weights import PackWeights
 from fx_onnx.passes.weights.quantized_transposes import HoistQuantizedTransposes
 from fx_onnx.passes.weights.selected_weights import FoldWeightSelections
 from fx_onnx.passes.weights.transposed_weights import FoldWeightTransposes
+from fx_onnx.passes.weights.unpacked_weights import FuseUnpackedWeights
 
 __all__ = ["PASSES", "keep_weights", "optimize", "passes_without"]
 
@@ -73,6 +74,7 @@ PASSES: tuple[Pass, ...] = (
     FoldHeadReshapes(),
     PackWeights(),
     FuseDequantizeLinear(),
+    FuseUnpackedWeights(),
     HoistQuantizedTransposes(),
     FoldWeightSelections(),
     FoldWeightTransposes(),

@@ -14,7 +14,7 @@ from fx_onnx.core import metadata
 from fx_onnx.core.weights import computed
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import attribute, dims, initializer_tensor, single_use_producer
+from fx_onnx.passes.matchers import attribute, dims, initializer_tensor, producer_of, single_use_producer
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["FuseMatMulNBits"]
@@ -79,17 +79,18 @@ class FuseMatMulNBits(Rewrite):
         first, weights = next(iter(products)), list(products.values())
         x = first.inputs[0]
         f = NodeBuilder(first, editor, first.outputs[0].dtype, after=x)
-        joined = f.MatMul(x, first.inputs[1])
-        parts = f.emit("Split", [joined, [each.columns for each in weights]], {"axis": -1}, outputs=len(weights))
-        absorbed = [*products, *(node.inputs[1].producer() for node in products)]
+        (result,) = f.emit("MatMul", [x, first.inputs[1]], {})
+        parts = f.emit("Split", [result, [each.columns for each in weights]], {"axis": -1}, outputs=len(weights))
+        made = [node for node in (result.producer(), parts[0].producer()) if node is not None]
+        absorbed = [*products, *(producer_of(node.inputs[1], "DequantizeLinear") for node in products)]
+        for new in made:
+            for each in absorbed:
+                new.metadata_props.update(metadata.merged(new.metadata_props, each.metadata_props if each else {}))
         for part, node in zip(parts, products, strict=True):
             label = node.outputs[0].name
             editor.replace_with_value(node, part)
             part.name = label
-        for made in (joined.producer(), parts[0].producer()):
-            for each in absorbed:
-                made.metadata_props.update(metadata.merged(made.metadata_props, each.metadata_props))
-        self._replace(joined.producer(), weights, [], editor)
+        self._replace(made[0], weights, [], editor)
 
 
 def _products_of_equal_form(node: ir.Node, weight: _Weight) -> dict[ir.Node, _Weight]:
