@@ -6,12 +6,8 @@ A message states in one or two sentences what is wrong and what the user can do.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
-from fx_onnx.core.messages import MessageId, place_in, with_id
-
-if TYPE_CHECKING:
-    from fx_onnx.core.findings import Finding
+from fx_onnx.core.messages import Finding, MessageId, place_in, with_id
 
 
 class OnnxExporterError(RuntimeError):

@@ -8,39 +8,17 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 
 from fx_onnx.core.errors import OnnxExporterError, OnnxExporterWarning
-from fx_onnx.core.messages import MessageId, place_in, with_id
+from fx_onnx.core.messages import Finding, MessageId
 
-__all__ = ["Finding", "collect_findings", "current_findings", "summary", "warn", "warn_now"]
+__all__ = ["collect_findings", "current_findings", "summary", "warn", "warn_now"]
 
 _logger = logging.getLogger("fx_onnx.export")
 _AREAS = {
     "FX10": "The call", "FX11": "Capture", "FX12": "Dynamic dims", "FX13": "Operators", "FX14": "The program",
     "FX15": "Files and weights", "FX16": "The environment",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing in which the exported model, or a file, is not as requested, or not as the user may expect.
-
-    Attributes:
-        id: the kind of the finding, for example ``FX1201``; docs/troubleshooting.md explains it.
-        text: one or two sentences.
-    """
-
-    id: MessageId
-    text: str
-
-    @property
-    def place(self) -> str:
-        """The line of the model's code that the text names, for example ``model.py:12``; empty if it names none."""
-        return place_in(self.text)
-
-    def __str__(self) -> str:
-        return with_id(self.text, self.id)
 
 
 # The findings of the export that runs in this context. Each thread has a context of its own.

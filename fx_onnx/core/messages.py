@@ -1,4 +1,4 @@
-"""The ids of messages: one for each kind of warning and refusal, shown in brackets at the end of the first sentence.
+"""Findings, and the ids of messages: one for each kind of warning and refusal, at the end of the first sentence.
 
 docs/troubleshooting.md explains each id. An id is never used for another kind of message, and never renamed; a kind
 that no longer occurs keeps its number in the list of tests/core/test_messages.py.
@@ -7,9 +7,10 @@ that no longer occurs keeps its number in the list of tests/core/test_messages.p
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["MessageId", "place_in", "with_id"]
+__all__ = ["Finding", "MessageId", "place_in", "with_id"]
 
 
 class MessageId(StrEnum):
@@ -91,6 +92,27 @@ class MessageId(StrEnum):
     EXPORT = "FX1601"
     MISSING_PACKAGE = "FX1602"
     TORCH_VERSION = "FX1603"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing in which the exported model, or a file, is not as requested, or not as the user may expect.
+
+    Attributes:
+        id: the kind of the finding, for example ``FX1201``; docs/troubleshooting.md explains it.
+        text: one or two sentences.
+    """
+
+    id: MessageId
+    text: str
+
+    @property
+    def place(self) -> str:
+        """The line of the model's code that the text names, for example ``model.py:12``; empty if it names none."""
+        return place_in(self.text)
+
+    def __str__(self) -> str:
+        return with_id(self.text, self.id)
 
 
 def place_in(message: str) -> str:

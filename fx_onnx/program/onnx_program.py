@@ -19,8 +19,8 @@ from fx_onnx.core import metadata as metadata_keys
 from fx_onnx.core.arguments import check_dim_name, check_flag, check_mapping, check_name, check_names, check_path, shown
 from fx_onnx.core.dim_table import DimTable
 from fx_onnx.core.errors import ArgumentError
-from fx_onnx.core.findings import Finding, warn
-from fx_onnx.core.messages import MessageId
+from fx_onnx.core.findings import warn
+from fx_onnx.core.messages import Finding, MessageId
 from fx_onnx.core.weights import Weight, as_torch, tied_names
 from fx_onnx.program import save
 from fx_onnx.program.destination import check_destination

@@ -10,8 +10,8 @@ import torch
 
 import fx_onnx
 from fx_onnx.core.errors import OnnxExporterWarning
-from fx_onnx.core.findings import Finding, collect_findings, current_findings, warn
-from fx_onnx.core.messages import MessageId
+from fx_onnx.core.findings import collect_findings, current_findings, warn
+from fx_onnx.core.messages import Finding, MessageId
 from tests.capture.sample_modules import Function
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fx_onnx.core.dim_table import DimTable
-from fx_onnx.core.findings import Finding
+from fx_onnx.core.messages import Finding
 from fx_onnx.program.report.graph_facts import GraphFacts
 from fx_onnx.program.verification.tensor_comparison import Difference
 from fx_onnx.program.verification.verification_result import Verification

@@ -1,8 +1,7 @@
 """Facts of two exports for the tests of the reports: one that failed, and one with everything."""
 
 from fx_onnx.core.dim_table import DimSummary, DimTable
-from fx_onnx.core.findings import Finding
-from fx_onnx.core.messages import MessageId
+from fx_onnx.core.messages import Finding, MessageId
 from fx_onnx.program.report.facts import Facts, ModelSummary, PassOutcome, StageOutcome, TranslatedOperator
 from fx_onnx.program.verify import Difference, Verification
 

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from fx_onnx.core.findings import Finding
-from fx_onnx.core.messages import MessageId
+from fx_onnx.core.messages import Finding, MessageId
 from fx_onnx.program.report.facts import Facts, StageOutcome
 from fx_onnx.program.verification.verification_result import Cause, SizeResult, Verification
 from tests.program.report.facts_examples import BAD, COMPLETE, FAILED, GOOD
