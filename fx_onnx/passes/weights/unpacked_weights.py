@@ -95,16 +95,14 @@ class _Computation:
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
         """Computes the value; a result is freed after its last use."""
-        values: list[torch.Tensor | None] = list(tensors)
+        values = dict(enumerate(tensors))
         last = {place: step for step, (_, places) in enumerate(self.steps) for place in places}
         for step, (function, places) in enumerate(self.steps):
-            values.append(function(*(values[place] for place in places)))
-            for place in places:
+            values[len(tensors) + step] = function(*(values[place] for place in places))
+            for place in {*places}:
                 if last[place] == step:
-                    values[place] = None
-        found = values[-1]
-        assert found is not None
-        return found
+                    del values[place]
+        return values[len(tensors) + len(self.steps) - 1]
 
 
 def _computation(value: ir.Value | None) -> _Computation | None:
