@@ -50,7 +50,7 @@ class FuseUnpackedWeights(Rewrite):
     Legal where q is computed from weights and ends with a BitwiseAnd with 15 or 255, and scale and zero are repeated
     for groups of rows of equal size. Rows may be in any order, as in GPTQ's ``g_idx``: then the rows of q and the last
     axis of x are sorted by group. q is computed when it is saved. The zeros and the groups are read here, because a
-    zero that does not fit into the bits of q needs the arithmetic.
+    zero that does not fit into the bits of q needs the arithmetic. Weights that replace these later are checked.
     """
 
     name = "fuse_unpacked_weights"
@@ -79,7 +79,7 @@ class _Unpacked(NamedTuple):
 
     data: _Computation
     scale: ir.TensorProtocol
-    zero: _Computation
+    groups: _Groups
     order: npt.NDArray[np.int64] | None
     block: int
     dtype: DataType
@@ -183,7 +183,7 @@ def _match(scale: ir.Value | None, difference: ir.Node) -> _Unpacked | str:
     if (counts != counts[0]).any():
         return "the groups have different sizes"
     shape = len(counts), int(sizes[1])
-    found = _scales(scale, groups.members, shape)
+    found = _scales(scale, groups, shape)
     if found is None:
         return "the scales do not have the groups of the zeros"
     with torch.no_grad(), unset_fake_temporarily():
@@ -191,7 +191,7 @@ def _match(scale: ir.Value | None, difference: ir.Node) -> _Unpacked | str:
     if zeros.shape != shape or not _fits(zeros, bits[0]):
         return "a zero does not fit into the bits of the weight"
     order = None if (np.diff(groups.members) >= 0).all() else np.argsort(groups.members, kind="stable")
-    return _Unpacked(data, found, groups.rows, order, int(counts[0]), bits[1], (int(sizes[0]), int(sizes[1])))
+    return _Unpacked(data, found, groups, order, int(counts[0]), bits[1], (int(sizes[0]), int(sizes[1])))
 
 
 def _fits(values: torch.Tensor, bits: int) -> bool:
@@ -212,10 +212,11 @@ def _mask(value: ir.Value | None) -> Any:
 
 
 class _Groups(NamedTuple):
-    """A matrix whose rows are repeated: one row for each group, and the group of each row."""
+    """A matrix whose rows are repeated: one row for each group, the group of each row, and the weight that has it."""
 
     rows: _Computation
     members: npt.NDArray[np.int64]
+    index: tuple[ir.TensorProtocol, ...] = ()
 
 
 def _match_groups(value: ir.Value | None) -> _Groups | None:
@@ -225,9 +226,9 @@ def _match_groups(value: ir.Value | None) -> _Groups | None:
     if gather is not None and attribute(gather, "axis", 0) == 0:
         rows, index = _computation(gather.inputs[0]), initializer_tensor(gather.inputs[1])
         places = as_torch(index).numpy() if index is not None and has_data(index) else np.array(0)
-        if rows is None or places.ndim != 1 or not len(places) or places.min() < 0:
+        if rows is None or index is None or places.ndim != 1 or not len(places) or places.min() < 0:
             return None
-        return _Groups(rows, places)
+        return _Groups(rows, places, (index,))
     if repeated is None or sizes is None or len(sizes) != 2:
         return None
     before, after = dims(repeated[1].inputs[0]), dims(repeated[1].outputs[0])
@@ -245,42 +246,45 @@ def _without_middle_axis(rows: torch.Tensor) -> torch.Tensor:
     return rows.squeeze(1)
 
 
-def _scales(scale: ir.Value | None, index: npt.NDArray[np.int64], sizes: tuple[int, int]) -> ir.TensorProtocol | None:
+def _scales(scale: ir.Value | None, groups: _Groups, sizes: tuple[int, int]) -> ir.TensorProtocol | None:
     """Returns the scales of the groups, if these are the groups of the scales too. ``sizes`` is their shape."""
     dtype = scale.dtype if scale is not None else None
-    groups, whole = _match_groups(scale), initializer_tensor(scale)
+    found, whole = _match_groups(scale), initializer_tensor(scale)
     if dtype is None:
         return None
-    if groups is not None and np.array_equal(groups.members, index):
-        return computed(groups.rows, *groups.rows.sources, dtype=dtype, shape=sizes)
-    if whole is None or not has_data(whole) or dims(scale) != (len(index), sizes[1]):
+    if found is not None and np.array_equal(found.members, groups.members):
+        return computed(found.rows, *found.rows.sources, dtype=dtype, shape=sizes)
+    if whole is None or not has_data(whole) or dims(scale) != (len(groups.members), sizes[1]):
         return None
-    first = np.unique(index, return_index=True)[1]  # an earlier pass has repeated the rows of small scales
-    values, select = as_torch(whole), functools.partial(_selected, first)
-    if not torch.equal(select(values)[torch.from_numpy(index)], values):
+    select = functools.partial(_row_of_each_group, groups.members)  # an earlier pass has repeated the rows
+    if not _repeats(as_torch(whole), groups.members):
         return None
     return computed(select, whole, dtype=dtype, shape=sizes)
 
 
-def _selected(rows: npt.NDArray[np.int64], values: torch.Tensor) -> torch.Tensor:
-    return values[torch.from_numpy(rows)]
+def _repeats(values: torch.Tensor, members: npt.NDArray[np.int64]) -> bool:
+    """Returns whether the rows of each group are equal."""
+    first = np.unique(members, return_index=True)[1]
+    return torch.equal(values[torch.from_numpy(first[members])], values)
+
+
+def _row_of_each_group(members: npt.NDArray[np.int64], values: torch.Tensor) -> torch.Tensor:
+    if not _repeats(values, members):  # scales that replace those of the export
+        raise OnnxExporterError("The scales of a packed weight are not those of the groups that were exported.")
+    return values[torch.from_numpy(np.unique(members, return_index=True)[1])]
 
 
 def _insert(node: ir.Node, scaled: ir.Node, weight: _Unpacked, editor: Editor) -> None:
     """Inserts the DequantizeLinear, and the Gather of x if rows are sorted."""
     f = NodeBuilder(scaled, editor, weight.scale.dtype)
     name = max(weight.data.sources, key=lambda tensor: tensor.nbytes).name
-    groups = weight.scale.shape.numpy()
+    rows, bits = functools.partial(_rows, weight), weight.dtype.bitwidth
+    zeros, (count, columns) = weight.groups.rows, weight.scale.shape.numpy()
     tensors = {
-        "unpacked": computed(
-            functools.partial(_integers, weight.data, weight.order),
-            *weight.data.sources,
-            dtype=weight.dtype,
-            shape=weight.shape,
-        ),
+        "unpacked": computed(rows, *weight.data.sources, *weight.groups.index, dtype=weight.dtype, shape=weight.shape),
         "scales": weight.scale,
         "zeros": computed(
-            functools.partial(_integers, weight.zero, None), *weight.zero.sources, dtype=weight.dtype, shape=groups
+            functools.partial(_integers, zeros, bits), *zeros.sources, dtype=weight.dtype, shape=(count, columns)
         ),
     }
     inputs = [editor.initializer(tensor, f"{name}_{kind}") for kind, tensor in tensors.items()]
@@ -292,10 +296,19 @@ def _insert(node: ir.Node, scaled: ir.Node, weight: _Unpacked, editor: Editor) -
     editor.replace(node, "MatMul", [x, made], {}, absorbed=[scaled])
 
 
-def _integers(weight: _Computation, order: npt.NDArray[np.int64] | None, *tensors: torch.Tensor) -> torch.Tensor:
-    """Computes unsigned integers of 8 bits, with the rows in an order."""
+def _rows(weight: _Unpacked, *tensors: torch.Tensor) -> torch.Tensor:
+    """Computes the integers of a weight, sorted by group. The tensor after the sources is the group of each row."""
+    count = len(weight.data.sources)
+    for index in tensors[count:]:
+        if not np.array_equal(index.numpy(), weight.groups.members):  # groups that replace those of the export
+            raise OnnxExporterError("The groups of a packed weight (g_idx of GPTQ) are not those that were exported.")
+    values = _integers(weight.data, weight.dtype.bitwidth, *tensors[:count])
+    return values if weight.order is None else values[torch.from_numpy(weight.order)]
+
+
+def _integers(weight: _Computation, bits: int, *tensors: torch.Tensor) -> torch.Tensor:
+    """Computes unsigned integers of 8 bits, which fit into fewer bits."""
     values = weight(*tensors)
-    if values.numel() and not _fits(values, 8):  # zeros that replace those of the export
-        raise OnnxExporterError("A zero point of a packed weight does not fit into 8 bits.")
-    values = values.to(torch.uint8)
-    return values if order is None else values[torch.from_numpy(order)]
+    if values.numel() and not _fits(values, bits):  # zeros that replace those of the export
+        raise OnnxExporterError(f"A zero point of a packed weight does not fit into {bits} bits.")
+    return values.to(torch.uint8)

@@ -53,3 +53,24 @@ def test_what_the_operator_cannot_express_keeps_the_arithmetic(change: object) -
     layer = GptqLinear(64, 48)
     change(layer)
     assert "DequantizeLinear" not in exported(layer, 64, "onnxruntime")[1]
+
+
+@pytest.mark.parametrize("rows", [64, 1024])
+def test_other_weights_after_the_export(rows: int) -> None:
+    layer, other = GptqLinear(rows, 48, act_order=True), GptqLinear(rows, 48)
+    other.g_idx = layer.g_idx
+    program, _ = exported(layer, rows, "onnxruntime")
+    program.apply_weights(other.state_dict())
+    x = torch.randn(3, 2, rows).transpose(0, 1).contiguous()
+    assert_close(program(x)[0], other(x), 1e-5)
+
+
+@pytest.mark.parametrize("change", [_zero_of_16, _groups_of_different_sizes])
+@pytest.mark.parametrize("rows", [64, 1024])
+def test_other_weights_that_the_operator_cannot_express_are_refused(change: object, rows: int) -> None:
+    layer = GptqLinear(rows, 48)
+    program, _ = exported(layer, rows, "onnxruntime")
+    change(layer)
+    with pytest.raises(fx_onnx.OnnxExporterError, match="of a packed weight"):
+        program.apply_weights(layer.state_dict())
+        program(torch.randn(2, 3, rows))
