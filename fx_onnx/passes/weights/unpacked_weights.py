@@ -212,11 +212,11 @@ def _mask(value: ir.Value | None) -> Any:
 
 
 class _Groups(NamedTuple):
-    """A matrix whose rows are repeated: one row for each group, the group of each row, and the weight that has it."""
+    """A matrix whose rows are repeated: one row for each group, the group of each row, and the weight that stores it."""
 
     rows: _Computation
     members: npt.NDArray[np.int64]
-    index: tuple[ir.TensorProtocol, ...] = ()
+    stored: tuple[ir.TensorProtocol, ...] = ()
 
 
 def _match_groups(value: ir.Value | None) -> _Groups | None:
@@ -281,7 +281,7 @@ def _insert(node: ir.Node, scaled: ir.Node, weight: _Unpacked, editor: Editor) -
     rows, bits = functools.partial(_rows, weight), weight.dtype.bitwidth
     zeros, (count, columns) = weight.groups.rows, weight.scale.shape.numpy()
     tensors = {
-        "unpacked": computed(rows, *weight.data.sources, *weight.groups.index, dtype=weight.dtype, shape=weight.shape),
+        "unpacked": computed(rows, *weight.data.sources, *weight.groups.stored, dtype=weight.dtype, shape=weight.shape),
         "scales": weight.scale,
         "zeros": computed(
             functools.partial(_integers, zeros, bits), *zeros.sources, dtype=weight.dtype, shape=(count, columns)
