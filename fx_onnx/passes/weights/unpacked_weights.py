@@ -212,7 +212,7 @@ def _mask(value: ir.Value | None) -> Any:
 
 
 class _Groups(NamedTuple):
-    """A matrix whose rows are repeated: one row for each group, the group of each row, and the weight that stores it."""
+    """A matrix whose rows are repeated: one row for each group, the group of each row, and where that is stored."""
 
     rows: _Computation
     members: npt.NDArray[np.int64]

@@ -154,11 +154,20 @@ def _reduced(f: NodeBuilder, rows: Value, positions: Value, updates: Value, op_t
     body = functools.partial(_one_round, op_type=op_type, inner=inner)
     at, values = loop(f, [at, values], body, condition=condition)
     at.shape = ir.Shape([None])
-    merged = f.emit(op_type, [f.Gather(rows, at), values], {})[0]
+    merged = _merged(f, op_type, f.Gather(rows, at), values)
     places = f.Unsqueeze(at, [1])
     places.shape = ir.Shape([None, 1])
     result: Value = f.ScatterND(rows, places, merged)
     return result
+
+
+def _merged(f: NodeBuilder, op_type: str, first: Value, second: Value) -> Value:
+    """Returns the reduction of two values. Extrema of int64 are comparisons: see integer_extrema.py."""
+    if op_type in ("Max", "Min") and first.dtype == DataType.INT64:
+        is_first = f.Greater(first, second) if op_type == "Max" else f.Less(first, second)
+        chosen: Value = f.Where(is_first, first, second)
+        return chosen
+    return f.emit(op_type, [first, second], {})[0]
 
 
 def _has_duplicates(f: NodeBuilder, at: Value) -> Value:
@@ -188,5 +197,5 @@ def _one_round(f: NodeBuilder, _: Value, carried: Sequence[Value], op_type: str,
     paired = f.And(f.Equal(kept, f.Gather(at, right)), f.Less(left, right))
     chosen = f.Unsqueeze(paired, list(range(1, inner + 1))) if inner else paired
     alone = f.Gather(values, left)
-    both = f.emit(op_type, [alone, f.Gather(values, right)], {})[0]
+    both = _merged(f, op_type, alone, f.Gather(values, right))
     return Iteration([kept, f.Where(chosen, both, alone)], again=_has_duplicates(f, kept))

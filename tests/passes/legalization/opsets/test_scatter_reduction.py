@@ -24,6 +24,10 @@ def integers(*sizes: int) -> Tensor:
     return torch.randint(-(2**62), 2**62, sizes)
 
 
+def near_two_to_the_31(*sizes: int) -> Tensor:
+    return torch.randint(2**31 - 9, 2**31 + 9, sizes)
+
+
 @pytest.mark.parametrize(
     ("step", "reduction"), [(STEP_15, "add"), (STEP_15, "mul"), (STEP_17, "max"), (STEP_17, "min")]
 )
@@ -32,6 +36,7 @@ def integers(*sizes: int) -> Tensor:
     [
         (ELEMENTS.format("float"), torch.randn, (5,), (20,), (20,)),
         (ELEMENTS.format("int64"), integers, (5,), (20,), (20,)),
+        (ELEMENTS.format("int64"), near_two_to_the_31, (5,), (20,), (20,)),
         (ELEMENTS.format("float"), torch.randn, (5,), (0,), (0,)),
         (ELEMENTS_OF_AXIS, torch.randn, (4, 5, 3), (3, 9, 2), (3, 9, 2)),
         (ROWS, torch.randn, (5, 3), (13, 1), (13, 3)),
