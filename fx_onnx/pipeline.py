@@ -55,7 +55,7 @@ from fx_onnx.passes.module_functions import ModulesToFunctions
 from fx_onnx.passes.optimize import keep_weights, passes_without
 from fx_onnx.passes.rewriter import apply
 from fx_onnx.passes.weights.selected_weights import FoldWeightSelections
-from fx_onnx.passes.weights.transposed_weights import FoldWeightTransposes
+from fx_onnx.passes.weights.transposed_weights import FoldWeightTransposes, TransposeSharedWeights
 from fx_onnx.program.export_log import ExportLog, print_text
 from fx_onnx.program.export_options import ExportOptions
 from fx_onnx.program.onnx_program import ONNXProgram
@@ -187,11 +187,14 @@ def _name_inputs_and_outputs(job: OnnxJob) -> OnnxJob:
 
 
 def _optimize(job: OnnxJob) -> OnnxJob:
-    # If modules become functions, common subexpressions are eliminated after that stage. Otherwise one module would use
-    # a result that another module computes.
-    without: set[str] = {EliminateCommonSubexpressions.name} if job.options.modules_as_functions else set()
+    without: set[str] = set()
+    if job.options.modules_as_functions:
+        # Common subexpressions are eliminated after that stage. Otherwise one module would use a result that another
+        # module computes.
+        without |= {EliminateCommonSubexpressions.name, TransposeSharedWeights.name}
     if not job.options.fold_constants:
         without |= {EvaluateConstants.name, FoldWeightSelections.name, FoldWeightTransposes.name}
+        without |= {TransposeSharedWeights.name}
     passes = passes_without(without.union(job.options.without, _target(job).without))
     with job.log.changes("optimize", job.program, passes) as changes:
         job.program.model = apply(job.program.model, passes, changes)

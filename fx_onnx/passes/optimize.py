@@ -41,7 +41,7 @@ from fx_onnx.passes.weights.dequantized_weights import FuseDequantizeLinear
 from fx_onnx.passes.weights.packed_weights import PackWeights
 from fx_onnx.passes.weights.quantized_transposes import HoistQuantizedTransposes
 from fx_onnx.passes.weights.selected_weights import FoldWeightSelections
-from fx_onnx.passes.weights.transposed_weights import FoldWeightTransposes
+from fx_onnx.passes.weights.transposed_weights import FoldWeightTransposes, TransposeSharedWeights
 from fx_onnx.passes.weights.unpacked_weights import FuseUnpackedWeights
 
 __all__ = ["PASSES", "keep_weights", "optimize", "passes_without"]
@@ -78,6 +78,7 @@ PASSES: tuple[Pass, ...] = (
     HoistQuantizedTransposes(),
     FoldWeightSelections(),
     FoldWeightTransposes(),
+    TransposeSharedWeights(),
     SplitSelects(),
     EliminateCommonSubexpressions(),
     EliminateDeadCode(),

@@ -14,59 +14,73 @@ from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import attribute, initializer_tensor
 from fx_onnx.passes.rewriter import Rewrite
 
-__all__ = ["FoldWeightTransposes", "restore_transpose"]
+__all__ = ["FoldWeightTransposes", "TransposeSharedWeights", "restore_transpose"]
 
 
 class FoldWeightTransposes(Rewrite):
-    """Transpose(w) → an initializer that is a transposed view of w, and the same for a w with transB in several Gemms.
+    """Transpose(w) → an initializer that is a transposed view of w.
 
-    Legal because no caller can override w. Applies where only Transposes with the same permutation, or only Gemms with
-    transB, read w, so that no tied weight is stored twice.
+    Legal because no caller can override w. Applies where only Transposes with the same permutation read w, so that no
+    tied weight is stored twice.
     """
 
-    # One Gemm keeps transB, so that w has the layout of the module. For several, ONNX Runtime's quantize_dynamic
-    # transposes w once for each, so that its model is wrong.
-
     name = "fold_weight_transposes"
-    op_types = ("Transpose", "Gemm")
+    op_types = ("Transpose",)
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Replaces all Transposes of one weight, or lets all Gemms read it transposed."""
-        source = node.inputs[node.op_type == "Gemm"]
-        data = initializer_tensor(source)
-        if source is None or data is None or editor.function is not None or source.is_graph_output():
+        """Replaces all Transposes of one weight."""
+        source = node.inputs[0]
+        order = permutation_of(node)
+        if source is None or not _is_weight(source, editor):
             return False
-        uses = [(use.node, use.idx) for use in source.uses()]
-        order = _order(*uses[0])
-        if node.op_type == "Gemm" and (order is None or len(uses) == 1):
-            return False
-        if order is None or any(_order(*use) != order for use in uses):
-            return self.declines(node, "something other than the same transpositions reads the weight")
-        sizes = data.shape.numpy()
-        view = functools.partial(_permuted, tuple(order))
-        shape = [sizes[axis] for axis in order]
-        new = computed(view, data, dtype=data.dtype, shape=shape, along=permuted(order))
-        value = editor.initializer(new, f"{source.name}_transposed")
-        for use in uses:
-            _read(*use, value, editor)
+        twins = [use.node for use in source.uses()]
+        if order is None or any(permutation_of(twin) != order or twin.outputs[0].is_graph_output() for twin in twins):
+            return self.declines(node, "something other than Transposes with the same permutation reads the weight")
+        value = _transposed(source, order, editor)
+        for twin in twins:
+            editor.replace_with_value(twin, value)
         return True
 
 
-def _order(node: ir.Node, place: int) -> list[int] | None:
-    """Returns how a node transposes its input at a place; None if it does anything else with it."""
-    if node.op_type == "Gemm":
-        return [1, 0] if place == 1 and attribute(node, "transB", 0) else None
-    return None if node.outputs[0].is_graph_output() else permutation_of(node)
+class TransposeSharedWeights(Rewrite):
+    """Gemm(x, w, transB=1), Gemm(y, w, transB=1) → Gemm(x, wᵀ), Gemm(y, wᵀ), where wᵀ is an initializer.
+
+    Legal because no caller can override w. Applies where only such Gemms read w, and more than one: ONNX Runtime's
+    quantize_dynamic transposes w once for each of them, so that its model is wrong. One Gemm keeps the layout of the
+    module. Left out where modules become functions, because the calls of one module would have two bodies.
+    """
+
+    name = "transpose_shared_weights"
+    op_types = ("Gemm",)
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Replaces the weight of all Gemms that read it."""
+        source = node.inputs[1]
+        if source is None or not _is_weight(source, editor) or len(source.uses()) == 1:
+            return False
+        uses = [(use.node, use.idx) for use in source.uses()]
+        if any(each.op_type != "Gemm" or place != 1 or not attribute(each, "transB", 0) for each, place in uses):
+            return self.declines(node, "something other than Gemms with transB reads the weight")
+        value = _transposed(source, [1, 0], editor)
+        for each, _ in uses:
+            attributes = {name: found for name, found in each.attributes.items() if name != "transB"}
+            editor.replace(each, "Gemm", [each.inputs[0], value, *each.inputs[2:]], attributes)
+        return True
 
 
-def _read(node: ir.Node, place: int, transposed: ir.Value, editor: Editor) -> None:
-    """Lets a node read the transposed weight at a place."""
-    if node.op_type == "Gemm":
-        inputs = [transposed if each == place else value for each, value in enumerate(node.inputs)]
-        attributes = {name: value for name, value in node.attributes.items() if name != "transB"}
-        editor.replace(node, "Gemm", inputs, attributes)
-    else:
-        editor.replace_with_value(node, transposed)
+def _is_weight(value: ir.Value, editor: Editor) -> bool:
+    return initializer_tensor(value) is not None and editor.function is None and not value.is_graph_output()
+
+
+def _transposed(source: ir.Value, order: Sequence[int], editor: Editor) -> ir.Value:
+    """Adds the transposed view of a weight."""
+    data = source.const_value
+    if data is None:
+        raise ValueError(f"{source.name!r} has no data")
+    sizes = data.shape.numpy()
+    view, shape = functools.partial(_permuted, tuple(order)), [sizes[axis] for axis in order]
+    new = computed(view, data, dtype=data.dtype, shape=shape, along=permuted(order))
+    return editor.initializer(new, f"{source.name}_transposed")
 
 
 def _permuted(order: tuple[int, ...], weight: torch.Tensor) -> torch.Tensor:

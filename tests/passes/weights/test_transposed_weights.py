@@ -4,7 +4,7 @@ import torch
 
 from fx_onnx.core.weights import LazyWeight
 from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
-from fx_onnx.passes.weights.transposed_weights import FoldWeightTransposes
+from fx_onnx.passes.weights.transposed_weights import FoldWeightTransposes, TransposeSharedWeights
 from tests.passes.checking import check, model
 
 
@@ -41,13 +41,13 @@ def test_several_gemms_read_the_transposed_weight() -> None:
       y = Gemm<transB=1>(x, w, b)\n z = Gemm<transB=1, alpha=2.0>(y, w)
     }"""
     program = model(text, {"w": torch.randn(3, 3)})
-    check(program, FoldWeightTransposes(), [torch.randn(2, 3)], ["Gemm", "Gemm"])
+    check(program, TransposeSharedWeights(), [torch.randn(2, 3)], ["Gemm", "Gemm"])
     assert [name for name in program.graph.initializers if name.startswith("w_")] == ["w_transposed"]
     assert [sorted(node.attributes) for node in program.graph] == [[], ["alpha"]]
     program = model("g (float[N,3] x) => (float[N,5] y) { y = Gemm<transB=1>(x, w) }", {"w": torch.randn(5, 3)})
-    assert not FoldWeightTransposes()(program).modified
+    assert not TransposeSharedWeights()(program).modified
     text = "g (float[N,3] x) => (float[N,3] z) { y = Gemm<transB=1>(x, w)\n z = Gemm(y, w) }"
-    assert not FoldWeightTransposes()(model(text, {"w": torch.randn(3, 3)})).modified
+    assert not TransposeSharedWeights()(model(text, {"w": torch.randn(3, 3)})).modified
 
 
 def test_tied_weight_stays() -> None:
