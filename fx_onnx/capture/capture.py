@@ -39,6 +39,7 @@ from fx_onnx.capture.enlarged_examples import (
     separated_example,
     small_axes,
 )
+from fx_onnx.capture.example_marks import keep_marks
 from fx_onnx.capture.export_flag import exporting, is_in_onnx_export
 from fx_onnx.capture.forward_wrapper import wrap_forward
 from fx_onnx.capture.patches import (
@@ -143,7 +144,8 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
             )
         in_wanted_mode = in_mode(request.model, request.training)
         interpreted = interpreted_submodules(request.model)
-        with CAPTURE_LOCK, in_wanted_mode, freeze_fake_quantizers(request.model), interpreted:
+        marks = keep_marks((request.args, request.kwargs))
+        with CAPTURE_LOCK, in_wanted_mode, freeze_fake_quantizers(request.model), interpreted, marks:
             result = _capture_module(request, request.model, events)
         strategy = f"torch.export(strict={result.strict})"
     for decision in result.decisions:
