@@ -16,7 +16,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.client_calls import CALLS
@@ -50,7 +50,7 @@ Runtime, and its results are compared with the module's, for dynamic calls also 
 The rows "by keyword" need no installation: they pass keywords that detectron2 and the tools of ONNX Runtime use.
 `python -m benchmarks.clients` installs each client in a separate environment and writes this page.
 
-{right} of {count} calls are right, with torch {torch}.
+{right} of {count} calls are right, with torch {torch} and ONNX Runtime {runtime}.
 
 | client | version | call | result |
 |---|---|---|---|
@@ -78,8 +78,17 @@ def version(python: Path, requirement: str) -> str:
     return subprocess.check_output([python, "-c", code], text=True).strip()
 
 
-def page(outcomes: Mapping[tuple[str, str], str], versions: Mapping[str, str], torch: str) -> str:
-    """Returns the text of docs/clients.md, with the calls that have run."""
+def page(
+    outcomes: Mapping[tuple[str, str], str], versions: Mapping[str, str], torch: Iterable[str], runtime: Iterable[str]
+) -> str:
+    """Returns the text of docs/clients.md, with the calls that have run.
+
+    Args:
+        outcomes: the outcome of each call that has run.
+        versions: the version of each client.
+        torch: the versions of torch in the environments.
+        runtime: the versions of ONNX Runtime in the environments.
+    """
     rows = [
         f"| {client} | {versions[client]} | `{text}` | {outcomes[client, text].replace('|', '/')} |"
         for client in REQUIREMENTS
@@ -87,7 +96,8 @@ def page(outcomes: Mapping[tuple[str, str], str], versions: Mapping[str, str], t
         if (client, text) in outcomes
     ]
     right = sum(each == RIGHT for each in outcomes.values())
-    return HEAD.format(right=right, count=len(rows), rows="\n".join(rows), torch=torch)
+    used = {"torch": " and ".join(sorted(torch)), "runtime": " and ".join(sorted(runtime))}
+    return HEAD.format(right=right, count=len(rows), rows="\n".join(rows), **used)
 
 
 def main() -> int:
@@ -102,12 +112,16 @@ def main() -> int:
     wheel, stored = built_wheel(options.folder), options.folder / "outcomes.jsonl"
     lines = stored.read_text(encoding="utf-8").splitlines() if stored.exists() else []
     outcomes = {(client, text): found for client, text, found in map(json.loads, lines)}
-    versions, torch = {}, ""
+    versions: dict[str, str] = {}
+    torch: set[str] = set()
+    runtime: set[str] = set()
     for client, requirements in REQUIREMENTS.items():
         if options.clients and client not in options.clients:
             continue
         python = make_environment(options.folder / client.replace(" ", "-"), wheel, requirements, options.base)
-        versions[client], torch = version(python, requirements[0]) if requirements else "-", version(python, "torch")
+        versions[client] = version(python, requirements[0]) if requirements else "-"
+        torch.add(version(python, "torch"))
+        runtime.add(version(python, "onnxruntime"))
         for text in CALLS[client]:
             if (client, text) not in outcomes:
                 outcomes[client, text] = outcome(python, client, text, options.limit)
@@ -115,7 +129,7 @@ def main() -> int:
                     print(json.dumps([client, text, outcomes[client, text]]), file=file)
             print(f"{client}: {text}: {outcomes[client, text]}", flush=True)
     if not options.clients:
-        PAGE.write_text(page(outcomes, versions, torch), encoding="utf-8")
+        PAGE.write_text(page(outcomes, versions, torch, runtime), encoding="utf-8")
     return int(any(each != RIGHT for each in outcomes.values()))
 
 
