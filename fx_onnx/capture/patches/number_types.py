@@ -41,17 +41,20 @@ def answer_as_plain_numbers(model: torch.nn.Module) -> Iterator[None]:
         model: The module to capture. Its classes may be defined in namespaces that are no imported modules.
     """
     replacements = {"isinstance": _isinstance_in(get_ident()), "type": _type_in(get_ident())}
-    added: list[tuple[dict[str, Any], str]] = []
+    changed: dict[str, list[dict[str, Any]]] = {name: [] for name in replacements}
     with CAPTURE_LOCK, exchange_attribute(torch.SymFloat, "__getattribute__", _getattribute_in(get_ident())):
         try:
+            # There are thousands of namespaces, so no tuple is made for each: a garbage collection would start.
             for namespace in _namespaces(model):
-                for name in replacements.keys() - namespace.keys():
-                    namespace[name] = replacements[name]
-                    added.append((namespace, name))
+                for name, replacement in replacements.items():
+                    if name not in namespace:
+                        namespace[name] = replacement
+                        changed[name].append(namespace)
             yield
         finally:
-            for namespace, name in added:
-                namespace.pop(name, None)
+            for name, namespaces in changed.items():
+                for namespace in namespaces:
+                    namespace.pop(name, None)
 
 
 def _namespaces(model: torch.nn.Module) -> Iterator[dict[str, Any]]:
