@@ -205,10 +205,11 @@ def _transformers(names: Iterable[str]) -> Callable[[Path], None]:
         from benchmarks.families import RIGHT, outcome
         from tests.models.families import FAMILIES
 
-        for family in FAMILIES:
-            for exporter in ("OnnxExporter", "OnnxExporter, patches off") if family.name in names else ():
-                found = outcome(family, exporter)
-                assert found.kind == RIGHT, f"{family.name}, {exporter}: {found.text}"
+        families = {family.name: family for family in FAMILIES}
+        for name in names:
+            for exporter in ("OnnxExporter", "OnnxExporter, patches off"):
+                found = outcome(families[name], exporter)
+                assert found.kind == RIGHT, f"{name}, {exporter}: {found.text}"
 
     return run
 
