@@ -14,6 +14,7 @@ from onnx_ir import DataType
 
 from fx_onnx.core.dtypes import is_unsigned, torch_dtype
 from fx_onnx.core.errors import OnnxExporterError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import unset_fake_temporarily
 from fx_onnx.core.weights import as_torch, computed, has_data
 from fx_onnx.passes.builder import NodeBuilder
@@ -270,7 +271,7 @@ def _repeats(values: torch.Tensor, members: npt.NDArray[np.int64]) -> bool:
 
 def _row_of_each_group(members: npt.NDArray[np.int64], values: torch.Tensor) -> torch.Tensor:
     if not _repeats(values, members):  # scales that replace those of the export
-        raise OnnxExporterError("The scales of a packed weight are not those of the groups that were exported.")
+        raise _refused("The scales of a packed weight are not those of the groups that were exported.")
     return values[torch.from_numpy(np.unique(members, return_index=True)[1])]
 
 
@@ -301,7 +302,7 @@ def _rows(weight: _Unpacked, *tensors: torch.Tensor) -> torch.Tensor:
     count = len(weight.data.sources)
     for index in tensors[count:]:
         if not np.array_equal(index.numpy(), weight.groups.members):  # groups that replace those of the export
-            raise OnnxExporterError("The groups of a packed weight (g_idx of GPTQ) are not those that were exported.")
+            raise _refused("The groups of a packed weight (g_idx of GPTQ) are not those that were exported.")
     values = _integers(weight.data, weight.dtype.bitwidth, *tensors[:count])
     return values if weight.order is None else values[torch.from_numpy(weight.order)]
 
@@ -310,5 +311,9 @@ def _integers(weight: _Computation, bits: int, *tensors: torch.Tensor) -> torch.
     """Computes unsigned integers of 8 bits, which fit into fewer bits."""
     values = weight(*tensors)
     if values.numel() and not _fits(values, bits):  # zeros that replace those of the export
-        raise OnnxExporterError(f"A zero point of a packed weight does not fit into {bits} bits.")
+        raise _refused(f"A zero point of a packed weight does not fit into {bits} bits.")
     return values.to(torch.uint8)
+
+
+def _refused(message: str) -> OnnxExporterError:
+    return OnnxExporterError(f"{message[:-1]}; export the model with the new weights.", id=MessageId.REPLACED_WEIGHT)
