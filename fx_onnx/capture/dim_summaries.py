@@ -80,7 +80,7 @@ def _sizes(
     words = sizes_in_words(lower, _number(span, "upper"))
     parts = [] if words == "any" else [words]
     parts += [_in_words(each.condition) for each in own if not (parts and is_bound.fullmatch(each.condition))]
-    parts += [f"not {each.size}" for each in wrong]
+    parts += dict.fromkeys(f"not {each.size}" for each in wrong)  # several lines may exclude one size
     restrictions: list[SizeConstraint | ExcludedSize] = [*own, *wrong]
     place = next((each.place.strip() for each in restrictions if each.place), "")
     return ", ".join(parts) or "any", place

@@ -78,7 +78,7 @@ def frozen_numbers(request: Request, changed: Iterable[tuple[str, str]]) -> Iter
     if changed and isinstance(model, torch.nn.Module) and _results_change(request, model):
         for path, name in changed:
             module = model.get_submodule(path)
-            owner = path or type(module).__name__
+            owner = f"{path} ({type(module).__name__})" if path else type(module).__name__
             yield (
                 f"The forward changes {_description(module, name)} of {owner}, on which the results of the next call "
                 f"depend{_place(module, name)}; the program has the value of the export. Keep the number in a buffer."

@@ -67,7 +67,7 @@ class SizeConstraint:
         return is_false(self.expression, sizes)
 
     def __str__(self) -> str:
-        if self.is_python_number:
+        if self.is_python_number and ": assert " not in self.place:
             cause = "converts a size to a Python number"
         else:
             cause = "fails or takes another branch for other sizes"

@@ -80,8 +80,10 @@ def _load_array(name: str, path: Path) -> torch.Tensor:
         array = np.load(path, allow_pickle=False)
         return torch.from_numpy(np.ascontiguousarray(array))
     except (OSError, ValueError, TypeError) as error:
+        # NumPy takes any other file for a pickle, and proposes to load it unsafely.
+        reason = "." if "allow_pickle" in str(error) else f": {error}"
         raise ArgumentError(
-            f"--input {name}: {path} is not a NumPy file of one array: {error}", id=MessageId.COMMAND_OPTION
+            f"--input {name}: {path} is not a NumPy file of one array{reason}", id=MessageId.COMMAND_OPTION
         ) from None
 
 

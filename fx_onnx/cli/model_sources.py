@@ -62,8 +62,10 @@ def _import(module: str, name: str) -> Any:
         found = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+            hint = f"; did you mean '{module.removesuffix('.py')}:{name}'?" if module.endswith(".py") else "."
             raise ArgumentError(
-                f"There is no module named {error.name!r} in {here} or in this environment.", id=MessageId.MODEL_SOURCE
+                f"There is no module named {error.name!r} in {here} or in this environment{hint}",
+                id=MessageId.MODEL_SOURCE,
             ) from None
         raise
     try:
@@ -118,7 +120,8 @@ def _failures_of(source: str) -> Iterator[None]:
 def _of_file(path: Path) -> ModelSource:
     if not path.is_file():
         raise ArgumentError(
-            f"There is no file {path}; a source is package.module:name, a .pt2 file, a TorchScript file, or hf:FOLDER.",
+            f"{f'{path} is a folder' if path.is_dir() else f'There is no file {path}'}; a source is "
+            "package.module:name, a .pt2 file, a TorchScript file, or hf:FOLDER.",
             id=MessageId.MODEL_SOURCE,
         )
     entries = zipfile.ZipFile(path).namelist() if zipfile.is_zipfile(path) else []

@@ -33,6 +33,8 @@ def read(path: Path) -> ONNXProgram:
     Raises:
         ArgumentError: the file does not exist or is no ONNX model.
     """
+    if path.is_dir():
+        raise ArgumentError(f"{path} is a folder, not an ONNX file.", id=MessageId.ONNX_FILE)
     if not path.is_file():
         raise ArgumentError(f"There is no file {path}.", id=MessageId.ONNX_FILE)
     with _failures_as(ArgumentError, f"{path} is no ONNX model", MessageId.ONNX_FILE):

@@ -216,9 +216,13 @@ def wrong_structure(program: ExportedProgram | None, args: Sequence[Any], kwargs
     given = f"{len(args)} positional {'argument' if len(args) == 1 else 'arguments'}"
     if kwargs:
         given += f" and {', '.join(map(repr, kwargs))} by keyword"
+    hints = [did_you_mean(name, ("rtol", "atol", "provider")) for name in kwargs if name not in names]
+    hint = next(filter(None, hints), ".")
+    if any(name in names for name in kwargs):
+        hint = "; give each by position or by keyword as the export got it."
     return ArgumentError(
         f"The arguments do not have the structure with which the model was exported: its inputs are "
-        f"{', '.join(names)}, and the call gives {given}.",
+        f"{', '.join(names)}, and the call gives {given}{hint}",
         id=MessageId.CALL_OF_PROGRAM,
     )
 

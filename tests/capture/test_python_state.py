@@ -110,7 +110,9 @@ class Recorded(nn.Module):
 
 def test_a_number_on_which_the_results_depend() -> None:
     model = Outer(Counting(uses=True)).eval()
-    with pytest.warns(fx_onnx.OnnxExporterWarning, match=r"'calls' of inner, .*: self\.calls \+= 1\);.*FX1117"):
+    with pytest.warns(
+        fx_onnx.OnnxExporterWarning, match=r"'calls' of inner \(Counting\), on .*: self\.calls \+= 1\);.*FX1117"
+    ):
         program = fx_onnx.export(model, (torch.ones(2),))
     assert [finding.id for finding in program.findings] == ["FX1117"]
     (place,) = [finding.place for finding in program.findings]

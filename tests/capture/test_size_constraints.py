@@ -189,3 +189,13 @@ def test_a_view_of_the_wrong_number_of_elements_fails_as_in_eager_mode(opset: in
     assert_close(program(torch.ones(2, 2)), torch.tensor([4.0]))
     with pytest.raises(Exception, match="reshape"):
         program(torch.ones(3, 5))
+
+
+def test_an_assertion_is_no_conversion() -> None:
+    class Even(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            assert x.shape[0] % 2 == 0
+            return x * 2
+
+    with pytest.warns(OnnxExporterWarning, match=r"rows % 2 == 0, because the code fails .*: assert "):
+        fx_onnx.export(Even().eval(), (torch.rand(4, 6),), dynamic_shapes=({0: "rows"},), verbose=False)

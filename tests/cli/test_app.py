@@ -122,6 +122,7 @@ def test_the_output_is_short_and_quiet_prints_nothing(
         ("fx-onnx export models:two -o m.onnx --target toaster", 2, "toaster"),
         ("fx-onnx export models:build", 2, "--output"),
         ("fx-onnx check none.onnx", 2, "There is no file none.onnx"),
+        ("fx-onnx check .", 2, ". is a folder, not an ONNX file."),
         ("fx-onnx sing", 2, "sing"),
     ],
 )

@@ -62,6 +62,9 @@ def test_an_array_of_objects_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(ArgumentError, match="is not a NumPy file of one array"):
         parse_inputs([f"x=@{tmp_path / 'x.npy'}"])
+    (tmp_path / "x.npy").write_text("no array")
+    with pytest.raises(ArgumentError, match=r"is not a NumPy file of one array\. "):
+        parse_inputs([f"x=@{tmp_path / 'x.npy'}"])
 
 
 def test_dynamic_dims() -> None:

@@ -85,6 +85,11 @@ def test_a_pickle_is_refused(folder: Path, saved: object) -> None:
     ("source", "message"),
     [
         ("no_module_of_this_name:build", "no module named 'no_module_of_this_name'"),
+        (
+            "models_of_user.py:with_size",
+            r"no module named 'models_of_user\.py'.*; did you mean 'models_of_user:with_size'",
+        ),
+        (".", r"^\. is a folder; a source is"),
         ("models_of_user:nothing", "has no attribute 'nothing'"),
         ("models_of_user:with_sise", r"no attribute 'with_sise'; did you mean 'with_size'"),
         ("models_of_user:with_size", "needs the argument 'size'"),

@@ -189,3 +189,14 @@ def test_arguments_that_the_module_does_not_take() -> None:
         program.verify(torch.ones(2, 4).numpy())
     with pytest.raises(fx_onnx.ArgumentError, match=r"its inputs are input, and the call gives 0 positional .* 'x' by"):
         program.verify(x=torch.ones(2, 4))
+    with pytest.raises(fx_onnx.ArgumentError, match="'input' by keyword; give each by position or by keyword as the"):
+        program.verify(input=torch.ones(2, 4))
+    with pytest.raises(fx_onnx.ArgumentError, match="did you mean 'rtol'"):
+        program.verify(torch.ones(2, 4), rtoll=1)
+
+
+@pytest.mark.parametrize("argument", [None, "s", [torch.ones(2, 4)]])
+def test_an_argument_that_is_no_tensor(argument: object) -> None:
+    program = fx_onnx.export(torch.nn.Linear(4, 4).eval(), (torch.ones(2, 4),), dynamic_shapes=({0: "n"},))
+    with pytest.raises(fx_onnx.ArgumentError, match=r"must be float\[n, 4\], but a "):
+        program.verify(argument)

@@ -9,6 +9,7 @@ are tried, and then each dim alone.
 from __future__ import annotations
 
 import itertools
+import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,7 +74,7 @@ class Resizer:
         for (name, dims), leaf in zip(self._shapes, self._leaves, strict=True):
             given = leaf.shape if isinstance(leaf, torch.Tensor) else [leaf]
             for axis, (dim, size) in enumerate(zip(dims, given, strict=False)):
-                if isinstance(dim, sympy.Symbol):
+                if isinstance(dim, sympy.Symbol) and isinstance(size, numbers.Real):  # the program refuses another leaf
                     self.sizes.setdefault(dim, int(size))
                     own = f"{name}.shape[{axis}]" if isinstance(leaf, torch.Tensor) else name
                     labels.setdefault(dim, named.get(dim, own))
