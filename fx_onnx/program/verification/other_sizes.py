@@ -9,10 +9,9 @@ are tried, and then each dim alone.
 from __future__ import annotations
 
 import itertools
-import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsInt
 
 import onnx_ir as ir
 import sympy
@@ -74,7 +73,7 @@ class Resizer:
         for (name, dims), leaf in zip(self._shapes, self._leaves, strict=True):
             given = leaf.shape if isinstance(leaf, torch.Tensor) else [leaf]
             for axis, (dim, size) in enumerate(zip(dims, given, strict=False)):
-                if isinstance(dim, sympy.Symbol) and isinstance(size, numbers.Real):  # the program refuses another leaf
+                if isinstance(dim, sympy.Symbol) and isinstance(size, SupportsInt):  # the program refuses another leaf
                     self.sizes.setdefault(dim, int(size))
                     own = f"{name}.shape[{axis}]" if isinstance(leaf, torch.Tensor) else name
                     labels.setdefault(dim, named.get(dim, own))
