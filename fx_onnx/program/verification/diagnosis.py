@@ -146,7 +146,8 @@ class Diagnosis:
             return Cause("capture", text, difference=worst)
         by = f": max {found.nearest.max_abs:.2g}" if found.nearest is not None else ""
         path = found.path.partition("@")[0]
-        return Cause("capture", f"{text}; it begins in {path} ({found.module_class}){by}", path, difference=worst)
+        module = f"{path or 'the model'} ({found.module_class})"
+        return Cause("capture", f"{text}; it begins in {module}{by}", path, difference=worst)
 
     # The parts of the ONNX model
 
