@@ -82,13 +82,16 @@ def _bias_and_row_factor(mask: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tens
     # have no kernel for ReduceMax, Equal or IsNaN.
     if mask.dtype == torch.bool:
         doubled = torch.where(mask, two, zero).sum(-1, keepdim=True)
-        bias = torch.where(mask, zero, doubled * lowest)
+        kept = doubled.clamp(max=1.0)
+        # Scores vanish beside the lowest number, except in float16. Quantizers need finite numbers.
+        bias = torch.where(mask, zero, (doubled if dtype == torch.float16 else kept) * lowest)
     else:
         bias = mask.to(dtype)
         is_masked = bias < lowest
         doubled = torch.where(is_masked, zero, two).sum(-1, keepdim=True)
+        kept = doubled.clamp(max=1.0)
         bias = torch.where(is_masked, doubled * lowest, bias)
-    return bias, doubled.clamp(max=1.0)
+    return bias, kept
 
 
 @decomposes(aten._scaled_dot_product_flash_attention_for_cpu.default)

@@ -3,6 +3,9 @@
 import math
 from collections import Counter
 
+import numpy as np
+import onnx
+import onnxruntime
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -69,3 +72,16 @@ def test_layers_share_what_they_compute_of_their_mask() -> None:
     counts = Counter(node.op_type for node in program.model.graph)
     assert (counts["Softmax"], counts["Where"], counts["ReduceSum"], counts["Clip"]) == (3, 2, 1, 1)
     assert not {"ReduceMax", "Equal", "IsNaN"} & set(counts)
+
+
+def test_the_bias_of_a_boolean_mask_is_finite() -> None:
+    """A quantizer gives a tensor with an infinite number an infinite scale."""
+    x, mask = torch.randn(1, 1, 2, 4), torch.tensor([[True, False], [False, False]])
+    module = FunctionModule(lambda x, mask: scaled_dot_product_attention(x, x, x, attn_mask=mask)).eval()
+    model = fx_onnx.export(module, (x, mask), opset_version=20, verbose=False).model_proto
+    (add,) = (node for node in model.graph.node if node.op_type == "Add")
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in add.input)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    feeds = {given.name: tensor.numpy() for given, tensor in zip(session.get_inputs(), (x, mask), strict=True)}
+    _, *summands = session.run(None, feeds)
+    assert min(each.min() for each in summands) == np.finfo(np.float32).min  # not minus infinity
