@@ -235,8 +235,8 @@ HEAD = """\
 tools.matrix` makes one environment for each row, builds the wheel of this repository, installs it, runs the tests
 against the installed package, and writes this page. The last row has the oldest version of each dependency that
 pyproject.toml allows; it runs README's snippets and {minutes:.0f} minutes of the tests. The column "files" tells how
-many of the test files have run. A row is finished when all of them have. The failures are those of the wheel that was
-tested.
+many of the test files have run. A row is finished when all of them have. A result is kept until its file is tested
+again, so a row may come from several builds of the wheel. The failures are those of the wheel that was tested.
 
 {table}
 
