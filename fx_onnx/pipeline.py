@@ -193,8 +193,8 @@ def _optimize(job: OnnxJob) -> OnnxJob:
         # module computes.
         without |= {EliminateCommonSubexpressions.name, TransposeSharedWeights.name}
     if not job.options.fold_constants:
-        without |= {EvaluateConstants.name, FoldWeightSelections.name, FoldWeightTransposes.name}
-        without |= {TransposeSharedWeights.name}
+        folding = (EvaluateConstants, FoldWeightSelections, FoldWeightTransposes, TransposeSharedWeights)
+        without |= {each.name for each in folding}
     passes = passes_without(without.union(job.options.without, _target(job).without))
     with job.log.changes("optimize", job.program, passes) as changes:
         job.program.model = apply(job.program.model, passes, changes)

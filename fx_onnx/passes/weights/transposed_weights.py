@@ -29,14 +29,14 @@ class FoldWeightTransposes(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Replaces all Transposes of one weight."""
-        source = node.inputs[0]
-        order = permutation_of(node)
-        if source is None or not _is_weight(source, editor):
+        source, order = node.inputs[0], permutation_of(node)
+        data = _data(source, editor)
+        if source is None or data is None:
             return False
         twins = [use.node for use in source.uses()]
         if order is None or any(permutation_of(twin) != order or twin.outputs[0].is_graph_output() for twin in twins):
             return self.declines(node, "something other than Transposes with the same permutation reads the weight")
-        value = _transposed(source, order, editor)
+        value = editor.initializer(_transposed(data, order), f"{source.name}_transposed")
         for twin in twins:
             editor.replace_with_value(twin, value)
         return True
@@ -56,31 +56,31 @@ class TransposeSharedWeights(Rewrite):
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Replaces the weight of all Gemms that read it."""
         source = node.inputs[1]
-        if source is None or not _is_weight(source, editor) or len(source.uses()) == 1:
+        data = _data(source, editor)
+        if source is None or data is None or len(source.uses()) == 1:
             return False
         uses = [(use.node, use.idx) for use in source.uses()]
         if any(each.op_type != "Gemm" or place != 1 or not attribute(each, "transB", 0) for each, place in uses):
             return self.declines(node, "something other than Gemms with transB reads the weight")
-        value = _transposed(source, [1, 0], editor)
+        value = editor.initializer(_transposed(data, [1, 0]), f"{source.name}_transposed")
         for each, _ in uses:
             attributes = {name: found for name, found in each.attributes.items() if name != "transB"}
             editor.replace(each, "Gemm", [each.inputs[0], value, *each.inputs[2:]], attributes)
         return True
 
 
-def _is_weight(value: ir.Value, editor: Editor) -> bool:
-    return initializer_tensor(value) is not None and editor.function is None and not value.is_graph_output()
+def _data(value: ir.Value | None, editor: Editor) -> ir.TensorProtocol | None:
+    """Returns the tensor of a weight; None for another value, for an output, and inside of a function."""
+    if value is None or value.is_graph_output() or editor.function is not None:
+        return None
+    return initializer_tensor(value)
 
 
-def _transposed(source: ir.Value, order: Sequence[int], editor: Editor) -> ir.Value:
-    """Adds the transposed view of a weight."""
-    data = source.const_value
-    if data is None:
-        raise ValueError(f"{source.name!r} has no data")
+def _transposed(data: ir.TensorProtocol, order: Sequence[int]) -> ir.TensorProtocol:
+    """Returns the transposed view of a weight."""
     sizes = data.shape.numpy()
     view, shape = functools.partial(_permuted, tuple(order)), [sizes[axis] for axis in order]
-    new = computed(view, data, dtype=data.dtype, shape=shape, along=permuted(order))
-    return editor.initializer(new, f"{source.name}_transposed")
+    return computed(view, data, dtype=data.dtype, shape=shape, along=permuted(order))
 
 
 def _permuted(order: tuple[int, ...], weight: torch.Tensor) -> torch.Tensor:

@@ -257,22 +257,22 @@ def _scales(scale: ir.Value | None, groups: _Groups, sizes: tuple[int, int]) -> 
         return computed(found.rows, *found.rows.sources, dtype=dtype, shape=sizes)
     if whole is None or not has_data(whole) or dims(scale) != (len(groups.members), sizes[1]):
         return None
-    select = functools.partial(_row_of_each_group, groups.members)  # an earlier pass has repeated the rows
-    if not _repeats(as_torch(whole), groups.members):
+    if _row_of_each_group(as_torch(whole), groups.members) is None:  # an earlier pass may have repeated the rows
         return None
-    return computed(select, whole, dtype=dtype, shape=sizes)
+    return computed(functools.partial(_known_scales, groups.members), whole, dtype=dtype, shape=sizes)
 
 
-def _repeats(values: torch.Tensor, members: npt.NDArray[np.int64]) -> bool:
-    """Returns whether the rows of each group are equal."""
-    first = np.unique(members, return_index=True)[1]
-    return torch.equal(values[torch.from_numpy(first[members])], values)
+def _row_of_each_group(values: torch.Tensor, members: npt.NDArray[np.int64]) -> torch.Tensor | None:
+    """Returns the first row of each group; None if the rows of a group differ."""
+    rows = values[torch.from_numpy(np.unique(members, return_index=True)[1])]
+    return rows if torch.equal(rows[torch.from_numpy(members)], values) else None
 
 
-def _row_of_each_group(members: npt.NDArray[np.int64], values: torch.Tensor) -> torch.Tensor:
-    if not _repeats(values, members):  # scales that replace those of the export
+def _known_scales(members: npt.NDArray[np.int64], values: torch.Tensor) -> torch.Tensor:
+    rows = _row_of_each_group(values, members)
+    if rows is None:  # scales that replace those of the export
         raise _refused("The scales of a packed weight are not those of the groups that were exported.")
-    return values[torch.from_numpy(np.unique(members, return_index=True)[1])]
+    return rows
 
 
 def _insert(node: ir.Node, scaled: ir.Node, weight: _Unpacked, editor: Editor) -> None:
