@@ -92,7 +92,7 @@ def _scores_by_class(op: Emitter, scores: Value, idxs: Value) -> Value:
 
     NonMaxSuppression drops boxes of score -inf, so a box with that score gets the lowest finite score in its class.
     """
-    _, _, place, _ = op.Unique(idxs, sorted=0, outputs=4)
+    _, _, place, _ = op.Unique(idxs, outputs=4)
     classes = op.Range(0, op.Add(op.ReduceMax(op.Concat(place, [-1], axis=0), keepdims=0), 1), 1)
     own = op.Equal(op.Unsqueeze(classes, [1]), op.Unsqueeze(place, [0]))
     lowest = float(np.finfo(np.float32).min)

@@ -179,6 +179,17 @@ class Editor:
         self.remove_if_unused(node)
         return True
 
+    def replace_result(self, output: ir.Value, value: ir.Value) -> None:
+        """Makes all consumers of ``output`` read a new value, which gets its name, type and shape.
+
+        The node keeps ``output``, which nothing reads then, until the caller resizes or removes the node.
+        """
+        name, output.name = output.name, None
+        value.type, value.shape = output.type, output.shape
+        value.metadata_props.update(output.metadata_props)
+        output.replace_all_uses_with(value, replace_graph_outputs=True)
+        value.name = name
+
     def remove_if_unused(self, node: ir.Node | None) -> None:
         """Removes the node if nothing reads its results, then each of its producers that becomes unused."""
         candidates = [node]

@@ -1,6 +1,7 @@
 """ONNX Runtime with its CUDA provider. Not executed."""
 
 from fx_onnx.passes.legalization.cast_insertion import InsertCasts
+from fx_onnx.passes.legalization.distinct_elements import LegalizeUnique
 from fx_onnx.passes.legalization.integer_argmax import LegalizeIntegerArgMax
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
 from fx_onnx.passes.legalization.operators_64_bit import Legalize64Bit
@@ -25,6 +26,7 @@ TARGET = Target(
     legalizations=(
         LegalizeIntegerArgMax(),
         LegalizeUnsignedProducts(),
+        LegalizeUnique(),
         *(_OF_KERNELS.get(each.name, each) for each in LEGALIZATIONS),
     ),
     notes=(

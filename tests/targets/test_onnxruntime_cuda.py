@@ -28,8 +28,15 @@ def test_dtypes_with_a_kernel_get_no_casts(dtype: torch.dtype) -> None:
 
 
 def test_a_node_of_the_cpu_provider_gets_casts_for_it() -> None:
-    """No provider has GridSample of bfloat16; Unique runs in the CPU provider only, which has no bfloat16."""
-    x = torch.tensor([3, 0, 7, 3], dtype=torch.bfloat16)
-    program = exported(torch.unique, x, target="onnxruntime-cuda")
+    """No provider has GridSample of bfloat16; Unique of rows runs in the CPU provider only, which has none either."""
+    x = torch.tensor([[3, 0], [7, 3], [3, 0]], dtype=torch.bfloat16)
+    program = exported(lambda x: x.unique(dim=0), x, target="onnxruntime-cuda")
     assert [each.operator for each in program.supports("onnxruntime-cuda").missing] == ["Unique"]
-    assert_close(program(x), torch.unique(x))
+    assert_close(program(x), x.unique(dim=0))
+
+
+def test_unique_of_a_vector_has_kernels() -> None:
+    x = torch.tensor([3, 0, 7, 3])
+    program = exported(lambda x: x.unique(return_inverse=True, return_counts=True), x, target="onnxruntime-cuda")
+    assert program.supports("onnxruntime-cuda") and program.supports("tensorrt")
+    assert_close(program(x), x.unique(return_inverse=True, return_counts=True))

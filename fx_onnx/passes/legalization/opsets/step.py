@@ -34,7 +34,6 @@ __all__ = [
     "UnsupportedNodeError",
     "axes_to_attribute",
     "known_rank",
-    "replace_result",
     "size_of",
     "static_integers",
 ]
@@ -209,15 +208,6 @@ def size_of(f: NodeBuilder, value: ir.Value, axis: int) -> ir.Value:
     place = axis if axis >= 0 or value.shape is None else axis + len(value.shape)
     result: ir.Value = f.Gather(f.Shape(value), [place], axis=0, sizes=(1,))
     return result
-
-
-def replace_result(f: NodeBuilder, output: ir.Value, value: ir.Value) -> None:
-    """Makes all consumers of an output of the node read a new value, which gets its name, type and shape."""
-    name, output.name = output.name, None
-    value.type, value.shape = output.type, output.shape
-    value.metadata_props.update(output.metadata_props)
-    output.replace_all_uses_with(value, replace_graph_outputs=True)
-    value.name = name
 
 
 def axes_to_attribute(f: NodeBuilder) -> None:

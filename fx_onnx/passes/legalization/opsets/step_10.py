@@ -31,7 +31,6 @@ from fx_onnx.passes.legalization.opsets.step import (
     DEFAULTS_ONLY,
     OpsetStep,
     UnsupportedNodeError,
-    replace_result,
     size_of,
     static_integers,
 )
@@ -302,7 +301,7 @@ def _top_k_of_integers(f: NodeBuilder, x: Value, k: Value, axis: int, largest: b
 
 def _replace_outputs(f: NodeBuilder, *values: Value) -> None:
     for output, value in zip(f.node.outputs, values, strict=False):
-        replace_result(f, output, value)
+        f.editor.replace_result(output, value)
     f.editor.remove_if_unused(f.node)
 
 
@@ -407,7 +406,7 @@ def loop_with_state(f: NodeBuilder) -> None:
     results = f.emit("Loop", [*inputs, f.constant(0, DataType.INT64)], node.attributes, outputs=len(node.outputs) + 1)
     results[0].type, results[0].shape = before.type, before.shape
     for output, result in zip(list(node.outputs), results[1:], strict=True):
-        replace_result(f, output, result)
+        f.editor.replace_result(output, result)
     node.attributes.pop("body")
     f.editor.remove_if_unused(node)
 

@@ -14,7 +14,6 @@ from fx_onnx.passes.legalization.opsets.step import (
     DTYPES_ONLY,
     OpsetStep,
     UnsupportedNodeError,
-    replace_result,
     size_of,
 )
 from fx_onnx.passes.matchers import constant_array, constant_number
@@ -163,7 +162,7 @@ def dropout(f: NodeBuilder) -> None:
         scale = 0.0 if probability == 1 else 1 / (1 - probability)
         result = f.Mul(f.Mul(x, scale), f.Cast(kept, to=int(f.dtype)))
     if mask is not None and is_read:
-        replace_result(f, mask, kept if kept is not None else f.Expand(f.constant(np.array(True)), f.Shape(x)))
+        f.editor.replace_result(mask, kept if kept is not None else f.Expand(f.constant(np.array(True)), f.Shape(x)))
     node.resize_outputs(1)
     f.editor.replace(node, "Identity", [result], {})
 
@@ -181,7 +180,7 @@ def loss(f: NodeBuilder) -> None:
     if node.op_type == "SoftmaxCrossEntropyLoss":
         x = _log_softmax(f, x, rank)
         if len(node.outputs) > 1:
-            replace_result(f, node.outputs[1], x)
+            f.editor.replace_result(node.outputs[1], x)
             node.resize_outputs(1)
     ignored = f.attribute("ignore_index")
     zero, one = (f.constant(np.array(number, f.dtype.numpy())) for number in (0, 1))

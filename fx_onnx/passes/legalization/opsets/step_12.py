@@ -12,7 +12,6 @@ from fx_onnx.passes.legalization.opsets.step import (
     UnsupportedNodeError,
     axes_to_attribute,
     known_rank,
-    replace_result,
     static_integers,
 )
 
@@ -46,7 +45,7 @@ def split(f: NodeBuilder) -> None:
     begin: Value = f.constant([0])
     for place, output in enumerate(node.outputs):
         end = f.Add(begin, f.Slice(sizes, [place], [place + 1], [0], sizes=(1,)), sizes=(1,))
-        replace_result(f, output, f.Slice(x, begin, end, [axis]))
+        f.editor.replace_result(output, f.Slice(x, begin, end, [axis]))
         begin = end
     f.editor.remove_if_unused(node)
 

@@ -13,7 +13,6 @@ from fx_onnx.passes.legalization.opsets.step import (
     DTYPES_ONLY,
     OpsetStep,
     known_rank,
-    replace_result,
 )
 from fx_onnx.passes.matchers import constant_integers, dims
 
@@ -43,7 +42,7 @@ def batch_normalization(f: NodeBuilder) -> None:
     for output, before, batch in zip(list(node.outputs[1:]), old, (mean, variance), strict=False):
         if output.uses() or output.is_graph_output():
             statistic = f.Squeeze(batch, axes)
-            replace_result(f, output, f.Add(f.Mul(before, momentum), f.Mul(statistic, 1.0 - momentum)))
+            f.editor.replace_result(output, f.Add(f.Mul(before, momentum), f.Mul(statistic, 1.0 - momentum)))
     node.resize_outputs(1)
     f.editor.replace(node, "Add", [f.Mul(normal, scale), bias], {})
 

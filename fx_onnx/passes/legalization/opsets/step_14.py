@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.legalization.opsets.step import DTYPES_ONLY, OpsetStep, replace_result
+from fx_onnx.passes.legalization.opsets.step import DTYPES_ONLY, OpsetStep
 
 __all__ = ["STEP_14"]
 
@@ -40,7 +40,7 @@ def batch_normalization(f: NodeBuilder) -> None:
     result, *statistics = f.emit("BatchNormalization", inputs, node.attributes, outputs=len(node.outputs))
     result.shape = node.outputs[0].shape
     for output, statistic in zip(list(node.outputs[1:]), statistics, strict=True):
-        replace_result(f, output, f.Cast(statistic, to=int(output.dtype or widest)))
+        f.editor.replace_result(output, f.Cast(statistic, to=int(output.dtype or widest)))
     node.resize_outputs(1)
     f.editor.replace(node, "Cast", [result], {"to": int(f.dtype)})
 

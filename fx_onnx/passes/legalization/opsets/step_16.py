@@ -11,7 +11,6 @@ from fx_onnx.passes.legalization.opsets.step import (
     OpsetStep,
     UnsupportedNodeError,
     known_rank,
-    replace_result,
     size_of,
 )
 from fx_onnx.passes.matchers import dims
@@ -46,9 +45,9 @@ def layer_normalization(f: NodeBuilder) -> None:
     if stash is not dtype:
         result = f.Cast(result, to=int(dtype), sizes=sizes)
     if len(node.outputs) > 1:
-        replace_result(f, node.outputs[1], mean)
+        f.editor.replace_result(node.outputs[1], mean)
     if len(node.outputs) > 2:
-        replace_result(f, node.outputs[2], f.Reciprocal(deviation))
+        f.editor.replace_result(node.outputs[2], f.Reciprocal(deviation))
     node.resize_outputs(1)
     if bias is None:
         f.editor.replace(node, "Mul", [result, scale], {})

@@ -16,7 +16,6 @@ from fx_onnx.passes.legalization.opsets.step import (
     DTYPES_ONLY,
     OpsetStep,
     UnsupportedNodeError,
-    replace_result,
     static_integers,
 )
 from fx_onnx.passes.matchers import attribute, constant_array, dims, producer_of
@@ -221,7 +220,7 @@ def scan(f: NodeBuilder) -> None:
     results = f.emit("Scan", [None, *batched], kept, outputs=len(node.outputs))
     for output, result in zip(list(node.outputs), results, strict=True):
         result.type = output.type
-        replace_result(f, output, f.Squeeze(result, axes=[0]))
+        f.editor.replace_result(output, f.Squeeze(result, axes=[0]))
     node.attributes.pop("body")
     f.editor.remove_if_unused(node)
 
