@@ -81,14 +81,14 @@ def _products_with_weights(op: Emitter, rows: Value, matrices: Value, weight: Va
     groups, inner, columns = map(int, op.sizes(matrices))
     everything = op.Concat(ends, op.Shape(rows, start=0, end=1), axis=0)
     sizes = op.Sub(everything, op.Concat([0], ends, axis=0))
-    *parts, rest = op.emit("Split", rows, sizes, axis=0, outputs=groups + 1)
+    *parts, _ = op.emit("Split", rows, sizes, axis=0, outputs=groups + 1)
     products = []
     for group, part in enumerate(parts):
         matrix = op.Gather(weight, group, axis=0)
         part.shape, matrix.shape = ir.Shape([None, inner]), ir.Shape(op.sizes(weight)[1:])
         products.append(op.MatMul(part, matrix) if weight is matrices else op.Gemm(part, matrix, transB=1))
     zero = ir.Tensor(np.zeros(1, (rows.dtype or DataType.FLOAT).numpy()), dtype=rows.dtype)
-    zeros = op.ConstantOfShape(op.Concat(op.Shape(rest, start=0, end=1), [columns], axis=0), value=zero)
+    zeros = op.ConstantOfShape(op.Concat(op.Slice(sizes, [groups], [groups + 1], [0]), [columns], axis=0), value=zero)
     result: Value = op.Concat(*products, zeros, axis=0)
     return result
 

@@ -7,7 +7,7 @@ too.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from fx_onnx.core.kernel_tables import first_kernels, since_version
 from fx_onnx.core.schemas import OperatorSchema, Parameter, operator_schema, tensor_type
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.legalization._kernel_pass import KernelPass
+from fx_onnx.passes.legalization._moved_casts import Plan, Types, joins_of_wide_results, splits_for_wide_readers
 from fx_onnx.passes.matchers import attribute, constant_array, initializer_tensor
 from fx_onnx.passes.traversal import all_nodes
 
@@ -70,10 +71,7 @@ _EXCLUDED_TEXT = """
 """
 _EXCLUDED = frozenset(_EXCLUDED_TEXT.split())
 
-_Types = tuple[DataType | None, ...]
-# The dtypes that the inputs and the outputs of a node need; None for those that stay.
-_Plan = tuple[_Types, _Types]
-_NO_KERNEL: _Plan = (), ()
+_NO_KERNEL: Plan = (), ()
 
 
 class InsertCasts(KernelPass):
@@ -83,6 +81,9 @@ class InsertCasts(KernelPass):
     as in torch. So a Cast to bfloat16 and back stays, except after operators that do not round. Booleans and small
     integers are promoted too; 64 bits are never narrowed. ONNX Runtime inserts Casts around float16 itself, so float16
     is promoted only where the ONNX operator does not admit it.
+
+    A Concat of promoted results and a Split for promoted nodes compute in the wider dtype too. So a mixture of experts
+    has one Cast for all experts instead of one for each.
     """
 
     name = "insert_casts"
@@ -93,17 +94,37 @@ class InsertCasts(KernelPass):
         for function in (None, *model.functions.values()):
             graph = model.graph if function is None else function
             opset = graph.opset_imports.get("", 0)
-            found = [(node, plan) for node in all_nodes(graph) if (plan := self._plan_of(node, opset)) is not None]
-            casts = _Casts(Editor(model, function)) if found else None
-            for node, plan in found:
-                if casts is not None:
-                    casts.around(node, plan)
-            if casts is not None:
-                casts.finish()
-                modified = True
+            nodes = list(all_nodes(graph))
+            plans = {node: plan for node in nodes if (plan := self._plan_of(node, opset)) is not None}
+            if not plans:
+                continue
+            casts = _Casts(Editor(model, function), self._promote_moves(nodes, plans, opset))
+            for node in nodes:
+                if node in plans:
+                    casts.around(node, plans[node])
+            casts.finish()
+            modified = True
         return ir.passes.PassResult(model, modified=modified)
 
-    def _plan_of(self, node: ir.Node, opset: int) -> _Plan | None:
+    def _promote_moves(self, nodes: Sequence[ir.Node], plans: dict[ir.Node, Plan], opset: int) -> set[ir.Node]:
+        """Adds plans for the nodes that only move the elements of promoted nodes; returns those that join results."""
+
+        def runs(node: ir.Node, dtype: DataType) -> bool:
+            inputs, outputs = (_with_dtype(values, dtype) for values in (node.inputs, node.outputs))
+            return _plan(self.tables, node.op_type, opset, False, inputs, outputs) is None
+
+        for split, wide in splits_for_wide_readers(nodes, plans, runs).items():
+            plans[split] = (wide, *(None for _ in split.inputs[1:])), tuple(wide for _ in split.outputs)
+        joins = joins_of_wide_results(nodes, plans, runs)
+        for join, wide in joins.items():
+            plans[join] = (), (wide,)
+            for value in join.inputs:
+                producer = None if value is None else value.producer()
+                if producer is not None and producer not in plans:  # a ConstantOfShape
+                    plans[producer] = (None,), (wide,)
+        return set(joins)
+
+    def _plan_of(self, node: ir.Node, opset: int) -> Plan | None:
         """Returns the dtypes that the inputs and outputs need; None if they are right, or no dtype has a kernel."""
         if node.domain or node.op_type in _EXCLUDED:
             return None
@@ -125,10 +146,16 @@ def _dtype(value: ir.Value | None) -> DataType | None:
     return kind.dtype if isinstance(kind, ir.TensorType) else None
 
 
+def _with_dtype(values: Iterable[ir.Value | None], dtype: DataType) -> Types:
+    """Returns the dtypes of values, of which those with the dtype of the first one have another dtype."""
+    dtypes = tuple(map(_dtype, values))
+    return tuple(dtype if each is dtypes[0] else each for each in dtypes)
+
+
 @functools.lru_cache(maxsize=4096)
 def _plan(
-    tables: tuple[str, ...], op_type: str, opset: int, reduces: bool, inputs: _Types, outputs: _Types
-) -> _Plan | None:
+    tables: tuple[str, ...], op_type: str, opset: int, reduces: bool, inputs: Types, outputs: Types
+) -> Plan | None:
     """Returns the plan for an operator with these dtypes; None if they are right, ``_NO_KERNEL`` if none would do."""
     schema = operator_schema(op_type, opset)
     bound = None if schema is None else _bound(schema, inputs, outputs)
@@ -153,7 +180,7 @@ def _parameters(formal: Sequence[Parameter], count: int) -> Iterator[Parameter |
             yield last
 
 
-def _bound(schema: OperatorSchema, inputs: _Types, outputs: _Types) -> dict[str, DataType] | None:
+def _bound(schema: OperatorSchema, inputs: Types, outputs: Types) -> dict[str, DataType] | None:
     """Returns type variable → dtype, or None if a variable has two dtypes, which makes the node illegal."""
     bound: dict[str, DataType] = {}
     for formal, actual in ((schema.inputs, inputs), (schema.outputs, outputs)):
@@ -225,14 +252,16 @@ def _wider_dtypes(op_type: str, dtype: DataType) -> tuple[DataType, ...]:
 class _Casts:
     """Inserts Casts around nodes, one for each value and dtype."""
 
-    def __init__(self, editor: Editor) -> None:
+    def __init__(self, editor: Editor, joins: Collection[ir.Node] = ()) -> None:
+        """Takes the promoted nodes that join wide results before they are rounded."""
         self.editor = editor
+        self._joins = joins
         self._made: dict[tuple[ir.Value, DataType], ir.Value] = {}
         self._narrowing: list[ir.Node] = []
 
-    def around(self, node: ir.Node, plan: _Plan) -> None:
+    def around(self, node: ir.Node, plan: Plan) -> None:
         """Makes ``node`` compute in the dtypes of the plan, between Casts."""
-        for place, (value, dtype) in enumerate(zip(node.inputs, plan[0], strict=True)):
+        for place, (value, dtype) in enumerate(zip(node.inputs, plan[0], strict=False)):
             if value is not None and dtype is not None:
                 node.replace_input_with(place, self._widen(value, dtype, node))
         for value, dtype in zip(node.outputs, plan[1], strict=True):
@@ -268,6 +297,8 @@ class _Casts:
         if node.name == name:
             node.name = value.name
         value.type = ir.TensorType(dtype)
+        if any(use.node in self._joins for use in value.uses()):
+            return
         cast = self._cast(value, narrow, node)
         cast.name, result = name, cast.outputs[0]
         value.replace_all_uses_with(result, replace_graph_outputs=True)
@@ -277,6 +308,8 @@ class _Casts:
         result.meta.update(value.meta)
         node.graph.insert_after(node, cast)
         self._narrowing.append(cast)
+        if node in self._joins:
+            return  # the Cast rounds what the node joins
         if node.op_type in _SELECTS or (node.op_type in _EXACT_OF_FLOATS and is_float(narrow)):
             self._made[result, dtype] = value
 
@@ -285,7 +318,7 @@ class _Casts:
         cast.outputs[0].type, cast.outputs[0].shape = ir.TensorType(dtype), value.shape
         return cast
 
-    def _change_attributes(self, node: ir.Node, outputs: _Types) -> None:
+    def _change_attributes(self, node: ir.Node, outputs: Types) -> None:
         """Changes the attributes that determine the dtype of the result to the wider dtype."""
         dtype = outputs[0] if outputs else None
         if dtype is None:

@@ -172,3 +172,46 @@ def test_8_bit_floats_are_promoted_to_float32() -> None:
     x, z = torch.randn(2, 3), torch.randn(2, 3)
     (got,) = run(promoted(text, ["Cast"] * 6 + ["Concat", "Transpose"]), [x, z])
     assert got.equal(torch.cat([x, z], 1).t().to(torch.float8_e4m3fn).float())
+
+
+PARTS = torch.randn(3, 4), torch.randn(3, 4)
+
+
+def joined(text: str, operators: list[str]) -> None:
+    """Asserts the operators, and that the results are torch's concatenation of x * z and x - z bit by bit."""
+    before = "x = Cast<to=16>(p)\n z = Cast<to=16>(q)\n a = Mul(x, z)\n b = Sub(x, z)\n"
+    program = promoted(f"g (float[N,4] p, float[N,4] q) => {text.format(before)}", ["Cast"] * 4 + operators)
+    x, z = (part.to(BF16) for part in PARTS)
+    assert run(program, PARTS)[0].equal(torch.cat([x * z, x - z]).float())
+
+
+def test_a_concat_joins_before_it_rounds() -> None:
+    """One Cast rounds all results and the zeros, with the same numbers as one Cast for each."""
+    joined(
+        """(float[M,4] y) <int64[2] s = {{0, 4}}> {{
+          {} c = ConstantOfShape<value = bfloat16[1] {{0}}>(s)\n d = Concat<axis=0>(a, b, c)\n y = Cast<to=1>(d) }}""",
+        ["Mul", "Sub", "ConstantOfShape", "Concat", "Cast", "Cast"],
+    )
+
+
+def test_a_result_that_is_read_twice_is_rounded_before_the_concat() -> None:
+    """A Transpose, which has a kernel, and a graph output read the narrow result."""
+    joined(
+        """(float[M,4] y, float[4,N] t) {{
+          {} d = Concat<axis=0>(a, b)\n y = Cast<to=1>(d)\n u = Transpose<perm=[1,0]>(a)\n t = Cast<to=1>(u) }}""",
+        ["Mul", "Sub", "Cast", "Cast", "Concat", "Transpose", "Cast", "Cast"],
+    )
+
+
+@pytest.mark.parametrize(("axis", "casts"), [(0, 4), (1, 6)], ids=["of promoted nodes", "also read in bfloat16"])
+def test_a_split_for_promoted_nodes(axis: int, casts: int) -> None:
+    """One Cast of the whole replaces one for each part, if no part is read in bfloat16."""
+    other = "t = Cast<to=1>(b)" if axis else "t = Identity(y)"
+    text = f"""g (float[4,4] p) => (float[N,M] y, float[N,M] t) <int64[2] n = {{2, 2}}> {{
+      x = Cast<to=16>(p)\n a, b = Split<axis={axis}>(x, n)\n m = Mul(a, b)\n y = Cast<to=1>(m)\n {other} }}"""
+    program = promoted(text, ["Split", "Mul"] + ["Cast"] * casts + ["Identity"] * (1 - axis))
+    split = next(node for node in program.graph if node.op_type == "Split")
+    assert split.outputs[1].dtype is (ir.DataType.BFLOAT16 if axis else ir.DataType.FLOAT)
+    x = torch.arange(16.0).reshape(4, 4)
+    first, second = x.to(BF16).split(2, axis)
+    assert run(program, [x])[0].equal((first * second).float())
