@@ -6,6 +6,8 @@ from typing import NamedTuple, cast
 import onnx
 from onnx_ir import AttributeType, DataType
 
+from fx_onnx.core.arguments import did_you_mean
+
 _VARIADIC = onnx.defs.OpSchema.FormalParameterOption.Variadic
 _SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
 
@@ -102,6 +104,15 @@ def operator_schema(name: str, opset: int, domain: str = "") -> OperatorSchema |
         types=constraints,
         required_outputs=sum(parameter.required for parameter in outputs),
     )
+
+
+def missing_operator(name: str, opset: int) -> str:
+    """Returns the message that an opset has no operator of a name, and which name or opset may be meant."""
+    schemas = [each for each in onnx.defs.get_all_schemas_with_history() if not each.domain]
+    later = min((each.since_version for each in schemas if each.name == name), default=0)
+    known = {each.name for each in schemas if each.since_version <= opset and not each.deprecated}
+    hint = f"; it begins with opset {later}" if later > opset else did_you_mean(name, known)
+    return f"ONNX opset {opset} has no operator {name}{hint}"
 
 
 # The opset in which the meaning of an operator changed. All other changes since opset 18 only add element types,

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.core.schemas import operator_schema
+from fx_onnx.core.schemas import missing_operator, operator_schema
 from fx_onnx.core.type_inference import bind_type_variables, infer_output_dtypes, parameter_dtype
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import attribute
@@ -60,7 +60,7 @@ class NodeBuilder:
         """
         schema = operator_schema(op_type, self.editor.opset)
         if schema is None:
-            raise TypeError(f"ONNX opset {self.editor.opset} has no operator {op_type}")
+            raise TypeError(missing_operator(op_type, self.editor.opset))
         bound = bind_type_variables(schema, [x.dtype if isinstance(x, Value) else None for x in inputs])
         values = [
             x if x is None or isinstance(x, Value) else self.constant(x, parameter_dtype(schema.input(index), bound))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
-__all__ = ["all_graphs", "all_nodes", "all_values", "graphs_of", "subgraphs"]
+__all__ = ["all_graphs", "all_initializers", "all_nodes", "all_values", "graphs_of", "subgraphs"]
 
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 _NO_SUBGRAPHS: tuple[ir.Graph, ...] = ()
@@ -54,3 +54,8 @@ def all_values(graph: ir.Graph | ir.Function) -> Iterator[ir.Value]:
         yield from node.outputs
         for subgraph in subgraphs(node):
             yield from all_values(subgraph)
+
+
+def all_initializers(graph: ir.Graph) -> list[ir.Value]:
+    """Returns the initializers of the graph and of the subgraphs inside it, in order. The caller may change them."""
+    return [value for each in all_graphs(graph) for value in each.initializers.values()]

@@ -18,11 +18,11 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from fx_onnx.core.weights import LazyWeight, Weight, memory_key
-from fx_onnx.passes.traversal import all_graphs
+from fx_onnx.passes.traversal import all_initializers
 from fx_onnx.program.streaming import Piece
 from fx_onnx.program.weight_references import StoredWeight
 
-__all__ = ["DataLocation", "data_file", "data_locations", "initializers", "reads", "without_files"]
+__all__ = ["DataLocation", "data_file", "data_locations", "reads", "without_files"]
 
 EXTERNAL_FROM_BYTES = 256
 """Smaller tensors stay in the model file, because shape inference may read them and they take little space."""
@@ -47,17 +47,12 @@ class DataLocation:
     first: bool
 
 
-def initializers(model: ir.Model) -> list[ir.Value]:
-    """Returns the initializers of the main graph and of all subgraphs, in order."""
-    return [value for graph in all_graphs(model.graph) for value in graph.initializers.values()]
-
-
 def data_locations(model: ir.Model) -> list[DataLocation]:
     """Returns the location of each initializer in the data file. Initializers that share memory share a location."""
     locations: list[DataLocation] = []
     offsets: dict[Hashable, int] = {}
     end = 0
-    for value in initializers(model):
+    for value in all_initializers(model.graph):
         tensor = value.const_value
         if tensor is None or isinstance(tensor, (ir.StringTensor, StoredWeight)) or tensor.nbytes < EXTERNAL_FROM_BYTES:
             continue
@@ -120,7 +115,7 @@ def without_files(
     replaced: dict[ir.Value, ir.TensorProtocol] = {}
     for file in files:
         mapped: npt.NDArray[Any] | None = None
-        for value in initializers(model):
+        for value in all_initializers(model.graph):
             tensor = replaced.get(value, value.const_value)
             if tensor is None or not reads(tensor, file):
                 continue

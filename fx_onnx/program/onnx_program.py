@@ -22,9 +22,11 @@ from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import Finding, MessageId
 from fx_onnx.core.weights import Weight, as_torch, tied_names
+from fx_onnx.passes.traversal import all_initializers
 from fx_onnx.program import save
 from fx_onnx.program.destination import check_destination
 from fx_onnx.program.dim_names import rename_dims
+from fx_onnx.program.input_binding import bind, bind_input, call_arguments
 from fx_onnx.program.metadata_levels import check_level
 from fx_onnx.program.report.facts import Facts, ModelSummary
 from fx_onnx.program.report.gather_facts import gather, gather_head
@@ -36,9 +38,6 @@ from fx_onnx.program.report.viewers import view
 from fx_onnx.program.runtime_errors import explain_runtime_errors
 from fx_onnx.program.serialization import drop_initializer_infos
 from fx_onnx.program.session import (
-    bind,
-    bind_input,
-    call_arguments,
     compute_values,
     is_loaded_from_file,
     loadable,
@@ -135,7 +134,7 @@ class ONNXProgram:
     def summary(self) -> ModelSummary:
         """Returns the figures for the report. A call of a local function counts as one node."""
         graph = self._model.graph
-        tensors = [value.const_value for value in save.initializers(self._model) if value.const_value is not None]
+        tensors = [value.const_value for value in all_initializers(self._model.graph) if value.const_value is not None]
         dtypes: Counter[str] = Counter()
         for tensor in tensors:
             dtypes[tensor.dtype.name.lower()] += tensor.size

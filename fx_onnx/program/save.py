@@ -16,14 +16,15 @@ from fx_onnx.core.errors import ArgumentError, OnnxExporterError
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.weights import has_data
+from fx_onnx.passes.traversal import all_initializers
 from fx_onnx.program.destination import check_destination
-from fx_onnx.program.external_data import data_file, data_locations, initializers, reads, without_files
+from fx_onnx.program.external_data import data_file, data_locations, reads, without_files
 from fx_onnx.program.file_replacement import is_data_name, replacement
 from fx_onnx.program.serialization import Contents, placeholder, placeholders, serialized, single_file, weights
 from fx_onnx.program.streaming import Piece, length, write
 from fx_onnx.program.weight_references import by_reference, stored_weights
 
-__all__ = ["Destination", "initializers", "parameter_bytes", "require_data", "save"]
+__all__ = ["Destination", "parameter_bytes", "require_data", "save"]
 
 Destination = str | os.PathLike[str] | BinaryIO
 
@@ -108,7 +109,7 @@ class _Job:
 
     def reads(self, file: Path) -> bool:
         """Returns whether a weight in memory has its values in the file."""
-        tensors = [value.const_value for model in self._models() for value in initializers(model)]
+        tensors = [value.const_value for model in self._models() for value in all_initializers(model.graph)]
         return any(tensor is not None and reads(tensor, file) for tensor in tensors)
 
     def detach(self, files: Sequence[Path], written: Mapping[ir.Value, ir.TensorProtocol]) -> None:
@@ -124,7 +125,7 @@ class _Job:
 def _save(job: _Job, destination: Destination, path: Path | None, external_data: bool | None) -> None:
     """Writes one file, or two files if the weights need a file of their own."""
     removed = [] if job.contents.initializers else weights(job.model)
-    _require_data(value for value in initializers(job.model) if value not in removed)
+    _require_data(value for value in all_initializers(job.model.graph) if value not in removed)
     with _system_errors(destination):
         if not external_data and _save_single(job, destination, path):
             return
@@ -172,8 +173,9 @@ def _by_reference(
             f"files of weights_from: {', '.join(map(repr, differing[:5]))}{', ...' if len(differing) > 5 else ''}.",
             MessageId.WEIGHTS_FROM,
         )
-    shared = {id(value.const_value): value for value in initializers(pointing)}
-    pairs = [(value, shared[id(value.const_value)]) for value in initializers(model) if id(value.const_value) in shared]
+    shared = {id(value.const_value): value for value in all_initializers(pointing.graph)}
+    originals = [value for value in all_initializers(model.graph) if id(value.const_value) in shared]
+    pairs = [(value, shared[id(value.const_value)]) for value in originals]
     yield pointing
     for value, twin in pairs:
         value.const_value = twin.const_value
@@ -181,7 +183,7 @@ def _by_reference(
 
 def parameter_bytes(model: ir.Model) -> int:
     """Returns the size of all initializers in bytes."""
-    return sum(value.const_value.nbytes for value in initializers(model) if value.const_value is not None)
+    return sum(value.const_value.nbytes for value in all_initializers(model.graph) if value.const_value is not None)
 
 
 def require_data(model: ir.Model) -> None:
@@ -190,7 +192,7 @@ def require_data(model: ir.Model) -> None:
     Raises:
         ArgumentError: a weight has no data; the message names the first one.
     """
-    _require_data(initializers(model))
+    _require_data(all_initializers(model.graph))
 
 
 def _require_data(values: Iterable[ir.Value]) -> None:

@@ -14,12 +14,12 @@ import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
 
-from fx_onnx.core.arguments import check_flag, check_name, shown
+from fx_onnx.core.arguments import check_flag, check_name, did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError, CheckerError, OnnxExporterError, first_line
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.progress import report_progress
 from fx_onnx.core.torch_private import pytree
-from fx_onnx.program.session import call_arguments, wrong_structure
+from fx_onnx.program.input_binding import call_arguments, input_names, wrong_structure
 from fx_onnx.program.verification.diagnosis import Diagnosis, Sample, differences_of
 from fx_onnx.program.verification.first_difference import PartComparison
 from fx_onnx.program.verification.fx_origin import origin_of
@@ -137,7 +137,9 @@ def _check_arguments(captured: ExportedProgram | None, args: Sequence[Any], kwar
         try:
             captured.call_spec.in_spec.flatten_up_to((tuple(args), dict(kwargs)))
         except ValueError as error:
-            raise wrong_structure(captured, args, kwargs) from error
+            unknown = [name for name in kwargs if name not in input_names(captured)]
+            hints = (did_you_mean(name, ("rtol", "atol", "provider")) for name in unknown)
+            raise wrong_structure(captured, args, kwargs, next(filter(None, hints), "")) from error
 
 
 def _failure_text(error: Exception) -> str:

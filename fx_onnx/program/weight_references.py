@@ -23,7 +23,7 @@ from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.garbage import no_collection
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.weights import LazyWeight, has_data, stream
-from fx_onnx.passes.traversal import all_graphs
+from fx_onnx.passes.traversal import all_initializers
 from fx_onnx.passes.weights.transposed_weights import restore_transpose
 
 __all__ = ["StoredWeight", "by_reference", "stored_weights"]
@@ -328,7 +328,7 @@ def by_reference(
     """
     finder = _Finder(stored, {name: group for group in aliases for name in group})
     copy = model.clone()
-    for value in [value for graph in all_graphs(copy.graph) for value in graph.initializers.values()]:
+    for value in all_initializers(copy.graph):
         tensor = value.const_value
         if tensor is None or isinstance(tensor, ir.StringTensor):
             continue

@@ -9,12 +9,12 @@ import numpy as np
 import onnx_ir as ir
 import torch
 
-from fx_onnx.core.arguments import check_mapping, check_name, shown
+from fx_onnx.core.arguments import check_mapping, check_name, did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.weights import as_torch, memory_key, plain, rebind
-from fx_onnx.program import save
+from fx_onnx.passes.traversal import all_initializers
 
 __all__ = ["replace_weights"]
 
@@ -28,7 +28,7 @@ def replace_weights(model: ir.Model, state_dict: Mapping[str, torch.Tensor | np.
     state_dict, used = plain(_as_tensors(state_dict)), set[str]()
     replacements = {
         value: rebind(value.const_value, state_dict, used)
-        for value in save.initializers(model)
+        for value in all_initializers(model.graph)
         if value.const_value is not None
     }
     for value, new in replacements.items():
@@ -36,7 +36,8 @@ def replace_weights(model: ir.Model, state_dict: Mapping[str, torch.Tensor | np.
     placed = {memory_key(state_dict[name]) for name in used}  # tied weights have several names, but one initializer
     for name, tensor in state_dict.items():
         if name not in used and memory_key(tensor) not in placed:
-            warn(f"The model has no weight named {name!r}.", MessageId.UNKNOWN_NAME)
+            hint = did_you_mean(name, (str(value.name) for value in replacements)) or "."
+            warn(f"The model has no weight named {name!r}{hint}", MessageId.UNKNOWN_NAME)
 
 
 def _as_tensors(state_dict: Any) -> dict[str, torch.Tensor]:

@@ -19,8 +19,9 @@ from fx_onnx.core.export_modes import TrainingMode
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import pytree
 from fx_onnx.export import export
+from fx_onnx.program.input_binding import call_arguments
 from fx_onnx.program.onnx_program import ONNXProgram
-from fx_onnx.program.session import call_arguments, new_session
+from fx_onnx.program.session import new_session
 from fx_onnx.program.verification.reference_runs import output_pairs
 from fx_onnx.program.verify import verify as find_cause
 

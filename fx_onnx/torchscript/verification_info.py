@@ -13,8 +13,8 @@ from torch.export import ExportedProgram
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.metadata import ORIGINAL_NODE_NAME
+from fx_onnx.program.input_binding import call_arguments
 from fx_onnx.program.onnx_program import ONNXProgram
-from fx_onnx.program.session import call_arguments
 from fx_onnx.program.verification.fx_slices import executed
 from fx_onnx.program.verification.reference_runs import lifted_arguments, output_pairs
 

@@ -13,7 +13,7 @@ from onnx_ir import DataType, Value
 from onnxscript import BuilderBase, BuilderFeature
 
 from fx_onnx.core import dtypes, symbolic_sizes
-from fx_onnx.core.schemas import OperatorSchema, operator_schema
+from fx_onnx.core.schemas import OperatorSchema, missing_operator, operator_schema
 from fx_onnx.core.type_inference import bind_type_variables, infer_output_dtypes, parameter_dtype
 from fx_onnx.translation.operator_methods import OperatorMethods
 from fx_onnx.translation.scoped_names import ScopedNames
@@ -133,7 +133,7 @@ class NodeEmitter(OperatorMethods, BuilderBase):
             return None
         schema = operator_schema(op_type, version or self.opset)
         if schema is None:
-            raise TypeError(f"ONNX opset {version or self.opset} has no operator {op_type}")
+            raise TypeError(missing_operator(op_type, version or self.opset))
         return schema
 
     def _partition_inputs_attributes(  # type: ignore[override]

@@ -5,7 +5,8 @@ import onnx_ir as ir
 import pytest
 
 from fx_onnx.core.weights import computed
-from fx_onnx.program.external_data import initializers, reads, without_files
+from fx_onnx.passes.traversal import all_initializers
+from fx_onnx.program.external_data import reads, without_files
 
 
 def model_of(*tensors):
@@ -37,10 +38,10 @@ def test_weights_survive_the_removal_of_their_files(tmp_path, in_both):
     files = [tmp_path / "a.data", tmp_path / "b.data"] if in_both else [tmp_path / "a.data"]
     for value, tensor in without_files(model, files, {}).items():
         value.const_value = tensor
-    assert not any(reads(value.const_value, file) for value in initializers(model) for file in files)
+    assert not any(reads(value.const_value, file) for value in all_initializers(model.graph) for file in files)
     for file in files:
         file.unlink()
-    found = {value.name: value.const_value.numpy() for value in initializers(model)}
+    found = {value.name: value.const_value.numpy() for value in all_initializers(model.graph)}
     np.testing.assert_array_equal(found["first"], values)
     np.testing.assert_array_equal(found["four"].astype(int), [1, 2, 3])
     np.testing.assert_array_equal(found["total"], values * 3)
@@ -51,6 +52,6 @@ def test_a_weight_in_the_new_file_is_read_from_there(tmp_path):
     old = stored(tmp_path, "w", np.ones(2, np.float32))
     new = stored(tmp_path, "w", np.ones(2, np.float32), file="b.data")
     model = model_of(old)
-    (value,) = initializers(model)
+    (value,) = all_initializers(model.graph)
     assert without_files(model, [tmp_path / "a.data"], {value: new}) == {value: new}
     assert without_files(model, [tmp_path / "c.data"], {value: new}) == {}

@@ -17,10 +17,11 @@ from torch.export import Dim, export
 
 import fx_onnx
 from fx_onnx.core.errors import ArgumentError, OnnxExporterWarning
-from fx_onnx.core.weights import computed, weight
+from fx_onnx.core.weights import computed
 from fx_onnx.program import session
 from fx_onnx.program.onnx_program import ONNXProgram
 from tests.modules import FourBitLinear
+from tests.program.text_models import model_of
 
 TEXT = """<ir_version: 10, opset_import: ["" : 18]>
 g (float[batch, 4] x, float[4] d_b, float[4] y) => (float[batch, 3] linear, float[batch, 4] add) {
@@ -40,17 +41,6 @@ class Net(torch.nn.Module):
 
     def forward(self, x, d, flag=True, mask=None, *, y, z=None):
         return {"linear": torch.nn.functional.linear(x, self.weight, self.bias), "rest": [x + d["b"] * y, None, 7]}
-
-
-def model_of(text, **weights):
-    model = ir.serde.deserialize_model(onnx.parser.parse_model(text))
-    free = {value.name: value for node in model.graph for value in node.inputs if value.producer() is None}
-    for name, tensor in weights.items():
-        value = free[name]
-        value.const_value = weight(tensor, name)
-        value.type, value.shape = ir.TensorType(value.const_value.dtype), value.const_value.shape
-        model.graph.register_initializer(value)
-    return model
 
 
 ARGS = (torch.randn(2, 4), {"b": torch.randn(4)}, True, None)

@@ -23,6 +23,7 @@ from fx_onnx.program.serialization import drop_initializer_infos
 from fx_onnx.program.session import new_session, run_session
 from tests.compare import assert_close
 from tests.modules import FourBitLinear
+from tests.program.text_models import model_of
 
 GRAPH = """<ir_version: 10, opset_import: ["" : 18]>
 g (float[N, 16] x) => (float[N, 16] y) {
@@ -36,19 +37,7 @@ def make_model(seed=0):
     """Returns a model of ``(x @ w + b) @ tied``, in which w and tied are one tensor and b is small."""
     torch.manual_seed(seed)
     shared = torch.nn.Parameter(torch.randn(16, 16))
-    return with_weights(GRAPH, {"w": shared, "b": torch.randn(16), "tied": shared})
-
-
-def with_weights(text, tensors):
-    model = ir.serde.deserialize_model(onnx.parser.parse_model(text))
-    free = {value.name: value for node in model.graph for value in node.inputs if value.producer() is None}
-    for name, tensor in tensors.items():
-        value = free[name]
-        value.const_value = tensor if not isinstance(tensor, torch.Tensor) else weight(tensor, name)
-        value.type = ir.TensorType(value.const_value.dtype)
-        value.shape = value.const_value.shape
-        model.graph.register_initializer(value)
-    return model
+    return model_of(GRAPH, w=shared, b=torch.randn(16), tied=shared)
 
 
 def run(path_or_bytes, x):
@@ -107,7 +96,7 @@ def test_external_data(tmp_path):
 
 def test_offsets_are_aligned(tmp_path):
     text = GRAPH.replace("tied", "v")
-    model = with_weights(text, {"w": torch.ones(16, 16), "b": torch.ones(67)[:16], "v": torch.ones(16, 16)})
+    model = model_of(text, w=torch.ones(16, 16), b=torch.ones(67)[:16], v=torch.ones(16, 16))
     model.graph.initializers["b"].const_value = weight(torch.ones(67), "b")
     save.save(model, tmp_path / "m.onnx", external_data=True)
     proto = onnx.load(tmp_path / "m.onnx", load_external_data=False)
@@ -337,7 +326,7 @@ def test_every_kind_of_tensor_is_saved(tmp_path):
         "i": ir.serde.TensorProtoTensor(proto),
         "s": ir.StringTensor(np.array([b"one", b"two"]), name="s"),
     }
-    model = with_weights(text, tensors)
+    model = model_of(text, **tensors)
     for external in (None, True):
         save.save(model, tmp_path / "m.onnx", external_data=external)
         session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
@@ -375,7 +364,7 @@ def test_weights_in_subgraphs(tmp_path):
 def test_saving_does_not_copy_weights(tmp_path):
     big = torch.zeros(1024, 4096)  # 16 MB
     text = '<ir_version: 10, opset_import: ["" : 18]> g (float[N, 1024] x) => (float[N, 4096] y) { y = MatMul(x, w) }'
-    model = with_weights(text, {"w": big})
+    model = model_of(text, w=big)
     for external in (None, True):
         tracemalloc.start()
         save.save(model, tmp_path / "m.onnx", external_data=external)

@@ -193,6 +193,8 @@ def test_arguments_that_the_module_does_not_take() -> None:
         program.verify(input=torch.ones(2, 4))
     with pytest.raises(fx_onnx.ArgumentError, match="did you mean 'rtol'"):
         program.verify(torch.ones(2, 4), rtoll=1)
+    with pytest.raises(fx_onnx.ArgumentError, match=r"and 'rtoll' by keyword\. "):  # a call has no rtol
+        program(torch.ones(2, 4), rtoll=1)
 
 
 @pytest.mark.parametrize("argument", [None, "s", [torch.ones(2, 4)]])

@@ -25,3 +25,5 @@ def test_no_weight_changes_if_one_does_not_fit():
     torch.testing.assert_close(program(torch.ones(1, 2))[0], linear(torch.ones(1, 2)).detach())
     with pytest.warns(OnnxExporterWarning, match="no weight named 'scale'"):
         replace_weights(program.model, {"scale": torch.eye(2)})
+    with pytest.warns(OnnxExporterWarning, match="no weight named 'wieght'; did you mean 'weight'"):
+        replace_weights(program.model, {"wieght": torch.eye(2)})

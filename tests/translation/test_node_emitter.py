@@ -80,7 +80,7 @@ def test_attributes() -> None:
     ("emit", "message"),
     [
         (lambda op, x: op.NoSuchOperator(x), "opset 20 has no operator NoSuchOperator"),
-        (lambda op, x: op.Attention(x, x, x), "opset 20 has no operator Attention"),
+        (lambda op, x: op.Attention(x, x, x), "opset 20 has no operator Attention; it begins with opset 23"),
         (lambda op, x: op.Relu(x, alpha=1.0), "has no attribute 'alpha'"),
         (lambda op, x: op.Concat(x), "Concat needs the attribute 'axis'"),
         (lambda op, x: op.Cast(x), "Cast needs the attribute 'to'"),

@@ -366,7 +366,7 @@ def test_a_signature_that_does_not_fit_is_refused_first(key: Any, function: Any,
         (lambda op, x, factor: None, r"returned None instead of an ONNX value"),
         (lambda op, x, factor: factor, r"returned 3.0 instead of an ONNX value"),
         (lambda op, x, factor: op.Cast(x, to=7), r"returns int64.* where the operator returns float"),
-        (lambda op, x, factor: op.Mull(x, factor), r"has no operator Mull"),
+        (lambda op, x, factor: op.Mull(x, factor), r"has no operator Mull; did you mean 'Mul'"),
     ],
 )
 def test_results_that_do_not_fit(function: Any, message: str) -> None:

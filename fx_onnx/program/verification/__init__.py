@@ -1,5 +1,5 @@
 """The parts of verification: comparing values, running both sides, other sizes, and finding the cause of a difference.
 
-It imports from the folders before ``program``, and from ``program/session.py`` and ``program/save.py``. ``verify.py``
-puts the parts together.
+It imports from the folders before ``program``, and from ``session.py``, ``input_binding.py`` and ``save.py`` there.
+``verify.py`` puts the parts together.
 """

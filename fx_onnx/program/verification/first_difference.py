@@ -20,7 +20,7 @@ from torch.fx import GraphModule, Node
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.core.errors import first_line
 from fx_onnx.core.progress import report_progress
-from fx_onnx.program.session import bind
+from fx_onnx.program.input_binding import bind
 from fx_onnx.program.verification.double_precision import errors_in_double, run_in_double, widened_module
 from fx_onnx.program.verification.fx_slices import attributes_of, executed, functional_program, slice_to
 from fx_onnx.program.verification.model_parts import ModelParts, Part, value_bytes

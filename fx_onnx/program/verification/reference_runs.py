@@ -22,15 +22,14 @@ from fx_onnx.core.metadata import OUTPUT_TARGET
 from fx_onnx.core.threads import CAPTURE_LOCK
 from fx_onnx.core.torch_private import pytree, storage_id
 from fx_onnx.core.weights import is_subclass
+from fx_onnx.program.input_binding import bind, wrong_structure
 from fx_onnx.program.runtime_errors import explain_runtime_errors
 from fx_onnx.program.session import (
-    bind,
     flatten_outputs,
     loadable,
     new_session,
     refuse_fallback,
     run_session,
-    wrong_structure,
 )
 
 __all__ = [

@@ -11,8 +11,8 @@ import onnx_ir as ir
 import torch
 
 from fx_onnx.passes.numpy_boundary import with_numpy_boundary
+from fx_onnx.program.input_binding import bind
 from fx_onnx.program.save import save
-from fx_onnx.program.session import bind
 from fx_onnx.program.verification.first_difference import ComparedPart, PartComparison
 from fx_onnx.program.verification.model_parts import GIVEN
 from fx_onnx.program.verification.reference_runs import Pair, Program
