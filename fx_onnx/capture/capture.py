@@ -67,7 +67,7 @@ from fx_onnx.capture.patches.size_comparisons import record_size_comparisons
 from fx_onnx.capture.patches.slice_bounds import keep_slices_symbolic
 from fx_onnx.capture.patches.tensor_data import trace_tensor_data
 from fx_onnx.capture.patches.torch_export import confine_torch_export
-from fx_onnx.capture.python_state import frozen_numbers, record_changed_numbers
+from fx_onnx.capture.python_state import frozen_attributes, record_changed_attributes
 from fx_onnx.capture.repeated_captures import fixes_small_axes, larger_example_frees_parts
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import dim_labels
@@ -162,7 +162,7 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
         MessageId.STATIC_DIM: map(str, specialized),
         MessageId.SIZE_CONDITION: map(str, constraints),
         MessageId.EXCLUDED_SIZE: (each.describe(labels) for each in excluded),
-        MessageId.PYTHON_STATE: frozen_numbers(request, result.changed_numbers),
+        MessageId.PYTHON_STATE: frozen_attributes(request, result.changed_attributes),
     }
     for id, found in texts.items():
         for text in found:
@@ -366,13 +366,13 @@ def _export(
             record_size_comparisons() as comparisons,
             record_guard_places(),
             _observe_modules(model, strict),
-            nullcontext(()) if strict else record_changed_numbers(model) as changed,
+            nullcontext(()) if strict else record_changed_attributes(model) as changed,
         ):
             program = torch.export.export(
                 model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
             )
             facts = SizeFacts(request, program, comparisons)
-            return Captured(program, strict, facts, changed_numbers=tuple(changed))
+            return Captured(program, strict, facts, changed_attributes=tuple(changed))
     except OnnxExporterError:  # the forward calls export()
         raise
     except Exception as error:  # the forward is the user's code and may raise anything

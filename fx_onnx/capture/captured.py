@@ -12,6 +12,7 @@ from torch.export import ExportedProgram
 
 from fx_onnx.capture.dynamic_dims import CapturedInput, captured_inputs, dims_and_sizes
 from fx_onnx.capture.patches.size_comparisons import SizeComparison
+from fx_onnx.capture.python_state import ChangedAttribute
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import (
     Restrictions,
@@ -105,14 +106,14 @@ class Captured:
         strict: Whether it was captured in strict mode.
         facts: The sizes for which the program is right.
         decisions: The decisions that led to it.
-        changed_numbers: The Python numbers that the forward changed. Strict mode does not show them.
+        changed_attributes: The attributes that the forward changed. Strict mode does not show them.
     """
 
     program: ExportedProgram
     strict: bool
     facts: SizeFacts
     decisions: tuple[str, ...] = ()
-    changed_numbers: tuple[tuple[str, str], ...] = ()
+    changed_attributes: tuple[ChangedAttribute, ...] = ()
 
     def because(self, decision: str) -> Captured:
         """Returns the same capture with one more decision, which comes first."""

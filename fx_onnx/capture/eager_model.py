@@ -17,7 +17,7 @@ from fx_onnx.capture.torchscript.scripted_module import ScriptedModule
 from fx_onnx.capture.training_mode import in_mode
 from fx_onnx.core.torch_private import pytree
 
-__all__ = ["EagerModel", "copy_without_weights", "eager_model", "with_floats"]
+__all__ = ["EagerModel", "copy_without_weights", "eager_model", "tensor_attributes", "with_floats"]
 
 
 class EagerModel(torch.nn.Module):
@@ -68,11 +68,16 @@ def eager_model(request: Request) -> EagerModel | None:
 def copy_without_weights(model: torch.nn.Module) -> torch.nn.Module:
     """Copies a module that shares its parameters with the copy; buffers and Python attributes may change in a call.
 
-    Tensors that are attributes are shared too, because torch copies no tensor that has a gradient function.
+    Attributes that are tensors with a gradient function are shared too, because torch does not copy these.
     """
-    attributes = [value for module in model.modules() for value in vars(module).values()]
-    shared = [*model.parameters(), *(value for value in attributes if isinstance(value, torch.Tensor))]
+    shared = [*model.parameters(), *(tensor for tensor in tensor_attributes(model) if not tensor.is_leaf)]
     return copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
+
+
+def tensor_attributes(model: torch.nn.Module) -> list[torch.Tensor]:
+    """Returns the tensors that are attributes of the modules, but neither parameters nor buffers."""
+    values = (value for module in model.modules() for value in vars(module).values())
+    return [value for value in values if isinstance(value, torch.Tensor)]
 
 
 def with_floats(request: Request, given: tuple[Any, Any]) -> tuple[Any, Any]:

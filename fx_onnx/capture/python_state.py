@@ -1,9 +1,9 @@
-"""Finds Python numbers of a module that its forward changes: the program has the value that they have in the capture.
+"""Finds attributes that a forward changes: each call of the program starts with the values before the capture.
 
-Numbers are attributes of the modules, or items of lists, tuples and dicts that are attributes.
+The attributes are numbers, strings, tensors that are no buffers, and lists, tuples and dicts that hold some.
 
-A change alone is no problem: a forward may store the sizes of its input, or count its calls. So the forward runs twice
-where a number has changed. Its results differ only if they depend on a value that a call leaves for the next one.
+A change alone is no problem: a forward may store the sizes of its input, or count its calls. So the forward runs again
+where an attribute has changed. Its results differ only if they depend on a value that a call leaves for the next one.
 """
 
 from __future__ import annotations
@@ -12,35 +12,52 @@ import inspect
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from fx_onnx.capture.eager_model import EagerModel, eager_model
+from fx_onnx.capture.eager_model import EagerModel, eager_model, tensor_attributes
 from fx_onnx.capture.request import Request
 from fx_onnx.core.source_lines import line_text
 from fx_onnx.core.torch_private import FakeTensor, pytree
 
-__all__ = ["frozen_numbers", "record_changed_numbers"]
+__all__ = ["ChangedAttribute", "frozen_attributes", "record_changed_attributes"]
 
 
-_NUMBERS = (int, float, bool)
+class ChangedAttribute(NamedTuple):
+    """An attribute that a forward changes: the path of the module, and the name. ``kind`` names the new value."""
+
+    path: str
+    name: str
+    kind: str
+
+
+_VALUES = (int, float, bool, str, type(None), torch.Tensor)
 _CONTAINERS = (list, tuple, dict)
 # The attributes that every module has, such as the dicts of its hooks.
 _OWN_ATTRIBUTES = frozenset(vars(torch.nn.Module()))
-_CHANGING_METHODS = "append|extend|insert|pop|popitem|update|setdefault|clear|reverse|sort"
+_CHANGING_METHODS = "append|extend|insert|pop|popitem|update|setdefault|clear|other|sort"
+_REMEDIES = {
+    "tensor": "Register the tensor as a buffer.",
+    "Python number": "Keep the number in a buffer.",
+    "Python value": "Pass the value as an argument.",
+}
 
 
 @contextmanager
-def record_changed_numbers(model: torch.nn.Module) -> Iterator[dict[tuple[str, str], None]]:
-    """Yields the set that receives the numbers that the forward changes within the context: (module path, name).
+def record_changed_attributes(model: torch.nn.Module) -> Iterator[list[ChangedAttribute]]:
+    """Yields the list that receives the attributes that the forward changes within the context.
 
     torch.export restores the attributes after the forward, so a hook compares them before it returns.
     """
-    before, changed = _python_numbers(model), dict[tuple[str, str], None]()
+    before, changed = _attributes(model), list[ChangedAttribute]()
 
     def compare(module: torch.nn.Module, *_: Any) -> None:
-        changed.update((key, None) for key, value in before.items() if not _is_same(value, _now(module, key)))
+        for (path, name), value in before.items():
+            now = _values_of(vars(module.get_submodule(path)).get(name))
+            found = _first_change(value, now)
+            if found is not None:
+                changed.append(ChangedAttribute(path, name, found))
 
     hook = model.register_forward_hook(compare)
     try:
@@ -49,82 +66,98 @@ def record_changed_numbers(model: torch.nn.Module) -> Iterator[dict[tuple[str, s
         hook.remove()
 
 
-def _python_numbers(model: torch.nn.Module) -> dict[tuple[str, str], Any]:
-    """Returns the attributes of the modules that are numbers or hold some, by the path of the module and the name."""
+def _attributes(model: torch.nn.Module) -> dict[tuple[str, str], Any]:
+    """Returns the attributes of the modules that are values or hold some, by the path of the module and the name."""
     return {
-        (path, name): _numbers_of(value)
+        (path, name): _values_of(value)
         for path, module in model.named_modules()
         for name, value in vars(module).items()
-        if (type(value) in _NUMBERS or isinstance(value, _CONTAINERS)) and name not in _OWN_ATTRIBUTES
+        if isinstance(value, (*_VALUES, *_CONTAINERS)) and name not in _OWN_ATTRIBUTES
     }
 
 
-def _numbers_of(value: Any) -> Any:
-    """Returns a number as it is, and a dict of the numbers that are items of a list, tuple or dict."""
+def _values_of(value: Any) -> Any:
+    """Returns a value as it is, and a dict of the values that are items of a list, tuple or dict."""
     if not isinstance(value, _CONTAINERS):
         return value
     items = value.items() if isinstance(value, dict) else enumerate(value)
-    return {key: item for key, item in items if type(item) in _NUMBERS}
+    return {key: item for key, item in items if isinstance(item, _VALUES)}
 
 
-def frozen_numbers(request: Request, changed: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yields one sentence for each number that the forward changes and on which its later results depend.
+def _first_change(value: Any, now: Any) -> str | None:
+    """Returns the kind of the value that changed, of the first one in a container; None if none did."""
+    if isinstance(value, dict) and isinstance(now, dict):
+        missing = object()
+        changes = (_first_change(value.get(key, missing), now.get(key, missing)) for key in {**value, **now})
+        return next((found for found in changes if found is not None), None)
+    if isinstance(value, torch.Tensor) or isinstance(now, torch.Tensor):
+        return None if value is now else "tensor"
+    if type(value) is type(now) and (value == now or value != value):  # NaN differs from itself
+        return None
+    return "Python number" if isinstance(now, (int, float)) or isinstance(value, (int, float)) else "Python value"
+
+
+def frozen_attributes(request: Request, changed: Iterable[ChangedAttribute]) -> Iterator[str]:
+    """Yields one sentence for each attribute that the forward changes and on which its later results depend.
 
     Args:
         request: What was captured.
-        changed: The numbers that changed during the capture.
+        changed: The attributes that changed during the capture.
     """
     model = request.model
-    if changed and isinstance(model, torch.nn.Module) and _results_change(request, model):
-        for path, name in changed:
+    if changed and isinstance(model, torch.nn.Module) and _results_change(request):
+        for path, name, kind in changed:
             module = model.get_submodule(path)
             owner = f"{path} ({type(module).__name__})" if path else type(module).__name__
+            is_container = isinstance(vars(module).get(name), _CONTAINERS)
+            what = f"{'a' if is_container else 'the'} {kind} {'in ' if is_container else ''}{name!r}"
             yield (
-                f"The forward changes {_description(module, name)} of {owner}, on which the results of the next call "
-                f"depend{_place(module, name)}; the program has the value of the export. Keep the number in a buffer."
+                f"The forward changes {what} of {owner}, on which the results of the next call depend"
+                f"{_place(module, name)}; each call of the program starts with the value before the export. "
+                f"{_REMEDIES[kind]}"
             )
 
 
-def _description(module: torch.nn.Module, name: str) -> str:
-    is_container = isinstance(vars(module).get(name), _CONTAINERS)
-    return f"{'a' if is_container else 'the'} Python number {'in ' if is_container else ''}{name!r}"
+def _results_change(request: Request) -> bool:
+    """Returns whether the results of a call are others after another call, although the buffers are the same.
 
-
-def _now(model: Any, key: tuple[str, str]) -> Any:
-    path, name = key
-    return _numbers_of(vars(model.get_submodule(path)).get(name))
-
-
-def _is_same(value: Any, now: Any) -> bool:
-    if isinstance(value, dict) and isinstance(now, dict):
-        return value.keys() == now.keys() and all(_is_same(item, now[key]) for key, item in value.items())
-    return type(value) is type(now) and bool(value == now or value != value)  # NaN differs from itself
-
-
-def _results_change(request: Request, model: torch.nn.Module) -> bool:
-    """Returns whether the second of two equal calls has other results, although the buffers are the same."""
-    eager = eager_model(request)
+    The other call gets half of each float, and integers in another order, so that a value that only the first call
+    computes is found too. The integers stay in the same range, as the indices of an embedding must.
+    """
+    model, fresh = eager_model(request), eager_model(request)
     leaves = pytree.tree_leaves((request.args, request.kwargs))
+    if model is None or fresh is None:
+        return False
     given = [*leaves, *model.parameters(), *model.buffers()]
-    if eager is None or any(isinstance(each, FakeTensor) or getattr(each, "is_meta", False) for each in given):
+    if any(isinstance(each, FakeTensor) or getattr(each, "is_meta", False) for each in given):
         return False
     try:
-        first, second = _call(eager, request), _call(eager, request)
+        _call(model, request, other=True)
+        first, second = _call(fresh, request), _call(model, request)
     except Exception:  # the forward is the user's code
         return False
     return len(first) != len(second) or not all(map(_is_equal, first, second))
 
 
-def _call(eager: EagerModel, request: Request) -> list[torch.Tensor]:
+def _call(eager: EagerModel, request: Request, *, other: bool = False) -> list[torch.Tensor]:
     """Runs the copy of the module on copies of the arguments and restores its buffers."""
-    buffers = [(buffer, buffer.clone()) for _, buffer in eager.named_buffers()]
-    args, kwargs = pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), (request.args, request.kwargs))
+
+    def copied(tensor: torch.Tensor) -> torch.Tensor:
+        tensor = tensor.detach().clone()
+        if other and tensor.is_floating_point():
+            return tensor / 2
+        return tensor.flatten().flip(0).reshape(tensor.shape) if other else tensor
+
+    # A capture makes a tensor that is written in place a state, even if it is no buffer.
+    states = [*(buffer for _, buffer in eager.named_buffers()), *tensor_attributes(eager.module)]
+    before = [(state, state.clone()) for state in states]
+    args, kwargs = pytree.tree_map_only(torch.Tensor, copied, (request.args, request.kwargs))
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         result = eager(*args, **kwargs)
         found = [leaf.clone() for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-        for buffer, values in buffers:
-            buffer.copy_(values)
+        for state, values in before:
+            state.copy_(values)
     return found
 
 

@@ -1,4 +1,4 @@
-"""A Python number that the forward changes is a finding if the results depend on it."""
+"""An attribute that the forward changes is a finding if later results depend on it."""
 
 from __future__ import annotations
 
@@ -94,6 +94,62 @@ class InTuple(nn.Module):
         return x * self.state[0]
 
 
+class Assigned(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = torch.zeros(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.state = self.state + x
+        return self.state * 2
+
+
+class ComputedOnce(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.state: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.state is None:
+            self.state = x.sum()
+        return x * self.state
+
+
+class Longer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = "a"
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.state += "b"
+        return x * len(self.state)
+
+
+class Positions(nn.Module):
+    """Computes a table once, which does not depend on the data, and keeps the last result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table: Tensor | None = None
+        self.last = torch.zeros(())
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.table is None:
+            self.table = torch.arange(x.shape[-1])
+        self.last = x * self.table
+        return self.last
+
+
+class InPlace(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.state, self.calls = torch.zeros(2), 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.state.add_(x) + x
+
+
 class Recorded(nn.Module):
     """Stores sizes and results, on which no later result depends."""
 
@@ -129,9 +185,31 @@ def test_a_number_in_a_list_a_tuple_or_a_dict(model: type[nn.Module]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("model", "kind"),
+    [(Assigned, "the tensor 'state'"), (ComputedOnce, "the tensor 'state'"), (Longer, "the Python value 'state'")],
+)
+def test_a_tensor_or_a_string(model: type[nn.Module], kind: str) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        program = fx_onnx.export(Outer(model()).eval(), (torch.arange(2.0),))
+    (finding,) = program.findings
+    assert finding.id == "FX1117" and f"The forward changes {kind} of inner ({model.__name__})" in finding.text
+    assert [str(each.message) for each in caught] == [str(finding)]  # and none of torch
+    assert finding.place.split(":")[0].endswith("test_python_state.py")
+
+
+def test_a_tensor_that_is_written_in_place_is_a_state_and_stays_as_it_was() -> None:
+    model = Outer(InPlace()).eval()
+    program = fx_onnx.export(model, (torch.ones(2),))
+    assert program.findings == []
+    assert [value.name for value in program.model.graph.outputs][1:] == ["inner.state_out"]
+    assert model.inner.state.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
     "model",
-    [Outer(Counting(uses=False)), Sizes(), Buffer(), Recorded()],
-    ids=["counter", "sizes", "buffer", "sizes in a dict"],
+    [Outer(Counting(uses=False)), Sizes(), Buffer(), Recorded(), Positions()],
+    ids=["counter", "sizes", "buffer", "sizes in a dict", "a table"],
 )
 def test_a_number_that_changes_no_result(model: nn.Module) -> None:
     with warnings.catch_warnings():
