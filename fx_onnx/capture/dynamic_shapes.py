@@ -122,12 +122,24 @@ class _Input:
             self.names[axis] = dim.__name__
         elif dim is None or _is_static_hint(dim):
             return
-        elif not isinstance(dim, (int, _DimHint)):
+        elif isinstance(dim, int) and not isinstance(dim, bool):
+            self._check_size(axis, dim)
+        elif not isinstance(dim, _DimHint):
             raise ArgumentError(
                 f"Axis {axis} of {self.path} must be a name, a Dim or an int, not {shown(dim)}.",
                 id=MessageId.DYNAMIC_SHAPES,
             )
         self.dims[axis] = dim
+
+    def _check_size(self, axis: int, dim: int) -> None:
+        """Checks that an int, which makes a dim static, is the size in the example."""
+        size = self.value.shape[axis]
+        if isinstance(size, int) and size != dim:
+            raise ArgumentError(
+                f"Axis {axis} of {self.path} has size {size} in the example, but dynamic_shapes makes it the static "
+                f"size {dim}; give a name for a dynamic dim.",
+                id=MessageId.DYNAMIC_SHAPES,
+            )
 
     def _check_range(self, axis: int, dim: Any) -> None:
         """Checks that the example is in the range of a Dim. A Dim that is computed from another one has no range."""
@@ -243,6 +255,7 @@ class DynamicShapes:
             return {}
         var_keyword, names = self._parameters.var_keyword, list(self._parameters.values)
         if isinstance(spec, (tuple, list)):
+            spec = self._with_nested_arguments(spec)
             if spec and len(spec) != len(names):
                 raise ArgumentError(
                     f"dynamic_shapes has {len(spec)} entries, but the forward is called with {len(names)} arguments: "
@@ -259,6 +272,16 @@ class DynamicShapes:
         if var_keyword in given and var_keyword not in names:
             given |= given.pop(var_keyword) or {}
         return given
+
+    def _with_nested_arguments(self, spec: Sequence[Any]) -> Sequence[Any]:
+        """Returns a sequence with one entry for ``*args``, also if it has one for each argument of these."""
+        var_positional, values = self._parameters.var_positional, self._parameters.values
+        if var_positional is None or len(spec) == len(values):
+            return spec
+        first, count = list(values).index(var_positional), len(values[var_positional])
+        if len(spec) != len(values) - 1 + count:
+            return spec
+        return [*spec[:first], tuple(spec[first : first + count]), *spec[first + count :]]
 
     def _split_keys(self, spec: dict[Any, Any], *, prefer_input_names: bool) -> tuple[dict[str, Any], dict[int, Any]]:
         """Returns the entries by parameter name and the entries by input number."""

@@ -27,11 +27,13 @@ class ForwardParameters:
         input_order: The keys of ``values`` in the order of the graph's inputs: positional arguments first, then keyword
             arguments in the order in which the caller gave them.
         var_keyword: The name of the ``**kwargs`` parameter, or None if the forward has none.
+        var_positional: The name of the ``*args`` parameter, or None if the forward has none or gets none.
     """
 
     values: dict[str, Any]
     input_order: tuple[str, ...]
     var_keyword: str | None = None
+    var_positional: str | None = None
 
 
 def module_parameters(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ForwardParameters:
@@ -52,7 +54,10 @@ def module_parameters(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dic
     var_keyword = kinds.get(inspect.Parameter.VAR_KEYWORD)
     values |= values.pop(var_keyword, {}) if var_keyword else {}
     positional = (name for name in values if name not in kwargs)
-    return ForwardParameters(values, (*positional, *kwargs), var_keyword)
+    var_positional = kinds.get(inspect.Parameter.VAR_POSITIONAL)
+    return ForwardParameters(
+        values, (*positional, *kwargs), var_keyword, var_positional if var_positional in values else None
+    )
 
 
 def _hint(signature: inspect.Signature, kwargs: Mapping[str, Any]) -> str:

@@ -62,6 +62,25 @@ def test_nested_arguments(tree, spec, for_torch, paths):
     assert request.dynamic_shapes == {"tree": for_torch}
 
 
+class Rest(torch.nn.Module):
+    def forward(self, x, *rest, scale=1.0, **more):
+        return x + sum(rest) + more["y"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ({0: "n"}, {0: "n"}, {1: "m"}, None, None),
+        ({0: "n"}, ({0: "n"}, {1: "m"}), None, None),
+        {"x": {0: "n"}, "rest": ({0: "n"}, {1: "m"})},
+    ],
+)
+def test_arguments_of_a_starred_parameter(spec):
+    request = parse_request(Rest(), (X, X, X), {"scale": 2.0, "y": X}, dynamic_shapes=spec)
+    assert request.dynamic_shapes["x"] == {0: A}
+    assert request.dynamic_shapes["rest"] == ({0: A}, {1: A})
+
+
 def test_nested_leaf_by_input_name():
     request = parse_request(One(), ([X, {"k": Y}],), input_names=["p", "q"], dynamic_shapes={"q": {0: "n"}})
     assert request.dynamic_shapes == {"tree": [{}, {"k": {0: A}}]}
@@ -123,6 +142,8 @@ def _bad(message, *args, model=None, **options):
         _bad("inputs x, tokens; did you mean 'tokens'?", X, dynamic_shapes={"token": None}, input_names=["tokens"]),
         _bad("has 2 entries, but the forward is called with 1 arguments: x", X, dynamic_shapes=(None, None)),
         _bad("must be a dict, a tuple or a list, not str", X, dynamic_shapes="batch"),
+        _bad("has size 3 in the example, but dynamic_shapes makes it the static size 5", X, dynamic_shapes=({0: 5},)),
+        _bad("Axis 0 of x must be a name, a Dim or an int, not True.", X, dynamic_shapes=({0: True},)),
         _bad("must match its 2 parts", ([X, Y],), model=One(), dynamic_shapes=([None],)),
         _bad(
             "of tree have entries for c, but it has a, b",
