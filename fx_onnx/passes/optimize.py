@@ -36,6 +36,7 @@ from fx_onnx.passes.fusion.repeated_heads import FoldRepeatedHeads, FoldRepeatsI
 from fx_onnx.passes.fusion.rms_norm_fusion import FuseRMSNorm
 from fx_onnx.passes.fusion.rotary_fusion import FusePartialRotary, FuseRotaryEmbedding
 from fx_onnx.passes.fusion.tensor_scatter import FuseTensorScatter
+from fx_onnx.passes.fusion.weight_norm_folding import FoldWeightNorm
 from fx_onnx.passes.rewriter import Pass, apply
 from fx_onnx.passes.weights.dequantized_weights import FuseDequantizeLinear
 from fx_onnx.passes.weights.packed_weights import PackWeights
@@ -55,6 +56,7 @@ PASSES: tuple[Pass, ...] = (
     EliminateExpands(),
     EliminateIndexGrids(),
     FoldPads(),
+    FoldWeightNorm(),
     FoldBatchNorm(),
     BatchGemm(),
     FuseGemm(),
