@@ -8,7 +8,7 @@ strict mode, which traces bytecode. ``Capture.decisions`` holds the decisions th
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -63,6 +63,7 @@ from fx_onnx.capture.patches.module_times import time_modules
 from fx_onnx.capture.patches.module_weights import keep_containers
 from fx_onnx.capture.patches.number_types import answer_as_plain_numbers
 from fx_onnx.capture.patches.patching import PatchTable, apply_patches
+from fx_onnx.capture.patches.raising_branches import leave_out_exceptions, stops_at_raising_branch
 from fx_onnx.capture.patches.size_comparisons import record_size_comparisons
 from fx_onnx.capture.patches.slice_bounds import keep_slices_symbolic
 from fx_onnx.capture.patches.tensor_data import trace_tensor_data
@@ -162,6 +163,7 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
         MessageId.STATIC_DIM: map(str, specialized),
         MessageId.SIZE_CONDITION: map(str, constraints),
         MessageId.EXCLUDED_SIZE: (each.describe(labels) for each in excluded),
+        MessageId.EXCEPTION_ON_DATA: map(_left_out_text, result.left_out),
         MessageId.PYTHON_STATE: frozen_attributes(request, result.changed_attributes),
     }
     for id, found in texts.items():
@@ -169,6 +171,11 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
             warn(text, id)
     dims = dim_table(program, inputs, names, labels, specialized, constraints, excluded, result.facts.work_for)
     return Capture(program, names, labels, specialized, strategy, result.decisions, dims)
+
+
+def _left_out_text(place: str) -> str:
+    where = f" {place}" if place else ""
+    return f"The model raises an exception if a condition on data holds, and the exported model does not{where}."
 
 
 # --- the order of attempts --------------------------------------------------------------------------------------------
@@ -300,16 +307,17 @@ def _attempt(request: Request, model: torch.nn.Module, example: Example, strict:
 
     If the model contradicts a Dim, the capture is repeated with every Dim as Dim.AUTO. If the forward returns a class
     that torch.export does not know, the capture is repeated with this class registered. If the forward computes
-    gradients of values that torch.export does not see, the capture is repeated with these values recorded.
+    gradients of values that torch.export does not see, the capture is repeated with these values recorded. If it raises
+    an exception where a condition on data holds, the capture is repeated without these exceptions.
     """
     decisions = [example.decision] if example.decision else []
-    dynamic_shapes, auto_dims, register_outputs, with_backward = request.dynamic_shapes, False, False, False
+    dynamic_shapes, auto_dims, changes = request.dynamic_shapes, False, _Changes()
     while True:
         reason = decisions[-1] if decisions else "the example of the call"
         _logger.debug("torch.export.export(strict=%s): %s", strict, reason)
-        outcome = _export(request, model, example, dynamic_shapes, strict, register_outputs, with_backward)
-        if _lacks_traced_tensor(request, outcome) and not (strict or with_backward):
-            with_backward = True
+        outcome = _export(request, model, example, dynamic_shapes, strict, changes)
+        if _lacks_traced_tensor(request, outcome) and not (strict or changes.with_backward):
+            changes = replace(changes, with_backward=True)
             decisions.append("repeated with intermediate values, because torch.export made a constant of a traced one")
         elif isinstance(outcome, Captured):
             return replace(outcome, decisions=tuple(decisions))
@@ -318,13 +326,25 @@ def _attempt(request: Request, model: torch.nn.Module, example: Example, strict:
         elif "Suggested fixes:" in str(outcome) and not auto_dims:
             dynamic_shapes, auto_dims = _with_auto_dims(request.dynamic_shapes), True
             decisions.append("repeated with Dim.AUTO for each Dim, because the model contradicts the requested Dims")
-        elif "in output, which is not a known type" in str(outcome) and not register_outputs:
-            register_outputs = True
+        elif "in output, which is not a known type" in str(outcome) and not changes.register_outputs:
+            changes = replace(changes, register_outputs=True)
             decisions.append(
                 "repeated with the classes of the outputs registered, because torch.export did not know them"
             )
+        elif stops_at_raising_branch(outcome) and not (strict or changes.without_exceptions):
+            changes = replace(changes, without_exceptions=True)
+            decisions.append("repeated without the exceptions that the forward raises if a condition on data holds")
         else:
             return outcome
+
+
+@dataclass(frozen=True)
+class _Changes:
+    """What a repeated call of torch.export does differently."""
+
+    register_outputs: bool = False
+    with_backward: bool = False
+    without_exceptions: bool = False
 
 
 def _export(
@@ -333,8 +353,7 @@ def _export(
     example: Example,
     dynamic_shapes: Any,
     strict: bool,
-    register_outputs: bool,
-    with_backward: bool,
+    changes: _Changes,
 ) -> Captured | Exception:
     """Calls torch.export once, under all patches; returns the error if it fails."""
     _mark_constant_functions()
@@ -352,7 +371,7 @@ def _export(
             confine_torch_export(),
             _apply_non_strict_patches(model, strict),
             refuse_gradients_of_weights(model),
-            record_backward(with_backward),
+            _with_changes(changes) as left_out,
             keep_containers(model),
             autocast_disabled() as caller_autocast,
             wrap_forward(
@@ -361,7 +380,7 @@ def _export(
                 request.inputs,
                 caller_autocast,
                 float_leaves=request.float_leaves,
-                register_outputs=register_outputs,
+                register_outputs=changes.register_outputs,
             ),
             record_size_comparisons() as comparisons,
             record_guard_places(),
@@ -372,11 +391,19 @@ def _export(
                 model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
             )
             facts = SizeFacts(request, program, comparisons)
-            return Captured(program, strict, facts, changed_attributes=tuple(changed))
+            return Captured(program, strict, facts, changed_attributes=tuple(changed), left_out=tuple(left_out))
     except OnnxExporterError:  # the forward calls export()
         raise
     except Exception as error:  # the forward is the user's code and may raise anything
         return error
+
+
+@contextmanager
+def _with_changes(changes: _Changes) -> Iterator[Iterable[str]]:
+    """Applies what a repeated capture changes, and yields the places of the exceptions that are left out."""
+    exceptions = leave_out_exceptions() if changes.without_exceptions else nullcontext(())
+    with record_backward(changes.with_backward), exceptions as left_out:
+        yield left_out
 
 
 def _mark_constant_functions() -> None:

@@ -107,6 +107,7 @@ class Captured:
         facts: The sizes for which the program is right.
         decisions: The decisions that led to it.
         changed_attributes: The attributes that the forward changed. Strict mode does not show them.
+        left_out: The places of the exceptions that the program does not raise.
     """
 
     program: ExportedProgram
@@ -114,6 +115,7 @@ class Captured:
     facts: SizeFacts
     decisions: tuple[str, ...] = ()
     changed_attributes: tuple[ChangedAttribute, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def because(self, decision: str) -> Captured:
         """Returns the same capture with one more decision, which comes first."""

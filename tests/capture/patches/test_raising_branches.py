@@ -1,0 +1,115 @@
+"""Exceptions that a forward raises if a condition on data holds are left out, with a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fx_onnx
+
+X = torch.tensor([0.5, 0.25, 2.0])
+
+
+class Model(nn.Module):
+    def __init__(self, function: Callable[[Any, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function, self.validate = function, True
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self, x)
+
+
+def asserts(self: Any, x: Tensor) -> Tensor:
+    assert (x >= 0).all(), "negative"
+    return x.sqrt()
+
+
+def calls_assert(self: Any, x: Tensor) -> Tensor:
+    torch._assert(x.min() >= 0, "negative")
+    return x.sqrt()
+
+
+def raises(self: Any, x: Tensor) -> Tensor:
+    if self.validate and not torch.all(x >= 0):
+        message = "negative"
+        raise ValueError(message)
+    return x.sqrt()
+
+
+def raises_for_a_number(self: Any, x: Tensor) -> Tensor:
+    if x.min().item() < 0 or bool((x > 100).any()):
+        raise ValueError
+    return x.sqrt()
+
+
+def raises_or_goes_on(self: Any, x: Tensor) -> Tensor:
+    if not 0 <= x.min() <= x.max():
+        raise ValueError
+    if x.shape[0] > 77:
+        return x
+    return x.sqrt()
+
+
+def checks_in_torch(self: Any, x: Tensor) -> Tensor:
+    return torch.nn.functional.gaussian_nll_loss(x, x + 1, x)
+
+
+def checks_a_distribution(self: Any, x: Tensor) -> Tensor:
+    return torch.distributions.Normal(x, x + 1, validate_args=True).log_prob(x)
+
+
+@pytest.mark.parametrize("shapes", [None, ({0: "n"},)], ids=["static", "dynamic"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        asserts,
+        calls_assert,
+        raises,
+        raises_for_a_number,
+        raises_or_goes_on,
+        checks_in_torch,
+        checks_a_distribution,
+    ],
+)
+def test_an_exception_is_left_out(function: Callable[[Any, Tensor], Tensor], shapes: Any) -> None:
+    model = Model(function).eval()
+    with pytest.warns(fx_onnx.OnnxExporterWarning, match="The model raises an exception if a condition on data holds"):
+        program = fx_onnx.export(model, (X,), dynamic_shapes=shapes)
+    findings = [finding for finding in program.findings if finding.id == "FX1111"]
+    first = function.__code__.co_firstlineno
+    assert [finding.place.split("/")[-1] for finding in findings] == [f"test_raising_branches.py:{first + 1}"]
+    torch.testing.assert_close(program(X)[0], model(X))
+    assert not any(node.op_type in ("ReduceMin", "Less", "GreaterOrEqual") for node in program.model.graph)
+
+
+def chooses(self: Any, x: Tensor) -> Tensor:
+    if x.min() < 0:
+        raise ValueError
+    if x.sum() > 3:
+        return x + 1
+    return x
+
+
+def raises_after_another_decision(self: Any, x: Tensor) -> Tensor:
+    if max(x.min(), x.max()) > 5:
+        raise ValueError
+    return x
+
+
+@pytest.mark.parametrize("function", [chooses, raises_after_another_decision])
+def test_a_condition_that_chooses_a_result_is_refused(function: Callable[[Any, Tensor], Tensor]) -> None:
+    with pytest.raises(fx_onnx.CaptureError, match="branches on a value") as error:
+        fx_onnx.export(Model(function).eval(), (X,))
+    assert error.value.id == "FX1102"
+
+
+def test_the_forward_runs_as_before_in_eager() -> None:
+    model = Model(asserts).eval()
+    with pytest.warns(fx_onnx.OnnxExporterWarning, match="FX1111"):
+        fx_onnx.export(model, (X,))
+    with pytest.raises(AssertionError, match="negative"):
+        model(-X)
