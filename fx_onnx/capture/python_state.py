@@ -34,6 +34,7 @@ class ChangedAttribute(NamedTuple):
 
 _VALUES = (int, float, bool, str, type(None), torch.Tensor)
 _CONTAINERS = (list, tuple, dict)
+_COMPARED = (*_CONTAINERS, *_VALUES)
 # The attributes that every module has, such as the dicts of its hooks.
 _OWN_ATTRIBUTES = frozenset(vars(torch.nn.Module()))
 _CHANGING_METHODS = "append|extend|insert|pop|popitem|update|setdefault|clear|other|sort"
@@ -53,8 +54,9 @@ def record_changed_attributes(model: torch.nn.Module) -> Iterator[list[ChangedAt
     before, changed = _attributes(model), list[ChangedAttribute]()
 
     def compare(module: torch.nn.Module, *_: Any) -> None:
+        attributes = {path: vars(each) for path, each in module.named_modules()}
         for (path, name), value in before.items():
-            now = _values_of(vars(module.get_submodule(path)).get(name))
+            now = _values_of(attributes.get(path, {}).get(name))
             found = _first_change(value, now)
             if found is not None:
                 changed.append(ChangedAttribute(path, name, found))
@@ -72,7 +74,7 @@ def _attributes(model: torch.nn.Module) -> dict[tuple[str, str], Any]:
         (path, name): _values_of(value)
         for path, module in model.named_modules()
         for name, value in vars(module).items()
-        if isinstance(value, (*_VALUES, *_CONTAINERS)) and name not in _OWN_ATTRIBUTES
+        if name not in _OWN_ATTRIBUTES and isinstance(value, _COMPARED)
     }
 
 

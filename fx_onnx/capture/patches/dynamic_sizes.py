@@ -53,7 +53,7 @@ def keep_sizes_symbolic(strict: bool = False) -> Iterator[None]:
         return
     list_python_builtins()
     sqrt = replace_attribute(math, "sqrt", partial(_sqrt, math.sqrt))
-    length = exchange_attribute(builtins, "len", partial(_len, len, get_ident()))
+    length = exchange_attribute(builtins, "len", _len_in(get_ident()))
     division = replace_attribute(torch.SymInt, "__divmod__", _divmod)
     with sqrt, length, division, keep_math_symbolic(), _replace_kernels(), _SymbolicSizesMode():
         yield
@@ -198,6 +198,8 @@ class _SymbolicSizesMode(TorchFunctionMode):
     ) -> Any:
         """Calls the function, or its replacement in ``FLOAT_REPLACEMENTS`` or ``_REPLACEMENTS``."""
         kwargs = kwargs or {}
+        if func not in _REDIRECTED:  # nearly all calls
+            return func(*args, **kwargs)
         if func in FLOAT_REPLACEMENTS and has_symbolic_float(*args, *kwargs.values()):
             with self:  # the replacement may call a function that has a replacement
                 return FLOAT_REPLACEMENTS[func](*args, **kwargs)
@@ -292,6 +294,7 @@ _REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.new_tensor: _new_tensor,
     torch.sym_ite: _sym_ite,
 }
+_REDIRECTED = frozenset({*FLOAT_REPLACEMENTS, *_REPLACEMENTS, *_INDEXING, scaled_dot_product_attention})
 
 
 def _sqrt(sqrt: Callable[[Any], float], number: Any) -> Any:
@@ -304,12 +307,21 @@ def _divmod(number: torch.SymInt, divisor: Any) -> tuple[Any, Any]:
     return number // divisor, number % divisor
 
 
-def _len(length: Callable[[Any], int], thread: int, container: Any) -> Any:
-    """Replaces ``len``, because Python converts a tensor's symbolic size to a plain number.
+# Most containers have one of these types. ``isinstance`` with Tensor takes several times as long as ``len`` itself.
+_PLAIN_CONTAINERS = frozenset({list, tuple, dict, set, frozenset, str, torch.Size})
 
-    ``len`` is called so often that a dispatcher around this function would make the capture slower. So the function
-    itself leaves other threads alone.
+
+def _len_in(thread: int) -> Callable[[Any], Any]:
+    """Returns a replacement of ``len`` for one thread; Python converts a tensor's symbolic size to a plain number.
+
+    ``len`` is called so often that a dispatcher around the replacement would make the capture slower. So the
+    replacement itself leaves other threads alone.
     """
-    if isinstance(container, torch.Tensor) and container.shape and is_current(thread):
-        return container.shape[0]
-    return length(container)
+    length, plain, tensor = len, _PLAIN_CONTAINERS, torch.Tensor
+
+    def symbolic_len(container: Any) -> Any:
+        if type(container) not in plain and isinstance(container, tensor) and container.shape and is_current(thread):
+            return container.shape[0]
+        return length(container)
+
+    return symbolic_len

@@ -13,6 +13,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -118,14 +119,17 @@ def _modes() -> Iterator[None]:
         yield
         return
     module, name, create = found
-    states = threading.local()
+    states, thread, state = threading.local(), get_ident(), getattr(module, name)
 
     def state_of_other_thread() -> Any:
         if not hasattr(states, "own"):
             states.own = create()
         return states.own
 
-    with exchange_attribute(module, name, in_this_thread(getattr(module, name), state_of_other_thread)):
+    def state_of_thread() -> Any:  # without a dispatcher, because each call of an operator calls it several times
+        return state() if get_ident() == thread else state_of_other_thread()
+
+    with exchange_attribute(module, name, state_of_thread):
         yield
 
 
