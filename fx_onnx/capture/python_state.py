@@ -37,7 +37,7 @@ _CONTAINERS = (list, tuple, dict)
 _COMPARED = (*_CONTAINERS, *_VALUES)
 # The attributes that every module has, such as the dicts of its hooks.
 _OWN_ATTRIBUTES = frozenset(vars(torch.nn.Module()))
-_CHANGING_METHODS = "append|extend|insert|pop|popitem|update|setdefault|clear|other|sort"
+_CHANGING_METHODS = "append|extend|insert|pop|popitem|update|setdefault|clear|reverse|sort"
 _REMEDIES = {
     "tensor": "Register the tensor as a buffer.",
     "Python number": "Keep the number in a buffer.",
