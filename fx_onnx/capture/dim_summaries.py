@@ -80,7 +80,9 @@ def _sizes(
     words = sizes_in_words(lower, _number(span, "upper"))
     parts = [] if words == "any" else [words]
     parts += [_in_words(each.condition) for each in own if not (parts and is_bound.fullmatch(each.condition))]
-    parts += dict.fromkeys(f"not {each.size}" for each in wrong)  # several lines may exclude one size
+    # Several lines may exclude one size, and the words for a larger lower bound exclude it too.
+    is_said = lower is not None and lower > 2
+    parts += dict.fromkeys(f"not {each.size}" for each in wrong if not is_said)
     restrictions: list[SizeConstraint | ExcludedSize] = [*own, *wrong]
     place = next((each.place.strip() for each in restrictions if each.place), "")
     return ", ".join(parts) or "any", place

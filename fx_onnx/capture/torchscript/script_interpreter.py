@@ -141,10 +141,13 @@ class Interpreter:
         return self._call_operator(operation, arguments)
 
     def _at(self, operation: Operation) -> None:
-        """Tells torch the line of the model, which is the place of the nodes and guards that follow."""
+        """Tells torch the line of the model, which is the place of the nodes and guards that follow.
+
+        TorchScript generates operations without a line, such as the length of a range. The line before is theirs too.
+        """
         if operation.source.file:
             set_stack_trace([operation.source.stack_trace()])
-        set_script_line(operation.source.file, operation.source.line)
+            set_script_line(operation.source.file, operation.source.line)
 
     def _branch(self, operation: Operation, condition: Any, values: dict[int, Any]) -> Sequence[Any]:
         known = known_bool(condition)

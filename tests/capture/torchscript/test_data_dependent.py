@@ -294,3 +294,22 @@ def test_a_warning_names_no_place_if_the_file_of_a_model_stores_none():
     model = torch.jit.CompilationUnit("def f(x: Tensor):\n    return x + 1 if x.size(0) == 4 else x\n").f
     with pytest.warns(fx_onnx.OnnxExporterWarning, match=r"the model needs shape\[0\] == 4( \(<string>|\.$)"):
         fx_onnx.export(model, (X,), dynamic_shapes=({0: "rows"},))
+
+
+@torch.jit.script
+def ends_early(x: Tensor) -> Tensor:
+    h = torch.zeros(3)
+    for i in range(1, x.size(0)):
+        h = torch.tanh(x[i] + h)
+        if bool(h.sum() > 2):
+            break
+    return h
+
+
+def test_the_sizes_for_which_a_loop_has_no_iteration_are_those_of_its_line():
+    with pytest.warns(fx_onnx.OnnxExporterWarning):
+        program = fx_onnx.export(ends_early, (torch.ones(5, 3),), dynamic_shapes=({0: "n"},))
+    assert [finding.id for finding in program.findings] == ["FX1203", "FX1203"]
+    for finding in program.findings:
+        assert ": for i in range(1, x.size(0)):)" in finding.text and finding.place
+    assert str(program.dims).startswith("n: 3 or more, ") and "not" not in str(program.dims)
