@@ -62,9 +62,17 @@ def _grouped_matmul(rows: Tensor, other: Tensor) -> Tensor:
 
 
 def _causal_bias(query: Tensor, key: Tensor) -> Tensor:
-    """Returns the bias of causal attention: -inf for keys after the query, 0 elsewhere."""
-    future = torch.full((query.size(-2), key.size(-2)), -math.inf, dtype=query.dtype, device=query.device)
+    """Returns the bias of causal attention: the lowest number for keys after the query, 0 elsewhere."""
+    future = torch.full((query.size(-2), key.size(-2)), _hiding(query.dtype), dtype=query.dtype, device=query.device)
     return future.triu(1)
+
+
+def _hiding(dtype: torch.dtype) -> float:
+    """Returns the number that hides a key if it is added to its score.
+
+    Scores vanish beside the lowest finite number, except in float16. Quantizers need finite numbers.
+    """
+    return -math.inf if dtype == torch.float16 else torch.finfo(dtype).min
 
 
 def _bias_and_row_factor(mask: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
@@ -83,7 +91,7 @@ def _bias_and_row_factor(mask: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tens
     if mask.dtype == torch.bool:
         doubled = torch.where(mask, two, zero).sum(-1, keepdim=True)
         kept = doubled.clamp(max=1.0)
-        # Scores vanish beside the lowest number, except in float16. Quantizers need finite numbers.
+        # Where a key is hidden, the number is that of _hiding.
         bias = torch.where(mask, zero, (doubled if dtype == torch.float16 else kept) * lowest)
     else:
         bias = mask.to(dtype)

@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -74,14 +75,17 @@ def test_layers_share_what_they_compute_of_their_mask() -> None:
     assert not {"ReduceMax", "Equal", "IsNaN"} & set(counts)
 
 
-def test_the_bias_of_a_boolean_mask_is_finite() -> None:
+@pytest.mark.parametrize(("mask", "is_causal"), [(torch.tensor([[True, False], [False, False]]), False), (None, True)])
+def test_the_bias_of_a_mask_is_finite(mask: torch.Tensor | None, is_causal: bool) -> None:
     """A quantizer gives a tensor with an infinite number an infinite scale."""
-    x, mask = torch.randn(1, 1, 2, 4), torch.tensor([[True, False], [False, False]])
-    module = FunctionModule(lambda x, mask: scaled_dot_product_attention(x, x, x, attn_mask=mask)).eval()
-    model = fx_onnx.export(module, (x, mask), opset_version=20, verbose=False).model_proto
+    x = torch.randn(1, 1, 2, 4)
+    call = lambda x, mask: scaled_dot_product_attention(x, x, x, attn_mask=mask, is_causal=is_causal)  # noqa: E731
+    model = fx_onnx.export(FunctionModule(call).eval(), (x, mask), opset_version=20, verbose=False).model_proto
     (add,) = (node for node in model.graph.node if node.op_type == "Add")
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in add.input)
+    constants = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in add.input if name not in constants)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    feeds = {given.name: tensor.numpy() for given, tensor in zip(session.get_inputs(), (x, mask), strict=True)}
+    feeds = {given.name: each.numpy() for given, each in zip(session.get_inputs(), (x, mask), strict=False)}
     _, *summands = session.run(None, feeds)
+    summands += [constants[name] for name in add.input if name in constants]
     assert min(each.min() for each in summands) == np.finfo(np.float32).min  # not minus infinity
