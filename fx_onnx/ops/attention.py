@@ -22,15 +22,20 @@ def _is_attention(
 ) -> bool:
     """Returns whether ONNX Attention can express the call.
 
-    It has no dropout, does not broadcast batches, and admits tensors of three or four axes only.
+    It has no dropout, does not broadcast batches, and admits tensors of three or four axes only. A single head of keys
+    and values, which broadcasts, is the head that all query heads share.
     """
     if dropout_p or query.dim() not in (3, 4) or query.dim() != key.dim() or query.dim() != value.dim():
         return False
     if attn_mask is not None and (attn_mask.dim() > query.dim() or attn_mask.dtype not in (torch.bool, query.dtype)):
         return False
-    same = symbolic_sizes.same_size
-    heads = range(1, 1 + (query.dim() == 4 and not enable_gqa))
+    same, is_shared = symbolic_sizes.same_size, enable_gqa or _has_one_head(key, value)
+    heads = range(1, 1 + (query.dim() == 4 and not is_shared))
     return all(same(x.shape[axis], query.shape[axis]) for x in (key, value) for axis in (0, *heads))
+
+
+def _has_one_head(key: torch.Tensor, value: torch.Tensor) -> bool:
+    return all(symbolic_sizes.same_size(x.shape[1], 1) for x in (key, value))
 
 
 @translates(aten.scaled_dot_product_attention.default, since=23, supports=_is_attention)

@@ -34,7 +34,7 @@ from fx_onnx.passes.fusion.hidden_keys import SliceHiddenKeys
 from fx_onnx.passes.fusion.pad_folding import FoldPads
 from fx_onnx.passes.fusion.repeated_heads import FoldRepeatedHeads, FoldRepeatsIntoRows
 from fx_onnx.passes.fusion.rms_norm_fusion import FuseRMSNorm
-from fx_onnx.passes.fusion.rotary_fusion import FusePartialRotary, FuseRotaryEmbedding
+from fx_onnx.passes.fusion.rotary_fusion import FusePartialRotary, FuseRotaryEmbedding, FuseSplitRotary
 from fx_onnx.passes.fusion.tensor_scatter import FuseTensorScatter
 from fx_onnx.passes.fusion.weight_norm_folding import FoldWeightNorm
 from fx_onnx.passes.rewriter import Pass, apply
@@ -65,6 +65,7 @@ PASSES: tuple[Pass, ...] = (
     FuseGelu(),
     FuseSwish(),
     FuseRotaryEmbedding(),
+    FuseSplitRotary(),
     FusePartialRotary(),
     EliminateSoftmaxShifts(),
     FuseAttention(),

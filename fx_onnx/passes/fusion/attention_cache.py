@@ -10,7 +10,7 @@ from fx_onnx.passes.fusion.repeated_heads import has_cache
 from fx_onnx.passes.matchers import attribute, dims, producer_of
 from fx_onnx.passes.rewriter import Rewrite
 
-__all__ = ["FoldCache"]
+__all__ = ["FoldCache", "are_pasts", "replace_joined"]
 
 
 class FoldCache(Rewrite):
@@ -35,7 +35,7 @@ class FoldCache(Rewrite):
             return self.declines(node, "it is causal, or its inputs are 3-D")
         if node.inputs[0] is None or node.inputs[0].dtype not in (DataType.FLOAT, DataType.FLOAT16):
             return self.declines(node, "the dtype is none that ONNX Runtime's Attention has")
-        if not _are_pasts(keys, values):
+        if not are_pasts(keys, values):
             return self.declines(node, "a Concat is not of a past and of new tokens along the length")
         if not all(_is_returned(each, node) for each in (keys, values)):
             return self.declines(node, "the graph does not return the Concats, or other nodes read them")
@@ -44,11 +44,11 @@ class FoldCache(Rewrite):
         node.resize_outputs(3)
         editor.replace(node, "Attention", inputs, absorbed=[keys, values])
         for each, present in zip((keys, values), node.outputs[1:], strict=True):
-            _replace(each, present, node, editor)
+            replace_joined(each, present, node, editor)
         return True
 
 
-def _are_pasts(keys: ir.Node, values: ir.Node) -> bool:
+def are_pasts(keys: ir.Node, values: ir.Node) -> bool:
     """Returns whether both Concats join two 4-D values along the length, with equal lengths."""
     lengths = []
     for each in (keys, values):
@@ -71,7 +71,7 @@ def _is_returned(concat: ir.Node, node: ir.Node) -> bool:
     return all(ends) and (value.is_graph_output() or bool(others))
 
 
-def _replace(concat: ir.Node, present: ir.Value, node: ir.Node, editor: Editor) -> None:
+def replace_joined(concat: ir.Node, present: ir.Value, node: ir.Node, editor: Editor) -> None:
     """Replaces the result of the Concat by one of Attention. Its other consumers are moved behind the Attention."""
     result, graph = concat.outputs[0], node.graph
     consumers = [use.node for use in result.uses() if use.node is not node]

@@ -24,7 +24,7 @@ from fx_onnx.passes.matchers import (
 )
 from fx_onnx.passes.rewriter import Rewrite
 
-__all__ = ["FoldHeadReshapes"]
+__all__ = ["FoldHeadReshapes", "HeadRows", "head_rows"]
 
 _SWAP_HEADS = [0, 2, 1, 3]  # (batch, length, heads, size) ↔ (batch, heads, length, size)
 
@@ -48,7 +48,7 @@ class FoldHeadReshapes(Rewrite):
         merge, sizes = _merge_after(node), dims(node.outputs[0])
         if merge is None or sizes is None:
             return False
-        query, key, value = map(_merged, node.inputs[:3])
+        query, key, value = map(head_rows, node.inputs[:3])
         if query is None or key is None or value is None:
             return self.declines(node, "a query, key or value is not split into heads by Reshape and Transpose")
         batch, heads, length, size = sizes
@@ -89,7 +89,7 @@ def _single_consumer(value: ir.Value, op_type: str) -> ir.Node | None:
     return consumer if consumer is not None and consumer.op_type == op_type and not consumer.domain else None
 
 
-class _Merged(NamedTuple):
+class HeadRows(NamedTuple):
     """The 3-D form (batch, length, heads * size) of a value (batch, heads, length, size).
 
     ``build`` inserts the nodes that compute it, if any, and returns it.
@@ -99,12 +99,12 @@ class _Merged(NamedTuple):
     build: Callable[[Editor, ir.Node], ir.Value]
 
 
-def _merged(value: ir.Value | None) -> _Merged | None:
+def head_rows(value: ir.Value | None) -> HeadRows | None:
     """Returns the 3-D form from which the value (batch, heads, length, size) was split; None if it was not."""
     rotary = single_use_producer(value, "RotaryEmbedding")
     if rotary is not None:
-        before = _merged(rotary.inputs[0])
-        return None if before is None else _Merged(before.heads, partial(_rotary, rotary, before))
+        before = head_rows(rotary.inputs[0])
+        return None if before is None else HeadRows(before.heads, partial(_rotary, rotary, before))
     norm, swap = single_use_producer(value, "RMSNormalization"), producer_of(value, "Transpose")
     if norm is not None:
         return _rows_of_norm(norm)
@@ -113,7 +113,7 @@ def _merged(value: ir.Value | None) -> _Merged | None:
     return _part(producer_of(value, "Gather"))
 
 
-def _part(gather: ir.Node | None) -> _Merged | None:
+def _part(gather: ir.Node | None) -> HeadRows | None:
     """Returns the 3-D form of a part of one packed tensor of queries, keys and values."""
     path = chain(gather.inputs[0], "Transpose", "Reshape") if gather is not None else None
     if gather is None or path is None:
@@ -128,10 +128,10 @@ def _part(gather: ir.Node | None) -> _Merged | None:
     index = constant_array(gather.inputs[1])
     if index is None or index.shape or attribute(gather, "axis", 0) != 0:
         return None
-    return _Merged(sizes[1], partial(_piece, source, sizes[0], int(index) % sizes[0]))
+    return HeadRows(sizes[1], partial(_piece, source, sizes[0], int(index) % sizes[0]))
 
 
-def _rows(value: ir.Value | None) -> _Merged | None:
+def _rows(value: ir.Value | None) -> HeadRows | None:
     """Returns the 3-D form of a value (batch, length, heads, size): that from which it was split, or a Reshape."""
     sizes, split = dims(value), producer_of(value, "Reshape")
     if value is None or sizes is None or len(sizes) != 4:
@@ -141,11 +141,11 @@ def _rows(value: ir.Value | None) -> _Merged | None:
         return None
     source = split.inputs[0] if split is not None else None
     if source is not None and dims(source) == (*sizes[:2], heads * size):
-        return _Merged(heads, partial(_itself, source))
-    return _Merged(heads, partial(_merge_heads, value, (*sizes[:2], heads * size)))
+        return HeadRows(heads, partial(_itself, source))
+    return HeadRows(heads, partial(_merge_heads, value, (*sizes[:2], heads * size)))
 
 
-def _rows_of_norm(norm: ir.Node) -> _Merged | None:
+def _rows_of_norm(norm: ir.Node) -> HeadRows | None:
     """Returns the 3-D form of a norm of each head, which is computed before its heads are swapped with the length."""
     swap, sizes = producer_of(norm.inputs[0], "Transpose"), dims(norm.outputs[0])
     before = swap.inputs[0] if swap is not None and permutation_of(swap) == _SWAP_HEADS else None
@@ -161,7 +161,7 @@ def _rows_of_norm(norm: ir.Node) -> _Merged | None:
         found = f.emit("RMSNormalization", inputs, attributes, sizes=(batch, length, heads, size))[0]
         return _merge_heads(found, (batch, length, heads * size), editor, node)
 
-    return _Merged(heads, build)
+    return HeadRows(heads, build)
 
 
 def _itself(source: ir.Value, editor: Editor, node: ir.Node) -> ir.Value:
@@ -182,7 +182,7 @@ def _piece(source: ir.Value, count: int, index: int, editor: Editor, node: ir.No
     return NodeBuilder(node, editor, source.dtype).emit("Split", [source], attributes, outputs=count)[index]
 
 
-def _rotary(rotary: ir.Node, before: _Merged, editor: Editor, node: ir.Node) -> ir.Value:
+def _rotary(rotary: ir.Node, before: HeadRows, editor: Editor, node: ir.Node) -> ir.Value:
     """Inserts the RotaryEmbedding of the 3-D form."""
     inputs = [before.build(editor, node), *rotary.inputs[1:]]
     attributes = {**rotary.attributes, "num_heads": before.heads}

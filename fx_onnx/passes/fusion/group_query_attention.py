@@ -13,7 +13,7 @@ from fx_onnx.passes.fusion.index_formulas import Linear, Read, index_formula
 from fx_onnx.passes.matchers import attribute, dims
 from fx_onnx.passes.rewriter import Rewrite
 
-__all__ = ["FuseGroupQueryAttention"]
+__all__ = ["CausalMask", "FuseGroupQueryAttention", "match_mask", "text_lengths"]
 
 _LENGTHS = "fx_onnx.lengths"
 _BATCH, _QUERY, _KEY = Linear.of(-4), Linear.of(-2), Linear.of(-1)
@@ -38,7 +38,7 @@ class FuseGroupQueryAttention(Rewrite):
             return False
         if reason := _misfit(node):
             return self.declines(node, reason)
-        mask = _match_mask(node.inputs[3], _length(node.inputs[4]))
+        mask = match_mask(node.inputs[3], _length(node.inputs[4]))
         if mask is None:
             return self.declines(node, "the mask is not known to be causal and to hide the padding of an input")
         query, key, value, _, *past = node.inputs
@@ -49,7 +49,7 @@ class FuseGroupQueryAttention(Rewrite):
             "softcap": attribute(node, "softcap"),
             "local_window_size": mask.window,
         }
-        inputs = [query, key, value, *past, *_lengths(mask.padding, editor, node)]
+        inputs = [query, key, value, *past, *text_lengths(mask.padding, editor, node)]
         editor.replace(node, "GroupQueryAttention", inputs, attributes, domain="com.microsoft")
         return True
 
@@ -80,14 +80,14 @@ def _length(past: ir.Value | None) -> int | str | None:
     return sizes[2] if sizes is not None and len(sizes) == 4 else None
 
 
-class _Mask(NamedTuple):
+class CausalMask(NamedTuple):
     """A causal mask: the input that is not 0 for tokens, and the number of keys in a window, or None."""
 
     padding: ir.Value
     window: int | None
 
 
-def _match_mask(mask: ir.Value | None, past: int | str | None) -> _Mask | None:
+def match_mask(mask: ir.Value | None, past: int | str | None) -> CausalMask | None:
     """Proves that the mask is causal, and finds its window and the padding. ``past`` is the length of the past."""
     formula = index_formula(mask)
     if formula is None or past is None or not isinstance(formula.element, frozenset):
@@ -104,10 +104,10 @@ def _match_mask(mask: ir.Value | None, past: int | str | None) -> _Mask | None:
         return None
     if any(limit.terms or limit.constant < 0 for limit in limits):
         return None
-    return _Mask(reads[0].value, limits[0].constant + 1 if limits else None)
+    return CausalMask(reads[0].value, limits[0].constant + 1 if limits else None)
 
 
-def _lengths(padding: ir.Value, editor: Editor, node: ir.Node) -> tuple[ir.Value, ir.Value]:
+def text_lengths(padding: ir.Value, editor: Editor, node: ir.Node) -> tuple[ir.Value, ir.Value]:
     """Returns the index of each text's last token, (batch,), and the number of all places, a scalar.
 
     They are inserted once, right behind the inputs, for all layers.

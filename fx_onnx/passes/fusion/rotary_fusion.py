@@ -22,7 +22,7 @@ from fx_onnx.passes.matchers import (
 )
 from fx_onnx.passes.rewriter import Rewrite
 
-__all__ = ["FusePartialRotary", "FuseRotaryEmbedding"]
+__all__ = ["FusePartialRotary", "FuseRotaryEmbedding", "FuseSplitRotary"]
 
 _TYPES = (DataType.FLOAT, DataType.FLOAT16, DataType.BFLOAT16)
 _HALF = "fx_onnx.half"
@@ -61,6 +61,37 @@ class FuseRotaryEmbedding(Rewrite):
             editor.replace(node, "RotaryEmbedding", [x, *halves], {}, absorbed=[straight, rotated])
             return True
         return False
+
+
+class FuseSplitRotary(Rewrite):
+    """Concat(x1 * cos - x2 * sin, x2 * cos + x1 * sin), x1 and x2 the halves of x → RotaryEmbedding(x, cos, sin).
+
+    x is (batch, heads, length, size). Legal where neither table depends on the head. gpt-oss computes its embedding in
+    this form. No other node may read an intermediate result.
+    """
+
+    name = "fuse_split_rotary"
+    op_types = ("Concat",)
+    since = 23
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Fuses at the Concat."""
+        if editor.function is not None or node.graph is not editor.model.graph or len(node.inputs) != 2:
+            return False
+        ends = [single_use_producer(value, kind) for value, kind in zip(node.inputs, ("Sub", "Add"), strict=True)]
+        products = [single_use_producer(value, "Mul") for end in ends if end is not None for value in end.inputs]
+        absorbed = [each for each in (*ends, *products) if each is not None]
+        if len(absorbed) != 6 or attribute(node, "axis") not in (-1, 3):
+            return False
+        found = _match_split_products(*absorbed[2:])
+        if found is None:
+            return self.declines(node, "the products are not those of two halves with cos and sin")
+        x, *factors = found
+        tables = [_Table(table, x, node, editor, has_halves=False) for table in factors]
+        if not all(table.is_usable() for table in tables):
+            return self.declines(node, "a table of cos or sin depends on the head or has another size")
+        editor.replace(node, "RotaryEmbedding", [x, *(table.half() for table in tables)], {}, absorbed)
+        return True
 
 
 class FusePartialRotary(Rewrite):
@@ -106,6 +137,21 @@ def _match_rotated(product: ir.Node) -> tuple[ir.Value | None, ir.Value | None]:
     return None, None
 
 
+def _match_split_products(
+    first: ir.Node, second: ir.Node, *others: ir.Node
+) -> tuple[ir.Value, ir.Value | None, ir.Value | None] | None:
+    """Matches x1 * cos, x2 * sin, and the two products x2 * cos and x1 * sin, and returns x, cos and sin."""
+    for left, cos in commuted_inputs(first):
+        for right, sin in commuted_inputs(second):
+            parts = _match_parts(left, right)
+            sizes = dims(parts[0]) if parts is not None else None
+            if parts is None or sizes is None or len(sizes) != 4 or 2 * parts[1] != sizes[3]:
+                continue
+            if {frozenset(each.inputs) for each in others} == {frozenset((right, cos)), frozenset((left, sin))}:
+                return parts[0], cos, sin
+    return None
+
+
 def _match_parts(first: ir.Value | None, second: ir.Value | None) -> tuple[ir.Value, int] | None:
     """Matches two parts of one value along its last axis, and returns the value and the size of the first part."""
     split = producer_of(first, "Split")
@@ -135,10 +181,15 @@ def _span(node: ir.Node, size: int) -> tuple[int, int] | None:
 
 
 class _Table:
-    """The table of cos or sin for the rotary embedding of x, and its first half as an input of RotaryEmbedding."""
+    """The table of cos or sin for the rotary embedding of x, and its first half as an input of RotaryEmbedding.
 
-    def __init__(self, value: ir.Value | None, x: ir.Value, node: ir.Node, editor: Editor) -> None:
-        self.value, self.node, self.editor, self.dtype = value, node, editor, x.dtype
+    With ``has_halves``, the table has a column for each element of a head, otherwise for each element of its half.
+    """
+
+    def __init__(
+        self, value: ir.Value | None, x: ir.Value, node: ir.Node, editor: Editor, *, has_halves: bool = True
+    ) -> None:
+        self.value, self.node, self.editor, self.dtype, self.has_halves = value, node, editor, x.dtype, has_halves
         unknown: tuple[int | str | None, ...] = (None, None, None, None)
         self.batch, _, self.length, self.size = dims(x) or unknown
         self.sizes = dims(value) or ()
@@ -150,10 +201,11 @@ class _Table:
         if self.dtype not in _TYPES or self.value.dtype != self.dtype:
             return False
         padded = (1,) * (4 - len(self.sizes)) + self.sizes
-        if padded[0] not in (1, self.batch) or padded[1] != 1 or padded[2:] != (self.length, self.size):
+        columns = self.size if self.has_halves or not isinstance(self.size, int) else self.size // 2
+        if padded[0] not in (1, self.batch) or padded[1] != 1 or padded[2:] != (self.length, columns):
             return False
         known = isinstance(self.batch, int) or padded[0] != 1 or self._input_with_batch() is not None
-        return known and _has_equal_halves(self.value)
+        return known and (not self.has_halves or _has_equal_halves(self.value))
 
     def half(self) -> ir.Value:
         """Returns the first half, (batch, length, size / 2). It is inserted after the table, once for all consumers."""
@@ -170,7 +222,7 @@ class _Table:
         array = constant_array(value)
         f = NodeBuilder(value.producer() or self.node, self.editor, self.dtype, after=value)
         if array is None:
-            result = f.Slice(value, [0], [half], [-1])
+            result = f.Slice(value, [0], [half], [-1]) if self.has_halves else value
             if len(self.sizes) != 3:
                 result = f.Squeeze(result, [1]) if len(self.sizes) == 4 else f.Unsqueeze(result, [0])
         else:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 import fx_onnx
-from fx_onnx.passes.fusion.rotary_fusion import FusePartialRotary, FuseRotaryEmbedding
+from fx_onnx.passes.fusion.rotary_fusion import FusePartialRotary, FuseRotaryEmbedding, FuseSplitRotary
 from tests.compare import assert_close
 from tests.passes.checking import check, model
 
@@ -103,3 +103,39 @@ def test_declined(text: str) -> None:
     program = model(f"""g (float[N,3,5,8] x, float[N,1,5,8] r, float[N,3,5,4] k, float[N,1,5,4] h) =>
       (float[N,3,5,8] y) {constants} {{ {text} }}""", opset=23)  # fmt: skip
     assert not FuseRotaryEmbedding()(program).modified
+
+
+SPLIT = """a, b = Split<axis=-1, num_outputs=2>(x)\n p = Mul(a, cos)\n q = Mul(b, sin)\n low = Sub(p, q)
+ r = Mul(b, cos)\n s = Mul(sin, a)\n high = Add(s, r)\n y = Concat<axis=-1>(low, high)"""
+
+
+def test_split_halves() -> None:
+    """The halves are rotated one by one, with tables of half of the size of a head."""
+    for batch, more in ((1, ["Shape", "Concat", "Expand"] * 2), ("N", [])):
+        program = model(
+            f"g (float[N,3,5,8] x, float[{batch},1,5,4] r0) => (float[N,3,5,8] y) "
+            f"{{ cos = Cos(r0)\n sin = Sin(r0)\n {SPLIT} }}",
+            opset=23,
+        )
+        angles = ANGLES.expand(2 if batch == "N" else 1, 1, 5, 4)
+        check(program, FuseSplitRotary(), [X, angles], ["Cos", "Sin", "Squeeze", "Squeeze", "RotaryEmbedding", *more])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Mul(b, cos)", "Mul(a, cos)"),  # no rotation
+        ("Sub(p, q)", "Sub(q, p)"),
+        ("Concat<axis=-1>(low, high)", "Concat<axis=-1>(high, low)"),
+        ("Mul(b, sin)", "Mul(b, cos)"),
+        ("y = Concat", "z = Neg(low)\n y = Concat"),  # another node reads a part
+    ],
+)
+def test_split_halves_declined(old: str, new: str) -> None:
+    outputs = "float[N,3,5,8] y, float[N,3,5,4] z" if "z =" in new else "float[N,3,5,8] y"
+    inputs = "float[N,3,5,8] x, float[N,1,5,4] cos, float[N,1,5,4] sin"
+    assert not FuseSplitRotary()(
+        model(f"g ({inputs}) => ({outputs}) {{ {SPLIT.replace(old, new)} }}", opset=23)
+    ).modified
+    tables = "float[N,3,5,8] x, float[N,3,5,4] cos, float[N,1,5,4] sin"  # a table that depends on the head
+    assert not FuseSplitRotary()(model(f"g ({tables}) => (float[N,3,5,8] y) {{ {SPLIT} }}", opset=23)).modified
