@@ -6,6 +6,7 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import IO, Any
 
 import numpy as np
@@ -197,8 +198,9 @@ class LazyWeight(ir.LazyTensor):
         same = not axes and memory_key(after) == memory_key(before.permute(order))
         return (self.sources[0], tuple(order)) if same else None
 
+    @cached_property
     def run(self) -> tuple[ir.TensorProtocol, int] | None:
-        """Returns (source, offset) if it is a piece of consecutive elements of one source, else None; reads no data."""
+        """(source, offset) if it is a piece of consecutive elements of one source, else None; reads no data."""
         if len(self.sources) != 1 or not self.reads or self.sources[0].dtype != self.dtype or self.dtype.bitwidth < 8:
             return None
         before, after = self._without_data(self.reads)
@@ -212,11 +214,7 @@ class LazyWeight(ir.LazyTensor):
             return before, self.function(_cut(before, reads))
 
     def values(self) -> torch.Tensor:
-        """Computes all values.
-
-        Raises:
-            OnnxExporterError: the result does not have the dtype and the shape of this tensor.
-        """
+        """Computes all values; raises what ``part`` raises."""
         return self.part({})
 
     def _compute(self) -> Weight | ir.PackedTensor[npt.NDArray[np.uint8]]:

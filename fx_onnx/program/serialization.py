@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import posixpath
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,8 +84,8 @@ def single_file(model: ir.Model, contents: Contents) -> list[Piece]:
     del proto.graph.initializer[:]
     graph = proto.graph.SerializeToString()
     proto.ClearField("graph")
-    start = proto.SerializeToString() + _header(_MODEL_FIELDS["graph"].number, len(graph) + total) + graph
-    return [start, *pieces]
+    start = proto.SerializeToString() + _header(_MODEL_FIELDS["graph"].number, len(graph) + total)
+    return [start, graph, *pieces]
 
 
 def placeholders(model: ir.Model) -> dict[ir.Value, ir.TensorProtocol]:
@@ -202,15 +202,24 @@ def drop_initializer_infos(graph: onnx.GraphProto) -> None:
     metadata of an entry moves to the tensor.
     """
     tensors = {tensor.name: tensor for tensor in graph.initializer}
-    for index in reversed(range(len(graph.value_info))):
-        info = graph.value_info[index]
-        if info.name in tensors:
-            tensors[info.name].metadata_props.extend(info.metadata_props)
-            del graph.value_info[index]
+    dropped = [place for place, info in enumerate(graph.value_info) if info.name in tensors]
+    for place in dropped:
+        info = graph.value_info[place]
+        tensors[info.name].metadata_props.extend(info.metadata_props)
+    for run in reversed(_runs(dropped)):  # not one by one, because each deletion moves all later entries
+        del graph.value_info[run]
     for node in graph.node:
         for attribute in node.attribute:
             for subgraph in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
                 drop_initializer_infos(subgraph)
+
+
+def _runs(places: Sequence[int]) -> list[slice]:
+    """Returns the runs of consecutive numbers in an increasing sequence."""
+    known = set(places)
+    starts = (place for place in places if place - 1 not in known)
+    stops = (place + 1 for place in places if place + 1 not in known)
+    return [slice(start, stop) for start, stop in zip(starts, stops, strict=True)]
 
 
 # Reading

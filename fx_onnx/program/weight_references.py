@@ -274,9 +274,8 @@ class _Finder:
         """
         if isinstance(tensor, LazyWeight):
             found = [self.find(source) for source in tensor.sources]
-            run = tensor.run()
-            if run is not None and isinstance(found[0], StoredWeight):
-                return found[0].run(run[1], tensor.shape.numpy(), str(tensor.name))
+            if tensor.run is not None and isinstance(found[0], StoredWeight):
+                return found[0].run(tensor.run[1], tensor.shape.numpy(), str(tensor.name))
             return tensor.over(found)
         if id(tensor) not in self._known:
             self._known[id(tensor)] = (tensor, self._find(tensor))
@@ -332,7 +331,7 @@ def by_reference(
         tensor = value.const_value
         if tensor is None or isinstance(tensor, ir.StringTensor):
             continue
-        if not isinstance(tensor, LazyWeight) or tensor.run() is not None:
+        if not isinstance(tensor, LazyWeight) or tensor.run is not None:
             found = finder.find(tensor)
             value.const_value = found.named(str(value.name)) if isinstance(found, StoredWeight) else found
             continue

@@ -72,15 +72,15 @@ def test_a_damaged_model_names_the_files_before_the_damage(tmp_path):
 
 def test_initializers_are_not_in_value_info():
     """Their metadata is in the tensor; the types of results stay. A body has initializers too."""
-    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("w", "y")]
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("w", "v", "y", "u", "z")]
     infos[0].metadata_props.add(key="kind", value="PARAMETER")
-    tensor = helper.make_tensor("w", TensorProto.FLOAT, [2], [1, 2])
-    body = helper.make_graph([], "body", [], [], initializer=[tensor], value_info=infos)
+    tensors = [helper.make_tensor(name, TensorProto.FLOAT, [2], [1, 2]) for name in ("w", "u", "v")]
+    body = helper.make_graph([], "body", [], [], initializer=tensors, value_info=infos)
     node = helper.make_node("If", ["c"], ["z"], then_branch=body)
-    whole = helper.make_graph([node], "g", [], [], initializer=[tensor], value_info=infos)
+    whole = helper.make_graph([node], "g", [], [], initializer=tensors, value_info=infos)
     drop_initializer_infos(whole)
     for each in (whole, whole.node[0].attribute[0].g):
-        assert [info.name for info in each.value_info] == ["y"]
+        assert [info.name for info in each.value_info] == ["y", "z"]
         assert [(entry.key, entry.value) for entry in each.initializer[0].metadata_props] == [("kind", "PARAMETER")]
 
 

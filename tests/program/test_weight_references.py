@@ -367,7 +367,7 @@ def test_runs(function, reads, offset):
     source = weight(torch.arange(24.0).reshape(2, 3, 4), "s")
     shape = function(source.raw[tuple(slice(*reads.get(axis, (None,))) for axis in range(3))]).shape
     found = computed(function, source, dtype=ir.DataType.FLOAT, shape=shape, reads=reads)
-    assert found.run() == (None if offset is None else (source, offset))
+    assert found.run == (None if offset is None else (source, offset))
     if offset is not None:
         flat = source.raw.flatten()[offset : offset + shape.numel()]
         torch.testing.assert_close(found.values(), flat.reshape(shape))
