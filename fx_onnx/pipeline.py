@@ -237,6 +237,8 @@ def _check_target(job: OnnxJob) -> OnnxJob:
         refuse_missing(found)
     for missing in found.missing:
         job.log.decided("check_target", str(missing))
+    if target.check is not None:
+        target.check(job.program.model)
     return job
 
 

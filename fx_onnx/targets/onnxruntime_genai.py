@@ -2,11 +2,34 @@
 
 from dataclasses import replace
 
+import onnx_ir as ir
+
+from fx_onnx.core.findings import warn
+from fx_onnx.core.messages import MessageId
 from fx_onnx.passes.fusion.group_query_attention import FuseGroupQueryAttention
 from fx_onnx.passes.fusion.sink_attention import FuseSinkAttention
 from fx_onnx.targets import onnxruntime
 
 __all__ = ["ACCURACY_LEVEL_4", "TARGET"]
+
+_CACHES = "past_key_values", "cache_params"
+"""The parameters of transformers' models that take a cache; the inputs are named after them."""
+
+
+def _check_cache(model: ir.Model) -> None:
+    """Warns of a cache with other inputs than keys and values: counters of tokens, or states of linear attention."""
+    names = [str(value.name) for value in model.graph.inputs if not value.is_initializer()]
+    parts = {name: name.split(".") for name in names}
+    others = [name for name in names if parts[name][0] in _CACHES and parts[name][-1] not in ("key", "value")]
+    if others:
+        grows = "export with the arguments that fx_onnx.text_generation_arguments(model, full_cache=True) returns, or "
+        advice = (grows if others[0].endswith(".cumulative_length") else "") + "call the program with ONNX Runtime"
+        warn(
+            f"onnxruntime-genai cannot run the program, because it gives no value to the input {others[0]!r}; "
+            f"{advice}.",
+            MessageId.GENAI_PROGRAM,
+        )
+
 
 _FUSIONS = FuseGroupQueryAttention(), FuseSinkAttention()
 
@@ -16,6 +39,7 @@ TARGET = replace(
     versions="onnxruntime-genai 0.18 with ONNX Runtime 1.31, CPU provider",
     opset=23,
     fusions=(*_FUSIONS, *onnxruntime.TARGET.fusions),
+    check=_check_cache,
     notes=(
         "A decoder takes prompts that are padded on the right: its attention reads the number of tokens of each text.",
         "The mask has one column for each token of past and prompt. The buffer of the past may be longer.",

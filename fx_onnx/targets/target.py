@@ -61,6 +61,8 @@ class Target:
             if the caller names the target.
         domains: the domains whose operators the runtime has in addition to ONNX's own.
         without: the names of the optimizer's passes that are left out.
+        check: warns of what is wrong with a model although the runtime has a kernel for each node, for example an input
+            to which the program that calls the runtime gives no value.
         notes: what a user should know, one sentence each.
     """
 
@@ -77,6 +79,7 @@ class Target:
     fusions: tuple[Pass, ...] = ()
     domains: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    check: Callable[[ir.Model], None] | None = None
     notes: tuple[str, ...] = ()
 
     @property

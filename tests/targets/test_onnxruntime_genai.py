@@ -117,6 +117,29 @@ def test_the_fast_target() -> None:
     assert {node.op_type for node in program.model.graph if node.domain} == {"GroupQueryAttention", "MatMulNBits"}
 
 
+@pytest.mark.parametrize(
+    ("family", "options", "name"),
+    [
+        ("llama", {"cache": "static", "max_length": 16}, "past_key_values.0.cumulative_length"),
+        ("gemma2", {}, "past_key_values.0.cumulative_length"),  # a layer with a window
+        ("mamba", {"padding": False, "single_token": True}, "cache_params.0.conv_states.0"),
+        ("gemma2", {"full_cache": True}, None),
+    ],
+)
+def test_a_cache_that_the_caller_cannot_give_is_a_warning(
+    family: str, options: dict[str, Any], name: str | None
+) -> None:
+    """save_genai refuses the program; the export says so first."""
+    model = decoder(family)
+    arguments = fx_onnx.text_generation_arguments(model, **options)
+    program = fx_onnx.export(model, **arguments, target="onnxruntime-genai", verbose=False)
+    found = [each.text for each in program.findings if each.id == "FX1509"]
+    if name is None:
+        assert not found
+    else:
+        assert [f"because it gives no value to the input {name!r}; " in text for text in found] == [True]
+
+
 def test_a_caller_without_a_mask_keeps_attention() -> None:
     """The number of tokens would be known from the size of the buffer only."""
     model = decoder("llama")
