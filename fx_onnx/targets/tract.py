@@ -13,6 +13,7 @@ from fx_onnx.passes.legalization.initial_states import LegalizeInitialStates
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
 from fx_onnx.passes.legalization.range_indices import LegalizeRangeIndices
 from fx_onnx.passes.legalization.repeated_constants import LegalizeRepeatedConstants
+from fx_onnx.passes.legalization.slices_from_the_end import LegalizeSlicesFromTheEnd
 from fx_onnx.passes.matchers import initializer_tensor
 from fx_onnx.targets.target import Lack, Target
 
@@ -55,6 +56,7 @@ TARGET = Target(
         LegalizeInitialStates(),
         LegalizeDynamicQuantization(),
         LegalizeGemmBias(),
+        LegalizeSlicesFromTheEnd(),
         *(each for each in LEGALIZATIONS if not isinstance(each, LegalizeRangeIndices)),
     ),
 )

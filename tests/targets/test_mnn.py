@@ -1,5 +1,7 @@
 """The target mnn, of whose kernels there is no table."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -46,3 +48,32 @@ def test_sums_of_elements_in_two_axes_are_refused() -> None:
     places = torch.tensor([[1, 0], [1, 1]])
     with pytest.raises(UnsupportedOperatorError, match="MNN ignores the reduction"):
         exported(lambda x: torch.zeros(2, 2).scatter_add(0, places, x), torch.ones(2, 2), target="mnn")
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: torch.fmod(x, -2.0), "Mod .*sign of the divisor"),
+        (lambda x: x @ x, "MatMul .*product of two vectors"),
+        (lambda x: x.long()[:, None] @ x.long()[None], "MatMul .*floats only"),
+        (lambda x: x.to(torch.uint8) + x.to(torch.uint8), "Add .*8-bit integers"),
+        (lambda x: x.long() & 3, "BitwiseAnd"),
+        (lambda x: torch.nn.functional.one_hot(x.long(), 5), "OneHot"),
+        (lambda x: torch.nn.functional.max_pool1d(x[None], 2, return_indices=True), "MaxPool .*second result"),
+        (lambda x: x.half().round(), "Round .*halves"),
+    ],
+)
+def test_what_is_wrong_is_refused(function: Any, reason: str) -> None:
+    with pytest.raises(UnsupportedOperatorError, match=reason):
+        exported(function, torch.tensor([1.0, 2.0, 3.0]), target="mnn")
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bicubic"])
+def test_other_samples_of_a_grid_are_refused(mode: str) -> None:
+    grid = torch.rand(1, 3, 3, 2)
+    with pytest.raises(UnsupportedOperatorError, match="interpolates linearly only"):
+        exported(
+            lambda x: torch.nn.functional.grid_sample(x, grid, mode=mode, align_corners=False),
+            torch.ones(1, 2, 4, 4),
+            target="mnn",
+        )

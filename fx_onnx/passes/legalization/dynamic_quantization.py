@@ -2,7 +2,7 @@
 
 OpenVINO (measured with 2026.4.1) reads QuantizeLinear as FakeQuantize, which takes no scale for each row of a dynamic
 axis. tract (0.23.9) refuses any scale that is not a constant. MNN (3.6.1) computes a DequantizeLinear of a weight
-wrongly, does not load a QuantizeLinear, and crashes at a Cast to uint8.
+wrongly, and any QuantizeLinear.
 """
 
 from __future__ import annotations
@@ -13,13 +13,33 @@ from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import attribute, dims, initializer_tensor, producer_of
+from fx_onnx.passes.matchers import attribute, constant_array, dims, initializer_tensor, producer_of
 from fx_onnx.passes.rewriter import Rewrite
 
-__all__ = ["LegalizeDequantization", "LegalizeDynamicQuantization"]
+__all__ = ["LegalizeDequantization", "LegalizeDynamicQuantization", "LegalizeQuantization"]
 
 
-class LegalizeDynamicQuantization(Rewrite):
+class LegalizeQuantization(Rewrite):
+    """QuantizeLinear(x, scale, zero_point) → Cast(Clip(Round(x / scale) + zero_point)).
+
+    Legal because this is ONNX's definition of QuantizeLinear for 8-bit integers; both round half to even. The pass
+    belongs to the target mnn.
+    """
+
+    name = "legalize_quantization"
+    op_types = ("QuantizeLinear",)
+
+    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
+        """Rewrites one QuantizeLinear."""
+        reason = _reason_against(node)
+        if reason:
+            return self.declines(node, reason)
+        f = NodeBuilder(node, editor, node.inputs[1].dtype if node.inputs[1] else None)
+        editor.replace(node, "Cast", [_quantized(f, node)], {"to": node.outputs[0].dtype})
+        return True
+
+
+class LegalizeDynamicQuantization(LegalizeQuantization):
     """QuantizeLinear(x, scale, zero_point) → Cast(Clip(Round(x / scale) + zero_point)), where scale is computed.
 
     Legal because this is ONNX's definition of QuantizeLinear for 8-bit integers; both round half to even. The pass
@@ -27,19 +47,10 @@ class LegalizeDynamicQuantization(Rewrite):
     """
 
     name = "legalize_dynamic_quantization"
-    op_types = ("QuantizeLinear",)
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Rewrites one QuantizeLinear."""
-        scale = node.inputs[1]
-        if scale is None or initializer_tensor(scale) is not None:
-            return False
-        reason = _reason_against(node)
-        if reason:
-            return self.declines(node, reason)
-        f = NodeBuilder(node, editor, scale.dtype)
-        editor.replace(node, "Cast", [_quantized(f, node)], {"to": node.outputs[0].dtype})
-        return True
+        """Rewrites one QuantizeLinear with a computed scale."""
+        return initializer_tensor(node.inputs[1]) is None and super().rewrite(node, editor)
 
 
 class LegalizeDequantization(Rewrite):
@@ -69,7 +80,7 @@ class LegalizeDequantization(Rewrite):
         number = _quantized(f, quantize) if quantize is not None and is_pair else f.Cast(q, to=scale.dtype, sizes=sizes)
         later = len(sizes) - 1 - attribute(node, "axis", 1) % max(len(sizes), 1)
         if rest and rest[0] is not None:
-            number = f.Sub(number, f.Cast(_aligned(f, rest[0], later), to=scale.dtype), sizes=sizes)
+            number = f.Sub(number, _shift(f, rest[0], later), sizes=sizes)
         editor.replace(node, "Mul", [number, _aligned(f, scale, later)], {})
         return True
 
@@ -91,10 +102,21 @@ def _quantized(f: NodeBuilder, quantize: ir.Node) -> Value:
     later = len(sizes) - 1 - attribute(quantize, "axis", 1) % max(len(sizes), 1)
     rounded = f.Round(f.Div(x, _aligned(f, scale, later), sizes=sizes), sizes=sizes)
     if zero_point is not None:
-        shift = f.Cast(_aligned(f, zero_point, later), to=x.dtype)
-        rounded = f.Add(rounded, shift, sizes=sizes)
+        rounded = f.Add(rounded, _shift(f, zero_point, later), sizes=sizes)
     limits = np.iinfo(np.uint8 if quantize.outputs[0].dtype == DataType.UINT8 else np.int8)
     return f.Clip(rounded, float(limits.min), float(limits.max), sizes=sizes)
+
+
+def _shift(f: NodeBuilder, zero_point: Value, later: int) -> Value:
+    """Returns a zero point as floats of the builder's dtype.
+
+    A constant is converted here: where two equal nodes read a Cast of the same constant, MNN loses a Relu that follows
+    one of them.
+    """
+    array = constant_array(zero_point)
+    if array is None:
+        return f.Cast(_aligned(f, zero_point, later), to=f.dtype)
+    return _aligned(f, f.constant(array.astype(f.dtype.numpy())), later)
 
 
 def _aligned(f: NodeBuilder, value: Value, later: int) -> Value:
