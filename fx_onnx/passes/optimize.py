@@ -23,6 +23,7 @@ from fx_onnx.passes.cleanup.reshapes import MergeReshapes
 from fx_onnx.passes.cleanup.selects import SplitSelects
 from fx_onnx.passes.cleanup.softmax_shifts import EliminateSoftmaxShifts
 from fx_onnx.passes.cleanup.transposes import MergeTransposes
+from fx_onnx.passes.cleanup.true_conditions import EliminateTrueConditions
 from fx_onnx.passes.fusion.activation_fusion import FuseGelu, FuseSwish
 from fx_onnx.passes.fusion.attention_cache import FoldCache
 from fx_onnx.passes.fusion.attention_fusion import FuseAttention
@@ -55,6 +56,7 @@ PASSES: tuple[Pass, ...] = (
     MergeTransposes(),
     EliminateExpands(),
     EliminateIndexGrids(),
+    EliminateTrueConditions(),
     FoldPads(),
     FoldWeightNorm(),
     FoldBatchNorm(),

@@ -14,6 +14,7 @@ from fx_onnx.passes.legalization.operators_64_bit import Legalize64Bit
 from fx_onnx.passes.legalization.pads_before_pooling import LegalizePads
 from fx_onnx.passes.legalization.random_draws import LegalizeRandomDraws
 from fx_onnx.passes.legalization.range_indices import LegalizeRangeIndices
+from fx_onnx.passes.legalization.squares import LegalizeSquares
 from fx_onnx.passes.legalization.swish import LegalizeSwish
 from fx_onnx.passes.legalization.tanh_gelu import LegalizeTanhGelu
 from fx_onnx.passes.rewriter import NodeChange, Pass, apply
@@ -32,8 +33,12 @@ LEGALIZATIONS: tuple[Pass, ...] = (
     LegalizeTanhGelu(),
     LegalizeLowestMasks(),
     InsertCasts(),
+    LegalizeSquares(),
 )
-"""All legalization passes in order. InsertCasts is last because the others emit nodes that may need casts."""
+"""All legalization passes in order.
+
+InsertCasts follows those that emit nodes that may need casts. LegalizeSquares needs the dtypes with the casts.
+"""
 
 
 def legalize(

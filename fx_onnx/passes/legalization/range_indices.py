@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import constant_array, producer_of
+from fx_onnx.passes.matchers import constant_array, constant_number, producer_of
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["LegalizeRangeIndices", "is_nonnegative"]
@@ -59,9 +59,12 @@ def is_nonnegative(value: ir.Value | None, depth: int = _DEPTH) -> bool:
         return bool((number >= 0).all())
     if producer_of(value, "Shape", "Size") is not None:
         return True
-    node = producer_of(value, *_KEEPS_NONNEGATIVE, "Max")
+    node = producer_of(value, *_KEEPS_NONNEGATIVE, "Max", "Range")
     if node is None or depth == 0:
         return False
+    if node.op_type == "Range":
+        step = constant_number(node.inputs[2])
+        return step is not None and step > 0 and is_nonnegative(node.inputs[0], depth - 1)
     if node.op_type == "Max":
         return any(is_nonnegative(operand, depth - 1) for operand in node.inputs)
     return all(is_nonnegative(node.inputs[place], depth - 1) for place in _KEEPS_NONNEGATIVE[node.op_type])

@@ -1,0 +1,51 @@
+"""Squares in a form that ONNX Runtime does not fuse into a norm with another epsilon."""
+
+import pytest
+import torch
+
+from fx_onnx.passes.legalization.squares import LegalizeSquares
+from tests.compare import assert_close
+from tests.passes.checking import check, model
+from tests.targets.exporting import exported, operators
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [
+        lambda x: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-7) * torch.ones(8, dtype=x.dtype),
+        lambda x: x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + 1e-7) * torch.ones(8, dtype=x.dtype),
+    ],
+)
+def test_onnxruntime_keeps_the_epsilon_of_a_norm_in_float64(norm: object) -> None:
+    """Otherwise it adds 1e-5, ten times the mean of these squares."""
+    x = torch.randn(2, 8, dtype=torch.float64) * 1e-3
+    assert_close(exported(norm, x)(x), norm(x))
+
+
+def test_the_norm_in_float32_stays_fusible() -> None:
+    program = exported(lambda x: x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + 1e-7), torch.randn(2, 8))
+    assert operators(program) == ["Pow", "ReduceMean", "Add", "Sqrt", "Div"]
+
+
+def test_a_square_of_float16_is_a_product_for_cuda() -> None:
+    """The CUDA provider computes it without Casts."""
+    norm = lambda x: x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)  # noqa: E731
+    program = exported(norm, torch.randn(2, 8, dtype=torch.float16), target="onnxruntime-cuda")
+    assert operators(program) == ["Mul", "ReduceMean", "Add", "Sqrt", "Div"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "exponent", "end", "operator"),
+    [
+        ("double", 2.0, "ReduceMean(p, axes)", "Mul"),
+        ("float", 2.0, "ReduceMean(p, axes)", "Pow"),
+        ("double", 3.0, "ReduceMean(p, axes)", "Pow"),
+        ("double", 2.0, "ReduceSum(p, axes)", "Pow"),
+    ],
+)
+def test_only_means_of_squares(dtype: str, exponent: float, end: str, operator: str) -> None:
+    text = f"""g ({dtype}[N,4] x) => ({dtype}[N,1] y) <int64[1] axes = {{1}}, {dtype} e = {{{exponent}}}> {{
+      p = Pow(x, e)\n y = {end}
+    }}"""
+    x = torch.randn(2, 4, dtype=torch.float64 if dtype == "double" else torch.float32)
+    check(model(text), LegalizeSquares(), [x], [operator, end.partition("(")[0]])
