@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -100,7 +101,22 @@ def raises_after_another_decision(self: Any, x: Tensor) -> Tensor:
     return x
 
 
-@pytest.mark.parametrize("function", [chooses, raises_after_another_decision])
+def catches(self: Any, x: Tensor) -> Tensor:
+    try:
+        return raises(self, x)
+    except ValueError:
+        return x
+
+
+def suppresses(self: Any, x: Tensor) -> Tensor:
+    with contextlib.suppress(ValueError):
+        if x.min() < 0:
+            raise ValueError
+        x = x + 1
+    return x
+
+
+@pytest.mark.parametrize("function", [chooses, raises_after_another_decision, catches, suppresses])
 def test_a_condition_that_chooses_a_result_is_refused(function: Callable[[Any, Tensor], Tensor]) -> None:
     with pytest.raises(fx_onnx.CaptureError, match="branches on a value") as error:
         fx_onnx.export(Model(function).eval(), (X,))

@@ -1,0 +1,144 @@
+"""Reads in Python's source code which conditions only lead to an exception, and which lines may catch one."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import islice
+from types import CodeType
+from typing import Any, NamedTuple
+
+import torch
+
+__all__ = ["answer_of", "is_caught"]
+
+# Functions in a condition that convert no tensor to a bool, unlike `max` and `any`.
+_PLAIN_FUNCTIONS = frozenset({"len", "isinstance", "hasattr", "getattr", "type", "callable"})
+_HIDDEN_CONVERSIONS = (
+    ast.BoolOp, ast.Not, ast.IfExp, ast.Lambda, ast.NamedExpr, ast.In, ast.NotIn, ast.comprehension, ast.Await
+)  # fmt: skip
+
+_Place = tuple[int, int]  # a line and a column
+
+
+class _Check(NamedTuple):
+    """A condition, from its start to its end, and the answer of its parts with which nothing is raised."""
+
+    start: _Place
+    end: _Place
+    answer: bool
+
+
+class _Source(NamedTuple):
+    """The checks of a file, and the lines whose exceptions the same function may catch."""
+
+    checks: tuple[_Check, ...]
+    caught: frozenset[int]
+
+
+def answer_of(code: CodeType, instruction: int) -> bool | None:
+    """Returns the answer that a tensor must give to an instruction that converts it to a bool, so that nothing is raised.
+
+    Returns None if the conversion is not a part of a condition that only leads to an exception, or if the parts of the
+    condition need different answers.
+
+    Args:
+        code: The code of the frame.
+        instruction: The offset of the instruction in it, ``f_lasti`` of the frame.
+    """
+    first, last, column, last_column = next(islice(code.co_positions(), instruction // 2, None))
+    if first is None or last is None or column is None or last_column is None:
+        return None
+    for check in _source(code.co_filename).checks:
+        if check.start <= (first, column) and (last, last_column) <= check.end:
+            return check.answer
+    return None
+
+
+def is_caught(code: CodeType, line: int) -> bool:
+    """Returns whether the function itself may catch an exception of a line.
+
+    A context manager may do so too, except those of torch.
+    """
+    return line in _source(code.co_filename).caught
+
+
+def _source(filename: str) -> _Source:
+    return _parsed("".join(linecache.getlines(filename)))
+
+
+@lru_cache(maxsize=128)
+def _parsed(text: str) -> _Source:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):  # a cell of a notebook may contain commands
+        return _Source((), frozenset())
+    checks: list[_Check] = []
+    caught: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assert):
+            checks += _check(node, node, node.test, True)
+        elif isinstance(node, ast.If) and isinstance(node.body[-1], ast.Raise):
+            checks += _check(node, node.test, node.test, False)
+        elif isinstance(node, (ast.Try, ast.TryStar, ast.With)) and _catches(node):
+            caught.update(range(node.body[0].lineno, (node.body[-1].end_lineno or 0) + 1))
+    return _Source(tuple(checks), frozenset(caught))
+
+
+def _check(start: ast.stmt, end: ast.stmt | ast.expr, condition: ast.expr, wanted: bool) -> Iterator[_Check]:
+    answers = set(_answers(condition, wanted))
+    answer = answers.pop() if len(answers) == 1 else None
+    if answer is not None:
+        yield _Check((start.lineno, start.col_offset), (end.end_lineno or 0, end.end_col_offset or 0), answer)
+
+
+def _answers(condition: ast.expr, wanted: bool) -> Iterator[bool | None]:
+    """Yields the answer that each part of a condition must give; None for a part with other conversions to a bool."""
+    match condition:
+        case ast.UnaryOp(ast.Not(), operand):
+            yield from _answers(operand, not wanted)
+        case ast.Call(ast.Name("bool"), [operand]):
+            yield from _answers(operand, wanted)
+        case ast.BoolOp(values=values):
+            # A flag such as `self.validate` is no tensor. A call may have an effect, and the other parts skip it.
+            parts = [each for each in values if not isinstance(each, (ast.Name, ast.Attribute))]
+            for part in parts or values:
+                yield from _answers(part, wanted) if all(map(_has_no_effect, ast.walk(part))) else [None]
+        case _:
+            yield wanted if all(map(_converts_nothing, ast.walk(condition))) else None
+
+
+def _converts_nothing(node: ast.AST) -> bool:
+    """Returns whether a part of an expression converts no tensor to a bool for another purpose than the condition."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return node.func.id in _PLAIN_FUNCTIONS
+    return not isinstance(node, _HIDDEN_CONVERSIONS)
+
+
+def _has_no_effect(node: ast.AST) -> bool:
+    """Returns whether a part of an expression calls no functions other than those of torch, of tensors and of Python."""
+    if not isinstance(node, ast.Call):
+        return True
+    if isinstance(node.func, ast.Attribute):
+        name = node.func.attr
+        return not name.endswith("_") and (hasattr(torch.Tensor, name) or hasattr(torch, name))
+    return isinstance(node.func, ast.Name) and node.func.id in _PLAIN_FUNCTIONS | {"bool"}
+
+
+def _catches(node: ast.Try | ast.TryStar | ast.With) -> bool:
+    """Returns whether a statement may end an exception of its body; `finally` does so with a return, for example."""
+    if isinstance(node, ast.With):
+        return not all(_root(item.context_expr) == "torch" for item in node.items)
+    leaves = (ast.Return, ast.Break, ast.Continue)
+    return bool(node.handlers) or any(isinstance(each, leaves) for part in node.finalbody for each in ast.walk(part))
+
+
+def _root(node: Any) -> str:
+    """Returns the name with which an expression such as ``torch.no_grad()`` begins."""
+    while not isinstance(node, ast.Name):
+        node = getattr(node, "func", None) or getattr(node, "value", None)
+        if node is None:
+            return ""
+    return node.id

@@ -1,0 +1,116 @@
+"""Conditions on data in Python code, such as ``if (x < 0).any():``, which torch.export cannot decide.
+
+A condition may only decide whether the forward raises an exception, as in ``if (x < 0).any(): raise ValueError`` or
+``assert (x >= 0).all()``. An ONNX model cannot raise one, so such a check can be left out: the tensors and numbers of
+the condition then answer as they do where nothing is raised. A wrong answer raises the exception, so it changes no
+result. An exception that the model itself may catch decides about results, and is not left out.
+
+torch raises an error for every other condition. If the model catches that error, the captured program has the results of
+the handler for all data, so the capture counts as failed.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fx_onnx.capture.check_sources import answer_of, is_caught
+from fx_onnx.capture.patches.patching import replace_attribute
+from fx_onnx.core import threads
+from fx_onnx.core.source_lines import innermost_line, is_internal
+from fx_onnx.core.torch_private import free_unbacked_symbols
+
+__all__ = ["ConditionsOnData", "stops_at_check", "watch_conditions"]
+
+_OUTSIDE = str(Path(__file__).parents[1] / "capture.py")  # calls torch.export, which calls the model
+_FILES_BETWEEN = frozenset({__file__, str(Path(__file__).with_name("patching.py")), str(threads.__file__)})
+
+
+@dataclass
+class ConditionsOnData:
+    """What happened to the conditions on data during a capture.
+
+    Attributes:
+        left_out: the places of the checks that were left out, as ``(file:line: code)``, in order.
+        errors: the errors that torch raised for other conditions.
+    """
+
+    left_out: dict[str, None] = field(default_factory=dict)
+    errors: list[Exception] = field(default_factory=list)
+
+
+def stops_at_check(error: Exception) -> bool:
+    """Returns whether torch could not decide a condition that only leads to an exception."""
+    if not _is_undecided(error):
+        return False
+    frames = []
+    step = error.__traceback__
+    while step is not None:
+        frames.append((step.tb_frame.f_code, step.tb_lasti))
+        step = step.tb_next
+    return any(answer_of(*frame) is not None for frame in frames)
+
+
+@contextmanager
+def watch_conditions(leave_out_checks: bool) -> Iterator[ConditionsOnData]:
+    """Yields what happens to the conditions on data within the context; leaves out checks if requested."""
+    found = ConditionsOnData()
+    with (
+        replace_attribute(torch.Tensor, "__bool__", _watched(torch.Tensor, _is_traced, leave_out_checks, found)),
+        replace_attribute(torch.SymBool, "__bool__", _watched(torch.SymBool, _depends_on_data, leave_out_checks, found)),
+    ):
+        yield found
+
+
+def _watched(kind: Any, is_open: Callable[[Any], bool], leave_out_checks: bool, found: ConditionsOnData) -> Any:
+    """Returns a replacement of ``kind.__bool__``."""
+    original = kind.__bool__
+
+    def __bool__(self: Any) -> bool:
+        frame: Any = sys._getframe(1)
+        while frame.f_code.co_filename in _FILES_BETWEEN:
+            frame = frame.f_back
+        if leave_out_checks and is_open(self):
+            answer = answer_of(frame.f_code, frame.f_lasti)
+            if answer is not None and not _may_be_caught(frame):
+                found.left_out[innermost_line(traceback.extract_stack(frame))] = None
+                return answer
+        try:
+            result: bool = original(self)
+        except Exception as error:
+            # torch's own code asks symbolic conditions, and handles the errors.
+            if _is_undecided(error) and (kind is torch.Tensor or not is_internal(frame.f_code.co_filename)):
+                found.errors.append(error)
+            raise
+        return result
+
+    return __bool__
+
+
+def _is_undecided(error: Exception) -> bool:
+    return "data-dependent" in str(error).lower() or type(error).__name__ == "DataDependentOutputException"
+
+
+def _is_traced(tensor: torch.Tensor) -> bool:
+    # A plain tensor has its values, so it answers itself.
+    return type(tensor) not in (torch.Tensor, torch.nn.Parameter)
+
+
+def _depends_on_data(condition: torch.SymBool) -> bool:
+    return bool(free_unbacked_symbols(condition))
+
+
+def _may_be_caught(frame: Any) -> bool:
+    """Returns whether code of the model may catch an exception that the frame raises."""
+    while frame is not None and frame.f_code.co_filename != _OUTSIDE:
+        if not is_internal(frame.f_code.co_filename) and is_caught(frame.f_code, frame.f_lineno):
+            return True
+        frame = frame.f_back
+    return False
