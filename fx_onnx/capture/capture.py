@@ -8,7 +8,7 @@ strict mode, which traces bytecode. ``Capture.decisions`` holds the decisions th
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -55,6 +55,7 @@ from fx_onnx.capture.patches import (
     transformers_models,
 )
 from fx_onnx.capture.patches.backward_passes import record_backward, refuse_gradients_of_weights
+from fx_onnx.capture.patches.data_conditions import ConditionsOnData, stops_at_check, watch_conditions
 from fx_onnx.capture.patches.dynamic_sizes import keep_sizes_symbolic
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.patches.guard_places import record_guard_places
@@ -63,7 +64,6 @@ from fx_onnx.capture.patches.module_times import time_modules
 from fx_onnx.capture.patches.module_weights import keep_containers
 from fx_onnx.capture.patches.number_types import answer_as_plain_numbers
 from fx_onnx.capture.patches.patching import PatchTable, apply_patches
-from fx_onnx.capture.patches.raising_branches import leave_out_exceptions, stops_at_raising_branch
 from fx_onnx.capture.patches.size_comparisons import record_size_comparisons
 from fx_onnx.capture.patches.slice_bounds import keep_slices_symbolic
 from fx_onnx.capture.patches.tensor_data import trace_tensor_data
@@ -331,8 +331,8 @@ def _attempt(request: Request, model: torch.nn.Module, example: Example, strict:
             decisions.append(
                 "repeated with the classes of the outputs registered, because torch.export did not know them"
             )
-        elif stops_at_raising_branch(outcome) and not (strict or changes.without_exceptions):
-            changes = replace(changes, without_exceptions=True)
+        elif stops_at_check(outcome) and not (strict or changes.without_checks):
+            changes = replace(changes, without_checks=True)
             decisions.append("repeated without the exceptions that the forward raises if a condition on data holds")
         else:
             return outcome
@@ -344,7 +344,7 @@ class _Changes:
 
     register_outputs: bool = False
     with_backward: bool = False
-    without_exceptions: bool = False
+    without_checks: bool = False
 
 
 def _export(
@@ -371,7 +371,7 @@ def _export(
             confine_torch_export(),
             _apply_non_strict_patches(model, strict),
             refuse_gradients_of_weights(model),
-            _with_changes(changes) as left_out,
+            _with_changes(changes, strict) as conditions,
             keep_containers(model),
             autocast_disabled() as caller_autocast,
             wrap_forward(
@@ -391,7 +391,9 @@ def _export(
                 model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
             )
             facts = SizeFacts(request, program, comparisons)
-            return Captured(program, strict, facts, changed_attributes=tuple(changed), left_out=tuple(left_out))
+            return Captured(
+                program, strict, facts, changed_attributes=tuple(changed), left_out=tuple(conditions.left_out)
+            )
     except OnnxExporterError:  # the forward calls export()
         raise
     except Exception as error:  # the forward is the user's code and may raise anything
@@ -399,11 +401,13 @@ def _export(
 
 
 @contextmanager
-def _with_changes(changes: _Changes) -> Iterator[Iterable[str]]:
-    """Applies what a repeated capture changes, and yields the places of the exceptions that are left out."""
-    exceptions = leave_out_exceptions() if changes.without_exceptions else nullcontext(())
-    with record_backward(changes.with_backward), exceptions as left_out:
-        yield left_out
+def _with_changes(changes: _Changes, strict: bool) -> Iterator[ConditionsOnData]:
+    """Applies what a repeated capture changes, and yields what happens to conditions on data, if not strict."""
+    conditions = nullcontext(ConditionsOnData()) if strict else watch_conditions(changes.without_checks)
+    with record_backward(changes.with_backward), conditions as found:
+        yield found
+    if found.errors:  # the model has handled them
+        raise found.errors[0]
 
 
 def _mark_constant_functions() -> None:

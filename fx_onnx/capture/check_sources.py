@@ -21,13 +21,14 @@ _HIDDEN_CONVERSIONS = (
 )  # fmt: skip
 
 _Place = tuple[int, int]  # a line and a column
+_Span = tuple[_Place, _Place]
 
 
 class _Check(NamedTuple):
-    """A condition, from its start to its end, and the answer of its parts with which nothing is raised."""
+    """A statement that raises an exception, its condition, and what the parts of this answer if nothing is raised."""
 
-    start: _Place
-    end: _Place
+    statement: _Span
+    condition: _Span
     answer: bool
 
 
@@ -39,7 +40,7 @@ class _Source(NamedTuple):
 
 
 def answer_of(code: CodeType, instruction: int) -> bool | None:
-    """Returns the answer that a tensor must give to an instruction that converts it to a bool, so that nothing is raised.
+    """Returns what a tensor must answer to an instruction that converts it to a bool, so that nothing is raised.
 
     Returns None if the conversion is not a part of a condition that only leads to an exception, or if the parts of the
     condition need different answers.
@@ -51,9 +52,11 @@ def answer_of(code: CodeType, instruction: int) -> bool | None:
     first, last, column, last_column = next(islice(code.co_positions(), instruction // 2, None))
     if first is None or last is None or column is None or last_column is None:
         return None
-    for check in _source(code.co_filename).checks:
-        if check.start <= (first, column) and (last, last_column) <= check.end:
-            return check.answer
+    start, end = (first, column), (last, last_column)
+    for statement, condition, answer in _source(code.co_filename).checks:
+        # In Python 3.11, the jump at the end of a condition has the span of the statement.
+        if (condition[0] <= start and end <= condition[1]) or (start, end) == statement:
+            return answer
     return None
 
 
@@ -79,19 +82,23 @@ def _parsed(text: str) -> _Source:
     caught: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assert):
-            checks += _check(node, node, node.test, True)
+            checks += _check(node, True)
         elif isinstance(node, ast.If) and isinstance(node.body[-1], ast.Raise):
-            checks += _check(node, node.test, node.test, False)
+            checks += _check(node, False)
         elif isinstance(node, (ast.Try, ast.TryStar, ast.With)) and _catches(node):
             caught.update(range(node.body[0].lineno, (node.body[-1].end_lineno or 0) + 1))
     return _Source(tuple(checks), frozenset(caught))
 
 
-def _check(start: ast.stmt, end: ast.stmt | ast.expr, condition: ast.expr, wanted: bool) -> Iterator[_Check]:
-    answers = set(_answers(condition, wanted))
+def _check(statement: ast.If | ast.Assert, wanted: bool) -> Iterator[_Check]:
+    answers = set(_answers(statement.test, wanted))
     answer = answers.pop() if len(answers) == 1 else None
     if answer is not None:
-        yield _Check((start.lineno, start.col_offset), (end.end_lineno or 0, end.end_col_offset or 0), answer)
+        yield _Check(_span(statement), _span(statement.test), answer)
+
+
+def _span(node: ast.stmt | ast.expr) -> _Span:
+    return (node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)
 
 
 def _answers(condition: ast.expr, wanted: bool) -> Iterator[bool | None]:
@@ -118,7 +125,7 @@ def _converts_nothing(node: ast.AST) -> bool:
 
 
 def _has_no_effect(node: ast.AST) -> bool:
-    """Returns whether a part of an expression calls no functions other than those of torch, of tensors and of Python."""
+    """Returns whether a part of an expression calls functions of torch, of tensors and of Python only."""
     if not isinstance(node, ast.Call):
         return True
     if isinstance(node.func, ast.Attribute):

@@ -5,8 +5,8 @@ A condition may only decide whether the forward raises an exception, as in ``if 
 the condition then answer as they do where nothing is raised. A wrong answer raises the exception, so it changes no
 result. An exception that the model itself may catch decides about results, and is not left out.
 
-torch raises an error for every other condition. If the model catches that error, the captured program has the results of
-the handler for all data, so the capture counts as failed.
+torch raises an error for every other condition. If the model catches that error, the captured program has the results
+of the handler for all data, so the capture counts as failed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,10 +62,14 @@ def stops_at_check(error: Exception) -> bool:
 def watch_conditions(leave_out_checks: bool) -> Iterator[ConditionsOnData]:
     """Yields what happens to the conditions on data within the context; leaves out checks if requested."""
     found = ConditionsOnData()
-    with (
-        replace_attribute(torch.Tensor, "__bool__", _watched(torch.Tensor, _is_traced, leave_out_checks, found)),
-        replace_attribute(torch.SymBool, "__bool__", _watched(torch.SymBool, _depends_on_data, leave_out_checks, found)),
-    ):
+    tensors = replace_attribute(torch.Tensor, "__bool__", _watched(torch.Tensor, _is_traced, leave_out_checks, found))
+    # torch asks so many symbolic conditions that watching them would make each capture slower.
+    numbers = (
+        replace_attribute(torch.SymBool, "__bool__", _watched(torch.SymBool, _depends_on_data, True, found))
+        if leave_out_checks
+        else nullcontext()
+    )
+    with tensors, numbers:
         yield found
 
 
@@ -85,8 +89,7 @@ def _watched(kind: Any, is_open: Callable[[Any], bool], leave_out_checks: bool, 
         try:
             result: bool = original(self)
         except Exception as error:
-            # torch's own code asks symbolic conditions, and handles the errors.
-            if _is_undecided(error) and (kind is torch.Tensor or not is_internal(frame.f_code.co_filename)):
+            if kind is torch.Tensor and _is_undecided(error):  # torch itself handles those of symbolic conditions
                 found.errors.append(error)
             raise
         return result

@@ -1,4 +1,4 @@
-"""Exceptions that a forward raises if a condition on data holds are left out, with a finding."""
+"""Checks of data are left out with a finding; every other condition on data is refused."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ class Model(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.function(self, x)
+
+    def clear(self) -> None:
+        self.items: list[int] = []
 
 
 def asserts(self: Any, x: Tensor) -> Tensor:
@@ -82,7 +85,7 @@ def test_an_exception_is_left_out(function: Callable[[Any, Tensor], Tensor], sha
         program = fx_onnx.export(model, (X,), dynamic_shapes=shapes)
     findings = [finding for finding in program.findings if finding.id == "FX1111"]
     first = function.__code__.co_firstlineno
-    assert [finding.place.split("/")[-1] for finding in findings] == [f"test_raising_branches.py:{first + 1}"]
+    assert [finding.place.split("/")[-1] for finding in findings] == [f"test_data_conditions.py:{first + 1}"]
     torch.testing.assert_close(program(X)[0], model(X))
     assert not any(node.op_type in ("ReduceMin", "Less", "GreaterOrEqual") for node in program.model.graph)
 
@@ -116,7 +119,48 @@ def suppresses(self: Any, x: Tensor) -> Tensor:
     return x
 
 
-@pytest.mark.parametrize("function", [chooses, raises_after_another_decision, catches, suppresses])
+def returns_finally(self: Any, x: Tensor) -> Tensor:
+    try:
+        if (x < 0).any():
+            raise ValueError
+        x = x + 1
+    finally:
+        return x  # noqa: B012
+
+
+def handles_the_error_of_torch(self: Any, x: Tensor) -> Tensor:
+    is_fine = True
+    try:
+        torch._assert((x >= 0).all(), "negative")
+    except Exception:
+        is_fine = False
+    return x + 1 if is_fine else x - 1
+
+
+def chooses_in_the_line_of_a_check(self: Any, x: Tensor) -> Tensor:
+    y = (x + 1) if (x.sum() > 0) else (x - 1); assert (y < 1000).all()  # noqa: E702  # fmt: skip
+    return y
+
+
+def has_an_effect(self: Any, x: Tensor) -> Tensor:
+    if x.sum() > 0 and self.clear():
+        raise ValueError
+    return x * len(self.items)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        chooses,
+        raises_after_another_decision,
+        catches,
+        suppresses,
+        returns_finally,
+        handles_the_error_of_torch,
+        chooses_in_the_line_of_a_check,
+        has_an_effect,
+    ],
+)
 def test_a_condition_that_chooses_a_result_is_refused(function: Callable[[Any, Tensor], Tensor]) -> None:
     with pytest.raises(fx_onnx.CaptureError, match="branches on a value") as error:
         fx_onnx.export(Model(function).eval(), (X,))
