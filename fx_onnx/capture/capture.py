@@ -55,7 +55,7 @@ from fx_onnx.capture.patches import (
     transformers_models,
 )
 from fx_onnx.capture.patches.backward_passes import record_backward, refuse_gradients_of_weights
-from fx_onnx.capture.patches.data_conditions import ConditionsOnData, stops_at_check, watch_conditions
+from fx_onnx.capture.patches.data_conditions import ConditionsOnData, is_condition, stops_at_check, watch_conditions
 from fx_onnx.capture.patches.dynamic_sizes import keep_sizes_symbolic
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.patches.guard_places import record_guard_places
@@ -291,9 +291,10 @@ def _reads_python_numbers(model: torch.nn.Module, captured: Captured) -> bool:
 def _strict_mode_may_help(model: torch.nn.Module, error: Exception) -> bool:
     """Returns False for errors that do not depend on the mode: the forward's own errors and conflicts of dims.
 
-    Strict mode would trace the interpreter of TorchScript, not the model.
+    Strict mode would trace the interpreter of TorchScript, not the model. A condition on data fails in strict mode too,
+    and one whose bool is compared, as in ``bool(x.sum() > 0) is True``, would be false for all data.
     """
-    if has_scripts(model):
+    if has_scripts(model) or is_condition(error):
         return False
     own = (LookupError, AttributeError, NameError, AssertionError, ImportError, ArithmeticError)
     return not isinstance(error, own) and not is_dim_conflict(str(error))

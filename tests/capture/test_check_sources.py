@@ -56,6 +56,7 @@ def run(code: str) -> Asked:
         ("if not (flag and x.any()): raise ValueError", [True]),
         ("if (x <\n  3) or x.any():\n  y = 2\n  raise ValueError", [False, False]),
         ("if bool(x): raise ValueError", [False]),
+        ("if (\n  x.any()\n  or\n  (x > 3)\n): raise ValueError", [False, False]),
         ("if 0 < x.any() < 5: raise ValueError", [False]),
         ("if x: raise ValueError\nelse: y = 1", [False]),
         ("if x: y = 1", [None]),

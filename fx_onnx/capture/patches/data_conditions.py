@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,9 @@ from fx_onnx.core import threads
 from fx_onnx.core.source_lines import innermost_line, is_internal
 from fx_onnx.core.torch_private import free_unbacked_symbols
 
-__all__ = ["ConditionsOnData", "stops_at_check", "watch_conditions"]
+__all__ = ["ConditionsOnData", "is_condition", "stops_at_check", "watch_conditions"]
 
+_CONVERSIONS = ("__bool__", "__int__", "__float__", "__index__")
 _OUTSIDE = str(Path(__file__).parents[1] / "capture.py")  # calls torch.export, which calls the model
 _FILES_BETWEEN = frozenset({__file__, str(Path(__file__).with_name("patching.py")), str(threads.__file__)})
 
@@ -58,41 +59,51 @@ def stops_at_check(error: Exception) -> bool:
     return any(answer_of(*frame) is not None for frame in frames)
 
 
+def is_condition(error: Exception) -> bool:
+    """Returns whether a tensor raised the error because the code converts it to a bool or a number of Python."""
+    return any(frame.filename == __file__ for frame in traceback.extract_tb(error.__traceback__))
+
+
 @contextmanager
 def watch_conditions(leave_out_checks: bool) -> Iterator[ConditionsOnData]:
     """Yields what happens to the conditions on data within the context; leaves out checks if requested."""
     found = ConditionsOnData()
-    tensors = replace_attribute(torch.Tensor, "__bool__", _watched(torch.Tensor, _is_traced, leave_out_checks, found))
-    # torch asks so many symbolic conditions that watching them would make each capture slower.
-    numbers = (
-        replace_attribute(torch.SymBool, "__bool__", _watched(torch.SymBool, _depends_on_data, True, found))
-        if leave_out_checks
-        else nullcontext()
-    )
-    with tensors, numbers:
+    with ExitStack() as stack:
+        for name in _CONVERSIONS:
+            stack.enter_context(replace_attribute(torch.Tensor, name, _watched(getattr(torch.Tensor, name), found)))
+        if leave_out_checks:
+            for kind, is_open in ((torch.Tensor, _is_traced), (torch.SymBool, _depends_on_data)):
+                answering = _answering(kind.__bool__, is_open, found)
+                stack.enter_context(replace_attribute(kind, "__bool__", answering))
         yield found
 
 
-def _watched(kind: Any, is_open: Callable[[Any], bool], leave_out_checks: bool, found: ConditionsOnData) -> Any:
-    """Returns a replacement of ``kind.__bool__``."""
-    original = kind.__bool__
+def _watched(original: Callable[[Any], Any], found: ConditionsOnData) -> Callable[[Any], Any]:
+    """Returns a replacement of a conversion that records the errors of torch."""
+
+    def convert(self: Any) -> Any:
+        try:
+            return original(self)
+        except Exception as error:
+            if _is_undecided(error):
+                found.errors.append(error)
+            raise
+
+    return convert
+
+
+def _answering(original: Callable[[Any], bool], is_open: Callable[[Any], bool], found: ConditionsOnData) -> Any:
+    """Returns a replacement of ``__bool__`` that answers in a check as it does where nothing is raised."""
 
     def __bool__(self: Any) -> bool:
         frame: Any = sys._getframe(1)
         while frame.f_code.co_filename in _FILES_BETWEEN:
             frame = frame.f_back
-        if leave_out_checks and is_open(self):
-            answer = answer_of(frame.f_code, frame.f_lasti)
-            if answer is not None and not _may_be_caught(frame):
-                found.left_out[innermost_line(traceback.extract_stack(frame))] = None
-                return answer
-        try:
-            result: bool = original(self)
-        except Exception as error:
-            if kind is torch.Tensor and _is_undecided(error):  # torch itself handles those of symbolic conditions
-                found.errors.append(error)
-            raise
-        return result
+        answer = answer_of(frame.f_code, frame.f_lasti) if is_open(self) else None
+        if answer is None or _may_be_caught(frame):
+            return original(self)
+        found.left_out[innermost_line(traceback.extract_stack(frame))] = None
+        return answer
 
     return __bool__
 
