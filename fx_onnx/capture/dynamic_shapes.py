@@ -257,9 +257,11 @@ class DynamicShapes:
         if isinstance(spec, (tuple, list)):
             spec = self._with_nested_arguments(spec)
             if spec and len(spec) != len(names):
+                arguments = self._argument_names()
                 raise ArgumentError(
-                    f"dynamic_shapes has {len(spec)} entries, but the forward is called with {len(names)} arguments: "
-                    f"{_listed(names)}; give one entry for each (None for a static one), or a dict by name.",
+                    f"dynamic_shapes has {len(spec)} entries, but the forward is called with {len(arguments)} "
+                    f"{'argument' if len(arguments) == 1 else 'arguments'}: {_listed(arguments)}; give one entry for "
+                    "each (None for a static one), or a dict by name.",
                     id=MessageId.DYNAMIC_SHAPES,
                 )
             return dict(zip(names, spec, strict=False))
@@ -272,6 +274,14 @@ class DynamicShapes:
         if var_keyword in given and var_keyword not in names:
             given |= given.pop(var_keyword) or {}
         return given
+
+    def _argument_names(self) -> list[str]:
+        """Returns the names of the arguments, one for each argument of ``*args``."""
+        names = []
+        for name, value in self._parameters.values.items():
+            starred = name == self._parameters.var_positional
+            names += [f"{name}[{place}]" for place in range(len(value))] if starred else [name]
+        return names
 
     def _with_nested_arguments(self, spec: Sequence[Any]) -> Sequence[Any]:
         """Returns a sequence with one entry for ``*args``, also if it has one for each argument of these."""

@@ -1,6 +1,6 @@
 """Finds attributes that a forward changes: each call of the program starts with the values before the capture.
 
-The attributes are numbers, strings, tensors that are no buffers, and lists, tuples and dicts that hold some.
+The attributes are numbers, strings, tensors that are no buffers, and containers of Python that hold some.
 
 A change alone is no problem: a forward may store the sizes of its input, or count its calls. So the forward runs again
 where an attribute has changed. Its results differ only if they depend on a value that a call leaves for the next one.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -33,11 +34,14 @@ class ChangedAttribute(NamedTuple):
 
 
 _VALUES = (int, float, bool, str, type(None), torch.Tensor)
-_CONTAINERS = (list, tuple, dict)
+_CONTAINERS = (list, tuple, dict, set, deque)
+_NESTED = 3
+"""How deep containers are compared: a dict of lists of dicts."""
+_MISSING = object()
 _COMPARED = (*_CONTAINERS, *_VALUES)
 # The attributes that every module has, such as the dicts of its hooks.
 _OWN_ATTRIBUTES = frozenset(vars(torch.nn.Module()))
-_CHANGING_METHODS = "append|extend|insert|pop|popitem|update|setdefault|clear|reverse|sort"
+_CHANGING_METHODS = "add|append|appendleft|extend|insert|pop|popitem|update|setdefault|clear|reverse|sort"
 _REMEDIES = {
     "tensor": "Register the tensor as a buffer.",
     "Python number": "Keep the number in a buffer.",
@@ -49,15 +53,15 @@ _REMEDIES = {
 def record_changed_attributes(model: torch.nn.Module) -> Iterator[list[ChangedAttribute]]:
     """Yields the list that receives the attributes that the forward changes within the context.
 
-    torch.export restores the attributes after the forward, so a hook compares them before it returns.
+    torch.export restores the attributes after the forward, so a hook compares them before it returns. It leaves those
+    that the forward creates, with tensors that have no values; they are removed.
     """
     before, changed = _attributes(model), list[ChangedAttribute]()
 
     def compare(module: torch.nn.Module, *_: Any) -> None:
-        attributes = {path: vars(each) for path, each in module.named_modules()}
-        for (path, name), value in before.items():
-            now = _values_of(attributes.get(path, {}).get(name))
-            found = _first_change(value, now)
+        after = _attributes(module)
+        for path, name in {**before, **after}:
+            found = _first_change(before.get((path, name), _MISSING), after.get((path, name), _MISSING))
             if found is not None:
                 changed.append(ChangedAttribute(path, name, found))
 
@@ -66,6 +70,8 @@ def record_changed_attributes(model: torch.nn.Module) -> Iterator[list[ChangedAt
         yield changed
     finally:
         hook.remove()
+        for path, name in _attributes(model).keys() - before.keys():
+            delattr(model.get_submodule(path), name)
 
 
 def _attributes(model: torch.nn.Module) -> dict[tuple[str, str], Any]:
@@ -78,20 +84,24 @@ def _attributes(model: torch.nn.Module) -> dict[tuple[str, str], Any]:
     }
 
 
-def _values_of(value: Any) -> Any:
-    """Returns a value as it is, and a dict of the values that are items of a list, tuple or dict."""
+def _values_of(value: Any, depth: int = 0) -> Any:
+    """Returns a value as it is, and a dict of the values that are items of a container."""
     if not isinstance(value, _CONTAINERS):
         return value
     items = value.items() if isinstance(value, dict) else enumerate(value)
-    return {key: item for key, item in items if isinstance(item, _VALUES)}
+    if isinstance(value, set):
+        items = ((item, item) for item in value)
+    kept = _COMPARED if depth < _NESTED else _VALUES
+    return {key: _values_of(item, depth + 1) for key, item in items if isinstance(item, kept)}
 
 
 def _first_change(value: Any, now: Any) -> str | None:
     """Returns the kind of the value that changed, of the first one in a container; None if none did."""
     if isinstance(value, dict) and isinstance(now, dict):
-        missing = object()
-        changes = (_first_change(value.get(key, missing), now.get(key, missing)) for key in {**value, **now})
+        changes = (_first_change(value.get(key, _MISSING), now.get(key, _MISSING)) for key in {**value, **now})
         return next((found for found in changes if found is not None), None)
+    if isinstance(value, dict) or isinstance(now, dict):
+        return "Python value"
     if isinstance(value, torch.Tensor) or isinstance(now, torch.Tensor):
         return None if value is now else "tensor"
     if type(value) is type(now) and (value == now or value != value):  # NaN differs from itself

@@ -140,10 +140,16 @@ def _bad(message, *args, model=None, **options):
         _bad("give dynamic_shapes=({0: 'n'},).", X, dynamic_shapes={0: "n"}, input_names=["p"]),
         _bad("not one of the inputs x, y.", (X, Y), dynamic_shapes={0: "n"}),
         _bad("inputs x, tokens; did you mean 'tokens'?", X, dynamic_shapes={"token": None}, input_names=["tokens"]),
-        _bad("has 2 entries, but the forward is called with 1 arguments: x", X, dynamic_shapes=(None, None)),
+        _bad("has 2 entries, but the forward is called with 1 argument: x;", X, dynamic_shapes=(None, None)),
         _bad("must be a dict, a tuple or a list, not str", X, dynamic_shapes="batch"),
         _bad("has size 3 in the example, but dynamic_shapes makes it the static size 5", X, dynamic_shapes=({0: 5},)),
         _bad("Axis 0 of x must be a name, a Dim or an int, not True.", X, dynamic_shapes=({0: True},)),
+        _bad(
+            "2 entries, but the forward is called with 4 arguments: x, rest[0], rest[1], y; give",
+            (X, X, X, {"y": X}),
+            model=Rest(),
+            dynamic_shapes=(None, None),
+        ),
         _bad("must match its 2 parts", ([X, Y],), model=One(), dynamic_shapes=([None],)),
         _bad(
             "of tree have entries for c, but it has a, b",

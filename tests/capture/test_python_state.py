@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import deque
 
 import pytest
 import torch
@@ -125,6 +126,44 @@ class Longer(nn.Module):
         return x * len(self.state)
 
 
+class New(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        if not hasattr(self, "state"):
+            self.state = 1
+            return x
+        return x + 1
+
+
+class Nested(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.state: dict[str, list[dict[str, int]]] = {"a": [{"b": 1}]}
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.state["a"][0]["b"] += 1
+        return x * self.state["a"][0]["b"]
+
+
+class InSet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.state: set[int] = set()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.state.add(len(self.state))
+        return x * len(self.state)
+
+
+class InDeque(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = deque([1.0], maxlen=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.state.append(self.state[-1] + 1)
+        return x * self.state[0]
+
+
 class Positions(nn.Module):
     """Computes a table once, which does not depend on the data, and keeps the last result."""
 
@@ -175,7 +214,7 @@ def test_a_number_on_which_the_results_depend() -> None:
     assert place.endswith(f"test_python_state.py:{Counting.forward.__code__.co_firstlineno + 1}")
 
 
-@pytest.mark.parametrize("model", [InDict, InList, Appended, InTuple])
+@pytest.mark.parametrize("model", [InDict, InList, Appended, InTuple, Nested, InSet, InDeque])
 def test_a_number_in_a_list_a_tuple_or_a_dict(model: type[nn.Module]) -> None:
     with pytest.warns(fx_onnx.OnnxExporterWarning, match=r"changes a Python number in 'state' of"):
         program = fx_onnx.export(Outer(model()).eval(), (torch.ones(2),))
@@ -186,7 +225,12 @@ def test_a_number_in_a_list_a_tuple_or_a_dict(model: type[nn.Module]) -> None:
 
 @pytest.mark.parametrize(
     ("model", "kind"),
-    [(Assigned, "the tensor 'state'"), (ComputedOnce, "the tensor 'state'"), (Longer, "the Python value 'state'")],
+    [
+        (Assigned, "the tensor 'state'"),
+        (ComputedOnce, "the tensor 'state'"),
+        (Longer, "the Python value 'state'"),
+        (New, "the Python number 'state'"),
+    ],
 )
 def test_a_tensor_or_a_string(model: type[nn.Module], kind: str) -> None:
     with warnings.catch_warnings(record=True) as caught:
@@ -196,6 +240,13 @@ def test_a_tensor_or_a_string(model: type[nn.Module], kind: str) -> None:
     assert finding.id == "FX1117" and f"The forward changes {kind} of inner ({model.__name__})" in finding.text
     assert [str(each.message) for each in caught] == [str(finding)]  # and none of torch
     assert finding.place.split(":")[0].endswith("test_python_state.py")
+
+
+def test_attributes_that_the_forward_creates_are_removed() -> None:
+    model = New().eval()
+    with pytest.warns(fx_onnx.OnnxExporterWarning, match="FX1117"):
+        fx_onnx.export(model, (torch.ones(2),))
+    assert not hasattr(model, "state")
 
 
 def test_a_tensor_that_is_written_in_place_is_a_state_and_stays_as_it_was() -> None:
