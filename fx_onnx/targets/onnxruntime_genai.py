@@ -8,6 +8,7 @@ from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
 from fx_onnx.passes.fusion.group_query_attention import FuseGroupQueryAttention
 from fx_onnx.passes.fusion.sink_attention import FuseSinkAttention
+from fx_onnx.passes.fusion.skip_norm_fusion import FuseSkipNorm
 from fx_onnx.targets import onnxruntime
 
 __all__ = ["ACCURACY_LEVEL_4", "TARGET"]
@@ -31,7 +32,7 @@ def _check_cache(model: ir.Model) -> None:
         )
 
 
-_FUSIONS = FuseGroupQueryAttention(), FuseSinkAttention()
+_FUSIONS = FuseGroupQueryAttention(), FuseSinkAttention(), FuseSkipNorm()
 
 TARGET = replace(
     onnxruntime.TARGET,

@@ -100,6 +100,7 @@ def test_weights_of_4_bits() -> None:
     program = exported(model, target="onnxruntime-genai", verify=True)
     assert Counter(node.op_type for node in program.model.graph if node.domain) == {
         "GroupQueryAttention": 2,
+        "SkipSimplifiedLayerNormalization": 4,
         "MatMulNBits": 2 * 4 + 1,  # queries, keys and values are one product, and so are the gate and the other one
     }
     large = {name for name, value in program.model.graph.initializers.items() if len(value.shape or ()) > 1}
@@ -114,7 +115,8 @@ def test_the_fast_target() -> None:
     program = exported(model, target="onnxruntime-genai-accuracy-level-4")
     products = [node for node in program.model.graph if node.op_type == "MatMulNBits"]
     assert {node.attributes["accuracy_level"].as_int() for node in products} == {4}
-    assert {node.op_type for node in program.model.graph if node.domain} == {"GroupQueryAttention", "MatMulNBits"}
+    operators = {node.op_type for node in program.model.graph if node.domain}
+    assert operators == {"GroupQueryAttention", "MatMulNBits", "SkipSimplifiedLayerNormalization"}
 
 
 @pytest.mark.parametrize(
