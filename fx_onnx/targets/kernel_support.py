@@ -14,6 +14,8 @@ from fx_onnx.core.errors import UnsupportedOperatorError
 from fx_onnx.core.kernel_tables import DTYPES, Kernel, KernelTable, since_version
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.schemas import Parameter, operator_schema
+from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
+from fx_onnx.passes.rewriter import Rewrite
 from fx_onnx.passes.traversal import all_nodes, graphs_of
 from fx_onnx.targets.target import Target
 
@@ -53,8 +55,9 @@ class Support:
         is_known: whether there is a table of kernels for the runtime. Without one, only the record's own list of
             operators is compared.
         advice: which opset has kernels for more nodes.
-        source: the runtime, the version and the date of the table.
+        source: the runtime, its version and the date of the table; without a table, the versions of the record.
         limits: what the comparison does not check.
+        replaceable: the operators of ``missing`` that an export for the target replaces in most cases.
     """
 
     target: str
@@ -64,6 +67,7 @@ class Support:
     advice: tuple[str, ...]
     source: str
     limits: str
+    replaceable: tuple[str, ...] = ()
 
     @property
     def share(self) -> float | None:
@@ -77,10 +81,17 @@ class Support:
         return self.is_known and not self.missing
 
     def __str__(self) -> str:
-        share = "no table of its kernels" if self.share is None else f"{self.share:.1%} of {self.nodes} nodes"
-        lines = [f"{self.target}: {share} ({self.source})"]
-        lines += [f"  without a kernel: {each}" for each in self.missing]
-        return "\n".join([*lines, *(f"  {each}" for each in self.advice), f"  {self.limits}"])
+        if self.share is None:
+            count = str(len(self.missing)) if self.missing else "none"
+            lines = [f"{self.target}: {count} of {self.nodes} nodes known not to run ({self.source})"]
+        else:
+            lines = [f"{self.target}: {self.share:.1%} of {self.nodes} nodes have a kernel ({self.source})"]
+        kind = "without a kernel" if self.is_known else "does not run"
+        lines += [f"  {kind}: {each}" for each in self.missing]
+        advice = [*self.advice]
+        if self.replaceable:
+            advice.append(f"an export with target={self.target!r} replaces {', '.join(self.replaceable)} in most cases")
+        return "\n".join([*lines, *(f"  {each}" for each in advice), f"  {self.limits}"])
 
 
 def support(model: ir.Model, target: Target) -> Support:
@@ -97,10 +108,16 @@ def support(model: ir.Model, target: Target) -> Support:
         for node in nodes
         if (reason := _reason(node, opset, target, table, model))
     )
-    source = "no table" if table is None else f"{table.runtime} {table.version}, table of {table.date}"
-    known = table is not None
+    source = target.versions if table is None else f"{table.runtime} {table.version}, table of {table.date}"
     return Support(
-        target.name, len(nodes), missing, known, tuple(_advice(nodes, missing, opset, target)), source, _limits(target)
+        target.name,
+        len(nodes),
+        missing,
+        table is not None,
+        tuple(_advice(nodes, missing, opset, target)),
+        source,
+        _limits(target),
+        _replaceable(missing, target),
     )
 
 
@@ -134,7 +151,8 @@ def _reason(node: ir.Node, opset: int, target: Target, table: KernelTable | None
     dtype = None if first is None else first.name.lower()
     lack = next((each for each in target.lacks if each.covers(node.op_type, opset, dtype)), None)
     if lack is not None:
-        return lack.reason or f"the runtime has no kernel at opset {opset}"
+        has_other_opsets = lack.first > opsets.OLDEST_OPSET or lack.last is not None
+        return lack.reason or "no kernel" + f" at opset {opset}" * has_other_opsets
     if target.constraint is not None and (reason := target.constraint(node)):
         return reason
     version = since_version(node.op_type, opset)
@@ -145,9 +163,11 @@ def _reason(node: ir.Node, opset: int, target: Target, table: KernelTable | None
         return ""
     if target.expands_functions and _has_body(node.op_type, opset):
         return ""
+    others = table.rows.get(node.op_type, ())
     if not found:
-        return f"no kernel at opset {opset}"
-    return f"no kernel at opset {opset} for {', '.join(sorted({each.name.lower() for each in dtypes.values()}))}"
+        return "no kernel" + f" at opset {opset}" * bool(others)
+    where = f" at opset {opset}" * any(_admits(kernel, dtypes) for kernel in others)
+    return f"no kernel{where} for {', '.join(sorted({each.name.lower() for each in dtypes.values()}))}"
 
 
 def _dtypes(node: ir.Node, opset: int) -> dict[str, ir.DataType]:
@@ -198,6 +218,13 @@ def _advice(nodes: list[ir.Node], missing: tuple[MissingKernel, ...], opset: int
         near = min(best, key=lambda each: (abs(each - opset), each))
         helped = ", ".join(sorted(without.get(opset, names) - fewest))
         yield f"opset_version={near} has kernels for {helped}"
+
+
+def _replaceable(missing: tuple[MissingKernel, ...], target: Target) -> tuple[str, ...]:
+    """Returns the missing operators for which the target has a legalization that a default export does not run."""
+    own = [each for each in target.legalizations if isinstance(each, Rewrite) and each not in LEGALIZATIONS]
+    replaced = {op_type for each in own for op_type in each.op_types}
+    return tuple(sorted(replaced & {each.operator for each in missing}))
 
 
 def _lacking(names: set[str], opset: int, target: Target) -> set[str]:

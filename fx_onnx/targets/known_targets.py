@@ -32,6 +32,25 @@ VARIANTS = {f"{name}-accuracy-level-4": name for name in ("onnxruntime", "onnxru
 """Targets for the same runtime with faster, less exact products, and the name of the exact target."""
 
 
+_USUAL_NAMES = {
+    "ort": "onnxruntime",
+    "cpu": "onnxruntime",
+    "genai": "onnxruntime-genai",
+    "ortgenai": "onnxruntime-genai",
+    "ortweb": "onnxruntime-web",
+    "wasm": "onnxruntime-web",
+    "web": "onnxruntime-web",
+    "cuda": "onnxruntime-cuda",
+    "gpu": "onnxruntime-cuda",
+    "ortcuda": "onnxruntime-cuda",
+    "ortgpu": "onnxruntime-cuda",
+    "onnxruntimegpu": "onnxruntime-cuda",
+    "trt": "tensorrt",
+    "dml": "directml",
+}
+"""Other names of targets: short ones, and those of ONNX Runtime's execution providers without their end."""
+
+
 def find_target(target: str | Target) -> Target:
     """Returns the target of this name; a record is returned as it is.
 
@@ -41,8 +60,14 @@ def find_target(target: str | Target) -> Target:
     if isinstance(target, Target):
         return target
     if target not in NAMES and target not in VARIANTS:
-        hint = did_you_mean(target, (*NAMES, *VARIANTS)) or f"; the targets are {', '.join(NAMES)}."
+        hint = _hint(target) or f"; the targets are {', '.join(NAMES)}."
         raise ArgumentError(f"There is no target {shown(target)}{hint}", id=MessageId.TARGET)
     module = import_module(f"fx_onnx.targets.{VARIANTS.get(target, target).replace('-', '_')}")
     found: Target = module.ACCURACY_LEVEL_4 if target in VARIANTS else module.TARGET
     return found
+
+
+def _hint(name: object) -> str:
+    """Returns the clause that names the target that the user may mean; empty if no name is like it."""
+    letters = "".join(filter(str.isalnum, str(name).lower())).removesuffix("executionprovider")
+    return did_you_mean(_USUAL_NAMES.get(letters, letters), (*NAMES, *VARIANTS))

@@ -16,10 +16,10 @@ def test_a_node_without_a_kernel_has_its_line() -> None:
     program = exported(lambda x: (x > 0).nonzero(), torch.ones(2, 3))
     found = program.supports("webgpu")
     assert not found
-    assert [each.operator for each in found.missing] == ["NonZero"]
+    assert [(each.operator, each.reason) for each in found.missing] == [("NonZero", "no kernel")]
     assert found.missing[0].line.startswith("tests/targets/exporting.py:")
     assert found.share == pytest.approx(1 - 1 / found.nodes)
-    for text in ("webgpu: 66.7% of 3 nodes", "NonZero", "exporting.py:", "1.30", "No model was run"):
+    for text in ("webgpu: 66.7% of 3 nodes have a kernel", "NonZero", "exporting.py:", "1.30", "No model was run"):
         assert text in str(found)
 
 
@@ -29,7 +29,7 @@ def test_the_opset_that_helps() -> None:
 
     x = torch.ones(2, 3, 4)
     found = exported(pooled, x, opset_version=23).supports("onnxruntime-cuda")
-    assert [each.operator for each in found.missing] == ["MaxPool"]
+    assert [(each.operator, each.reason) for each in found.missing] == [("MaxPool", "no kernel at opset 23")]
     assert found.advice == ("opset_version=21 has kernels for MaxPool",)
     assert exported(pooled, x, opset_version=21).supports("onnxruntime-cuda")
 
@@ -39,7 +39,7 @@ def test_dtypes_domains_and_function_bodies() -> None:
     runtime = find_target("onnxruntime")
     graphs = {
         "g (float[N] x) => (float[N] y) { y = Erf(x) }": "",
-        "g (double[N] x) => (double[N] y) { y = Erf(x) }": "no kernel at opset 20 for double",
+        "g (double[N] x) => (double[N] y) { y = Erf(x) }": "no kernel for double",
         "g (float16[N] x) => (float16[N] y) { y = Erf(x) }": "",
         "g (double[N] x) => (double[N] y) { y = Mish(x) }": "",
         "g (float[N] x) => (float[N] y) { y = local.Thing(x) }": "the domain local is not ONNX's own",
@@ -62,9 +62,19 @@ def test_without_a_table_nothing_is_claimed() -> None:
     text = "g (float[N] x) => (float[N] y) { y = Erf(x) }"
     found = support(model(text), Target("mine", "any"))
     assert (found.share, bool(found), found.missing) == (None, False, ())
-    assert "no table" in str(found)
+    assert str(found).startswith("mine: none of 1 nodes known not to run (any)\n")
     found = support(model(text), Target("mine", "any", lacks=(Lack("Erf", reason="it is slow"),)))
     assert [each.reason for each in found.missing] == ["it is slow"]
+    assert "mine: 1 of 1 nodes known not to run (any)\n  does not run: Erf (" in str(found)
+
+
+def test_what_an_export_for_the_target_replaces() -> None:
+    """MNN's Round is wrong, and the target replaces it; nothing replaces a float fmod."""
+    found = exported(lambda x: x.round().fmod(3.0), torch.ones(2, 3)).supports("mnn")
+    assert ([each.operator for each in found.missing], found.replaceable) == (["Round", "Mod"], ("Round",))
+    assert "an export with target='mnn' replaces Round in most cases" in str(found)
+    found = exported(lambda x: x.round(), torch.ones(2, 3), target="mnn").supports("mnn")
+    assert (found.missing, found.replaceable) == ((), ())
 
 
 def test_refusal() -> None:

@@ -65,7 +65,16 @@ def test_the_number_of_keys_depends_on_no_data(name: str | None, cut: bool) -> N
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("openvin", r"did you mean 'openvino'\?"), ("phone", r"the targets are onnxruntime, .*, webnn\.")],
+    [
+        ("openvin", r"did you mean 'openvino'\?"),
+        ("cuda", r"did you mean 'onnxruntime-cuda'\?"),
+        ("CUDAExecutionProvider", r"did you mean 'onnxruntime-cuda'\?"),
+        ("CoreMLExecutionProvider", r"did you mean 'coreml'\?"),
+        ("ORT", r"did you mean 'onnxruntime'\?"),
+        ("ort-web", r"did you mean 'onnxruntime-web'\?"),
+        ("trt", r"did you mean 'tensorrt'\?"),
+        ("phone", r"the targets are onnxruntime, .*, webnn\."),
+    ],
 )
 def test_an_unknown_name_is_refused_with_a_hint(name: str, hint: str) -> None:
     with pytest.raises(fx_onnx.ArgumentError, match=rf"no target '{name}'; {hint} \[FX\d+\]$"):

@@ -147,8 +147,10 @@ def _state(stage: StageOutcome) -> str:
 def _operators(facts: Facts) -> Iterator[Section]:
     if facts.model is not None:
         yield Section("Operators", ("operator", "nodes#"), _by_count(facts.model.operators))
-    known = [each for each in facts.support or () if each.share is not None]
-    rows = [(each.target, f"{each.share:.1%}", each.source, " ".join(each.advice)) for each in known]
+    rows = [
+        (each.target, "no table" if each.share is None else f"{each.share:.1%}", each.source, " ".join(each.advice))
+        for each in facts.support or ()
+    ]
     yield Section("Runtimes", ("target", "nodes with a kernel#", "source", "advice"), rows)
     missing = [
         (each.target, one.operator, one.node, one.line, one.reason)
