@@ -38,6 +38,7 @@ _CONTAINERS = (list, tuple, dict, set, deque)
 _NESTED = 3
 """How deep containers are compared: a dict of lists of dicts."""
 _MISSING = object()
+_MAX_STATE = 2**20  # elements
 _COMPARED = (*_CONTAINERS, *_VALUES)
 # The attributes that every module has, such as the dicts of its hooks.
 _OWN_ATTRIBUTES = frozenset(vars(torch.nn.Module()))
@@ -54,7 +55,8 @@ def record_changed_attributes(model: torch.nn.Module) -> Iterator[list[ChangedAt
     """Yields the list that receives the attributes that the forward changes within the context.
 
     torch.export restores the attributes after the forward, so a hook compares them before it returns. It leaves those
-    that the forward creates, with tensors that have no values; they are removed.
+    that the forward creates, with tensors that have no values; they are removed. A tensor into which the forward writes
+    what depends on no input, as in ``self.calls.add_(1)``, has a new value after the trace; it is restored.
     """
     before, changed = _attributes(model), list[ChangedAttribute]()
 
@@ -65,6 +67,7 @@ def record_changed_attributes(model: torch.nn.Module) -> Iterator[list[ChangedAt
             if found is not None:
                 changed.append(ChangedAttribute(path, name, found))
 
+    tensors = [(tensor, tensor.detach().clone()) for tensor in _tensors(before) if _may_be_state(tensor)]
     hook = model.register_forward_hook(compare)
     try:
         yield changed
@@ -72,6 +75,9 @@ def record_changed_attributes(model: torch.nn.Module) -> Iterator[list[ChangedAt
         hook.remove()
         for path, name in _attributes(model).keys() - before.keys():
             delattr(model.get_submodule(path), name)
+        for tensor, values in tensors:
+            if not torch.equal(tensor, values):
+                tensor.detach().copy_(values)
 
 
 def _attributes(model: torch.nn.Module) -> dict[tuple[str, str], Any]:
@@ -88,11 +94,26 @@ def _values_of(value: Any, depth: int = 0) -> Any:
     """Returns a value as it is, and a dict of the values that are items of a container."""
     if not isinstance(value, _CONTAINERS):
         return value
-    items = value.items() if isinstance(value, dict) else enumerate(value)
+    items: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, dict) else enumerate(value)
     if isinstance(value, set):
         items = ((item, item) for item in value)
     kept = _COMPARED if depth < _NESTED else _VALUES
     return {key: _values_of(item, depth + 1) for key, item in items if isinstance(item, kept)}
+
+
+def _tensors(values: Any) -> Iterator[torch.Tensor]:
+    """Yields the tensors in what ``_attributes`` returns."""
+    for each in values.values():
+        if isinstance(each, torch.Tensor):
+            yield each
+        elif isinstance(each, dict):
+            yield from _tensors(each)
+
+
+def _may_be_state(tensor: torch.Tensor) -> bool:
+    """Returns whether a tensor has values, and is small enough to copy: larger ones are weights, not counters."""
+    is_plain = type(tensor) is torch.Tensor and tensor.layout == torch.strided and not tensor.is_quantized
+    return is_plain and not tensor.is_meta and tensor.numel() <= _MAX_STATE
 
 
 def _first_change(value: Any, now: Any) -> str | None:

@@ -242,6 +242,26 @@ def test_a_tensor_or_a_string(model: type[nn.Module], kind: str) -> None:
     assert finding.place.split(":")[0].endswith("test_python_state.py")
 
 
+class CountsInPlace(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls, self.more = torch.zeros(2), [torch.zeros(2)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls.add_(1)
+        self.more[0] += 2
+        return x + self.calls * self.more[0]
+
+
+def test_a_write_that_depends_on_no_input_starts_from_the_value_before_the_export() -> None:
+    model = CountsInPlace().eval()
+    program = fx_onnx.export(model, (torch.ones(2),))
+    assert (model.calls.tolist(), model.more[0].tolist()) == ([0, 0], [0, 0])
+    program.state = {}
+    results = [program(torch.ones(2))[0].tolist() for _ in range(3)]
+    assert results == [model(torch.ones(2)).tolist() for _ in range(3)] == [[3, 3], [9, 9], [19, 19]]
+
+
 def test_attributes_that_the_forward_creates_are_removed() -> None:
     model = New().eval()
     with pytest.warns(fx_onnx.OnnxExporterWarning, match="FX1117"):
