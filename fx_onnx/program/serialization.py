@@ -41,6 +41,7 @@ __all__ = [
 _MODEL_FIELDS = onnx.ModelProto.DESCRIPTOR.fields_by_name
 _GRAPH_FIELDS = onnx.GraphProto.DESCRIPTOR.fields_by_name
 _TENSOR_FIELDS = onnx.TensorProto.DESCRIPTOR.fields_by_name
+_ENTRIES_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Contents:
 # Writing
 
 
+@no_collection()
 def single_file(model: ir.Model, contents: Contents) -> list[Piece]:
     """Returns the pieces of a single file, in order: the graph, then the header and the data of each initializer."""
     chosen = placeholders(model)
@@ -82,10 +84,26 @@ def single_file(model: ir.Model, contents: Contents) -> list[Piece]:
         pieces += [head] if tensor is None else [head, tensor]
         total += len(head) + size - len(body)
     del proto.graph.initializer[:]
-    graph = proto.graph.SerializeToString()
+    graph = _graph(proto.graph)
     proto.ClearField("graph")
-    start = proto.SerializeToString() + _header(_MODEL_FIELDS["graph"].number, len(graph) + total)
-    return [start, graph, *pieces]
+    total += sum(map(len, graph))
+    start = proto.SerializeToString() + _header(_MODEL_FIELDS["graph"].number, total)
+    return [start, *graph, *pieces]
+
+
+def _graph(graph: onnx.GraphProto) -> list[bytes]:
+    """Returns the message of a graph in pieces, and removes its nodes and value_info.
+
+    Protobuf needs twice the memory of the bytes that it makes at once, so the longest fields are made in pieces.
+    """
+    pieces: list[bytes] = []
+    for field in ("node", "value_info"):
+        number, entries = _GRAPH_FIELDS[field].number, getattr(graph, field)
+        for start in range(0, len(entries), _ENTRIES_AT_ONCE):
+            bodies = [each.SerializeToString() for each in entries[start : start + _ENTRIES_AT_ONCE]]
+            pieces.append(b"".join(part for body in bodies for part in (_header(number, len(body)), body)))
+        graph.ClearField(field)
+    return [graph.SerializeToString(), *pieces]
 
 
 def placeholders(model: ir.Model) -> dict[ir.Value, ir.TensorProtocol]:
