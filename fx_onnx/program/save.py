@@ -22,7 +22,7 @@ from fx_onnx.program.external_data import data_file, data_locations, reads, with
 from fx_onnx.program.file_replacement import is_data_name, replacement
 from fx_onnx.program.serialization import Contents, placeholder, placeholders, serialized, single_file, weights
 from fx_onnx.program.streaming import Piece, length, write
-from fx_onnx.program.weight_references import by_reference, stored_weights
+from fx_onnx.program.weight_references import StoredWeight, by_reference, stored_weights
 
 __all__ = ["Destination", "parameter_bytes", "require_data", "save"]
 
@@ -173,7 +173,13 @@ def _by_reference(
             f"files of weights_from: {', '.join(map(repr, differing[:5]))}{', ...' if len(differing) > 5 else ''}.",
             MessageId.WEIGHTS_FROM,
         )
-    shared = {id(value.const_value): value for value in all_initializers(pointing.graph)}
+    written = all_initializers(pointing.graph)
+    if written and not differing and not any(isinstance(each.const_value, StoredWeight) for each in written):
+        warn(
+            "All weights are stored with the model, because none of them is in the files of weights_from.",
+            MessageId.WEIGHTS_FROM,
+        )
+    shared = {id(value.const_value): value for value in written}
     originals = [value for value in all_initializers(model.graph) if id(value.const_value) in shared]
     pairs = [(value, shared[id(value.const_value)]) for value in originals]
     yield pointing

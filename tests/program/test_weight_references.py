@@ -409,3 +409,10 @@ def test_matrices_of_a_stack_refer_to_their_place_in_the_file(tmp_path, device):
             program.save(tmp_path / "m.onnx", weights_from=tmp_path)
         (other,) = onnxruntime.InferenceSession(str(tmp_path / "m.onnx")).run(None, {"x": x.numpy()})
         np.testing.assert_array_equal(other, y)
+
+
+def test_files_without_any_weight_of_the_model(tmp_path):
+    save_file({"other": torch.ones(3)}, tmp_path / "w.safetensors")
+    program = fx_onnx.export(torch.nn.Linear(4, 4).eval(), (torch.ones(1, 4),))
+    with pytest.warns(OnnxExporterWarning, match="none of them is in the files of weights_from"):
+        program.save(tmp_path / "m.onnx", weights_from=tmp_path / "w.safetensors")
