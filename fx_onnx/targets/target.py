@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import onnx_ir as ir
 
 from fx_onnx.core import opsets
-from fx_onnx.core.kernel_tables import KernelTable, kernel_table
+from fx_onnx.core.arguments import shown
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.kernel_tables import KernelTable, kernel_table, since_version
+from fx_onnx.core.messages import MessageId
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
 from fx_onnx.passes.rewriter import Pass
 
@@ -25,6 +29,9 @@ class Lack:
         last: the last such opset; None if it does not run in any later one.
         dtype: the dtype of the first input with which it does not run, for example ``"float64"``; None means all.
         reason: what happens, in a few words.
+
+    Raises:
+        ArgumentError: ONNX has no such operator.
     """
 
     op_type: str
@@ -32,6 +39,13 @@ class Lack:
     last: int | None = None
     dtype: str | None = None
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        """Checks the operator."""
+        if not any(
+            since_version(self.op_type, opset) for opset in (self.first, self.last, opsets.MAXIMUM_OPSET) if opset
+        ):
+            raise ArgumentError(f"ONNX has no operator {shown(self.op_type)}.", id=MessageId.TARGET)
 
     def covers(self, op_type: str, opset: int, dtype: str | None) -> bool:
         """Returns whether a node of a model of this opset cannot run; ``dtype`` is that of its first input."""
@@ -64,6 +78,9 @@ class Target:
         check: warns of what is wrong with a model although the runtime has a kernel for each node, for example an input
             to which the program that calls the runtime gives no value.
         notes: what a user should know, one sentence each.
+
+    Raises:
+        ArgumentError: ``lacks`` holds something else than records of Lack.
     """
 
     name: str
@@ -81,6 +98,12 @@ class Target:
     without: tuple[str, ...] = ()
     check: Callable[[ir.Model], None] | None = None
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Checks the entries of ``lacks``."""
+        lacks: Any = self.lacks
+        if not isinstance(lacks, tuple) or not all(isinstance(each, Lack) for each in lacks):
+            raise ArgumentError(f"lacks must be a tuple of Lack, not {shown(lacks)}.", id=MessageId.TARGET)
 
     @property
     def kernels(self) -> KernelTable | None:
