@@ -50,6 +50,12 @@ def _has_computed_sizes(node: ir.Node) -> bool:
     return len(node.inputs) > 1 and node.inputs[1] is not None and initializer_tensor(node.inputs[1]) is None
 
 
+def _may_be_uneven(node: ir.Node) -> bool:
+    count, sizes = attribute(node, "num_outputs", 0), dims(node.inputs[0])
+    size = 0 if sizes is None else sizes[attribute(node, "axis", 0)]
+    return count > 0 and (isinstance(size, str) or size % count != 0)
+
+
 def _reads_wrong_pixels(node: ir.Node) -> bool:
     is_cubic = attribute(node, "mode", "nearest") == "cubic"
     coordinates = attribute(node, "coordinate_transformation_mode", "half_pixel")
@@ -81,6 +87,13 @@ _WRONG: tuple[tuple[tuple[str, ...], Callable[[ir.Node], bool], str], ...] = (
         "MNN pads by zeros or the border only",
     ),
     (("Split",), _has_computed_sizes, "the sizes of the parts are computed, and MNN crashes at an empty part"),
+    (("Split",), _may_be_uneven, "MNN gives all parts one size, but the last part is smaller for some sizes"),
+    (("Unique",), lambda node: "axis" in node.attributes, "MNN ignores the axis"),
+    (
+        ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"),
+        lambda node: attribute(node, "reduction", "mean") == "mean",
+        "MNN's mean counts the targets that are ignored",
+    ),
     (("MatMulInteger",), lambda node: True, "MNN multiplies matrices of floats only"),
     (("MatMul", "Gemm"), lambda node: not _reads_floats(node), "MNN multiplies matrices of floats only"),
     (("MatMul",), lambda node: dims(node.outputs[0]) == (), "MNN crashes at the product of two vectors"),

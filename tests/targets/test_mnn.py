@@ -61,6 +61,8 @@ def test_sums_of_elements_in_two_axes_are_refused() -> None:
         (lambda x: torch.nn.functional.one_hot(x.long(), 5), "OneHot"),
         (lambda x: torch.nn.functional.max_pool1d(x[None], 2, return_indices=True), "MaxPool .*second result"),
         (lambda x: x.half().round(), "Round .*halves"),
+        (lambda x: torch.nn.functional.nll_loss(x[None], x[:1].long()), "NegativeLogLikelihoodLoss .*ignored"),
+        (lambda x: torch.unique(x[None], dim=1), "Unique .*axis"),
     ],
 )
 def test_what_is_wrong_is_refused(function: Any, reason: str) -> None:
@@ -77,3 +79,10 @@ def test_other_samples_of_a_grid_are_refused(mode: str) -> None:
             torch.ones(1, 2, 4, 4),
             target="mnn",
         )
+
+
+def test_equal_parts_of_a_dynamic_axis_are_refused() -> None:
+    options = {"target": "mnn", "dynamic_shapes": ({0: torch.export.Dim.DYNAMIC},)}
+    with pytest.raises(UnsupportedOperatorError, match=r"Split .*the last part is smaller"):
+        exported(lambda x: x.chunk(2)[1] + 1, torch.ones(5, 2), **options)
+    exported(lambda x: x.chunk(2, dim=1)[1] + 1, torch.ones(5, 2), **options)
