@@ -13,6 +13,7 @@ from onnx_ir import DataType, Value
 from onnxscript import BuilderBase, BuilderFeature
 
 from fx_onnx.core import dtypes, symbolic_sizes
+from fx_onnx.core.arguments import did_you_mean
 from fx_onnx.core.schemas import OperatorSchema, missing_operator, operator_schema
 from fx_onnx.core.type_inference import bind_type_variables, infer_output_dtypes, parameter_dtype
 from fx_onnx.translation.operator_methods import OperatorMethods
@@ -58,7 +59,9 @@ class NodeEmitter(OperatorMethods, BuilderBase):
                 AttributeError: the name does not begin with a capital letter, as the names of operators do.
             """
             if not op_type[0].isupper():
-                raise AttributeError(f"the emitter has no helper {op_type!r}")
+                is_operator = operator_schema(op_type.capitalize(), self.opset) is not None
+                hint = f"; the operator of ONNX is {op_type.capitalize()!r}" if is_operator else ""
+                raise AttributeError(f"the emitter has no helper {op_type!r}{hint}")
             return functools.partial(self.emit, op_type)
 
     @overload
@@ -150,7 +153,9 @@ class NodeEmitter(OperatorMethods, BuilderBase):
                 inputs.append(attributes.pop(parameter.name, None) if parameter.name in named else None)
             args = inputs
             if unknown := attributes.keys() - schema.attributes.keys():
-                raise TypeError(f"ONNX {schema.name} of opset {self.opset} has no attribute {sorted(unknown)[0]!r}")
+                name = min(unknown)
+                hint = did_you_mean(name, [*schema.attributes, *(each.name for each in schema.inputs)])
+                raise TypeError(f"ONNX {schema.name} of opset {self.opset} has no attribute {name!r}{hint}")
         if missing := schema.required_attributes - attributes.keys():
             raise TypeError(f"ONNX {schema.name} needs the attribute {sorted(missing)[0]!r}")
         while len(args) and args[-1] is None:

@@ -81,7 +81,8 @@ def test_attributes() -> None:
     [
         (lambda op, x: op.NoSuchOperator(x), "opset 20 has no operator NoSuchOperator"),
         (lambda op, x: op.Attention(x, x, x), "opset 20 has no operator Attention; it begins with opset 23"),
-        (lambda op, x: op.Relu(x, alpha=1.0), "has no attribute 'alpha'"),
+        (lambda op, x: op.Relu(x, alpha=1.0), "has no attribute 'alpha'$"),
+        (lambda op, x: op.LeakyRelu(x, alpa=1.0), "has no attribute 'alpa'; did you mean 'alpha'"),
         (lambda op, x: op.Concat(x), "Concat needs the attribute 'axis'"),
         (lambda op, x: op.Cast(x), "Cast needs the attribute 'to'"),
         (lambda op, x: op.Relu(x, x), "takes 1 inputs at most"),
@@ -96,6 +97,8 @@ def test_refused_at_emission(emit, message: str) -> None:
 def test_unknown_helpers_are_attribute_errors() -> None:
     with pytest.raises(AttributeError, match="no helper 'no_such_helper'"):
         emitter().no_such_helper(1)
+    with pytest.raises(AttributeError, match="no helper 'relu'; the operator of ONNX is 'Relu'"):
+        emitter().relu(1)
 
 
 def test_the_number_of_outputs() -> None:
