@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 from types import CodeType
@@ -19,6 +19,11 @@ _PLAIN_FUNCTIONS = frozenset({"len", "isinstance", "hasattr", "getattr", "type",
 _HIDDEN_CONVERSIONS = (
     ast.BoolOp, ast.Not, ast.IfExp, ast.Lambda, ast.NamedExpr, ast.In, ast.NotIn, ast.comprehension, ast.Await
 )  # fmt: skip
+
+# Statements in a body that may leave it in another way than by the exception at its end.
+_OTHER_ENDS = (ast.Return, ast.Break, ast.Continue, ast.Yield, ast.YieldFrom, ast.Try, ast.TryStar, ast.With)
+# Iteration and the access to attributes end with these exceptions, which Python catches.
+_SIGNALS = frozenset({"StopIteration", "StopAsyncIteration", "GeneratorExit", "IndexError", "AttributeError"})
 
 _Place = tuple[int, int]  # a line and a column
 _Span = tuple[_Place, _Place]
@@ -83,7 +88,7 @@ def _parsed(text: str) -> _Source:
     for node in ast.walk(tree):
         if isinstance(node, ast.Assert):
             checks += _check(node, True)
-        elif isinstance(node, ast.If) and isinstance(node.body[-1], ast.Raise):
+        elif isinstance(node, ast.If) and _only_raises(node.body):
             checks += _check(node, False)
         elif isinstance(node, (ast.Try, ast.TryStar, ast.With)) and _catches(node):
             caught.update(range(node.body[0].lineno, (node.body[-1].end_lineno or 0) + 1))
@@ -99,6 +104,19 @@ def _check(statement: ast.If | ast.Assert, wanted: bool) -> Iterator[_Check]:
 
 def _span(node: ast.stmt | ast.expr) -> _Span:
     return (node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)
+
+
+def _only_raises(body: Sequence[ast.stmt]) -> bool:
+    """Returns whether a body always raises an exception, of a type that Python itself does not catch."""
+    raised, parts = body[-1], [part for statement in body for part in ast.walk(statement)]
+    if not isinstance(raised, ast.Raise) or any(isinstance(part, _OTHER_ENDS) for part in parts):
+        return False
+    kind = raised.exc.func if isinstance(raised.exc, ast.Call) else raised.exc
+    return isinstance(kind, (ast.Name, ast.Attribute)) and _last_name(kind) not in _SIGNALS
+
+
+def _last_name(node: ast.Name | ast.Attribute) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr
 
 
 def _answers(condition: ast.expr, wanted: bool) -> Iterator[bool | None]:

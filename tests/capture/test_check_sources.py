@@ -60,7 +60,11 @@ def run(code: str) -> Asked:
         ("if 0 < x.any() < 5: raise ValueError", [False]),
         ("if x: raise ValueError\nelse: y = 1", [False]),
         ("if x: y = 1", [None]),
-        ("if x: raise ValueError if flag else TypeError\ny = 1 if x else 2", [False, None]),
+        ("for _ in (1,):\n  if x:\n    if flag: continue\n    raise ValueError", [None]),
+        ("if x: raise StopIteration", [None]),
+        ("error = ValueError\nif x: raise error", [False]),
+        ("if x: raise", [None]),
+        ("if x: raise ValueError(1 if flag else 2)\ny = 1 if x else 2", [False, None]),
         ("if max(x, 3) > 5: raise ValueError", [None]),
         ("if x or not x.any(): raise ValueError", [True]),  # a name counts as a flag, so this raises
         ("if x.any() or not x.any(): raise ValueError", [None, None]),
