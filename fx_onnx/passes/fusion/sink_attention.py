@@ -57,9 +57,9 @@ class FuseSinkAttention(Rewrite):
             return self.declines(node, "the heads are not split from rows, or the mask is not known to be causal")
         if reason := _misfit(found, query, key):
             return self.declines(node, reason)
+        rows = [each.build(editor, node) for each in (query, key, value)]
+        pasts = [each.inputs[0] for each in (found.keys, found.values)]
         lengths = text_lengths(mask.padding, editor, node)
-        inputs = [each.build(editor, node) for each in (query, key, value)]
-        inputs += [found.keys.inputs[0], found.values.inputs[0], *lengths]
         attributes = {
             "num_heads": query.heads,
             "kv_num_heads": key.heads,
@@ -71,7 +71,7 @@ class FuseSinkAttention(Rewrite):
         editor.replace(
             node,
             "GroupQueryAttention",
-            [*inputs, None, None, None, None, sinks],
+            [*rows, *pasts, *lengths, None, None, None, None, sinks],
             attributes,
             absorbed=[*found.absorbed, found.keys, found.values],
             domain="com.microsoft",
