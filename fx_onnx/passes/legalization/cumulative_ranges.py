@@ -38,7 +38,7 @@ class LegalizeRanges(Rewrite):
             return self.declines(node, "the step is not a constant")
         f, sizes = NodeBuilder(node, editor, start.dtype), dims(node.outputs[0])
         starts_at_zero = constant_number(start) == 0
-        shape = f.Unsqueeze(_count(f, start, limit, int(step), starts_at_zero), [0], sizes=(1,))
+        shape = f.Unsqueeze(_count(f, start, limit, int(step), starts_at_zero, sizes), [0], sizes=(1,))
         ones = f.Expand(f.constant(1), f.Cast(shape, to=DataType.INT64) if shape.dtype != DataType.INT64 else shape)
         operands: list[Value | None] = [ones, f.constant(0)]
         if starts_at_zero and step == 1:
@@ -53,9 +53,16 @@ class LegalizeRanges(Rewrite):
         return True
 
 
-def _count(f: NodeBuilder, start: Value, limit: Value, step: int, starts_at_zero: bool) -> Value:
-    """Returns the number of elements of a range. A Div of integers that are not negative rounds down."""
-    if starts_at_zero and step > 0 and is_nonnegative(limit):
+def _count(
+    f: NodeBuilder, start: Value, limit: Value, step: int, starts_at_zero: bool, sizes: tuple[int | str, ...] | None
+) -> Value:
+    """Returns the number of elements of a range, whose shape is ``sizes``.
+
+    A Div of integers that are not negative rounds down. A limit that is the size of the result is not negative, and a
+    Max of it would hide the size from tract.
+    """
+    is_size = step == 1 and sizes is not None
+    if starts_at_zero and step > 0 and (is_size or is_nonnegative(limit)):
         distance = limit
     else:
         distance = f.Max(f.Sub(limit, start) if step > 0 else f.Sub(start, limit), 0, sizes=())

@@ -16,6 +16,15 @@ def test_the_positions_of_a_sequence() -> None:
     check(model(text), LegalizeRanges(), [torch.ones(5, 2)], expected)
 
 
+def test_a_limit_that_is_the_size_of_the_result() -> None:
+    """There is no Max, which would hide the size: a size is not negative, however it is computed."""
+    text = """g (float[N,M] x) => (int64[K] y) <int64[1] axis = {0}, int64 zero = {0}, int64 one = {1}> {
+      shape = Shape<start=0, end=1>(x)\n n = Squeeze(shape, axis)\n k = Sub(n, one)\n y = Range(zero, k, one)
+    }"""
+    expected = ["Shape", "Squeeze", "Sub", "Unsqueeze", "Expand", "CumSum"]
+    check(model(text), LegalizeRanges(), [torch.ones(5, 2)], expected)
+
+
 @pytest.mark.parametrize("dtype", ["int64", "int32"])
 @pytest.mark.parametrize(("start", "limit"), [(0, 7), (3, 7), (7, 3), (-2, 4), (4, 4), (6, -3)])
 @pytest.mark.parametrize("step", [1, 2, 3, -1, -4])
