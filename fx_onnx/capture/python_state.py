@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -55,14 +55,14 @@ def record_changed_attributes(model: torch.nn.Module) -> Iterator[list[ChangedAt
     """Yields the list that receives the attributes that the forward changes within the context.
 
     torch.export restores the attributes after the forward, so a hook compares them before it returns. It leaves those
-    that the forward creates, with tensors that have no values; they are removed. A tensor into which the forward writes
+    that the forward creates; traced tensors, which have no values, are removed. A tensor into which the forward writes
     what depends on no input, as in ``self.calls.add_(1)``, has a new value after the trace; it is restored.
     """
     before, changed = _attributes(model), list[ChangedAttribute]()
 
     def compare(module: torch.nn.Module, *_: Any) -> None:
         after = _attributes(module)
-        for path, name in {**before, **after}:
+        for path, name in {**before, **_created(before, after)}:
             found = _first_change(before.get((path, name), _MISSING), after.get((path, name), _MISSING))
             if found is not None:
                 changed.append(ChangedAttribute(path, name, found))
@@ -73,11 +73,20 @@ def record_changed_attributes(model: torch.nn.Module) -> Iterator[list[ChangedAt
         yield changed
     finally:
         hook.remove()
-        for path, name in _attributes(model).keys() - before.keys():
+        for path, name in _created(before, _attributes(model)):
             delattr(model.get_submodule(path), name)
         for tensor, values in tensors:
             if not torch.equal(tensor, values):
                 tensor.detach().copy_(values)
+
+
+def _created(before: Mapping[tuple[str, str], Any], after: Mapping[tuple[str, str], Any]) -> dict[tuple[str, str], Any]:
+    """Returns the attributes that the forward has created and that hold traced tensors.
+
+    Others may belong to a lasting change of the module, such as a mark that hooks have been installed.
+    """
+    created = {key: after[key] for key in after.keys() - before.keys()}
+    return {key: value for key, value in created.items() if any(_is_traced(t) for t in _tensors({"": value}))}
 
 
 def _attributes(model: torch.nn.Module) -> dict[tuple[str, str], Any]:
@@ -108,6 +117,10 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
             yield each
         elif isinstance(each, dict):
             yield from _tensors(each)
+
+
+def _is_traced(tensor: torch.Tensor) -> bool:
+    return type(tensor) not in (torch.Tensor, torch.nn.Parameter)
 
 
 def _may_be_state(tensor: torch.Tensor) -> bool:

@@ -129,9 +129,9 @@ class Longer(nn.Module):
 class New(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not hasattr(self, "state"):
-            self.state = 1
-            return x
-        return x + 1
+            self.state, self.called = torch.zeros(2), True
+        self.state = self.state + x
+        return x - self.state
 
 
 class Nested(nn.Module):
@@ -229,7 +229,7 @@ def test_a_number_in_a_list_a_tuple_or_a_dict(model: type[nn.Module]) -> None:
         (Assigned, "the tensor 'state'"),
         (ComputedOnce, "the tensor 'state'"),
         (Longer, "the Python value 'state'"),
-        (New, "the Python number 'state'"),
+        (New, "the tensor 'state'"),
     ],
 )
 def test_a_tensor_or_a_string(model: type[nn.Module], kind: str) -> None:
@@ -266,7 +266,7 @@ def test_attributes_that_the_forward_creates_are_removed() -> None:
     model = New().eval()
     with pytest.warns(fx_onnx.OnnxExporterWarning, match="FX1117"):
         fx_onnx.export(model, (torch.ones(2),))
-    assert not hasattr(model, "state")
+    assert not hasattr(model, "state") and model.called
 
 
 def test_a_tensor_that_is_written_in_place_is_a_state_and_stays_as_it_was() -> None:
