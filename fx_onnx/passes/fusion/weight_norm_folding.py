@@ -109,7 +109,7 @@ def _products(found: _Product) -> list[ir.Node] | None:
 
 def _normalized(axes: Sequence[int], v: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
     wide = torch.promote_types(v.dtype, torch.float32)
-    norm = torch.linalg.vector_norm(v, dim=list(axes), keepdim=True, dtype=wide)
+    norm: torch.Tensor = torch.linalg.vector_norm(v, dim=list(axes), keepdim=True, dtype=wide)
     return (v.to(wide) * (g.to(wide) / norm)).to(v.dtype)
 
 
