@@ -1,24 +1,30 @@
-"""Compares the speed of a Llama with a cache: exports at several opsets, torch eager, and onnxruntime-genai's builder.
+"""Compares the speed of a Llama with a cache: fx_onnx, other exporters, onnxruntime-genai's model builder, torch eager.
 
-    python -m benchmarks.language_models --opsets 20 23 24 --pasts 128 1024 --rounds 30
-    python -m benchmarks.language_models --builder /path/to/python   # of an environment with onnxruntime-genai
+    python -m benchmarks.language_models --folder FOLDER --builder PYTHON --optimum PYTHON
+
+``--builder`` and ``--optimum`` are interpreters of environments with onnxruntime-genai and with optimum-onnx; without
+them, these rows are empty. ``FOLDER`` keeps the exported models and the results of each part, so that a run that ends
+early, or after ``--seconds``, continues where it was.
 
 The model has random weights. "decode" is one token after a past, "prefill" is a prompt without a past, both for a batch
-of 1. Times are CPU times of interleaved runs: the median, and in brackets the quartiles. All sessions write their
-results into buffers that are allocated once. The builder's graph reads and writes one buffer for each layer's keys and
-values, as onnxruntime-genai runs it. "memory" is by how much the peak memory of a process grows when it loads the model
-and runs the prefill.
+of 1. Each process loads all models and runs them in turns. A cell has the median time in ms over the processes, and the
+ratio to the builder's graph: the median of the ratios of each turn, then the median over the processes, with the
+smallest and the largest one. The time is CPU time with one thread, and elapsed time with more. All sessions write their
+results into buffers that are allocated once. "memory" is by how much the peak memory of a process grows when it loads
+the model and runs the prefill. "difference" is that of the logits from torch's with the same weights, as the root of
+the mean squares, for the decode and for the prefill where it is largest.
 """
 
 import argparse
+import json
 import logging
+import re
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +34,25 @@ import onnxruntime
 import torch
 import transformers
 
-import fx_onnx
-from tests.compare import assert_close
+import tests  # noqa: F401  lets torchvision load beside a CPU build of torch
+from benchmarks.language_model_exports import EXPORTERS, arguments, loaded, quantize
 
-SHAPES = {
-    "input_ids": {0: "batch", 1: "sequence"},
-    "attention_mask": {0: "batch", 1: "total"},
-    "position_ids": {0: "batch", 1: "sequence"},
-    "past_key_values": {0: "batch", 2: "past"},
+EAGER = "torch eager"
+ROWS = {
+    "fp32": (*(name for name in EXPORTERS if "int4" not in name and "level" not in name), EAGER),
+    "int4": (
+        "target onnxruntime-genai-accuracy-level-4",
+        "builder int4",
+        "target onnxruntime-genai int4",
+        f"{EAGER} int4",
+    ),
 }
+REFERENCE = {"fp32": "builder", "int4": "builder int4"}
+LARGEST_DIFFERENCE = {"fp32": 1e-4, "int4": 0.1}
+"""Of the logits from torch's; accuracy level 4 rounds the operands of the products."""
 Run = Callable[[], Any]
+Result = dict[str, dict[str, dict[str, float]]]
+"""The task → the row → ms, ratio and difference."""
 
 
 def configuration(options: argparse.Namespace) -> Any:
@@ -53,50 +68,41 @@ def configuration(options: argparse.Namespace) -> Any:
     )
 
 
-def arguments(config: Any, length: int, past: int, batch: int = 1) -> dict[str, Any]:
-    """Returns the keyword arguments of a forward: new tokens after a past."""
-    generator = torch.Generator().manual_seed(past)
-    cache = transformers.DynamicCache(config=config)
-    for layer in range(config.num_hidden_layers):
-        sizes = batch, config.num_key_value_heads, past, config.hidden_size // config.num_attention_heads
-        cache.update(torch.randn(sizes, generator=generator), torch.randn(sizes, generator=generator), layer)
-    ids = torch.randint(config.vocab_size, (batch, length), generator=generator)
-    mask = torch.ones(batch, past + length, dtype=torch.int64)
-    places = torch.arange(past, past + length).expand(batch, -1).contiguous()
-    return {"input_ids": ids, "attention_mask": mask, "position_ids": places, "past_key_values": cache}
-
-
-def exported(model: Any, folder: Path, **keywords: Any) -> Path:
-    """Exports the model with a cache and returns the path of the file. A file of an earlier run is used again."""
-    if (folder / "model.onnx").exists():
-        return folder / "model.onnx"
-    example = arguments(model.config, 3, 5, batch=2)
-    program = fx_onnx.export(model, (), kwargs=example, dynamic_shapes=SHAPES, **keywords)
-    folder.mkdir(exist_ok=True)
-    program.save(folder / "model.onnx", external_data=True)
-    return folder / "model.onnx"
-
-
-def built(model: Any, python: str, precision: str, folder: Path) -> Path:
-    """Returns the path of the graph of onnxruntime-genai's model builder, built now or by an earlier run."""
-    if (folder / "model.onnx").exists():
-        return folder / "model.onnx"
-    model.save_pretrained(folder / "weights")
-    words = {f"w{number}": number for number in range(model.config.vocab_size)}
-    tokenizer = transformers.TokenizersBackend(tokenizer_object=_tokenizer(words), eos_token="w2", unk_token="w0")
-    tokenizer.save_pretrained(folder / "weights")
-    # `tests` makes torchvision importable, which the builder needs, where its library does not load.
-    script = "import tests, runpy; runpy.run_module('onnxruntime_genai.models.builder', None, '__main__')"
-    folder.mkdir(exist_ok=True)
-    flags = ["-i", folder / "weights", "-o", folder, "-p", precision, "-e", "cpu", "-c", folder / "cache"]
-    subprocess.run([python, "-c", script, *flags], check=True, capture_output=True)
-    return folder / "model.onnx"
-
-
-def _tokenizer(words: dict[str, int]) -> Any:
+def write_model(folder: Path, options: argparse.Namespace) -> None:
+    """Writes the model and a tokenizer, which the builder needs, unless an earlier run wrote them."""
     import tokenizers
 
-    return tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0"))
+    if (folder / "tokenizer.json").exists():
+        return
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(configuration(options))
+    model.save_pretrained(folder)
+    words = tokenizers.models.WordLevel({f"w{number}": number for number in range(8000)}, unk_token="w0")
+    tokenizer = transformers.TokenizersBackend(
+        tokenizer_object=tokenizers.Tokenizer(words), eos_token="w2", unk_token="w0"
+    )
+    tokenizer.save_pretrained(folder)
+
+
+def export(name: str, options: argparse.Namespace) -> None:
+    """Runs one exporter in a process of its own, and keeps the last line of its error."""
+    folder = options.folder / name
+    python = sys.executable
+    if name.startswith("builder"):
+        python = options.builder
+    elif name == "optimum":
+        python = options.optimum
+    if python is None or (folder / "model.onnx").exists() or (folder / "error.txt").exists():
+        return
+    folder.mkdir(exist_ok=True)
+    words = [python, "-m", "benchmarks.language_model_exports", name, options.folder / "weights", folder]
+    found = subprocess.run(words, capture_output=True, text=True, check=False)
+    if found.returncode:
+        lines = [line for line in found.stderr.splitlines() if re.match(r"[\w.]*(Error|Exception|Exit)", line)]
+        (folder / "error.txt").write_text(lines[-1] if lines else found.stderr[-300:], encoding="utf-8")
+
+
+# ---------------------------------------------------------------- runs
 
 
 def session(path: Path, threads: int) -> onnxruntime.InferenceSession:
@@ -106,86 +112,141 @@ def session(path: Path, threads: int) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-def bound(runner: onnxruntime.InferenceSession, example: dict[str, Any]) -> tuple[Run, Callable[[], np.ndarray]]:
-    """Returns a function that runs the session on the arguments, and one that returns the logits of the last run."""
+def cache_place(name: str) -> tuple[int, bool] | None:
+    """Returns the layer of an input or output of the cache, and whether it has the values; None for others."""
+    number = re.search(r"\.(\d+)\.", name)
+    return (int(number.group(1)), name.rfind("value") > name.rfind("key")) if number else None
+
+
+def bound(
+    runner: onnxruntime.InferenceSession, example: dict[str, Any], *, in_place: bool
+) -> tuple[Run, Callable[[], np.ndarray]]:
+    """Returns a function that runs the session on the arguments, and one that returns the logits of the last run.
+
+    With ``in_place``, past and present of a layer are one buffer, with room for the new tokens.
+    """
     past, length = example["past_key_values"].get_seq_length(), example["input_ids"].shape[1]
-    cache = _cache_arrays(example["past_key_values"])
+    layers = [(layer.keys.numpy(), layer.values.numpy()) for layer in example["past_key_values"].layers]
     binding = runner.io_binding()
-    shares = "GroupQueryAttention" in _operators(runner)
-    values: dict[str, onnxruntime.OrtValue] = {}
+    buffers: dict[tuple[int, bool], onnxruntime.OrtValue] = {}
     for each in runner.get_inputs():
-        number = [part for part in each.name.split(".") if part.isdigit()]
-        array = cache[int(number[0])]["value" in each.name.split(".")[-1]] if number else example[each.name].numpy()
-        if number and shares:
+        place = cache_place(each.name)
+        array = example[each.name].numpy() if place is None else layers[place[0]][place[1]]
+        if place is not None and in_place:
             array = np.concatenate([array, np.zeros((*array.shape[:2], length, array.shape[3]), array.dtype)], 2)
-        values[each.name] = onnxruntime.OrtValue.ortvalue_from_numpy(array)
-        binding.bind_ortvalue_input(each.name, values[each.name])
+        value = onnxruntime.OrtValue.ortvalue_from_numpy(array)
+        binding.bind_ortvalue_input(each.name, value)
+        if place is not None:
+            buffers[place] = value
+    logits = None
     for each in runner.get_outputs():
-        past_name = each.name.replace("present.", "past_key_values.").removesuffix("_out")
-        if past_name in values and shares:
-            result = values[past_name]
-        elif past_name in values:
-            sizes = values[past_name].shape()
-            result = _empty([*sizes[:2], past + length, sizes[3]])
+        place = cache_place(each.name)
+        if place is None:
+            logits = value = _empty([*example["input_ids"].shape, each.shape[-1]])
+        elif in_place:
+            value = buffers[place]
         else:
-            result = _empty([*example["input_ids"].shape, runner.get_outputs()[0].shape[-1]])
-        values[each.name] = result
-        binding.bind_ortvalue_output(each.name, result)
-    logits = values[runner.get_outputs()[0].name]
+            heads, _, size = layers[place[0]][place[1]].shape[1:]
+            value = _empty([1, heads, past + length, size])
+        binding.bind_ortvalue_output(each.name, value)
+    if logits is None:
+        raise RuntimeError("the model returns no logits")
     return lambda: runner.run_with_iobinding(binding), logits.numpy
-
-
-def _cache_arrays(cache: Any) -> list[tuple[np.ndarray, np.ndarray]]:
-    return [(layer.keys.numpy(), layer.values.numpy()) for layer in cache.layers]
 
 
 def _empty(sizes: list[int]) -> onnxruntime.OrtValue:
     return onnxruntime.OrtValue.ortvalue_from_shape_and_type(sizes, np.float32)
 
 
-def _operators(runner: onnxruntime.InferenceSession) -> set[str]:
-    path = Path(runner._model_path)
-    return {node.op_type for node in onnx.load(path, load_external_data=False).graph.node}
+def writes_in_place(name: str) -> bool:
+    """Returns whether the graph of a row writes new keys and values into the past."""
+    return name.startswith(("builder", "target onnxruntime-genai"))
 
 
 def eager(model: Any, example: dict[str, Any]) -> Run:
     """Returns a function that runs the module and removes the new tokens from the cache."""
     past = example["past_key_values"].get_seq_length()
 
-    def run() -> None:
+    def run() -> Any:
         with torch.no_grad():
             cache = example["past_key_values"] if past else transformers.DynamicCache(config=model.config)
-            model(**{**example, "past_key_values": cache})
+            found = model(**{**example, "past_key_values": cache}).logits
             if past:
                 cache.crop(past - cache.get_seq_length())
+        return found
 
     return run
 
 
-def timed(runs: dict[str, Run], rounds: int) -> dict[str, str]:
-    """Returns the median milliseconds and the quartiles of each run, in interleaved order after an untimed round."""
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
+def timed(runs: dict[str, Run], rounds: int, clock: Callable[[], float]) -> dict[str, list[float]]:
+    """Returns the ms of each run in each round, in interleaved order after an untimed round."""
+    found: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(rounds + 1):
         for name in list(runs)[:: -1 if turn % 2 else 1]:
-            start = time.process_time()
+            start = clock()
             runs[name]()
             if turn:
-                seconds[name].append((time.process_time() - start) * 1e3)
-    first = statistics.median(next(iter(seconds.values())))
-    cells = {}
-    for name, each in seconds.items():
-        low, middle, high = statistics.quantiles(each, n=4)
-        cells[name] = f"{middle:.1f} [{low:.1f}, {high:.1f}] {middle / first:.2f}"
-    return cells
+                found[name].append((clock() - start) * 1e3)
+    return found
 
 
-def peak_memory(path: Path, config: Any, prompt: int) -> None:
-    """Prints by how many MB the peak memory of this process grows when it loads the model and runs a prefill."""
+def graph(folder: Path, name: str, past: int) -> Path:
+    """Returns the path of the graph of a row that continues after a past of this length."""
+    prefill = folder / name / "prefill.onnx"
+    return prefill if past == 0 and prefill.exists() else folder / name / "model.onnx"
+
+
+def measure(precision: str, threads: int, options: argparse.Namespace) -> Result:
+    """Runs all rows of one precision in this process."""
+    torch.set_num_threads(threads)
+    folder, clock = options.folder, time.process_time if threads == 1 else time.perf_counter
+    model = loaded(folder / "weights")
+    if precision == "int4":
+        quantize(model, folder / "builder int4" / "model.onnx")
+    names = [name for name in ROWS[precision] if (folder / name / "model.onnx").exists()]
+    runners = {name: session(graph(folder, name, 1), threads) for name in names}
+    result: Result = {}
+    for task, length, past, rounds in tasks(options):
+        example = arguments(model.config, length, past)
+        runs = {ROWS[precision][-1]: eager(model, example)}
+        want = runs[ROWS[precision][-1]]().numpy()
+        differences = {}
+        for name in names:
+            runner = runners[name]
+            if graph(folder, name, past) != graph(folder, name, 1):
+                runner = session(graph(folder, name, past), threads)
+            runs[name], logits = bound(runner, example, in_place=writes_in_place(name))
+            runs[name]()
+            differences[name] = float(np.sqrt(np.mean((logits() - want) ** 2) / np.mean(want**2)))
+            if differences[name] > LARGEST_DIFFERENCE[precision]:
+                raise RuntimeError(f"{name}, {task}: the logits differ by {differences[name]:.1e} of torch's")
+        times = timed(runs, rounds, clock)
+        reference = times[REFERENCE[precision] if REFERENCE[precision] in times else names[0]]
+        result[task] = {
+            name: {
+                "ms": statistics.median(each),
+                "ratio": statistics.median(a / b for a, b in zip(each, reference, strict=True)),
+                "difference": differences.get(name, 0.0),
+            }
+            for name, each in times.items()
+        }
+    return result
+
+
+def tasks(options: argparse.Namespace) -> list[tuple[str, int, int, int]]:
+    """Returns the name, the new tokens, the past and the number of rounds of each measurement."""
+    decodes = [(f"decode at {past}", 1, past, options.rounds) for past in options.pasts]
+    return [*decodes, (f"prefill {options.prompt}", options.prompt, 0, max(3, options.rounds // 4))]
+
+
+def peak_memory(folder: Path, name: str, prompt: int) -> float:
+    """Returns by how many MB the peak memory of this process grows when it loads a model and runs a prefill."""
+    config = transformers.AutoConfig.from_pretrained(folder / "weights")
     example = arguments(config, prompt, 0)
     before = _peak()
-    run, _ = bound(session(path, 1), example)
+    run, _ = bound(session(graph(folder, name, 0), 1), example, in_place=writes_in_place(name))
     run()
-    print((_peak() - before) // 1024)
+    return (_peak() - before) / 1024
 
 
 def _peak() -> int:
@@ -194,76 +255,117 @@ def _peak() -> int:
     return int(status.split("VmHWM:")[1].split()[0])
 
 
-def rows(model: Any, paths: dict[str, Path], options: argparse.Namespace) -> dict[str, list[str]]:
-    """Returns the cells of each variant: nodes, decode after each past, prefill."""
-    runners = {name: session(path, options.threads) for name, path in paths.items()}
-    cells = {name: [str(len(onnx.load(path, load_external_data=False).graph.node))] for name, path in paths.items()}
-    cells["torch eager"] = [""]
-    for length, past, rounds in (*((1, past, options.rounds) for past in options.pasts), (options.prompt, 0, 6)):
-        example = arguments(model.config, length, past)
-        want = model(**arguments(model.config, length, past)).logits.detach()
-        runs: dict[str, Run] = {}
-        for name, runner in runners.items():
-            runs[name], logits = bound(runner, example)
-            runs[name]()
-            if "int4" not in name:
-                assert_close(torch.from_numpy(logits()), want, 1e-3)
-        runs["torch eager"] = eager(model, example)
-        for name, cell in timed(runs, rounds).items():
-            cells[name].append(cell)
-    return cells
+# ---------------------------------------------------------------- parts and tables
+
+
+def parts(options: argparse.Namespace) -> list[list[str]]:
+    """Returns the measurements, one process each: of memory, and of times."""
+    memory = [["memory", name] for precision in options.precisions for name in ROWS[precision] if EAGER not in name]
+    times = [
+        ["times", precision, str(threads), str(number)]
+        for number in range(options.processes)
+        for precision in options.precisions
+        for threads in options.threads
+    ]
+    return [*memory, *times]
+
+
+def run_part(part: Sequence[str], options: argparse.Namespace) -> Any:
+    """Returns the result of a part in this process."""
+    if part[0] == "memory":
+        return peak_memory(options.folder, part[1], options.prompt)
+    return measure(part[1], int(part[2]), options)
+
+
+def stored(part: Sequence[str], options: argparse.Namespace) -> Path:
+    """Returns the file with the result of a part."""
+    return Path(options.folder / "results" / f"{' '.join(part)}.json")
+
+
+def table(precision: str, threads: int, options: argparse.Namespace) -> list[str]:
+    """Returns the lines of a Markdown table."""
+    paths = [stored(["times", precision, str(threads), str(number)], options) for number in range(options.processes)]
+    results: list[Result] = [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
+    if not results:
+        return []
+    names = [task for task, *_ in tasks(options)]
+    header = ["", "nodes", *(f"{name}, ms" for name in names), "memory, MB", "difference"]
+    lines = [f"\n{precision}, {threads} threads, {len(results)} processes\n", f"| {' | '.join(header)} |"]
+    lines.append("|" + "---|" * len(header))
+    for name in ROWS[precision]:
+        path = options.folder / name / "model.onnx"
+        if EAGER not in name and not path.exists():
+            error = options.folder / name / "error.txt"
+            why = error.read_text(encoding="utf-8") if error.exists() else "its environment is not given"
+            lines.append(f"| {name} | {why} |" + " |" * (len(header) - 2))
+            continue
+        nodes = len(onnx.load(path, load_external_data=False).graph.node) if path.exists() else ""
+        memory = stored(["memory", name], options)
+        megabytes = f"{json.loads(memory.read_text(encoding='utf-8')):.0f}" if memory.exists() else ""
+        difference = max(result[task][name]["difference"] for result in results for task in names)
+        cells = [_cell([result[task][name] for result in results]) for task in names]
+        lines.append(f"| {' | '.join([name, str(nodes), *cells, megabytes, f'{difference:.0e}'])} |")
+    return lines
+
+
+def _cell(found: list[dict[str, float]]) -> str:
+    ratios = [each["ratio"] for each in found]
+    milliseconds = statistics.median(each["ms"] for each in found)
+    return f"{milliseconds:.1f}, {statistics.median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}]"
+
+
+def parsed() -> argparse.Namespace:
+    """Returns the options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True, help="keeps the models and the results")
+    parser.add_argument("--builder", help="a Python interpreter that has onnxruntime-genai")
+    parser.add_argument("--optimum", help="a Python interpreter that has optimum-onnx")
+    parser.add_argument("--precisions", nargs="+", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--processes", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--pasts", nargs="+", type=int, default=[128, 1024])
+    parser.add_argument("--prompt", type=int, default=128)
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--width", type=int, default=1024)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stops after the part that exceeds them")
+    parser.add_argument("--part", nargs="+", help=argparse.SUPPRESS)
+    return parser.parse_args()
 
 
 def main() -> None:
-    """Prints a Markdown table. A ratio is to the time of the first row."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--opsets", nargs="+", type=int, default=[20, 23, 24])
-    parser.add_argument("--targets", nargs="*", default=[])
-    parser.add_argument("--pasts", nargs="+", type=int, default=[128, 1024])
-    parser.add_argument("--prompt", type=int, default=256)
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--width", type=int, default=1024)
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--builder", help="a Python interpreter that has onnxruntime-genai")
-    parser.add_argument("--folder", type=Path, help="keeps the exported models for later runs")
-    parser.add_argument("--memory-of", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    """Exports the models, runs each part in a process, and prints the tables."""
+    options, start = parsed(), time.monotonic()
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
-    torch.set_num_threads(options.threads)
-    if options.memory_of:
-        peak_memory(options.memory_of, configuration(options), options.prompt)
+    if options.part:
+        result = run_part(options.part, options)
+        stored(options.part, options).write_text(json.dumps(result), encoding="utf-8")
         return
-    torch.manual_seed(0)
-    model = transformers.LlamaForCausalLM(configuration(options)).eval()
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
-        folder = options.folder or Path(temporary)
-        paths = {
-            f"opset {opset}": exported(model, folder / str(opset), opset_version=opset) for opset in options.opsets
-        }
-        for target in options.targets:
-            paths[f"target {target}"] = exported(model, folder / target, target=target)
-        if options.builder:
-            paths["builder"] = built(model, options.builder, "fp32", folder / "builder")
-        cells = rows(model, paths, options)
-        script = [sys.executable, "-m", "benchmarks.language_models", *sys.argv[1:], "--memory-of"]
-        for name, path in paths.items():
-            cells[name].append(
-                subprocess.run([*script, path], capture_output=True, check=True, text=True).stdout.strip()
-            )
-    print(f"Llama of {options.layers} layers, {options.threads} threads, ONNX Runtime {onnxruntime.__version__}\n")
-    header = [
-        "",
-        "nodes",
-        *(f"decode at {past}, ms" for past in options.pasts),
-        f"prefill {options.prompt}, ms",
-        "memory, MB",
-    ]
-    print("| " + " | ".join(header) + " |")
-    print("|" + "---|" * len(header))
-    for name, each in cells.items():
-        print("| " + " | ".join([name, *each, *[""] * (len(header) - 1 - len(each))]) + " |")
+    (options.folder / "results").mkdir(parents=True, exist_ok=True)
+    write_model(options.folder / "weights", options)
+    order = sorted(
+        {name for each in options.precisions for name in ROWS[each] if name in EXPORTERS}, key=_builder_first
+    )
+    for step in [*((export, name) for name in order), *((_run, part) for part in parts(options))]:
+        if time.monotonic() - start < options.seconds:
+            step[0](step[1], options)
+    print(f"torch {torch.__version__}, ONNX Runtime {onnxruntime.__version__}, transformers {transformers.__version__}")
+    for precision in options.precisions:
+        for threads in options.threads:
+            print(*table(precision, threads, options), sep="\n")
+
+
+def _builder_first(name: str) -> tuple[bool, str]:
+    """Sorts the builder's graphs to the front, because others take its weights of 4 bits."""
+    return not name.startswith("builder"), name
+
+
+def _run(part: list[str], options: argparse.Namespace) -> None:
+    """Runs a part in a process of its own, unless it has a result or nothing to run."""
+    missing = part[0] == "memory" and not (options.folder / part[1] / "model.onnx").exists()
+    if not stored(part, options).exists() and not missing:
+        subprocess.run([sys.executable, "-m", "benchmarks.language_models", *sys.argv[1:], "--part", *part], check=True)
 
 
 if __name__ == "__main__":
