@@ -296,7 +296,11 @@ def table(precision: str, threads: int, options: argparse.Namespace) -> list[str
         path = options.folder / name / "model.onnx"
         if EAGER not in name and not path.exists():
             error = options.folder / name / "error.txt"
-            why = error.read_text(encoding="utf-8") if error.exists() else "its environment is not given"
+            why = (
+                error.read_text(encoding="utf-8")
+                if error.exists()
+                else "not exported yet, or its environment is not given"
+            )
             lines.append(f"| {name} | {why} |" + " |" * (len(header) - 2))
             continue
         nodes = len(onnx.load(path, load_external_data=False).graph.node) if path.exists() else ""
