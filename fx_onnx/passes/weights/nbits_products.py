@@ -16,6 +16,7 @@ from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import attribute, dims, initializer_tensor, producer_of, single_use_producer
 from fx_onnx.passes.rewriter import Rewrite
+from fx_onnx.passes.weights.transposed_weights import transposed
 
 __all__ = ["FuseMatMulNBits"]
 
@@ -28,6 +29,8 @@ _BLOCKS = (128, 64, 32, 16)
 class FuseMatMulNBits(Rewrite):
     """MatMul(x, DequantizeLinear(w, scale, zero)) → com.microsoft.MatMulNBits(x, w, scale, zero) with w packed.
 
+    Gemm(x, DequantizeLinear(w, scale, zero), b) → MatMulNBits(x, w, scale, zero) + b, without factors.
+
     Legal because the operator dequantizes blocks of the weight in the same way. The weight has 4 or 8 bits, with a
     scale for each block of the rows, whose size is a power of 2 from 16 on, or for each column. No other node may read
     the dequantized weight. Packing computes the weight's bytes when they are saved; nothing is dequantized. Products of
@@ -39,7 +42,7 @@ class FuseMatMulNBits(Rewrite):
     """
 
     name = "fuse_matmul_nbits"
-    op_types = ("MatMul",)
+    op_types = ("MatMul", "Gemm")
 
     def __init__(self, accuracy_level: int = 1) -> None:
         self.accuracy_level = accuracy_level
@@ -49,17 +52,37 @@ class FuseMatMulNBits(Rewrite):
         dequantize = single_use_producer(node.inputs[1], "DequantizeLinear")
         if dequantize is None or editor.function is not None:
             return False
-        weight = _match_weight(dequantize)
+        is_gemm = node.op_type == "Gemm"
+        if is_gemm and not _is_plain(node):
+            return self.declines(node, "it multiplies by a factor, or transposes x")
+        weight = _match_weight(dequantize, is_transposed=is_gemm and bool(attribute(node, "transB", 0)))
         if weight is None:
             return self.declines(node, "the weight has no blocks of 4 or 8 bits along its rows, or is no constant")
         if node.inputs[0] is None or node.inputs[0].dtype != weight.scale.dtype or weight.scale.dtype not in _FLOATS:
             return self.declines(node, "the dtype is neither float32 nor float16")
+        if is_gemm:
+            self._replace_gemm(node, weight, dequantize, editor)
+            return True
         products = _products_of_equal_form(node, weight)
         if len(products) == 1:
             self._replace(node, [weight], [dequantize], editor)
         else:
             self._join(products, editor)
         return True
+
+    def _replace_gemm(self, node: ir.Node, weight: _Weight, dequantize: ir.Node, editor: Editor) -> None:
+        """Turns a Gemm into the product, and an Add of its bias."""
+        f = NodeBuilder(node, editor, node.outputs[0].dtype)
+        (result,) = f.emit("MatMul", [node.inputs[0], dequantize.outputs[0]], {}, sizes=dims(node.outputs[0]))
+        product = result.producer()
+        if len(node.inputs) > 2 and node.inputs[2] is not None:
+            editor.replace(node, "Add", [result, node.inputs[2]], {})
+        else:
+            label = node.outputs[0].name
+            editor.replace_with_value(node, result)
+            result.name = label
+        if product is not None:
+            self._replace(product, [weight], [dequantize], editor)
 
     def _replace(self, node: ir.Node, weights: Sequence[_Weight], absorbed: Sequence[ir.Node], editor: Editor) -> None:
         """Turns a MatMul into the product with all columns of the weights."""
@@ -170,10 +193,17 @@ def _joined(*parts: torch.Tensor) -> torch.Tensor:
     return torch.cat(parts)
 
 
-def _match_weight(dequantize: ir.Node) -> _Weight | None:
-    """Returns the weight of a DequantizeLinear, if the operator has its layout."""
+def _is_plain(gemm: ir.Node) -> bool:
+    return not attribute(gemm, "transA", 0) and attribute(gemm, "alpha", 1.0) == attribute(gemm, "beta", 1.0) == 1.0
+
+
+def _match_weight(dequantize: ir.Node, *, is_transposed: bool = False) -> _Weight | None:
+    """Returns the weight of a DequantizeLinear, or its transpose, if the operator has the layout."""
     data, scale, *zeros = map(initializer_tensor, dequantize.inputs)
     sizes = dims(dequantize.inputs[0])
+    if is_transposed and sizes is not None and len(sizes) == 2:
+        data, scale, *zeros = (None if each is None else _transposed(each) for each in (data, scale, *zeros))
+        sizes = sizes[::-1]
     if data is None or scale is None or data.dtype not in _BITS or sizes is None or len(sizes) != 2:
         return None
     has_zero = len(dequantize.inputs) > 2 and dequantize.inputs[2] is not None
@@ -183,7 +213,7 @@ def _match_weight(dequantize: ir.Node) -> _Weight | None:
         return None
     if zero is None and data.dtype not in _SIGNED:  # without an input, the operator's zero is the middle of the range
         return None
-    block, axis = attribute(dequantize, "block_size", 0), attribute(dequantize, "axis", 1) % 2
+    block, axis = attribute(dequantize, "block_size", 0), (attribute(dequantize, "axis", 1) + is_transposed) % 2
     if block:
         fits = axis == 0 and block >= 16 and block & (block - 1) == 0 and rows % block == 0
         return _Weight(data, scale, zero, rows, columns, block) if fits else None
@@ -191,6 +221,11 @@ def _match_weight(dequantize: ir.Node) -> _Weight | None:
     if not block or tuple(scale.shape.numpy()) not in ((), (columns,)) or (axis == 0 and len(scale.shape)):
         return None
     return _Weight(data, scale, zero, rows, columns, block)
+
+
+def _transposed(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """Returns the transposed view of a matrix; a scale for each column or for all stays as it is."""
+    return transposed(tensor, [1, 0]) if len(tensor.shape) == 2 else tensor
 
 
 def _by_column(blocks: int, columns: int, values: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import attribute, initializer_tensor
 from fx_onnx.passes.rewriter import Rewrite
 
-__all__ = ["FoldWeightTransposes", "TransposeSharedWeights", "restore_transpose"]
+__all__ = ["FoldWeightTransposes", "TransposeSharedWeights", "restore_transpose", "transposed"]
 
 
 class FoldWeightTransposes(Rewrite):
@@ -36,7 +36,7 @@ class FoldWeightTransposes(Rewrite):
         twins = [use.node for use in source.uses()]
         if order is None or any(permutation_of(twin) != order or twin.outputs[0].is_graph_output() for twin in twins):
             return self.declines(node, "something other than Transposes with the same permutation reads the weight")
-        value = editor.initializer(_transposed(data, order), f"{source.name}_transposed")
+        value = editor.initializer(transposed(data, order), f"{source.name}_transposed")
         for twin in twins:
             editor.replace_with_value(twin, value)
         return True
@@ -62,7 +62,7 @@ class TransposeSharedWeights(Rewrite):
         uses = [(use.node, use.idx) for use in source.uses()]
         if any(each.op_type != "Gemm" or place != 1 or not attribute(each, "transB", 0) for each, place in uses):
             return self.declines(node, "something other than Gemms with transB reads the weight")
-        value = editor.initializer(_transposed(data, [1, 0]), f"{source.name}_transposed")
+        value = editor.initializer(transposed(data, [1, 0]), f"{source.name}_transposed")
         for each, _ in uses:
             attributes = {name: found for name, found in each.attributes.items() if name != "transB"}
             editor.replace(each, "Gemm", [each.inputs[0], value, *each.inputs[2:]], attributes)
@@ -76,7 +76,7 @@ def _data(value: ir.Value | None, editor: Editor) -> ir.TensorProtocol | None:
     return initializer_tensor(value)
 
 
-def _transposed(data: ir.TensorProtocol, order: Sequence[int]) -> ir.TensorProtocol:
+def transposed(data: ir.TensorProtocol, order: Sequence[int]) -> ir.TensorProtocol:
     """Returns the transposed view of a weight."""
     sizes = data.shape.numpy()
     view, shape = functools.partial(_permuted, tuple(order)), [sizes[axis] for axis in order]

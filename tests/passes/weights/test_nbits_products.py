@@ -51,6 +51,28 @@ def test_a_weight_of_4_bits(scales: tuple[int, ...], attributes: str) -> None:
     assert_close(run(program, [X])[0], X @ ((weight - whole[1].float()) * whole[0]), 1e-5)
 
 
+@pytest.mark.parametrize(
+    ("scales", "attributes"), [((6, 4), "axis=1, block_size=16"), ((6,), "axis=0"), ((), "axis=0"), ((4, 6), BLOCKS)]
+)
+@pytest.mark.parametrize("bias", ["", ", b"])
+def test_a_gemm(scales: tuple[int, ...], attributes: str, bias: str) -> None:
+    """A Linear of a matrix: the weight has the layout of the module, except with blocks along the first axis."""
+    sizes, transposed = ((64, 6), 0) if attributes == BLOCKS else ((6, 64), 1)
+    weights = {"w": torch.randint(-128, 128, sizes).to(torch.int8), "s": torch.rand(scales) + 0.1, "b": torch.randn(6)}
+    weights["z"] = torch.randint(-128, 128, scales).to(torch.int8)
+    text = f"""g (float[N,64] x) => (float[N,6] y) {{
+      d = DequantizeLinear<{attributes.lstrip(", ")}>(w, s, z)\n y = Gemm<transB={transposed}>(x, d{bias}) }}"""
+    check(model(text, weights, opset=23), FuseMatMulNBits(), [X[0]], ["MatMulNBits", "Add"][: 1 + bool(bias)], 1e-5)
+
+
+@pytest.mark.parametrize("attributes", ["transA=1", "alpha=0.5", "beta=2.0"])
+def test_a_gemm_that_does_more_is_declined(attributes: str) -> None:
+    weights = {"w": torch.zeros(64, 64, dtype=torch.int8), "s": torch.ones(()), "b": torch.randn(64)}
+    text = f"""g (float[64,64] x) => (float[64,64] y) {{
+      d = DequantizeLinear(w, s)\n y = Gemm<{attributes}>(x, d, b) }}"""
+    assert not FuseMatMulNBits()(model(text, weights, opset=23)).modified
+
+
 def test_an_unsigned_weight_needs_zeros() -> None:
     """Without zeros, those of MatMulNBits are the middle of the range."""
     check(product("uint8", (4, 6), BLOCKS), FuseMatMulNBits(), [X], ["MatMulNBits"], 1e-5)
