@@ -261,7 +261,9 @@ def test_concurrent_savers_and_a_reader(tmp_path):
         try:
             y, z = onnxruntime.InferenceSession(str(path)).run(None, {"x": np.zeros(1, np.float32)})
         except Exception as error:
-            assert "data" in str(error), error  # the data file was removed
+            # The data file was removed; ONNX Runtime may tell only the number of the error, ENOENT.
+            assert "data" in str(error) or "SystemError : 2" in str(error), error
+            assert path.exists()
             missing += 1
             continue
         assert len({*y.tolist(), *z.tolist()}) == 1
