@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from fx_onnx.capture.eager_model import EagerModel, eager_model, tensor_attributes
+from fx_onnx.capture.patches.data_conditions import is_traced
 from fx_onnx.capture.request import Request
 from fx_onnx.core.source_lines import line_text
 from fx_onnx.core.torch_private import FakeTensor, pytree
@@ -86,7 +87,7 @@ def _created(before: Mapping[tuple[str, str], Any], after: Mapping[tuple[str, st
     Others may belong to a lasting change of the module, such as a mark that hooks have been installed.
     """
     created = {key: after[key] for key in after.keys() - before.keys()}
-    return {key: value for key, value in created.items() if any(_is_traced(t) for t in _tensors({"": value}))}
+    return {key: value for key, value in created.items() if any(is_traced(t) for t in _tensors({"": value}))}
 
 
 def _attributes(model: torch.nn.Module) -> dict[tuple[str, str], Any]:
@@ -117,10 +118,6 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
             yield each
         elif isinstance(each, dict):
             yield from _tensors(each)
-
-
-def _is_traced(tensor: torch.Tensor) -> bool:
-    return type(tensor) not in (torch.Tensor, torch.nn.Parameter)
 
 
 def _may_be_state(tensor: torch.Tensor) -> bool:

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from fx_onnx.core import metadata
 from fx_onnx.core.names import Names
 from fx_onnx.core.small_constants import ConstantKey, constant_key
-from fx_onnx.passes.matchers import initializer_tensor
+from fx_onnx.passes.matchers import initializer_tensor, is_read
 from fx_onnx.passes.traversal import all_nodes, all_values, subgraphs
 
 __all__ = ["Editor", "clear_inputs"]
@@ -195,7 +195,7 @@ class Editor:
         candidates = [node]
         while candidates:
             each = candidates.pop()
-            if each is None or each.graph is None or any(x.uses() or x.is_graph_output() for x in each.outputs):
+            if each is None or each.graph is None or any(map(is_read, each.outputs)):
                 continue
             candidates += [x.producer() for x in each.inputs if x is not None]
             self.added_nodes -= 1

@@ -23,6 +23,7 @@ __all__ = [
     "dims",
     "initializer_tensor",
     "is_absorbable",
+    "is_read",
     "producer_of",
     "same_shape",
     "single_use",
@@ -144,6 +145,11 @@ def same_shape(first: ir.Value | None, second: ir.Value | None) -> bool:
     """Returns whether both shapes are known and equal for all values of the symbolic dims."""
     found = dims(first)
     return found is not None and found == dims(second)
+
+
+def is_read(value: ir.Value) -> bool:
+    """Returns whether a node reads the value, or the graph returns it."""
+    return bool(value.uses()) or value.is_graph_output()
 
 
 def single_use(value: ir.Value) -> bool:

@@ -23,7 +23,7 @@ from fx_onnx.passes.legalization.reductions_as_sums import LegalizeReductions
 from fx_onnx.passes.legalization.scatter_reductions import LegalizeScatterReductions
 from fx_onnx.passes.legalization.slices_from_the_end import LegalizeSlicesFromTheEnd
 from fx_onnx.passes.legalization.where_broadcasts import LegalizeWhere
-from fx_onnx.passes.matchers import attribute, dims, initializer_tensor
+from fx_onnx.passes.matchers import attribute, dims, initializer_tensor, is_read
 from fx_onnx.targets.target import Lack, Target
 
 __all__ = ["TARGET"]
@@ -43,7 +43,7 @@ def _reads_floats(node: ir.Node) -> bool:
 
 
 def _has_second_result(node: ir.Node) -> bool:
-    return any(each.uses() or each.is_graph_output() for each in node.outputs[1:])
+    return any(map(is_read, node.outputs[1:]))
 
 
 def _has_computed_sizes(node: ir.Node) -> bool:

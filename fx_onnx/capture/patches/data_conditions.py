@@ -27,7 +27,7 @@ from fx_onnx.core import threads
 from fx_onnx.core.source_lines import innermost_line, is_internal
 from fx_onnx.core.torch_private import free_unbacked_symbols
 
-__all__ = ["ConditionsOnData", "is_condition", "stops_at_check", "watch_conditions"]
+__all__ = ["ConditionsOnData", "is_condition", "is_traced", "stops_at_check", "watch_conditions"]
 
 _CONVERSIONS = ("__bool__", "__int__", "__float__", "__index__")
 _OUTSIDE = str(Path(__file__).parents[1] / "capture.py")  # calls torch.export, which calls the model
@@ -72,7 +72,7 @@ def watch_conditions(leave_out_checks: bool) -> Iterator[ConditionsOnData]:
         for name in _CONVERSIONS:
             stack.enter_context(replace_attribute(torch.Tensor, name, _watched(getattr(torch.Tensor, name), found)))
         if leave_out_checks:
-            for kind, is_open in ((torch.Tensor, _is_traced), (torch.SymBool, _depends_on_data)):
+            for kind, is_open in ((torch.Tensor, is_traced), (torch.SymBool, _depends_on_data)):
                 answering = _answering(kind.__bool__, is_open, found)
                 stack.enter_context(replace_attribute(kind, "__bool__", answering))
         yield found
@@ -112,8 +112,8 @@ def _is_undecided(error: Exception) -> bool:
     return "data-dependent" in str(error).lower() or type(error).__name__ == "DataDependentOutputException"
 
 
-def _is_traced(tensor: torch.Tensor) -> bool:
-    # A plain tensor has its values, so it answers itself.
+def is_traced(tensor: torch.Tensor) -> bool:
+    """Returns whether a tensor is traced and has no values, unlike a plain tensor."""
     return type(tensor) not in (torch.Tensor, torch.nn.Parameter)
 
 

@@ -8,7 +8,7 @@ from onnx_ir import DataType
 
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import attribute
+from fx_onnx.passes.matchers import attribute, is_read
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["LegalizeUnique"]
@@ -47,13 +47,13 @@ class LegalizeUnique(Rewrite):
         # An empty vector has no run, so the first element of this concatenation is cut off.
         begins = f.Slice(f.Concat(np.array([True]), differs, axis=0), [0], length, [0])
         positions = f.Squeeze(f.NonZero(begins), [0])
-        if len(node.outputs) > 1 and _is_read(node.outputs[1]):
+        if len(node.outputs) > 1 and is_read(node.outputs[1]):
             editor.replace_result(node.outputs[1], f.Gather(order, positions))
-        if len(node.outputs) > 2 and _is_read(node.outputs[2]):
+        if len(node.outputs) > 2 and is_read(node.outputs[2]):
             runs = f.Sub(f.CumSum(f.Cast(begins, to=DataType.INT64), np.array(0)), 1)
             _, places = f.emit("TopK", [order, length], {"axis": 0, "largest": 0}, outputs=2)
             editor.replace_result(node.outputs[2], f.Gather(runs, places))
-        if len(node.outputs) > 3 and _is_read(node.outputs[3]):
+        if len(node.outputs) > 3 and is_read(node.outputs[3]):
             ends = f.Concat(f.Slice(positions, [1], [_END], [0]), length, axis=0)
             editor.replace_result(node.outputs[3], f.Sub(ends, positions))
         node.resize_outputs(1)
@@ -63,7 +63,3 @@ class LegalizeUnique(Rewrite):
             editor.replace(node, "Gather", [numbers, positions], {"axis": 0})
         editor.remove_if_unused(node)
         return True
-
-
-def _is_read(value: ir.Value) -> bool:
-    return bool(value.uses()) or value.is_graph_output()

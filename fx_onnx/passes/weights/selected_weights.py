@@ -7,7 +7,7 @@ import torch
 
 from fx_onnx.core.weights import computed
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import attribute, constant_array, initializer_tensor
+from fx_onnx.passes.matchers import attribute, constant_array, initializer_tensor, is_read
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["FoldWeightSelections"]
@@ -58,7 +58,7 @@ def _index(node: ir.Node) -> int | None:
 
 
 def _is_used(node: ir.Node) -> bool:
-    return any(output.is_graph_output() or output.uses() for output in node.outputs)
+    return any(map(is_read, node.outputs))
 
 
 def _only(weight: torch.Tensor) -> torch.Tensor:

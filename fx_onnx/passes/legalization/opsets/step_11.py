@@ -16,7 +16,7 @@ from fx_onnx.passes.legalization.opsets.step import (
     UnsupportedNodeError,
     size_of,
 )
-from fx_onnx.passes.matchers import constant_array, constant_number
+from fx_onnx.passes.matchers import constant_array, constant_number, is_read
 
 __all__ = ["STEP_11"]
 
@@ -154,14 +154,13 @@ def dropout(f: NodeBuilder) -> None:
     if is_training and probability is None:
         raise UnsupportedNodeError("its ratio is computed at run time")
     mask = node.outputs[1] if len(node.outputs) > 1 else None
-    is_read = mask is not None and (mask.uses() or mask.is_graph_output())
     result, kept = x, None
     if is_training and probability:
         draw = f.RandomUniformLike(x, dtype=int(DataType.FLOAT))
         kept = f.Not(f.Less(draw, f.constant(probability, DataType.FLOAT)))
         scale = 0.0 if probability == 1 else 1 / (1 - probability)
         result = f.Mul(f.Mul(x, scale), f.Cast(kept, to=int(f.dtype)))
-    if mask is not None and is_read:
+    if mask is not None and is_read(mask):
         f.editor.replace_result(mask, kept if kept is not None else f.Expand(f.constant(np.array(True)), f.Shape(x)))
     node.resize_outputs(1)
     f.editor.replace(node, "Identity", [result], {})

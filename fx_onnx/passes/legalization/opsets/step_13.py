@@ -14,7 +14,7 @@ from fx_onnx.passes.legalization.opsets.step import (
     OpsetStep,
     known_rank,
 )
-from fx_onnx.passes.matchers import constant_integers, dims
+from fx_onnx.passes.matchers import constant_integers, dims, is_read
 
 __all__ = ["STEP_13"]
 
@@ -40,7 +40,7 @@ def batch_normalization(f: NodeBuilder) -> None:
     scale, bias = (f.Unsqueeze(v, later) if later else v for v in (scale, bias))
     momentum = float(f.attribute("momentum", 0.9))
     for output, before, batch in zip(list(node.outputs[1:]), old, (mean, variance), strict=False):
-        if output.uses() or output.is_graph_output():
+        if is_read(output):
             statistic = f.Squeeze(batch, axes)
             f.editor.replace_result(output, f.Add(f.Mul(before, momentum), f.Mul(statistic, 1.0 - momentum)))
     node.resize_outputs(1)

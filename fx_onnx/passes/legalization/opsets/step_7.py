@@ -8,7 +8,7 @@ from onnx_ir import Value
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.legalization.opsets.forms import rank_of, sizes_of
 from fx_onnx.passes.legalization.opsets.step import OpsetStep, UnsupportedNodeError
-from fx_onnx.passes.matchers import constant_array, dims
+from fx_onnx.passes.matchers import constant_array, dims, is_read
 
 __all__ = ["STEP_7"]
 
@@ -122,7 +122,7 @@ def max_pool(f: NodeBuilder) -> None:
     """
     node = f.node
     if len(node.outputs) > 1:
-        if node.outputs[1].uses() or node.outputs[1].is_graph_output():
+        if is_read(node.outputs[1]):
             raise UnsupportedNodeError("its indices are read")
         node.resize_outputs(1)
 
