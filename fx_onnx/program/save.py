@@ -99,7 +99,7 @@ class _Job:
         model: the model.
         contents: which parts of it are written.
         durable: whether to wait until the files are on the disk.
-        original: the model of the caller, if ``model`` is a copy of it that refers to stored weights.
+        original: the model of the caller, if ``model`` is a view of it that refers to stored weights.
     """
 
     model: ir.Model
@@ -156,9 +156,9 @@ def _system_errors(destination: Destination) -> Iterator[None]:
 def _by_reference(
     model: ir.Model, path: Path, source: str | os.PathLike[str], tied: Iterable[Sequence[str]]
 ) -> Iterator[ir.Model]:
-    """Yields a copy of ``model`` that refers to the stored weights, and that is saved instead of ``model``.
+    """Yields a view of ``model`` that refers to the stored weights, and that is saved instead of ``model``.
 
-    Saving may remove the data file that ``model`` reads. Afterwards ``model`` reads the same weights as the copy.
+    Saving may remove the data file that ``model`` reads. Afterwards ``model`` reads the same weights as the view.
     """
     stored = stored_weights(source, path.parent)
     for entry in stored.values():

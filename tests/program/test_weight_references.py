@@ -1,5 +1,6 @@
 """Tests that a saved model refers to equal weights in safetensors files, and stores all other weights."""
 
+import gc
 import io
 import json
 import os
@@ -312,8 +313,11 @@ def test_a_transposed_weight_becomes_a_transpose_and_another_reads_the_file(tmp_
     stored = stored_weights(tmp_path, tmp_path)
     for source in (weight(data, "s"), weight(data.to("meta"), "s")):
         flipped = computed(torch.t, source, dtype=ir.DataType.FLOAT, shape=(2, 3), name="w")
-        pointing, differing = by_reference(graph_of(flipped), stored)
+        model = graph_of(flipped)
+        pointing, differing = by_reference(model, stored)
         assert [node.op_type for node in pointing.graph] == ["Transpose", "Add"]
+        assert pointing.graph[1] is model.graph[0]  # the nodes are not copied
+        assert list(model.graph.initializers) == ["w"]
         assert list(pointing.graph.initializers) == ["s"]
         assert not differing
     scaled = computed(lambda t: t.t() * 2, source, dtype=ir.DataType.FLOAT, shape=(2, 3), name="w")
@@ -330,6 +334,32 @@ def test_a_transposed_weight_becomes_a_transpose_and_another_reads_the_file(tmp_
     assert file.getvalue() == (data * 2).numpy().tobytes()
     with warnings.catch_warnings(), pytest.raises(ArgumentError, match=r"'s' has no data and is not in the files"):
         by_reference(graph_of(scaled), {})
+
+
+def test_weights_in_subgraphs(tmp_path):
+    text = """<ir_version: 10, opset_import: ["" : 18]>
+    g (bool c, float[3] x) => (float[3] y) {
+        y = If (c) <then_branch = t () => (float[3] a) <float[3] w = {0, 1, 2}> { a = Add(x, w) },
+                    else_branch = e () => (float[3] b) { b = Neg(x) }>
+    }"""
+    program = fx_onnx.ONNXProgram(ir.serde.deserialize_model(onnx.parser.parse_model(text)))
+    save_file({"w": torch.arange(3.0)}, tmp_path / "w.safetensors")
+    program.save(tmp_path / "m.onnx", weights_from=tmp_path)
+    branch = onnx.load(tmp_path / "m.onnx", load_external_data=False).graph.node[0].attribute[0].g
+    assert branch.initializer[0].external_data[0].value == "w.safetensors"
+    (value,) = program.model.graph[0].attributes["then_branch"].as_graph().initializers.values()
+    assert not isinstance(value.const_value, ir.ExternalTensor)
+
+
+def test_no_garbage_is_collected_meanwhile(tmp_path):
+    save_file({str(index): torch.zeros(1) for index in range(1000)}, tmp_path / "w.safetensors")
+    gc.collect(0)
+    before = gc.get_stats()
+    with mock.patch.object(gc, "enable"):  # the first allocation after it may collect
+        stored_weights(tmp_path, tmp_path)
+    after = gc.get_stats()
+    gc.enable()
+    assert after == before
 
 
 @pytest.mark.parametrize(

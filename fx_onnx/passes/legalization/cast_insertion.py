@@ -98,7 +98,7 @@ class InsertCasts(KernelPass):
             plans = {node: plan for node in nodes if (plan := self._plan_of(node, opset)) is not None}
             if not plans:
                 continue
-            casts = _Casts(Editor(model, function), self._promote_moves(nodes, plans, opset))
+            casts = _Casts(Editor(model, function), *self._promote_moves(nodes, plans, opset))
             for node in nodes:
                 if node in plans:
                     casts.around(node, plans[node])
@@ -106,14 +106,17 @@ class InsertCasts(KernelPass):
             modified = True
         return ir.passes.PassResult(model, modified=modified)
 
-    def _promote_moves(self, nodes: Sequence[ir.Node], plans: dict[ir.Node, Plan], opset: int) -> set[ir.Node]:
-        """Adds plans for the nodes that only move the elements of promoted nodes; returns those that join results."""
+    def _promote_moves(
+        self, nodes: Sequence[ir.Node], plans: dict[ir.Node, Plan], opset: int
+    ) -> tuple[set[ir.Node], set[ir.Node]]:
+        """Adds plans for the Concats and Splits that only move the elements of promoted nodes, and returns both."""
 
         def runs(node: ir.Node, dtype: DataType) -> bool:
             inputs, outputs = (_with_dtype(values, dtype) for values in (node.inputs, node.outputs))
             return _plan(self.tables, node.op_type, opset, False, inputs, outputs) is None
 
-        for split, wide in splits_for_wide_readers(nodes, plans, runs).items():
+        splits = splits_for_wide_readers(nodes, plans, runs)
+        for split, wide in splits.items():
             plans[split] = (wide, *(None for _ in split.inputs[1:])), tuple(wide for _ in split.outputs)
         joins = joins_of_wide_results(nodes, plans, runs)
         for join, wide in joins.items():
@@ -122,7 +125,7 @@ class InsertCasts(KernelPass):
                 producer = None if value is None else value.producer()
                 if producer is not None and producer not in plans:  # a ConstantOfShape
                     plans[producer] = (None,), (wide,)
-        return set(joins)
+        return set(joins), set(splits)
 
     def _plan_of(self, node: ir.Node, opset: int) -> Plan | None:
         """Returns the dtypes that the inputs and outputs need; None if they are right, or no dtype has a kernel."""
@@ -252,10 +255,10 @@ def _wider_dtypes(op_type: str, dtype: DataType) -> tuple[DataType, ...]:
 class _Casts:
     """Inserts Casts around nodes, one for each value and dtype."""
 
-    def __init__(self, editor: Editor, joins: Collection[ir.Node] = ()) -> None:
-        """Takes the promoted nodes that join wide results before they are rounded."""
+    def __init__(self, editor: Editor, joins: Collection[ir.Node] = (), splits: Collection[ir.Node] = ()) -> None:
+        """Takes the promoted nodes that join wide results before they are rounded, and those that only they read."""
         self.editor = editor
-        self._joins = joins
+        self._joins, self._splits = joins, splits
         self._made: dict[tuple[ir.Value, DataType], ir.Value] = {}
         self._narrowing: list[ir.Node] = []
 
@@ -299,6 +302,9 @@ class _Casts:
         value.type = ir.TensorType(dtype)
         if any(use.node in self._joins for use in value.uses()):
             return
+        if node in self._splits:
+            self._made[value, dtype] = value  # nothing reads the narrow value
+            return
         cast = self._cast(value, narrow, node)
         cast.name, result = name, cast.outputs[0]
         value.replace_all_uses_with(result, replace_graph_outputs=True)
@@ -314,7 +320,7 @@ class _Casts:
             self._made[result, dtype] = value
 
     def _cast(self, value: ir.Value, dtype: DataType, node: ir.Node) -> ir.Node:
-        cast = ir.node("Cast", [value], {"to": int(dtype)}, metadata_props=dict(node.metadata_props))
+        cast = ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(dtype))], metadata_props=dict(node.metadata_props))
         cast.outputs[0].type, cast.outputs[0].shape = ir.TensorType(dtype), value.shape
         return cast
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 
 import onnx_ir as ir
 import torch
@@ -87,27 +87,25 @@ def _permuted(order: tuple[int, ...], weight: torch.Tensor) -> torch.Tensor:
     return weight.permute(order)
 
 
-def restore_transpose(value: ir.Value, source: ir.TensorProtocol, order: Sequence[int]) -> None:
-    """Undoes the pass for one initializer, which becomes Transpose(source); ``source`` is stored in a file as it is.
+def restore_transpose(
+    initializers: MutableMapping[str, ir.Value], name: str, source: ir.TensorProtocol, order: Sequence[int]
+) -> ir.Node:
+    """Undoes the pass for one initializer: returns Transpose(source), whose result has the name of the initializer.
 
     Args:
-        value: the initializer; it is removed, and the result of the Transpose takes its name.
-        source: the weight of which the value is a transposed view; it becomes an initializer under its own name.
+        initializers: the initializers of a graph, by name. ``source`` takes the place of the one that becomes a result.
+        name: the initializer.
+        source: the weight of which the initializer is a transposed view; it is stored in a file as it is.
         order: the permutation of the axes of ``source``.
     """
-    graph, name = value.graph, str(value.name)
-    if graph is None:
-        raise ValueError(f"{name!r} is not an initializer")
-    weight = graph.initializers.get(source.name or "")
+    value = initializers.pop(name)
+    weight = initializers.get(source.name or "")
     if weight is None:
         weight = ir.Value(name=source.name, shape=ir.Shape(source.shape.numpy()), const_value=source)
         weight.type = ir.TensorType(source.dtype)
         weight.metadata_props.update(value.metadata_props)
-        graph.register_initializer(weight)
-    node = ir.node("Transpose", [weight], {"perm": list(order)}, name=f"{name}.Transpose")
+        initializers[str(source.name)] = weight
+    node = ir.node("Transpose", [weight], {"perm": ir.AttrInt64s("perm", list(order))}, name=f"{name}.Transpose")
     result = node.outputs[0]
-    result.shape, result.type = value.shape, value.type
-    value.replace_all_uses_with(result)
-    del graph.initializers[name]
-    result.name = name
-    graph.insert_before(graph[0], node)
+    result.name, result.shape, result.type = name, value.shape, value.type
+    return node
