@@ -42,7 +42,13 @@ _DERIVED = {
     "v_head_dim": lambda keys, values: values.shape[-1],
 }
 _TOKEN_COUNTS = ("cumulative_length", "cumulative_length_int")  # all tokens seen, including those dropped since
-_RECURRENT_STATES = ("conv_states", "recurrent_states")  # attributes of a layer of linear attention
+# Attributes of a layer beside keys and values → axis of keys (batch, heads, tokens, size) → the same axis of theirs.
+_AXES: Mapping[str, Mapping[int, int]] = {
+    "conv_states": {0: 0},
+    "recurrent_states": {0: 0},
+    "indexer_keys": {0: 0, 2: 1, -2: 1},
+    "indexer_position_ids": {0: 1, 2: 2, -2: 2},
+}
 _WINDOW = "_sliding_window_tensor"  # the attribute `sliding_window` as a tensor
 
 _registered: set[type] = set()  # cache and layer classes that this file registered
@@ -69,15 +75,20 @@ def is_cache_part(value: Any) -> bool:
     return type(value) in _registered
 
 
+def is_quantized_layer(value: Any) -> bool:
+    """Returns whether the value is a layer of a ``QuantizedCache``, of any backend."""
+    return is_cache_part(value) and hasattr(value, "_dequantize")
+
+
 def axes_of_part(value: Any, key: Any, axes: Mapping[int, Any]) -> Mapping[int, Any]:
     """Returns the dims that apply to one part of ``value``, when ``axes`` is given for a whole cache.
 
     A layer with a sliding window may hold fewer tokens than a layer without one, so its dim is `NAME_window`. In the
     states of linear attention and of convolutions only axis 0, the batch, is dynamic, because their other sizes do not
-    depend on the length of the past.
+    depend on the length of the past. The keys of an indexer (batch, tokens, size) have no heads.
     """
-    if is_cache_part(value) and key in _RECURRENT_STATES:
-        return {axis: dim for axis, dim in axes.items() if axis == 0}
+    if is_cache_part(value) and key in _AXES:
+        return {_AXES[key][axis]: dim for axis, dim in axes.items() if axis in _AXES[key]}
     if is_cache_part(value) and getattr(value, "is_sliding", False) is True:
         token_axes = [axis for axis in (2, -2) if isinstance(axes.get(axis), str)]
         return {**axes, **{axis: f"{axes[axis]}_window" for axis in token_axes}}

@@ -300,12 +300,18 @@ def _split_keywords(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> 
 
 def _check_leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raises an ArgumentError for an argument that torch.export cannot take."""
-    for path, leaf in pytree.tree_flatten_with_path((args, kwargs))[0]:
+    leaves, _ = pytree.tree_flatten_with_path((args, kwargs), is_leaf=pytrees.is_quantized_layer)
+    for path, leaf in leaves:
         place = ("args", "kwargs")[pytrees.path_key(path[0])] + pytree.keystr(path[1:])
         if isinstance(leaf, torch.Tensor) and (leaf.layout != torch.strided or leaf.is_quantized or leaf.is_nested):
             raise ArgumentError(
                 f"{place} is a sparse, nested or quantized tensor, which an input of an ONNX model cannot be; give a "
                 "dense tensor.",
+                id=MessageId.ARGUMENT_TYPE,
+            )
+        if pytrees.is_quantized_layer(leaf):
+            raise ArgumentError(
+                f"{place} is a layer of a QuantizedCache, which an exported program cannot take; give a DynamicCache.",
                 id=MessageId.ARGUMENT_TYPE,
             )
         if leaf is None or isinstance(leaf, (torch.Tensor, bool, int, float, str, torch.ScriptObject)):

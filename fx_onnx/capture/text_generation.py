@@ -157,14 +157,15 @@ def _filled_cache(model: Any, name: str, full_cache: bool, max_length: int | Non
         tokens: the tokens (batch, sequence) that the program takes after the prefill.
 
     Raises:
-        ArgumentError: the model does not take such a cache, does not run, or ignores the state in the cache.
+        ArgumentError: the model does not take such a cache, does not run, returns no cache, or ignores the state in
+            the cache.
     """
     ids = torch.zeros(_BATCH, _PAST, dtype=torch.int64, device=_device(model))
     is_training = model.training
     try:
         cache = _empty_cache(model, full_cache, max_length)
         with torch.no_grad():
-            model.eval()(input_ids=ids, use_cache=True, **{name: cache})
+            result = model.eval()(input_ids=ids, use_cache=True, **{name: cache})
         unread = unread_states(model, name, cache, tokens) if state_layers(cache) else []
     except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
         kind = "DynamicCache" if max_length is None else "StaticCache"
@@ -174,6 +175,9 @@ def _filled_cache(model: Any, name: str, full_cache: bool, max_length: int | Non
     finally:
         model.train(is_training)
     _check_state(model, cache, unread, is_single=tokens.shape[1] == 1)
+    if getattr(result, name, None) is None:
+        advice = "; set config.is_decoder = True" if getattr(model.config, "is_decoder", None) is False else ""
+        raise ArgumentError(f"{type(model).__name__} returns no cache{advice}.", id=MessageId.NO_DECODER)
     return cache
 
 

@@ -12,7 +12,13 @@ import torch.utils._pytree as pytree
 import transformers
 from torch import Tensor, nn
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionLayer
+from transformers.cache_utils import (
+    DynamicIndexedLayer,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+    LinearAttentionLayer,
+    QuantizedLayer,
+)
 from transformers.modeling_outputs import BaseModelOutput
 
 import fx_onnx
@@ -193,4 +199,13 @@ def test_axes_of_a_cache_with_several_kinds_of_layers() -> None:
     assert pytrees.axes_of_part(DynamicSlidingWindowLayer(4), "keys", axes) == {0: "batch", 2: "past_window"}
     assert pytrees.axes_of_part(DynamicSlidingWindowLayer(4), "keys", {0: "batch"}) == {0: "batch"}
     assert pytrees.axes_of_part(LinearAttentionLayer(), "recurrent_states", axes) == {0: "batch"}
+    assert pytrees.axes_of_part(DynamicIndexedLayer(), "indexer_keys", axes) == {0: "batch", 1: "past"}
+    assert pytrees.axes_of_part(DynamicIndexedLayer(), "indexer_position_ids", axes) == {1: "batch", 2: "past"}
     assert pytrees.axes_of_part({"conv_states": ()}, "conv_states", axes) == axes
+
+
+def test_a_quantized_cache_is_refused() -> None:
+    layer = type("Layer", (QuantizedLayer,), {"_quantize": None, "_dequantize": None})()
+    cache = transformers.Cache(layers=[layer])
+    with pytest.raises(fx_onnx.ArgumentError, match=r"\['past_key_values'\]\[0\] is a layer of a QuantizedCache"):
+        fx_onnx.export(llama(), (), kwargs={"input_ids": torch.ones(1, 2, dtype=torch.int64), "past_key_values": cache})

@@ -93,6 +93,7 @@ def test_a_cache_that_the_config_turns_off_is_turned_on() -> None:
         (decoder("llama"), {"cache": "static"}, "A static cache needs max_length, a number of tokens of at least 12"),
         (decoder("llama"), {"cache": "static", "max_length": 11}, "of at least 12, not 11"),
         (decoder("llama"), {"max_length": 64}, "max_length is the size of a static cache"),
+        (decoder("bert-generation"), {}, "BertGenerationDecoder returns no cache; set config.is_decoder = True"),
         (decoder("minimax"), {}, "MiniMaxForCausalLM does not run with a DynamicCache: MiniMax uses cache of its own"),
     ],
 )

@@ -78,6 +78,35 @@ def _get_mask_sizes(self: Any, query_length: int) -> tuple[int, int]:
     return held + query_length, self.cumulative_length - held
 
 
+def _update_static(self: Any, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    """Replaces ``StaticSlidingWindowLayer.update``, which branches on whether the layer is full.
+
+    Returns keys and values (batch, heads, max(window, held + new), size). The layer keeps the last ``window`` of them.
+    """
+    if not self.is_initialized:
+        self.lazy_initialization(key_states, value_states)
+    seen, new, window = self.cumulative_length_int, key_states.shape[-2], self.max_cache_len
+    held = torch.sym_min(seen, window - 1)
+    first = torch.sym_min(seen, window) - held  # a full layer drops its oldest token
+    self.cumulative_length_int += new
+    # transformers counts in the tensor only while the layer is not full
+    self.cumulative_length.add_(new * (1 - torch.sym_max(torch.sym_min(seen + new - window, 1), 0)))
+    results = []
+    for cached, added in ((self.keys, key_states), (self.values, value_states)):
+        empty = cached[:, :, torch.sym_min(held + new, window) :]
+        joined = torch.cat([cached[:, :, first : first + held], added, empty], dim=-2)
+        cached.copy_(joined[:, :, -window:])
+        results.append(joined)
+    return results[0], results[1]
+
+
+def _get_static_mask_sizes(self: Any, query_length: int) -> tuple[int, int]:
+    """Replaces ``StaticSlidingWindowLayer.get_mask_sizes``; returns what ``_get_mask_sizes`` returns."""
+    seen, window = self.cumulative_length_int, self.max_cache_len
+    held = torch.sym_min(seen, window - 1)
+    return torch.sym_max(held + query_length, window), seen - held
+
+
 def _ignore_causal_mask_sdpa(*_: Any, **__: Any) -> bool:
     """Replaces ``_ignore_causal_mask_sdpa``, which always returns False in a trace but compares sizes before that."""
     return False
@@ -118,6 +147,8 @@ def _create_recurrent_attention_mask(
 _CACHE_PATCHES: PatchTable = {
     (_CACHES, "DynamicSlidingWindowLayer.update"): _update,
     (_CACHES, "DynamicSlidingWindowLayer.get_mask_sizes"): _get_mask_sizes,
+    (_CACHES, "StaticSlidingWindowLayer.update"): _update_static,
+    (_CACHES, "StaticSlidingWindowLayer.get_mask_sizes"): _get_static_mask_sizes,
     (_MASKS, "_ignore_causal_mask_sdpa"): _ignore_causal_mask_sdpa,
     (_MASKS, "prepare_padding_mask"): _prepare_padding_mask,
     (_MASKS, "create_recurrent_attention_mask"): _create_recurrent_attention_mask,

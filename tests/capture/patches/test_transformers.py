@@ -7,8 +7,8 @@ import pytest
 import torch
 import transformers
 from torch import Tensor, nn
-from transformers import DynamicCache, masking_utils
-from transformers.cache_utils import DynamicSlidingWindowLayer
+from transformers import DynamicCache, StaticCache, masking_utils
+from transformers.cache_utils import DynamicSlidingWindowLayer, StaticSlidingWindowLayer
 
 import fx_onnx
 from fx_onnx.capture.patches.patching import apply_patches
@@ -40,6 +40,21 @@ def test_patched_layers_compute_the_same(record_past: bool) -> None:
         assert found[0] == want[0]
         assert found[4] == want[4]
         assert_close(found[1:4], want[1:4], tolerance=0)
+
+
+@pytest.mark.parametrize("steps", [(2, 1, 1, 1, 1, 1), (2, 4, 3, 1), (7, 1, 2), (5, 1), (1, 4, 2), (4, 1, 1)])
+def test_patched_layers_of_a_fixed_size_compute_the_same(steps: tuple[int, ...]) -> None:
+    """The layer is partly filled, becomes full within a step or at its end, and is full."""
+    original, patched = StaticSlidingWindowLayer(9, 5), StaticSlidingWindowLayer(9, 5)
+    for new in steps:
+        keys, values = torch.randn(2, 3, new, 4), torch.randn(2, 3, new, 4)
+        sizes = original.get_mask_sizes(new)
+        want = copy.deepcopy((*original.update(keys, values), original.keys, original.values))
+        with apply_patches(cache_patches()):
+            assert patched.get_mask_sizes(new) == sizes
+            found = (*patched.update(keys, values), patched.keys, patched.values)
+        assert patched.cumulative_length_int == original.cumulative_length_int
+        assert_close((*found, patched.cumulative_length), (*want, original.cumulative_length), tolerance=0)
 
 
 @pytest.mark.parametrize("length", [3, 7, 9])
@@ -121,6 +136,26 @@ def test_one_program_within_and_beyond_the_window(make: object) -> None:
         assert mine.get_seq_length() == theirs.get_seq_length() == past
         for one, other in zip(mine.layers, theirs.layers, strict=True):
             assert_close((one.keys, one.values), (other.keys, other.values))
+
+
+def test_one_program_within_and_beyond_the_window_of_a_fixed_size() -> None:
+    torch.manual_seed(0)
+    config = transformers.MistralConfig(**{**SIZES, "num_hidden_layers": 1})
+    module = transformers.MistralForCausalLM(config).eval()
+    mine = StaticCache(config=config, max_cache_len=16)
+    mine.early_initialization(2, 2, 8, torch.float32, torch.device("cpu"))
+    theirs, ids = copy.deepcopy(mine), torch.randint(0, 64, (2, 12))
+    example = {"input_ids": ids[:, :3], "past_key_values": copy.deepcopy(mine)}
+    shapes = {"input_ids": {0: "batch", 1: "new"}, "past_key_values": {0: "batch"}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", fx_onnx.OnnxExporterWarning)
+        program = fx_onnx.export(module, (), kwargs=example, dynamic_shapes=shapes)
+    for start, end in ((0, 4), (4, 5), (5, 8), (8, 9), (9, 12)):
+        got = program.call_structured(input_ids=ids[:, start:end], past_key_values=mine)
+        with torch.no_grad():
+            want = module(input_ids=ids[:, start:end], past_key_values=theirs)
+        assert_close(got.logits, want.logits)
+        mine = got.past_key_values
 
 
 def test_a_state_space_model_of_any_length() -> None:
