@@ -57,6 +57,9 @@ def find_translation(node: Node, table: TranslationTable) -> Translation | None:
     Raises:
         TranslationError: a user's translation decides by the example's value of a dynamic size.
     """
+    entry = table.find_for_all(node.target)
+    if entry is not None:
+        return entry
     entry = table.get(node.target)
     if entry is None or entry.declines is None:
         return table.find(node.target, *meta_arguments(node))

@@ -179,7 +179,8 @@ class _Rewriter:
             self._get_attr(node, self.attributes)
             return
         new = self.env[node] = self._copied(node)
-        new.name = node.name  # node_copy would rename "input" to "input_1", for example
+        if new.name != node.name:
+            new.name = node.name  # node_copy renames "input" to "input_1", for example
         self.aliases.track(node)
 
     def _copied(self, node: Node) -> Node:

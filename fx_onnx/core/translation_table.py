@@ -46,6 +46,13 @@ class Translation:
     declines: Declines | None = None
     next: Translation | None = None
 
+    @functools.cached_property
+    def accepts_all(self) -> bool:
+        """Whether this translation supports every call of its target, so that the arguments need not be looked at."""
+        if self.declines is not None or self.supports is not None:
+            return False
+        return self.is_custom or not any(_plain_floats(self.function).values())
+
     def accepts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: Sequence[Any] = ()) -> bool:
         """Returns whether this translation supports a call with these fake tensors and symbolic numbers.
 
@@ -135,6 +142,11 @@ class TranslationTable(Mapping[Target, Translation]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def find_for_all(self, target: Target) -> Translation | None:
+        """Returns the translation of an operator if it supports every call; None if that depends on the arguments."""
+        entry = self.get(target)
+        return entry if entry is not None and entry.accepts_all and not self._fallback.is_first else None
 
     def find(
         self, target: Target, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: Sequence[Any] = ()

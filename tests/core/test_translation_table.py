@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fx_onnx.core import translation_table as registry
-from fx_onnx.core.translation_table import Translation, TranslationTable, translates, translation_table
+from fx_onnx.core.translation_table import Fallback, Translation, TranslationTable, translates, translation_table
 
 aten = torch.ops.aten
 TARGET = aten.special_xlog1py.default  # any overload works, because the tests use an empty registry
@@ -22,6 +22,10 @@ def _empty_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def _function(*args: object) -> tuple[object, ...]:
     return args
+
+
+def _of_a_float(op: object, self: object, alpha: float) -> None:
+    pass
 
 
 def test_the_newest_translation_that_the_opset_has() -> None:
@@ -86,3 +90,17 @@ def test_a_users_translations_extend_a_copy() -> None:
 
 def test_accepts_without_a_predicate() -> None:
     assert Translation(TARGET, _function).accepts((1,), {})
+
+
+def test_which_translations_accept_all_calls() -> None:
+    assert Translation(TARGET, _function).accepts_all
+    assert not Translation(TARGET, _of_a_float).accepts_all
+    assert Translation(TARGET, _of_a_float, is_custom=True).accepts_all
+    assert not Translation(TARGET, _function, supports=lambda *arguments: True).accepts_all
+    assert not Translation(TARGET, _function, is_custom=True, declines=lambda *arguments: False).accepts_all
+    translates(TARGET)(_function)
+    table = translation_table(20)
+    assert table.find_for_all(TARGET) is table[TARGET]
+    assert table.find_for_all("other") is None
+    kept = table.with_fallback(Fallback(lambda target: _function, is_first=True))
+    assert kept.find_for_all(TARGET) is None
