@@ -42,6 +42,7 @@ from fx_onnx.capture.enlarged_examples import (
 from fx_onnx.capture.example_marks import keep_marks
 from fx_onnx.capture.export_flag import exporting, is_in_onnx_export
 from fx_onnx.capture.forward_wrapper import wrap_forward
+from fx_onnx.capture.left_out_checks import left_out_checks
 from fx_onnx.capture.patches import (
     composite_functions,
     control_flow,
@@ -68,7 +69,7 @@ from fx_onnx.capture.patches.size_comparisons import record_size_comparisons
 from fx_onnx.capture.patches.slice_bounds import keep_slices_symbolic
 from fx_onnx.capture.patches.tensor_data import trace_tensor_data
 from fx_onnx.capture.patches.torch_export import confine_torch_export
-from fx_onnx.capture.python_state import frozen_attributes, record_changed_attributes
+from fx_onnx.capture.python_state import frozen_values, record_changed_values
 from fx_onnx.capture.repeated_captures import fixes_small_axes, larger_example_frees_parts
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import dim_labels
@@ -163,19 +164,14 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
         MessageId.STATIC_DIM: map(str, specialized),
         MessageId.SIZE_CONDITION: map(str, constraints),
         MessageId.EXCLUDED_SIZE: (each.describe(labels) for each in excluded),
-        MessageId.EXCEPTION_ON_DATA: map(_left_out_text, result.left_out),
-        MessageId.PYTHON_STATE: frozen_attributes(request, result.changed_attributes),
+        MessageId.EXCEPTION_ON_DATA: left_out_checks(program, result.left_out),
+        MessageId.PYTHON_STATE: frozen_values(request, result.changed_values),
     }
     for id, found in texts.items():
         for text in found:
             warn(text, id)
     dims = dim_table(program, inputs, names, labels, specialized, constraints, excluded, result.facts.work_for)
     return Capture(program, names, labels, specialized, strategy, result.decisions, dims)
-
-
-def _left_out_text(place: str) -> str:
-    where = f" {place}" if place else ""
-    return f"The model raises an exception if a condition on data holds, and the exported model does not{where}."
 
 
 # --- the order of attempts --------------------------------------------------------------------------------------------
@@ -386,15 +382,13 @@ def _export(
             record_size_comparisons() as comparisons,
             record_guard_places(),
             _observe_modules(model, strict),
-            nullcontext(()) if strict else record_changed_attributes(model) as changed,
+            nullcontext(()) if strict else record_changed_values(model) as changed,
         ):
             program = torch.export.export(
                 model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
             )
             facts = SizeFacts(request, program, comparisons)
-            return Captured(
-                program, strict, facts, changed_attributes=tuple(changed), left_out=tuple(conditions.left_out)
-            )
+            return Captured(program, strict, facts, changed_values=tuple(changed), left_out=tuple(conditions.left_out))
     except OnnxExporterError:  # the forward calls export()
         raise
     except Exception as error:  # the forward is the user's code and may raise anything
@@ -407,8 +401,7 @@ def _with_changes(changes: _Changes, strict: bool) -> Iterator[ConditionsOnData]
     conditions = nullcontext(ConditionsOnData()) if strict else watch_conditions(changes.without_checks)
     with record_backward(changes.with_backward), conditions as found:
         yield found
-    if found.errors:  # the model has handled them
-        raise found.errors[0]
+    found.raise_handled()
 
 
 def _mark_constant_functions() -> None:

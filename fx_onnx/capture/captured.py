@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 
 from fx_onnx.capture.dynamic_dims import CapturedInput, captured_inputs, dims_and_sizes
 from fx_onnx.capture.patches.size_comparisons import SizeComparison
-from fx_onnx.capture.python_state import ChangedAttribute
+from fx_onnx.capture.python_state import ChangedValue
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import (
     Restrictions,
@@ -106,7 +106,7 @@ class Captured:
         strict: Whether it was captured in strict mode.
         facts: The sizes for which the program is right.
         decisions: The decisions that led to it.
-        changed_attributes: The attributes that the forward changed. Strict mode does not show them.
+        changed_values: The attributes that the forward changed. Strict mode does not show them.
         left_out: The places of the exceptions that the program does not raise.
     """
 
@@ -114,7 +114,7 @@ class Captured:
     strict: bool
     facts: SizeFacts
     decisions: tuple[str, ...] = ()
-    changed_attributes: tuple[ChangedAttribute, ...] = ()
+    changed_values: tuple[ChangedValue, ...] = ()
     left_out: tuple[str, ...] = ()
 
     def because(self, decision: str) -> Captured:

@@ -1,123 +1,99 @@
-"""Finds attributes that a forward changes: each call of the program starts with the values before the capture.
+"""Finds values of Python that a forward changes: each call of the program starts with the values before the capture.
 
-The attributes are numbers, strings, tensors that are no buffers, and containers of Python that hold some.
+``python_values.py`` tells which values are compared.
 
 A change alone is no problem: a forward may store the sizes of its input, or count its calls. So the forward runs again
-where an attribute has changed. Its results differ only if they depend on a value that a call leaves for the next one.
+where a value has changed. Its results differ only if they depend on a value that a call leaves for the next one.
 """
 
 from __future__ import annotations
 
 import inspect
+import random
 import re
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from fx_onnx.capture.eager_model import EagerModel, eager_model, tensor_attributes
 from fx_onnx.capture.patches.data_conditions import is_traced
+from fx_onnx.capture.python_values import RANDOM, Place, first_change, is_container, python_values, tensors_in
 from fx_onnx.capture.request import Request
 from fx_onnx.core.source_lines import line_text
 from fx_onnx.core.torch_private import FakeTensor, pytree
 
-__all__ = ["ChangedAttribute", "frozen_attributes", "record_changed_attributes"]
+__all__ = ["ChangedValue", "frozen_values", "record_changed_values"]
 
 
-class ChangedAttribute(NamedTuple):
-    """An attribute that a forward changes: the path of the module, and the name. ``kind`` names the new value."""
+class ChangedValue(NamedTuple):
+    """A value that a forward changes.
 
-    path: str
-    name: str
+    Attributes:
+        place: where it is.
+        kind: what the new value is.
+        is_inside: whether a container or an object holds it.
+        is_new: whether the forward makes the attribute, which may be a mark that it has been called.
+    """
+
+    place: Place
     kind: str
+    is_inside: bool
+    is_new: bool
 
 
-_VALUES = (int, float, bool, str, type(None), torch.Tensor)
-_CONTAINERS = (list, tuple, dict, set, deque)
-_NESTED = 3
-"""How deep containers are compared: a dict of lists of dicts."""
-_MISSING = object()
+_CALLS = 3
+"""How many further calls are compared while values keep changing; a branch may depend on the number of calls."""
 _MAX_STATE = 2**20  # elements
-_COMPARED = (*_CONTAINERS, *_VALUES)
-# The attributes that every module has, such as the dicts of its hooks.
-_OWN_ATTRIBUTES = frozenset(vars(torch.nn.Module()))
-_CHANGING_METHODS = "add|append|appendleft|extend|insert|pop|popitem|update|setdefault|clear|reverse|sort"
+_CHANGING_METHODS = "add|append|appendleft|extend|insert|pop|popitem|update|setdefault|clear|reverse|sort|fill"
 _REMEDIES = {
     "tensor": "Register the tensor as a buffer.",
     "Python number": "Keep the number in a buffer.",
+    "NumPy array": "Register a tensor as a buffer.",
     "Python value": "Pass the value as an argument.",
 }
 
 
 @contextmanager
-def record_changed_attributes(model: torch.nn.Module) -> Iterator[list[ChangedAttribute]]:
-    """Yields the list that receives the attributes that the forward changes within the context.
+def record_changed_values(model: torch.nn.Module) -> Iterator[list[ChangedValue]]:
+    """Yields the list that receives the values that the forward changes within the context.
 
     torch.export restores the attributes after the forward, so a hook compares them before it returns. It leaves those
     that the forward creates; traced tensors, which have no values, are removed. A tensor into which the forward writes
     what depends on no input, as in ``self.calls.add_(1)``, has a new value after the trace; it is restored.
     """
-    before, changed = _attributes(model), list[ChangedAttribute]()
+    before, changed = python_values(model), list[ChangedValue]()
 
-    def compare(module: torch.nn.Module, *_: Any) -> None:
-        after = _attributes(module)
-        for path, name in {**before, **_created(before, after)}:
-            found = _first_change(before.get((path, name), _MISSING), after.get((path, name), _MISSING))
-            if found is not None:
-                changed.append(ChangedAttribute(path, name, found))
+    def compare(*_: Any) -> None:
+        changed.extend(_changes(before, python_values(model)))
 
-    tensors = [(tensor, tensor.detach().clone()) for tensor in _tensors(before) if _may_be_state(tensor)]
+    tensors = [(tensor, tensor.detach().clone()) for tensor in tensors_in(before) if _may_be_state(tensor)]
     hook = model.register_forward_hook(compare)
     try:
         yield changed
     finally:
         hook.remove()
-        for path, name in _created(before, _attributes(model)):
-            delattr(model.get_submodule(path), name)
+        for place, value in python_values(model).items():
+            if place not in before and isinstance(place.owner, str) and _is_traced(value):
+                delattr(model.get_submodule(place.owner), place.name)
         for tensor, values in tensors:
             if not torch.equal(tensor, values):
                 tensor.detach().copy_(values)
 
 
-def _created(before: Mapping[tuple[str, str], Any], after: Mapping[tuple[str, str], Any]) -> dict[tuple[str, str], Any]:
-    """Returns the attributes that the forward has created and that hold traced tensors.
-
-    Others may belong to a lasting change of the module, such as a mark that hooks have been installed.
-    """
-    created = {key: after[key] for key in after.keys() - before.keys()}
-    return {key: value for key, value in created.items() if any(is_traced(t) for t in _tensors({"": value}))}
-
-
-def _attributes(model: torch.nn.Module) -> dict[tuple[str, str], Any]:
-    """Returns the attributes of the modules that are values or hold some, by the path of the module and the name."""
-    return {
-        (path, name): _values_of(value)
-        for path, module in model.named_modules()
-        for name, value in vars(module).items()
-        if name not in _OWN_ATTRIBUTES and isinstance(value, _COMPARED)
-    }
+def _changes(before: Mapping[Place, Any], after: Mapping[Place, Any]) -> Iterator[ChangedValue]:
+    """Yields the values that have changed. One that the forward has made counts too."""
+    for place in {**before, **after}:
+        values = [each[place] for each in (before, after) if place in each]
+        kind = first_change(*values)
+        if kind is not None:
+            yield ChangedValue(place, kind, any(map(is_container, values)), place not in before and kind != "tensor")
 
 
-def _values_of(value: Any, depth: int = 0) -> Any:
-    """Returns a value as it is, and a dict of the values that are items of a container."""
-    if not isinstance(value, _CONTAINERS):
-        return value
-    items: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, dict) else enumerate(value)
-    if isinstance(value, set):
-        items = ((item, item) for item in value)
-    kept = _COMPARED if depth < _NESTED else _VALUES
-    return {key: _values_of(item, depth + 1) for key, item in items if isinstance(item, kept)}
-
-
-def _tensors(values: Any) -> Iterator[torch.Tensor]:
-    """Yields the tensors in what ``_attributes`` returns."""
-    for each in values.values():
-        if isinstance(each, torch.Tensor):
-            yield each
-        elif isinstance(each, dict):
-            yield from _tensors(each)
+def _is_traced(value: Any) -> bool:
+    return any(map(is_traced, tensors_in({"": value})))
 
 
 def _may_be_state(tensor: torch.Tensor) -> bool:
@@ -126,37 +102,26 @@ def _may_be_state(tensor: torch.Tensor) -> bool:
     return is_plain and not tensor.is_meta and tensor.numel() <= _MAX_STATE
 
 
-def _first_change(value: Any, now: Any) -> str | None:
-    """Returns the kind of the value that changed, of the first one in a container; None if none did."""
-    if isinstance(value, dict) and isinstance(now, dict):
-        changes = (_first_change(value.get(key, _MISSING), now.get(key, _MISSING)) for key in {**value, **now})
-        return next((found for found in changes if found is not None), None)
-    if isinstance(value, dict) or isinstance(now, dict):
-        return "Python value"
-    if isinstance(value, torch.Tensor) or isinstance(now, torch.Tensor):
-        return None if value is now else "tensor"
-    if type(value) is type(now) and (value == now or value != value):  # NaN differs from itself
-        return None
-    return "Python number" if isinstance(now, (int, float)) or isinstance(value, (int, float)) else "Python value"
-
-
-def frozen_attributes(request: Request, changed: Iterable[ChangedAttribute]) -> Iterator[str]:
-    """Yields one sentence for each attribute that the forward changes and on which its later results depend.
+def frozen_values(request: Request, changed: Iterable[ChangedValue]) -> Iterator[str]:
+    """Yields one sentence for each value that the forward changes and on which its later results depend.
 
     Args:
         request: What was captured.
-        changed: The attributes that changed during the capture.
+        changed: The values that changed during the capture.
     """
-    model = request.model
-    if changed and isinstance(model, torch.nn.Module) and _results_change(request):
-        for path, name, kind in changed:
-            module = model.get_submodule(path)
-            owner = f"{path} ({type(module).__name__})" if path else type(module).__name__
-            is_container = isinstance(vars(module).get(name), _CONTAINERS)
-            what = f"{'a' if is_container else 'the'} {kind} {'in ' if is_container else ''}{name!r}"
+    if changed and isinstance(request.model, torch.nn.Module) and _results_change(request):
+        reported = [each for each in changed if not each.is_new] or changed
+        for place, kind, is_inside, _ in reported:
+            if place in RANDOM:
+                yield (
+                    f"The results of the forward depend on numbers of {place.name}, and each call of the program "
+                    "computes with those that the export drew. Draw them with torch.rand."
+                )
+                continue
+            what = f"{'a' if is_inside else 'the'} {kind} {'in ' if is_inside else ''}{place.name!r}"
             yield (
-                f"The forward changes {what} of {owner}, on which the results of the next call depend"
-                f"{_place(module, name)}; each call of the program starts with the value before the export. "
+                f"The forward changes {what} of {place}, on which the results of the next call depend"
+                f"{_line(place)}; each call of the program starts with the value before the export. "
                 f"{_REMEDIES[kind]}"
             )
 
@@ -174,12 +139,25 @@ def _results_change(request: Request) -> bool:
     given = [*leaves, *model.parameters(), *model.buffers()]
     if any(isinstance(each, FakeTensor) or getattr(each, "is_meta", False) for each in given):
         return False
+    generators = random.getstate(), np.random.get_state()
     try:
         _call(model, request, other=True)
-        first, second = _call(fresh, request), _call(model, request)
+        first = _call(fresh, request)
+        return any(not _are_equal(first, later) for later in _later_calls(model, request))
     except Exception:  # the forward is the user's code
         return False
-    return len(first) != len(second) or not all(map(_is_equal, first, second))
+    finally:
+        random.setstate(generators[0])
+        np.random.set_state(generators[1])
+
+
+def _later_calls(model: EagerModel, request: Request) -> Iterator[list[torch.Tensor]]:
+    """Yields the results of calls with the same arguments, until no value but the generators' changes."""
+    for _ in range(_CALLS):
+        before = python_values(model.module)
+        yield _call(model, request)
+        if all(each.place in RANDOM for each in _changes(before, python_values(model.module))):
+            return
 
 
 def _call(eager: EagerModel, request: Request, *, other: bool = False) -> list[torch.Tensor]:
@@ -204,19 +182,22 @@ def _call(eager: EagerModel, request: Request, *, other: bool = False) -> list[t
     return found
 
 
+def _are_equal(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
+    return len(first) == len(second) and all(map(_is_equal, first, second))
+
+
 def _is_equal(first: torch.Tensor, second: torch.Tensor) -> bool:
     return first.shape == second.shape and torch.allclose(first, second, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
-def _place(module: torch.nn.Module, name: str) -> str:
-    """Returns ` (file:line: code)` of the first line of the forward that changes the attribute; empty if none does."""
+def _line(place: Place) -> str:
+    """Returns ` (file:line: code)` of the first line of the class that changes the value; empty if none does."""
     try:
-        lines, start = inspect.getsourcelines(type(module).forward)
-        file = inspect.getsourcefile(type(module).forward)
-        instance = next(iter(inspect.signature(type(module).forward).parameters))
-    except (OSError, TypeError, ValueError, StopIteration):  # the code has no file
+        lines, start = inspect.getsourcelines(place.kind.__dict__.get("forward", place.kind))
+        file = inspect.getsourcefile(place.kind)
+    except (OSError, TypeError):  # the code has no file
         return ""
-    assignment = r"(?:\s*\[.*\])?\s*(?:[-+*/%&|^@]|//|\*\*|<<|>>)?=(?!=)"
-    pattern = rf"\b{instance}\.{name}(?:{assignment}|\.(?:{_CHANGING_METHODS})\()"
+    assignment = r"(?:\s*\[.*\]|\.\w+)*\s*(?:[-+*/%&|^@]|//|\*\*|<<|>>)?=(?!=)"
+    pattern = rf"\b{place.name}(?:{assignment}|(?:\.\w+)*\.(?:{_CHANGING_METHODS})\()|\bnext\([\w.]*\b{place.name}\)"
     found = next((number for number, line in enumerate(lines, start) if re.search(pattern, line)), None)
     return "" if found is None or file is None else f" {line_text(file, found)}"

@@ -24,9 +24,16 @@ if TYPE_CHECKING:
     from torch._higher_order_ops import associative_scan, scan
     from torch._library.custom_ops import CustomOpDef
     from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
-    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+    from torch._subclasses.fake_tensor import (
+        DataDependentOutputException,
+        DynamicOutputShapeException,
+        FakeTensor,
+        FakeTensorMode,
+        unset_fake_temporarily,
+    )
     from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
     from torch.fx.experimental.symbolic_shapes import (
+        GuardOnDataDependentSymNode,
         compute_unbacked_bindings,
         free_unbacked_symbols,
         optimization_hint,
@@ -40,8 +47,11 @@ __all__ = [
     "CHECKS",
     "NAMES",
     "CustomOpDef",
+    "DataDependentOutputException",
+    "DynamicOutputShapeException",
     "FakeTensor",
     "FakeTensorMode",
+    "GuardOnDataDependentSymNode",
     "HigherOrderOperator",
     "Mod",
     "OpOverload",
@@ -132,6 +142,15 @@ NAMES: dict[str, PrivateName] = {
     ),
     "statically_known_true": PrivateName(
         f"{_SYMBOLIC_SHAPES}.statically_known_true", "it decides a condition on sizes without recording a guard"
+    ),
+    "GuardOnDataDependentSymNode": PrivateName(
+        f"{_SYMBOLIC_SHAPES}.GuardOnDataDependentSymNode", "a forward may catch this error of a condition on data"
+    ),
+    "DataDependentOutputException": PrivateName(
+        f"{_FAKE_TENSOR}.DataDependentOutputException", "a forward may catch this error of a number from data"
+    ),
+    "DynamicOutputShapeException": PrivateName(
+        f"{_FAKE_TENSOR}.DynamicOutputShapeException", "a forward may catch this error of a size from data"
     ),
     "Mod": PrivateName("torch.utils._sympy.functions.Mod", "torch writes divisibility conditions with it"),
     "pytree": PrivateName("torch.utils._pytree", "torch.export's call_spec is of this pytree"),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import warnings
 from collections import deque
+from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -251,6 +254,123 @@ class CountsInPlace(nn.Module):
         self.calls.add_(1)
         self.more[0] += 2
         return x + self.calls * self.more[0]
+
+
+COUNTS = {"calls": 0}
+TOTAL = 0
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.value = 0
+
+
+class InArray(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = np.zeros(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.state[0] += 1
+        return x * float(self.state[0])
+
+
+class InObject(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = Counter()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.state.value += 1
+        return x * self.state.value
+
+
+class InClass(nn.Module):
+    state = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        InClass.state += 1
+        return x * self.state
+
+
+class InGlobalDict(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        COUNTS["calls"] += 1
+        return x * COUNTS["calls"]
+
+
+class InGlobalNumber(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        global TOTAL  # noqa: PLW0603
+        TOTAL += 1
+        return x * TOTAL
+
+
+class InIterator(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = iter([1, 2, 3, 4, 5, 6, 7, 8])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * next(self.state)
+
+
+class NewNumber(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        self.state = getattr(self, "state", 0) + 1
+        return x * self.state
+
+
+class FromTheThirdCall(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.state += 1
+        return x if self.state < 4 else x * 2
+
+
+@pytest.mark.parametrize(
+    ("model", "what"),
+    [
+        (InArray, "the NumPy array 'state' of inner (InArray)"),
+        (InObject, "a Python number in 'state' of inner (InObject)"),
+        (InClass, "the Python number 'state' of the class InClass"),
+        (InGlobalDict, f"a Python number in 'COUNTS' of {__name__} (InGlobalDict)"),
+        (InGlobalNumber, f"the Python number 'TOTAL' of {__name__} (InGlobalNumber)"),
+        (InIterator, "a Python number in 'state' of inner (InIterator)"),
+        (NewNumber, "the Python number 'state' of inner (NewNumber)"),
+        (FromTheThirdCall, "the Python number 'state' of inner (FromTheThirdCall)"),
+    ],
+)
+def test_values_in_other_places(model: type[nn.Module], what: str) -> None:
+    with pytest.warns(fx_onnx.OnnxExporterWarning, match="FX1117"):
+        program = fx_onnx.export(Outer(model()).eval(), (torch.ones(2),))
+    (finding,) = program.findings
+    assert finding.text.startswith(f"The forward changes {what}, on which the results of the next call depend")
+    assert finding.place.startswith(f"{__file__}:")
+
+
+class Random(nn.Module):
+    def __init__(self, draw: Callable[[], float]) -> None:
+        super().__init__()
+        self.draw = draw
+
+    def forward(self, x: Tensor) -> Tensor:
+        number = self.draw()
+        return x * number if self.training else x
+
+
+@pytest.mark.parametrize("draw", [random.random, np.random.rand])
+def test_numbers_of_random_generators(draw: Callable[[], float]) -> None:
+    model, name = Random(draw), "random" if draw is random.random else "numpy.random"
+    assert not fx_onnx.export(model.eval(), (torch.ones(2),)).findings
+    state = random.getstate()
+    with pytest.warns(fx_onnx.OnnxExporterWarning, match=f"depend on numbers of {name}, and .*FX1117"):
+        fx_onnx.export(model.train(), (torch.ones(2),), training=fx_onnx.TrainingMode.PRESERVE)
+    if draw is not random.random:
+        assert random.getstate() == state
 
 
 def test_a_write_that_depends_on_no_input_starts_from_the_value_before_the_export() -> None:

@@ -5,8 +5,9 @@ A condition may only decide whether the forward raises an exception, as in ``if 
 the condition then answer as they do where nothing is raised. A wrong answer raises the exception, so it changes no
 result. An exception that the model itself may catch decides about results, and is not left out.
 
-torch raises an error for every other condition. If the model catches that error, the captured program has the results
-of the handler for all data, so the capture counts as failed.
+torch raises an error for every other condition, and where it needs a number or a size that depends on data. If the
+model catches that error, the captured program has the results of the handler for all data, so the capture counts as
+failed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ from fx_onnx.capture.check_sources import answer_of, is_caught
 from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.core import threads
 from fx_onnx.core.source_lines import innermost_line, is_internal
-from fx_onnx.core.torch_private import free_unbacked_symbols
+from fx_onnx.core.torch_private import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    GuardOnDataDependentSymNode,
+    free_unbacked_symbols,
+)
 
 __all__ = ["ConditionsOnData", "is_condition", "is_traced", "stops_at_check", "watch_conditions"]
 
@@ -40,11 +46,17 @@ class ConditionsOnData:
 
     Attributes:
         left_out: the places of the checks that were left out, as ``(file:line: code)``, in order.
-        errors: the errors that torch raised for other conditions.
+        errors: the errors that torch made for other conditions.
     """
 
     left_out: dict[str, None] = field(default_factory=dict)
     errors: list[Exception] = field(default_factory=list)
+
+    def raise_handled(self) -> None:
+        """Raises the first error that the model caught, if there is one; torch's own code may catch others."""
+        for error in self.errors:
+            if _is_caught_by_model(error):
+                raise error
 
 
 def stops_at_check(error: Exception) -> bool:
@@ -60,7 +72,7 @@ def stops_at_check(error: Exception) -> bool:
 
 
 def is_condition(error: Exception) -> bool:
-    """Returns whether a tensor raised the error because the code converts it to a bool or a number of Python."""
+    """Returns whether the code converts a tensor to a bool or a number of Python, or the model caught the error."""
     return any(frame.filename == __file__ for frame in traceback.extract_tb(error.__traceback__))
 
 
@@ -70,7 +82,9 @@ def watch_conditions(leave_out_checks: bool) -> Iterator[ConditionsOnData]:
     found = ConditionsOnData()
     with ExitStack() as stack:
         for name in _CONVERSIONS:
-            stack.enter_context(replace_attribute(torch.Tensor, name, _watched(getattr(torch.Tensor, name), found)))
+            stack.enter_context(replace_attribute(torch.Tensor, name, _watched(getattr(torch.Tensor, name))))
+        for kind in (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException):
+            stack.enter_context(replace_attribute(kind, "__init__", _recorded(kind.__init__, found)))
         if leave_out_checks:
             for kind, is_open in ((torch.Tensor, is_traced), (torch.SymBool, _depends_on_data)):
                 answering = _answering(kind.__bool__, is_open, found)
@@ -78,18 +92,29 @@ def watch_conditions(leave_out_checks: bool) -> Iterator[ConditionsOnData]:
         yield found
 
 
-def _watched(original: Callable[[Any], Any], found: ConditionsOnData) -> Callable[[Any], Any]:
-    """Returns a replacement of a conversion that records the errors of torch."""
+def _watched(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Returns a replacement of a conversion whose frame shows in the errors of torch; see ``is_condition``."""
 
     def convert(self: Any) -> Any:
-        try:
-            return original(self)
-        except Exception as error:
-            if _is_undecided(error):
-                found.errors.append(error)
-            raise
+        return original(self)
 
     return convert
+
+
+def _recorded(original: Callable[..., None], found: ConditionsOnData) -> Callable[..., None]:
+    """Returns a replacement of the constructor of an error that records the error."""
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        found.errors.append(self)
+
+    return __init__
+
+
+def _is_caught_by_model(error: Exception) -> bool:
+    """Returns whether code of the model caught an error; a traceback begins in the frame that caught it."""
+    step = error.__traceback__
+    return step is not None and not is_internal(step.tb_frame.f_code.co_filename)
 
 
 def _answering(original: Callable[[Any], bool], is_open: Callable[[Any], bool], found: ConditionsOnData) -> Any:

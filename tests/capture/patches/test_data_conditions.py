@@ -12,9 +12,6 @@ from torch import Tensor, nn
 
 import fx_onnx
 
-BEFORE_2_15 = pytest.mark.skipif(
-    torch.__version__ >= (2, 15), reason="torch 2.15 records torch._assert as an operator, which the export leaves out"
-)
 X = torch.tensor([0.5, 0.25, 2.0])
 
 
@@ -74,12 +71,12 @@ def checks_a_distribution(self: Any, x: Tensor) -> Tensor:
     "function",
     [
         asserts,
-        pytest.param(calls_assert, marks=BEFORE_2_15),
+        calls_assert,
         raises,
         raises_for_a_number,
         raises_or_goes_on,
         checks_in_torch,
-        pytest.param(checks_a_distribution, marks=BEFORE_2_15),
+        checks_a_distribution,
     ],
 )
 def test_an_exception_is_left_out(function: Callable[[Any, Tensor], Tensor], shapes: Any) -> None:
@@ -88,6 +85,8 @@ def test_an_exception_is_left_out(function: Callable[[Any, Tensor], Tensor], sha
         program = fx_onnx.export(model, (X,), dynamic_shapes=shapes)
     findings = [finding for finding in program.findings if finding.id == "FX1111"]
     first = function.__code__.co_firstlineno
+    if function is checks_a_distribution and torch.__version__ >= (2, 15):  # has the line of the module's forward
+        first = Model.forward.__code__.co_firstlineno
     assert [finding.place.split("/")[-1] for finding in findings] == [f"test_data_conditions.py:{first + 1}"]
     torch.testing.assert_close(program(X)[0], model(X))
     assert not any(node.op_type in ("ReduceMin", "Less", "GreaterOrEqual") for node in program.model.graph)
@@ -153,6 +152,21 @@ def handles_a_number(self: Any, x: Tensor) -> Tensor:
     return x * number
 
 
+def handles_a_comparison(self: Any, x: Tensor) -> Tensor:
+    total = x.sum().item()
+    try:
+        return x + 1 if total > 0 else x - 1
+    except RuntimeError:
+        return x
+
+
+def handles_an_index(self: Any, x: Tensor) -> Tensor:
+    count = (x > 0).nonzero().shape[0]
+    with contextlib.suppress(Exception):
+        x = x * len(range(count))
+    return x
+
+
 def compares_the_condition(self: Any, x: Tensor) -> Tensor:
     is_positive = bool(x.sum() > 0)
     return x + 1 if is_positive is True else x - 1
@@ -172,10 +186,12 @@ def has_an_effect(self: Any, x: Tensor) -> Tensor:
         catches,
         suppresses,
         returns_finally,
-        pytest.param(handles_the_error_of_torch, marks=BEFORE_2_15),
+        handles_the_error_of_torch,
         chooses_in_the_line_of_a_check,
         has_an_effect,
         handles_a_number,
+        handles_a_comparison,
+        handles_an_index,
         compares_the_condition,
     ],
 )
