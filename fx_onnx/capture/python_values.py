@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import operator
 import random
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CodeType, FunctionType
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fx_onnx.core.source_lines import is_internal
+from fx_onnx.core.source_lines import is_internal, is_library
 
 __all__ = ["RANDOM", "Place", "first_change", "is_container", "python_values", "tensors_in"]
 
@@ -70,7 +69,7 @@ def python_values(model: torch.nn.Module) -> dict[Place, Any]:
                 found[Place(path, name, type(module))] = read(value)
     for kind in kinds:
         for base in kind.__mro__:
-            if not _is_library(base):
+            if not is_library(base.__module__):
                 found.update(_shared_values(base, read))
     return found
 
@@ -84,8 +83,8 @@ def _shared_values(kind: type, read: Callable[[Any], Any]) -> Iterator[tuple[Pla
     for function in functions:
         if is_internal(function.__code__.co_filename):
             continue
-        for name in _names(function.__code__):
-            value = function.__globals__.get(name)
+        for name in sorted(_names(function.__code__) & function.__globals__.keys()):
+            value = function.__globals__[name]
             if not name.startswith("__") and _is_compared(value):
                 yield Place(function.__module__, name, kind), read(value)
 
@@ -94,12 +93,6 @@ def _names(code: CodeType) -> set[str]:
     """Returns the names of global variables and attributes in a function and in the functions inside it."""
     inner = (_names(each) for each in code.co_consts if isinstance(each, CodeType))
     return set(code.co_names).union(*inner)
-
-
-def _is_library(kind: type) -> bool:
-    """Returns whether torch or Python defines a class."""
-    package = kind.__module__.partition(".")[0]
-    return package == "torch" or package in sys.stdlib_module_names
 
 
 def _is_compared(value: Any) -> bool:
@@ -112,9 +105,8 @@ def _is_iterator(value: Any) -> bool:
 
 def _is_plain_object(value: Any) -> bool:
     """Returns whether a value is an object with attributes, of a class of the user's or of a library of models."""
-    return (
-        hasattr(value, "__dict__") and not isinstance(value, (type, torch.nn.Module)) and not _is_library(type(value))
-    )
+    is_module = isinstance(value, (type, torch.nn.Module))
+    return hasattr(value, "__dict__") and not is_module and not is_library(type(value).__module__)
 
 
 class _Reader:

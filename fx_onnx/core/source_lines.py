@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import os
+import sys
 import traceback
 from collections.abc import Callable, Iterable
 from functools import lru_cache
@@ -13,7 +14,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["function_place", "innermost_line", "is_internal", "line_text", "shown_path"]
+__all__ = ["function_place", "innermost_line", "is_internal", "is_library", "line_text", "shown_path"]
 
 _STDLIB = Path(os.__file__).parent
 _PACKAGE = Path(__file__).parents[1]
@@ -30,6 +31,16 @@ def is_internal(filename: str) -> bool:
         or any(path.is_relative_to(folder) for folder in _INTERNAL)
         or not (path.is_file() or _is_cell(filename))
     )
+
+
+# The code of these packages handles symbolic numbers, or never gets them.
+_LIBRARIES = {"torch", "torchgen", "functorch", "fx_onnx", "sympy", "mpmath", "numpy", "onnx", "onnx_ir", "onnxscript"}
+
+
+def is_library(module: str) -> bool:
+    """Returns whether a module, by its name, is a part of Python, torch, fx_onnx or what these need, not of a model."""
+    package = module.partition(".")[0]
+    return package in _LIBRARIES or package in sys.stdlib_module_names
 
 
 def _is_cell(filename: str) -> bool:

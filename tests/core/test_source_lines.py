@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import fx_onnx.export
-from fx_onnx.core.source_lines import function_place, innermost_line, is_internal, line_text, shown_path
+from fx_onnx.core.source_lines import function_place, innermost_line, is_internal, is_library, line_text, shown_path
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,15 @@ from fx_onnx.core.source_lines import function_place, innermost_line, is_interna
 )
 def test_which_files_are_internal(file: str, internal: bool) -> None:
     assert is_internal(file) is internal
+
+
+def test_which_modules_are_libraries() -> None:
+    assert [is_library(name) for name in ("torch.nn", "json", "torchvision.ops", __name__)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_a_cell_of_a_notebook_is_not_internal(monkeypatch: pytest.MonkeyPatch) -> None:

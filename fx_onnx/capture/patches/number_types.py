@@ -17,14 +17,12 @@ from typing import Any
 import torch
 
 from fx_onnx.capture.patches.patching import exchange_attribute
+from fx_onnx.core.source_lines import is_library
 from fx_onnx.core.threads import CAPTURE_LOCK, is_current
 
 __all__ = ["answer_as_plain_numbers"]
 
 _PLAIN_TYPES: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
-
-# The code of these packages handles symbolic numbers, or never gets them.
-_EXCLUDED = {"torch", "torchgen", "functorch", "fx_onnx", "sympy", "mpmath", "numpy", "onnx", "onnx_ir", "onnxscript"}
 
 
 @contextmanager
@@ -60,16 +58,11 @@ def answer_as_plain_numbers(model: torch.nn.Module) -> Iterator[None]:
 def _namespaces(model: torch.nn.Module) -> Iterator[dict[str, Any]]:
     """Yields the global variables of each module whose code sees symbolic numbers as plain numbers."""
     for name, module in list(sys.modules.items()):
-        if not _is_excluded(name) and isinstance(getattr(module, "__dict__", None), dict):
+        if not is_library(name) and isinstance(getattr(module, "__dict__", None), dict):
             yield vars(module)
     for kind in {type(each) for each in model.modules()}:
-        if not _is_excluded(kind.__module__):
+        if not is_library(kind.__module__):
             yield getattr(kind.forward, "__globals__", {})
-
-
-def _is_excluded(module: str) -> bool:
-    package = module.partition(".")[0]
-    return package in _EXCLUDED or package in sys.stdlib_module_names
 
 
 def _isinstance_in(thread: int) -> Any:
@@ -88,7 +81,7 @@ def _getattribute_in(thread: int) -> Any:
         """Returns an attribute of a symbolic float; its class is ``float`` for the code that gets plain numbers."""
         if name == "__class__" and is_current(thread):
             caller = sys._getframe(1).f_globals.get("__name__", "")
-            return builtins.type(self) if _is_excluded(caller) else float
+            return builtins.type(self) if is_library(caller) else float
         return object.__getattribute__(self, name)
 
     return __getattribute__

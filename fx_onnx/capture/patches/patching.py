@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from fx_onnx.core.source_lines import is_library
 from fx_onnx.core.threads import CAPTURE_LOCK, in_this_thread
 
 __all__ = ["InOtherThreads", "PatchTable", "apply_patches", "exchange_attribute", "replace_attribute"]
@@ -93,14 +94,15 @@ def _not_implemented(*_: Any, **__: Any) -> Any:
 def apply_patches(*tables: PatchTable) -> Iterator[None]:
     """Replaces the functions and methods of the tables within the context.
 
-    A function is replaced in its own module and in every module that imported it under its name. Entries whose module
-    has not been imported have no effect.
+    A function is replaced in its own module and in every module that imported it, under another name too. Entries whose
+    module has not been imported have no effect.
     """
     patches = {key: patch for table in tables for key, patch in table.items() if key[0] in sys.modules}
-    modules = _modules_with({name for _, name in patches})
+    functions = {id(getattr(sys.modules[module], name)) for module, name in patches if "." not in name}
+    places = _places_of(frozenset(functions))
     with ExitStack() as stack:
         for (module, path), patch in patches.items():
-            for owner, name in _owners(sys.modules[module], path, modules):
+            for owner, name in _owners(sys.modules[module], path, places):
                 if isinstance(patch, InOtherThreads):
                     dispatcher = in_this_thread(getattr(owner, name), patch.function)
                     stack.enter_context(exchange_attribute(owner, name, dispatcher))
@@ -109,32 +111,39 @@ def apply_patches(*tables: PatchTable) -> Iterator[None]:
         yield
 
 
-def _owners(module: ModuleType, path: str, modules: Mapping[str, list[ModuleType]]) -> Iterator[tuple[Any, str]]:
+_Places = dict[int, list[tuple[ModuleType, str]]]
+
+
+def _owners(module: ModuleType, path: str, places: _Places) -> Iterator[tuple[Any, str]]:
     """Yields each (owner, attribute name) that refers to the function: one class, or every module that imported it."""
     owner, _, name = path.rpartition(".")
     if owner:
         yield getattr(module, owner), name
         return
     function = getattr(module, name)
-    for each in modules[name]:
-        if vars(each).get(name) is function:
-            yield each, name
+    for each, alias in places[id(function)]:
+        is_same_name = alias == name or not is_library(each.__name__)  # torch and fx_onnx keep originals as aliases
+        if is_same_name and vars(each).get(alias) is function:
+            yield each, alias
 
 
-_module_cache: tuple[Any, dict[str, list[ModuleType]]] = (None, {})  # (state of sys.modules, modules by name)
+_places_cache: tuple[Any, _Places] = (None, {})  # (state of sys.modules, places by the id of a function)
 
 
-def _modules_with(names: Set[str]) -> dict[str, list[ModuleType]]:
-    """Returns, for each name, the modules that have an attribute of this name.
+def _places_of(functions: Set[int]) -> _Places:
+    """Returns the modules and the names under which they have each function, by its id.
 
     There are thousands of modules, so the result is cached until an import, or a definition in ``__main__``.
     """
-    global _module_cache  # noqa: PLW0603  a cache of one entry
-    state = (frozenset(names), len(sys.modules), next(reversed(sys.modules)), len(vars(sys.modules["__main__"])))
-    if _module_cache[0] != state:
-        found: dict[str, list[ModuleType]] = {name: [] for name in names}
+    global _places_cache  # noqa: PLW0603  a cache of one entry
+    state = (functions, len(sys.modules), next(reversed(sys.modules)), len(vars(sys.modules["__main__"])))
+    if _places_cache[0] != state:
+        found: _Places = {function: [] for function in functions}
         for module in list(sys.modules.values()):
-            for name in names & getattr(module, "__dict__", {}).keys():  # sys.modules may hold objects of any type
-                found[name].append(module)
-        _module_cache = state, found
-    return _module_cache[1]
+            variables = getattr(module, "__dict__", {})  # sys.modules may hold objects of any type
+            if not functions.isdisjoint(map(id, variables.values())):
+                for name, value in variables.items():
+                    if id(value) in functions:
+                        found[id(value)].append((module, name))
+        _places_cache = state, found
+    return _places_cache[1]

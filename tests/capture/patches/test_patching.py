@@ -49,6 +49,16 @@ def test_modules_imported_later_are_patched_too(monkeypatch: pytest.MonkeyPatch)
     assert late.count() == 1
 
 
+def test_a_function_is_replaced_under_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    other, library = ModuleType("other"), ModuleType("torch.other")  # torch may keep the original under another name
+    for each in (other, library):
+        each.__dict__["number"] = count
+        monkeypatch.setitem(sys.modules, each.__name__, each)
+    with apply_patches({(__name__, "count"): lambda: 2}):
+        assert (other.number(), library.number()) == (2, 1)
+    assert other.number() == 1
+
+
 class Owner:
     def kept(self) -> int:
         return 1

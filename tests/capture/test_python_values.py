@@ -1,0 +1,84 @@
+"""Which values of Python are compared before and after a forward, and what counts as a change."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fx_onnx.capture.python_values import RANDOM, first_change, python_values, tensors_in
+
+TOTAL = [0]
+
+
+class Config:
+    def __init__(self) -> None:
+        self.parent, self.sizes = self, {"rows": [1]}
+
+
+class Model(nn.Module):
+    shared = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config, self.array, self.tensors = Config(), np.zeros(2), (torch.zeros(2),)
+        self.steps, self.left, self.numbers = itertools.count(), iter([1, 2]), self.generate()
+        self.inner = nn.Linear(2, 2)
+        self.inner.config = self.config  # type: ignore[assignment]
+
+    def generate(self) -> Iterator[int]:
+        number = 0
+        while True:
+            number += 1
+            yield number
+
+    def forward(self) -> int:
+        return TOTAL[0]
+
+
+def change_shared(model: Model) -> None:
+    Model.shared += 1
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "kind"),
+    [
+        (lambda model: model.config.sizes["rows"].append(2), "config", "Python number"),
+        (lambda model: vars(model.config).update(new="a"), "config", "Python value"),
+        (lambda model: model.array.fill(3), "array", "NumPy array"),
+        (lambda model: vars(model).update(tensors=(torch.zeros(2),)), "tensors", "tensor"),
+        (lambda model: next(model.steps), "steps", "Python value"),
+        (lambda model: next(model.left), "left", "Python number"),
+        (lambda model: next(model.numbers), "numbers", "Python number"),
+        (lambda model: TOTAL.append(3), "TOTAL", "Python number"),
+        (change_shared, "shared", "Python number"),
+        (lambda model: np.random.rand(), RANDOM[1].name, "NumPy array"),
+    ],
+)
+def test_changes(change: Callable[[Any], object], name: str, kind: str) -> None:
+    model = Model()
+    before = python_values(model)
+    assert all(first_change(value, python_values(model)[place]) is None for place, value in before.items())
+    change(model)
+    after = python_values(model)
+    changes = [(place.name, first_change(before[place], after[place])) for place in before]
+    found = {place: each for place, each in changes if each is not None}
+    assert found in ({name: kind}, {name: "Python number"})  # the position of NumPy's generator changes first
+
+
+def test_places_and_tensors() -> None:
+    values = python_values(Model())
+    names = {place.name: str(place) for place in values}
+    assert (names["array"], names["shared"], names["TOTAL"]) == ("Model", "the class Model", f"{__name__} (Model)")
+    assert [tensor.shape for tensor in tensors_in(values)] == [(2,)]
+
+
+def test_a_value_that_appears() -> None:
+    assert (first_change(), first_change(3), first_change(None), first_change(torch.zeros(1))) == (
+        None, "Python number", "Python value", "tensor"
+    )  # fmt: skip
