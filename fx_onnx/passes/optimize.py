@@ -40,6 +40,7 @@ from fx_onnx.passes.fusion.tensor_scatter import FuseTensorScatter
 from fx_onnx.passes.fusion.weight_norm_folding import FoldWeightNorm
 from fx_onnx.passes.rewriter import Pass, apply
 from fx_onnx.passes.weights.dequantized_weights import FuseDequantizeLinear
+from fx_onnx.passes.weights.gathered_rows import GatherQuantizedRows
 from fx_onnx.passes.weights.packed_weights import PackWeights
 from fx_onnx.passes.weights.quantized_transposes import HoistQuantizedTransposes
 from fx_onnx.passes.weights.selected_weights import FoldWeightSelections
@@ -80,6 +81,7 @@ PASSES: tuple[Pass, ...] = (
     PackWeights(),
     FuseDequantizeLinear(),
     FuseUnpackedWeights(),
+    GatherQuantizedRows(),
     HoistQuantizedTransposes(),
     FoldWeightSelections(),
     FoldWeightTransposes(),
