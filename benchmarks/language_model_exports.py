@@ -70,6 +70,44 @@ def of_builder(weights: Path, folder: Path, *, precision: str) -> None:
     runpy.run_module("onnxruntime_genai.models.builder", None, "__main__")
 
 
+def of_products(weights: Path, folder: Path, *, builder: str) -> None:
+    """Writes the products with weights of the builder's graph in a chain, without all that lies between them.
+
+    No graph with the same weights and kernels takes less time. Products of one input are added, and an input that is
+    wider than the next matrix is cut.
+    """
+    del weights
+    model = onnx.load(folder.parent / builder / "model.onnx")
+    matrices = {each.name: each for each in model.graph.initializer}
+    embedding = next(node for node in model.graph.node if node.op_type == "Gather" and node.input[1] == "input_ids")
+    groups: dict[str, list[onnx.NodeProto]] = {}
+    for node in model.graph.node:
+        if node.op_type.startswith("MatMul") and node.input[1] in matrices:
+            groups.setdefault(node.input[0], []).append(node)
+    nodes, bounds, last = [embedding], {"zero": 0, "last": -1}, embedding.output[0]
+    for number, products in enumerate(groups.values()):
+        attributes = {each.name: each.i for each in products[0].attribute}
+        width = attributes.get("K") or matrices[products[0].input[1]].dims[0]
+        bounds[f"width_{width}"] = width
+        cut, total = f"cut_{number}", products[0].output[0]
+        nodes.append(onnx.helper.make_node("Slice", [last, "zero", f"width_{width}", "last"], [cut]))
+        for product in products:
+            product.input[0] = cut
+            nodes.append(product)
+        for product in products[1:]:
+            nodes.append(onnx.helper.make_node("Add", [total, product.output[0]], [f"sum_{number}"]))
+            total = f"sum_{number}"
+        last = total
+    used = {name for node in nodes for name in node.input}
+    weights_of = [each for name, each in matrices.items() if name in used]
+    sizes = [onnx.numpy_helper.from_array(np.array([value]), name) for name, value in bounds.items()]
+    inputs = [each for each in model.graph.input if each.name == "input_ids"]
+    outputs = [each for each in model.graph.output if each.name == last]
+    graph = onnx.helper.make_graph(nodes, "products", inputs, outputs, [*weights_of, *sizes])
+    chain = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+    onnx.save(chain, folder / "model.onnx", save_as_external_data=True, location="model.onnx.data")
+
+
 def of_torch_onnx(weights: Path, folder: Path) -> None:
     """Exports with torch.onnx. The cache is a list of tensors: with a DynamicCache as an argument, its export fails."""
 
@@ -135,7 +173,9 @@ EXPORTERS: dict[str, Callable[[Path, Path], None]] = {
     "transformers, one graph": partial(of_transformers, generation=False),
     "transformers, two graphs": partial(of_transformers, generation=True),
     "optimum": of_optimum,
+    "products alone": partial(of_products, builder="builder"),
     "builder int4": partial(of_builder, precision="int4"),
+    "products alone int4": partial(of_products, builder="builder int4"),
     "target onnxruntime-genai-accuracy-level-4": partial(
         of_fx_onnx, target="onnxruntime-genai-accuracy-level-4", builder_weights=True
     ),
