@@ -28,6 +28,8 @@ _TYPES = (DataType.FLOAT, DataType.FLOAT16, DataType.BFLOAT16)
 _HALF = "fx_onnx.half"
 # Operators whose result has equal halves along the last axis if their first input has, and if that axis keeps its size.
 _KEEPS_HALVES = ("Cos", "Sin", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Expand", "Identity")
+# Those that compute the half of the result from the half of their first input.
+_ELEMENTWISE = ("Cos", "Sin", "Cast", "Mul", "Div", "Unsqueeze", "Squeeze")
 
 
 class FuseRotaryEmbedding(Rewrite):
@@ -222,7 +224,7 @@ class _Table:
         array = constant_array(value)
         f = NodeBuilder(value.producer() or self.node, self.editor, self.dtype, after=value)
         if array is None:
-            result = f.Slice(value, [0], [half], [-1]) if self.has_halves else value
+            result = _first_half(value, half, f) if self.has_halves else value
             if len(self.sizes) != 3:
                 result = f.Squeeze(result, [1]) if len(self.sizes) == 4 else f.Unsqueeze(result, [0])
         else:
@@ -244,6 +246,19 @@ class _Table:
     def _input_with_batch(self) -> ir.Value | None:
         inputs = self.editor.model.graph.inputs
         return next((value for value in inputs if self.batch in (dims(value) or ())), None)
+
+
+def _first_half(value: ir.Value, half: int, f: NodeBuilder) -> ir.Value:
+    """Returns the first half of a table with equal halves: computed from half of the angles, or else a Slice."""
+    joined = producer_of(value, "Concat")
+    if joined is not None and joined.inputs[0] is not None:
+        return joined.inputs[0]
+    node = producer_of(value, *_ELEMENTWISE)
+    if node is None or node.inputs[0] is None:
+        return f.Slice(value, [0], [half], [-1])
+    inputs = [_first_half(node.inputs[0], half, f), *node.inputs[1:]]
+    (result,) = f.emit(node.op_type, inputs, node.attributes, sizes=[*(dims(value) or ())[:-1], half])
+    return result
 
 
 def _has_equal_halves(value: ir.Value | None) -> bool:
