@@ -224,9 +224,12 @@ class _Table:
         array = constant_array(value)
         f = NodeBuilder(value.producer() or self.node, self.editor, self.dtype, after=value)
         if array is None:
+            rank, heads = len(self.sizes), producer_of(value, "Unsqueeze")
+            if rank == 4 and heads is not None and heads.inputs[0] is not None and _inserts_heads(heads):
+                rank, value = 3, heads.inputs[0]
             result = _first_half(value, half, f) if self.has_halves else value
-            if len(self.sizes) != 3:
-                result = f.Squeeze(result, [1]) if len(self.sizes) == 4 else f.Unsqueeze(result, [0])
+            if rank != 3:
+                result = f.Squeeze(result, [1]) if rank == 4 else f.Unsqueeze(result, [0])
         else:
             array = array[..., :half].reshape(-1, array.shape[-2], half)
             if shared and isinstance(self.batch, int) and array.nbytes * self.batch <= MAX_CONSTANT_BYTES:
@@ -246,6 +249,11 @@ class _Table:
     def _input_with_batch(self) -> ir.Value | None:
         inputs = self.editor.model.graph.inputs
         return next((value for value in inputs if self.batch in (dims(value) or ())), None)
+
+
+def _inserts_heads(unsqueeze: ir.Node) -> bool:
+    """Returns whether the result (batch, 1, length, size) has its axis of heads from this node."""
+    return constant_integers(unsqueeze.inputs[1]) in ([1], [-3])
 
 
 def _first_half(value: ir.Value, half: int, f: NodeBuilder) -> ir.Value:
