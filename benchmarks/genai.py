@@ -26,6 +26,10 @@ from tests.models.decoders import PADDING, decoder
 FAMILIES = [
     *("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi", "phi3", "olmo2", "granite"),
     *("starcoder2", "smollm3", "gpt_neox", "opt", "falcon", "mixtral", "qwen3_moe", "olmoe", "gpt_oss"),
+    *("apertus", "arcee", "biogpt", "bloom", "codegen", "cohere", "cohere2", "ernie4_5", "ernie4_5_moe", "exaone4"),
+    *("gemma4_text", "glm", "glm4", "glm4_moe", "gpt2", "gpt_bigcode", "helium", "hunyuan_v1_dense", "hy_v3"),
+    *("internlm3", "llama4_text", "minimax_m2", "ministral", "ministral3", "mpt", "nanochat", "olmo3", "persimmon"),
+    *("qwen2_moe", "seed_oss", "stablelm"),
 ]
 SINGLE = [[*range(20, 33)]]
 BATCH = [[*range(20, 33)], [*range(50, 57)]]

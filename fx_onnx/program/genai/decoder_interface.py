@@ -27,6 +27,10 @@ _IN_PLACE = {"GroupQueryAttention": (3, 4), "TensorScatter": (0,)}
 """Operators that write new keys and values into the buffer of the past → the inputs that are the past."""
 
 
+_STATE = re.compile(r"\.(conv_states|recurrent_states|indexer_keys)\b")
+"""In the name of an input: what layers without attention, and the indexers of sparse attention, keep in a cache."""
+
+
 @dataclass(frozen=True)
 class DecoderInterface:
     """The inputs and outputs of a decoder, by name.
@@ -37,8 +41,8 @@ class DecoderInterface:
         present: the same for the outputs that are the past of the next step.
         logits: the name of the output of shape (batch, sequence or 1, vocabulary).
         layers: the number of layers with keys and values.
-        heads: the number of heads of keys and values.
-        head_size: the size of a head.
+        heads: the number of heads of keys and values in the first layer; onnxruntime-genai finds those of the others.
+        head_size: the size of a head in the first layer.
         vocabulary: the number of logits of a token.
         capacity: the number of tokens in the cache if it has a fixed size, or None if it grows.
         writes_in_place: whether past and present may be one buffer, because each layer writes the new keys and values
@@ -79,7 +83,7 @@ def find_decoder_interface(model: ir.Model) -> DecoderInterface:
     graph = model.graph
     inputs = {str(value.name): value for value in graph.inputs if not value.is_initializer()}
     outputs = {str(value.name): value for value in graph.outputs}
-    _refuse_state(graph)
+    _refuse_state(graph, inputs)
     past, layers = _cache_templates(inputs.values(), "input")
     present, produced = _cache_templates(outputs.values(), "output")
     if layers != produced:
@@ -109,13 +113,17 @@ def find_decoder_interface(model: ir.Model) -> DecoderInterface:
     )
 
 
-def _unfit(reason: str) -> ArgumentError:
+def _unfit(reason: str, *, how: str = f"; {_HOW}") -> ArgumentError:
     return ArgumentError(
-        f"The program is no decoder for onnxruntime-genai, because {reason}; {_HOW}.", id=MessageId.GENAI_PROGRAM
+        f"The program is no decoder for onnxruntime-genai, because {reason}{how}.", id=MessageId.GENAI_PROGRAM
     )
 
 
-def _refuse_state(graph: ir.Graph) -> None:
+def _refuse_state(graph: ir.Graph, inputs: Iterable[str]) -> None:
+    if (name := next((name for name in inputs if _STATE.search(name)), None)) is not None:
+        raise _unfit(
+            f"the input {name!r} is a state without keys and values, which save_genai does not describe", how=""
+        )
     for value in graph.outputs:
         if value.metadata_props.get(metadata.OUTPUT_KIND) == "BUFFER_MUTATION":
             raise _unfit(f"it writes the buffer {str(value.name).removesuffix('_out')!r}, which would not be kept")
@@ -152,8 +160,8 @@ def _cache_shape(pasts: Sequence[ir.Value]) -> tuple[int, int | None, int]:
             f"the layers keep different numbers of tokens ({', '.join(sorted(lengths))}), and onnxruntime-genai gives "
             "all of them the same past"
         )
-    if len({(heads, size) for _, heads, _, size in shapes}) > 1:
-        raise _unfit("keys and values, or the layers, have different numbers or sizes of heads")
+    if any((key[1], key[3]) != (value[1], value[3]) for key, value in zip(shapes[::2], shapes[1::2], strict=True)):
+        raise _unfit("keys and values have different numbers or sizes of heads", how="")
     _, heads, length, size = shapes[0]
     if not heads.isdigit() or not size.isdigit():
         raise _unfit(f"the number and the size of heads of {pasts[0].name!r} are not static")

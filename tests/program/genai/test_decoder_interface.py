@@ -98,7 +98,6 @@ def test_a_buffer_that_is_written_is_refused() -> None:
         (f"int64[b,6] input_ids, {PAST}", f"{LOGITS}, {PRESENT}", "input_ids has the static length 6"),
         (f"float[b,s] input_ids, {PAST}", f"{LOGITS}, {PRESENT}", "input_ids is not a matrix of integers"),
         (f"{TOKENS}, {PAST.replace(',p,', ',w,', 1)}", f"{LOGITS}, {PRESENT}", r"different numbers of tokens \(p, w\)"),
-        (f"{TOKENS}, {PAST.replace(',2,p,8', ',4,p,8', 1)}", f"{LOGITS}, {PRESENT}", "different numbers or sizes"),
         (
             f"{TOKENS}, {PAST.replace(',2,p', ',h,p')}",
             f"{LOGITS}, {PRESENT}",
@@ -118,3 +117,22 @@ def test_a_model_that_does_not_fit(inputs: str, outputs: str, reason: str) -> No
     with pytest.raises(ArgumentError, match=reason) as caught:
         find_decoder_interface(model(inputs, outputs))
     assert "fx_onnx.text_generation_arguments(model, full_cache=True)" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "reason"),
+    [
+        (PAST.replace("p,8", "p,4", 1), "keys and values have different numbers or sizes of heads. "),
+        (f"float[b,4,3] past.0.conv_states.0, {PAST}", "'past.0.conv_states.0' is a state without keys and values"),
+        (f"{PAST}, float[b,p,4] past.1.indexer_keys", "'past.1.indexer_keys' is a state without keys and values"),
+    ],
+)
+def test_a_cache_that_does_not_fit(inputs: str, reason: str) -> None:
+    with pytest.raises(ArgumentError, match=re.escape(reason)):
+        find_decoder_interface(model(f"{TOKENS}, {inputs}", f"{LOGITS}, {PRESENT}"))
+
+
+def test_layers_with_other_heads() -> None:
+    past, present = (text.replace("2", "4", 1).replace("2", "4", 1).replace("8", "5", 2) for text in (PAST, PRESENT))
+    found = find_decoder_interface(model(f"{TOKENS}, {past}", f"{LOGITS}, {present}"))
+    assert (found.layers, found.heads, found.head_size) == (2, 4, 5)
