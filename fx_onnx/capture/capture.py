@@ -8,7 +8,7 @@ strict mode, which traces bytecode. ``Capture.decisions`` holds the decisions th
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -66,6 +66,7 @@ from fx_onnx.capture.patches.module_weights import keep_containers
 from fx_onnx.capture.patches.number_types import answer_as_plain_numbers
 from fx_onnx.capture.patches.patching import PatchTable, apply_patches
 from fx_onnx.capture.patches.size_comparisons import record_size_comparisons
+from fx_onnx.capture.patches.size_texts import record_size_texts
 from fx_onnx.capture.patches.slice_bounds import keep_slices_symbolic
 from fx_onnx.capture.patches.tensor_data import trace_tensor_data
 from fx_onnx.capture.patches.torch_export import confine_torch_export
@@ -162,7 +163,7 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
         MessageId.DIM_NAME: conflicts,
         MessageId.RELATED_DIMS: dim_relations(inputs, labels),
         MessageId.STATIC_DIM: map(str, specialized),
-        MessageId.SIZE_CONDITION: map(str, constraints),
+        MessageId.SIZE_CONDITION: [*map(str, constraints), *result.unchecked_texts()],
         MessageId.EXCLUDED_SIZE: (each.describe(labels) for each in excluded),
         MessageId.EXCEPTION_ON_DATA: left_out_checks(program, result.left_out),
         MessageId.PYTHON_STATE: frozen_values(request, result.changed_values),
@@ -316,6 +317,9 @@ def _attempt(request: Request, model: torch.nn.Module, example: Example, strict:
         if _lacks_traced_tensor(request, outcome) and not (strict or changes.with_backward):
             changes = replace(changes, with_backward=True)
             decisions.append("repeated with intermediate values, because torch.export made a constant of a traced one")
+        elif isinstance(outcome, Captured) and outcome.depends_on_text and not changes.fixed_texts:
+            changes = replace(changes, fixed_texts=True)
+            decisions.append("repeated with static sizes where the forward makes text of one, on which results depend")
         elif isinstance(outcome, Captured):
             return replace(outcome, decisions=tuple(decisions))
         elif numbers_became_buffers(model):
@@ -342,6 +346,7 @@ class _Changes:
     register_outputs: bool = False
     with_backward: bool = False
     without_checks: bool = False
+    fixed_texts: bool = False
 
 
 def _export(
@@ -368,7 +373,7 @@ def _export(
             confine_torch_export(),
             _apply_non_strict_patches(model, strict),
             refuse_gradients_of_weights(model),
-            _with_changes(changes, strict) as conditions,
+            _with_changes(changes, strict) as (conditions, texts),
             keep_containers(model),
             autocast_disabled() as caller_autocast,
             wrap_forward(
@@ -388,7 +393,7 @@ def _export(
                 model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
             )
             facts = SizeFacts(request, program, comparisons)
-            return Captured(program, strict, facts, changed_values=tuple(changed), left_out=tuple(conditions.left_out))
+            return Captured(program, strict, facts, (), tuple(changed), tuple(conditions.left_out), tuple(texts))
     except OnnxExporterError:  # the forward calls export()
         raise
     except Exception as error:  # the forward is the user's code and may raise anything
@@ -396,11 +401,12 @@ def _export(
 
 
 @contextmanager
-def _with_changes(changes: _Changes, strict: bool) -> Iterator[ConditionsOnData]:
-    """Applies what a repeated capture changes, and yields what happens to conditions on data, if not strict."""
+def _with_changes(changes: _Changes, strict: bool) -> Iterator[tuple[ConditionsOnData, Iterable[str]]]:
+    """Applies what a repeated capture changes; yields the conditions on data, and the texts of sizes, if not strict."""
     conditions = nullcontext(ConditionsOnData()) if strict else watch_conditions(changes.without_checks)
-    with record_backward(changes.with_backward), conditions as found:
-        yield found
+    texts = nullcontext({}) if strict else record_size_texts(changes.fixed_texts)
+    with record_backward(changes.with_backward), conditions as found, texts as places:
+        yield found, places
     found.raise_handled()
 
 

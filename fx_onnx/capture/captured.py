@@ -76,6 +76,11 @@ class SizeFacts:
             return False
         return self._branched.works(dim, size)
 
+    @cached_property
+    def hold_elsewhere(self) -> bool | None:
+        """Whether the program computes what the model computes for other sizes of all dims; None if unknown."""
+        return self._branched.agree_elsewhere(self.constraints)
+
     def hold_for_example(self) -> bool:
         """Returns whether a program that was captured from another example is right for the user's example."""
         return holds_for_example(self._request, self.inputs)
@@ -108,6 +113,7 @@ class Captured:
         decisions: The decisions that led to it.
         changed_values: The attributes that the forward changed. Strict mode does not show them.
         left_out: The places of the exceptions that the program does not raise.
+        texts: The places where the forward makes text of a dynamic number.
     """
 
     program: ExportedProgram
@@ -116,6 +122,21 @@ class Captured:
     decisions: tuple[str, ...] = ()
     changed_values: tuple[ChangedValue, ...] = ()
     left_out: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+
+    @property
+    def depends_on_text(self) -> bool:
+        """Whether the program is wrong for some sizes because the forward computes with the text of a number."""
+        return bool(self.texts) and self.facts.hold_elsewhere is False
+
+    def unchecked_texts(self) -> list[str]:
+        """Returns one sentence for each text of a number, if the module cannot run to tell whether it matters."""
+        places = self.texts if self.facts.hold_elsewhere is None else ()
+        return [
+            "The exported model may be wrong for sizes other than the example's, because the code makes text of a "
+            f"size {place}."
+            for place in places
+        ]
 
     def because(self, decision: str) -> Captured:
         """Returns the same capture with one more decision, which comes first."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
@@ -21,7 +21,13 @@ from fx_onnx.capture.dim_expressions import DefinedDim, dim_expression
 from fx_onnx.capture.dynamic_shapes import TensorRequest
 from fx_onnx.capture.request import Request
 from fx_onnx.core.arguments import is_dim_word
-from fx_onnx.core.guard_private import guard_location, guard_script_line, guard_user_frame, symbols_of_sources
+from fx_onnx.core.guard_private import (
+    guard_location,
+    guard_script_line,
+    guard_user_frame,
+    names_of_sources,
+    symbols_of_sources,
+)
 from fx_onnx.core.names import Names
 from fx_onnx.core.size_text import expression_text
 from fx_onnx.core.source_lines import is_internal, line_text
@@ -90,7 +96,21 @@ def captured_inputs(request: Request, program: ExportedProgram) -> list[Captured
     names = [*request.input_names, *(node.name for node in inputs[len(request.input_names) :])]
     values = [(name, node.meta["val"]) for name, node in zip(names, inputs, strict=True)]
     tensors = [(name, value) for name, value in values if isinstance(value, torch.Tensor)]
-    return [CapturedInput(name, asked, value) for (name, value), asked in zip(tensors, request.inputs, strict=True)]
+    found = [CapturedInput(name, asked, value) for (name, value), asked in zip(tensors, request.inputs, strict=True)]
+    return list(map(_with_captured_axes, found)) if isinstance(request.model, ExportedProgram) else found
+
+
+def _with_captured_axes(captured: CapturedInput) -> CapturedInput:
+    """Adds the axes for which the user's own capture had ``Dim.AUTO`` or ``Dim.DYNAMIC``.
+
+    torch makes such an axis static, or restricts it to some sizes, without a message. It checks a named Dim. A program
+    from a file does not tell which axes they were.
+    """
+    shape_env, asked = captured.shape_env, captured.request
+    named, symbols = names_of_sources(shape_env), symbols_of_sources(shape_env)
+    sources = {axis: source_of_size(captured, axis) for axis in range(captured.value.ndim)}
+    axes = {axis: None for axis, source in sources.items() if source in symbols and source not in named}
+    return replace(captured, request=replace(asked, axes={**axes, **asked.axes}))
 
 
 def example_tensors(request: Request) -> list[torch.Tensor]:
@@ -167,7 +187,7 @@ def _own_names(inputs: list[CapturedInput], names: Mapping[str, str]) -> dict[st
 
 def _name_of_dim(shape_env: Any, symbol: sympy.Symbol) -> str | None:
     """Returns the name of the Dim from which torch made a symbol; None if there is none."""
-    names = getattr(shape_env, "source_name_to_debug_name", {})
+    names = names_of_sources(shape_env)
     symbols = symbols_of_sources(shape_env).items()
     return next((names[source] for source, each in symbols if each == symbol and source in names), None)
 

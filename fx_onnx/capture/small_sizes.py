@@ -30,6 +30,10 @@ from fx_onnx.core.torch_private import FakeTensor, pytree, symbolic_expression
 from fx_onnx.core.trial_sizes import resized
 
 Result = TypeVar("Result")
+# The text of a small size gets a digit more; ten times a large size would take too long.
+_LARGER: tuple[Callable[[int], int], ...] = (
+    lambda n: n, lambda n: n + 1, lambda n: 2 * n, lambda n: 3 * n, lambda n: 10 * n if n <= 10 else n + 5
+)  # fmt: skip
 _SQUEEZES = (aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
 
 
@@ -110,6 +114,21 @@ class BranchedSizes:
         """Returns whether the model runs for one size of one dim, and the captured program computes the same."""
         changed = self._changed(dim, size)
         return bool(_agrees(self._request, self._program, self._inputs, changed, if_model_fails=False))
+
+    def agree_elsewhere(self, constraints: Sequence[SizeConstraint]) -> bool | None:
+        """Returns whether the model and the captured program compute the same for the example and for larger sizes.
+
+        Sizes that a constraint or the range of a dim excludes are not tried. Returns None if the module cannot run.
+        """
+        results = []
+        for change in _LARGER:
+            sizes = {symbol: sympy.Integer(change(int(size))) for symbol, size in self._sizes.items()}
+            sizes |= {each: value.xreplace(sizes) for each, value in self._defined.items()}
+            spans = [(self._program.range_constraints.get(symbol), size) for symbol, size in sizes.items()]
+            is_allowed = all(span is None or span.lower <= size <= span.upper for span, size in spans)
+            if is_allowed and not any(constraint.excludes(sizes) for constraint in constraints):
+                results.append(_agrees(self._request, self._program, self._inputs, sizes))
+        return None if None in results else all(results)
 
     @cached_property
     def _sizes(self) -> dict[sympy.Symbol, sympy.Integer]:

@@ -20,11 +20,13 @@ from fx_onnx.core.script_private import SCRIPT_MARK
 
 __all__ = [
     "INTERPRETER_FOLDER",
+    "example_value",
     "guard_location",
     "guard_recorder",
     "guard_script_line",
     "guard_user_frame",
     "mark_guard_place",
+    "names_of_sources",
     "replace_interpreter_location",
     "slice_bound_function",
     "symbols_of_sources",
@@ -35,12 +37,29 @@ INTERPRETER_FOLDER = f"{Path(torch.__file__).parent / '_dynamo'}{os.sep}"
 """The folder of torch's interpreter of strict mode. If it has another name, its frames count as those of other code."""
 
 
+def example_value(number: torch.SymInt | torch.SymFloat) -> int | float | None:
+    """Returns what a symbolic number is for the example, without a guard; None if it depends on data.
+
+    ``optimization_hint`` takes sizes only. Without the attribute: None, and texts of numbers have torch's symbols.
+    """
+    value: int | float | None = getattr(number.node, "hint", None)
+    return value
+
+
 def symbols_of_sources(shape_env: Any) -> Mapping[str, Any]:
     """Returns the symbol of each size of an input, by source, such as ``L['x'].size()[0]``.
 
     Returns an empty mapping without the attribute; then a warning about a static dim gives a general reason.
     """
     return getattr(shape_env, "source_to_var", {})
+
+
+def names_of_sources(shape_env: Any) -> Mapping[str, str]:
+    """Returns the name of the ``Dim`` of each size of an input that has one, by source.
+
+    Returns an empty mapping without the attribute; then the dims of a user's own capture have names such as `x_dim_0`.
+    """
+    return getattr(shape_env, "source_name_to_debug_name", {})
 
 
 def guard_location(guard: Any) -> traceback.FrameSummary | None:

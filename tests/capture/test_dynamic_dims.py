@@ -11,6 +11,7 @@ from torch.export import Dim
 from fx_onnx.capture.capture import capture
 from fx_onnx.capture.request import parse_request
 from fx_onnx.core.errors import OnnxExporterWarning
+from fx_onnx.core.findings import collect_findings
 from tests.capture.captures import run, shapes
 from tests.capture.sample_modules import Function, t
 
@@ -60,6 +61,24 @@ def test_dims_of_an_exported_program_have_the_names_of_its_dims():
     assert shapes(capture(parse_request(loaded))) == [("x_dim_0", "x_dim_1"), ("x_dim_0",)]
     named = parse_request(loaded, input_names=["x.0"], dynamic_shapes=({1: "x_0_dim_0"}, None))
     assert shapes(capture(named)) == [("x_0_dim_0_1", "x_0_dim_0"), ("x_0_dim_0_1",)]
+
+
+@pytest.mark.parametrize(
+    ("function", "dim", "id"),
+    [
+        (lambda x: x + torch.ones(5, 4), Dim.AUTO, "FX1201"),
+        (lambda x: x * int(x.shape[0]), Dim.AUTO, "FX1201"),
+        (lambda x: x + 1 if x.shape[0] > 3 else x, Dim.AUTO, "FX1202"),
+        (lambda x: x + 1 if x.shape[0] > 3 else x, Dim.DYNAMIC, "FX1202"),
+        (lambda x: x + 1 if x.shape[0] > 3 else x, Dim("n", min=4), None),
+        (lambda x: x + 1, Dim.AUTO, None),
+    ],
+)
+def test_what_became_of_the_dims_of_an_exported_program(function, dim, id):
+    program = torch.export.export(Function(function), (torch.zeros(5, 4),), dynamic_shapes={"x": {0: dim}})
+    with collect_findings(as_warning=False) as findings:
+        capture(parse_request(program))
+    assert [finding.id for finding in findings] == [id] * (id is not None)
 
 
 def test_a_static_exported_program_must_be_captured_again():

@@ -22,6 +22,7 @@ def test_facts_of_guards() -> None:
     shape_env = next(iter(program.graph.nodes)).meta["val"].fake_mode.shape_env
     (symbol,) = guard_private.symbols_of_sources(shape_env).values()
     assert list(guard_private.symbols_of_sources(shape_env)) == ["L['x'].size()[0]"]
+    assert guard_private.names_of_sources(shape_env) == guard_private.names_of_sources(None) == {}
     (guard,) = [guard for guard in shape_env.guards if str(symbol) in str(guard.expr) and "Mod" in str(guard.expr)]
     location = guard_private.guard_location(guard)
     assert location is not None
@@ -60,3 +61,14 @@ def test_only_the_location_of_the_interpreter_is_replaced() -> None:
         guard_private.replace_interpreter_location(place, frame)
         assert (place.framework_loc is frame) is replaced
     guard_private.replace_interpreter_location(object(), frame)
+
+
+def test_the_value_of_the_example() -> None:
+    class Half(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            values.extend(map(guard_private.example_value, (x.shape[0], x.shape[0] / 2, x.sum().item())))
+            return x + 1
+
+    values: list[float | None] = []
+    torch.export.export(Half(), (torch.zeros(5),), dynamic_shapes=({0: Dim.AUTO},))
+    assert values == [5, 2.5, None]
