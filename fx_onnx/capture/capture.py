@@ -404,7 +404,7 @@ def _export(
 def _with_changes(changes: _Changes, strict: bool) -> Iterator[tuple[ConditionsOnData, Iterable[str]]]:
     """Applies what a repeated capture changes; yields the conditions on data, and the texts of sizes, if not strict."""
     conditions = nullcontext(ConditionsOnData()) if strict else watch_conditions(changes.without_checks)
-    texts = nullcontext({}) if strict else record_size_texts(changes.fixed_texts)
+    texts: AbstractContextManager[Iterable[str]] = nullcontext(()) if strict else record_size_texts(changes.fixed_texts)
     with record_backward(changes.with_backward), conditions as found, texts as places:
         yield found, places
     found.raise_handled()

@@ -131,7 +131,7 @@ class Captured:
 
     def unchecked_texts(self) -> list[str]:
         """Returns one sentence for each text of a number, if the module cannot run to tell whether it matters."""
-        places = self.texts if self.facts.hold_elsewhere is None else ()
+        places = self.texts if self.texts and self.facts.hold_elsewhere is None else ()
         return [
             "The exported model may be wrong for sizes other than the example's, because the code makes text of a "
             f"size {place}."

@@ -137,7 +137,8 @@ class _Reader:
         if id(value) in self._seen:
             return ()
         self._seen.add(id(value))
-        return vars(value).items()
+        attributes: dict[str, Any] = vars(value)
+        return attributes.items()
 
 
 def _state_of_iterator(value: Any) -> dict[str, Any]:

@@ -260,7 +260,7 @@ def _results(model: Any, given: tuple[Any, Any]) -> list[Any]:
 
 
 def _run(program: ExportedProgram, *args: Any, **kwargs: Any) -> Any:
-    """Runs the captured graph, whose guards are not in it; it may write to its buffers, so they are copied."""
+    """Runs the captured graph, whose guards are not in it. It may write to buffers and constants, so they are copied."""
     given = iter(pytree.tree_leaves((args, kwargs)))
     values: list[Any] = []
     for spec in program.graph_signature.input_specs:
@@ -268,7 +268,7 @@ def _run(program: ExportedProgram, *args: Any, **kwargs: Any) -> Any:
             values.append(next(given))
             continue
         value = program.state_dict.get(spec.target, program.constants.get(spec.target))
-        values.append(value.clone() if spec.kind == InputKind.BUFFER else value)
+        values.append(value.clone() if spec.kind != InputKind.PARAMETER and isinstance(value, torch.Tensor) else value)
     return torch.fx.Interpreter(program.graph_module).run(*values)
 
 

@@ -83,8 +83,8 @@ def watch_conditions(leave_out_checks: bool) -> Iterator[ConditionsOnData]:
     with ExitStack() as stack:
         for name in _CONVERSIONS:
             stack.enter_context(replace_attribute(torch.Tensor, name, _watched(getattr(torch.Tensor, name))))
-        for kind in (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException):
-            stack.enter_context(replace_attribute(kind, "__init__", _recorded(kind.__init__, found)))
+        for error in (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException):
+            stack.enter_context(replace_attribute(error, "__init__", _recorded(vars(error)["__init__"], found)))
         if leave_out_checks:
             for kind, is_open in ((torch.Tensor, is_traced), (torch.SymBool, _depends_on_data)):
                 answering = _answering(kind.__bool__, is_open, found)

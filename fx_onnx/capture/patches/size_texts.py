@@ -36,7 +36,7 @@ def record_size_texts(fixed: bool) -> Iterator[dict[str, None]]:
     found: dict[str, None] = {}
     with ExitStack() as stack:
         for kind, plain in _PLAIN_TYPES.items():
-            torch_text = kind.__repr__
+            torch_text = vars(kind)["__repr__"]
             for name in ("__str__", "__repr__", "__format__"):
                 text = _recorder(getattr(kind, name), torch_text, getattr(plain, name), fixed, found)
                 stack.enter_context(replace_attribute(kind, name, text))
