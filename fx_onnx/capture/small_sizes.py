@@ -260,7 +260,7 @@ def _results(model: Any, given: tuple[Any, Any]) -> list[Any]:
 
 
 def _run(program: ExportedProgram, *args: Any, **kwargs: Any) -> Any:
-    """Runs the captured graph, whose guards are not in it. It may write to buffers and constants, so they are copied."""
+    """Runs the captured graph, whose guards are not in it; it may write to buffers and constants: they are copied."""
     given = iter(pytree.tree_leaves((args, kwargs)))
     values: list[Any] = []
     for spec in program.graph_signature.input_specs:
