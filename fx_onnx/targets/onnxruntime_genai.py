@@ -22,14 +22,17 @@ def _check_cache(model: ir.Model) -> None:
     names = [str(value.name) for value in model.graph.inputs if not value.is_initializer()]
     parts = {name: name.split(".") for name in names}
     others = [name for name in names if parts[name][0] in _CACHES and parts[name][-1] not in ("key", "value")]
-    if others:
-        grows = "export with the arguments that fx_onnx.text_generation_arguments(model, full_cache=True) returns, or "
-        advice = (grows if others[0].endswith(".cumulative_length") else "") + "call the program with ONNX Runtime"
-        warn(
-            f"onnxruntime-genai cannot run the program, because it gives no value to the input {others[0]!r}; "
-            f"{advice}.",
-            MessageId.GENAI_PROGRAM,
+    if not others:
+        return
+    if others[0].endswith(".cumulative_length"):
+        reason = f"onnxruntime-genai cannot run the program, because it gives no value to the input {others[0]!r}"
+        advice = (
+            "export with the arguments that fx_onnx.text_generation_arguments(model, full_cache=True) returns, or call"
         )
+    else:
+        reason = f"save_genai refuses the program, because it does not describe the input {others[0]!r}"
+        advice = "call"
+    warn(f"{reason}; {advice} the program with ONNX Runtime.", MessageId.GENAI_PROGRAM)
 
 
 _FUSIONS = FuseGroupQueryAttention(), FuseSinkAttention(), FuseSkipNorm()
