@@ -118,9 +118,13 @@ class BranchedSizes:
     def agree_elsewhere(self, constraints: Sequence[SizeConstraint]) -> bool | None:
         """Returns whether the model and the captured program compute the same for the example and for larger sizes.
 
-        Sizes that a constraint or the range of a dim excludes are not tried. Returns None if the module cannot run.
+        Sizes that a constraint or the range of a dim excludes are not tried. Returns None if the module cannot run, or
+        if a dim is an expression over no other dim, such as twice a symbol.
         """
-        results = []
+        results: list[bool | None] = []
+        dims = [dim for dim, _ in dims_and_sizes(self._request, self._inputs) if not isinstance(dim, int)]
+        if not all(dim.free_symbols <= self._sizes.keys() for dim in dims):
+            return None
         for change in _LARGER:
             sizes = {symbol: sympy.Integer(change(int(size))) for symbol, size in self._sizes.items()}
             sizes |= {each: value.xreplace(sizes) for each, value in self._defined.items()}

@@ -109,7 +109,12 @@ def combinations_of_any_size(x: Tensor) -> Tensor:
             "the sizes of the results of aten._ctc_loss.Tensor depend on data",
             "another overload",
         ),
-        (combinations_of_any_size, "an operator computes a size that depends on data", "sizes that follow"),
+        pytest.param(
+            combinations_of_any_size,
+            "an operator computes a size that depends on data",
+            "sizes that follow",
+            marks=pytest.mark.skipif(torch.__version__ >= (2, 15), reason="torch 2.15 captures the operator"),
+        ),
         (equal_tensors, "the code needs the result of aten.equal, which is known only", "compute with tensors"),
         (mismatch, "must have same reduction dim", "runs on these arguments without exporting"),
         (failed_assertion, "AssertionError: rows must be 7", "runs on these arguments"),

@@ -66,3 +66,9 @@ def test_a_model_without_values() -> None:
     model.weight = nn.Parameter(torch.ones(2, device="meta"))
     with pytest.warns(fx_onnx.OnnxExporterWarning, match=r"may be wrong for sizes .* makes text of a size .*FX1202"):
         fx_onnx.export(model, (torch.ones(5, 4, device="meta"),), dynamic_shapes=({0: "n"},))
+
+
+def test_a_dim_that_is_twice_a_symbol() -> None:
+    model, shapes = Call(lambda x: x * len(str(x.shape[0]))).eval(), ({0: 2 * torch.export.Dim("half")},)
+    with pytest.warns(fx_onnx.OnnxExporterWarning, match=r"may be wrong for sizes .*FX1202"):
+        fx_onnx.export(model, (torch.ones(6, 4),), dynamic_shapes=shapes)
