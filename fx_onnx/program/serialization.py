@@ -24,6 +24,7 @@ from fx_onnx.core.garbage import no_collection
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.weights import is_of_state_dict
 from fx_onnx.program.metadata_levels import remove_metadata, remove_metadata_of_declarations
+from fx_onnx.program.model_views import twin_of, view_of
 from fx_onnx.program.streaming import Piece
 from fx_onnx.program.weight_references import StoredWeight
 
@@ -151,9 +152,16 @@ def placeholder(value: ir.Value, location: str, offset: int, folder: Path | str 
 
 @no_collection()
 def serialized(model: ir.Model, chosen: Mapping[ir.Value, ir.TensorProtocol], contents: Contents) -> onnx.ModelProto:
-    """Returns the protobuf message of the model, with the chosen placeholders instead of the initializers' data."""
-    with _replaced(chosen):
-        proto = ir.serde.serialize_model(model)
+    """Returns the protobuf message of the model, with the chosen placeholders instead of the initializers' data.
+
+    The model does not change meanwhile, so that other threads can save it or run it.
+    """
+    initializers = {value: twin_of(value) for value in model.graph.initializers.values()}
+    for value, stand_in in initializers.items():
+        stand_in.const_value = chosen.get(value, value.const_value)
+    in_bodies = {value: tensor for value, tensor in chosen.items() if value not in initializers}
+    with _replaced(in_bodies):
+        proto = ir.serde.serialize_model(view_of(model, list(initializers.values()), list(model.graph)))
     names = {str(value.name) for value in weights(model)}
     removed = set() if contents.initializers else names
     if contents.as_inputs or removed:
@@ -182,7 +190,7 @@ def weights(model: ir.Model) -> list[ir.Value]:
 
 @contextmanager
 def _replaced(chosen: Mapping[ir.Value, ir.TensorProtocol]) -> Iterator[None]:
-    """Replaces initializers temporarily, because onnx_ir can only serialize a whole model."""
+    """Replaces initializers of subgraphs temporarily; only models of other exporters have some."""
     before = [(value, value.const_value) for value in chosen]
     try:
         for value, tensor in chosen.items():

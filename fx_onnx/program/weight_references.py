@@ -25,6 +25,7 @@ from fx_onnx.core.messages import MessageId
 from fx_onnx.core.weights import LazyWeight, has_data, stream
 from fx_onnx.passes.traversal import all_initializers
 from fx_onnx.passes.weights.transposed_weights import restore_transpose
+from fx_onnx.program.model_views import twin_of, view_of
 
 __all__ = ["StoredWeight", "by_reference", "stored_weights"]
 
@@ -331,7 +332,7 @@ def by_reference(
     finder = _Finder(stored, {name: group for group in aliases for name in group})
     if _in_bodies(model.graph):
         model = model.clone()  # because the nodes hold these initializers
-    initializers = {str(value.name): _twin(value) for value in model.graph.initializers.values()}
+    initializers = {str(value.name): twin_of(value) for value in model.graph.initializers.values()}
     transposes: list[ir.Node] = []
     for value in (*initializers.values(), *_in_bodies(model.graph)):
         tensor = value.const_value
@@ -347,46 +348,9 @@ def by_reference(
             transposes.append(restore_transpose(initializers, str(value.name), source, view[1]))
         elif not has_data(tensor):
             value.const_value = finder.find(tensor)
-    return _view(model, list(initializers.values()), [*reversed(transposes), *model.graph]), finder.differing
+    return view_of(model, list(initializers.values()), [*reversed(transposes), *model.graph]), finder.differing
 
 
 def _in_bodies(graph: ir.Graph) -> list[ir.Value]:
     """Returns the initializers of the subgraphs, which models of other exporters may have."""
     return all_initializers(graph)[len(graph.initializers) :]
-
-
-def _twin(value: ir.Value) -> ir.Value:
-    """Returns a value with the same name, type, tensor and metadata, which belongs to no graph."""
-    twin = ir.Value(name=value.name, shape=value.shape, type=value.type, const_value=value.const_value)
-    twin.doc_string = value.doc_string
-    twin.metadata_props.update(value.metadata_props)
-    twin.meta.update(value.meta)
-    return twin
-
-
-def _view(model: ir.Model, initializers: Sequence[ir.Value], nodes: Sequence[ir.Node]) -> ir.Model:
-    """Returns a model with other initializers and nodes; all else is that of ``model``."""
-    graph = ir.GraphView(
-        model.graph.inputs,
-        model.graph.outputs,
-        nodes=nodes,
-        initializers=initializers,
-        doc_string=model.graph.doc_string,
-        opset_imports=model.graph.opset_imports,
-        name=model.graph.name,
-        metadata_props=model.graph.metadata_props,
-    )
-    view = ir.Model(
-        graph,  # type: ignore[arg-type]  # onnx_ir documents that it may be a view
-        ir_version=model.ir_version,
-        producer_name=model.producer_name,
-        producer_version=model.producer_version,
-        domain=model.domain,
-        model_version=model.model_version,
-        doc_string=model.doc_string,
-        functions=list(model.functions.values()),
-        metadata_props=model.metadata_props,
-        device_configurations=model.device_configurations,
-    )
-    view.meta.update(model.meta)
-    return view

@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime
 import pytest
 import torch
@@ -91,3 +92,20 @@ def test_constants_are_no_inputs(tmp_path):
     assert [each.name for each in onnx.load(tmp_path / "m.onnx").graph.input] == ["input", "weight", "bias"]
     (found,) = onnxruntime.InferenceSession(tmp_path / "m.onnx").run(None, {"input": x.numpy()})
     torch.testing.assert_close(torch.from_numpy(found), module(x).detach())
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_the_model_does_not_change_meanwhile(tmp_path, monkeypatch, external):
+    """Other threads may save the model, or run it."""
+    program = fx_onnx.export(torch.nn.Linear(2, 3).eval(), (torch.ones(1, 2),))
+    before = {name: value.const_value for name, value in program.model.graph.initializers.items()}
+    serialize, seen = ir.serde.serialize_model, []
+
+    def observed(model):
+        seen.extend(program.model.graph.initializers[name].const_value is tensor for name, tensor in before.items())
+        return serialize(model)
+
+    monkeypatch.setattr(ir.serde, "serialize_model", observed)
+    program.save(tmp_path / "m.onnx", external_data=external)
+    assert seen
+    assert all(seen)
