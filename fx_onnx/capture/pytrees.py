@@ -46,6 +46,7 @@ _TOKEN_COUNTS = ("cumulative_length", "cumulative_length_int")  # all tokens see
 _AXES: Mapping[str, Mapping[int, int]] = {
     "conv_states": {0: 0},
     "recurrent_states": {0: 0},
+    "linear_cache": {0: 0},  # of MiniMax
     "indexer_keys": {0: 0, 2: 1, -2: 1},
     "indexer_position_ids": {0: 1, 2: 2, -2: 2},
 }

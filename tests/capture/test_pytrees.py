@@ -20,6 +20,7 @@ from transformers.cache_utils import (
     QuantizedLayer,
 )
 from transformers.modeling_outputs import BaseModelOutput
+from transformers.models.minimax.modeling_minimax import MiniMaxCache
 
 import fx_onnx
 from fx_onnx.capture import pytrees
@@ -201,6 +202,7 @@ def test_axes_of_a_cache_with_several_kinds_of_layers() -> None:
     assert pytrees.axes_of_part(LinearAttentionLayer(), "recurrent_states", axes) == {0: "batch"}
     assert pytrees.axes_of_part(DynamicIndexedLayer(), "indexer_keys", axes) == {0: "batch", 1: "past"}
     assert pytrees.axes_of_part(DynamicIndexedLayer(), "indexer_position_ids", axes) == {1: "batch", 2: "past"}
+    assert pytrees.axes_of_part(MiniMaxCache(), "linear_cache", axes) == {0: "batch"}
     assert pytrees.axes_of_part({"conv_states": ()}, "conv_states", axes) == axes
 
 
