@@ -117,35 +117,44 @@ def aten_div_mode(op: Emitter, self: Operand, other: Operand, rounding_mode: str
     if rounding_mode is None:
         return op.Div(first, second)
     if rounding_mode == "floor":
-        return _floor_quotient(op, first, second)
+        return _floor_quotient(op, first, second, other)
     quotient = op.Div(first, second)
     return truncated(op, quotient) if dtypes.is_float(op.out_dtype) else quotient
 
 
-def _floor_quotient(op: Emitter, first: Value, second: Value) -> Value:
+def _floor_quotient(op: Emitter, first: Value, second: Value, divisor: Operand) -> Value:
     """Returns the quotient of integers rounded down; ONNX Div truncates.
 
-    The C remainder (fmod=1) and the Python remainder differ exactly where the two quotients differ by one. The usual
-    formula (a - a mod b) / b would overflow near the limits of the dtype.
+    No step overflows, and all are exact. A known divisor tells on which side of the dividend the truncated quotient is.
+    For an unknown one, the Python remainder minus the C remainder is 0, or the divisor where the two quotients differ.
     """
     quotient, dtype = op.Div(first, second), op.out_dtype
     if dtypes.is_unsigned(dtype):
         return quotient
-    equal = op.Equal(op.Mod(first, second, fmod=1), op.Mod(first, second))
-    return op.Sub(quotient, op.Cast(op.Not(equal), to=dtype))
+    product = op.Mul(quotient, second)
+    if isinstance(divisor, int) and dtype.min <= divisor <= dtype.max:
+        is_rounded_up = op.Greater(product, first) if divisor > 0 else op.Less(product, first)
+        return op.Sub(quotient, op.Cast(is_rounded_up, to=dtype))
+    difference = op.Sub(op.Mod(first, second), op.Sub(first, product))
+    return op.Sub(quotient, op.Div(difference, second))
 
 
 @translates(aten.floor_divide.default, aten.floor_divide.Scalar, supports=_are_integers)
 def aten_floor_divide(op: Emitter, self: Operand, other: Operand) -> Value:
     """Emits Div of integers, corrected to round down."""
     first, second = op.promote(self, other, dtype=op.out[0].dtype)
-    return _floor_quotient(op, first, second)
+    return _floor_quotient(op, first, second, other)
 
 
 @translates(aten.fmod.Tensor, aten.fmod.Scalar)
 def aten_fmod(op: Emitter, self: Operand, other: Operand) -> Value:
-    """Emits Mod with fmod=1: the C remainder, which has the sign of self."""
+    """Emits Mod with fmod=1: the C remainder, which has the sign of self.
+
+    For int64 it is self - Div(self, other) * other, because ONNX Runtime computes Mod with fmod=1 in float64.
+    """
     first, second = op.promote(self, other, dtype=op.out[0].dtype)
+    if op.out_dtype == DataType.INT64:
+        return op.Sub(first, op.Mul(op.Div(first, second), second))
     return op.Mod(first, second, fmod=1)
 
 

@@ -13,6 +13,8 @@ ZEROS = (0.0, -0.0, -1.0, math.nan)
 POINTS = (0.0, -0.0, 2.0, -2.0, 3.0, math.inf, -math.inf, math.nan)
 INTEGERS = (7, -7, 6, -6, -128, 127)
 INTEGER_DIVISORS = (3, 3, -4, -3, 3, -5)
+LARGE = (1732356000123456789, 1732356000999999999, -1732356000999999999, 10**18, -(2**63), 2**63 - 1)  # beyond 2**53
+LARGE_DIVISORS = (10**9, -(10**9), 10**9, 10**9, 3, -7)
 
 
 @cases(
@@ -61,9 +63,19 @@ def test_sums_and_products(case: Case) -> None:
         Case(aten.floor_divide.default, i32(6, values=INTEGERS), i32(6, values=INTEGER_DIVISORS)),
         Case(aten.floor_divide.default, i32(3, values=[-(2**31) + 1, 127, 1]), i32(3, values=[3, -(2**31), -(2**31)])),
         Case(aten.floor_divide.Scalar, i64(2, 3), -2),
+        Case(aten.floor_divide.default, i64(6, values=LARGE), i64(6, values=LARGE_DIVISORS),
+             emits=["Div", "Mul", "Mod", "Sub", "Sub", "Div", "Sub"]),
+        Case(aten.floor_divide.default, i64(6, 1, values=LARGE), i64(6, values=LARGE)),
+        Case(aten.floor_divide.Scalar, i64(6, values=LARGE), 10**9, emits=["Div", "Mul", "Greater", "Cast", "Sub"]),
+        Case(aten.div.Scalar_mode, i64(6, values=LARGE), -(10**9), rounding_mode="floor"),
+        Case(aten.floor_divide.Scalar, i8(6, values=INTEGERS), 200),
+        Case(aten.floor_divide.Scalar, i8(6, values=INTEGERS), -7),
         Case(aten.floor_divide.Scalar, f32(2, 3), 0.3),
         Case(aten.fmod.Tensor, f32(7, values=QUOTIENTS), f32(7, values=DIVISORS), emits=["Mod"]),
-        Case(aten.fmod.Scalar, i64(2, 3), 2, emits=["Mod"]),
+        Case(aten.fmod.Tensor, i64(6, values=LARGE), i64(6, values=LARGE_DIVISORS), emits=["Div", "Mul", "Sub"]),
+        Case(aten.fmod.Scalar, i64(6, values=LARGE), 10**9),
+        Case(aten.fmod.Scalar, i32(6, values=INTEGERS), -4, emits=["Mod"]),
+        Case(aten.remainder.Scalar, i64(6, values=LARGE), 10**9, emits=["Mod"]),
         Case(aten.remainder.Tensor, i64(6, values=INTEGERS), i64(6, values=INTEGER_DIVISORS), emits=["Mod"]),
         Case(aten.remainder.Tensor, f32(7, values=QUOTIENTS), f32(7, values=DIVISORS)),
         Case(aten.remainder.Scalar, f32(2, 3), 0.7, emits=["Mod", "Less", "Add", "Where"]),
