@@ -1,11 +1,13 @@
 """Comparisons, tests for NaN and infinity, extremes, limits and selection."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from onnx_ir import DataType, Value
 
+from fx_onnx.core import dtypes
 from fx_onnx.core.operators import aten
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._widening import emit_widened
@@ -104,7 +106,12 @@ for _op_type, _targets, _fmax in (
 
 @translates(aten.clamp.default, aten.clip.default)
 def aten_clamp(op: Emitter, self: Value, min: Scalar | None = None, max: Scalar | None = None) -> Value:
-    """Emits Clip to [min, max]; the result is max if min is larger than max."""
+    """Emits Clip to [min, max]; the result is max if min is larger than max.
+
+    An absent limit of floats becomes an infinity, because ONNX takes the largest finite number for it.
+    """
+    if dtypes.is_float(op.out_dtype):
+        min, max = -math.inf if min is None else min, math.inf if max is None else max
     low, high = (None if limit is None else op.cast(limit, op.out_dtype) for limit in (min, max))
     return op.Clip(op.cast(self, op.out_dtype), low, high)
 
