@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch.export import AdditionalInputs, ExportedProgram, ShapesCollection
-from torch.export.graph_signature import ConstantArgument
 
 from fx_onnx.capture import pytrees
 from fx_onnx.capture.dynamic_axes import split_dynamic_axes
@@ -32,6 +31,7 @@ from fx_onnx.core.export_modes import TrainingMode
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import OpOverload, pytree
+from fx_onnx.core.user_outputs import is_graph_output
 from fx_onnx.core.weights import is_subclass, memory_key
 
 
@@ -267,8 +267,7 @@ def _check_output_names(program: ExportedProgram, names: tuple[str, ...]) -> Non
 
     A write in place may still add an output: the new value of a buffer or an input.
     """
-    specs = program.graph_signature.output_specs
-    count = sum(not (isinstance(spec.arg, ConstantArgument) and spec.arg.value is None) for spec in specs)
+    count = sum(map(is_graph_output, program.graph_signature.output_specs))
     writes = any(isinstance(node.target, OpOverload) and node.target._schema.is_mutable for node in program.graph.nodes)
     if len(names) > count and not writes:
         raise ArgumentError(

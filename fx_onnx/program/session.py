@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument, OutputKind, TensorArgument
+from torch.export.graph_signature import ConstantArgument, TensorArgument
 from torch.utils.dlpack import from_dlpack
 
 from fx_onnx.core import metadata
@@ -31,6 +31,7 @@ from fx_onnx.core.errors import ArgumentError, OnnxExporterError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.progress import hide_progress
 from fx_onnx.core.torch_private import pytree
+from fx_onnx.core.user_outputs import graph_leaves, is_graph_output, result_specs
 from fx_onnx.core.weights import Weight
 from fx_onnx.passes.traversal import all_nodes, graphs_of
 from fx_onnx.program import save
@@ -217,33 +218,33 @@ def restore_structure(program: ExportedProgram, outputs: Sequence[torch.Tensor])
         program: defines the structure of the outputs, their constants, and which outputs are complex.
         outputs: the graph outputs. The outputs of the module come first.
     """
-    nodes = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    fakes = {node.name: node.meta.get("val") for node in program.graph.nodes}
     rest = iter(outputs)
-    leaves: list[Any] = []
-    for spec in program.graph_signature.output_specs:
-        if spec.kind != OutputKind.USER_OUTPUT:
-            continue
-        argument = spec.arg
-        if isinstance(argument, ConstantArgument):
-            leaves.append(argument.value)
-        elif isinstance(argument, TensorArgument):
-            fake, found = nodes.get(argument.name), next(rest)
-            complex_ = isinstance(fake, torch.Tensor) and fake.is_complex() and not found.is_complex()
-            leaves.append(torch.view_as_complex(found.contiguous()) if complex_ else found)
-        else:  # a symbolic int, float or bool
-            leaves.append(next(rest).item())
+    leaves = [
+        _restored(spec.arg, next(rest), fakes) if is_graph_output(spec) else None for spec in result_specs(program)
+    ]
     return pytree.tree_unflatten(leaves, program.call_spec.out_spec)
 
 
+def _restored(argument: Any, found: torch.Tensor, fakes: Mapping[str, Any]) -> Any:
+    """Returns one graph output as the module returns it: as a tensor, a complex tensor or a Python number."""
+    if isinstance(argument, ConstantArgument):
+        return argument.value
+    if not isinstance(argument, TensorArgument):  # a symbolic int, float or bool
+        return found.item()
+    fake = fakes.get(argument.name)
+    is_real_view = isinstance(fake, torch.Tensor) and fake.is_complex() and not found.is_complex()
+    return torch.view_as_complex(found.contiguous()) if is_real_view else found
+
+
 def flatten_outputs(program: ExportedProgram | None, result: Any) -> list[Any]:
-    """Returns the result of the module as the graph returns it: flattened, without None and constants.
+    """Returns the result of the module as the graph returns it: flattened, without None.
 
     Args:
-        program: defines which leaves are constants. Without it only tensors are returned.
+        program: defines which leaves are outputs. Without it, the tensors and numbers are.
         result: the return value of the module.
     """
     leaves = pytree.tree_leaves(result)
     if program is None:
-        return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    specs = [spec for spec in program.graph_signature.output_specs if spec.kind == OutputKind.USER_OUTPUT]
-    return [leaf for spec, leaf in zip(specs, leaves, strict=True) if not isinstance(spec.arg, ConstantArgument)]
+        return [leaf for leaf in leaves if isinstance(leaf, (torch.Tensor, int, float))]
+    return graph_leaves(program, leaves)

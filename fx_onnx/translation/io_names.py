@@ -1,6 +1,6 @@
 """Names of inputs, outputs and dims of outputs: the user's names, or names from the structure of the arguments."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
 import onnx_ir as ir
@@ -17,6 +17,7 @@ from fx_onnx.core.errors import ArgumentError, no_effect
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.names import Names
+from fx_onnx.core.user_outputs import graph_leaves
 
 
 def name_inputs_and_outputs(model: ir.Model, request: Request) -> None:
@@ -76,7 +77,7 @@ def name_by_structure(model: ir.Model, program: ExportedProgram) -> None:
     for fx_name, name in by_fx_name.items():
         if fx_name in inputs and name not in names:
             wanted[inputs[fx_name]] = names.unique(name)
-    for value, output in zip(graph.outputs, _output_names(program), strict=False):
+    for value, output in zip(graph.outputs, _output_names(program), strict=False):  # new values of buffers follow
         if output is not None:
             wanted[value] = _free(output, names)
     kind = OutputKind.USER_INPUT_MUTATION.name
@@ -103,16 +104,15 @@ def names_in_caches(program: ExportedProgram) -> dict[str, str]:
     return found
 
 
-def _output_names(program: ExportedProgram) -> Iterator[str | None]:
-    """Yields the dotted name of each user output; None for an output that keeps the name of FX."""
+def _output_names(program: ExportedProgram) -> list[str | None]:
+    """Returns the dotted name of each result that is a graph output; None for one that keeps the name of FX."""
     spec = program.call_spec.out_spec
     if spec is None:
-        return
+        return []
     keyed = pytrees.has_named_children(spec)
-    user = [item.arg for item in program.graph_signature.output_specs if item.kind == OutputKind.USER_OUTPUT]
-    for argument, path, in_cache in zip(user, pytrees.leaf_paths(spec), pytrees.leaves_in_caches(spec), strict=True):
-        if not isinstance(argument, ConstantArgument):
-            yield _dotted(path) if keyed else _dotted(["output", *path]) if in_cache else None
+    leaves = zip(pytrees.leaf_paths(spec), pytrees.leaves_in_caches(spec), strict=True)
+    names = [_dotted(p) if keyed else _dotted(["output", *p]) if in_cache else None for p, in_cache in leaves]
+    return graph_leaves(program, names)
 
 
 def _dotted(path: Any) -> str:

@@ -27,6 +27,7 @@ from fx_onnx.core.progress import report_progress
 from fx_onnx.core.size_text import shape_text
 from fx_onnx.core.source_lines import function_place
 from fx_onnx.core.translation_table import TranslationTable
+from fx_onnx.core.user_outputs import is_graph_output
 from fx_onnx.core.version import version
 from fx_onnx.core.weights import memory_key, real_view, weight
 from fx_onnx.translation.emitter import Emitter
@@ -365,7 +366,7 @@ def _bind_outputs(walker: Walker, results: Any, specs: Sequence[OutputSpec]) -> 
     pairs = zip(results, specs, strict=True)
     # The new values of mutated inputs and buffers come last.
     for result, spec in sorted(pairs, key=lambda pair: pair[1].kind != OutputKind.USER_OUTPUT):
-        if result is None or (spec.target in in_caches and result in returned):
+        if not is_graph_output(spec) or (spec.target in in_caches and result in returned):
             continue
         name = getattr(spec.arg, "name", None) or "output"
         if not isinstance(result, (Value, bool, int, float, *symbolic_sizes.SymbolicNumber)):

@@ -19,17 +19,17 @@ def test_bind_follows_the_signature_and_not_the_order_of_keywords():
     one, two, three, four = (torch.full((1,), float(n)) for n in range(1, 5))
     exported = export(Add(), ({"a": one, "b": two}, 2), {"first": three, "second": four})
     text = """<ir_version: 10, opset_import: ["" : 18]>
-    g (float[1] a, float[1] b, float[1] first, float[1] second) => (float[1] y, float[1] k) {
-        d = Sub(a, b) s = Add(first, first) t = Add(d, s) y = Sub(t, second) k = Neg(first) }"""
+    g (float[1] a, float[1] b, float[1] first, float[1] second) => (float[1] y, int64 n, float[1] k) {
+        d = Sub(a, b) s = Add(first, first) t = Add(d, s) y = Sub(t, second) k = Neg(first)
+        n = Constant<value_int = 3>() }"""
     graph = model_of(text).graph
     inputs = bind(graph, exported, ({"b": two, "a": one}, 2), {"second": four, "first": three})
     assert {name: tensor.item() for name, tensor in inputs.items()} == {"a": 1, "b": 2, "first": 3, "second": 4}
     with pytest.raises(ArgumentError, match="'scale' must be 2, a constant of the exported model"):
         bind(graph, exported, ({"a": one, "b": two}, 3), {"first": three, "second": four})
-    result = restore_structure(exported, [one, two, three])  # the third is an updated buffer
+    result = restore_structure(exported, [one, torch.tensor(3), two, three])  # the last is an updated buffer
     assert (result[0] is one, result[1:]) == (True, (None, 3, {"k": two}))
-    assert flatten_outputs(exported, result) == [one, two]
-    assert flatten_outputs(None, result) == [one, two]
+    assert flatten_outputs(exported, result) == flatten_outputs(None, result) == [one, 3, two]
 
 
 def test_one_axis_name_has_one_size():

@@ -15,12 +15,13 @@ from typing import Any, Protocol, TypeVar
 import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import InputKind
 
 from fx_onnx.core.errors import VerificationError
 from fx_onnx.core.metadata import OUTPUT_TARGET
 from fx_onnx.core.threads import CAPTURE_LOCK
 from fx_onnx.core.torch_private import pytree, storage_id
+from fx_onnx.core.user_outputs import result_specs
 from fx_onnx.core.weights import is_subclass
 from fx_onnx.program.input_binding import bind, wrong_structure
 from fx_onnx.program.runtime_errors import explain_runtime_errors
@@ -112,7 +113,7 @@ def expected_outputs(
         result = copied(module(*args, **kwargs))
         state = copied({**given, **_buffers(module)})
     if exported is not None:
-        captured = sum(spec.kind == OutputKind.USER_OUTPUT for spec in exported.graph_signature.output_specs)
+        captured = len(result_specs(exported))
         returned = len(pytree.tree_leaves(result))
         if captured != returned:
             raise VerificationError(f"The module returns {returned} values, but its capture {captured}.")
