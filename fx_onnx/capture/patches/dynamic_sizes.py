@@ -67,8 +67,8 @@ def _replace_kernels() -> Iterator[None]:
     """Gives a few operators kernels that compute only the shapes of their results.
 
     torch.export keeps an RNN, LSTM or GRU as one operator, but it finds the shapes by unrolling it, which specializes
-    the sequence length. Pooling in one dimension, ``fill_diagonal_`` and ``take_along_dim`` specialize sizes in the
-    same way. For fake quantization torch has only kernels for static shapes.
+    the sequence length. Pooling in one dimension, ``fill_diagonal_``, ``take_along_dim`` and ``tensor_split``
+    specialize sizes in the same way. For fake quantization torch has only kernels for static shapes.
     """
     composite, meta = kernel_keys()
     recurrent = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
@@ -84,6 +84,7 @@ def _replace_kernels() -> Iterator[None]:
     kernels[aten.fill_diagonal_.default, composite] = _fill_diagonal_
     kernels[aten.take_along_dim.default, composite] = _take_along_dim
     kernels[aten.cdist.default, composite] = _cdist
+    kernels[aten.tensor_split.sections, composite] = _tensor_split
     with replaced_kernels(kernels):
         yield
 
@@ -99,6 +100,23 @@ def _cdist(x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: int
     composite, _ = kernel_keys()
     result: torch.Tensor = compiled_kernel(aten.cdist.default, composite)(x1, x2, p, compute_mode)
     return result
+
+
+def _tensor_split(self: torch.Tensor, sections: int, dim: int = 0) -> Sequence[torch.Tensor]:
+    """Returns the pieces of a dynamic size, whose sizes hold for every remainder.
+
+    torch asks for each piece whether the remainder makes it longer by one.
+    """
+    if sections < 1 or not any(isinstance(size, torch.SymInt) for size in self.shape):
+        composite, _ = kernel_keys()
+        split: Sequence[torch.Tensor] = compiled_kernel(aten.tensor_split.sections, composite)(self, sections, dim)
+        return split
+    pieces, start = [], 0
+    for place in range(sections):
+        length = (self.shape[dim] + sections - 1 - place) // sections
+        pieces.append(self.narrow(dim, start, length))
+        start = start + length
+    return pieces
 
 
 def _fake_quantize(self: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -43,6 +43,8 @@ FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
     "max_pool1d_options": lambda x: F.max_pool1d(x, 3, 2, padding=1, dilation=2),
     "max_pool1d_ceil": lambda x: F.max_pool1d(x, 3, 2, 1, ceil_mode=True),
     "max_pool1d_ceil_beyond": lambda x: F.max_pool1d(x, 2, 5, 1, ceil_mode=True),
+    "tensor_split": lambda x: torch.tensor_split(x, 3, dim=-1),
+    "tensor_split_sums": lambda x: [piece.sum(-1) for piece in x.tensor_split(5, -1)],
     "len": lambda x: x.new_zeros(len(x), x.shape[1]) + x.sum(2),
     "batch_norm": lambda x: F.batch_norm(x[x[:, 0, 0] > 0.5], torch.ones(x.shape[1]), torch.ones(x.shape[1])),
     "linspace": grid,
