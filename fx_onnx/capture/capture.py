@@ -49,6 +49,7 @@ from fx_onnx.capture.patches import (
     fastai,
     function_transforms,
     least_squares,
+    nested_tensors,
     packed_sequences,
     torch_export,
     torchvision,
@@ -439,7 +440,8 @@ def _observe_modules(model: torch.nn.Module, strict: bool) -> Iterator[None]:
 def _patch_tables(strict: bool) -> tuple[PatchTable, ...]:
     """Returns the patches that apply in a mode.
 
-    Strict mode traces the bytecode of replacements too, so torch's own functions are not replaced in strict mode.
+    Strict mode traces the bytecode of replacements too, so torch's own functions are not replaced in strict mode,
+    except for a forward that dynamo can trace.
     """
     transforms = function_transforms.transform_patches()
     own = (
@@ -452,6 +454,7 @@ def _patch_tables(strict: bool) -> tuple[PatchTable, ...]:
     torch_patches = () if strict else own
     library_patches = (
         fastai.PATCHES,
+        nested_tensors.PATCHES,
         torchvision.PATCHES,
         transformers.cache_patches(),
         transformers_models.model_patches(),

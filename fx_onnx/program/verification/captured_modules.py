@@ -86,7 +86,7 @@ def _calls(module: torch.nn.Module, args: Any, kwargs: Any, skipped: int) -> lis
         skipped -= 1
         if skipped >= 0 or size >= _GROUP_BYTES:
             return
-        tensors = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        tensors = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor) and not leaf.is_nested]
         size += sum(tensor.nbytes for tensor in tensors)
         calls.append(CalledModule(path, type(called).__name__, copied(tensors)))
 

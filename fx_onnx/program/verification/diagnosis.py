@@ -141,8 +141,9 @@ class Diagnosis:
         if not isinstance(self.module, torch.nn.Module):
             return Cause("capture", text, difference=worst)
         comparison = self._new_comparison(sample)
-        found = first_uncaptured(self.module, comparison.program, sample.args, sample.kwargs, self.tolerance)
-        if found is None:
+        user, program = self.module, comparison.program
+        found = attempt(lambda: first_uncaptured(user, program, sample.args, sample.kwargs, self.tolerance))
+        if found is None or isinstance(found, Exception):  # a failed search must not hide the difference
             return Cause("capture", text, difference=worst)
         by = f": max {found.nearest.max_abs:.2g}" if found.nearest is not None else ""
         path = found.path.partition("@")[0]

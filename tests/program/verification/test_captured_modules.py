@@ -34,3 +34,11 @@ def test_a_second_call() -> None:
     program = functional_program(torch.export.export(module, (X,)))
     found = first_uncaptured(module, program, (X,), {}, Tolerance())
     assert found is not None and (found.path, found.module_class) == ("enc.0@1", "Linear")
+
+
+def test_nested_tensors_are_left_out() -> None:
+    layer = torch.nn.TransformerEncoderLayer(4, 2, 4, batch_first=True)
+    module, x = torch.nn.TransformerEncoder(layer, 1).eval(), torch.ones(1, 3, 4)
+    padding = {"src_key_padding_mask": torch.tensor([[False, False, True]])}
+    program = functional_program(torch.export.export(module, (x,), padding))
+    assert first_uncaptured(module, program, (x,), padding, Tolerance()) is None
