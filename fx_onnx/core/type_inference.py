@@ -12,7 +12,7 @@ from onnx_ir import DataType
 
 from fx_onnx.core.schemas import OperatorSchema, Parameter, tensor_type
 
-__all__ = ["bind_type_variables", "infer_output_dtypes", "parameter_dtype"]
+__all__ = ["UnequalDtypesError", "bind_type_variables", "check_equal_dtypes", "infer_output_dtypes", "parameter_dtype"]
 
 # The attributes that name the element type of an output.
 _DTYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
@@ -44,6 +44,26 @@ def bind_type_variables(schema: OperatorSchema, inputs: Sequence[DataType | None
         inputs: the element type of each input; None for an absent input or an unknown type.
     """
     return {schema.input(index).type: dtype for index, dtype in enumerate(inputs) if dtype is not None}
+
+
+class UnequalDtypesError(TypeError):
+    """An ONNX operator gets inputs of different element types where it takes one."""
+
+
+def check_equal_dtypes(schema: OperatorSchema, inputs: Sequence[DataType | None]) -> None:
+    """Checks that the inputs bind each type variable to one element type.
+
+    Raises:
+        UnequalDtypesError: two inputs bind it to different types, as in a product of float32 and float64 matrices.
+            torch.export captures such a product, though PyTorch refuses to compute it.
+    """
+    bound: dict[str, DataType] = {}
+    for index, dtype in enumerate(inputs):
+        parameter = schema.input(index)
+        if dtype is not None and parameter.homogeneous and bound.setdefault(parameter.type, dtype) != dtype:
+            raise UnequalDtypesError(
+                f"ONNX {schema.name} takes tensors of one dtype, but gets {bound[parameter.type].name} and {dtype.name}"
+            )
 
 
 def parameter_dtype(parameter: Parameter, bound: Mapping[str, DataType]) -> DataType | None:

@@ -15,7 +15,7 @@ from onnxscript import BuilderBase, BuilderFeature
 from fx_onnx.core import dtypes, symbolic_sizes
 from fx_onnx.core.arguments import did_you_mean
 from fx_onnx.core.schemas import OperatorSchema, missing_operator, operator_schema
-from fx_onnx.core.type_inference import bind_type_variables, infer_output_dtypes, parameter_dtype
+from fx_onnx.core.type_inference import bind_type_variables, check_equal_dtypes, infer_output_dtypes, parameter_dtype
 from fx_onnx.translation.operator_methods import OperatorMethods
 from fx_onnx.translation.scoped_names import ScopedNames
 
@@ -212,6 +212,7 @@ class NodeEmitter(OperatorMethods, BuilderBase):
         if schema is None:
             return
         inputs = [None if x is None else x.dtype for x in node.inputs]
+        check_equal_dtypes(schema, inputs)
         found = infer_output_dtypes(schema, inputs, node.attributes, len(node.outputs))
         for output, dtype in zip(node.outputs, found, strict=True):
             if dtype is not None:

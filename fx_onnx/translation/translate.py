@@ -27,6 +27,7 @@ from fx_onnx.core.progress import report_progress
 from fx_onnx.core.size_text import shape_text
 from fx_onnx.core.source_lines import function_place
 from fx_onnx.core.translation_table import TranslationTable
+from fx_onnx.core.type_inference import UnequalDtypesError
 from fx_onnx.core.user_outputs import is_graph_output
 from fx_onnx.core.version import version
 from fx_onnx.core.weights import memory_key, real_view, weight
@@ -163,6 +164,11 @@ class Walker:
             self._bind(node, result)
         except OnnxExporterError:
             raise
+        except UnequalDtypesError as error:
+            raise TranslationError(
+                f"{describe(node)} has no ONNX form: {error}; convert the inputs or the module to one dtype.",
+                id=MessageId.UNEQUAL_DTYPES,
+            ) from error
         except Exception as error:
             if node.meta.get("val") is None and getattr(getattr(node.target, "_schema", None), "returns", None):
                 raise _failed_in_forward(node) from error

@@ -8,7 +8,13 @@ from onnx_ir import DataType
 
 from fx_onnx.core.opsets import MAXIMUM_OPSET, MINIMUM_NATIVE_OPSET
 from fx_onnx.core.schemas import OperatorSchema, operator_schema, tensor_type
-from fx_onnx.core.type_inference import bind_type_variables, infer_output_dtypes, parameter_dtype
+from fx_onnx.core.type_inference import (
+    UnequalDtypesError,
+    bind_type_variables,
+    check_equal_dtypes,
+    infer_output_dtypes,
+    parameter_dtype,
+)
 
 HALF, FLOAT, DOUBLE, INT8, INT64, BOOL = (
     DataType.FLOAT16, DataType.FLOAT, DataType.DOUBLE, DataType.INT8, DataType.INT64, DataType.BOOL,
@@ -113,3 +119,17 @@ def test_agrees_with_the_shape_inference_of_onnx(opset: int) -> None:
             assert infer_output_dtypes(schema, [dtype], {}, 1) == [DataType(inferred.tensor_type.elem_type)], name
             compared += 1
     assert compared > 60
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs"),
+    [("Gemm", (FLOAT, None, DOUBLE)), ("Concat", (INT8, INT8, INT64)), ("Where", (BOOL, FLOAT, HALF))],
+)
+def test_a_type_variable_has_one_type(op_type: str, inputs: tuple[DataType | None, ...]) -> None:
+    with pytest.raises(UnequalDtypesError, match=f"ONNX {op_type} takes tensors of one dtype"):
+        check_equal_dtypes(_schema(op_type), inputs)
+
+
+@pytest.mark.parametrize(("op_type", "inputs"), [("Loop", (INT64, BOOL, FLOAT, HALF)), ("Pow", (FLOAT, INT64))])
+def test_inputs_that_may_differ(op_type: str, inputs: tuple[DataType | None, ...]) -> None:
+    check_equal_dtypes(_schema(op_type), inputs)

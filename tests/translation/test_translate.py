@@ -339,6 +339,13 @@ def test_a_translation_of_the_wrong_dtype_is_a_failure() -> None:
         translate(program, translations)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.float16])
+def test_products_of_different_dtypes(dtype: torch.dtype) -> None:
+    """torch.export captures them, though PyTorch refuses to compute them."""
+    with pytest.raises(TranslationError, match=r"float32\[3, 2\].*; convert the inputs or the module.*\[FX1307\]"):
+        fx_onnx.export(nn.Linear(2, 3).eval(), torch.ones(1, 2, dtype=dtype), verbose=False)
+
+
 def test_a_translation_of_the_wrong_shape_is_a_failure() -> None:
     """Tests a translation that knows the sizes of its result. ONNX infers nothing for a translation of the package."""
     exported = torch.export.export(Net(), (torch.randn(2, 4),))
