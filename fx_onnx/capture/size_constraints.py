@@ -244,8 +244,7 @@ def _constraint(
     location = guard_location(guard)
     by_slice = _name(location) in _COMPARING_FUNCTIONS
     by_view = isinstance(condition, sympy.Eq) and not condition.has(Mod) and _name(location) == _VIEW_FUNCTION
-    # A remainder that must be 0 is a precondition. One that is compared decides between branches, such as the sizes of
-    # the pieces of tensor_split.
+    # A remainder that must be 0 is a precondition. One that is compared decides between branches.
     by_remainder = condition.has(Mod) and not isinstance(condition, (sympy.Eq, sympy.Ne))
     bound = len(symbols) == 1 and not isinstance(condition, (sympy.Eq, sympy.Ne))
     if not (by_model or python_number or part_is_0_or_1 or by_slice or by_view or by_remainder or bound):

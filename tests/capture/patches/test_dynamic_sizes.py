@@ -53,6 +53,12 @@ FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
     "new_tensor": lambda x: x * x.new_tensor([x.shape[1], x.shape[2]]).sum(),
     "sym_ite": lambda x: x.new_zeros(torch.sym_ite(x.shape[1] > 4, x.shape[1], 2)),
     "divmod": lambda x: x.sum() * divmod(x.shape[1], 3)[0] + divmod(x.shape[1], 3)[1],
+    "exp": lambda x: x * math.exp(-x.shape[1] / 10),
+    "exp2": lambda x: x * math.exp2(x.shape[1] / 4),
+    "pow": lambda x: x * math.pow(0.9, x.shape[1]) * math.pow(x.shape[2], -0.3),
+    "hypot": lambda x: x / math.hypot(x.shape[1], x.shape[2]),
+    "fabs": lambda x: x * math.fabs(0.5 - x.shape[1]),
+    "tensor_log": lambda x: x * torch.full((), x.shape[1]).log(),
     "sqrt": lambda x: x / math.sqrt(x.shape[2]),
     "affine_grid": lambda x: F.grid_sample(
         x[:, None], F.affine_grid(x[:, :2, :3], [x.shape[0], 1, x.shape[1], x.shape[2]], align_corners=False),
