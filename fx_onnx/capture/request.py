@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch.export import AdditionalInputs, ExportedProgram, ShapesCollection
+from torch.nn.parameter import is_lazy
 
 from fx_onnx.capture import pytrees
 from fx_onnx.capture.dynamic_axes import split_dynamic_axes
@@ -190,6 +191,8 @@ def _checked_model(model: Any, training: TrainingMode | None) -> Any:
             f"training={training.name} is not possible for an ExportedProgram, because its capture fixed the mode.",
             id=MessageId.MODEL,
         )
+    if isinstance(model, torch.nn.Module):
+        _check_initialized(model)
     if isinstance(model, (torch.nn.Module, ExportedProgram)):
         return model
     if isinstance(model, type):
@@ -199,6 +202,17 @@ def _checked_model(model: Any, training: TrainingMode | None) -> Any:
             "The model is a plain callable; wrap it in the forward of a torch.nn.Module.", id=MessageId.MODEL
         )
     raise ArgumentError(f"The model must be a torch.nn.Module or an ExportedProgram, not {kind}.", id=MessageId.MODEL)
+
+
+def _check_initialized(model: torch.nn.Module) -> None:
+    """Raises an ArgumentError if a weight has no shape, because a lazy module (``nn.LazyLinear``) has not run yet."""
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(tensor):
+            raise ArgumentError(
+                f"{name!r} of the model is not initialized, because a lazy module gets its shapes when it first runs; "
+                "run the model once before the export.",
+                id=MessageId.MODEL,
+            )
 
 
 def _checked_names(

@@ -11,7 +11,7 @@ import torch
 from fx_onnx.capture.text_generation import text_generation_arguments
 from fx_onnx.cli._model_source import ModelSource
 from fx_onnx.core.arguments import did_you_mean
-from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.errors import ArgumentError, first_line
 from fx_onnx.core.messages import MessageId
 
 __all__ = ["TASKS", "load"]
@@ -68,6 +68,11 @@ def load(folder: Path, task: str | None, *, with_past: bool, full_cache: bool = 
         raise
     except (OSError, ValueError, KeyError) as error:
         raise ArgumentError(f"transformers cannot load {folder}: {error}", id=MessageId.MODEL_SOURCE) from error
+    except (ImportError, RuntimeError) as error:  # a package that a model of transformers needs is absent or broken
+        cause = f": {first_line(error.__cause__)}" if isinstance(error.__cause__, Exception) else ""
+        raise ArgumentError(
+            f"transformers cannot load {folder}: {first_line(error)}{cause}", id=MessageId.MODEL_SOURCE
+        ) from error
     model.eval()
     if with_past:
         if not model.can_generate():

@@ -149,7 +149,9 @@ def _system_errors(destination: Destination) -> Iterator[None]:
     except OSError as error:
         refused = isinstance(error, _BAD_PATH) or error.errno == errno.ENAMETOOLONG
         kind = ArgumentError if refused else OnnxExporterError
-        raise kind(f"The model could not be saved to {destination!r}: {error}.") from error
+        raise kind(
+            f"The model could not be saved to {destination!r}: {error.strerror or error}.", id=MessageId.FILE
+        ) from error
 
 
 @contextmanager

@@ -136,6 +136,7 @@ def _bad(message, *args, model=None, **options):
         _bad("plain callable; wrap it", X, model=torch.relu),
         _bad("is the class Two; give an instance", X, model=Two),
         _bad("not int", X, model=3),
+        _bad("'weight' of the model is not initialized", X, model=torch.nn.LazyLinear(2)),
         _bad("must be a tuple or a list of the arguments, one tensor, or a dict of keyword arguments", frozenset({X})),
         _bad("with strings as keys", (X, {0: Y})),
         _bad(

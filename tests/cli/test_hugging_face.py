@@ -74,3 +74,13 @@ def test_wrong_requests_are_refused(llama: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
     with pytest.raises(fx_onnx.ArgumentError, match="transformers cannot load"):
         hugging_face.load(tmp_path, None, with_past=False)
+
+
+def test_a_class_that_transformers_cannot_import(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ModuleNotFoundError("Could not import ViT.\nMore.") from RuntimeError("torchvision is broken")
+
+    monkeypatch.setattr(transformers.LlamaForCausalLM, "from_pretrained", broken)
+    text = r"cannot load .*: ModuleNotFoundError: Could not import ViT.: RuntimeError: torchvision is broken"
+    with pytest.raises(fx_onnx.ArgumentError, match=text):
+        hugging_face.load(llama, None, with_past=False)

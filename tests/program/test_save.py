@@ -208,12 +208,12 @@ def test_bad_destinations(tmp_path):
 
 
 def test_a_permission_error_is_one_sentence(tmp_path, monkeypatch):
-    def refuse(*_):
-        raise PermissionError(errno.EACCES, "Permission denied")
+    def refuse(source, _):
+        raise PermissionError(errno.EACCES, "Permission denied", source)  # a hidden file, which the user does not know
 
     monkeypatch.setattr(os, "replace", refuse)
-    with pytest.raises(ArgumentError, match=r"could not be saved to .*Permission denied"):
-        save.save(make_model(), tmp_path / "m.onnx")
+    with pytest.raises(ArgumentError, match=r"could not be saved to '[^']*m.onnx': Permission denied. \[FX1501\]$"):
+        save.save(make_model(), str(tmp_path / "m.onnx"))
     assert os.listdir(tmp_path) == []
 
 

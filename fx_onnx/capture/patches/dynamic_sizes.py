@@ -12,7 +12,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from threading import get_ident
 from typing import Any
@@ -55,7 +55,17 @@ def keep_sizes_symbolic(strict: bool = False) -> Iterator[None]:
     sqrt = replace_attribute(math, "sqrt", partial(_sqrt, math.sqrt))
     length = exchange_attribute(builtins, "len", _len_in(get_ident()))
     division = replace_attribute(torch.SymInt, "__divmod__", _divmod)
-    with sqrt, length, division, keep_math_symbolic(), _replace_kernels(), _SymbolicSizesMode():
+    with sqrt, length, division, _bit_operators(), keep_math_symbolic(), _replace_kernels(), _SymbolicSizesMode():
+        yield
+
+
+@contextmanager
+def _bit_operators() -> Iterator[None]:
+    """Gives sizes the operators ``^`` and ``~``: torch.export refuses the first, and ``SymInt`` lacks the second."""
+    names: dict[str, Callable[..., Any]] = {"__xor__": _xor, "__rxor__": _xor, "__invert__": _invert}
+    with ExitStack() as stack:
+        for name, function in names.items():
+            stack.enter_context(replace_attribute(torch.SymInt, name, function))
         yield
 
 
@@ -318,6 +328,16 @@ _REDIRECTED = frozenset({*FLOAT_REPLACEMENTS, *_REPLACEMENTS, *_INDEXING, scaled
 def _sqrt(sqrt: Callable[[Any], float], number: Any) -> Any:
     """Replaces ``math.sqrt``, which converts a symbolic number to a plain one."""
     return torch.sym_float(number) ** 0.5 if isinstance(number, (torch.SymInt, torch.SymFloat)) else sqrt(number)
+
+
+def _xor(number: torch.SymInt, other: Any) -> Any:
+    """Replaces ``SymInt.__xor__``: the bits of either number without those of both."""
+    return (number | other) - (number & other)
+
+
+def _invert(number: torch.SymInt) -> Any:
+    """Replaces ``SymInt.__invert__``, in two's complement."""
+    return -number - 1
 
 
 def _divmod(number: torch.SymInt, divisor: Any) -> tuple[Any, Any]:

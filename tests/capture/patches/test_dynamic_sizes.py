@@ -59,6 +59,8 @@ FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
     "hypot": lambda x: x / math.hypot(x.shape[1], x.shape[2]),
     "fabs": lambda x: x * math.fabs(0.5 - x.shape[1]),
     "tensor_log": lambda x: x * torch.full((), x.shape[1]).log(),
+    "xor": lambda x: x.sum() * (x.shape[1] ^ 3) + (-5 ^ x.shape[2]) + (x.shape[1] ^ x.shape[2]),
+    "invert": lambda x: x * ~x.shape[1],
     "sqrt": lambda x: x / math.sqrt(x.shape[2]),
     "affine_grid": lambda x: F.grid_sample(
         x[:, None], F.affine_grid(x[:, :2, :3], [x.shape[0], 1, x.shape[1], x.shape[2]], align_corners=False),
