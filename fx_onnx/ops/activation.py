@@ -139,15 +139,26 @@ def _has_far_threshold(self: torch.Tensor, beta: float = 1, threshold: float = 2
 def aten_softplus(op: Emitter, self: Value, beta: float = 1, threshold: float = 20) -> Value:
     """Emits Softplus: log(1 + exp(beta * self)) / beta."""
     if beta == 1:
-        return emit_widened(op, "Softplus", self)
+        return _softplus(op, self)
     factor = op.cast(float(beta), op.out_dtype)
-    return op.Div(emit_widened(op, "Softplus", op.Mul(self, factor)), factor)
+    return op.Div(_softplus(op, op.Mul(self, factor)), factor)
 
 
 @translates(aten.log_sigmoid.default)
 def aten_log_sigmoid(op: Emitter, self: Value) -> Value:
     """Emits -Softplus(-self), which equals log(sigmoid(self))."""
-    return op.Neg(emit_widened(op, "Softplus", op.Neg(self)))
+    return op.Neg(_softplus(op, op.Neg(self)))
+
+
+def _softplus(op: Emitter, x: Value) -> Value:
+    """Emits Softplus.
+
+    At opset 18, ONNX Runtime replaces Softplus of float16 by its definition log(exp(x) + 1), which is infinite from 89
+    on. In float32 it has a kernel.
+    """
+    if op.opset == 18 and x.dtype == DataType.FLOAT16:
+        return op.cast(op.Softplus(op.cast(x, DataType.FLOAT)), DataType.FLOAT16)
+    return emit_widened(op, "Softplus", x)
 
 
 @translates(aten.glu.default)

@@ -52,6 +52,8 @@ def test_rectifiers(case: Case) -> None:
         Case(aten.softplus.default, f32(9, values=SPECIAL), emits=["Softplus"]),
         Case(aten.softplus.default, f32(2, 3), 2.0, emits=["Mul", "Softplus", "Div"]),
         Case(aten.softplus.default, f32(2, 3), 2.0, 1.0),
+        Case(aten.softplus.default, f16(4, values=(-8.0, 12.0, 100.0, 6e4)), opsets=[18, 20]),
+        Case(aten.log_sigmoid.default, f16(4, values=(8.0, -12.0, -100.0, -6e4)), opsets=[18, 20]),
         Case(aten.log_sigmoid.default, f32(2, 3), emits=["Neg", "Softplus", "Neg"]),
         Case(aten.glu.default, f32(3, 4), emits=["Split", "Sigmoid", "Mul"], dynamic=False),
         Case(aten.glu.default, f32(4, 3), 0, emits=["Split", "Sigmoid", "Mul"], dynamic=False),
