@@ -236,7 +236,8 @@ def _arguments(source: Any, given: dict[str, Any], dynamic: list[str]) -> dict[s
             "The source has its own inputs; leave out --input and --dynamic.", id=MessageId.COMMAND_OPTION
         )
     if source.has_inputs:
-        return {"args": source.args, "kwargs": source.kwargs, "dynamic_shapes": source.dynamic_shapes}
+        shapes = parse_dynamic_dims(dynamic, _input_names(source)) if dynamic else source.dynamic_shapes
+        return {"args": source.args, "kwargs": source.kwargs, "dynamic_shapes": shapes}
     shapes = parse_dynamic_dims(dynamic, given) if dynamic else None
     parameters = _parameter_names(source.model)
     unknown = [name for name in given if name not in parameters]
@@ -253,6 +254,15 @@ def _arguments(source: Any, given: dict[str, Any], dynamic: list[str]) -> dict[s
         "input_names": list(given),
         "dynamic_shapes": tuple(shapes.values()) if shapes is not None else None,
     }
+
+
+def _input_names(source: Any) -> list[str]:
+    """Returns the names of the inputs that a source contains: those of the program, or of the forward's parameters."""
+    import torch
+
+    if isinstance(source.model, torch.export.ExportedProgram):
+        return [name for name in source.model.graph_signature.user_inputs if isinstance(name, str)]  # not constants
+    return _parameter_names(source.model)[: len(source.args)]
 
 
 def _parameter_names(model: Any) -> list[str]:

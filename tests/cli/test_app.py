@@ -64,6 +64,23 @@ def run(command: str, monkeypatch: pytest.MonkeyPatch) -> int:
     return code if isinstance(code, int) else 0
 
 
+@pytest.mark.parametrize(
+    ("options", "inputs"),
+    [
+        ("dynamic.pt2 --dynamic input:0=rows", ["input: float[rows]"]),
+        ("models:two --dynamic x:0=n --dynamic y:0=n", ["x: float[n]", "y: float[n]"]),
+    ],
+)
+def test_dynamic_dims_of_a_source_with_inputs(
+    options: str, inputs: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dim = torch.export.Dim("n")
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(2),), dynamic_shapes=({0: dim},))
+    torch.export.save(program, "dynamic.pt2")
+    assert run(f"fx-onnx export {options} -o m.onnx --json", monkeypatch) == 0
+    assert json.loads(capsys.readouterr().out)["inputs"] == inputs
+
+
 def test_export(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     command = "fx-onnx export models:build --input x=float32[2,8] --dynamic x:0=n -o m.onnx --opset 18 --verify --json"
     assert run(command, monkeypatch) == 0
