@@ -11,13 +11,15 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from fx_onnx.core import threads
 from fx_onnx.core.source_lines import is_library
 from fx_onnx.core.threads import CAPTURE_LOCK, in_this_thread
 
-__all__ = ["InOtherThreads", "PatchTable", "apply_patches", "exchange_attribute", "replace_attribute"]
+__all__ = ["FILES_BETWEEN", "InOtherThreads", "PatchTable", "apply_patches", "exchange_attribute", "replace_attribute"]
 
 
 class InOtherThreads(NamedTuple):
@@ -28,6 +30,9 @@ class InOtherThreads(NamedTuple):
 
 PatchTable = Mapping[tuple[str, str], Callable[..., Any] | InOtherThreads]
 """Replacements by (module, name): the module that defines the function, and the function's name or `Class.method`."""
+
+FILES_BETWEEN = frozenset({*map(str, Path(__file__).parent.glob("*.py")), str(threads.__file__)})
+"""The files of the replacements, whose frames are between the forward and torch."""
 
 _ABSENT = object()
 

@@ -16,8 +16,7 @@ from typing import Any
 
 import torch
 
-from fx_onnx.capture.patches.patching import replace_attribute
-from fx_onnx.core import threads
+from fx_onnx.capture.patches.patching import FILES_BETWEEN, replace_attribute
 from fx_onnx.core.guard_private import INTERPRETER_FOLDER
 from fx_onnx.core.script_private import script_line
 from fx_onnx.core.source_lines import is_internal, line_text
@@ -29,8 +28,6 @@ _COMPARISONS = {f"__{each.__name__}__": each for each in (
     operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge
 )}  # fmt: skip
 _TORCH_FOLDER = str(Path(torch.__file__).parent)
-_FILES_BETWEEN = frozenset({*map(str, Path(__file__).parent.glob("*.py")), str(threads.__file__)})
-"""The files of the replacements, whose frames are between the forward and torch."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,7 @@ def _recorder(name: str, compare: Callable[..., Any], found: dict[SizeComparison
     def record(size: torch.SymInt, other: Any) -> Any:
         frame: Any = sys._getframe(1)
         # The dispatcher of the patch calls this function, and SymInt.__bool__ compares the size with 0 in torch's code.
-        while frame.f_code.co_filename in _FILES_BETWEEN or frame.f_code.co_name == "__bool__":
+        while frame.f_code.co_filename in FILES_BETWEEN or frame.f_code.co_name == "__bool__":
             frame = frame.f_back
         code = frame.f_code
         if not code.co_filename.startswith(_TORCH_FOLDER) and not _is_guard_of_dynamo(frame):
@@ -118,6 +115,6 @@ def _skip_frames() -> Iterator[None]:
     if function is None:
         yield
         return
-    files = getattr(*function)() | _FILES_BETWEEN
+    files = getattr(*function)() | FILES_BETWEEN
     with replace_attribute(*function, lambda: files):
         yield

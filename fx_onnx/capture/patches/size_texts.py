@@ -10,19 +10,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from fx_onnx.capture.patches.patching import replace_attribute
-from fx_onnx.core import threads
+from fx_onnx.capture.patches.patching import FILES_BETWEEN, replace_attribute
 from fx_onnx.core.guard_private import example_value
 from fx_onnx.core.source_lines import is_internal, line_text
 
 __all__ = ["record_size_texts"]
 
-_FILES_BETWEEN = frozenset({*map(str, Path(__file__).parent.glob("*.py")), str(threads.__file__)})
 _PLAIN_TYPES: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float}
 
 
@@ -54,7 +51,7 @@ def _recorder(
 
     def text(number: Any, *spec: str) -> str:
         frame: Any = sys._getframe(1)
-        while frame.f_code.co_filename in _FILES_BETWEEN:
+        while frame.f_code.co_filename in FILES_BETWEEN:
             frame = frame.f_back
         if is_internal(frame.f_code.co_filename):
             return original(number, *spec)
