@@ -23,11 +23,13 @@ import onnx
 import onnxruntime
 import torch
 import transformers
-from torch import Tensor, nn
-from transformers import DynamicCache, EncoderDecoderCache
+from torch import Tensor
+from transformers import DynamicCache
 
 import fx_onnx
 import tests  # noqa: F401  lets torchvision load beside a CPU build of torch
+from benchmarks.language_models import session
+from benchmarks.vision_language import Sound, Transcript
 
 FRAMES, PAST, PROMPT = 3000, 64, 4
 EAGER = "torch eager"
@@ -39,32 +41,19 @@ main_export(sys.argv[1], sys.argv[2], task="automatic-speech-recognition-with-pa
 """
 
 
-class Encoder(nn.Module):
-    """Turns a sound (batch, mel bins, frames) into the keys and values of cross-attention."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.whisper = model.model
+class Encoder(Sound):
+    """Turns a sound (batch, mel bins, frames) into the tensors of the cache of cross-attention."""
 
     def forward(self, sound: Tensor) -> list[Tensor]:
-        states = self.whisper.encoder(sound).last_hidden_state
-        cache, start = EncoderDecoderCache(DynamicCache(), DynamicCache()), torch.zeros(len(states), 1).long()
-        self.whisper.decoder(input_ids=start, encoder_hidden_states=states, past_key_values=cache, use_cache=True)
-        return _tensors(cache.cross_attention_cache)
+        return _tensors(super().forward(sound))
 
 
-class Decoder(nn.Module):
-    """Turns tokens (batch, sequence) and the tensors of both caches into logits and the new cache of the text."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.decoder, self.head, self.size = model.model.decoder, model.proj_out, model.config.d_model
+class Decoder(Transcript):
+    """Turns tokens (batch, sequence) and the tensors of both caches into logits and those of the new cache."""
 
     def forward(self, ids: Tensor, past: list[Tensor], sound: list[Tensor]) -> list[Tensor]:
-        unused = torch.zeros(len(ids), 1, self.size)  # the states of the encoder are in the cache already
-        caches = EncoderDecoderCache(_cache(past), _cache(sound))
-        states = self.decoder(ids, encoder_hidden_states=unused, past_key_values=caches, use_cache=True)
-        return [self.head(states.last_hidden_state), *_tensors(caches.self_attention_cache)]
+        logits, text = super().forward(ids, _cache(past), _cache(sound))
+        return [logits, *_tensors(text)]
 
 
 def _tensors(cache: Any) -> list[Tensor]:
@@ -105,13 +94,6 @@ def export_all(model: Any, folder: Path) -> None:
         theirs.save(folder / f"torch.onnx.{name}.onnx")
 
 
-def session(path: Path) -> onnxruntime.InferenceSession:
-    """Returns a session with one thread."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-
-
 def feed(loaded: onnxruntime.InferenceSession, tensors: list[Tensor]) -> Run:
     """Returns a call of a session with the tensors, in the order of its inputs."""
     names = [each.name for each in loaded.get_inputs()]
@@ -122,7 +104,7 @@ def feed(loaded: onnxruntime.InferenceSession, tensors: list[Tensor]) -> Run:
 def of_optimum(folder: Path, sound: Tensor, prompt: Any, step: Any) -> dict[str, Run]:
     """Returns the runs of optimum-onnx's three models. The cache has the order key, value for text, then for sound."""
     encoder, first, following = (
-        session(folder / "optimum" / f"{name}.onnx")
+        session(folder / "optimum" / f"{name}.onnx", threads=1)
         for name in ("encoder_model", "decoder_model", "decoder_with_past_model")
     )
     states = torch.from_numpy(encoder.run(None, {encoder.get_inputs()[0].name: sound.numpy()})[0])
@@ -146,7 +128,7 @@ def runs(model: Any, folder: Path) -> dict[str, dict[str, Run]]:
     eager = {"encoder": lambda: encoder(sound), "prefill": lambda: decoder(*prompt), "decode": lambda: decoder(*step)}
     found = {EAGER: eager}
     for name in ("fx_onnx, opset 20", "fx_onnx, opset 23", "torch.onnx"):
-        one, two = (session(folder / f"{name}.{part}.onnx") for part in ("encoder", "decoder"))
+        one, two = (session(folder / f"{name}.{part}.onnx", threads=1) for part in ("encoder", "decoder"))
         found[name] = {
             "encoder": feed(one, [sound]),
             "prefill": feed(two, [prompt[0], *prompt[1], *prompt[2]]),
