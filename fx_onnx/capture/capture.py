@@ -1,15 +1,16 @@
 """Captures the model of a request as a torch.export.ExportedProgram, and reports what happened to each dynamic dim.
 
-torch.export runs in non-strict mode first, which traces the forward as Python code. Where that fails, or specializes a
-dim that was requested as dynamic, the capture is repeated by the rules in this file: from a larger example, or in
-strict mode, which traces bytecode. ``Capture.decisions`` holds the decisions that led to the result.
+torch.export runs once, in non-strict mode, which traces the forward as Python code. It treats the size of a dynamic dim
+as any size, so that examples of size 0 and 1 need no other capture. Where the first capture fails, fixes such a dim, or
+truncates a size to a Python integer, it is repeated by the rules in this file. ``Capture.decisions`` holds the
+decisions that led to the result.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from torch.export.graph_signature import InputKind
 
 from fx_onnx.capture import dynamic_dims, export_flag
 from fx_onnx.capture.buffer_assignments import write_assigned_buffers
-from fx_onnx.capture.captured import Captured, SizeFacts
+from fx_onnx.capture.captured import Captured
 from fx_onnx.capture.diagnostics import (
     explain_failure,
     failure_id,
@@ -30,16 +31,15 @@ from fx_onnx.capture.diagnostics import (
 from fx_onnx.capture.dim_relations import dim_relations
 from fx_onnx.capture.dim_summaries import dim_table
 from fx_onnx.capture.dynamic_dims import SpecializedDim
-from fx_onnx.capture.enlarged_examples import (
+from fx_onnx.capture.example_marks import keep_marks
+from fx_onnx.capture.examples import (
     Example,
-    example_with_all_dims_enlarged,
-    examples_without_small_axes,
-    keeps_dynamic,
+    enlarged_examples,
     original_example,
     separated_example,
     small_axes,
+    specializing_example,
 )
-from fx_onnx.capture.example_marks import keep_marks
 from fx_onnx.capture.export_flag import exporting, is_in_onnx_export
 from fx_onnx.capture.forward_wrapper import wrap_forward
 from fx_onnx.capture.left_out_checks import left_out_checks
@@ -66,17 +66,15 @@ from fx_onnx.capture.patches.module_times import time_modules
 from fx_onnx.capture.patches.module_weights import keep_containers
 from fx_onnx.capture.patches.number_types import answer_as_plain_numbers
 from fx_onnx.capture.patches.patching import PatchTable, apply_patches
-from fx_onnx.capture.patches.size_comparisons import record_size_comparisons
-from fx_onnx.capture.patches.size_texts import record_size_texts
 from fx_onnx.capture.patches.slice_bounds import keep_slices_symbolic
 from fx_onnx.capture.patches.tensor_data import trace_tensor_data
 from fx_onnx.capture.patches.torch_export import confine_torch_export
 from fx_onnx.capture.python_state import frozen_values, record_changed_values
-from fx_onnx.capture.repeated_captures import fixes_small_axes, larger_example_frees_parts
 from fx_onnx.capture.request import Request
-from fx_onnx.capture.size_constraints import dim_labels
+from fx_onnx.capture.size_conditions import SizeFacts, excluded_size
 from fx_onnx.capture.torchscript.scripted_module import has_scripts, interpreted_submodules, numbers_became_buffers
 from fx_onnx.capture.training_mode import has_mode, in_mode, mode_matters
+from fx_onnx.capture.value_numbers import FakeRuns
 from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.dim_table import DimTable
 from fx_onnx.core.errors import CaptureError, OnnxExporterError
@@ -135,7 +133,7 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
     """
     events = events or IgnoredEvents()
     if isinstance(request.model, ExportedProgram):
-        facts = SizeFacts(request, request.model)
+        facts = SizeFacts(request, request.model, FakeRuns(None, request.model))
         result = Captured(request.model, False, facts, ("skipped: the model is an ExportedProgram",))
         strategy = "given"
     else:
@@ -155,46 +153,74 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
     for decision in result.decisions:
         events.decided("capture", decision)
     program = result.program
-    inputs, constraints = result.facts.inputs, result.facts.constraints
-    specialized = tuple(dynamic_dims.specialized_dims(inputs, strategy == "given"))
-    labels = dim_labels(program, inputs)
-    excluded = result.facts.excluded_sizes()
-    names, conflicts = dynamic_dims.symbol_names(inputs, strategy == "given")
-    texts = {
+    facts = result.facts
+    specialized = tuple(dynamic_dims.specialized_dims(facts.inputs, strategy == "given"))
+    names, conflicts = dynamic_dims.symbol_names(facts.inputs, strategy == "given")
+    findings = [each for each in facts.conditions if each.kind == "finding"]
+    texts: dict[MessageId, Iterable[str]] = {
         MessageId.DIM_NAME: conflicts,
-        MessageId.RELATED_DIMS: dim_relations(inputs, labels),
+        MessageId.RELATED_DIMS: dim_relations(facts.inputs, facts.labels),
         MessageId.STATIC_DIM: map(str, specialized),
-        MessageId.SIZE_CONDITION: [*map(str, constraints), *result.unchecked_texts()],
-        MessageId.EXCLUDED_SIZE: (each.describe(labels) for each in excluded),
+        MessageId.SIZE_CONDITION: (facts.sentence(each) for each in findings if excluded_size(each) is None),
+        MessageId.EXCLUDED_SIZE: (facts.sentence(each) for each in findings if excluded_size(each) is not None),
         MessageId.EXCEPTION_ON_DATA: left_out_checks(program, result.left_out),
         MessageId.PYTHON_STATE: frozen_values(request, result.changed_values),
     }
     for id, found in texts.items():
         for text in found:
             warn(text, id)
-    dims = dim_table(program, inputs, names, labels, specialized, constraints, excluded, result.facts.work_for)
-    return Capture(program, names, labels, specialized, strategy, result.decisions, dims)
+    dims = dim_table(facts, names, specialized)
+    return Capture(program, names, facts.labels, specialized, strategy, result.decisions, dims)
 
 
 # --- the order of attempts --------------------------------------------------------------------------------------------
 
 
 def _capture_module(request: Request, model: torch.nn.Module, events: EventSink) -> Captured:
-    """Captures in non-strict mode, then in strict mode if that can help; then tries to free restricted dims."""
-    captured = first = _capture_from_examples(request, model, strict=False)
-    if isinstance(first, Exception) and _strict_mode_may_help(model, first):
-        captured = _capture_from_examples(request, model, strict=True)
+    """Captures the user's example in non-strict mode, and again where that fails or fixes a small dim."""
+    captured = first = _attempt(request, model, original_example(request), strict=False)
+    for example in _other_examples(request, first):
+        other = _attempt(request, model, example, strict=False)
+        if isinstance(other, Captured) and not other.facts.exclude_example():
+            captured = other
+            break
+    if isinstance(captured, Exception) and _strict_mode_may_help(model, captured):
+        captured = _attempt(request, model, original_example(request), strict=True)
+        if isinstance(captured, Captured):
+            captured = captured.because(f"repeated in strict mode, because non-strict mode raised {summarize(first)}")
+        else:
+            events.decided("capture", f"failed in strict mode too: {summarize(captured)}")
     if isinstance(captured, Captured):
         _refuse_lost_tensors(request, captured.program)
-        captured = _with_fewest_restrictions(request, model, captured)
-        if isinstance(first, Exception):
-            captured = captured.because(f"repeated in strict mode, because non-strict mode raised {summarize(first)}")
+        captured = _with_symbolic_numbers(request, model, captured)
         captured.program.example_inputs = (request.args, request.kwargs)
         return captured
-    if captured is not first:
-        events.decided("capture", f"failed in strict mode too: {summarize(captured)}")
     error = first if isinstance(first, Exception) else captured
     raise CaptureError(explain_failure(model, error, bool(request.float_leaves)), id=failure_id(error)) from error
+
+
+def _other_examples(request: Request, outcome: Captured | Exception) -> Iterator[Example]:
+    """Yields the examples to try after a capture of the user's example.
+
+    Where a capture fixes a dim whose example size is 0 or 1, a larger example may keep it dynamic. Where it fails,
+    torch may need to know that such a size is 1, as in a broadcast.
+    """
+    small = small_axes(request)
+    if isinstance(outcome, Exception):
+        yield from enlarged_examples(request, small)
+        if request.dynamic_shapes is not None and not is_condition(outcome):
+            yield specializing_example(request)
+    elif any(outcome.facts.fixes(number, axis) for number, axis in small):
+        yield next(enlarged_examples(request, small))
+
+
+def _with_symbolic_numbers(request: Request, model: torch.nn.Module, captured: Captured) -> Captured:
+    """Captures in strict mode where the model makes a Python integer of a size: strict mode keeps it symbolic."""
+    if captured.truncates_sizes and not captured.strict and not has_scripts(model):
+        other = _attempt(request, model, original_example(request), strict=True)
+        if isinstance(other, Captured) and other.restrictions < captured.restrictions:
+            return other.because(_NUMBERS_IN_STRICT_MODE)
+    return captured
 
 
 def _refuse_lost_tensors(request: Request, program: ExportedProgram) -> None:
@@ -231,61 +257,6 @@ def _lacks_traced_tensor(request: Request, outcome: Captured | Exception) -> boo
     return _lost_tensor(request, outcome.program) is not None
 
 
-def _with_fewest_restrictions(request: Request, model: torch.nn.Module, captured: Captured) -> Captured:
-    """Captures again where another example or strict mode may restrict dynamic dims less than ``captured`` does.
-
-    A slice of the example may have size 1 by chance: `x[2:]` of 3 rows has 1 row. All dynamic dims are then enlarged,
-    if the guards tell that this frees the slice.
-    Where the forward converts sizes to Python numbers, as in `int(0.7 * len(x))`, strict mode keeps them symbolic.
-    """
-    found = captured.facts.restrictions
-    if found.count and larger_example_frees_parts(request, captured.facts.inputs):
-        other = _attempt(request, model, example_with_all_dims_enlarged(request), captured.strict)
-        if isinstance(other, Captured) and other.facts.hold_for_example():
-            captured = min(captured, other, key=lambda each: each.facts.restrictions.count)
-            found = captured.facts.restrictions
-    if _reads_python_numbers(model, captured):
-        other = _attempt(request, model, original_example(request), strict=True)
-        if isinstance(other, Captured) and other.facts.restrictions.count < found.count:
-            return other.because(_NUMBERS_IN_STRICT_MODE)
-    return captured
-
-
-def _capture_from_examples(request: Request, model: torch.nn.Module, strict: bool) -> Captured | Exception:
-    """Returns the first capture that keeps dims of size 0 and 1 dynamic, or else the capture of the user's example.
-
-    A capture that completes tells what to change, so that no more than one more capture completes in most cases.
-    """
-    small = small_axes(request)
-
-    def is_right(outcome: Captured | Exception) -> bool:
-        return (
-            isinstance(outcome, Captured)
-            and keeps_dynamic(request, outcome.program, small)
-            and not outcome.facts.exclude_example()
-        )
-
-    for example in examples_without_small_axes(request, small) if small else ():
-        captured = _attempt(request, model, example, strict)
-        if is_right(captured):
-            return captured
-        if isinstance(captured, Captured):
-            if _reads_python_numbers(model, captured):
-                other = _attempt(request, model, example, strict=True)
-                if isinstance(other, Captured) and is_right(other):
-                    return other.because(_NUMBERS_IN_STRICT_MODE)
-                break
-            if fixes_small_axes(captured, small):
-                break
-    return _attempt(request, model, original_example(request), strict)
-
-
-def _reads_python_numbers(model: torch.nn.Module, captured: Captured) -> bool:
-    """Returns whether the forward converts a size to a Python number, which strict mode keeps symbolic."""
-    numbers = captured.facts.restrictions.come_from_python_numbers
-    return numbers and not captured.strict and not has_scripts(model)
-
-
 def _strict_mode_may_help(model: torch.nn.Module, error: Exception) -> bool:
     """Returns False for errors that do not depend on the mode: the forward's own errors and conflicts of dims.
 
@@ -318,9 +289,6 @@ def _attempt(request: Request, model: torch.nn.Module, example: Example, strict:
         if _lacks_traced_tensor(request, outcome) and not (strict or changes.with_backward):
             changes = replace(changes, with_backward=True)
             decisions.append("repeated with intermediate values, because torch.export made a constant of a traced one")
-        elif isinstance(outcome, Captured) and outcome.depends_on_text and not changes.fixed_texts:
-            changes = replace(changes, fixed_texts=True)
-            decisions.append("repeated with static sizes where the forward makes text of one, on which results depend")
         elif isinstance(outcome, Captured):
             return replace(outcome, decisions=tuple(decisions))
         elif numbers_became_buffers(model):
@@ -347,7 +315,6 @@ class _Changes:
     register_outputs: bool = False
     with_backward: bool = False
     without_checks: bool = False
-    fixed_texts: bool = False
 
 
 def _export(
@@ -366,7 +333,7 @@ def _export(
             CAPTURE_LOCK,
             exporting(),
             silence_torch_export(),
-            _treat_0_and_1_like_other_sizes(example.size_oblivious),
+            nullcontext() if example.specializes else size_oblivious(),
             apply_patches(*_patch_tables(strict)),
             transformers.keep_scan_operators(),
             keep_sizes_symbolic(strict),
@@ -374,7 +341,7 @@ def _export(
             confine_torch_export(),
             _apply_non_strict_patches(model, strict),
             refuse_gradients_of_weights(model),
-            _with_changes(changes, strict) as (conditions, texts),
+            _with_changes(changes, strict) as conditions,
             keep_containers(model),
             autocast_disabled() as caller_autocast,
             wrap_forward(
@@ -385,16 +352,16 @@ def _export(
                 float_leaves=request.float_leaves,
                 register_outputs=changes.register_outputs,
             ),
-            record_size_comparisons() as comparisons,
             record_guard_places(),
-            _observe_modules(model, strict),
-            nullcontext(()) if strict else record_changed_values(model) as changed,
         ):
-            program = torch.export.export(
-                model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
-            )
-            facts = SizeFacts(request, program, comparisons)
-            return Captured(program, strict, facts, (), tuple(changed), tuple(conditions.left_out), tuple(texts))
+            observed = _observe_modules(model, strict)
+            with observed, nullcontext(()) if strict else record_changed_values(model) as changed:
+                program = torch.export.export(
+                    model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
+                )
+            facts = SizeFacts(request, program, FakeRuns(model, program))
+            facts.conditions  # noqa: B018  decided now, because the module runs as in the capture
+            return Captured(program, strict, facts, (), tuple(changed), tuple(conditions.left_out))
     except OnnxExporterError:  # the forward calls export()
         raise
     except Exception as error:  # the forward is the user's code and may raise anything
@@ -402,12 +369,11 @@ def _export(
 
 
 @contextmanager
-def _with_changes(changes: _Changes, strict: bool) -> Iterator[tuple[ConditionsOnData, Iterable[str]]]:
-    """Applies what a repeated capture changes; yields the conditions on data, and the texts of sizes, if not strict."""
+def _with_changes(changes: _Changes, strict: bool) -> Iterator[ConditionsOnData]:
+    """Applies what a repeated capture changes; yields the conditions on data, if not strict."""
     conditions = nullcontext(ConditionsOnData()) if strict else watch_conditions(changes.without_checks)
-    texts: AbstractContextManager[Iterable[str]] = nullcontext(()) if strict else record_size_texts(changes.fixed_texts)
-    with record_backward(changes.with_backward), conditions as found, texts as places:
-        yield found, places
+    with record_backward(changes.with_backward), conditions as found:
+        yield found
     found.raise_handled()
 
 
@@ -465,12 +431,3 @@ def _patch_tables(strict: bool) -> tuple[PatchTable, ...]:
 def _with_auto_dims(dynamic_shapes: Any) -> Any:
     """Replaces each Dim by Dim.AUTO, so that torch infers the range, relation or constant that it suggested."""
     return pytree.tree_map_only(Dim, lambda _: Dim.AUTO, dynamic_shapes)
-
-
-def _treat_0_and_1_like_other_sizes(enabled: bool) -> AbstractContextManager[Any]:
-    """Makes torch keep dims of example size 0 and 1 symbolic, if ``enabled``.
-
-    With this switch torch guesses the outcome of a branch on the size, so it is the last choice. For example, the
-    result of a TransformerEncoderLayer with batch 1 then has a static batch of 1.
-    """
-    return size_oblivious() if enabled else nullcontext()

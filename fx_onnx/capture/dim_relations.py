@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+import sympy
+
 from fx_onnx.capture.dim_expressions import AxisText, dim_expression
 from fx_onnx.capture.dynamic_dims import CapturedInput, guard_place
 from fx_onnx.core.size_text import expression_text
@@ -31,26 +33,32 @@ def dim_relations(inputs: list[CapturedInput], labels: Mapping[str, str]) -> Ite
         first, *others = dict.fromkeys(dims.values())
         places = [place if name is None else repr(name) for place, name in dims.items()]
         shown = list(dict.fromkeys(places))
+        guard = _guard(inputs, expression)
+        place = "" if guard is None else guard_place(guard)
+        place = f" {place}" if place else ""
         if others or (first is None and len(shown) > 1):
             name = next((name for name in (first, *others) if name is not None), None)
             text = _listed(shown)
             called = f"; {'both' if len(shown) == 2 else 'all'} are called {name!r}" if name else ""
-            yield f"The model makes the dims {text} equal{called}{_place(inputs, expression)}."
+            yield f"The model makes the dims {text} equal{called}{place}."
         if not expression.is_Symbol and not any(map(_is_dim_expression, dims.values())):
             text = expression_text(expression, labels)
-            yield f"The model makes the dim {shown[0]} equal to {text}{_place(inputs, expression)}."
+            yield f"The model makes the dim {shown[0]} equal to {text}{place}."
 
 
-def _place(inputs: list[CapturedInput], expression: Any) -> str:
-    """Returns ` (file:line: code)` of the line that makes two dims this expression; empty if no guard tells."""
+def describe_relation(relation: Any, call: str, labels: Mapping[str, str]) -> str:
+    """Returns the warning that the model is correct only where an equation holds, such as `total == new + past`."""
+    return f"The exported model is correct only where {expression_text(relation, labels)}, which {call} requires."
+
+
+def _guard(inputs: list[CapturedInput], expression: Any) -> Any:
+    """Returns the guard that makes two dims this expression; None if there is none."""
     for shape_env in {id(env): env for each in inputs if (env := each.shape_env) is not None}.values():
         for guard in shape_env.guards:
-            sides = guard.expr.args if guard.expr.func.__name__ == "Equality" else ()
+            sides = guard.expr.args if isinstance(guard.expr, sympy.Eq) else ()
             if len(set(sides)) == 2 and all(shape_env.replace(side) == expression for side in sides):
-                place = guard_place(guard)
-                if place:
-                    return f" {place}"
-    return ""
+                return guard
+    return None
 
 
 def _is_dim_expression(name: str | None) -> bool:

@@ -23,8 +23,8 @@ from fx_onnx.capture.request import Request
 from fx_onnx.core.arguments import is_dim_word
 from fx_onnx.core.guard_private import (
     guard_location,
+    guard_origin,
     guard_script_line,
-    guard_user_frame,
     names_of_sources,
     symbols_of_sources,
 )
@@ -258,5 +258,5 @@ def guard_place(guard: Any) -> str:
     script = guard_script_line(guard)
     if script is not None:
         return line_text(script.filename, script.lineno)
-    frame = guard_user_frame(guard) or guard_location(guard)
+    frame = guard_origin(guard).frame or guard_location(guard)
     return line_text(frame.filename, frame.lineno) if frame is not None and not is_internal(frame.filename) else ""

@@ -2,10 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
-__all__ = ["DimSummary", "DimTable"]
+__all__ = ["DimSummary", "DimTable", "SizeCondition"]
+
+
+@dataclass(frozen=True)
+class SizeCondition:
+    """A condition on the sizes of dynamic dims, outside of which the program is not the model.
+
+    Attributes:
+        condition: a Python expression over the names of the dims, for example ``n // 2 == 4``.
+        kind: ``bound`` if the model itself raises an exception where the condition is false, or ``finding`` if it
+            computes another result than the program there, or may do so.
+        dims: the names of the dims in the condition.
+        cause: what the code does, for example ``takes another branch``.
+        place: the line of the code, as ``(file:line: code)``; empty if none is known.
+    """
+
+    condition: str
+    kind: Literal["bound", "finding"]
+    dims: tuple[str, ...]
+    cause: str = ""
+    place: str = ""
+    _holds: Callable[..., bool] = field(default=bool, repr=False, compare=False)
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Returns whether the condition is true for sizes, by the names of the dims."""
+        return self._holds(*(sizes[name] for name in self.dims))
+
+    def __str__(self) -> str:
+        return self.condition
 
 
 @dataclass(frozen=True)
@@ -29,10 +58,16 @@ class DimSummary:
 
 
 class DimTable(Sequence[DimSummary]):
-    """The dynamic dims of a model, in the order of its inputs. ``str()`` has one line for each."""
+    """The dynamic dims of a model, in the order of its inputs. ``str()`` has one line for each.
 
-    def __init__(self, dims: Sequence[DimSummary] = ()) -> None:
+    Attributes:
+        conditions: the conditions on the sizes: ``bound`` or ``finding``.
+    """
+
+    def __init__(self, dims: Sequence[DimSummary] = (), conditions: Sequence[SizeCondition] = ()) -> None:
+        """Takes the dims, and the conditions on their sizes."""
         self._dims = tuple(dims)
+        self.conditions = tuple(conditions)
 
     def __getitem__(self, index: int) -> DimSummary:  # type: ignore[override]
         return self._dims[index]

@@ -6,44 +6,26 @@ without the name.
 
 from __future__ import annotations
 
-import os
 import re
 import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
-from typing import Any
-
-import torch
+from typing import Any, NamedTuple
 
 from fx_onnx.core.script_private import SCRIPT_MARK
 
 __all__ = [
-    "INTERPRETER_FOLDER",
-    "example_value",
+    "GuardOrigin",
     "guard_location",
+    "guard_origin",
     "guard_recorder",
     "guard_script_line",
-    "guard_user_frame",
-    "mark_guard_place",
+    "mark_origin",
     "names_of_sources",
-    "replace_interpreter_location",
     "slice_bound_function",
     "symbols_of_sources",
     "traced_frames",
 ]
-
-INTERPRETER_FOLDER = f"{Path(torch.__file__).parent / '_dynamo'}{os.sep}"
-"""The folder of torch's interpreter of strict mode. If it has another name, its frames count as those of other code."""
-
-
-def example_value(number: torch.SymInt | torch.SymFloat) -> int | float | None:
-    """Returns what a symbolic number is for the example, without a guard; None if it depends on data.
-
-    ``optimization_hint`` takes sizes only. Without the attribute: None, and texts of numbers have torch's symbols.
-    """
-    value: int | float | None = getattr(number.node, "hint", None)
-    return value
 
 
 def symbols_of_sources(shape_env: Any) -> Mapping[str, Any]:
@@ -82,7 +64,7 @@ def guard_script_line(guard: Any) -> traceback.FrameSummary | None:
 
 
 def guard_recorder() -> tuple[type[Any], str] | None:
-    """Returns the class and the name of the method that gives a guard its place; see ``mark_guard_place``.
+    """Returns the class and the name of the method that gives a guard its place; see ``mark_origin``.
 
     Returns None without it; then a message about a guard that torch's own code adds names no line.
     """
@@ -100,20 +82,31 @@ def slice_bound_function() -> tuple[Any, str] | None:
     return (module, name) if hasattr(module, name) else None
 
 
-def mark_guard_place(place: Any, frame: traceback.FrameSummary) -> None:
-    """Adds the user's frame to the place of a guard, which torch has for its own code only."""
-    object.__setattr__(place, "user_frame", frame)
+class GuardOrigin(NamedTuple):
+    """What made torch record a guard.
 
-
-def replace_interpreter_location(place: Any, frame: traceback.FrameSummary) -> None:
-    """Makes ``frame`` the location of a guard whose location is torch's interpreter of strict mode.
-
-    The interpreter compares sizes for the code that it traces. Without torch's folder ``_dynamo`` nothing is replaced;
-    then a branch of the model on a size counts as a precondition of torch's, and strict mode gives no warning about it.
+    Attributes:
+        frame: the innermost line of the user's or a library's code; None if there is none.
+        raises: whether torch raises an exception where the guard is false.
+        converts: whether a Python number was needed, so that the number of the example is a constant.
+        call: the function of torch that was called, its arguments and keyword arguments; None if there is none.
     """
-    location = getattr(place, "framework_loc", None)
-    if isinstance(location, traceback.FrameSummary) and location.filename.startswith(INTERPRETER_FOLDER):
-        object.__setattr__(place, "framework_loc", frame)
+
+    frame: traceback.FrameSummary | None = None
+    raises: bool = False
+    converts: bool = False
+    call: Any = None
+
+
+def mark_origin(place: Any, origin: GuardOrigin) -> None:
+    """Adds its origin to the place of a guard, which torch has for its own code only."""
+    object.__setattr__(place, "origin", origin)
+
+
+def guard_origin(guard: Any) -> GuardOrigin:
+    """Returns the origin of a guard; an empty one if ``mark_origin`` added none."""
+    origin: GuardOrigin = getattr(getattr(guard, "sloc", None), "origin", GuardOrigin())
+    return origin
 
 
 def traced_frames() -> Sequence[traceback.FrameSummary]:
@@ -123,9 +116,3 @@ def traced_frames() -> Sequence[traceback.FrameSummary]:
     """
     context: Any = getattr(import_module("torch._guards"), "TracingContext", None)
     return context.extract_stack() or () if hasattr(context, "extract_stack") else ()
-
-
-def guard_user_frame(guard: Any) -> traceback.FrameSummary | None:
-    """Returns the frame of the user's or a library's code that ``mark_guard_place`` added; None if it added none."""
-    frame: traceback.FrameSummary | None = getattr(getattr(guard, "sloc", None), "user_frame", None)
-    return frame

@@ -56,6 +56,15 @@ class _PythonPrinter(StrPrinter):  # type: ignore[misc]  # sympy has no types
 
     _print_Equality = _print_Unequality = _print_Relational
 
+    def _print_And(self, expr: Any) -> str:
+        return " and ".join(sorted(map(self._print, expr.args)))
+
+    def _print_Or(self, expr: Any) -> str:
+        return " or ".join(sorted(f"({self._print(each)})" for each in expr.args))
+
+    def _print_Not(self, expr: Any) -> str:
+        return f"not ({self._print(expr.args[0])})"
+
 
 def expression_text(expression: Any, labels: Mapping[str, str]) -> str:
     """Returns an expression or a condition as Python.
@@ -102,10 +111,10 @@ def sizes_in_words(low: int | None, high: int | None) -> str:
     """Returns an interval of sizes in words: ``any``, ``5 or more``, ``at most 16``, ``2 to 512``.
 
     Args:
-        low: The smallest size. torch assumes at least 2 where it knows nothing, so 2 and less are no bound.
+        low: The smallest size; 1 and less are no bound.
         high: The largest size. torch has large numbers where there is no bound.
     """
-    low = None if low is None or low <= 2 else low
+    low = None if low is None or low <= 1 else low
     high = None if high is None or high >= _UNBOUNDED else high
     if low is not None and high is not None:
         return f"{low} to {high}" if low != high else str(low)

@@ -1,4 +1,4 @@
-"""Gives each guard that torch records the line of the user's or a library's code that made torch record it.
+"""Gives each guard that torch records its origin: the user's line, and what torch does where the guard is false.
 
 torch names the innermost frame, which is often a line of torch itself, such as the rule for broadcasting.
 """
@@ -7,25 +7,24 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from fx_onnx.capture.patches.patching import replace_attribute
-from fx_onnx.core.guard_private import (
-    guard_recorder,
-    mark_guard_place,
-    replace_interpreter_location,
-    traced_frames,
-)
+from fx_onnx.core.guard_private import GuardOrigin, guard_recorder, mark_origin, traced_frames
 from fx_onnx.core.source_lines import is_internal
 
 __all__ = ["record_guard_places"]
 
+_RAISING = "expect_true"  # torch's method for a condition that it checks, such as equal sizes
+_CONVERTING = ("guard_int", "guard_float")  # torch's methods that make a Python number of a symbolic one
+_CALLING = "__torch_function__"  # a mode of torch.export is active, so that each call of torch has this frame
+
 
 @contextmanager
 def record_guard_places() -> Iterator[None]:
-    """Adds the user's frame to the place of each guard that torch records within the context.
+    """Records the origin of each guard within the context; see ``guard_origin``.
 
     The context is the boundary: frames of the code that calls it are not candidates.
     """
@@ -36,30 +35,28 @@ def record_guard_places() -> Iterator[None]:
     record = getattr(*found)
     outermost = sys._getframe(2)  # frames of this function and of contextlib end before the call of the context's body
 
-    def with_user_frame(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def with_origin(self: Any, *args: Any, **kwargs: Any) -> Any:
         place = record(self, *args, **kwargs)
-        traced = traced_frames()
-        if (frame := _user_frame(outermost) or _innermost_of_user(traced)) is not None:
-            mark_guard_place(place, frame)
-        if traced:
-            replace_interpreter_location(place, traced[-1])
+        mark_origin(place, _origin(outermost))
         return place
 
-    with replace_attribute(*found, with_user_frame):
+    with replace_attribute(*found, with_origin):
         yield
 
 
-def _user_frame(outermost: Any) -> traceback.FrameSummary | None:
-    """Returns the innermost frame that is not internal, and is inside of ``outermost``."""
-    frame: Any = sys._getframe(1)
-    while frame is not None and frame is not outermost:
-        code = frame.f_code
-        if not is_internal(code.co_filename):
-            return traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name, lookup_line=False)
+def _origin(outermost: Any) -> GuardOrigin:
+    """Returns the origin of a guard, from the frames inside of ``outermost``."""
+    raises = converts = False
+    call, user = None, None
+    frame: Any = sys._getframe(2)
+    while frame is not None and frame is not outermost and user is None:
+        name, filename = frame.f_code.co_name, frame.f_code.co_filename
+        if not is_internal(filename):
+            user = traceback.FrameSummary(filename, frame.f_lineno, frame.f_code.co_name, lookup_line=False)
+        raises |= name == _RAISING
+        converts |= name in _CONVERTING
+        if name == _CALLING and "func" in frame.f_locals:
+            call = tuple(frame.f_locals.get(each) for each in ("func", "args", "kwargs"))
         frame = frame.f_back
-    return None
-
-
-def _innermost_of_user(traced: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary | None:
-    """Returns the innermost frame of strict mode that is not internal."""
-    return next((frame for frame in reversed(traced) if not is_internal(frame.filename)), None)
+    traced = (each for each in reversed(traced_frames()) if not is_internal(each.filename))  # in strict mode
+    return GuardOrigin(user or next(traced, None), raises, converts, call)

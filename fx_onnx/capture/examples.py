@@ -1,7 +1,6 @@
-"""Example arguments to capture from, in which dynamic dims are larger than in the user's example.
+"""The example arguments of a capture, and others in which the dynamic dims of size 0 or 1 are larger.
 
-torch.export specializes a dim whose example size is 0 or 1. It reads the sizes of the example, never the values, so a
-larger example with arbitrary values keeps such a dim dynamic.
+torch reads the sizes of an example, never its values, so a larger example may have arbitrary values.
 """
 
 from __future__ import annotations
@@ -12,15 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
 
-from fx_onnx.capture.dynamic_dims import captured_inputs, example_tensors
+from fx_onnx.capture.dynamic_dims import example_tensors
 from fx_onnx.capture.request import Request
 from fx_onnx.core.torch_private import pytree, storage_id
 from fx_onnx.core.weights import has_storage
-
-ENLARGING_FACTOR = 4
-"""Large enough that slices and halves of an enlarged dim do not have size 0 or 1 either."""
 
 SmallAxes = Mapping[tuple[int, int], str | None]
 """Axes requested as dynamic whose example size is 0 or 1: (number of the tensor, axis) to the user's dim name."""
@@ -35,13 +30,13 @@ class Example:
         kwargs: The keyword arguments.
         decision: A phrase that says how the example differs from the user's, and why; empty for the user's own
             example.
-        size_oblivious: Whether torch must treat sizes 0 and 1 like any other size.
+        specializes: Whether torch makes dims of size 0 and 1 static.
     """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     decision: str = ""
-    size_oblivious: bool = False
+    specializes: bool = False
 
 
 def separated_example(example: Example, model: torch.nn.Module) -> Example:
@@ -81,46 +76,26 @@ def small_axes(request: Request) -> SmallAxes:
     }
 
 
-def examples_without_small_axes(request: Request, small: SmallAxes) -> Iterator[Example]:
+def specializing_example(request: Request) -> Example:
+    """Returns the user's example, whose dims of size 0 and 1 become static."""
+    decision = "captured with static dims of size 0 and 1, because torch.export fails with dynamic ones"
+    return Example(request.args, request.kwargs, decision, specializes=True)
+
+
+def enlarged_examples(request: Request, small: SmallAxes) -> Iterator[Example]:
     """Yields examples that may keep the small axes dynamic, the best one first.
 
     1. Each dim name gets a size of its own, so that no two dims are equal by chance.
     2. All small axes get the same size, because two names may mean the same dim.
-    3. The user's example, with torch's treatment of 0 and 1 switched off.
     """
     taken = {size for tensor in example_tensors(request) for size in tensor.shape}
     unused = (size for size in itertools.count(5) if size not in taken)
     by_name = dict(zip(dict.fromkeys(small.values()), unused, strict=False))
-    larger = (
-        "captured from an example in which the dims of size 0 or 1 {}, because torch.export specializes these sizes"
-    )
-    yield _enlarged(request, {place: by_name[name] for place, name in small.items()}, larger.format("are larger"))
+    larger = "captured from an example in which the dims of size 0 or 1 {}, because the forward fixes these sizes"
+    if small:
+        yield _enlarged(request, {place: by_name[name] for place, name in small.items()}, larger.format("are larger"))
     if len(by_name) > 1:
-        sizes = dict.fromkeys(small, next(unused))
-        yield _enlarged(request, sizes, larger.format("are larger and equal"))
-    decision = "captured with backed_size_oblivious, because torch.export otherwise specializes dims of size 0 or 1"
-    yield Example(request.args, request.kwargs, decision, size_oblivious=True)
-
-
-def example_with_all_dims_enlarged(request: Request) -> Example:
-    """Returns an example in which every dim requested as dynamic is four times as large."""
-    places = {(number, axis): ENLARGING_FACTOR for number, each in enumerate(request.inputs) for axis in each.axes}
-    decision = (
-        f"repeated from an example in which every dynamic dim is {ENLARGING_FACTOR} times as large, because a part of "
-        "the user's example has size 0 or 1"
-    )
-    return _enlarged(request, places, decision)
-
-
-def keeps_dynamic(request: Request, program: ExportedProgram, small: SmallAxes) -> bool:
-    """Returns whether the small axes are symbols in a captured program.
-
-    A symbol with a range within 0 to 2 does not count, because torch gives this range to a dim that it has specialized.
-    """
-    inputs = captured_inputs(request, program)
-    sizes = [inputs[number].dim(axis) for number, axis in small]
-    ranges = (program.range_constraints.get(dim) for dim in sizes if not isinstance(dim, int))
-    return not any(isinstance(dim, int) for dim in sizes) and all(r is None or r.upper > 2 for r in ranges)
+        yield _enlarged(request, dict.fromkeys(small, next(unused)), larger.format("are larger and equal"))
 
 
 def _enlarged(request: Request, factors: Mapping[tuple[int, int], int], decision: str) -> Example:

@@ -1,0 +1,421 @@
+"""Turns the guards of a capture into conditions on the user's dims.
+
+A guard of torch.export holds for the example. Where it is false, the captured program is not the model: either the
+model raises an exception there, and the condition is a *bound*, or it computes something else, and the condition is a
+*finding*. A guard tells that it is a bound if torch checks it. All other guards are tried: the module and the program
+run on fake tensors of sizes for which the guard is false. If both compute the same there, the guard is no condition.
+
+All guards count, except those that hold for every requested size, or wherever the other conditions hold.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import sympy
+import torch
+from torch.export import Dim, ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from fx_onnx.capture.dynamic_dims import CapturedInput, captured_inputs, defined_sizes, dims_and_sizes, guard_place
+from fx_onnx.capture.request import Request
+from fx_onnx.capture.value_numbers import FakeRuns, Outcome
+from fx_onnx.core.arguments import is_dim_word
+from fx_onnx.core.dim_table import SizeCondition
+from fx_onnx.core.guard_private import guard_origin
+from fx_onnx.core.metadata import call_line
+from fx_onnx.core.operators import aten
+from fx_onnx.core.size_text import expression_text, simple_condition
+from fx_onnx.core.torch_private import pytree, symbolic_expression
+from fx_onnx.core.trial_sizes import condition_of
+
+__all__ = ["Condition", "SizeFacts", "excluded_size"]
+
+Sizes = Mapping[sympy.Symbol, int]
+
+# The sizes for which a condition on one, two, three or more dims is evaluated.
+_SIZES: tuple[tuple[int, ...], ...] = (
+    (*range(2, 34), 48, 63, 64, 65, 100, 127, 128, 129, 200, 255, 256, 257, 512, 513, 1000, 1024, 2048, 4096, 65536),
+    (2, 3, 4, 5, 7, 8, 16, 33, 100, 513, 4096),
+    (2, 3, 5, 8, 33, 513),
+    (2, 5, 33),
+)
+_MANY = 6
+"""The number of dims from which on the sizes of one dim change at a time."""
+_TRIES = 3
+"""How many excluded sizes are tried for a condition."""
+_LARGEST_TRY = 4096
+"""The largest size that is tried, because a forward may loop over it."""
+_SQUEEZES = (aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
+_OPERATORS = ("//", "%", "max(", "min(", "*", " - ")
+_BRANCH = "takes another branch for other sizes"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition on which the captured program relies.
+
+    Attributes:
+        expression: the condition over the symbols of the inputs.
+        raises: whether torch raises an exception where it is false.
+        cause: what the code does, for a sentence.
+        place: the line of the code, as ``(file:line: code)``; empty if none is known.
+        converts: whether a Python number was needed, which is a constant in the program.
+        is_own: whether the model compares or converts sizes itself, without a call of torch.
+        kind: ``bound`` or ``finding``.
+        is_certain: whether a finding is known to be true.
+    """
+
+    expression: Any
+    raises: bool = False
+    cause: str = _BRANCH
+    place: str = ""
+    converts: bool = False
+    is_own: bool = False
+    kind: Literal["bound", "finding"] = "finding"
+    is_certain: bool = True
+
+    @cached_property
+    def symbols(self) -> tuple[sympy.Symbol, ...]:
+        """The symbols of the expression, in the order of their names."""
+        return tuple(sorted(self.expression.free_symbols, key=str))
+
+    @cached_property
+    def test(self) -> Any:
+        """The condition as a function of the sizes of its symbols."""
+        return condition_of(self.expression, self.symbols)
+
+    def holds(self, sizes: Sizes) -> bool:
+        """Returns whether the condition is true for sizes."""
+        return bool(self.test(*(sizes[symbol] for symbol in self.symbols)))
+
+
+class SizeFacts:
+    """The sizes for which a captured program is right."""
+
+    def __init__(self, request: Request, program: ExportedProgram, runs: FakeRuns) -> None:
+        """Takes what was captured, the program, and what runs both on fake tensors."""
+        self._request, self._program, self._runs = request, program, runs
+        self._outcomes: dict[tuple[tuple[Any, int], ...], Outcome] = {}
+
+    @cached_property
+    def inputs(self) -> list[CapturedInput]:
+        """The tensors among the inputs of the graph."""
+        return captured_inputs(self._request, self._program)
+
+    @cached_property
+    def names(self) -> dict[sympy.Symbol, str]:
+        """The label of the symbol of each dynamic dim, and of each input that is an integer."""
+        return {**dict(_scalars(self._program).values()), **_dim_names(self.inputs)}
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """The labels by the names of the symbols."""
+        return {str(symbol): name for symbol, name in self.names.items()}
+
+    @cached_property
+    def conditions(self) -> list[Condition]:
+        """The conditions on which the program relies, the bounds first."""
+        kept: list[Condition] = []
+        excluded = {each: self._excluded(each) for each in self._guards}
+        for condition in sorted(excluded, key=lambda each: (not each.raises, -len(excluded[each]))):
+            known = [each for each in kept if set(each.symbols) <= set(condition.symbols)]
+            points = [point for point in excluded[condition] if all(each.holds(point) for each in known)]
+            if points and (found := self._decided(condition, points, kept)) is not None:
+                kept.append(found)
+        return [*sorted(kept, key=lambda each: each.kind), *self._small_sizes(kept)]
+
+    def described(self) -> list[SizeCondition]:
+        """Returns the conditions over the names of the dims."""
+        names = [tuple(self.names[symbol] for symbol in each.symbols) for each in self.conditions]
+        return [
+            SizeCondition(self.text(each), each.kind, dims, each.cause, each.place, each.test)
+            for each, dims in zip(self.conditions, names, strict=True)
+        ]
+
+    def exclude_example(self) -> bool:
+        """Returns whether the program is wrong for the sizes of the user's example."""
+        fixed = any(isinstance(dim, int) and dim != size for dim, size in dims_and_sizes(self._request, self.inputs))
+        return fixed or not all(each.holds(self._example) for each in self.conditions)
+
+    def fixes(self, number: int, axis: int) -> bool:
+        """Returns whether the program needs one size of an axis of an input."""
+        dim = self.inputs[number].dim(axis)
+        equations = (each for each in self.conditions if isinstance(each.expression, sympy.Eq))
+        return isinstance(dim, int) or any(each.symbols == (dim,) for each in equations)
+
+    # --- guards -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _guards(self) -> list[Condition]:
+        """What torch recorded, and the axes that the model removes if their size is 1."""
+        shape_env: Any = next((each.shape_env for each in self.inputs if each.shape_env is not None), None)
+        defined, found = defined_sizes(self.inputs), dict[Any, Condition]()
+        for guard in getattr(shape_env, "guards", ()):
+            origin = guard_origin(guard)
+            cause = "converts a size to a Python number" if origin.converts else _BRANCH
+            if origin.converts and origin.call is not None:
+                cause = _frozen_argument(origin.call, guard.expr) or cause
+            for part in sympy.And.make_args(shape_env.replace(guard.expr).xreplace(defined)):
+                is_own = origin.call is None
+                found.setdefault(
+                    part, Condition(part, origin.raises, cause, guard_place(guard), origin.converts, is_own)
+                )
+        for dim, place in _squeezed(self._program):
+            expression = sympy.Ne(dim.xreplace(defined), 1)
+            found.setdefault(
+                expression, Condition(expression, cause="removes the axis for this size", place=place, is_own=True)
+            )
+        return [each for each in found.values() if each.symbols and self.names.keys() >= set(each.symbols)]
+
+    def _excluded(self, condition: Condition) -> list[Sizes]:
+        """Returns the requested sizes for which a condition is false."""
+        symbols = condition.symbols
+        sizes = [self._requested(symbol, _SIZES[min(len(symbols), len(_SIZES)) - 1]) for symbol in symbols]
+        points: Any = itertools.product(*sizes)
+        if len(symbols) >= _MANY:
+            given = [self._larger[symbol] for symbol in symbols]
+            points = [(*given[:n], size, *given[n + 1 :]) for n, each in enumerate(sizes) for size in each]
+        return [dict(zip(symbols, point, strict=True)) for point in points if not condition.test(*point)]
+
+    def _requested(self, symbol: sympy.Symbol, sizes: Sequence[int]) -> list[int]:
+        """Returns those of the given sizes, and of the example's, that the user requests for a dim."""
+        low, high = self.declared(symbol)
+        return sorted({n for n in (*sizes, self._larger[symbol]) if n >= low and (high is None or n <= high)})
+
+    def declared(self, symbol: sympy.Symbol) -> tuple[int, int | None]:
+        """Returns the smallest and the largest size that the user declares for a dim; a program has its own."""
+        span = self._program.range_constraints.get(symbol)
+        if span is not None and isinstance(self._request.model, ExportedProgram):
+            return (int(span.lower), int(span.upper) if span.upper.is_Integer else None)
+        low, high = self._ranges.get(self.names.get(symbol, ""), (None, None))
+        return low or 0, high
+
+    @cached_property
+    def _ranges(self) -> dict[str, tuple[int, int | None]]:
+        """The (min, max) of Dim objects by name."""
+        leaves = pytree.tree_leaves(self._request.dynamic_shapes, is_leaf=lambda leaf: isinstance(leaf, Dim))
+        return {dim.__name__: (dim.min, dim.max) for dim in leaves if isinstance(dim, Dim) and hasattr(dim, "min")}
+
+    @cached_property
+    def _example(self) -> dict[sympy.Symbol, int]:
+        """The size of each symbol in the user's example."""
+        leaves = pytree.tree_leaves((self._request.args, self._request.kwargs))
+        scalars = {symbol: leaves[place] for place, (symbol, _) in _scalars(self._program).items()}
+        pairs = dims_and_sizes(self._request, self.inputs)
+        return scalars | {dim: size for dim, size in pairs if isinstance(dim, sympy.Symbol)}
+
+    @cached_property
+    def _larger(self) -> dict[sympy.Symbol, int]:
+        """The example's sizes, but at least 2 where the guards allow it."""
+        sizes = dict(self._example)
+        for symbol in [each for each, size in sizes.items() if size < 2]:
+            larger = {**sizes, symbol: 2}
+            if all(each.holds(larger) for each in self._guards if symbol in each.symbols):
+                sizes = larger
+        return sizes
+
+    # --- decisions ----------------------------------------------------------------------------------------------------
+
+    def _decided(self, condition: Condition, points: Sequence[Sizes], kept: Sequence[Condition]) -> Condition | None:
+        """Returns a condition with its kind; None if the program is right where it is false.
+
+        Args:
+            condition: The condition.
+            points: Sizes of its symbols for which it is false.
+            kept: The conditions that are already known; the sizes that are tried fulfil them.
+        """
+        if condition.raises:
+            return replace(condition, kind="bound")
+        outcomes = [self._outcome(point) for point in self._tries(points, kept)]
+        if Outcome.DIFFERENT in outcomes or Outcome.UNKNOWN in outcomes or not outcomes:
+            return replace(condition, is_certain=Outcome.DIFFERENT in outcomes)
+        return replace(condition, kind="bound") if Outcome.RAISES in outcomes else None
+
+    def _tries(self, points: Sequence[Sizes], kept: Sequence[Condition]) -> Iterator[Sizes]:
+        """Yields the sizes to try: the closest ones to the example, and others."""
+
+        def distance(point: Sizes) -> float:
+            return sum(abs(size - self._larger[symbol]) for symbol, size in point.items())
+
+        near = sorted((p for p in points if max(p.values()) <= _LARGEST_TRY), key=distance)
+        chosen = near if len(near) <= _TRIES else [near[0], near[len(near) // 2], near[-1]]
+        for point in chosen:
+            whole = next((each for each in self._completed(point, kept) if all(c.holds(each) for c in kept)), None)
+            if whole is not None:
+                yield whole
+
+    def _completed(self, point: Sizes, kept: Sequence[Condition]) -> Iterator[Sizes]:
+        """Yields sizes of all symbols; those that are not given follow the conditions that relate them to the given."""
+        yield {**self._larger, **point}
+        related = {s for each in kept if not point.keys().isdisjoint(each.symbols) for s in each.symbols} - point.keys()
+        if 0 < len(related) < _MANY:
+            sizes = [self._requested(symbol, _SIZES[min(len(related), len(_SIZES) - 1)]) for symbol in related]
+            for others in itertools.product(*sizes):
+                yield {**self._larger, **point, **dict(zip(related, others, strict=True))}
+
+    def _outcome(self, sizes: Sizes) -> Outcome:
+        """Returns how the module and the program compare for sizes.
+
+        A difference counts only if both agree where all guards hold; else fake tensors do not tell.
+        """
+        outcome = self._compared(sizes)
+        if outcome is Outcome.EQUAL or self._compared(self._larger) is Outcome.EQUAL:
+            return outcome
+        return Outcome.UNKNOWN
+
+    def _compared(self, sizes: Sizes) -> Outcome:
+        key = tuple(sizes.items())
+        if key not in self._outcomes:
+            self._outcomes[key] = self._runs.compare(lambda: self._given(sizes))
+        return self._outcomes[key]
+
+    def _given(self, sizes: Sizes) -> tuple[Any, Any]:
+        """Returns new tensors of the given sizes, in the structure of the example."""
+        shapes = iter([[self._size(each.dim(axis), sizes) for axis in range(each.value.ndim)] for each in self.inputs])
+        scalars = {place: sizes[symbol] for place, (symbol, _) in _scalars(self._program).items()}
+        leaves, spec = pytree.tree_flatten((self._request.args, self._request.kwargs))
+        new = [
+            torch.empty(next(shapes), dtype=leaf.dtype, device=leaf.device, requires_grad=leaf.requires_grad)
+            if isinstance(leaf, torch.Tensor)
+            else scalars.get(place, leaf)
+            for place, leaf in enumerate(leaves)
+        ]
+        given: tuple[Any, Any] = pytree.tree_unflatten(new, spec)
+        return given
+
+    def _size(self, dim: Any, sizes: Sizes) -> int:
+        return dim if isinstance(dim, int) else int(dim.xreplace(defined_sizes(self.inputs)).xreplace(sizes))
+
+    def _small_sizes(self, kept: Sequence[Condition]) -> Iterator[Condition]:
+        """Yields conditions that exclude the sizes 0 and 1, where the program is not the model.
+
+        torch assumes for many operators that a size is neither 0 nor 1, and most of these operators are right for 1
+        too. So all open dims are tried together with size 1 first. Size 0 is tried only for branches of the model.
+        """
+        for size in (1, 0):
+            found = {symbol: each for each in self._guards for symbol in self._opened(each, size, kept)}
+            if len(found) > 1 and self._compared({**self._larger, **dict.fromkeys(found, size)}) is Outcome.EQUAL:
+                continue
+            for symbol, condition in found.items():
+                outcome = self._outcome({**self._larger, symbol: size})
+                if outcome in (Outcome.DIFFERENT, Outcome.UNKNOWN):
+                    certain = outcome is Outcome.DIFFERENT
+                    yield replace(condition, expression=sympy.Ne(symbol, size), kind="finding", is_certain=certain)
+                elif outcome is Outcome.RAISES and size == 1:
+                    yield replace(condition, expression=symbol >= 2, kind="bound")
+
+    def _opened(self, condition: Condition, size: int, kept: Sequence[Condition]) -> Iterator[sympy.Symbol]:
+        """Yields the symbols for which a guard is false at a small size, and no known condition is."""
+        if condition.raises or not (size or condition.is_own) or not condition.holds(self._larger):
+            return
+        for symbol in condition.symbols:
+            low, _ = self.declared(symbol)
+            changed = {**self._larger, symbol: size}
+            if size >= low and not condition.holds(changed) and all(each.holds(changed) for each in kept):
+                yield symbol
+
+    # --- words --------------------------------------------------------------------------------------------------------
+
+    def text(self, condition: Condition) -> str:
+        """Returns a condition as Python over the names of the dims; a frozen value keeps its expression."""
+        expression, symbols = _without_subtraction(condition.expression), condition.symbols
+        text = expression_text(expression, self.labels)
+        if len(symbols) > 1 or condition.converts or not any(part in text for part in _OPERATORS):
+            return text
+        only = excluded_size(condition)
+        label = self.names[symbols[0]]
+        return f"{label} != {only}" if only is not None else simple_condition(expression, symbols[0], label) or text
+
+    def sentence(self, finding: Condition) -> str:
+        """Returns a finding as one sentence."""
+        only, verb = excluded_size(finding), "is" if finding.is_certain else "may be"
+        where, cause = f"correct only where {self.text(finding)}", finding.cause
+        if only is not None:
+            where = f"wrong where {self.names[finding.symbols[0]]} == {only}"
+            cause = finding.cause.replace("other sizes", "this size")
+        place = f" {finding.place}" if finding.place else ""
+        return f"The exported model {verb} {where}, because the code {cause}{place}."
+
+
+def excluded_size(condition: Condition) -> int | None:
+    """Returns the one size that a condition on one dim excludes; None if it excludes others."""
+    if len(condition.symbols) != 1 or not isinstance(condition.expression, sympy.Ne):
+        return None
+    excluded = [size for size in (0, 1, *_SIZES[0]) if not condition.test(size)]
+    return excluded[0] if len(excluded) == 1 or condition.expression.args[0].is_Symbol else None
+
+
+def _dim_names(inputs: list[CapturedInput]) -> dict[sympy.Symbol, str]:
+    """Returns a name for the symbol of each dynamic dim: the user's name if it is a word, or `input.shape[axis]`."""
+    names: dict[sympy.Symbol, str] = {}
+    for each in inputs:
+        for axis, name in each.request.axes.items():
+            dim = each.dim(axis)
+            if isinstance(dim, sympy.Symbol):
+                names.setdefault(dim, name if name and is_dim_word(name) else f"{each.name}.shape[{axis}]")
+    return names
+
+
+def _scalars(program: ExportedProgram) -> dict[int, tuple[sympy.Symbol, str]]:
+    """Returns the symbol and the name of each graph input that is an integer, by its place among the user's inputs."""
+    nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+    users = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
+    values = [nodes[name].meta.get("val") if name in nodes else None for name in users]
+    return {
+        place: (symbolic_expression(value), name)
+        for place, (name, value) in enumerate(zip(users, values, strict=True))
+        if isinstance(value, torch.SymInt)
+    }
+
+
+def _squeezed(program: ExportedProgram) -> Iterator[tuple[Any, str]]:
+    """Yields the dynamic size of each axis that the model squeezes, and the place; torch removes an axis of size 1."""
+    for node in program.graph.nodes:
+        if node.op == "call_function" and node.target in _SQUEEZES:
+            shape = node.args[0].meta["val"].shape
+            axes = node.args[1] if len(node.args) > 1 else range(len(shape))
+            for axis in [axes] if isinstance(axes, int) else axes:
+                dim = symbolic_expression(shape[axis]) if shape and isinstance(shape[axis], torch.SymInt) else None
+                if dim is not None and not dim.is_number:
+                    yield dim, call_line(node).strip()
+
+
+def _frozen_argument(call: tuple[Any, Any, Any], guard: Any) -> str:
+    """Returns a clause about the argument of a function of torch that became a constant; empty if it is not found."""
+    function, args, kwargs = call
+    numbers = guard.args if isinstance(guard, sympy.Eq) else ()
+    for name, value in _named_arguments(function, args or (), kwargs or {}):
+        for leaf in pytree.tree_leaves(value):
+            if isinstance(leaf, (torch.SymInt, torch.SymFloat)) and symbolic_expression(leaf) in numbers:
+                of = f" {name!r}" if name else ""
+                called = getattr(function, "__name__", function)
+                return f"gives the argument{of} of {called} a size, which is a constant there"
+    return ""
+
+
+def _named_arguments(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    try:
+        parameters = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # a function of C++: the operator of the same name has the same parameters
+        operator = getattr(torch.ops.aten, getattr(function, "__name__", ""), None)
+        schemas = [getattr(operator, each)._schema.arguments for each in operator.overloads()] if operator else []
+        parameters = [each.name for each in next((each for each in schemas if len(each) >= len(args)), [])]
+    yield from zip([*parameters, *[""] * len(args)], args, strict=False)
+    yield from kwargs.items()
+
+
+def _without_subtraction(condition: Any) -> Any:
+    """Moves the subtracted terms of an inequality to the other side, and a lone number to the right side."""
+    if not isinstance(condition, sympy.core.relational.Relational) or isinstance(condition, (sympy.Eq, sympy.Ne)):
+        return condition
+    terms = sympy.Add.make_args(condition.args[0] - condition.args[1])
+    subtracted = [term for term in terms if term.could_extract_minus_sign()]
+    left, right = sympy.Add(*(t for t in terms if t not in subtracted)), sympy.Add(*(-t for t in subtracted))
+    found = condition.func(left, right, evaluate=False)
+    return found.reversed if left.is_number else found

@@ -1,0 +1,262 @@
+"""Compares what a module and a captured program compute for given sizes, on fake tensors.
+
+Both run on tensors without values, and each operator gives its results a number: equal operators on equally numbered
+arguments have results with equal numbers (global value numbering). Equal numbers of all results prove that the program
+computes what the module computes. An operator that only moves data, such as ``contiguous``, keeps the number of its
+argument, so a branch on the layout of a tensor makes no difference.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from fx_onnx.core.torch_private import (
+    FakeTensor,
+    OpOverload,
+    TorchDispatchMode,
+    compiling_states,
+    free_unbacked_symbols,
+    pytree,
+    storage_id,
+    unset_fake_temporarily,
+)
+
+__all__ = ["FakeRuns", "Outcome"]
+
+_MOVES = frozenset({
+    "clone", "contiguous", "lift_fresh", "lift_fresh_copy", "detach", "alias", "_to_copy", "to", "expand", "slice",
+    "select", "view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "flatten", "unflatten",
+})  # fmt: skip
+"""Operators whose results have the elements of their first argument in the same order, if they have as many."""
+_SMALL = 4096
+"""The number of elements up to which constants are compared by their values; larger ones are compared by memory."""
+
+
+class Outcome(enum.Enum):
+    """How a module and a captured program compare for given sizes."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    RAISES = "the module raises an exception"
+    UNKNOWN = "unknown"
+
+
+class _Undecidable(Exception):
+    """Raised for an operator whose results cannot be numbered."""
+
+
+class _ValueNumbers(TorchDispatchMode):
+    """Numbers the data of the tensors that operators compute within the mode.
+
+    A write in place changes the version of a memory, which is part of the number of each tensor in it.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._numbers: dict[Hashable, int] = {}
+        self._tensors: dict[int, tuple[torch.Tensor, int]] = {}  # keeps the tensors, so that each id stays unique
+        self.versions: dict[int, int] = {}
+        self._draws = 0
+
+    def begin(self) -> None:
+        """Forgets what the run before wrote, and its random numbers."""
+        self.versions, self._draws = {}, 0
+
+    def number(self, *expression: Hashable) -> int:
+        """Returns the number of an expression."""
+        return self._numbers.setdefault(expression, len(self._numbers))
+
+    def define(self, tensor: torch.Tensor, number: int) -> None:
+        """Gives the data of a tensor a number."""
+        self._tensors[id(tensor)] = tensor, number
+
+    def read(self, value: Any) -> Hashable:
+        """Returns what identifies a value: the number and the shape of a tensor, or the text of another value."""
+        return (*self._data(value), *value.shape) if isinstance(value, torch.Tensor) else (type(value), str(value))
+
+    def _data(self, tensor: torch.Tensor) -> tuple[int, int | None]:
+        return self._own_number(tensor), self.versions.get(storage_id(tensor))
+
+    def _own_number(self, tensor: torch.Tensor) -> int:
+        if id(tensor) not in self._tensors:
+            self.define(tensor, self.number("constant", str(tensor.dtype), _contents(tensor)))
+        return self._tensors[id(tensor)][1]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Calls the operator and numbers its results."""
+        kwargs = kwargs or {}
+        if not isinstance(func, OpOverload):
+            raise _Undecidable(str(func))
+        read = tuple(map(self.read, pytree.tree_leaves((args, kwargs))))
+        written = _written(func, args, kwargs)
+        result = func(*args, **kwargs)
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            self._draws += 1
+            read = (*read, ("draw", self._draws))
+        key = self.number(str(func), *read)
+        for tensor in written:
+            memory = storage_id(tensor)
+            self.versions[memory] = self.number("write", key, self.versions.get(memory))
+        if not written:
+            given = args[0] if args and isinstance(args[0], torch.Tensor) else None
+            for place, each in enumerate(pytree.tree_leaves(result)):
+                if isinstance(each, torch.Tensor) and each is not given:
+                    self._define_result(func, each, given, self.number(key, place))
+        return result
+
+    def _define_result(self, func: OpOverload, result: torch.Tensor, given: torch.Tensor | None, number: int) -> None:
+        """Numbers a result: a view has the number of its operator, or of the viewed tensor, without a version."""
+        moves = given is not None and func._schema.name.removeprefix("aten::") in _MOVES
+        if given is None or not moves or (given.dtype, given.numel()) != (result.dtype, result.numel()):
+            self.define(result, number)
+        elif storage_id(given) == storage_id(result) or storage_id(given) not in self.versions:
+            self.define(result, self._own_number(given))
+        else:
+            self.define(result, self.number("copy", *self._data(given)))
+
+
+def _written(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """Returns the tensors into which an operator writes."""
+    if not func._schema.is_mutable:
+        return []
+    given = [
+        args[place] if place < len(args) else kwargs.get(argument.name)
+        for place, argument in enumerate(func._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    return [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, torch.Tensor)]
+
+
+def _contents(tensor: torch.Tensor) -> Hashable:
+    """Returns what identifies a tensor that no operator of a run has made."""
+    if isinstance(tensor, FakeTensor) or tensor.is_meta or tensor.numel() > _SMALL:
+        return ("memory", storage_id(tensor), tensor.storage_offset(), *tensor.stride())
+    with unset_fake_temporarily(), torch.no_grad():
+        return (str(tensor.dtype), *tensor.shape, str(tensor.tolist()))
+
+
+class _Interpreter(torch.fx.Interpreter):
+    """Runs a captured graph, whose tensors keep their ranks: in eager mode, ``squeeze`` removes an axis of size 1."""
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        """Runs a node."""
+        result = super().run_node(n)
+        captured = n.meta.get("val")
+        if isinstance(captured, torch.Tensor) and isinstance(result, torch.Tensor) and captured.ndim != result.ndim:
+            raise ValueError(f"{n.name} has another rank than in the captured graph")
+        return result
+
+
+class FakeRuns:
+    """Runs a module and the program that was captured from it on fake tensors.
+
+    The runs must have the context of the capture, so that the module takes the branches that it took there.
+    """
+
+    def __init__(self, model: torch.nn.Module | None, program: ExportedProgram) -> None:
+        """Takes the program and its module; without a module, the program tells only which sizes it refuses."""
+        self._model, self._program = model, program
+        self._numbers = _ValueNumbers()
+        nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
+        self._inputs = list(zip(nodes, program.graph_signature.input_specs, strict=True))
+        values = [node.meta.get("val") for node, _ in self._inputs]
+        self._mode = next((each.fake_mode for each in values if isinstance(each, FakeTensor)), None)
+        given = {} if model is None else _weights(model)
+        fakes: dict[int, Any] = {}  # tied weights are one tensor
+        self._weights = {
+            spec.target: fakes.setdefault(id(given.get(spec.target, node)), node.meta["val"])
+            for node, spec in self._inputs
+            if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)
+        }
+        self._depends_on_data = any(free_unbacked_symbols(node.meta.get("val")) for node in program.graph.nodes)
+
+    def compare(self, given: Callable[[], tuple[Any, Any]]) -> Outcome:
+        """Compares the results of both.
+
+        Args:
+            given: Returns new fake tensors as ``(args, kwargs)``, in the structure of the example.
+        """
+        if self._depends_on_data or self._mode is None:
+            return Outcome.UNKNOWN
+        try:
+            want = self._run(self._run_program if self._model is None else self._run_module, given)
+        except _Undecidable:
+            return Outcome.UNKNOWN
+        except Exception:  # the forward is the user's code
+            return Outcome.RAISES
+        if self._model is None:
+            return Outcome.UNKNOWN
+        try:
+            return Outcome.EQUAL if self._run(self._run_program, given) == want else Outcome.DIFFERENT
+        except _Undecidable:
+            return Outcome.UNKNOWN
+        except Exception:  # an operator of the program refuses the sizes
+            return Outcome.DIFFERENT
+
+    def _run(self, run: Callable[[Any, Any], Any], given: Callable[[], tuple[Any, Any]]) -> Any:
+        """Returns what identifies the results and the buffers after a run."""
+        numbers = self._numbers
+        numbers.begin()
+        with ExitStack() as stack:
+            for module, name in compiling_states()[:1]:
+                stack.enter_context(getattr(module, name)())
+            stack.enter_context(self._mode)
+            args, kwargs = given()
+            for place, leaf in enumerate(pytree.tree_leaves((args, kwargs))):
+                if isinstance(leaf, torch.Tensor):
+                    numbers.define(leaf, numbers.number("input", place))
+            stack.enter_context(numbers)
+            leaves = pytree.tree_leaves(run(args, kwargs))
+            results = [numbers.read(each) for each in leaves if isinstance(each, (torch.Tensor, int, float))]
+        return results, {name: numbers.versions.get(storage_id(each)) for name, each in self._weights.items()}
+
+    def _run_module(self, args: Any, kwargs: Any) -> Any:
+        model: Any = self._model
+        with _restored(model):
+            return torch.func.functional_call(model, self._weights, args, kwargs, tie_weights=False)
+
+    def _run_program(self, args: Any, kwargs: Any) -> Any:
+        leaves = iter(pytree.tree_leaves((args, kwargs)))
+        values = [self._value(node, spec, leaves) for node, spec in self._inputs]
+        return _Interpreter(self._program.graph_module).run(*values)
+
+    def _value(self, node: torch.fx.Node, spec: Any, leaves: Iterator[Any]) -> Any:
+        if spec.kind == InputKind.USER_INPUT:
+            return next(leaves)
+        return self._weights.get(spec.target, self._program.constants.get(spec.target, node.meta.get("val")))
+
+
+def _weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return dict((*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)))
+
+
+@contextmanager
+def _restored(model: torch.nn.Module) -> Iterator[None]:
+    """Restores the attributes of all modules, and the items of the containers among them."""
+    before = [(vars(module), dict(vars(module))) for module in model.modules()]
+    containers = [
+        (value, value.copy())
+        for _, attributes in before
+        for value in attributes.values()
+        if type(value) in (list, dict, set)
+    ]
+    try:
+        yield
+    finally:
+        for attributes, values in before:
+            attributes.clear()
+            attributes.update(values)
+        for container, items in containers:
+            container.clear()
+            (container.extend if isinstance(container, list) else container.update)(items)
