@@ -10,6 +10,7 @@ named. The program and eager mode then run at other sizes. The conditions of ``p
 - "finding": it is right within the conditions, and outside of each finding the program is wrong, or a side fails.
 - "refused": the export fails, as the table says.
 - "SILENT WRONG": the program is wrong at a size within all conditions.
+- "excludes the example": a condition is false for the sizes of the example.
 - "untrue bound": eager mode runs at a size that only bounds exclude.
 - "untrue finding": the program equals eager mode at all tried sizes that a finding excludes.
 """

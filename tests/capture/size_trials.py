@@ -170,11 +170,11 @@ def _difference(got: list[Tensor], want: list[Tensor]) -> str:
 
 
 def sizes_of(family: Family, example: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Returns the sizes to try; for two dims those that are near to each other, and those with one of the example."""
+    """Returns the example and the sizes to try; of two dims those that are near to each other."""
     if len(family.names) == 1:
-        return [(n,) for n in SIZES]
+        return list(dict.fromkeys([example, *((n,) for n in SIZES)]))
     pairs = [(n, m) for n in SIZES for m in (n - 1, n, n + 1, n + 3, 2 * n, 4, example[1]) if m >= 2]
-    return list(dict.fromkeys([*pairs, *((example[0], m) for m in SIZES)]))
+    return list(dict.fromkeys([example, *pairs, *((example[0], m) for m in SIZES)]))
 
 
 def examine(family: Family, row: Row) -> Outcome:
@@ -213,6 +213,8 @@ def _check_sizes(
     outcome: Outcome, trial: _Trial, conditions: Sequence[Any], family: Family, example: tuple[int, ...]
 ) -> None:
     """Checks that the program is right within the conditions, and that eager mode fails where only bounds exclude."""
+    for each in _excluding(conditions, family, example):
+        outcome.blame("excludes the example", each.condition)
     silent, untrue = [], []
     for sizes in sizes_of(family, example):
         excluding = _excluding(conditions, family, sizes)

@@ -41,7 +41,7 @@ class Job(NamedTuple):
 def eager_runs(kind: type[nn.Module]) -> Iterator[list[int]]:
     """Yields a list: the number of elements in the arguments of each run, by a module of the class, of real tensors.
 
-    A run within another one does not count.
+    A run within another one does not count. Where no argument is a tensor, the weights tell whether tensors are real.
     """
     found: list[int] = []
     running: list[nn.Module] = []
@@ -50,7 +50,7 @@ def eager_runs(kind: type[nn.Module]) -> Iterator[list[int]]:
     @functools.wraps(original)
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        if not running and any(map(_has_values, [*given, *self.parameters(), *self.buffers()])):
+        if not running and any(map(_has_values, given or [*self.parameters(), *self.buffers()])):
             found.append(sum(leaf.numel() for leaf in given))
         running.append(self)
         try:
