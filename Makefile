@@ -1,5 +1,6 @@
 # make demo: export a network and verify it.
-# make check: lint, types, the architecture and the tests of the files that changed, in under a minute.
+# make check: lint, types, the architecture and the tests of the files that changed, in under a minute. It ends with
+# the number of statements of each folder.
 # make test: lint, types and all tests.
 # make docs: build the documentation as a site, build/site/index.html.
 # Needs CPython 3.11 or newer, pip and make. Everything else is installed once, into .venv.
@@ -21,6 +22,7 @@ demo: $(INSTALLED)
 check: lint types
 	$(BIN)/pytest -n 2 tests/test_architecture.py tests/test_style.py tests/test_signatures.py \
 		$$($(BIN)/python tools/changed_tests.py $(BASE))
+	$(BIN)/python -m tools.size
 
 test: lint types pytest
 

@@ -1,12 +1,18 @@
-"""Measures a whole export beside one torch.export, and counts the captures of each export.
+"""Measures a whole export beside one torch.export, from outside, and counts the captures of each export.
 
-    python -m benchmarks.captures [--models llama mamba xlnet ...] [--rounds 3] [--results FILE]
+    python -m benchmarks.captures [--models llama mamba xlnet ...] [--static] [--rounds 5] [--results FILE]
 
 A model is a row of tests/models/families.py or of tests/models/registry.py (``small_bert``), or a network of
-benchmarks/models.py. Each runs in a process of its own. "export" is the CPU time of fx_onnx.export as a multiple of
-that of `torch.export.export` with the same dims, the median of interleaved rounds after an untimed one. Garbage is
-collected before each timing. "outside" is the part outside of torch.export. "captures" is how often fx_onnx.export
-calls torch.export, with the decisions about them.
+benchmarks/models.py. Each runs in a process of its own. All numbers are CPU times of calls, measured by this script:
+
+- "torch.export": seconds of `torch.export.export` with the same arguments and dims, or without dims with ``--static``.
+- "export": those of `fx_onnx.export`, as a multiple of "torch.export".
+- "outside": the part of "export" that is not within its calls of `torch.export.export`. What slows torch down while it
+  traces is not in it, but in "export".
+- "captures": the number of these calls, with the decisions about them.
+
+A number is the median of interleaved rounds after an untimed one, and garbage is collected before each timing. The last
+lines have the medians of both ratios over the models, and the largest.
 """
 
 import argparse
@@ -116,13 +122,15 @@ def seconds(work: Callable[[Job], Any], job: Job) -> float:
     return time.process_time() - start
 
 
-def measure(name: str, rounds: int) -> dict[str, Any]:
-    """Returns the row of one model."""
+def measure(name: str, rounds: int, static: bool) -> dict[str, Any]:
+    """Returns the row of one model, with its dynamic sizes or with static ones."""
     job = JOBS[name]()
+    if static:
+        job = job._replace(dynamic_shapes=None)
     with counted() as calls:
         program = whole(job)
     reason = next(each.note for each in program.export_facts.stages if each.name == "capture")
-    row: dict[str, Any] = {"name": name, "captures": len(calls), "reason": reason}
+    row: dict[str, Any] = {"name": name, "static": static, "captures": len(calls), "reason": reason}
     try:
         plain(job)
     except Exception as error:
@@ -131,31 +139,35 @@ def measure(name: str, rounds: int) -> dict[str, Any]:
     for _ in range(rounds):
         alone = seconds(plain, job) if "fails" not in row else 0.0
         with counted() as calls:
-            times.append((alone, seconds(whole, job), sum(calls)))
-    alone, export, inside = (statistics.median(column) for column in zip(*times, strict=True))
-    row |= {"alone": alone or inside / row["captures"], "export": export, "inside": inside}
+            export = seconds(whole, job)
+        times.append((alone, export, export - sum(calls)))
+    alone, export, outside = (statistics.median(column) for column in zip(*times, strict=True))
+    row |= {"alone": alone or (export - outside) / row["captures"], "export": export, "outside": outside}
     return row
 
 
-def guarded(name: str, rounds: int, limit: float) -> dict[str, Any]:
+def guarded(name: str, rounds: int, static: bool, limit: float) -> dict[str, Any]:
     """Returns the row, measured in a process of its own."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
 
+    def failure(text: str) -> dict[str, Any]:
+        return {"name": name, "static": static, "error": text}
+
     def work() -> None:
         warnings.simplefilter("ignore")
         try:
-            sender.send(measure(name, rounds))
+            sender.send(measure(name, rounds, static))
         except Exception as error:
-            sender.send({"name": name, "error": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"})
+            sender.send(failure(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"))
 
     process = context.Process(target=work)
     process.start()
     sender.close()
     try:
-        found: dict[str, Any] = receiver.recv() if receiver.poll(limit) else {"name": name, "error": "too slow"}
+        found: dict[str, Any] = receiver.recv() if receiver.poll(limit) else failure("too slow")
     except EOFError:
-        found = {"name": name, "error": "crashed"}
+        found = failure("crashed")
     process.kill()
     process.join()
     return found
@@ -167,15 +179,16 @@ def text_of(row: dict[str, Any]) -> str:
         return f"| {row['name']} | {row['error']} | | | | |"
     note = "*" if "fails" in row else ""
     cells = [row["name"], f"{row['alone']:.2f}{note}", f"{row['export'] / row['alone']:.2f}"]
-    cells += [f"{(row['export'] - row['inside']) / row['alone']:.2f}", str(row["captures"]), row["reason"]]
+    cells += [f"{row['outside'] / row['alone']:.2f}", str(row["captures"]), row["reason"]]
     return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
-    """Prints a Markdown table, and the median and the largest ratio."""
+    """Prints a Markdown table, and the median and the largest of both ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=JOBS, metavar="MODEL", default=SAMPLE)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--static", action="store_true", help="static sizes, on both sides")
     parser.add_argument("--limit", type=float, default=240.0, help="seconds for each model")
     parser.add_argument("--results", type=Path, help="stores each row; skips models that it has")
     options = parser.parse_args()
@@ -183,20 +196,22 @@ def main() -> None:
     logging.disable(logging.CRITICAL)
     path: Path | None = options.results
     known = [json.loads(line) for line in path.read_text().splitlines()] if path is not None and path.exists() else []
-    rows = {row["name"]: row for row in known}
+    rows = {row["name"]: row for row in known if row.get("static") == options.static}
     fx_onnx.export(torch.nn.Identity().eval(), torch.ones(1), verbose=False)  # imported once, before the forks
     columns = ("model", "torch.export s", "export", "outside", "captures", "decisions")
     print(f"| {' | '.join(columns)} |", "|" + "---|" * len(columns), sep="\n", flush=True)
     for name in options.models:
         if name not in rows:
-            rows[name] = guarded(name, options.rounds, options.limit)
+            rows[name] = guarded(name, options.rounds, options.static, options.limit)
             if path is not None:
                 with path.open("a") as file:
                     print(json.dumps(rows[name]), file=file)
         print(text_of(rows[name]), flush=True)
     found = [rows[name] for name in options.models if "fails" not in rows[name] and "error" not in rows[name]]
-    ratios = sorted(row["export"] / row["alone"] for row in found)
-    print(f"\nmedian {statistics.median(ratios):.2f}, largest {ratios[-1]:.2f}, over {len(ratios)} models")
+    print()
+    for column in ("export", "outside"):
+        ratios = [row[column] / row["alone"] for row in found]
+        print(f"{column}: median {statistics.median(ratios):.2f}, largest {max(ratios):.2f}, over {len(ratios)} models")
 
 
 if __name__ == "__main__":
