@@ -185,6 +185,11 @@ def _own_names(inputs: list[CapturedInput], names: Mapping[str, str]) -> dict[st
     return found
 
 
+def has_dim(inputs: list[CapturedInput], symbol: sympy.Symbol) -> bool:
+    """Returns whether a symbol of the user's own capture comes from a ``Dim``, whose range the user declares."""
+    return any(_name_of_dim(each.shape_env, symbol) is not None for each in inputs)
+
+
 def _name_of_dim(shape_env: Any, symbol: sympy.Symbol) -> str | None:
     """Returns the name of the Dim from which torch made a symbol; None if there is none."""
     names = names_of_sources(shape_env)

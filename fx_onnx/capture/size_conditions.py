@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -22,7 +22,14 @@ import torch
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from fx_onnx.capture.dynamic_dims import CapturedInput, captured_inputs, defined_sizes, dims_and_sizes, guard_place
+from fx_onnx.capture.dynamic_dims import (
+    CapturedInput,
+    captured_inputs,
+    defined_sizes,
+    dims_and_sizes,
+    guard_place,
+    has_dim,
+)
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.value_numbers import FakeRuns, Outcome
 from fx_onnx.core.arguments import is_dim_word
@@ -32,7 +39,7 @@ from fx_onnx.core.metadata import call_line
 from fx_onnx.core.operators import aten
 from fx_onnx.core.size_text import expression_text, simple_condition
 from fx_onnx.core.torch_private import pytree, symbolic_expression
-from fx_onnx.core.trial_sizes import condition_of
+from fx_onnx.core.trial_sizes import condition_of, resized
 
 __all__ = ["Condition", "SizeFacts", "excluded_size"]
 
@@ -190,9 +197,11 @@ class SizeFacts:
 
     def declared(self, symbol: sympy.Symbol) -> tuple[int, int | None]:
         """Returns the smallest and the largest size that the user declares for a dim; a program has its own."""
-        span = self._program.range_constraints.get(symbol)
-        if span is not None and isinstance(self._request.model, ExportedProgram):
-            return (int(span.lower), int(span.upper) if span.upper.is_Integer else None)
+        if isinstance(self._request.model, ExportedProgram):
+            span = self._program.range_constraints.get(symbol)
+            if span is None or not has_dim(self.inputs, symbol):  # torch narrows the range of Dim.AUTO itself
+                return 0, None
+            return int(span.lower), int(span.upper) if span.upper.is_Integer else None
         low, high = self._ranges.get(self.names.get(symbol, ""), (None, None))
         return low or 0, high
 
@@ -272,18 +281,16 @@ class SizeFacts:
     def _compared(self, sizes: Sizes) -> Outcome:
         key = tuple(sizes.items())
         if key not in self._outcomes:
-            self._outcomes[key] = self._runs.compare(lambda: self._given(sizes))
+            self._outcomes[key] = self._runs.compare(lambda: self._given(sizes, _empty))
         return self._outcomes[key]
 
-    def _given(self, sizes: Sizes) -> tuple[Any, Any]:
-        """Returns new tensors of the given sizes, in the structure of the example."""
+    def _given(self, sizes: Sizes, made: Callable[[torch.Tensor, list[int]], torch.Tensor]) -> tuple[Any, Any]:
+        """Returns the example's arguments with tensors of the given sizes, made from a tensor and a shape."""
         shapes = iter([[self._size(each.dim(axis), sizes) for axis in range(each.value.ndim)] for each in self.inputs])
         scalars = {place: sizes[symbol] for place, (symbol, _) in _scalars(self._program).items()}
         leaves, spec = pytree.tree_flatten((self._request.args, self._request.kwargs))
         new = [
-            torch.empty(next(shapes), dtype=leaf.dtype, device=leaf.device, requires_grad=leaf.requires_grad)
-            if isinstance(leaf, torch.Tensor)
-            else scalars.get(place, leaf)
+            made(leaf, next(shapes)) if isinstance(leaf, torch.Tensor) else scalars.get(place, leaf)
             for place, leaf in enumerate(leaves)
         ]
         given: tuple[Any, Any] = pytree.tree_unflatten(new, spec)
@@ -297,18 +304,32 @@ class SizeFacts:
 
         torch assumes for many operators that a size is neither 0 nor 1, and most of these operators are right for 1
         too. So all open dims are tried together with size 1 first. Size 0 is tried only for branches of the model.
+        Where fake tensors do not tell, one eager run with all open sizes does.
         """
+        unknown: list[Condition] = []
         for size in (1, 0):
             found = {symbol: each for each in self._guards for symbol in self._opened(each, size, kept)}
             if len(found) > 1 and self._compared({**self._larger, **dict.fromkeys(found, size)}) is Outcome.EQUAL:
                 continue
             for symbol, condition in found.items():
                 outcome = self._outcome({**self._larger, symbol: size})
-                if outcome in (Outcome.DIFFERENT, Outcome.UNKNOWN):
-                    certain = outcome is Outcome.DIFFERENT
-                    yield replace(condition, expression=sympy.Ne(symbol, size), kind="finding", is_certain=certain)
+                finding = replace(condition, expression=sympy.Ne(symbol, size), kind="finding")
+                if outcome is Outcome.DIFFERENT:
+                    yield finding
+                elif outcome is Outcome.UNKNOWN:
+                    unknown.append(replace(finding, is_certain=False))
                 elif outcome is Outcome.RAISES and size == 1:
                     yield replace(condition, expression=symbol >= 2, kind="bound")
+        if unknown and not self._agree_eagerly(
+            {each.symbols[0]: each.expression.args[1] for each in reversed(unknown)}
+        ):
+            yield from unknown
+
+    def _agree_eagerly(self, small: Mapping[sympy.Symbol, Any]) -> bool:
+        """Returns whether the module and the program agree in an eager run in which the given sizes are small."""
+        sizes = {**self._example, **{symbol: int(size) for symbol, size in small.items()}}
+        given = self._given(sizes, lambda leaf, shape: _with_noise(resized(leaf, shape)))
+        return bool(self._runs.agree_eagerly(*given))
 
     def _opened(self, condition: Condition, size: int, kept: Sequence[Condition]) -> Iterator[sympy.Symbol]:
         """Yields the symbols for which a guard is false at a small size, and no known condition is."""
@@ -349,6 +370,15 @@ def excluded_size(condition: Condition) -> int | None:
         return None
     excluded = [size for size in (0, 1, *_SIZES[0]) if not condition.test(size)]
     return excluded[0] if len(excluded) == 1 or condition.expression.args[0].is_Symbol else None
+
+
+def _empty(leaf: torch.Tensor, shape: list[int]) -> torch.Tensor:
+    return torch.empty(shape, dtype=leaf.dtype, device=leaf.device, requires_grad=leaf.requires_grad)
+
+
+def _with_noise(tensor: torch.Tensor) -> torch.Tensor:
+    """Adds noise to floating-point numbers, because zeros in the example would hide a difference."""
+    return tensor + torch.rand_like(tensor) if tensor.is_floating_point() and tensor.ndim else tensor
 
 
 def _dim_names(inputs: list[CapturedInput]) -> dict[sympy.Symbol, str]:
@@ -411,11 +441,18 @@ def _named_arguments(function: Any, args: Sequence[Any], kwargs: Mapping[str, An
 
 
 def _without_subtraction(condition: Any) -> Any:
-    """Moves the subtracted terms of an inequality to the other side, and a lone number to the right side."""
+    """Moves the subtracted terms of an inequality to the other side, and a lone number to the right side.
+
+    A bound of one size has the form ``n >= 5`` or ``n <= 5``.
+    """
     if not isinstance(condition, sympy.core.relational.Relational) or isinstance(condition, (sympy.Eq, sympy.Ne)):
         return condition
     terms = sympy.Add.make_args(condition.args[0] - condition.args[1])
     subtracted = [term for term in terms if term.could_extract_minus_sign()]
     left, right = sympy.Add(*(t for t in terms if t not in subtracted)), sympy.Add(*(-t for t in subtracted))
     found = condition.func(left, right, evaluate=False)
-    return found.reversed if left.is_number else found
+    found = found.reversed if left.is_number else found
+    if found.args[0].is_Symbol and found.args[1].is_Integer:
+        step = {sympy.StrictGreaterThan: (sympy.Ge, 1), sympy.StrictLessThan: (sympy.Le, -1)}.get(found.func)
+        return found if step is None else step[0](found.args[0], found.args[1] + step[1], evaluate=False)
+    return found

@@ -9,10 +9,12 @@ argument, so a branch on the layout of a tensor makes no difference.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Hashable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import sympy
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
@@ -22,13 +24,17 @@ from fx_onnx.core.torch_private import (
     OpOverload,
     TorchDispatchMode,
     compiling_states,
-    free_unbacked_symbols,
     pytree,
     storage_id,
+    symbolic_expression,
     unset_fake_temporarily,
 )
 
 __all__ = ["FakeRuns", "Outcome"]
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_LARGE = 2**30
+"""The bytes of weights from which on a module does not run in eager mode."""
 
 _MOVES = frozenset({
     "clone", "contiguous", "lift_fresh", "lift_fresh_copy", "detach", "alias", "_to_copy", "to", "expand", "slice",
@@ -65,6 +71,7 @@ class _ValueNumbers(TorchDispatchMode):
         self._numbers: dict[Hashable, int] = {}
         self._tensors: dict[int, tuple[torch.Tensor, int]] = {}  # keeps the tensors, so that each id stays unique
         self.versions: dict[int, int] = {}
+        self._symbols: dict[Any, Any] = {}  # the symbols of sizes that depend on data, by those of another run
         self._draws = 0
 
     def begin(self) -> None:
@@ -81,7 +88,20 @@ class _ValueNumbers(TorchDispatchMode):
 
     def read(self, value: Any) -> Hashable:
         """Returns what identifies a value: the number and the shape of a tensor, or the text of another value."""
-        return (*self._data(value), *value.shape) if isinstance(value, torch.Tensor) else (type(value), str(value))
+        if isinstance(value, torch.Tensor):
+            return (*self._data(value), *map(self._size, value.shape))
+        return (type(value), self._size(value) if isinstance(value, _SYMBOLIC) else str(value))
+
+    def _size(self, size: Any) -> Hashable:
+        """Returns a number, or the text of an expression over the numbers of symbols that depend on data."""
+        return str(symbolic_expression(size).xreplace(self._symbols)) if isinstance(size, _SYMBOLIC) else size
+
+    def _define_symbols(self, number: int, sizes: Iterable[Any]) -> None:
+        """Numbers the symbols that an operator makes, such as the number of rows that ``nonzero`` finds."""
+        for place, size in enumerate(sizes):
+            for symbol in symbolic_expression(size).free_symbols if isinstance(size, _SYMBOLIC) else ():
+                if symbol not in self._symbols:
+                    self._symbols[symbol] = sympy.Symbol(f"v{self.number('size', number, place)}")
 
     def _data(self, tensor: torch.Tensor) -> tuple[int, int | None]:
         return self._own_number(tensor), self.versions.get(storage_id(tensor))
@@ -98,7 +118,7 @@ class _ValueNumbers(TorchDispatchMode):
         kwargs = kwargs or {}
         if not isinstance(func, OpOverload):
             raise _Undecidable(str(func))
-        read = tuple(map(self.read, pytree.tree_leaves((args, kwargs))))
+        read = tuple(map(self.read, pytree.tree_leaves(_arguments(func, args, kwargs))))
         written = _written(func, args, kwargs)
         result = func(*args, **kwargs)
         if torch.Tag.nondeterministic_seeded in func.tags:
@@ -111,19 +131,40 @@ class _ValueNumbers(TorchDispatchMode):
         if not written:
             given = args[0] if args and isinstance(args[0], torch.Tensor) else None
             for place, each in enumerate(pytree.tree_leaves(result)):
+                number = self.number(key, place)
+                self._define_symbols(number, each.shape if isinstance(each, torch.Tensor) else [each])
                 if isinstance(each, torch.Tensor) and each is not given:
-                    self._define_result(func, each, given, self.number(key, place))
+                    self._define_result(func, each, given, number)
         return result
 
     def _define_result(self, func: OpOverload, result: torch.Tensor, given: torch.Tensor | None, number: int) -> None:
         """Numbers a result: a view has the number of its operator, or of the viewed tensor, without a version."""
         moves = given is not None and func._schema.name.removeprefix("aten::") in _MOVES
-        if given is None or not moves or (given.dtype, given.numel()) != (result.dtype, result.numel()):
+        same = (
+            given is not None
+            and given.dtype == result.dtype
+            and self._size(given.numel()) == self._size(result.numel())
+        )
+        if given is None or not (moves and same):
             self.define(result, number)
         elif storage_id(given) == storage_id(result) or storage_id(given) not in self.versions:
             self.define(result, self._own_number(given))
         else:
             self.define(result, self.number("copy", *self._data(given)))
+
+
+def _arguments(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Returns the arguments of a call in the order of the schema, with the defaults of those that are not given.
+
+    A slice without bounds has the same arguments as one with the bounds of its axis.
+    """
+    parameters = func._schema.arguments[len(args) :]
+    found = [*args, *(kwargs.get(each.name, each.default_value) for each in parameters)]
+    if func._schema.name == "aten::slice":
+        tensor, dim, start, end, *step = found
+        size = tensor.shape[dim]
+        found = [tensor, dim, start or 0, size if end is None or end == sys.maxsize else end, *step]
+    return found
 
 
 def _written(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
@@ -170,6 +211,7 @@ class FakeRuns:
         self._numbers = _ValueNumbers()
         nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
         self._inputs = list(zip(nodes, program.graph_signature.input_specs, strict=True))
+        self._buffers = {spec.target for _, spec in self._inputs if spec.kind == InputKind.BUFFER}
         values = [node.meta.get("val") for node, _ in self._inputs]
         self._mode = next((each.fake_mode for each in values if isinstance(each, FakeTensor)), None)
         given = {} if model is None else _weights(model)
@@ -179,7 +221,6 @@ class FakeRuns:
             for node, spec in self._inputs
             if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)
         }
-        self._depends_on_data = any(free_unbacked_symbols(node.meta.get("val")) for node in program.graph.nodes)
 
     def compare(self, given: Callable[[], tuple[Any, Any]]) -> Outcome:
         """Compares the results of both.
@@ -187,7 +228,7 @@ class FakeRuns:
         Args:
             given: Returns new fake tensors as ``(args, kwargs)``, in the structure of the example.
         """
-        if self._depends_on_data or self._mode is None:
+        if self._mode is None:
             return Outcome.UNKNOWN
         try:
             want = self._run(self._run_program if self._model is None else self._run_module, given)
@@ -212,29 +253,71 @@ class FakeRuns:
             for module, name in compiling_states()[:1]:
                 stack.enter_context(getattr(module, name)())
             stack.enter_context(self._mode)
+            stack.enter_context(self._mode.shape_env.ignore_fresh_unbacked_symbols())
             args, kwargs = given()
             for place, leaf in enumerate(pytree.tree_leaves((args, kwargs))):
                 if isinstance(leaf, torch.Tensor):
                     numbers.define(leaf, numbers.number("input", place))
             stack.enter_context(numbers)
-            leaves = pytree.tree_leaves(run(args, kwargs))
+            leaves = pytree.tree_leaves(run(args, kwargs, self._weights))
             results = [numbers.read(each) for each in leaves if isinstance(each, (torch.Tensor, int, float))]
         return results, {name: numbers.versions.get(storage_id(each)) for name, each in self._weights.items()}
 
-    def _run_module(self, args: Any, kwargs: Any) -> Any:
+    def agree_eagerly(self, args: Any, kwargs: Any) -> bool | None:
+        """Returns whether the results of both are close for real arguments.
+
+        Returns None if the module has no values, has weights above 1 GB, or contains a loop that may not end.
+        """
+        if self._model is None:
+            return None
+        weights = _weights(self._model)
+        size = sum(each.nbytes for each in {id(each): each for each in weights.values()}.values())
+        leaves = pytree.tree_leaves((args, kwargs))
+        tensors = [each for each in (*leaves, *weights.values()) if isinstance(each, torch.Tensor)]
+        if (
+            size > _LARGE
+            or self._has_endless_loop
+            or any(isinstance(each, FakeTensor) or each.is_meta for each in tensors)
+        ):
+            return None
+        results = []
+        for run in (self._run_module, self._run_program):
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                torch.manual_seed(0)
+                copies = {name: each.clone() if name in self._buffers else each for name, each in weights.items()}
+                given = pytree.tree_map_only(torch.Tensor, torch.clone, (args, kwargs))
+                try:
+                    found = pytree.tree_leaves(run(*given, copies))
+                except Exception:  # the forward is the user's code
+                    return not results  # where the module fails too, the program need not run
+            results.append([each for each in found if isinstance(each, torch.Tensor)])
+        want, got = results
+        return len(got) == len(want) and all(map(_is_close, got, want))
+
+    @property
+    def _has_endless_loop(self) -> bool:
+        loops = (torch.ops.higher_order.while_loop, torch.ops.higher_order.while_loop_stack_output)
+        graphs = [each.graph for each in self._program.graph_module.modules() if isinstance(each, torch.fx.GraphModule)]
+        return any(node.target in loops for graph in graphs for node in graph.nodes)
+
+    def _run_module(self, args: Any, kwargs: Any, weights: Mapping[str, Any]) -> Any:
         model: Any = self._model
         with _restored(model):
-            return torch.func.functional_call(model, self._weights, args, kwargs, tie_weights=False)
+            return torch.func.functional_call(model, dict(weights), args, kwargs, tie_weights=False)
 
-    def _run_program(self, args: Any, kwargs: Any) -> Any:
+    def _run_program(self, args: Any, kwargs: Any, weights: Mapping[str, Any]) -> Any:
         leaves = iter(pytree.tree_leaves((args, kwargs)))
-        values = [self._value(node, spec, leaves) for node, spec in self._inputs]
+        values = [
+            next(leaves) if spec.kind == InputKind.USER_INPUT
+            else weights.get(spec.target, self._program.constants.get(spec.target, node.meta.get("val")))
+            for node, spec in self._inputs
+        ]  # fmt: skip
         return _Interpreter(self._program.graph_module).run(*values)
 
-    def _value(self, node: torch.fx.Node, spec: Any, leaves: Iterator[Any]) -> Any:
-        if spec.kind == InputKind.USER_INPUT:
-            return next(leaves)
-        return self._weights.get(spec.target, self._program.constants.get(spec.target, node.meta.get("val")))
+
+def _is_close(got: torch.Tensor, want: torch.Tensor) -> bool:
+    same = got.shape == want.shape and got.dtype == want.dtype
+    return same and torch.allclose(got, want, rtol=1e-3, atol=1e-4, equal_nan=True)
 
 
 def _weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
