@@ -170,12 +170,9 @@ class DynamicShapes:
     Attributes:
         inputs: The inputs of the graph, in its order.
         constants: Where each argument that is no input is, such as None or a bool, in the forward's own names.
-        float_leaves: The places of the floats that were requested as dynamic, among the leaves of all arguments.
+        floats: The place of each float that was requested as dynamic, among the leaves of all arguments → the 0-d
+            tensor that replaces it, because torch.export would make the float a constant.
     """
-
-    inputs: list[_Input]
-    constants: list[str]
-    float_leaves: list[int]
 
     def __init__(
         self, spec: Any, parameters: ForwardParameters, input_names: tuple[str, ...], *, from_dynamic_axes: bool
@@ -192,7 +189,9 @@ class DynamicShapes:
         Raises:
             ArgumentError: The spec does not match the arguments.
         """
-        self.inputs, self.constants, self.float_leaves = [], [], []
+        self.inputs: list[_Input] = []
+        self.constants: list[str] = []
+        self.floats: dict[int, torch.Tensor] = {}
         values = parameters.values
         by_parameter: dict[str, Any] = {}
         by_input: dict[str, Any] = {}
@@ -281,8 +280,8 @@ class DynamicShapes:
             self.constants.append(path)
             return None
         if isinstance(value, float) and isinstance(spec, _DimHint):
-            self.float_leaves.append(len(self.inputs) + len(self.constants))
-            value, spec = as_float_input(value), None
+            place, value, spec = len(self.inputs) + len(self.constants), torch.tensor(value, dtype=torch.float64), None
+            self.floats[place] = value
         leaf = _Input(path, value)
         self.inputs.append(leaf)
         if isinstance(value, torch.Tensor):
@@ -337,11 +336,6 @@ def _refuse_key(key: Any, spec: Any, known: list[str], from_dynamic_axes: bool, 
 def _as_word(name: str) -> str:
     """Returns a name that can get a number at its end; ``a + b_1`` would mean another size."""
     return name if is_dim_word(name) else re.sub(r"\W+", "_", name).strip("_") or "dim"
-
-
-def as_float_input(value: float) -> torch.Tensor:
-    """Returns the 0-d tensor that replaces a float, which torch.export would make a constant."""
-    return torch.tensor(value, dtype=torch.float64)
 
 
 def _is_static_hint(dim: Any) -> bool:

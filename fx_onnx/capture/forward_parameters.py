@@ -1,20 +1,17 @@
-"""Assigns the example arguments to the parameters of the forward, for a module and for an ExportedProgram."""
+"""Assigns the example arguments to the parameters of a module's forward."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
 
 from fx_onnx.core.arguments import did_you_mean
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
-from fx_onnx.core.torch_private import pytree
 
 
 @dataclass(frozen=True)
@@ -80,8 +77,9 @@ def last_dict_is_argument(model: Any, args: tuple[Any, ...]) -> bool:
     if not isinstance(model, torch.nn.Module) or not given:
         return False
     parameters = list(inspect.signature(model.forward).parameters.values())
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    required = [p for p in positional if p.default is p.empty]
+    required = [
+        p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+    ]
     takes_keywords = any(p.kind == p.VAR_KEYWORD for p in parameters)
     return not takes_keywords and len(required) == len(args) and not any(p.name in given for p in parameters)
 
@@ -90,18 +88,3 @@ def sorted_by_signature(model: torch.nn.Module, kwargs: dict[str, Any]) -> dict[
     """Returns keyword arguments in the order of the forward's parameters; those of ``**kwargs`` come last."""
     order = {name: number for number, name in enumerate(inspect.signature(model.forward).parameters)}
     return dict(sorted(kwargs.items(), key=lambda item: order.get(item[0], len(order))))
-
-
-def program_parameters(program: ExportedProgram) -> ForwardParameters:
-    """Returns the arguments of an ExportedProgram as its fake tensors, whose dynamic sizes are symbols."""
-    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-    flat = [nodes[name].meta["val"] if name in nodes else None for name in _user_input_names(program)]
-    args, kwargs = pytree.tree_unflatten(flat, program.call_spec.in_spec)
-    names = getattr(program.module_call_graph[0].signature, "forward_arg_names", None)
-    names = names or [f"args_{i}" for i in range(len(args))]
-    values = dict(zip(names, args, strict=False)) | kwargs
-    return ForwardParameters(values, tuple(values))
-
-
-def _user_input_names(program: ExportedProgram) -> Iterator[str]:
-    return (spec.arg.name for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT)

@@ -21,17 +21,15 @@ from fx_onnx.capture import pytrees
 from fx_onnx.capture.dynamic_shapes import (
     DynamicShapes,
     TensorRequest,
-    as_float_input,
     resolve_dynamic_shapes,
     split_dynamic_axes,
 )
 from fx_onnx.capture.forward_parameters import (
     last_dict_is_argument,
     module_parameters,
-    program_parameters,
     sorted_by_signature,
 )
-from fx_onnx.capture.program_arguments import program_arguments
+from fx_onnx.capture.program_arguments import program_arguments, program_parameters
 from fx_onnx.capture.torchscript.scripted_module import ScriptedModule, is_script, scripted_module
 from fx_onnx.core.arguments import check_mapping, check_names
 from fx_onnx.core.dynamo_private import uncompiled
@@ -154,10 +152,9 @@ def parse_request(
         )
     shapes = DynamicShapes(axes_in or spec, parameters, names_in, from_dynamic_axes=bool(axes_in))
     for_torch = dynamic_shapes if isinstance(dynamic_shapes, AdditionalInputs) else shapes.for_torch()
-    if shapes.float_leaves:
+    if shapes.floats:
         leaves, tree = pytree.tree_flatten((args, kwargs))
-        floats = {place: as_float_input(leaves[place]) for place in shapes.float_leaves}
-        args, kwargs = pytree.tree_unflatten([floats.get(i, leaf) for i, leaf in enumerate(leaves)], tree)
+        args, kwargs = pytree.tree_unflatten([shapes.floats.get(i, leaf) for i, leaf in enumerate(leaves)], tree)
     return Request(
         model=model,
         args=args,
@@ -168,7 +165,7 @@ def parse_request(
         weights=_weight_names(model, names_in, names_out, shapes),
         output_names=names_out,
         output_axes=axes_out,
-        float_leaves=tuple(shapes.float_leaves),
+        float_leaves=tuple(shapes.floats),
         training=training,
     )
 
