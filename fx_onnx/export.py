@@ -174,8 +174,13 @@ def _export(given: ExportArguments, positional: tuple[Any, ...], removed: Mappin
                 f"`pip install {str(error.name).replace('_', '-')}`."
             ) from error
         request, options = _request(given.with_own_examples()), _options(given)
-        artifacts = {"verbose": given.verbose, "report": given.report, "profile": given.profile}
-        with record(given.artifacts_dir, **artifacts, program=given.dump_exported_program) as log:
+        with record(
+            given.artifacts_dir,
+            verbose=given.verbose,
+            report=given.report,
+            profile=given.profile,
+            program=given.dump_exported_program,
+        ) as log:
             log.progress = False if given.progress is None and log.verbose else given.progress
             log.call, log.model_name = given.call(), type(given.model).__name__
             program = pipeline.run(request, options, log)

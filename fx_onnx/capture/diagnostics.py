@@ -230,9 +230,8 @@ def user_line(error: Exception) -> str:
 
     The error of a TorchScript model has the line of the model as ``script_source``.
     """
-    if hasattr(error, "script_source"):
-        return str(error.script_source)
-    return _after_space(innermost_line(traceback.extract_tb(error.__traceback__)))
+    own = innermost_line(traceback.extract_tb(error.__traceback__))
+    return str(getattr(error, "script_source", _after_space(own)))
 
 
 def calling_line() -> str:

@@ -243,22 +243,24 @@ class DynamicShapes:
         known: dict[str, dict[int, tuple[str, str]]] = {}  # name → size → the name for it, the first place
         for each in self.inputs:
             for axis, name in each.names.items():
-                size, place, sizes = each.value.shape[axis], f"{each.path}.shape[{axis}]", known.setdefault(name, {})
+                size, place = each.value.shape[axis], f"{each.path}.shape[{axis}]"
                 if not isinstance(size, int):  # a symbol of an ExportedProgram
                     continue
-                if not sizes or size in sizes:
-                    each.names[axis], _ = sizes.setdefault(size, (name, place))
-                    continue
-                if not rename:
-                    other, (_, first) = next(iter(sizes.items()))
-                    text = f"has size {other} at {first} and size {size} at {place}; use two names."
-                    raise _wrong(f"The dim name {name!r} {text}")
-                each.names[axis], _ = sizes[size] = used.unique(_as_word(name)), place
-                warn(
-                    f"dynamic_axes calls dims of different sizes {name!r}; {place}, of size {size}, is called "
-                    f"{each.names[axis]!r}.",
-                    MessageId.DIM_NAME,
-                )
+                sizes = known.setdefault(name, {})
+                if sizes and size not in sizes:
+                    sizes[size] = used.unique(_as_word(name)), place
+                    if not rename:
+                        other, (_, first) = next(iter(sizes.items()))
+                        raise _wrong(
+                            f"The dim name {name!r} has size {other} at {first} and size {size} at {place}; use two "
+                            "names."
+                        )
+                    warn(
+                        f"dynamic_axes calls dims of different sizes {name!r}; {place}, of size {size}, is called "
+                        f"{sizes[size][0]!r}.",
+                        MessageId.DIM_NAME,
+                    )
+                each.names[axis], _ = sizes.setdefault(size, (name, place))
 
     def _match(self, value: Any, spec: Any, path: str) -> Any:
         """Matches a spec with one argument; returns the argument's spec in torch.export's form.

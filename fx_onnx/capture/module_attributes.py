@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
@@ -10,26 +10,21 @@ from torch import nn
 __all__ = ["annotated_attributes"]
 
 
-def annotated_attributes(model: Any) -> Callable[[str], Mapping[str, Any]]:
-    """Returns a function that returns the annotated attributes of the submodule at a path, by name.
+def annotated_attributes(model: Any, path: str) -> Mapping[str, Any]:
+    """Returns the annotated attributes of the submodule at a path, by name.
 
     They are the variables that the module's classes annotate, such as ``in_features: int``, whose values are numbers,
     strings or lists of them. The annotations of ``nn.Module`` itself do not count. An ExportedProgram has no modules,
     so no attributes.
     """
-
-    def attributes(path: str) -> Mapping[str, Any]:
-        try:
-            module = model.get_submodule(path)
-        except AttributeError:  # an ExportedProgram, or a module that a decomposition or a library made
-            return {}
-        classes = [cls for cls in type(module).__mro__ if cls not in nn.Module.__mro__]
-        names = dict.fromkeys(name for cls in reversed(classes) for name in vars(cls).get("__annotations__", {}))
-        values = ((name, _plain(getattr(module, name, None))) for name in names)
-        own = nn.Module.__annotations__
-        return {name: value for name, value in values if value is not None and name not in own}
-
-    return attributes
+    try:
+        module = model.get_submodule(path)
+    except AttributeError:  # an ExportedProgram, or a module that a decomposition or a library made
+        return {}
+    classes = [cls for cls in type(module).__mro__ if cls not in nn.Module.__mro__]
+    names = dict.fromkeys(name for cls in reversed(classes) for name in vars(cls).get("__annotations__", {}))
+    values = ((name, _plain(getattr(module, name, None))) for name in names)
+    return {name: value for name, value in values if value is not None and name not in nn.Module.__annotations__}
 
 
 def _plain(value: Any) -> Any:

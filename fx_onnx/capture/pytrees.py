@@ -92,8 +92,9 @@ def axes_of_part(value: Any, key: Any, axes: Mapping[int, Any]) -> Mapping[int, 
     if is_cache_part(value) and key in _AXES:
         return {_AXES[key][axis]: dim for axis, dim in axes.items() if axis in _AXES[key]}
     if is_cache_part(value) and getattr(value, "is_sliding", False) is True:
-        token_axes = [axis for axis in (2, -2) if isinstance(axes.get(axis), str)]
-        return {**axes, **{axis: f"{axes[axis]}_window" for axis in token_axes}}
+        return {
+            axis: f"{dim}_window" if axis in (2, -2) and isinstance(dim, str) else dim for axis, dim in axes.items()
+        }
     return axes
 
 
@@ -147,9 +148,8 @@ def _keys(spec: pytree.TreeSpec) -> list[Any]:
 
 def _can_register(leaf: Any) -> bool:
     cls = type(leaf)
-    if cls in pytree.SUPPORTED_NODES:
-        return False
-    return dataclasses.is_dataclass(cls) or (cls.__name__.endswith("Cache") and hasattr(leaf, "__dict__"))
+    is_container = dataclasses.is_dataclass(cls) or (cls.__name__.endswith("Cache") and hasattr(leaf, "__dict__"))
+    return is_container and cls not in pytree.SUPPORTED_NODES
 
 
 def _register_cache_class(cls: type) -> None:
@@ -178,8 +178,13 @@ def _flatten(state: Any) -> tuple[list[Any], dict[str, Any]]:
     parts = {name: attributes[name] for name in inner if name not in derived}
     context = {name: _encode(value) for name, value in attributes.items() if name not in (*derived, *parts)}
     children = dict(enumerate(layers or ())) | {_CHILD_NAMES.get(name, name): part for name, part in parts.items()}
-    shape = {"children": list(children), "layers": layers is not None, "derived": derived, "window": window is not None}
-    return list(children.values()), {**shape, "context": context}
+    return list(children.values()), {
+        "children": list(children),
+        "layers": layers is not None,
+        "derived": derived,
+        "window": window is not None,
+        "context": context,
+    }
 
 
 def _flatten_with_keys(state: Any) -> tuple[list[tuple[Any, Any]], dict[str, Any]]:

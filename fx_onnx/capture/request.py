@@ -27,9 +27,10 @@ from fx_onnx.capture.dynamic_shapes import (
 from fx_onnx.capture.forward_parameters import (
     last_dict_is_argument,
     module_parameters,
+    program_arguments,
+    program_parameters,
     sorted_by_signature,
 )
-from fx_onnx.capture.program_arguments import program_arguments, program_parameters
 from fx_onnx.capture.torchscript.scripted_module import ScriptedModule, is_script, scripted_module
 from fx_onnx.core.arguments import check_mapping, check_names
 from fx_onnx.core.dynamo_private import uncompiled
@@ -158,7 +159,7 @@ def parse_request(
     return Request(
         model=model,
         args=args,
-        kwargs=kwargs,
+        kwargs=dict(kwargs),
         dynamic_shapes=None if isinstance(model, ExportedProgram) else for_torch,
         inputs=shapes.tensors(),
         input_names=names_in[: len(shapes.inputs)],
@@ -212,11 +213,10 @@ def _one_replica(parallel: Any) -> torch.nn.Module:
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         return self.module(*args, **kwargs)
 
-    signature = inspect.signature(inner.forward)
-    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    signature, own = inspect.signature(inner.forward), inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     vars(forward)["__signature__"] = signature.replace(parameters=[own, *signature.parameters.values()])
-    kind = type(type(inner).__name__, (torch.nn.Module,), {"forward": forward, "__module__": type(inner).__module__})
-    replica: torch.nn.Module = kind()
+    members = {"forward": forward, "__module__": type(inner).__module__}
+    replica: torch.nn.Module = type(type(inner).__name__, (torch.nn.Module,), members)()
     vars(replica).update({name: copy.copy(vars(parallel)[name]) for name in vars(replica)})
     replica.module = inner
     return replica
@@ -331,9 +331,12 @@ def _check_leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             )
         if not isinstance(leaf, (torch.Tensor, bool, int, float, str, torch.ScriptObject, type(None))):
             kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
-            remedy = "make it an attribute of the module, or register its class with torch.export.register_dataclass"
-            remedies = {"numpy.ndarray": "convert it with torch.from_numpy"}
+            remedy = (
+                "convert it with torch.from_numpy"
+                if kind == "numpy.ndarray"
+                else "make it an attribute of the module, or register its class with torch.export.register_dataclass"
+            )
             raise ArgumentError(
-                f"{place} is a {kind}, which torch.export does not take; {remedies.get(kind, remedy)}.",
+                f"{place} is a {kind}, which torch.export does not take; {remedy}.",
                 id=MessageId.ARGUMENT_TYPE,
             )

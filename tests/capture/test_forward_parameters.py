@@ -9,8 +9,7 @@ import torch
 from torch.export import Dim
 
 import fx_onnx
-from fx_onnx.capture.forward_parameters import module_parameters, sorted_by_signature
-from fx_onnx.capture.program_arguments import program_parameters
+from fx_onnx.capture.forward_parameters import module_parameters, program_parameters, sorted_by_signature
 from fx_onnx.capture.request import parse_request
 from fx_onnx.core.errors import ArgumentError
 from tests.capture.sample_modules import One, Two, X, Y, axes
