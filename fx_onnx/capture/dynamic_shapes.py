@@ -138,7 +138,7 @@ class _Input:
         match dim:
             case AxisText() if dim.isdecimal():
                 self._check_size(axis, int(dim), int(dim), f"dynamic_axes gives it the size {dim!r} instead of a name")
-                dim = int(dim)
+                return
             case str():
                 if not isinstance(dim, AxisText):
                     check_dim_name("The dim name", dim, id=MessageId.DYNAMIC_SHAPES)

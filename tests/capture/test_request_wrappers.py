@@ -44,6 +44,23 @@ def test_hooks_of_the_parallel_module_compute() -> None:
     assert_close(fx_onnx.export(model, (x, scale))(x, scale), model(x, scale))
 
 
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count += 1
+        return x + self.count
+
+
+def test_a_copy_of_the_replica_has_its_own_buffers() -> None:
+    """Otherwise the run for the verification would change the user's module."""
+    model = nn.DataParallel(Counts()).eval()
+    fx_onnx.export(model, (torch.ones(2),), verify=True)
+    assert model.module.count == 0
+
+
 def test_a_compiled_module() -> None:
     net, x, scale = Net().eval(), torch.randn(5, 3), torch.tensor(2.0)
     program = fx_onnx.export(torch.compile(net), (x[:2], scale), dynamic_shapes={"x": {0: "n"}, "scale": None})
