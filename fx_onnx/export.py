@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, BinaryIO, Never, Unpack
 
 import torch
@@ -21,6 +22,7 @@ from fx_onnx.core.findings import collect_findings, warn
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.removed_keywords import RemovedKeywords, modern, refuse_positional
 from fx_onnx.core.version import check_torch
+from fx_onnx.program.export_arguments import ExportArguments
 
 if TYPE_CHECKING:
     from fx_onnx.capture.request import Request
@@ -138,92 +140,106 @@ def export(
         CheckerError: the model is not valid ONNX (only with ``verify``).
         VerificationError: the results of the program and of the module differ (only with ``verify``).
     """
-    given = dict(locals())  # the parameters by name
+    arguments = ExportArguments(
+        model=model, args=args, f=f, kwargs=kwargs, verbose=verbose, input_names=input_names, output_names=output_names,
+        opset_version=opset_version, dynamo=dynamo, external_data=external_data, dynamic_shapes=dynamic_shapes,
+        custom_translation_table=custom_translation_table, report=report, optimize=optimize, verify=verify,
+        profile=profile, dump_exported_program=dump_exported_program, artifacts_dir=artifacts_dir,
+        export_params=export_params, keep_initializers_as_inputs=keep_initializers_as_inputs, dynamic_axes=dynamic_axes,
+        training=training, operator_export_type=operator_export_type, do_constant_folding=do_constant_folding,
+        custom_opsets=custom_opsets, export_modules_as_functions=export_modules_as_functions,
+        autograd_inlining=autograd_inlining, target=target, metadata=metadata, progress=progress,
+    )  # fmt: skip
     try:
-        with collect_findings() as findings:
-            program = _export(given)
-            program.findings = findings
+        return _export(arguments, positional, removed)
     except OnnxExporterError as error:
         if verbose is True:
             raise
         raise for_users(error)  # noqa: B904  its cause says from what
+
+
+def _export(given: ExportArguments, positional: tuple[Any, ...], removed: Mapping[str, Any]) -> ONNXProgram:
+    """Exports with the arguments of ``export``."""
+    with collect_findings() as findings:
+        check_torch()
+        refuse_positional(positional)
+        given = replace(given, **modern(removed, vars(given), given.defaults()))
+        _check_options(given)
+        try:
+            from fx_onnx import pipeline
+            from fx_onnx.program.artifacts import record
+        except ModuleNotFoundError as error:
+            raise MissingPackageError(
+                f"fx_onnx needs the package {error.name}, which is not installed; install it, for example with "
+                f"`pip install {str(error.name).replace('_', '-')}`."
+            ) from error
+        request, options = _request(given.with_own_examples()), _options(given)
+        with record(
+            given.artifacts_dir,
+            verbose=given.verbose,
+            report=given.report,
+            profile=given.profile,
+            program=given.dump_exported_program,
+        ) as log:
+            log.progress = False if given.progress is None and log.verbose else given.progress
+            log.call, log.model_name = given.call(), type(given.model).__name__
+            program = pipeline.run(request, options, log)
+    program.findings = findings
     return program
 
 
-def _export(given: dict[str, Any]) -> ONNXProgram:
-    """Exports with the arguments of ``export`` by name."""
-    check_torch()
-    refuse_positional(given.pop("positional"))
-    given |= modern(given.pop("removed"), given, _defaults())
-    _check_options(given)
-    try:
-        from fx_onnx import pipeline
-        from fx_onnx.program.artifacts import record
-        from fx_onnx.program.export_call import export_call
-    except ModuleNotFoundError as error:
-        raise MissingPackageError(
-            f"fx_onnx needs the package {error.name}, which is not installed; install it, for example with "
-            f"`pip install {str(error.name).replace('_', '-')}`."
-        ) from error
-    request, options = _request(given), _options(given)
-    artifacts = {name: given[name] for name in ("verbose", "report", "profile")}
-    with record(given["artifacts_dir"], **artifacts, program=given["dump_exported_program"]) as log:
-        log.progress = False if given["progress"] is None and log.verbose else given["progress"]
-        log.call, log.model_name = export_call(given, _defaults()), type(given["model"]).__name__
-        return pipeline.run(request, options, log)
+# ---------------------------------------------------------------- from the arguments to the request and the options
 
 
-# ---------------------------------------------------------------- from keywords to the request and the options
-
-
-def _request(given: Mapping[str, Any]) -> Request:
+def _request(given: ExportArguments) -> Request:
     """Returns what to export."""
-    from fx_onnx.capture.example_arguments import with_own_arguments
     from fx_onnx.capture.request import parse_request
 
-    given = with_own_arguments(given)
-    names = ("input_names", "output_names", "dynamic_shapes", "dynamic_axes")
     return parse_request(
-        given["model"],
-        given["args"],
-        given["kwargs"],
+        given.model,
+        given.args,
+        given.kwargs,
+        input_names=given.input_names,
+        output_names=given.output_names,
+        dynamic_shapes=given.dynamic_shapes,
+        dynamic_axes=given.dynamic_axes,
         training=_training_mode(given),
-        in_signature_order=given["dynamo"] is False,
-        **{name: given[name] for name in names},
+        in_signature_order=given.dynamo is False,
     )
 
 
-def _options(given: Mapping[str, Any]) -> ExportOptions:
+def _options(given: ExportArguments) -> ExportOptions:
     """Returns how to export."""
     from fx_onnx.program.export_options import ExportOptions, SaveOptions
     from fx_onnx.targets.known_targets import find_target
     from fx_onnx.translation.symbolic_registry import registered
 
-    target = None if given["target"] is None else find_target(given["target"])
-    version = given["opset_version"] if target is None or given["opset_version"] is not None else target.opset
-    opset, without = opsets.check(version), _passes_to_leave_out(given["optimize"])
+    target = None if given.target is None else find_target(given.target)
+    version = given.opset_version if target is None or given.opset_version is not None else target.opset
+    opset, without = opsets.check(version), _passes_to_leave_out(given.optimize)
+    mode = check_mode("operator_export_type", given.operator_export_type, OperatorExportTypes)
     return ExportOptions(
         opset=opset,
         target=target,
-        optimize=bool(given["optimize"]) if without is None else True,
+        optimize=bool(given.optimize) if without is None else True,
         without=without or (),
-        fold_constants=given["do_constant_folding"],
-        verify=given["verify"],
-        check=given.get("check", False),
-        doc_strings=given.get("doc_strings", bool(given["verbose"])),
-        operator_export_type=_operator_export_type(given),
-        autograd_inlining=given["autograd_inlining"],
-        custom_translation_table=given["custom_translation_table"] or {},
+        fold_constants=given.do_constant_folding,
+        verify=given.verify,
+        check=given.check,
+        doc_strings=bool(given.verbose) if given.doc_strings is None else given.doc_strings,
+        operator_export_type=mode or OperatorExportTypes.ONNX,  # None means ONNX, as in torch 1
+        autograd_inlining=given.autograd_inlining,
+        custom_translation_table=given.custom_translation_table or {},
         registered_symbolics=registered(opset),
-        custom_opsets=given["custom_opsets"] or {},
-        modules_as_functions=given["export_modules_as_functions"],
+        custom_opsets=given.custom_opsets or {},
+        modules_as_functions=given.export_modules_as_functions,
         save=SaveOptions(
-            destination=given["f"],
-            include_initializers=given["export_params"],
-            keep_initializers_as_inputs=bool(given["keep_initializers_as_inputs"]),
-            external_data=given["external_data"],
-            metadata=given["metadata"],
-            bare_declarations=given["dynamo"] is False,
+            destination=given.f,
+            include_initializers=given.export_params,
+            keep_initializers_as_inputs=bool(given.keep_initializers_as_inputs),
+            external_data=given.external_data,
+            metadata=given.metadata,
+            bare_declarations=given.dynamo is False,
         ),
     )
 
@@ -235,51 +251,34 @@ def _passes_to_leave_out(optimize: Any) -> Collection[str] | None:
     return optimize if isinstance(optimize, (set, frozenset, list, tuple)) else None
 
 
-def _operator_export_type(given: Mapping[str, Any]) -> OperatorExportTypes:
-    """Returns the operator_export_type; None means ONNX, as in torch 1."""
-    mode = check_mode("operator_export_type", given["operator_export_type"], OperatorExportTypes)
-    return OperatorExportTypes.ONNX if mode is None else mode
-
-
-_FLAGS = (
-    "dynamo", "report", "verify", "profile", "dump_exported_program", "export_params",
-    "do_constant_folding", "autograd_inlining",
-)  # fmt: skip
-_OPTIONAL_FLAGS = ("verbose", "external_data", "keep_initializers_as_inputs", "progress")
 _OF_THE_FILE = ("export_params", "keep_initializers_as_inputs", "external_data", "metadata")
 
 
-def _check_options(given: Mapping[str, Any]) -> None:
+def _check_options(given: ExportArguments) -> None:
     """Checks the arguments that need no stage: the flags, the folder, and whether a table is a dict."""
-    for name in _FLAGS:
-        check_flag(name, given[name])
-    if _passes_to_leave_out(given["optimize"]) is None:
-        check_flag("optimize", given["optimize"], other="a set of the names of passes to leave out")
-    for name in _OPTIONAL_FLAGS:
-        check_flag(name, given[name], optional=True)
-    check_mapping("custom_translation_table", given["custom_translation_table"], "operators and functions")
-    check_mapping("custom_opsets", given["custom_opsets"], "domains and versions")
-    check_path("artifacts_dir", given["artifacts_dir"])
-    if not given["autograd_inlining"] and isinstance(given["model"], torch.export.ExportedProgram):
+    for each in fields(given):
+        if each.type in ("bool", "bool | None"):
+            check_flag(each.name, getattr(given, each.name), optional=each.type != "bool")
+    if _passes_to_leave_out(given.optimize) is None:
+        check_flag("optimize", given.optimize, other="a set of the names of passes to leave out")
+    check_mapping("custom_translation_table", given.custom_translation_table, "operators and functions")
+    check_mapping("custom_opsets", given.custom_opsets, "domains and versions")
+    check_path("artifacts_dir", given.artifacts_dir)
+    if not given.autograd_inlining and isinstance(given.model, torch.export.ExportedProgram):
         no_effect("autograd_inlining=False", "the model is captured already")
-    for name in _OF_THE_FILE:
-        if given["f"] is None and given[name] not in (_defaults()[name], None):
-            no_effect(f"{name}={given[name]}", "it concerns the file, and f is None")
+    for name, value in given.given().items() if given.f is None else ():
+        if name in _OF_THE_FILE and value is not None:
+            no_effect(f"{name}={value}", "it concerns the file, and f is None")
 
 
-def _training_mode(given: Mapping[str, Any]) -> TrainingMode | None:
+def _training_mode(given: ExportArguments) -> TrainingMode | None:
     """Returns the mode in which to capture the module; None for its own. Warns about ``dynamo=False``."""
-    mode = check_mode("training", given["training"], TrainingMode)
-    if given["dynamo"]:
+    mode = check_mode("training", given.training, TrainingMode)
+    if given.dynamo:
         return mode
     warn(
         "There is no TorchScript exporter; with dynamo=False the model is exported through torch.export all the same.",
         MessageId.NO_TORCHSCRIPT_EXPORTER,
     )
-    is_program = isinstance(given["model"], torch.export.ExportedProgram)
+    is_program = isinstance(given.model, torch.export.ExportedProgram)
     return TrainingMode.EVAL if mode is None and not is_program else mode
-
-
-def _defaults() -> dict[str, Any]:
-    """Returns the defaults of export's keyword arguments."""
-    return dict(export.__kwdefaults__ or {})

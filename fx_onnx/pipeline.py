@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -243,7 +244,7 @@ def _check_target(job: OnnxJob) -> OnnxJob:
 
 
 def _modules_to_functions(job: OnnxJob) -> OnnxJob:
-    to_functions = ModulesToFunctions(job.options.module_classes, annotated_attributes(job.request.model))
+    to_functions = ModulesToFunctions(job.options.module_classes, partial(annotated_attributes, job.request.model))
     job.program.model = to_functions(job.program.model).model
     if job.options.optimize and EliminateCommonSubexpressions.name not in job.options.without:
         job.program.model = EliminateCommonSubexpressions()(job.program.model).model

@@ -42,6 +42,7 @@ WITHOUT_A_TEST = {"fx_onnx/core/errors.py"}
 PRIVATE_FILES = (
     "fx_onnx/core/torch_private.py",
     "fx_onnx/core/script_private.py",
+    "fx_onnx/core/dynamo_private.py",
     "fx_onnx/core/guard_private.py",
     "decompositions/_torch_private.py",
 )

@@ -6,57 +6,132 @@ import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from fx_onnx.capture.patches.patching import replace_attribute
+from fx_onnx.core.dynamo_private import TRACING_MODULES
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.size_text import without_symbols
 from fx_onnx.core.source_lines import innermost_line
 from fx_onnx.core.torch_private import export_trace_module
 
-# A phrase in torch's message → the remedy to suggest.
-_REMEDIES = {
-    "do not support aliasing": "return clones of the operands from a branch or loop body, `x.clone()` instead of `x`",
-    "data-dependent": "write control flow that depends on values with torch.cond or while_loop, or declare with "
-    "torch._check what is always true",
-    "Data-dependent": "write a branch that depends on values with torch.cond",
-    "same metadata": "keep the shape and dtype of each carried tensor the same in all iterations of a loop",
-    "merging two branches": "let both branches return tensors of the same dtype and rank",
-    "no fake impl": "register a fake implementation with torch.library.register_fake, which returns results of the "
-    "right shapes and dtypes",
-    "in output, which is not a known type": "return tensors in tuples, lists and dicts, or register the class with "
-    "torch.export.register_dataclass",
-}
-# A phrase in torch's message → what it means, where torch's own words need knowledge of torch.
-_NUMBER_NEEDED = "the code needs a number that is known only when the model runs"
-_MEANINGS = {
-    "Could not guard on data-dependent expression": "the code branches on a value that is known only when the model "
-    "runs",
-    "Could not extract specialized integer from data-dependent": _NUMBER_NEEDED,
-}
-# torch converts a number to a Python number by a condition that is the number's symbol alone, as in `int(x.sum())`.
-_CONVERTED_NUMBER = re.compile(r"Could not guard on data-dependent expression z?uf?\d+ ")
-# The class of an error of torch whose message is the name of an operator or internal → what it means.
-_KINDS = {
-    "DynamicOutputShapeException": "the sizes of the results of {} depend on data",
-    "UnsupportedOperatorException": "torch has no fake implementation of {}, which infers the shapes of its results",
-    "PendingUnbackedSymbolNotFound": "an operator computes a size that depends on data, and none of its results has it",
-}
-_KIND_REMEDIES = {
-    "DynamicOutputShapeException": "call another overload or another operator, whose results have sizes that follow "
-    "from the shapes of its inputs",
-    "UnsupportedOperatorException": "use another operator, or register a fake implementation with "
-    "torch.library.register_fake",
-    "PendingUnbackedSymbolNotFound": "compute this with operators whose results have sizes that follow from the shapes "
-    "of their inputs",
-}
-_DYNAMIC_FLOAT_REMEDY = ", or leave a float argument out of dynamic_shapes, which makes it a constant"
-_DEFAULT_REMEDY = "check that the model runs on these arguments without exporting it"
-_DIM_REMEDY = (
-    "change dynamic_shapes as suggested, or give the dim a string as its name, because a named dim may be static"
+
+@dataclass(frozen=True)
+class _Failure:
+    """A kind of failure.
+
+    Attributes:
+        sign: A pattern in ``class: message`` of the error. Its group is the name of an operator.
+        id: The page about the failure.
+        remedy: What the user can do.
+        meaning: What the message means, where torch's own words need knowledge of torch; empty for other messages.
+    """
+
+    sign: str
+    id: MessageId
+    remedy: str
+    meaning: str = ""
+
+
+_CONTROL_FLOW = (
+    "write control flow that depends on values with torch.cond or while_loop, or declare with torch._check what is "
+    "always true"
 )
+_STATIC_SIZES = "whose results have sizes that follow from the shapes of its inputs"
+_NOT_TRACED = _Failure(
+    r"customized tensor|JIT Tracing",
+    MessageId.FORWARD_FAILED,
+    "torch.export cannot trace this: write it with other operators of torch, or compute it before the forward",
+)
+_FAILURES = (
+    _Failure(
+        r"^DataDependentOutputException: (\S+?)(?:\.default)?$",
+        MessageId.NUMBER_FROM_DATA,
+        "compute with tensors there, for example with torch.where",
+        "the code needs the result of {}, which is known only when the model runs",
+    ),
+    _Failure(
+        r"^DynamicOutputShapeException: (\S+?)(?:\.default)?$",
+        MessageId.FORWARD_FAILED,
+        f"call another overload or another operator, {_STATIC_SIZES}",
+        "the sizes of the results of {} depend on data",
+    ),
+    _Failure(
+        r"^UnsupportedOperatorException: (\S+?)(?:\.default)?$",
+        MessageId.FAKE_KERNEL,
+        "use another operator, or register a fake implementation with torch.library.register_fake",
+        "torch has no fake implementation of {}, which infers the shapes of its results",
+    ),
+    _Failure(
+        r"^PendingUnbackedSymbolNotFound: ",
+        MessageId.FORWARD_FAILED,
+        f"compute this with another operator, {_STATIC_SIZES}",
+        "an operator computes a size that depends on data, and none of its results has it",
+    ),
+    _Failure(
+        r"Suggested fixes|dim hint|as dynamic but your code specialized",
+        MessageId.DIM_CONFLICT,
+        "change dynamic_shapes as suggested, or give the dim a string as its name, because a named dim may be static",
+    ),
+    _Failure(  # a number is converted by a condition that is its symbol alone, as in `int(x.sum())`
+        r"guard on data-dependent expression z?uf?\d+ |extract specialized integer from data-dependent",
+        MessageId.NUMBER_FROM_DATA,
+        _CONTROL_FLOW,
+        "the code needs a number that is known only when the model runs",
+    ),
+    _Failure(
+        r"Could not guard on data-dependent expression",
+        MessageId.BRANCH_ON_DATA,
+        _CONTROL_FLOW,
+        "the code branches on a value that is known only when the model runs",
+    ),
+    _Failure(
+        r"aliasing",
+        MessageId.CONTROL_FLOW,
+        "return clones of the operands from a branch or loop body, `x.clone()` instead of `x`",
+    ),
+    _Failure(
+        r"same metadata",
+        MessageId.CONTROL_FLOW,
+        "keep the shape and dtype of each carried tensor the same in all iterations of a loop",
+    ),
+    _Failure(
+        r"merging two branches",
+        MessageId.CONTROL_FLOW,
+        "let both branches return tensors of the same dtype and rank",
+    ),
+    _Failure(
+        r"no fake impl",
+        MessageId.FAKE_KERNEL,
+        "register a fake implementation with torch.library.register_fake, which returns results of the right shapes "
+        "and dtypes",
+    ),
+    _Failure(
+        r"in output, which is not a known type",
+        MessageId.OUTPUT_CLASS,
+        "return tensors in tuples, lists and dicts, or register the class with torch.export.register_dataclass",
+    ),
+    _Failure(r"Data-dependent", MessageId.BRANCH_ON_DATA, "write a branch that depends on values with torch.cond"),
+    _Failure(r"data-dependent", MessageId.NUMBER_FROM_DATA, _CONTROL_FLOW),
+    _Failure(
+        r"(?<!torch\.)\bSym(Int|Float|Bool)\b",
+        MessageId.FORWARD_FAILED,
+        "an argument there follows from a dynamic size, and torch takes plain numbers only: compute it without the "
+        "size, or leave the dim out of dynamic_shapes",
+    ),
+    _Failure(
+        r"e\.g\. FakeTensor|FakeTensor\.__|'meta' device",
+        MessageId.FORWARD_FAILED,
+        "torch.export traces the forward without the values of tensors: compute this with operators of torch, or "
+        "before the forward",
+    ),
+    _NOT_TRACED,
+)
+_OWN_ERROR = _Failure("", MessageId.FORWARD_FAILED, "check that the model runs on these arguments without exporting it")
+_DYNAMIC_FLOAT_REMEDY = ", or leave a float argument out of dynamic_shapes, which makes it a constant"
 _PACKED_SEQUENCE_REMEDY = (
     "a PackedSequence can be captured only if pack_padded_sequence creates it within the forward: pass the padded "
     "sequences and their lengths as arguments"
@@ -72,55 +147,62 @@ def explain_failure(model: torch.nn.Module, error: Exception, has_dynamic_floats
         has_dynamic_floats: Whether dynamic_shapes makes a float argument dynamic. torch has the same symbols for it and
             for floats that are read from tensors.
     """
-    remedy = _PACKED_SEQUENCE_REMEDY if _has_packed_sequence(error) else _remedy(str(error))
-    if _needs_value(error):
-        remedy = "compute with tensors there, for example with torch.where"
+    remedy = _PACKED_SEQUENCE_REMEDY if _has_packed_sequence(error) else _failure(error).remedy
     if has_dynamic_floats and "data-dependent expression zuf" in str(error):
         remedy += _DYNAMIC_FLOAT_REMEDY
-    remedy = _KIND_REMEDIES.get(type(error).__name__, remedy)
     return f"torch.export could not capture {type(model).__name__}: {summarize(error)}{user_line(error)}; {remedy}."
-
-
-# A phrase in torch's message → the kind of the failure; the first phrase that occurs decides.
-_IDS = {
-    "Could not guard on data-dependent": MessageId.BRANCH_ON_DATA,
-    "Data-dependent": MessageId.BRANCH_ON_DATA,
-    "data-dependent": MessageId.NUMBER_FROM_DATA,
-    "no fake impl": MessageId.FAKE_KERNEL,
-    "in output, which is not a known type": MessageId.OUTPUT_CLASS,
-    "aliasing": MessageId.CONTROL_FLOW,
-    "same metadata": MessageId.CONTROL_FLOW,
-    "merging two branches": MessageId.CONTROL_FLOW,
-}
 
 
 def failure_id(error: Exception) -> MessageId:
     """Returns the kind of a failure of torch.export."""
-    text = str(error)
-    if _needs_value(error) or _CONVERTED_NUMBER.search(text):
-        return MessageId.NUMBER_FROM_DATA
-    if type(error).__name__ == "UnsupportedOperatorException":
-        return MessageId.FAKE_KERNEL
-    if is_dim_conflict(text):
-        return MessageId.DIM_CONFLICT
-    found = next((id for phrase, id in _IDS.items() if phrase in text), None)
-    return found or MessageId.FORWARD_FAILED
+    return _failure(error).id
 
 
 def summarize(error: Exception) -> str:
     """Returns the type of an error and the essential part of its message, in one line."""
-    if _needs_value(error):
-        operator = str(error).removesuffix(".default")
-        return f"the code needs the result of {operator}, which is known only when the model runs"
-    if (kind := _KINDS.get(type(error).__name__)) is not None:
-        return kind.format(str(error).partition("\n")[0].removesuffix(".default"))
-    essence = without_symbols(_essence(str(error)))
-    return essence if essence in _MEANINGS.values() else f"{type(error).__name__}: {essence}"
+    failure = _failure(error)
+    if failure.meaning:
+        return failure.meaning.format(*re.findall(failure.sign, _text(error), re.MULTILINE))
+    return f"{type(error).__name__}: {without_symbols(_essence(str(error)))}"
 
 
-def _needs_value(error: Exception) -> bool:
-    """Returns whether an operator returns a Python value that depends on data; torch's message is its name alone."""
-    return type(error).__name__ == "DataDependentOutputException"
+def is_dim_conflict(text: str) -> bool:
+    """Returns whether a message of torch reports that a dim cannot be dynamic in the requested way."""
+    return any(re.search(each.sign, text) for each in _FAILURES if each.id is MessageId.DIM_CONFLICT)
+
+
+def _failure(error: Exception) -> _Failure:
+    """Returns the first kind whose sign is in the error.
+
+    Otherwise the error is about the trace if torch's tracer raised it or has its class. All others come from Python
+    code or from the check of an operator, so the forward raises them without an export too.
+    """
+    found = next((each for each in _FAILURES if re.search(each.sign, _text(error), re.MULTILINE)), None)
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    raised_by = f"{frames[-1].f_globals.get('__name__', '')}." if frames else ""
+    is_of_trace = f"{type(error).__module__}.".startswith(TRACING_MODULES) or raised_by.startswith(TRACING_MODULES)
+    return found or (_NOT_TRACED if is_of_trace else _OWN_ERROR)
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _essence(text: str) -> str:
+    """Returns the lines of torch's message that name the problem, without the explanations that follow them."""
+    inner = re.search(r"""got (\w+)\((["'])(.+?)\2\)""", text, re.DOTALL)  # the error that dynamo has wrapped
+    if inner is not None:
+        return f"{inner[1]}: {_first_sentence(inner[3])}"
+    _, _, after = text.partition("Got graph break/error:")
+    lines = [line.strip() for line in (after or text).splitlines() if line.strip()] or ["no message"]
+    conflicts = [line[2:] for line in lines if line.startswith("- ")]
+    if not conflicts and lines[0].endswith(":"):
+        return " ".join(map(_first_sentence, lines[:2]))
+    return ", ".join(map(_first_sentence, conflicts or lines[:1]))
+
+
+def _first_sentence(line: str) -> str:
+    return line.partition(". ")[0].partition(" (unhinted")[0].rstrip(".")
 
 
 @contextmanager
@@ -137,39 +219,6 @@ def silence_torch_export() -> Iterator[None]:
         yield
 
 
-def is_dim_conflict(text: str) -> bool:
-    """Returns whether a message of torch reports that a dim cannot be dynamic in the requested way."""
-    return any(phrase in text for phrase in ("Suggested fixes", "dim hint", "as dynamic but your code specialized"))
-
-
-def _essence(text: str) -> str:
-    """Returns the lines of torch's message that name the problem, without the explanations that follow them."""
-    if _CONVERTED_NUMBER.search(text):
-        return _NUMBER_NEEDED
-    for phrase, meaning in _MEANINGS.items():
-        if phrase in text:
-            return meaning
-    inner = re.search(r"""got (\w+)\((["'])(.+?)\2\)""", text, re.DOTALL)  # the error that dynamo has wrapped
-    if inner is not None:
-        return f"{inner[1]}: {_first_sentence(inner[3])}"
-    _, _, after = text.partition("Got graph break/error:")
-    lines = [line.strip() for line in (after or text).splitlines() if line.strip()] or ["no message"]
-    conflicts = [line[2:] for line in lines if line.startswith("- ")]
-    if not conflicts and lines[0].endswith(":"):
-        return " ".join(map(_first_sentence, lines[:2]))
-    return ", ".join(map(_first_sentence, conflicts or lines[:1]))
-
-
-def _first_sentence(line: str) -> str:
-    return line.partition(". ")[0].partition(" (unhinted")[0].rstrip(".")
-
-
-def _remedy(text: str) -> str:
-    if is_dim_conflict(text):
-        return _DIM_REMEDY
-    return next((remedy for phrase, remedy in _REMEDIES.items() if phrase in text), _DEFAULT_REMEDY)
-
-
 def _has_packed_sequence(error: Exception) -> bool:
     """Returns whether a local variable in the traceback is a PackedSequence; torch's message does not mention it."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
@@ -181,9 +230,8 @@ def user_line(error: Exception) -> str:
 
     The error of a TorchScript model has the line of the model as ``script_source``.
     """
-    if hasattr(error, "script_source"):
-        return str(error.script_source)
-    return _after_space(innermost_line(traceback.extract_tb(error.__traceback__)))
+    own = innermost_line(traceback.extract_tb(error.__traceback__))
+    return str(getattr(error, "script_source", _after_space(own)))
 
 
 def calling_line() -> str:

@@ -1,4 +1,4 @@
-"""Reads ``dynamic_shapes`` in every form that torch.export accepts, and matches it with the example arguments.
+"""Reads ``dynamic_shapes`` in every form that torch.export accepts, and ``dynamic_axes``, for the example arguments.
 
 A dim given by name (a string) is a request, not a guarantee: it becomes `Dim.AUTO`. If the model fixes the dim, the
 export keeps it static and warns. `Dim` objects and `Dim.DYNAMIC` keep torch's meaning.
@@ -15,9 +15,9 @@ import torch
 from torch.export import AdditionalInputs, Dim, ShapesCollection
 
 from fx_onnx.capture import pytrees
-from fx_onnx.capture.dim_expressions import AxisText
+from fx_onnx.capture.dim_expressions import AxisText, dim_expression
 from fx_onnx.capture.forward_parameters import ForwardParameters
-from fx_onnx.core.arguments import check_dim_name, did_you_mean, is_dim_word, shown
+from fx_onnx.core.arguments import check_dim_name, check_name, did_you_mean, is_dim_word, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
@@ -26,6 +26,68 @@ from fx_onnx.core.torch_private import pytree
 
 # torch.export has no public name for the type of Dim.AUTO, Dim.DYNAMIC and Dim.STATIC.
 _DimHint = type(Dim.AUTO)
+
+
+def _wrong(message: str) -> ArgumentError:
+    return ArgumentError(message, id=MessageId.DYNAMIC_SHAPES)
+
+
+# --- the forms --------------------------------------------------------------------------------------------------------
+
+
+def split_dynamic_axes(
+    dynamic_axes: Mapping[str, Any], output_names: Sequence[str]
+) -> tuple[dict[str, Mapping[int, str]], dict[str, Mapping[int, str]]]:
+    """Returns the entries of inputs and the entries of outputs, each as ``{name: {axis: dim name}}``.
+
+    A list of axes gets automatic dim names: ``{"x": [0, 2]}`` names them ``x_dynamic_axes_1`` and ``x_dynamic_axes_2``.
+    Any text may name a dim, as in torch.onnx. A number, such as ``{1: "1"}``, says that the axis has this size; the
+    input must have it, and an output has the size that the model computes.
+
+    Raises:
+        ArgumentError: An entry is neither a dict from axes to names nor a list of axes.
+    """
+    inputs = {name: _named_axes(name, axes) for name, axes in dynamic_axes.items()}
+    outputs = {name: inputs.pop(name) for name in output_names if name in inputs}
+    return inputs, {
+        name: {axis: dim for axis, dim in axes.items() if not dim.isdecimal()} for name, axes in outputs.items()
+    }
+
+
+def _named_axes(name: Any, axes: Any) -> Mapping[int, str]:
+    """Returns the dim name, or the size as text, of each axis in one entry of ``dynamic_axes``."""
+    check_name("A key of dynamic_axes", name)
+    if isinstance(axes, Iterable) and not isinstance(axes, (str, Mapping)):
+        prefix = re.sub(r"[^\w.:]", "_", name)  # a dim name allows fewer characters
+        axes = {axis: f"{prefix}_dynamic_axes_{i}" for i, axis in enumerate(axes, start=1)}
+    if not isinstance(axes, Mapping) or not all(isinstance(k, int) and isinstance(v, str) for k, v in axes.items()):
+        raise _wrong(f"dynamic_axes[{name!r}] must map axes to dim names or be a list of axes.")
+    for dim in axes.values():
+        check_name("The dim name", dim)
+        is_size = dim.isascii() and dim.isdecimal()
+        # A program that reads the model would compute a number such as "-1" or "2 * 3".
+        if not is_size and (dim.strip().lstrip("+-").isdigit() or dim_expression(dim, {}) is not None):
+            raise _wrong(f"The dim name {dim!r} is a number; use a name such as 'batch_size'.")
+    return {axis: AxisText(dim) for axis, dim in axes.items()}
+
+
+def resolve_dynamic_shapes(dynamic_shapes: Any, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Converts ShapesCollection and AdditionalInputs into plain dynamic shapes; returns every other form unchanged.
+
+    Raises:
+        ArgumentError: It has another form, or torch finds that the object does not fit the arguments.
+    """
+    if not isinstance(dynamic_shapes, (ShapesCollection, AdditionalInputs)):
+        if isinstance(dynamic_shapes, str) or not isinstance(dynamic_shapes, (type(None), Mapping, Sequence)):
+            raise _wrong(f"dynamic_shapes must be a dict, a tuple or a list, not {shown(dynamic_shapes)}.")
+        return dynamic_shapes
+    try:
+        return dynamic_shapes.dynamic_shapes(model, args, kwargs)  # type: ignore[no-untyped-call]
+    except (ValueError, TypeError) as error:
+        raise _wrong(f"dynamic_shapes does not fit the arguments: {error}") from error
+
+
+# --- one input --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -39,22 +101,6 @@ class TensorRequest:
 
     path: str
     axes: Mapping[int, str | None]
-
-
-def resolve_dynamic_shapes(dynamic_shapes: Any, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Converts ShapesCollection and AdditionalInputs into plain dynamic shapes; returns every other form unchanged.
-
-    Raises:
-        ArgumentError: torch finds that the object does not fit the arguments.
-    """
-    if not isinstance(dynamic_shapes, (ShapesCollection, AdditionalInputs)):
-        return dynamic_shapes
-    try:
-        return dynamic_shapes.dynamic_shapes(model, args, kwargs)  # type: ignore[no-untyped-call]
-    except (ValueError, TypeError) as error:
-        raise ArgumentError(
-            f"dynamic_shapes does not fit the arguments: {error}", id=MessageId.DYNAMIC_SHAPES
-        ) from error
 
 
 @dataclass
@@ -73,87 +119,60 @@ class _Input:
     dims: dict[int, Any] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
 
-    def dynamic_axes(self) -> dict[int, str | None]:
-        """Returns the axes requested as dynamic, each with its name or None."""
-        dynamic = (axis for axis, dim in self.dims.items() if not isinstance(dim, int))
-        return {axis: self.names.get(axis) for axis in dynamic}
-
     def add(self, spec: Any) -> None:
         """Adds a spec of this tensor's dims: a mapping from axis to dim, or a sequence with one dim for each axis."""
-        if spec is None:
-            return
         rank = self.value.ndim
-        if not isinstance(spec, Mapping):
-            if isinstance(spec, str) or not isinstance(spec, Sequence):
-                raise ArgumentError(
-                    f"The dims of {self.path} must be a dict or a list, not {shown(spec)}.", id=MessageId.DYNAMIC_SHAPES
-                )
-            if len(spec) != rank:
-                raise ArgumentError(
-                    f"{self.path} has {rank} axes, but {len(spec)} dims are given for it.", id=MessageId.DYNAMIC_SHAPES
-                )
-            spec = dict(enumerate(spec))
-        for axis, dim in spec.items():
+        if not isinstance(spec, (Mapping, Sequence, type(None))) or isinstance(spec, str):
+            raise _wrong(f"The dims of {self.path} must be a dict or a list, not {shown(spec)}.")
+        if isinstance(spec, Sequence) and len(spec) != rank:
+            raise _wrong(f"{self.path} has {rank} axes, but {len(spec)} dims are given for it.")
+        for axis, dim in spec.items() if isinstance(spec, Mapping) else enumerate(spec or ()):
             if not isinstance(axis, int) or not -rank <= axis < rank:
-                raise ArgumentError(
-                    f"{self.path} has {rank} axes, so its axis {axis!r} cannot be dynamic.", id=MessageId.DYNAMIC_SHAPES
-                )
-            self._add_dim(axis % rank, dim)
+                raise _wrong(f"{self.path} has {rank} axes, so its axis {axis!r} cannot be dynamic.")
+            if axis % rank in self.dims:
+                raise _wrong(f"Axis {axis % rank} of {self.path} is given twice in the dynamic shapes.")
+            if dim is not None and not _is_static_hint(dim):
+                self._add_dim(axis % rank, dim)
 
     def _add_dim(self, axis: int, dim: Any) -> None:
-        if axis in self.dims:
-            raise ArgumentError(
-                f"Axis {axis} of {self.path} is given twice in the dynamic shapes.", id=MessageId.DYNAMIC_SHAPES
-            )
-        if isinstance(dim, AxisText) and dim.isdecimal():
-            if self.value.shape[axis] != int(dim):
-                raise ArgumentError(
-                    f"Axis {axis} of {self.path} has size {self.value.shape[axis]} in the example, but dynamic_axes "
-                    f"gives it the size {dim!r} instead of a name.",
-                    id=MessageId.DYNAMIC_SHAPES,
-                )
-            return
-        if isinstance(dim, str):
-            if not isinstance(dim, AxisText):
-                check_dim_name("The dim name", dim, id=MessageId.DYNAMIC_SHAPES)
-            self.names[axis], dim = dim, Dim.AUTO
-        elif isinstance(dim, Dim):
-            self._check_range(axis, dim)
-            self.names[axis] = dim.__name__
-        elif dim is None or _is_static_hint(dim):
-            return
-        elif isinstance(dim, int) and not isinstance(dim, bool):
-            self._check_size(axis, dim)
-        elif not isinstance(dim, _DimHint):
-            raise ArgumentError(
-                f"Axis {axis} of {self.path} must be a name, a Dim or an int, not {shown(dim)}.",
-                id=MessageId.DYNAMIC_SHAPES,
-            )
+        match dim:
+            case AxisText() if dim.isdecimal():
+                self._check_size(axis, int(dim), int(dim), f"dynamic_axes gives it the size {dim!r} instead of a name")
+                return
+            case str():
+                if not isinstance(dim, AxisText):
+                    check_dim_name("The dim name", dim, id=MessageId.DYNAMIC_SHAPES)
+                self.names[axis], dim = dim, Dim.AUTO
+            case Dim():
+                low, high = getattr(dim, "min", None), getattr(dim, "max", None)
+                self._check_size(axis, low, high, f"the Dim {dim.__name__!r} allows {low} to {high}")
+                self.names[axis] = dim.__name__
+            case int() if not isinstance(dim, bool):
+                static = f"dynamic_shapes makes it the static size {dim}; give a name for a dynamic dim"
+                self._check_size(axis, dim, dim, static)
+            case _ if not isinstance(dim, _DimHint):
+                raise _wrong(f"Axis {axis} of {self.path} must be a name, a Dim or an int, not {shown(dim)}.")
         self.dims[axis] = dim
 
-    def _check_size(self, axis: int, dim: int) -> None:
-        """Checks that an int, which makes a dim static, is the size in the example."""
+    def _check_size(self, axis: int, low: Any, high: Any, text: str) -> None:
+        """Checks that the size in the example is in a range; a Dim that is computed from another one has none."""
         size = self.value.shape[axis]
-        if isinstance(size, int) and size != dim:
-            raise ArgumentError(
-                f"Axis {axis} of {self.path} has size {size} in the example, but dynamic_shapes makes it the static "
-                f"size {dim}; give a name for a dynamic dim.",
-                id=MessageId.DYNAMIC_SHAPES,
-            )
+        if all(isinstance(each, int) for each in (size, low, high)) and not low <= size <= high:
+            raise _wrong(f"Axis {axis} of {self.path} has size {size} in the example, but {text}.")
 
-    def _check_range(self, axis: int, dim: Any) -> None:
-        """Checks that the example is in the range of a Dim. A Dim that is computed from another one has no range."""
-        size, low, high = self.value.shape[axis], getattr(dim, "min", None), getattr(dim, "max", None)
-        if isinstance(size, int) and isinstance(low, int) and isinstance(high, int) and not low <= size <= high:
-            raise ArgumentError(
-                f"Axis {axis} of {self.path} has size {size} in the example, but the Dim {dim.__name__!r} allows "
-                f"{low} to {high}.",
-                id=MessageId.DYNAMIC_SHAPES,
-            )
+
+# --- all inputs -------------------------------------------------------------------------------------------------------
 
 
 class DynamicShapes:
-    """The dynamic shapes of a request, matched with the example arguments."""
+    """The dynamic shapes of a request, matched with the example arguments.
+
+    Attributes:
+        inputs: The inputs of the graph, in its order.
+        constants: Where each argument that is no input is, such as None or a bool, in the forward's own names.
+        floats: The place of each float that was requested as dynamic, among the leaves of all arguments → the 0-d
+            tensor that replaces it, because torch.export would make the float a constant.
+    """
 
     def __init__(
         self, spec: Any, parameters: ForwardParameters, input_names: tuple[str, ...], *, from_dynamic_axes: bool
@@ -170,212 +189,155 @@ class DynamicShapes:
         Raises:
             ArgumentError: The spec does not match the arguments.
         """
-        self._inputs: list[_Input] = []
-        self._leaf_count = 0
-        self._float_leaves: list[int] = []
-        self._constants: list[str] = []
-        self._parameters = parameters
-        self._input_names = input_names
-        by_parameter, by_input = self._split_keys(self._keyed(spec), prefer_input_names=from_dynamic_axes)
+        self.inputs: list[_Input] = []
+        self.constants: list[str] = []
+        self.floats: dict[int, torch.Tensor] = {}
+        values = parameters.values
+        by_parameter: dict[str, Any] = {}
+        by_input: dict[str, Any] = {}
+        for key, dims in _keyed(spec, parameters).items():
+            if key in values and not (from_dynamic_axes and key in input_names):
+                by_parameter[key] = dims
+            elif key in input_names:
+                by_input[key] = dims
+            else:
+                _refuse_key(key, spec, [*values, *input_names], from_dynamic_axes, is_alone=len(values) == 1)
         self._by_parameter = {
-            name: self._match(parameters.values[name], by_parameter.get(name), name) for name in parameters.input_order
+            name: self._match(values[name], by_parameter.get(name), name) for name in parameters.input_order
         }
-        for number, dims in by_input.items():
-            self._named_input(number).add(dims)
-        if from_dynamic_axes:
-            self._split_names_by_size()
-        self._check_sizes_of_names()
-
-    @property
-    def input_paths(self) -> list[str]:
-        """Where each input of the graph is among the arguments, in the forward's own names."""
-        return [each.path for each in self._inputs]
-
-    @property
-    def constants(self) -> list[str]:
-        """Where each argument that is no input is, such as None or a bool, in the forward's own names."""
-        return self._constants
+        named = dict(zip(input_names, self.inputs, strict=False))  # the names after those of the inputs are for weights
+        for key, dims in by_input.items():
+            if key not in named:
+                raise _wrong(
+                    f"The dynamic shapes have an entry for {key!r}, which input_names gives to a weight, because the "
+                    f"inputs are {_listed(each.path for each in self.inputs)}; the sizes of a weight are static."
+                )
+            named[key].add(dims)
+        self._name_dims(rename=from_dynamic_axes)
 
     def for_torch(self) -> dict[str, Any] | None:
         """Returns the spec in torch.export's form, a dict by parameter; None if nothing is dynamic."""
-        given = any(each.dims or not isinstance(each.value, torch.Tensor) for each in self._inputs)
+        given = any(each.dims or not isinstance(each.value, torch.Tensor) for each in self.inputs)
         return self._by_parameter if given else None
 
     def tensors(self) -> tuple[TensorRequest, ...]:
         """Returns what was requested of each tensor, in the order of the graph's inputs."""
-        tensors = (each for each in self._inputs if isinstance(each.value, torch.Tensor))
-        return tuple(TensorRequest(each.path, each.dynamic_axes()) for each in tensors)
+        return tuple(
+            TensorRequest(
+                each.path, {axis: each.names.get(axis) for axis, dim in each.dims.items() if not isinstance(dim, int)}
+            )
+            for each in self.inputs
+            if isinstance(each.value, torch.Tensor)
+        )
 
-    def float_leaves(self) -> tuple[int, ...]:
-        """Returns the places of the floats that were requested as dynamic, among the leaves of all arguments."""
-        return tuple(self._float_leaves)
-
-    def _split_names_by_size(self) -> None:
-        """Gives one name to dims of one size only: dims of a second size get a new name, with a warning.
+    def _name_dims(self, *, rename: bool) -> None:
+        """Gives one name to dims of one size only; ``rename`` gives dims of a second size a new name, with a warning.
 
         torch.onnx.export ignores the names in `dynamic_axes` where it decides which dims are equal. Code written for it
         may give one name to dims that differ.
-        """
-        used = Names(name for each in self._inputs for name in each.names.values())
-        by_size: dict[str, dict[Any, str]] = {}
-        for each in self._inputs:
-            for axis, name in each.names.items():
-                size, known = each.value.shape[axis], by_size.setdefault(name, {})
-                if not isinstance(size, int):  # a symbol of an ExportedProgram
-                    continue
-                if size not in known:
-                    known[size] = used.unique(_as_word(name)) if known else name
-                    if known[size] != name:
-                        warn(
-                            f"dynamic_axes calls dims of different sizes {name!r}; {each.path}.shape[{axis}], of size "
-                            f"{size}, is called {known[size]!r}.",
-                            MessageId.DIM_NAME,
-                        )
-                each.names[axis] = known[size]
-
-    def _check_sizes_of_names(self) -> None:
-        """Raises an ArgumentError if one name is given to dims of different sizes."""
-        first: dict[str, tuple[str, int]] = {}
-        for each in self._inputs:
-            for axis, name in each.names.items():
-                place, size = f"{each.path}.shape[{axis}]", each.value.shape[axis]
-                if not isinstance(size, int):  # a symbol of an ExportedProgram
-                    continue
-                other, other_size = first.setdefault(name, (place, size))
-                if size != other_size:
-                    raise ArgumentError(
-                        f"The dim name {name!r} has size {other_size} at {other} and size {size} at {place}; "
-                        "use two names.",
-                        id=MessageId.DYNAMIC_SHAPES,
-                    )
-
-    def _keyed(self, spec: Any) -> dict[Any, Any]:
-        """Returns the spec as a dict, whose keys are parameters or input names."""
-        if spec is None:
-            return {}
-        var_keyword, names = self._parameters.var_keyword, list(self._parameters.values)
-        if isinstance(spec, (tuple, list)):
-            spec = self._with_nested_arguments(spec)
-            if spec and len(spec) != len(names):
-                arguments = self._argument_names()
-                raise ArgumentError(
-                    f"dynamic_shapes has {len(spec)} entries, but the forward is called with {len(arguments)} "
-                    f"{'argument' if len(arguments) == 1 else 'arguments'}: {_listed(arguments)}; give one entry for "
-                    "each (None for a static one), or a dict by name.",
-                    id=MessageId.DYNAMIC_SHAPES,
-                )
-            return dict(zip(names, spec, strict=False))
-        if not isinstance(spec, Mapping):
-            raise ArgumentError(
-                f"dynamic_shapes must be a dict, a tuple or a list, not {type(spec).__name__}.",
-                id=MessageId.DYNAMIC_SHAPES,
-            )
-        given = dict(spec)
-        if var_keyword in given and var_keyword not in names:
-            given |= given.pop(var_keyword) or {}
-        return given
-
-    def _argument_names(self) -> list[str]:
-        """Returns the names of the arguments, one for each argument of ``*args``."""
-        names = []
-        for name, value in self._parameters.values.items():
-            starred = name == self._parameters.var_positional
-            names += [f"{name}[{place}]" for place in range(len(value))] if starred else [name]
-        return names
-
-    def _with_nested_arguments(self, spec: Sequence[Any]) -> Sequence[Any]:
-        """Returns a sequence with one entry for ``*args``, also if it has one for each argument of these."""
-        var_positional, values = self._parameters.var_positional, self._parameters.values
-        if var_positional is None or len(spec) == len(values):
-            return spec
-        first, count = list(values).index(var_positional), len(values[var_positional])
-        if len(spec) != len(values) - 1 + count:
-            return spec
-        return [*spec[:first], tuple(spec[first : first + count]), *spec[first + count :]]
-
-    def _split_keys(self, spec: dict[Any, Any], *, prefer_input_names: bool) -> tuple[dict[str, Any], dict[int, Any]]:
-        """Returns the entries by parameter name and the entries by input number."""
-        by_parameter: dict[str, Any] = {}
-        by_input: dict[int, Any] = {}
-        for key, dims in spec.items():
-            is_input_name, is_parameter = key in self._input_names, key in self._parameters.values
-            if is_parameter and not (is_input_name and prefer_input_names):
-                by_parameter[key] = dims
-            elif is_input_name:
-                by_input[self._input_names.index(key)] = dims
-            else:
-                known = _listed(dict.fromkeys([*self._parameters.values, *self._input_names]))
-                if prefer_input_names:  # dynamic_axes; torch.onnx warns too
-                    reason = f"which is neither in output_names nor one of the inputs {known}"
-                    hint = did_you_mean(key, [*self._parameters.values, *self._input_names]) or "."
-                    warn(f"dynamic_axes has no effect for {key!r}, {reason}{hint}", MessageId.DYNAMIC_SHAPES)
-                    continue
-                raise ArgumentError(
-                    f"The dynamic shapes have an entry for {key!r}, which is not one of the inputs {known}"
-                    f"{self._hint(key, spec) or '.'}",
-                    id=MessageId.DYNAMIC_SHAPES,
-                )
-        return by_parameter, by_input
-
-    def _named_input(self, number: int) -> _Input:
-        """Returns the input that has the name with this number in ``input_names``.
 
         Raises:
-            ArgumentError: The name is one of those after the inputs, which are for the weights.
+            ArgumentError: One name is given to dims of different sizes, and ``rename`` is false.
         """
-        if number < len(self._inputs):
-            return self._inputs[number]
-        raise ArgumentError(
-            f"The dynamic shapes have an entry for {self._input_names[number]!r}, which input_names gives to a weight, "
-            f"because the inputs are {_listed(self.input_paths)}; the sizes of a weight are static.",
-            id=MessageId.DYNAMIC_SHAPES,
-        )
-
-    def _hint(self, key: Any, spec: dict[Any, Any]) -> str:
-        """Returns a clause with what was probably meant: axes of the only input, or a name of an input."""
-        if all(isinstance(each, int) for each in spec) and len(self._parameters.values) == 1:
-            return f"; for the axes of {_listed(self._parameters.values)}, give dynamic_shapes=({spec!r},)."
-        return did_you_mean(key, [*self._parameters.values, *self._input_names])
+        used = Names(name for each in self.inputs for name in each.names.values())
+        known: dict[str, dict[int, tuple[str, str]]] = {}  # name → size → the name for it, the first place
+        for each in self.inputs:
+            for axis, name in each.names.items():
+                size, place = each.value.shape[axis], f"{each.path}.shape[{axis}]"
+                if not isinstance(size, int):  # a symbol of an ExportedProgram
+                    continue
+                sizes = known.setdefault(name, {})
+                if sizes and size not in sizes:
+                    sizes[size] = used.unique(_as_word(name)), place
+                    if not rename:
+                        other, (_, first) = next(iter(sizes.items()))
+                        raise _wrong(
+                            f"The dim name {name!r} has size {other} at {first} and size {size} at {place}; use two "
+                            "names."
+                        )
+                    warn(
+                        f"dynamic_axes calls dims of different sizes {name!r}; {place}, of size {size}, is called "
+                        f"{sizes[size][0]!r}.",
+                        MessageId.DIM_NAME,
+                    )
+                each.names[axis], _ = sizes.setdefault(size, (name, place))
 
     def _match(self, value: Any, spec: Any, path: str) -> Any:
-        """Matches a spec with one argument; returns the argument's spec in torch.export's form."""
-        if (parts := _children(value)) is None:
+        """Matches a spec with one argument; returns the argument's spec in torch.export's form.
+
+        For a class registered with pytree, torch.export expects the list or tuple that the class flattens to.
+        """
+        if pytree.tree_is_leaf(value):
             return self._match_leaf(value, spec, path)
+        children, tree = pytree.tree_flatten_with_path(value, is_leaf=lambda part: part is not value)
+        parts = {pytrees.path_key(keys[0]): part for keys, part in children}
         specs = _specs_of_whole_container(parts, spec, value) or _specs_of_parts(parts, spec, path)
         matched = [self._match(part, specs[key], f"{path}[{key!r}]") for key, part in parts.items()]
-        return _container_like(value, matched)
+        if type(value) in pytree.BUILTIN_TYPES or pytree.is_namedtuple(value):
+            return pytree.tree_unflatten(matched, tree)
+        return type(pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)[0])(matched)
 
     def _match_leaf(self, value: Any, spec: Any, path: str) -> Any:
-        place, leaf = self._leaf_count, _Input(path, value)
-        self._leaf_count += 1
+        if not isinstance(value, torch.Tensor) and (spec is None or _is_static_hint(spec)):
+            self.constants.append(path)
+            return None
+        if isinstance(value, float) and isinstance(spec, _DimHint):
+            place, value, spec = len(self.inputs) + len(self.constants), torch.tensor(value, dtype=torch.float64), None
+            self.floats[place] = value
+        leaf = _Input(path, value)
+        self.inputs.append(leaf)
         if isinstance(value, torch.Tensor):
-            self._inputs.append(leaf)
             leaf.add(spec)
             return leaf.dims  # the same dict, so that an entry by input name, which is added later, is in it too
-        if spec is None or _is_static_hint(spec):
-            self._constants.append(path)
-            return None
         if isinstance(value, (int, torch.SymInt)) and isinstance(spec, _DimHint):
-            self._inputs.append(leaf)
             return spec
-        if isinstance(value, float) and isinstance(spec, _DimHint):
-            self._float_leaves.append(place)
-            self._inputs.append(_Input(path, as_float_input(value)))
-            return {}
-        raise ArgumentError(
-            f"{path} is a {type(value).__name__}, not a tensor: {spec!r} cannot be its dynamic shape.",
-            id=MessageId.DYNAMIC_SHAPES,
-        )
+        raise _wrong(f"{path} is a {type(value).__name__}, not a tensor: {spec!r} cannot be its dynamic shape.")
+
+
+def _keyed(spec: Any, parameters: ForwardParameters) -> dict[Any, Any]:
+    """Returns the spec as a dict, whose keys are parameters or input names.
+
+    A sequence has one entry for ``*args``, or one for each argument of these.
+    """
+    values, starred = parameters.values, parameters.var_positional
+    if isinstance(spec, Sequence):
+        counts = {name: len(value) if name == starred else 1 for name, value in values.items()}
+        if starred and len(spec) == sum(counts.values()) != len(values):
+            first = list(values).index(starred)
+            last = first + counts[starred]
+            spec = [*spec[:first], tuple(spec[first:last]), *spec[last:]]
+        if spec and len(spec) != len(values):
+            names = [f"{name}[{i}]" if name == starred else name for name in values for i in range(counts[name])]
+            raise _wrong(
+                f"dynamic_shapes has {len(spec)} entries, but the forward is called with {len(names)} "
+                f"{'argument' if len(names) == 1 else 'arguments'}: {_listed(names)}; give one entry for each (None "
+                "for a static one), or a dict by name."
+            )
+        return dict(zip(values, spec, strict=False))
+    given = dict(spec or {})
+    if parameters.var_keyword not in (None, *values):
+        given |= given.pop(parameters.var_keyword, None) or {}
+    return given
+
+
+def _refuse_key(key: Any, spec: Any, known: list[str], from_dynamic_axes: bool, *, is_alone: bool) -> None:
+    """Raises an ArgumentError about a key that is no input, or warns if it comes from `dynamic_axes`, as torch.onnx.
+
+    The sentence says what was probably meant: axes of the only input, or a name of an input.
+    """
+    names, hint = _listed(dict.fromkeys(known)), did_you_mean(key, known) or "."
+    if from_dynamic_axes:
+        reason = f"which is neither in output_names nor one of the inputs {names}"
+        warn(f"dynamic_axes has no effect for {key!r}, {reason}{hint}", MessageId.DYNAMIC_SHAPES)
+        return
+    if is_alone and all(isinstance(each, int) for each in spec):
+        hint = f"; for the axes of {known[0]}, give dynamic_shapes=({spec!r},)."
+    raise _wrong(f"The dynamic shapes have an entry for {key!r}, which is not one of the inputs {names}{hint}")
 
 
 def _as_word(name: str) -> str:
     """Returns a name that can get a number at its end; ``a + b_1`` would mean another size."""
     return name if is_dim_word(name) else re.sub(r"\W+", "_", name).strip("_") or "dim"
-
-
-def as_float_input(value: float) -> torch.Tensor:
-    """Returns the 0-d tensor that replaces a float, which torch.export would make a constant."""
-    return torch.tensor(value, dtype=torch.float64)
 
 
 def _is_static_hint(dim: Any) -> bool:
@@ -385,69 +347,41 @@ def _is_static_hint(dim: Any) -> bool:
 # --- containers -------------------------------------------------------------------------------------------------------
 
 
-def _children(value: Any) -> dict[Any, Any] | None:
-    """Returns the direct parts of a container by key; None for a leaf."""
-    if pytree.tree_is_leaf(value):
-        return None
-    paths, _ = pytree.tree_flatten_with_path(value, is_leaf=lambda part: part is not value)
-    return {pytrees.path_key(path[0]): part for path, part in paths}
-
-
 def _specs_of_whole_container(parts: dict[Any, Any], spec: Any, value: Any) -> dict[Any, Any] | None:
-    """Distributes axes given for a whole container, such as a cache, to its parts; None if ``spec`` has another form.
+    """Distributes axes given for a whole container, such as a cache, to its parts; None for a spec of another form."""
+    dims = (str, Dim, _DimHint, int, type(None))
+    if not isinstance(spec, Mapping) or not all(isinstance(k, int) and isinstance(v, dims) for k, v in spec.items()):
+        return None
+    tensors = [leaf for leaf in pytree.tree_leaves(list(parts.values())) if isinstance(leaf, torch.Tensor)]
+    if not any(-tensor.ndim <= axis < tensor.ndim for tensor in tensors for axis in spec):
+        return None
+    return {key: _spec_of_part(value, part, pytrees.axes_of_part(value, key, spec)) for key, part in parts.items()}
+
+
+def _spec_of_part(value: Any, part: Any, axes: Mapping[int, Any]) -> Any:
+    """Returns the spec of one part of a container.
 
     A tensor gets only the axes that exist for its rank. The token counts that a cache keeps beside its tensors become
     dynamic.
     """
-    if not isinstance(spec, Mapping) or not spec or not all(isinstance(axis, int) for axis in spec):
-        return None
-    tensors = [leaf for leaf in pytree.tree_leaves(list(parts.values())) if isinstance(leaf, torch.Tensor)]
-    of_dims = all(dim is None or isinstance(dim, (str, Dim, _DimHint, int)) for dim in spec.values())
-    if not of_dims or not any(-tensor.ndim <= axis < tensor.ndim for tensor in tensors for axis in spec):
-        return None
-    specs: dict[Any, Any] = {}
-    for key, part in parts.items():
-        axes = pytrees.axes_of_part(value, key, spec)
-        if isinstance(part, torch.Tensor):
-            specs[key] = {axis: dim for axis, dim in axes.items() if -part.ndim <= axis < part.ndim}
-        elif pytree.tree_is_leaf(part):
-            specs[key] = Dim.AUTO if pytrees.is_cache_part(value) and type(part) is int else None
-        else:
-            has_some = any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(part))
-            specs[key] = axes if has_some else None
-    return specs
+    if isinstance(part, torch.Tensor):
+        return {axis: dim for axis, dim in axes.items() if -part.ndim <= axis < part.ndim}
+    if pytree.tree_is_leaf(part):
+        return Dim.AUTO if pytrees.is_cache_part(value) and type(part) is int else None
+    return axes if any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(part)) else None
 
 
 def _specs_of_parts(parts: dict[Any, Any], spec: Any, path: str) -> dict[Any, Any]:
     """Returns the spec of each part: by key from a dict, which may omit parts, or by position from a sequence."""
-    if spec is None:
-        return dict.fromkeys(parts)
-    if isinstance(spec, Mapping):
-        unknown = [key for key in spec if key not in parts]
-        if unknown:
-            raise ArgumentError(
-                f"The dynamic shapes of {path} have entries for {_listed(unknown)}, but it has {_listed(parts)}.",
-                id=MessageId.DYNAMIC_SHAPES,
-            )
-        return {key: spec.get(key) for key in parts}
     if isinstance(spec, Sequence) and not isinstance(spec, str) and len(spec) == len(parts):
         return dict(zip(parts, spec, strict=True))
-    raise ArgumentError(
-        f"The dynamic shapes of {path} must match its {len(parts)} parts, but are {spec!r}.",
-        id=MessageId.DYNAMIC_SHAPES,
-    )
-
-
-def _container_like(value: Any, parts: list[Any]) -> Any:
-    """Puts the parts into a container of the same kind.
-
-    For a class registered with pytree, torch.export expects the list or tuple that the class flattens to.
-    """
-    kind = type(value)
-    if kind in pytree.BUILTIN_TYPES or pytree.is_namedtuple(value):
-        _, tree = pytree.tree_flatten(value, is_leaf=lambda part: part is not value)
-        return pytree.tree_unflatten(parts, tree)
-    return type(pytree.SUPPORTED_NODES[kind].flatten_fn(value)[0])(parts)
+    if not isinstance(spec, (Mapping, type(None))):
+        raise _wrong(f"The dynamic shapes of {path} must match its {len(parts)} parts, but are {spec!r}.")
+    given = dict.fromkeys(parts) | dict(spec or {})
+    unknown = [key for key in given if key not in parts]
+    if unknown:
+        raise _wrong(f"The dynamic shapes of {path} have entries for {_listed(unknown)}, but it has {_listed(parts)}.")
+    return given
 
 
 def _listed(names: Iterable[Any]) -> str:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from fx_onnx.core.arguments import did_you_mean
+from fx_onnx.core.arguments import did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
-from fx_onnx.core.torch_private import pytree
+from fx_onnx.core.torch_private import pytree, symbolic_expression
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,11 @@ def module_parameters(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dic
 
 def _hint(signature: inspect.Signature, kwargs: Mapping[str, Any]) -> str:
     """Returns the end of the sentence about arguments that do not fit: what may be wrong with those by keyword."""
-    if not kwargs:
-        return "."
     unknown = next((name for name in kwargs if name not in signature.parameters), None)
     if hint := did_you_mean(unknown, signature.parameters):
         return f"; {unknown!r} is given by keyword{hint}"
-    return " (a dict at the end of args holds keyword arguments; add {} after it if it is an argument itself)."
+    last_dict = " (a dict at the end of args holds keyword arguments; add {} after it if it is an argument itself)."
+    return last_dict if kwargs else "."
 
 
 def last_dict_is_argument(model: Any, args: tuple[Any, ...]) -> bool:
@@ -80,8 +80,9 @@ def last_dict_is_argument(model: Any, args: tuple[Any, ...]) -> bool:
     if not isinstance(model, torch.nn.Module) or not given:
         return False
     parameters = list(inspect.signature(model.forward).parameters.values())
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    required = [p for p in positional if p.default is p.empty]
+    required = [
+        p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+    ]
     takes_keywords = any(p.kind == p.VAR_KEYWORD for p in parameters)
     return not takes_keywords and len(required) == len(args) and not any(p.name in given for p in parameters)
 
@@ -92,16 +93,75 @@ def sorted_by_signature(model: torch.nn.Module, kwargs: dict[str, Any]) -> dict[
     return dict(sorted(kwargs.items(), key=lambda item: order.get(item[0], len(order))))
 
 
+# --- an ExportedProgram -----------------------------------------------------------------------------------------------
+
+
 def program_parameters(program: ExportedProgram) -> ForwardParameters:
     """Returns the arguments of an ExportedProgram as its fake tensors, whose dynamic sizes are symbols."""
-    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
-    flat = [nodes[name].meta["val"] if name in nodes else None for name in _user_input_names(program)]
-    args, kwargs = pytree.tree_unflatten(flat, program.call_spec.in_spec)
+    captured = [value for _, value in _user_inputs(program)]
+    args, kwargs = pytree.tree_unflatten(captured, program.call_spec.in_spec)
     names = getattr(program.module_call_graph[0].signature, "forward_arg_names", None)
-    names = names or [f"args_{i}" for i in range(len(args))]
-    values = dict(zip(names, args, strict=False)) | kwargs
+    values = dict(zip(names or [f"args_{i}" for i in range(len(args))], args, strict=False)) | kwargs
     return ForwardParameters(values, tuple(values))
 
 
-def _user_input_names(program: ExportedProgram) -> Iterator[str]:
-    return (spec.arg.name for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT)
+def program_arguments(
+    program: ExportedProgram, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns example arguments for an ExportedProgram, the keyword arguments in the order of the capture.
+
+    A symbolic size may be any size in its range that satisfies the relations between the sizes.
+
+    Raises:
+        ArgumentError: The arguments do not have the structure, dtypes and shapes that were captured.
+    """
+    structure = program.call_spec.in_spec
+    found = pytree.tree_structure((args, kwargs)).num_leaves
+    if found != structure.num_leaves:
+        raise _wrong(f"The ExportedProgram takes {structure.num_leaves} tensors and constants, but {found} are given.")
+    try:
+        leaves = list(structure.flatten_up_to((args, kwargs)))
+    except ValueError as error:
+        raise _wrong(
+            f"The arguments do not have the structure with which the ExportedProgram was captured: {error}"
+        ) from error
+    shapes: list[tuple[str, Any, int]] = []  # (place, captured size, given size)
+    for (name, captured), given in zip(_user_inputs(program), leaves, strict=True):
+        if isinstance(captured, torch.Tensor):
+            if not isinstance(given, torch.Tensor) or (given.dtype, given.ndim) != (captured.dtype, captured.ndim):
+                text = f"{given.dtype} {list(given.shape)}" if isinstance(given, torch.Tensor) else shown(given)
+                raise _wrong(
+                    f"The argument {name!r} is {text}, but the ExportedProgram takes {captured.dtype} "
+                    f"{list(captured.shape)}."
+                )
+            sizes = zip(map(_expression, captured.shape), given.shape, strict=True)
+            shapes += [(f"{name}.shape[{axis}]", *pair) for axis, pair in enumerate(sizes)]
+    symbols = {size: given for _, size, given in shapes if isinstance(size, sympy.Symbol)}
+    for place, size, given in shapes:
+        expected, allowed = size.subs(symbols), program.range_constraints.get(size)
+        if expected.is_number and int(expected) != given:
+            raise _wrong(
+                f"{place} is {given}, but the ExportedProgram takes {expected}; give an example of this size, or "
+                "capture the model again with dynamic_shapes."
+            )
+        if allowed is not None and given not in (0, 1) and not allowed.lower <= given <= allowed.upper:
+            raise _wrong(
+                f"{place} is {given}, but the ExportedProgram takes sizes from {allowed.lower} to {allowed.upper}."
+            )
+    ordered: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(leaves, structure)
+    return ordered
+
+
+def _user_inputs(program: ExportedProgram) -> list[tuple[str, Any]]:
+    """Returns the name and the fake value of each input; None for a constant."""
+    values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
+    specs = (spec for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT)
+    return [(spec.arg.name, values.get(spec.arg.name)) for spec in specs]
+
+
+def _expression(size: Any) -> Any:
+    return sympy.Integer(size) if isinstance(size, int) else symbolic_expression(size)
+
+
+def _wrong(message: str) -> ArgumentError:
+    return ArgumentError(message, id=MessageId.ARGUMENTS_OF_PROGRAM)

@@ -18,7 +18,7 @@ import dataclasses
 import importlib
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -59,10 +59,11 @@ _LOCK = threading.Lock()  # pytree refuses a second registration, so no other th
 def register(tree: Any) -> None:
     """Registers the cache classes of transformers, if it is imported, and every dataclass in the tree."""
     with _LOCK:
-        if (caches := sys.modules.get(_CACHE_MODULE)) is not None:
-            for name in _CACHE_BASES:
-                for cls in _with_subclasses(getattr(caches, name)) if hasattr(caches, name) else ():
-                    _register_cache_class(cls)
+        caches = sys.modules.get(_CACHE_MODULE)
+        classes = [getattr(caches, name) for name in _CACHE_BASES if hasattr(caches, name)]
+        for cls in classes:  # the list grows
+            _register_cache_class(cls)
+            classes += cls.__subclasses__()
         while unknown := {type(leaf) for leaf in pytree.tree_leaves(tree) if _can_register(leaf)}:
             for cls in unknown:
                 if dataclasses.is_dataclass(cls):
@@ -91,8 +92,9 @@ def axes_of_part(value: Any, key: Any, axes: Mapping[int, Any]) -> Mapping[int, 
     if is_cache_part(value) and key in _AXES:
         return {_AXES[key][axis]: dim for axis, dim in axes.items() if axis in _AXES[key]}
     if is_cache_part(value) and getattr(value, "is_sliding", False) is True:
-        token_axes = [axis for axis in (2, -2) if isinstance(axes.get(axis), str)]
-        return {**axes, **{axis: f"{axes[axis]}_window" for axis in token_axes}}
+        return {
+            axis: f"{dim}_window" if axis in (2, -2) and isinstance(dim, str) else dim for axis, dim in axes.items()
+        }
     return axes
 
 
@@ -101,20 +103,26 @@ def path_key(entry: Any) -> Any:
     return next(getattr(entry, name) for name in ("idx", "key", "name") if hasattr(entry, name))
 
 
-def leaf_paths(spec: pytree.TreeSpec) -> list[tuple[Any, ...]]:
-    """Returns the path to each leaf of a structure: a tuple of indices, keys and attribute names."""
-    if spec.is_leaf():
-        return [()]
-    keys = _keys(spec)
-    return [(key, *rest) for key, child in zip(keys, spec.children(), strict=True) for rest in leaf_paths(child)]
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """One leaf of a structure.
+
+    Attributes:
+        path: The indices, keys and attribute names that lead to it.
+        in_cache: Whether it is a part of a cache.
+    """
+
+    path: tuple[Any, ...] = ()
+    in_cache: bool = False
 
 
-def leaves_in_caches(spec: pytree.TreeSpec) -> list[bool]:
-    """Returns, for each leaf of a structure, whether it is a part of a cache."""
-    inside = spec.type in _registered
+def leaves(spec: pytree.TreeSpec) -> list[Leaf]:
+    """Returns the leaves of a structure."""
+    is_cache = spec.type in _registered
     if spec.is_leaf():
-        return [inside]
-    return [inside or in_cache for child in spec.children() for in_cache in leaves_in_caches(child)]
+        return [Leaf((), is_cache)]
+    children = zip(_keys(spec), spec.children(), strict=True)
+    return [Leaf((key, *leaf.path), is_cache or leaf.in_cache) for key, child in children for leaf in leaves(child)]
 
 
 def has_named_children(spec: pytree.TreeSpec) -> bool:
@@ -124,36 +132,24 @@ def has_named_children(spec: pytree.TreeSpec) -> bool:
 
 def _keys(spec: pytree.TreeSpec) -> list[Any]:
     """Returns the keys of a structure's direct children."""
-    count, context = spec.num_children, spec.context
+    context = spec.context
     if spec.type in _registered:
-        return list(context["children"])
-    if isinstance(context, type) and pytree.is_namedtuple_class(context):
-        return list(context._fields)  # type: ignore[attr-defined]
-    if dataclasses.is_dataclass(spec.type) and isinstance(context, (list, tuple)):
-        # The context of register_dataclass is either the field names, or (field names, names of fields that are None).
-        context = context[0] if context and isinstance(context[0], list) else context
-    elif spec.type.__name__ == "defaultdict":
-        context = context[1]
-    if isinstance(context, (list, tuple)) and len(context) == count:
-        return list(context)
-    return list(range(count))
+        context = context["children"]
+    elif isinstance(context, type) and pytree.is_namedtuple_class(context):
+        context = context._fields  # type: ignore[attr-defined]
+    elif isinstance(context, (list, tuple)):  # a defaultdict has (factory, keys), a dataclass may have (names, names)
+        context = next((part for part in context if isinstance(part, list)), context)
+    are_keys = isinstance(context, (list, tuple)) and len(context) == spec.num_children
+    return list(context) if are_keys else list(range(spec.num_children))
 
 
 # --- registration -----------------------------------------------------------------------------------------------------
 
 
-def _with_subclasses(cls: type) -> Iterator[type]:
-    yield cls
-    subclasses: list[type] = cls.__subclasses__()
-    for subclass in subclasses:
-        yield from _with_subclasses(subclass)
-
-
 def _can_register(leaf: Any) -> bool:
     cls = type(leaf)
-    if cls in pytree.SUPPORTED_NODES:
-        return False
-    return dataclasses.is_dataclass(cls) or (cls.__name__.endswith("Cache") and hasattr(leaf, "__dict__"))
+    is_container = dataclasses.is_dataclass(cls) or (cls.__name__.endswith("Cache") and hasattr(leaf, "__dict__"))
+    return is_container and cls not in pytree.SUPPORTED_NODES
 
 
 def _register_cache_class(cls: type) -> None:
@@ -175,20 +171,20 @@ def _flatten(state: Any) -> tuple[list[Any], dict[str, Any]]:
     Attributes that hold tensors are children. The other attributes are context, encoded as JSON values.
     """
     attributes = dict(vars(state))
-    window = attributes.pop(_WINDOW, None)
+    window, layers = attributes.pop(_WINDOW, None), attributes.pop("layers", None)
     derived = [name for name in _DERIVED if name in attributes and _is_derived(name, attributes)]
-    for name in derived:
-        del attributes[name]
-    layers = attributes.pop("layers", None)
-    parts: dict[Any, Any] = dict(enumerate(layers)) if layers is not None else {}
     is_filled = isinstance(attributes.get("keys"), torch.Tensor)
-    for name in list(attributes):
-        value = attributes[name]
-        if _has_tensors(value) or (name in _TOKEN_COUNTS and is_filled):
-            parts[_CHILD_NAMES.get(name, name)] = attributes.pop(name)
-    context = {name: _encode(value) for name, value in attributes.items()}
-    shape = {"children": list(parts), "layers": layers is not None, "derived": derived, "window": window is not None}
-    return list(parts.values()), {**shape, "context": context}
+    inner = [name for name in attributes if _has_tensors(attributes[name]) or (name in _TOKEN_COUNTS and is_filled)]
+    parts = {name: attributes[name] for name in inner if name not in derived}
+    context = {name: _encode(value) for name, value in attributes.items() if name not in (*derived, *parts)}
+    children = dict(enumerate(layers or ())) | {_CHILD_NAMES.get(name, name): part for name, part in parts.items()}
+    return list(children.values()), {
+        "children": list(children),
+        "layers": layers is not None,
+        "derived": derived,
+        "window": window is not None,
+        "context": context,
+    }
 
 
 def _flatten_with_keys(state: Any) -> tuple[list[tuple[Any, Any]], dict[str, Any]]:
@@ -201,17 +197,17 @@ def _flatten_with_keys(state: Any) -> tuple[list[tuple[Any, Any]], dict[str, Any
 
 def _unflatten(cls: type, children: Iterable[Any], context: dict[str, Any]) -> Any:
     state: Any = object.__new__(cls)
-    attributes = vars(state)
     parts = dict(zip(context["children"], children, strict=True))
-    attributes.update({name: _decode(value) for name, value in context["context"].items()})
+    attributes = {name: _decode(value) for name, value in context["context"].items()}
     if context["layers"]:
         attributes["layers"] = [part for key, part in parts.items() if isinstance(key, int)]
-    attributes.update({_ATTRIBUTE_NAMES.get(key, key): part for key, part in parts.items() if not isinstance(key, int)})
+    attributes |= {_ATTRIBUTE_NAMES.get(key, key): part for key, part in parts.items() if not isinstance(key, int)}
     keys, values = attributes.get("keys"), attributes.get("values")
     for name in context["derived"]:  # the leaves may be objects other than tensors, because pytree also maps specs
         attributes[name] = _DERIVED[name](keys, values) if isinstance(keys, torch.Tensor) else None
     if context["window"]:
         attributes[_WINDOW] = torch.full((), attributes["sliding_window"], dtype=torch.int64)
+    vars(state).update(attributes)
     return state
 
 
@@ -220,9 +216,8 @@ def _is_derived(name: str, attributes: dict[str, Any]) -> bool:
     keys, values, own = attributes.get("keys"), attributes.get("values"), attributes[name]
     if not isinstance(keys, torch.Tensor) or not isinstance(values, torch.Tensor) or isinstance(own, torch.Tensor):
         return False
-    if name in ("dtype", "device"):
-        return True
-    return keys.dim() == 4 and symbolic_sizes.same_size(own, _DERIVED[name](keys, values))
+    is_kind = name in ("dtype", "device")
+    return is_kind or (keys.dim() == 4 and symbolic_sizes.same_size(own, _DERIVED[name](keys, values)))
 
 
 def _has_tensors(value: Any) -> bool:
@@ -230,6 +225,25 @@ def _has_tensors(value: Any) -> bool:
         isinstance(leaf, (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool))
         for leaf in pytree.tree_leaves(value)
     )
+
+
+_CODECS: Mapping[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "list": (list, lambda value: list(map(_encode, value)), lambda found: list(map(_decode, found))),
+    "tuple": (tuple, lambda value: list(map(_encode, value)), lambda found: tuple(map(_decode, found))),
+    "dict": (
+        dict,
+        lambda value: [[_encode(key), _encode(item)] for key, item in value.items()],
+        lambda found: {_decode(key): _decode(item) for key, item in found},
+    ),
+    "dtype": (torch.dtype, lambda value: str(value).removeprefix("torch."), lambda found: getattr(torch, found)),
+    "device": (torch.device, str, torch.device),
+    "type": (
+        type,
+        lambda value: [value.__module__, value.__qualname__],
+        lambda found: getattr(importlib.import_module(found[0]), found[1]),
+    ),
+}
+"""kind → the class that JSON lacks, how its values become JSON values, and the reverse."""
 
 
 def _encode(value: Any) -> Any:
@@ -240,29 +254,12 @@ def _encode(value: Any) -> Any:
     """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    if isinstance(value, (list, tuple)):
-        return {"kind": type(value).__name__, "value": [_encode(item) for item in value]}
-    if isinstance(value, dict):
-        return {"kind": "dict", "value": [[_encode(key), _encode(item)] for key, item in value.items()]}
-    if isinstance(value, (torch.dtype, torch.device)):
-        return {"kind": type(value).__name__, "value": str(value).removeprefix("torch.")}
-    if isinstance(value, type):
-        return {"kind": "type", "value": [value.__module__, value.__qualname__]}
+    for kind, (cls, encode, _) in _CODECS.items():
+        if isinstance(value, cls):
+            return {"kind": kind, "value": encode(value)}
     raise TypeError(f"A {type(value).__name__} cannot be a part of an input or output of an exported program.")
 
 
 def _decode(value: Any) -> Any:
     """Reverses ``_encode``."""
-    if not isinstance(value, dict):
-        return value
-    kind, inner = value["kind"], value["value"]
-    if kind == "dict":
-        return {_decode(key): _decode(item) for key, item in inner}
-    if kind == "dtype":
-        return getattr(torch, inner)
-    if kind == "device":
-        return torch.device(inner)
-    if kind == "type":
-        return getattr(importlib.import_module(inner[0]), inner[1])
-    items = [_decode(item) for item in inner]
-    return items if kind == "list" else tuple(items)
+    return _CODECS[value["kind"]][2](value["value"]) if isinstance(value, dict) else value

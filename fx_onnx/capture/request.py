@@ -5,28 +5,35 @@ The arguments mean the same as in `torch.onnx.export` of torch 2.13.
 
 from __future__ import annotations
 
+import copy
+import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.export import AdditionalInputs, ExportedProgram, ShapesCollection
+from torch.export import AdditionalInputs, ExportedProgram
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
 from fx_onnx.capture import pytrees
-from fx_onnx.capture.dynamic_axes import split_dynamic_axes
-from fx_onnx.capture.dynamic_shapes import DynamicShapes, TensorRequest, as_float_input, resolve_dynamic_shapes
+from fx_onnx.capture.dynamic_shapes import (
+    DynamicShapes,
+    TensorRequest,
+    resolve_dynamic_shapes,
+    split_dynamic_axes,
+)
 from fx_onnx.capture.forward_parameters import (
     last_dict_is_argument,
     module_parameters,
+    program_arguments,
     program_parameters,
     sorted_by_signature,
 )
-from fx_onnx.capture.parallel_modules import OneReplica, is_parallel
-from fx_onnx.capture.program_arguments import program_arguments
 from fx_onnx.capture.torchscript.scripted_module import ScriptedModule, is_script, scripted_module
-from fx_onnx.core.arguments import check_mapping, check_names, shown
+from fx_onnx.core.arguments import check_mapping, check_names
+from fx_onnx.core.dynamo_private import uncompiled
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.export_modes import TrainingMode
 from fx_onnx.core.findings import warn
@@ -126,98 +133,104 @@ def parse_request(
         ArgumentError: An argument has none of these forms, or the arguments contradict each other.
     """
     check_mapping("kwargs", kwargs, "argument names and example values")
-    _check_forms(dynamic_shapes, dynamic_axes)
+    check_mapping("dynamic_axes", dynamic_axes, "names and axes")
     model = _checked_model(model, training)
     names_in, names_out = _checked_names(model, input_names, output_names)
     args, kwargs = _split_keywords(model, args, kwargs)
-    if in_signature_order and isinstance(model, torch.nn.Module):
-        kwargs = sorted_by_signature(model, kwargs)
     if isinstance(model, ExportedProgram):
-        args, kwargs = (args, kwargs) if args or kwargs else model.example_inputs or ((), {})
+        args, kwargs = program_arguments(model, *(args, kwargs) if args or kwargs else model.example_inputs or ((), {}))
         parameters = program_parameters(model)
-        args, kwargs = program_arguments(model, args, kwargs)
     else:
+        kwargs = sorted_by_signature(model, kwargs) if in_signature_order else kwargs
         pytrees.register((args, kwargs))
         _check_leaves(args, kwargs)
         parameters = module_parameters(model, args, kwargs)
     axes_in, axes_out = split_dynamic_axes(dynamic_axes or {}, names_out)
-    spec = axes_in or resolve_dynamic_shapes(dynamic_shapes, model, args, kwargs)
-    shapes = DynamicShapes(spec, parameters, names_in, from_dynamic_axes=bool(axes_in))
+    spec = resolve_dynamic_shapes(dynamic_shapes, model, args, kwargs)
+    if spec and dynamic_axes:
+        raise ArgumentError(
+            "Both dynamic_shapes and dynamic_axes are given; give dynamic_shapes alone.", id=MessageId.DYNAMIC_SHAPES
+        )
+    shapes = DynamicShapes(axes_in or spec, parameters, names_in, from_dynamic_axes=bool(axes_in))
     for_torch = dynamic_shapes if isinstance(dynamic_shapes, AdditionalInputs) else shapes.for_torch()
-    if not isinstance(model, ExportedProgram):
-        args, kwargs = _with_float_inputs(args, kwargs, shapes.float_leaves())
+    if shapes.floats:
+        leaves, tree = pytree.tree_flatten((args, kwargs))
+        args, kwargs = pytree.tree_unflatten([shapes.floats.get(i, leaf) for i, leaf in enumerate(leaves)], tree)
     return Request(
         model=model,
         args=args,
-        kwargs=kwargs,
+        kwargs=dict(kwargs),
         dynamic_shapes=None if isinstance(model, ExportedProgram) else for_torch,
         inputs=shapes.tensors(),
-        input_names=names_in[: len(shapes.input_paths)],
+        input_names=names_in[: len(shapes.inputs)],
         weights=_weight_names(model, names_in, names_out, shapes),
         output_names=names_out,
         output_axes=axes_out,
-        float_leaves=shapes.float_leaves(),
+        float_leaves=tuple(shapes.floats),
         training=training,
     )
 
 
-def _check_forms(dynamic_shapes: Any, dynamic_axes: Any) -> None:
-    """Checks that at most one of the two is given, in a form that may be right.
-
-    Raises:
-        ArgumentError: both are given, or the form is wrong.
-    """
-    check_mapping("dynamic_axes", dynamic_axes, "names and axes")
-    if not isinstance(dynamic_shapes, (type(None), Mapping, Sequence, AdditionalInputs, ShapesCollection)):
-        raise ArgumentError(
-            f"dynamic_shapes must be a dict, a tuple or a list, not {shown(dynamic_shapes)}.",
-            id=MessageId.DYNAMIC_SHAPES,
-        )
-    if dynamic_shapes and dynamic_axes:
-        raise ArgumentError(
-            "Both dynamic_shapes and dynamic_axes are given; give dynamic_shapes alone.", id=MessageId.DYNAMIC_SHAPES
-        )
-
-
 def _checked_model(model: Any, training: TrainingMode | None) -> Any:
-    """Returns the model; a TorchScript model becomes a ScriptedModule, and a DataParallel a OneReplica."""
-    kind = type(model).__name__
+    """Returns the model without what only runs it: torch.compile, replicas. A TorchScript one is a ScriptedModule."""
+    model = uncompiled(model)
     if is_script(model):
         return scripted_module(model)
-    if is_parallel(model):
-        return OneReplica(model)
+    if isinstance(model, (torch.nn.DataParallel, DistributedDataParallel)):
+        model = _one_replica(model)
     if isinstance(model, ExportedProgram) and training is not None and training is not TrainingMode.PRESERVE:
         raise ArgumentError(
             f"training={training.name} is not possible for an ExportedProgram, because its capture fixed the mode.",
             id=MessageId.MODEL,
         )
     if isinstance(model, torch.nn.Module):
-        _check_initialized(model)
-    if isinstance(model, (torch.nn.Module, ExportedProgram)):
-        return model
-    if isinstance(model, type):
-        raise ArgumentError(f"The model is the class {model.__name__}; give an instance of it.", id=MessageId.MODEL)
-    if callable(model):
-        raise ArgumentError(
-            "The model is a plain callable; wrap it in the forward of a torch.nn.Module.", id=MessageId.MODEL
-        )
-    raise ArgumentError(f"The model must be a torch.nn.Module or an ExportedProgram, not {kind}.", id=MessageId.MODEL)
-
-
-def _check_initialized(model: torch.nn.Module) -> None:
-    """Raises an ArgumentError if a weight has no shape, because a lazy module (``nn.LazyLinear``) has not run yet."""
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if is_lazy(tensor):
+        weights = (*model.named_parameters(), *model.named_buffers())
+        lazy = next((name for name, tensor in weights if is_lazy(tensor)), None)
+        if lazy is not None:
             raise ArgumentError(
-                f"{name!r} of the model is not initialized, because a lazy module gets its shapes when it first runs; "
+                f"{lazy!r} of the model is not initialized, because a lazy module gets its shapes when it first runs; "
                 "run the model once before the export.",
                 id=MessageId.MODEL,
             )
+    if isinstance(model, (torch.nn.Module, ExportedProgram)):
+        return model
+    text = f"The model must be a torch.nn.Module or an ExportedProgram, not {type(model).__name__}."
+    if isinstance(model, type):
+        text = f"The model is the class {model.__name__}; give an instance of it."
+    elif callable(model):
+        text = "The model is a plain callable; wrap it in the forward of a torch.nn.Module."
+    raise ArgumentError(text, id=MessageId.MODEL)
+
+
+def _one_replica(parallel: Any) -> torch.nn.Module:
+    """Returns a module that runs the module inside a parallel one once, instead of once on each device.
+
+    It has the class name and the signature of the module inside. Its names of weights, its mode and its hooks are those
+    of the parallel module.
+    """
+    inner = uncompiled(parallel.module)
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    signature, own = inspect.signature(inner.forward), inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    vars(forward)["__signature__"] = signature.replace(parameters=[own, *signature.parameters.values()])
+    members = {"forward": forward, "__module__": type(inner).__module__}
+    replica: torch.nn.Module = type(type(inner).__name__, (torch.nn.Module,), members)()
+    vars(replica).update({name: copy.copy(vars(parallel)[name]) for name in vars(replica)})
+    replica.module = inner
+    return replica
 
 
 def _checked_names(
     model: torch.nn.Module | ExportedProgram, input_names: Sequence[str] | None, output_names: Sequence[str] | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the names as tuples.
+
+    Raises:
+        ArgumentError: A name is repeated, or an ExportedProgram has fewer outputs than names. A write in place may
+            still add an output: the new value of a buffer or an input.
+    """
     inputs, outputs = check_names("input_names", input_names), check_names("output_names", output_names)
     repeated = [name for name, count in Counter(inputs + outputs).items() if count > 1]
     if repeated:
@@ -226,7 +239,12 @@ def _checked_names(
             id=MessageId.NAMES,
         )
     if isinstance(model, ExportedProgram):
-        _check_output_names(model, outputs)
+        count = sum(map(is_graph_output, model.graph_signature.output_specs))
+        operators = [node.target for node in model.graph.nodes if isinstance(node.target, OpOverload)]
+        if len(outputs) > count and not any(operator._schema.is_mutable for operator in operators):
+            raise ArgumentError(
+                f"{len(outputs)} output_names were given, but the model has {count} outputs.", id=MessageId.NAMES
+            )
     return inputs, outputs
 
 
@@ -246,7 +264,7 @@ def _weight_names(
     state = model.state_dict if isinstance(model, ExportedProgram) else model.state_dict(keep_vars=True)
     known: dict[Any, int] = {}
     places = {name: known.setdefault(_identity(tensor), len(known)) for name, tensor in state.items()}
-    inputs = shapes.input_paths
+    inputs = [each.path for each in shapes.inputs]
     if len(names) > len(inputs) + len(known):
         raise ArgumentError(
             f"input_names has {len(names)} names, but the model has {len(inputs)} inputs: "
@@ -276,39 +294,23 @@ def _identity(tensor: Any) -> Any:
     return memory_key(tensor) if is_plain else id(tensor)
 
 
-def _check_output_names(program: ExportedProgram, names: tuple[str, ...]) -> None:
-    """Raises an ArgumentError if there are more names than outputs.
-
-    A write in place may still add an output: the new value of a buffer or an input.
-    """
-    count = sum(map(is_graph_output, program.graph_signature.output_specs))
-    writes = any(isinstance(node.target, OpOverload) and node.target._schema.is_mutable for node in program.graph.nodes)
-    if len(names) > count and not writes:
-        raise ArgumentError(
-            f"{len(names)} output_names were given, but the model has {count} outputs.", id=MessageId.NAMES
-        )
-
-
 def _split_keywords(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(args, (torch.Tensor, Mapping)):
-        args = (args,)
-    if not isinstance(args, (tuple, list)):
+    if not isinstance(args, (tuple, list, torch.Tensor, Mapping)):
         raise ArgumentError(
             "args must be a tuple or a list of the arguments, one tensor, or a dict of keyword arguments, "
             f"not a {type(args).__name__}.",
             id=MessageId.ARGUMENTS_OF_FORWARD,
         )
-    args = tuple(args)
+    args = tuple(args) if isinstance(args, (tuple, list)) else (args,)
     if not kwargs and args and isinstance(args[-1], Mapping) and not last_dict_is_argument(model, args):
         args, kwargs = args[:-1], args[-1]
-    kwargs = {} if kwargs is None else kwargs
-    if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
+    if not all(isinstance(key, str) for key in kwargs or ()):
         raise ArgumentError(
             "Keyword arguments must be a dict with strings as keys; if the forward itself takes a dict as its last "
             "positional argument, add an empty dict at the end of args.",
             id=MessageId.ARGUMENTS_OF_FORWARD,
         )
-    return args, dict(kwargs)
+    return args, dict(kwargs or {})
 
 
 def _check_leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -327,23 +329,14 @@ def _check_leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
                 f"{place} is a layer of a QuantizedCache, which an exported program cannot take; give a DynamicCache.",
                 id=MessageId.ARGUMENT_TYPE,
             )
-        if leaf is None or isinstance(leaf, (torch.Tensor, bool, int, float, str, torch.ScriptObject)):
-            continue
-        kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
-        remedy = "make it an attribute of the module, or register its class with torch.export.register_dataclass"
-        if kind == "numpy.ndarray":
-            remedy = "convert it with torch.from_numpy"
-        raise ArgumentError(
-            f"{place} is a {kind}, which torch.export does not take; {remedy}.", id=MessageId.ARGUMENT_TYPE
-        )
-
-
-def _with_float_inputs(
-    args: tuple[Any, ...], kwargs: dict[str, Any], places: tuple[int, ...]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Replaces the floats at the given places among the leaves by 0-d tensors."""
-    leaves, spec = pytree.tree_flatten((args, kwargs))
-    for place in places:
-        leaves[place] = as_float_input(leaves[place])
-    replaced: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_unflatten(leaves, spec)
-    return replaced if places else (args, kwargs)
+        if not isinstance(leaf, (torch.Tensor, bool, int, float, str, torch.ScriptObject, type(None))):
+            kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
+            remedy = (
+                "convert it with torch.from_numpy"
+                if kind == "numpy.ndarray"
+                else "make it an attribute of the module, or register its class with torch.export.register_dataclass"
+            )
+            raise ArgumentError(
+                f"{place} is a {kind}, which torch.export does not take; {remedy}.",
+                id=MessageId.ARGUMENT_TYPE,
+            )

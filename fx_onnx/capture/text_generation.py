@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import inspect
 from typing import Any, Literal
 
 import torch
 
 from fx_onnx.capture.dim_expressions import DefinedDim
-from fx_onnx.capture.read_states import state_layers, unread_states
 from fx_onnx.core.arguments import check_flag, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
+from fx_onnx.core.torch_private import pytree
 
 __all__ = ["text_generation_arguments"]
 
@@ -62,20 +64,20 @@ def text_generation_arguments(
         ArgumentError: an argument is not valid, the model is no decoder of transformers, it does not run with the
             cache, or it ignores the state of the cache.
     """
-    _check_padding(padding, single_token)
-    _check_cache(cache, max_length)
-    parameters = _checked_parameters(model, full_cache, logits_to_keep)
-    ids = torch.zeros(_BATCH, 1 if single_token else _SEQUENCE, dtype=torch.int64, device=_device(model))
+    _check_options(padding, cache, max_length, full_cache, logits_to_keep, single_token)
+    parameters = _parameters(model, logits_to_keep)
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    ids = torch.zeros(_BATCH, 1 if single_token else _SEQUENCE, dtype=torch.int64, device=device)
     kwargs: dict[str, Any] = {"input_ids": ids}
     shapes: dict[str, Any] = {"input_ids": {0: "batch"} if single_token else {0: "batch", 1: "sequence"}}
     if padding:
-        kwargs["attention_mask"] = torch.ones(_BATCH, _PAST + _SEQUENCE, dtype=torch.int64, device=ids.device)
+        kwargs["attention_mask"] = torch.ones(_BATCH, _PAST + _SEQUENCE, dtype=torch.int64, device=device)
         shapes["attention_mask"] = {0: "batch", 1: DefinedDim("total", "past + sequence")}
     needs_positions = padding or getattr(model.config, "model_type", None) in _POSITIONS_IGNORE_PAST
     if needs_positions and "position_ids" in parameters:
-        kwargs["position_ids"] = torch.arange(_PAST, _PAST + ids.shape[1], device=ids.device).expand(_BATCH, -1).clone()
+        kwargs["position_ids"] = torch.arange(_PAST, _PAST + ids.shape[1], device=device).expand(_BATCH, -1).clone()
         shapes["position_ids"] = dict(shapes["input_ids"])
-    name = _cache_name(parameters)
+    name = "cache_params" if "cache_params" in parameters else "past_key_values"  # models without attention
     kwargs[name] = _filled_cache(model, name, full_cache, max_length, ids)
     shapes[name] = {0: "batch", 2: "past"} if max_length is None else {0: "batch"}
     if logits_to_keep:
@@ -85,69 +87,69 @@ def text_generation_arguments(
     return {"kwargs": kwargs, "dynamic_shapes": shapes}
 
 
-def _checked_parameters(model: Any, full_cache: Any, logits_to_keep: Any) -> set[str]:
-    """Returns the names of the parameters of the model's forward.
+def _check_options(
+    padding: Any, cache: Any, max_length: Any, full_cache: Any, logits_to_keep: Any, single_token: Any
+) -> None:
+    """Raises an ArgumentError if an argument is not valid, or excludes another one."""
+    for name, flag in {"padding": padding, "full_cache": full_cache, "single_token": single_token}.items():
+        check_flag(name, flag)
+    wrong = (
+        (
+            padding and single_token,
+            "single_token=True needs padding=False, because a state cannot leave out the padding of a prompt.",
+        ),
+        (cache not in ("dynamic", "static"), f"cache must be 'dynamic' or 'static', not {shown(cache)}."),
+        (
+            cache == "dynamic" and max_length is not None,
+            "max_length is the size of a static cache; pass cache='static' too, or leave it out.",
+        ),
+        (
+            cache == "static" and not _is_count(max_length, _SHORTEST),
+            f"A static cache needs max_length, a number of tokens of at least {_SHORTEST}, not {shown(max_length)}.",
+        ),
+        (
+            not _is_count(logits_to_keep, 0),
+            f"logits_to_keep must be a number of tokens, not {shown(logits_to_keep)}.",
+        ),
+    )
+    for is_wrong, message in wrong:
+        if is_wrong:
+            raise ArgumentError(message)
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _refused(model: Any, reason: str) -> ArgumentError:
+    return ArgumentError(f"{type(model).__name__} {reason}", id=MessageId.NO_DECODER)
+
+
+def _parameters(model: Any, logits_to_keep: int) -> set[str]:
+    """Returns the names of the parameters of the forward.
 
     Raises:
-        ArgumentError: an argument is not valid.
+        ArgumentError: the model is no decoder of transformers, or computes all logits.
     """
-    check_flag("full_cache", full_cache)
-    if not isinstance(logits_to_keep, int) or isinstance(logits_to_keep, bool) or logits_to_keep < 0:
-        raise ArgumentError(f"logits_to_keep must be a number of tokens, not {shown(logits_to_keep)}.")
     parameters = set(inspect.signature(model.forward).parameters) if isinstance(model, torch.nn.Module) else set()
-    if not {"input_ids", "attention_mask", _cache_name(parameters)} <= parameters or not _generates_text(model):
-        raise ArgumentError(
-            f"{type(model).__name__} is no decoder of transformers that generates text with a cache "
-            "(past_key_values), such as LlamaForCausalLM.",
-            id=MessageId.NO_DECODER,
+    takes_past = {"input_ids", "attention_mask"} <= parameters and parameters & {"past_key_values", "cache_params"}
+    is_whole = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
+    if not takes_past or is_whole or not getattr(model, "can_generate", bool)():
+        raise _refused(
+            model,
+            "is no decoder of transformers that generates text with a cache (past_key_values), such as "
+            "LlamaForCausalLM.",
         )
     if logits_to_keep and "logits_to_keep" not in parameters:
-        raise ArgumentError(
-            f"{type(model).__name__} has no parameter logits_to_keep; it computes all logits.", id=MessageId.NO_DECODER
-        )
+        raise _refused(model, "has no parameter logits_to_keep; it computes all logits.")
     return parameters
-
-
-def _check_padding(padding: Any, single_token: Any) -> None:
-    """Raises an ArgumentError if the two arguments are not valid, or exclude each other."""
-    check_flag("padding", padding)
-    check_flag("single_token", single_token)
-    if padding and single_token:
-        raise ArgumentError(
-            "single_token=True needs padding=False, because a state cannot leave out the padding of a prompt."
-        )
-
-
-def _cache_name(parameters: set[str]) -> str:
-    """Returns the parameter that takes the cache; models without attention call it ``cache_params``."""
-    return "cache_params" if "cache_params" in parameters else "past_key_values"
-
-
-def _check_cache(cache: Any, max_length: Any) -> None:
-    """Raises an ArgumentError if the two arguments are not valid, or do not belong together."""
-    if cache not in ("dynamic", "static"):
-        raise ArgumentError(f"cache must be 'dynamic' or 'static', not {shown(cache)}.")
-    if cache == "dynamic" and max_length is not None:
-        raise ArgumentError("max_length is the size of a static cache; pass cache='static' too, or leave it out.")
-    if cache == "static" and (
-        not isinstance(max_length, int) or isinstance(max_length, bool) or max_length < _SHORTEST
-    ):
-        raise ArgumentError(
-            f"A static cache needs max_length, a number of tokens of at least {_SHORTEST}, not {shown(max_length)}."
-        )
-
-
-def _generates_text(model: Any) -> bool:
-    config = getattr(model, "config", None)
-    return bool(getattr(model, "can_generate", bool)()) and not getattr(config, "is_encoder_decoder", False)
-
-
-def _device(model: torch.nn.Module) -> torch.device:
-    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
 def _filled_cache(model: Any, name: str, full_cache: bool, max_length: int | None, tokens: torch.Tensor) -> Any:
     """Returns the cache after a prefill of ``_PAST`` tokens; with ``max_length`` it has a fixed size.
+
+    The layers of RecurrentGemma without attention leave nothing in the cache. Those of Mamba and Jamba ignore the state
+    when they take several tokens.
 
     Args:
         model: a decoder of transformers.
@@ -160,79 +162,98 @@ def _filled_cache(model: Any, name: str, full_cache: bool, max_length: int | Non
         ArgumentError: the model does not take such a cache, does not run, returns no cache, or ignores the state in
             the cache.
     """
-    ids = torch.zeros(_BATCH, _PAST, dtype=torch.int64, device=_device(model))
+    ids = torch.zeros(_BATCH, _PAST, dtype=torch.int64, device=tokens.device)
     is_training = model.training
     try:
         cache = _empty_cache(model, full_cache, max_length)
         with torch.no_grad():
             result = model.eval()(input_ids=ids, use_cache=True, **{name: cache})
-        unread = unread_states(model, name, cache, tokens) if state_layers(cache) else []
+        linear = state_layers(cache)
+        unread = unread_states(model, name, cache, tokens) if linear else []
     except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
         kind = "DynamicCache" if max_length is None else "StaticCache"
-        raise ArgumentError(
-            f"{type(model).__name__} does not run with a {kind}: {error}", id=MessageId.NO_DECODER
-        ) from error
+        raise _refused(model, f"does not run with a {kind}: {error}") from error
     finally:
         model.train(is_training)
-    _check_state(model, cache, unread, is_single=tokens.shape[1] == 1)
+    if unread:
+        is_single = tokens.shape[1] == 1
+        advice = "" if is_single else "; pass single_token=True and padding=False, so that the program takes one token"
+        many = "one token" if is_single else "several tokens"
+        raise _refused(model, f"ignores the state of its past, such as {unread[0]}, when it takes {many}{advice}.")
+    states = pytree.tree_leaves([vars(layer) for layer in linear])
+    if linear and not any(isinstance(state, torch.Tensor) for state in states):
+        raise _refused(
+            model,
+            "keeps the state of its layers without attention outside of its cache, so a program would not continue "
+            "from it.",
+        )
     if getattr(result, name, None) is None:
         advice = "; set config.is_decoder = True" if getattr(model.config, "is_decoder", None) is False else ""
-        raise ArgumentError(f"{type(model).__name__} returns no cache{advice}.", id=MessageId.NO_DECODER)
+        raise _refused(model, f"returns no cache{advice}.")
     return cache
-
-
-def _check_state(model: Any, cache: Any, unread: list[str], *, is_single: bool) -> None:
-    """Raises an ArgumentError if a program would not continue from its state.
-
-    The layers of RecurrentGemma without attention leave nothing in the cache. Those of Mamba and Jamba ignore the state
-    when they take several tokens.
-    """
-    if unread:
-        advice = "" if is_single else "; pass single_token=True and padding=False, so that the program takes one token"
-        raise ArgumentError(
-            f"{type(model).__name__} ignores the state of its past, such as {unread[0]}, when it takes "
-            f"{'one token' if is_single else 'several tokens'}{advice}.",
-            id=MessageId.NO_DECODER,
-        )
-    linear = state_layers(cache)
-    if linear and not any(_has_tensor(value) for layer in linear for value in vars(layer).values()):
-        raise ArgumentError(
-            f"{type(model).__name__} keeps the state of its layers without attention outside of its cache, so a "
-            "program would not continue from it.",
-            id=MessageId.NO_DECODER,
-        )
-
-
-def _has_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) or (isinstance(value, dict) and any(map(_has_tensor, value.values())))
 
 
 def _empty_cache(model: Any, full_cache: bool, max_length: int | None) -> Any:
-    from transformers import DynamicCache, StaticCache
-    from transformers.cache_utils import StaticLayer, StaticSlidingWindowLayer
+    """Returns an empty cache, with ``max_length`` or ``full_cache`` one whose layers all keep all tokens.
 
-    if max_length is None:
-        cache = DynamicCache(config=model.config)
-        return _without_windows(cache) if full_cache else cache
-    # A static layer with a window moves its tokens once it is full, which a Python number decides. All layers keep all
-    # tokens instead, and the mask hides the old ones.
-    static: Any = StaticCache(config=model.config, max_cache_len=max_length)
-    full: Any = StaticLayer  # transformers does not annotate it
-    static.layers = [full(max_length) if type(x) is StaticSlidingWindowLayer else x for x in static.layers]
-    return static
-
-
-def _without_windows(cache: Any) -> Any:
-    """Returns a cache whose layers with a sliding window keep all tokens.
-
-    It is ``DynamicCache()`` if the model has attention layers only, so that a caller of the program can create one.
+    A static layer with a window moves its tokens once it is full, which a Python number decides; the mask hides the old
+    tokens instead. A full dynamic cache is ``DynamicCache()`` if the model has attention layers only, so that a caller
+    of the program can create one.
     """
-    from transformers import DynamicCache
-    from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+    from transformers import DynamicCache, StaticCache, cache_utils
 
-    attention = (DynamicLayer, DynamicSlidingWindowLayer)
-    if all(type(layer) in attention for layer in cache.layers):
-        return DynamicCache()
-    full: Any = DynamicLayer  # transformers does not annotate it
-    cache.layers = [full() if type(layer) is DynamicSlidingWindowLayer else layer for layer in cache.layers]
+    layers: Any = cache_utils  # transformers does not annotate its layers
+    if max_length is None:
+        cache: Any = DynamicCache(config=model.config)
+        kinds = {layers.DynamicLayer, layers.DynamicSlidingWindowLayer}
+        if full_cache and {type(layer) for layer in cache.layers} <= kinds:
+            return DynamicCache()
+        replaced, full = layers.DynamicSlidingWindowLayer if full_cache else None, layers.DynamicLayer
+    else:
+        cache = StaticCache(config=model.config, max_cache_len=max_length)
+        replaced, full = layers.StaticSlidingWindowLayer, functools.partial(layers.StaticLayer, max_length)
+    cache.layers = [full() if type(layer) is replaced else layer for layer in cache.layers]
     return cache
+
+
+# ---------------------------------------------------------------- states that a model reads
+
+
+def state_layers(cache: Any) -> list[Any]:
+    """Returns the layers of a cache of transformers that hold a state instead of, or beside, keys and values."""
+    return [layer for layer in cache.layers if hasattr(layer, "conv_states")]
+
+
+def unread_states(model: Any, name: str, cache: Any, ids: torch.Tensor) -> list[str]:
+    """Returns the states that have no effect on the logits of the next tokens, such as ``0.recurrent_states.0``.
+
+    The model runs once, and the graph of autograd is only walked, so it may be on the meta device.
+
+    Args:
+        model: a decoder of transformers in evaluation mode.
+        name: its parameter that takes the cache.
+        cache: the cache after a prefill. It does not change.
+        ids: the next tokens (batch, sequence).
+    """
+    probe = copy.deepcopy(cache)
+    states = [
+        (getattr(layer, kind), index, f"{place}.{kind}.{index}")
+        for place, layer in enumerate(probe.layers)
+        for kind in ("conv_states", "recurrent_states")
+        for index, state in getattr(layer, kind, {}).items()
+        if isinstance(state, torch.Tensor)
+    ]
+    leaves = {}
+    with torch.inference_mode(False), torch.enable_grad():
+        for holder, index, place in states:
+            leaves[place] = leaf = holder[index].detach().clone().requires_grad_()
+            holder[index] = leaf.clone()  # the model writes into its states, and autograd refuses a write into a leaf
+        waiting = [model(input_ids=ids, use_cache=True, **{name: probe}).logits.grad_fn]
+    seen = set()
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            waiting.extend(following for following, _ in node.next_functions)
+    reached = {id(getattr(node, "variable", None)) for node in seen}
+    return [place for place, leaf in leaves.items() if id(leaf) not in reached]

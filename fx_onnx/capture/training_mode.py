@@ -37,12 +37,10 @@ def _reads_mode(kind: type) -> bool:
     """Returns whether a method of the class, or of a base class other than Module, names ``training``."""
     members = [value for base in kind.__mro__ if base not in (torch.nn.Module, object) for value in vars(base).values()]
     codes = [value.__code__ for value in members if isinstance(value, FunctionType)]
-    while codes:
-        code = codes.pop()
-        if "training" in code.co_names or "training" in code.co_consts:  # an attribute, or the name for getattr
-            return True
-        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]  # lambdas and such
-    return False
+    for code in codes:  # the list grows by lambdas and such
+        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    # as an attribute, or as the name for getattr
+    return any("training" in code.co_names or "training" in code.co_consts for code in codes)
 
 
 @contextmanager

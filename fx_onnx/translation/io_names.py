@@ -96,9 +96,9 @@ def names_in_caches(program: ExportedProgram) -> dict[str, str]:
         return found
     parameters = getattr(program.module_call_graph[0].signature, "forward_arg_names", None) or ()
     user = [item.arg for item in program.graph_signature.input_specs if item.kind == InputKind.USER_INPUT]
-    for argument, path, in_cache in zip(user, pytrees.leaf_paths(spec), pytrees.leaves_in_caches(spec), strict=True):
-        if in_cache and not isinstance(argument, ConstantArgument):
-            _, first, *rest = path
+    for argument, leaf in zip(user, pytrees.leaves(spec), strict=True):
+        if leaf.in_cache and not isinstance(argument, ConstantArgument):
+            _, first, *rest = leaf.path
             known = isinstance(first, int) and first < len(parameters)
             found[argument.name] = _dotted([parameters[first] if known else first, *rest])
     return found
@@ -110,8 +110,10 @@ def _output_names(program: ExportedProgram) -> list[str | None]:
     if spec is None:
         return []
     keyed = pytrees.has_named_children(spec)
-    leaves = zip(pytrees.leaf_paths(spec), pytrees.leaves_in_caches(spec), strict=True)
-    names = [_dotted(p) if keyed else _dotted(["output", *p]) if in_cache else None for p, in_cache in leaves]
+    names = [
+        _dotted(leaf.path if keyed else ("output", *leaf.path)) if keyed or leaf.in_cache else None
+        for leaf in pytrees.leaves(spec)
+    ]
     return graph_leaves(program, names)
 
 

@@ -98,6 +98,18 @@ def combinations_of_any_size(x: Tensor) -> Tensor:
     return torch.ops.aten.combinations.default(x[0])
 
 
+def address(x: Tensor) -> Tensor:
+    return x + x.data_ptr()
+
+
+def share_memory(x: Tensor) -> Tensor:
+    return torch.zeros(3, 4).set_(x.untyped_storage())
+
+
+def own_class_of_error(x: Tensor) -> Tensor:
+    raise type("Refused", (Exception,), {})("not today")
+
+
 @pytest.mark.parametrize(
     ("function", "reason", "remedy"),
     [
@@ -120,6 +132,9 @@ def combinations_of_any_size(x: Tensor) -> Tensor:
         (failed_assertion, "AssertionError: rows must be 7", "runs on these arguments"),
         (two_devices, "found at least two devices, cpu and meta", "runs on these arguments"),
         (no_such_method, "has no attribute 'nothing'", "runs on these arguments"),
+        (own_class_of_error, "Refused: not today", "runs on these arguments"),
+        (address, "Cannot access data pointer", "torch.export traces the forward without the values of tensors"),
+        (share_memory, "UntypedStorage", "torch.export cannot trace this"),
         (unknown_class_in_output, "Unknown'> in output", "register_dataclass"),
         (custom, "no fake impl registered", "torch.library.register_fake"),
         (operand_returned_from_loop, "Encountered aliasing", "return clones"),
@@ -165,6 +180,14 @@ def test_an_operator_whose_shapes_torch_cannot_infer() -> None:
     message = explain_failure(torch.nn.ReLU(), error)
     assert "could not capture ReLU: torch has no fake implementation of aten.geqrf, which infers the shapes" in message
     assert "register_fake" in message
+
+
+@pytest.mark.parametrize("argument", ["must be bool, not SymBool", "type must be tuple of ints,but got SymFloat"])
+def test_an_argument_that_follows_from_a_size(argument: str) -> None:
+    """The forward runs with a number there, so the remedy is about the size."""
+    message = explain_failure(torch.nn.ReLU(), TypeError(f"attention(): argument 'is_causal' {argument}"))
+    assert "an argument there follows from a dynamic size" in message
+    assert "without exporting" not in message
 
 
 def test_torch_does_not_print_graphs(capfd: pytest.CaptureFixture[str]) -> None:

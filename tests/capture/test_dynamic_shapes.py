@@ -141,7 +141,7 @@ def _bad(message, *args, model=None, **options):
         _bad("not one of the inputs x, y.", (X, Y), dynamic_shapes={0: "n"}),
         _bad("inputs x, tokens; did you mean 'tokens'?", X, dynamic_shapes={"token": None}, input_names=["tokens"]),
         _bad("has 2 entries, but the forward is called with 1 argument: x;", X, dynamic_shapes=(None, None)),
-        _bad("must be a dict, a tuple or a list, not str", X, dynamic_shapes="batch"),
+        _bad("must be a dict, a tuple or a list, not 'batch'", X, dynamic_shapes="batch"),
         _bad("has size 3 in the example, but dynamic_shapes makes it the static size 5", X, dynamic_shapes=({0: 5},)),
         _bad("Axis 0 of x must be a name, a Dim or an int, not True.", X, dynamic_shapes=({0: True},)),
         _bad(

@@ -26,3 +26,29 @@ def test_a_failed_export_leaves_no_dynamic_dim(dim):
     with pytest.raises(fx_onnx.CaptureError):
         fx_onnx.export(Function(lambda a: a if a.sum() > 0 else -a), (x,), dynamic_shapes=({0: dim},))
     assert list(fx_onnx.export(torch.nn.ReLU().eval(), (x,)).model.graph.inputs[0].shape) == [4, 4]
+
+
+def fail_in_torch_export(x):
+    with pytest.raises(Exception, match="data-dependent"):
+        torch.export.export(Function(lambda a: a if a.sum() > 0 else -a), (x,), dynamic_shapes=({0: Dim.DYNAMIC},))
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        fail_in_torch_export,
+        lambda x: torch._dynamo.mark_dynamic(x, 0),
+        lambda x: torch._dynamo.maybe_mark_dynamic(x, 0),
+        lambda x: torch._dynamo.mark_static(x, 1),
+    ],
+)
+def test_marks_of_others_have_no_effect_and_stay(mark):
+    """dynamic_shapes alone says which dims are dynamic."""
+    x = t(4, 4)
+    mark(x)
+    marks = dict(vars(x))
+    assert marks
+    for shapes, expected in ((None, [4, 4]), (({1: "n"},), [4, "n"])):
+        program = fx_onnx.export(torch.nn.ReLU().eval(), (x,), dynamic_shapes=shapes)
+        assert list(program.model.graph.inputs[0].shape) == expected
+        assert vars(x) == marks

@@ -29,14 +29,14 @@ class Derived(Base):
 
 
 def test_which_variables_count() -> None:
-    found = annotated_attributes(nn.Sequential(Derived()))("0")
+    found = annotated_attributes(nn.Sequential(Derived()), "0")
     assert found == {"flag": 1, "sizes": [1, 2], "mixed": [1.0, 0.5], "names": ["a", "b"]}
 
 
 def test_the_modules_of_torch() -> None:
-    assert annotated_attributes(nn.Linear(2, 3))("") == {"in_features": 2, "out_features": 3}
+    assert annotated_attributes(nn.Linear(2, 3), "") == {"in_features": 2, "out_features": 3}
 
 
 def test_what_has_no_module() -> None:
-    assert annotated_attributes(nn.Linear(2, 3))("no.such") == {}
-    assert annotated_attributes(object())("") == {}
+    assert annotated_attributes(nn.Linear(2, 3), "no.such") == {}
+    assert annotated_attributes(object(), "") == {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections import namedtuple
+from collections import OrderedDict, defaultdict, deque, namedtuple
 from dataclasses import dataclass
 
 import pytest
@@ -182,7 +182,25 @@ def test_caches_survive_flatten_and_unflatten() -> None:
         again = pytree.tree_unflatten(leaves, spec)
         assert pytree.tree_structure(again) == spec
         assert type(again) is type(cache)
-    assert pytrees.leaf_paths(pytree.tree_structure(filled))[:2] == [(0, "key"), (0, "value")]
+    found = pytrees.leaves(pytree.tree_structure({"a": 1, "b": filled}))
+    assert [(leaf.path, leaf.in_cache) for leaf in found[:2]] == [(("a",), False), (("b", 0, "key"), True)]
+
+
+@pytest.mark.parametrize(
+    ("tree", "paths"),
+    [
+        (defaultdict(list, {"a": 1, "b": [2]}), [("a",), ("b", 0)]),
+        (OrderedDict(z=1, a=2), [("z",), ("a",)]),
+        (Pair(1, (2, 3)), [("left",), ("right", 0), ("right", 1)]),
+        (Given(1, 2), [("a",), ("b",)]),
+        (Given(1), [("a",)]),
+        (BaseModelOutput(torch.ones(1)), [("last_hidden_state",)]),
+        (deque([1, 2], maxlen=2), [(0,), (1,)]),
+    ],
+)
+def test_paths_of_leaves(tree: object, paths: list[tuple[object, ...]]) -> None:
+    pytrees.register(tree)
+    assert [leaf.path for leaf in pytrees.leaves(pytree.tree_structure(tree))] == paths
 
 
 def test_a_transformers_without_some_of_the_classes(monkeypatch: pytest.MonkeyPatch) -> None:

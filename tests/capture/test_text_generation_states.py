@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fx_onnx.capture.read_states import state_layers, unread_states
+from fx_onnx.capture.text_generation import state_layers, unread_states
 
 
 class Recurrent(nn.Module):
