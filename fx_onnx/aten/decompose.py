@@ -14,7 +14,7 @@ from torch.fx import Node
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.call_decomposer import decompose_calls
 from fx_onnx.aten.fx_nodes import fake_mode, fake_results, is_effect, is_symbolic, meta_arguments
-from fx_onnx.aten.tracing.guard_check import refuse_guards
+from fx_onnx.aten.tracing.guard_check import refuse_guards, undone_guards
 from fx_onnx.core.translation_table import Translation, TranslationTable
 
 
@@ -62,6 +62,8 @@ def find_translation(node: Node, table: TranslationTable) -> Translation | None:
         return entry
     entry = table.get(node.target)
     if entry is None or entry.declines is None:
-        return table.find(node.target, *meta_arguments(node))
+        with undone_guards(fake_mode(node.graph)) as guards:
+            found = table.find(node.target, *meta_arguments(node))
+        return None if guards else found
     with refuse_guards(fake_mode(node.graph), node, "translated"):
         return table.find(node.target, *meta_arguments(node), fake_results(node))

@@ -34,7 +34,7 @@ from fx_onnx.capture.request import Request
 from fx_onnx.capture.value_numbers import FakeRuns, Outcome
 from fx_onnx.core.arguments import is_dim_word
 from fx_onnx.core.dim_table import SizeCondition
-from fx_onnx.core.guard_private import guard_origin
+from fx_onnx.core.guard_private import forget_guard, guard_origin
 from fx_onnx.core.metadata import call_line
 from fx_onnx.core.operators import aten
 from fx_onnx.core.size_text import expression_text, simple_condition
@@ -76,6 +76,7 @@ class Condition:
         is_own: whether the model compares or converts sizes itself, without a call of torch.
         kind: ``bound`` or ``finding``.
         is_certain: whether a finding is known to be true.
+        guard: the condition as torch recorded it.
     """
 
     expression: Any
@@ -86,6 +87,7 @@ class Condition:
     is_own: bool = False
     kind: Literal["bound", "finding"] = "finding"
     is_certain: bool = True
+    guard: Any = None
 
     @cached_property
     def symbols(self) -> tuple[sympy.Symbol, ...]:
@@ -127,15 +129,23 @@ class SizeFacts:
 
     @cached_property
     def conditions(self) -> list[Condition]:
-        """The conditions on which the program relies, the bounds first."""
-        kept: list[Condition] = []
-        excluded = {each: self._excluded(each) for each in self._guards}
-        for condition in sorted(excluded, key=lambda each: (not each.raises, -len(excluded[each]))):
+        """The conditions on which the program relies, the bounds first.
+
+        The guards are decided in the order of the forward: an exception that torch raises for some sizes tells nothing
+        about the sizes for which the program is another one already.
+        """
+        kept: dict[Condition, list[Sizes]] = {}
+        for condition in self._guards:
             known = [each for each in kept if set(each.symbols) <= set(condition.symbols)]
-            points = [point for point in excluded[condition] if all(each.holds(point) for each in known)]
-            if points and (found := self._decided(condition, points, kept)) is not None:
-                kept.append(found)
-        return [*sorted(kept, key=lambda each: each.kind), *self._small_sizes(kept)]
+            points = [point for point in self._excluded(condition) if all(each.holds(point) for each in known)]
+            if points:
+                kept.update(dict.fromkeys(self._decided(condition, points, list(kept)), points))
+        for condition in sorted(kept, key=lambda each: len(kept[each])):
+            others = [each for each in kept if each is not condition and each.kind == condition.kind]
+            others = [each for each in others if set(each.symbols) <= set(condition.symbols)]
+            if all(any(not each.holds(point) for each in others) for point in kept[condition]):
+                del kept[condition]
+        return [*sorted(kept, key=lambda each: each.kind), *self._small_sizes(list(kept))]
 
     def described(self) -> list[SizeCondition]:
         """Returns the conditions over the names of the dims."""
@@ -161,24 +171,26 @@ class SizeFacts:
     @cached_property
     def _guards(self) -> list[Condition]:
         """What torch recorded, and the axes that the model removes if their size is 1."""
-        shape_env: Any = next((each.shape_env for each in self.inputs if each.shape_env is not None), None)
+        shape_env = self._shape_env
         defined, found = defined_sizes(self.inputs), dict[Any, Condition]()
         for guard in getattr(shape_env, "guards", ()):
-            origin = guard_origin(guard)
+            origin, place, recorded = guard_origin(guard), guard_place(guard), guard.expr
             cause = "converts a size to a Python number" if origin.converts else _BRANCH
             if origin.converts and origin.call is not None:
-                cause = _frozen_argument(origin.call, guard.expr) or cause
-            for part in sympy.And.make_args(shape_env.replace(guard.expr).xreplace(defined)):
-                is_own = origin.call is None
-                found.setdefault(
-                    part, Condition(part, origin.raises, cause, guard_place(guard), origin.converts, is_own)
-                )
+                cause = _frozen_argument(origin.call, recorded) or cause
+            facts = origin.raises, cause, place, origin.converts, origin.call is None
+            for part in sympy.And.make_args(shape_env.replace(recorded).xreplace(defined)):
+                found.setdefault(part, Condition(part, *facts, guard=recorded))
         for dim, place in _squeezed(self._program):
             expression = sympy.Ne(dim.xreplace(defined), 1)
             found.setdefault(
                 expression, Condition(expression, cause="removes the axis for this size", place=place, is_own=True)
             )
         return [each for each in found.values() if each.symbols and self.names.keys() >= set(each.symbols)]
+
+    @cached_property
+    def _shape_env(self) -> Any:
+        return next((each.shape_env for each in self.inputs if each.shape_env is not None), None)
 
     def _excluded(self, condition: Condition) -> list[Sizes]:
         """Returns the requested sizes for which a condition is false."""
@@ -231,8 +243,8 @@ class SizeFacts:
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 
-    def _decided(self, condition: Condition, points: Sequence[Sizes], kept: Sequence[Condition]) -> Condition | None:
-        """Returns a condition with its kind; None if the program is right where it is false.
+    def _decided(self, condition: Condition, points: Sequence[Sizes], kept: Sequence[Condition]) -> Iterator[Condition]:
+        """Yields a condition with its kind; nothing if the program is right where it is false.
 
         Args:
             condition: The condition.
@@ -240,11 +252,35 @@ class SizeFacts:
             kept: The conditions that are already known; the sizes that are tried fulfil them.
         """
         if condition.raises:
-            return replace(condition, kind="bound")
+            yield from self._bounds(condition, points, kept)
+            return
         outcomes = [self._outcome(point) for point in self._tries(points, kept)]
         if Outcome.DIFFERENT in outcomes or Outcome.UNKNOWN in outcomes or not outcomes:
-            return replace(condition, is_certain=Outcome.DIFFERENT in outcomes)
-        return replace(condition, kind="bound") if Outcome.RAISES in outcomes else None
+            yield replace(condition, is_certain=Outcome.DIFFERENT in outcomes)
+        elif Outcome.RAISES in outcomes:
+            yield replace(condition, kind="bound")
+        else:
+            forget_guard(self._shape_env, condition.guard)
+
+    def _bounds(self, condition: Condition, points: Sequence[Sizes], kept: Sequence[Condition]) -> Iterator[Condition]:
+        """Yields a condition that torch checks, and the size for which a broadcast is right all the same.
+
+        Two sizes must be equal, but torch does not check whether one of them is 1 where it depends on a dynamic dim.
+        """
+        sides = condition.expression.args if isinstance(condition.expression, sympy.Eq) else ()
+        ones = [
+            point
+            for point in points
+            if len(condition.symbols) == 1 and any(side.free_symbols and side.xreplace(point) == 1 for side in sides)
+        ]
+        for point in self._tries(ones[:1], kept) if 0 not in sides else ():
+            outcome = self._outcome(point)
+            if outcome is not Outcome.RAISES:
+                exception = sympy.Eq(condition.symbols[0], point[condition.symbols[0]])
+                if outcome is not Outcome.EQUAL:
+                    yield replace(condition, expression=sympy.Not(exception), cause=_BRANCH)
+                condition = replace(condition, expression=sympy.Or(condition.expression, exception))
+        yield replace(condition, kind="bound")
 
     def _tries(self, points: Sequence[Sizes], kept: Sequence[Condition]) -> Iterator[Sizes]:
         """Yields the sizes to try: the closest ones to the example, and others."""
@@ -347,7 +383,8 @@ class SizeFacts:
         """Returns a condition as Python over the names of the dims; a frozen value keeps its expression."""
         expression, symbols = _without_subtraction(condition.expression), condition.symbols
         text = expression_text(expression, self.labels)
-        if len(symbols) > 1 or condition.converts or not any(part in text for part in _OPERATORS):
+        is_plain = not any(part in text for part in _OPERATORS) or isinstance(expression, sympy.Or)
+        if len(symbols) > 1 or condition.converts or is_plain:
             return text
         only = excluded_size(condition)
         label = self.names[symbols[0]]

@@ -188,15 +188,23 @@ def _contents(tensor: torch.Tensor) -> Hashable:
 
 
 class _Interpreter(torch.fx.Interpreter):
-    """Runs a captured graph, whose tensors keep their ranks: in eager mode, ``squeeze`` removes an axis of size 1."""
+    """Runs a captured graph as it is: its lists keep their lengths, and its tensors their ranks.
+
+    In eager mode, ``split`` returns more tensors for a larger size, and ``squeeze`` removes an axis of size 1.
+    """
 
     def run_node(self, n: torch.fx.Node) -> Any:
         """Runs a node."""
         result = super().run_node(n)
-        captured = n.meta.get("val")
-        if isinstance(captured, torch.Tensor) and isinstance(result, torch.Tensor) and captured.ndim != result.ndim:
-            raise ValueError(f"{n.name} has another rank than in the captured graph")
+        if _structure(result) != _structure(n.meta.get("val", result)):
+            raise ValueError(f"{n.name} has another structure than in the captured graph")
         return result
+
+
+def _structure(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.ndim
+    return [_structure(each) for each in value] if isinstance(value, (list, tuple)) else None
 
 
 class FakeRuns:

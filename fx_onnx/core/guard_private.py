@@ -12,10 +12,13 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
+import sympy
+
 from fx_onnx.core.script_private import SCRIPT_MARK
 
 __all__ = [
     "GuardOrigin",
+    "forget_guard",
     "guard_location",
     "guard_origin",
     "guard_recorder",
@@ -107,6 +110,24 @@ def guard_origin(guard: Any) -> GuardOrigin:
     """Returns the origin of a guard; an empty one if ``mark_origin`` added none."""
     origin: GuardOrigin = getattr(getattr(guard, "sloc", None), "origin", GuardOrigin())
     return origin
+
+
+def forget_guard(shape_env: Any, condition: Any) -> None:
+    """Makes torch forget a guard, so that no decomposition relies on it.
+
+    torch keeps what follows from a guard, and the narrower range of its symbol. Without the attributes nothing is
+    forgotten; then a decomposition may be right only where the guard holds.
+    """
+    shape_env.guards[:] = [guard for guard in shape_env.guards if guard.expr != condition]
+    axioms, ranges = getattr(shape_env, "axioms", {}), getattr(shape_env, "var_to_range", {})
+    for implied, _ in shape_env.get_implications(shape_env.simplify(condition)):
+        axioms.pop(implied, None)
+    if isinstance(condition, sympy.Eq):
+        getattr(shape_env, "divisible", set()).discard(condition.args[0])
+    for symbol in condition.free_symbols if len(condition.free_symbols) == 1 else ():
+        ranges[symbol] = type(ranges[symbol])(0, import_module("torch.utils._sympy.numbers").int_oo)
+    if hasattr(shape_env, "_update_version_counter"):
+        shape_env._update_version_counter()
 
 
 def traced_frames() -> Sequence[traceback.FrameSummary]:

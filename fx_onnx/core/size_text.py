@@ -34,11 +34,21 @@ class _PythonPrinter(StrPrinter):  # type: ignore[misc]  # sympy has no types
     printmethod = "_fx_onnx"  # torch's functions print themselves through sympy's own method
 
     def __init__(self, labels: Mapping[str, str]) -> None:
-        super().__init__({"full_prec": False})
+        super().__init__()
         self._labels = labels
 
     def _print_Symbol(self, expr: Any) -> str:
         return self._labels.get(str(expr), DATA_DEPENDENT)
+
+    def parenthesize(self, item: Any, level: int, strict: bool = False) -> str:
+        """Prints an operand, in parentheses if it needs them: ``//`` and ``%`` are functions for sympy."""
+        if type(item).__name__ in _OPERATORS and level >= PRECEDENCE["Mul"]:
+            return f"({self._print(item)})"
+        text: str = super().parenthesize(item, level, strict)
+        return text
+
+    def _print_Float(self, expr: Any) -> str:
+        return repr(float(expr))
 
     def _print_Function(self, expr: Any) -> str:
         name = type(expr).__name__

@@ -57,14 +57,15 @@ class Translation:
         """Returns whether this translation supports a call with these fake tensors and symbolic numbers.
 
         A parameter whose annotation is ``float`` becomes an ONNX attribute or a constant, so its argument must not be
-        symbolic. A user's translation gets any argument.
+        symbolic, neither a float nor a size. A user's translation gets any argument.
         """
         if self.declines is not None and self.declines(args, kwargs, results):
             return False
-        if not self.is_custom and any(isinstance(argument, torch.SymFloat) for argument in (*args, *kwargs.values())):
+        numbers = (torch.SymFloat, torch.SymInt)
+        if not self.is_custom and any(isinstance(argument, numbers) for argument in (*args, *kwargs.values())):
             plain = _plain_floats(self.function)
             named = dict(zip(plain, args, strict=False)) | dict(kwargs)
-            if any(plain.get(name) and isinstance(argument, torch.SymFloat) for name, argument in named.items()):
+            if any(plain.get(name) and isinstance(argument, numbers) for name, argument in named.items()):
                 return False
         return self.supports is None or self.supports(*args, **kwargs)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -11,28 +10,27 @@ from typing import Any
 import sympy
 import torch
 
+from fx_onnx.core.size_text import expression_text
+
 __all__ = ["condition_of", "is_false", "resized"]
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "FloorDiv": operator.floordiv, "CleanDiv": operator.floordiv, "CeilDiv": lambda x, y: -(-x // y),
-    "PythonMod": operator.mod, "IntTrueDiv": operator.truediv, "FloatTrueDiv": operator.truediv,
-    "PowByNatural": operator.pow, "FloatPow": operator.pow, "ToFloat": float, "Identity": lambda x: x,
-    "TruncToInt": math.trunc, "FloorToInt": math.floor, "CeilToInt": math.ceil, "RoundToInt": round,
-    "LShift": operator.lshift, "RShift": operator.rshift,
-    **{f"OpaqueUnaryFn_{name}": getattr(math, name) for name in (
-        "sqrt", "exp", "log", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh"
-    )},
-}  # fmt: skip
-"""torch's functions of sizes, which sympy prints by their names."""
+_MATH = "floor ceil sqrt exp log log2 sin cos tan asin acos atan sinh cosh tanh asinh"
+_FUNCTIONS = {name: getattr(math, name) for name in _MATH.split()} | {
+    each.__name__: each for each in (int, float, round, max, min)
+}
+"""The functions in the text of a condition."""
 
 
 @lru_cache(maxsize=512)
 def condition_of(condition: Any, symbols: tuple[sympy.Symbol, ...]) -> Callable[..., bool]:
     """Returns a sympy condition as a function of the sizes of the symbols, in this order.
 
-    The function is a hundred times as fast as sympy's substitution. It is true where the condition is undefined.
+    The function is compiled from the text of the condition, so that it is a hundred times as fast as a substitution by
+    sympy. It is true where the condition is undefined.
     """
-    function = sympy.lambdify(symbols, condition, modules=[_FUNCTIONS, "math"])
+    names = [f"n{place}" for place in range(len(symbols))]
+    text = expression_text(condition, dict(zip(map(str, symbols), names, strict=True)))
+    function = eval(f"lambda {', '.join(names)}: {text}", {"__builtins__": {}, **_FUNCTIONS})
 
     def holds(*sizes: int) -> bool:
         try:

@@ -11,6 +11,7 @@ from torch.fx import Node
 
 from fx_onnx.aten.fx_nodes import describe
 from fx_onnx.core.errors import TranslationError
+from fx_onnx.core.guard_private import forget_guard
 from fx_onnx.core.torch_private import FakeTensorMode, Mod, size_oblivious
 
 
@@ -41,6 +42,17 @@ def refuse_guards(fake_mode: FakeTensorMode, node: Node, verb: str = "decomposed
     if refused := [str(guard) for guard in guards if not is_precondition(guard) and not is_nonempty(guard)]:
         raise TranslationError(f"{describe(node)} can only be {verb} where {' and '.join(refused)}.")
     relations += [guard for guard in guards if is_precondition(guard) and not _are_two_symbols(guard)]
+
+
+@contextmanager
+def undone_guards(fake_mode: FakeTensorMode) -> Iterator[list[Any]]:
+    """Yields the list of the guards that the context adds, of which torch forgets those that are no preconditions."""
+    before, found = len(_guards(fake_mode)), list[Any]()
+    yield found
+    added = [guard.expr for guard in _guards(fake_mode)[before:]]
+    found += [guard for guard in added if not is_precondition(guard) and not is_nonempty(guard)]
+    for guard in found:
+        forget_guard(fake_mode.shape_env, guard)
 
 
 def is_precondition(guard: Any) -> bool:
