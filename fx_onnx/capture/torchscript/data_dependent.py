@@ -1,14 +1,14 @@
 """Captures branches and loops that depend on data with torch's higher-order operators ``cond`` and ``while_loop``.
 
 A body is run twice or more: first without recording, to learn what it reads, changes and returns, then as a
-function of exactly the tensors that it reads. What it changes outside (lists, objects, attributes of modules, tensors
-that it writes to in place) is returned by the function, and applied after the branch or the loop.
+function of exactly the tensors that it reads. What it changes outside (lists, objects, modules, tensors that it writes
+to in place) is returned by the function, and applied after the branch or the loop.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fx_onnx.capture.torchscript.grown_list import Appended, is_only_appended_to
-from fx_onnx.capture.torchscript.region import Form, MergeError, Region, ScriptRaise, content, merge, shares_storage
+from fx_onnx.capture.torchscript.region import (
+    Computed,
+    MergeError,
+    Region,
+    ScriptRaise,
+    build,
+    flatten,
+    leaves,
+    merge_items,
+)
 from fx_onnx.capture.torchscript.script_graph import Block, Operation
-from fx_onnx.capture.torchscript.script_values import Instance, ScalarTensor, Uninitialized
+from fx_onnx.capture.torchscript.script_values import Uninitialized, content, replace_content
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
@@ -28,9 +37,120 @@ from fx_onnx.core.torch_private import statically_known_true, unrecorded
 if TYPE_CHECKING:
     from fx_onnx.capture.torchscript.script_interpreter import Interpreter
 
-__all__ = ["LoopState", "branch", "find_state", "loop"]
+__all__ = ["Loop", "branch"]
 
 _ENDLESS = sys.maxsize  # TorchScript's count of a loop without a limit
+
+
+@dataclass(eq=False)
+class Body:
+    """A branch, or an iteration of a loop, as a function of the outer values that it reads.
+
+    Attributes:
+        interpreter: The interpreter.
+        operation: The branch or the loop.
+        block: The block of the branch or loop.
+        values: The outer values by number.
+        results: The outer list whose items are replaced by the results of the block. An iteration begins with them.
+    """
+
+    interpreter: Interpreter
+    operation: Operation
+    block: Block
+    values: Mapping[int, Any]
+    results: list[Any]
+
+    def run(self, region: Region, number: Any = None) -> None:
+        """Runs the block in a region.
+
+        Args:
+            region: The region.
+            number: The number of the iteration; None for a branch.
+        """
+        with self.interpreter.inside(region):
+            results = region.enter(self.results)
+            arguments = [] if number is None else [number, *results[1:]]
+            outer = {number: region.enter(self.values[number]) for number in sorted(self.block.free)}
+            results[:] = self.interpreter.run(self.block, arguments, outer)
+
+    @contextmanager
+    def discovering(self) -> Iterator[None]:
+        """Runs operators without recording them, and turns a MergeError into the error of the export."""
+        try:
+            with unrecorded():
+                yield
+        except MergeError as error:
+            kind = "branch" if self.operation.kind == "prim::If" else "loop"
+            raise CaptureError(
+                f"A {kind} that depends on data cannot be exported{self.operation.source}: {error}; let every "
+                "variable keep its type, shape and length.",
+                id=MessageId.TORCHSCRIPT,
+            ) from error
+
+
+@dataclass(eq=False)
+class Change:
+    """What a branch or a loop does to an outer value.
+
+    Attributes:
+        owner: A container, or a tensor.
+        forms: The forms of its items by key.
+        is_appended: Whether the change is one item at the end of a list to which a body only appends.
+    """
+
+    owner: Any
+    forms: Mapping[Any, Any]
+    is_appended: bool = False
+
+    def leaves(self) -> list[Computed]:
+        """Returns the tensors and numbers that the program computes, in order."""
+        return [leaf for form in self.forms.values() for leaf in leaves(form)]
+
+    def flatten(self, value: Any) -> list[torch.Tensor]:
+        """Returns the tensors of the owner, or of a body's view of it, in the order of ``leaves``."""
+        items = {0: _appended(self.owner, value)} if self.is_appended else content(value, self.forms)
+        return [tensor for key, form in self.forms.items() for tensor in flatten(form, items[key])]
+
+    def apply(self, region: Region | None, tensors: Iterator[torch.Tensor]) -> None:
+        """Takes the new content of the owner, or of a region's view of it, from tensors."""
+        known: Any = (lambda value: value) if region is None else region.enter
+        items = {key: build(form, tensors, known) for key, form in self.forms.items()}
+        if not self.is_appended:
+            replace_content(known(self.owner), items)
+
+
+def _appended(owner: list[Any], value: list[Any]) -> Any:
+    """Returns the item that a body's view of a list has more than the list."""
+    return value[len(owner)] if len(value) > len(owner) else Uninitialized("TensorType")
+
+
+def _changes(body: Body, regions: Sequence[Region]) -> list[Change]:
+    """Returns what two runs, or a run and none, do to the outer values."""
+    changes = []
+    for owner in {id(owner): owner for region in regions for owner in region.mutable()}.values():
+        views = [region.enter(owner) for region in regions]
+        if isinstance(owner, torch.Tensor):  # computed in any case
+            changes.append(Change(owner, {0: Computed(owner)}))
+        elif _is_appended(body, owner, regions[1]):
+            changes.append(Change(owner, {0: Computed(_appended(owner, views[1]))}, is_appended=True))
+        else:
+            changes.append(Change(owner, merge_items(*views, regions)))
+    return changes
+
+
+def _is_appended(body: Body, owner: Any, region: Region) -> bool:
+    """Returns whether an iteration does nothing with a list but append one tensor to it."""
+    if body.operation.kind != "prim::Loop" or not isinstance(owner, list):
+        return False
+    inner = region.enter(owner)
+    if len(inner) != len(owner) + 1 or not isinstance(inner[-1], torch.Tensor):
+        return False
+    numbers = {number for number in body.block.free if body.values[number] is owner}
+    is_item = any(item is inner for other in region.mutable() for item in content(region.enter(other)).values())
+    return bool(numbers) and not is_item and is_only_appended_to(body.block, numbers)
+
+
+# --- branches ---------------------------------------------------------------------------------------------------------
 
 
 def branch(interpreter: Interpreter, operation: Operation, condition: Any, values: Mapping[int, Any]) -> Sequence[Any]:
@@ -42,13 +162,14 @@ def branch(interpreter: Interpreter, operation: Operation, condition: Any, value
         CaptureError: The values that the branches return or assign have no common form.
         ScriptRaise: Both branches raise.
     """
+    results: list[Any] = [None] * len(operation.outputs)
     runs, raised = [], None
     for block in operation.blocks:
-        region = Region(interpreter.region)
+        body, region = Body(interpreter, operation, block, values, results), Region()
         try:
-            with _explained(operation), _discovering(interpreter, region):
-                results = interpreter.run(block, (), _entered(block, values, region))
-            runs.append((block, region, results))
+            with body.discovering():
+                body.run(region)
+            runs.append((body, region))
         except ScriptRaise as error:
             raised = error
     if raised is not None:
@@ -58,348 +179,168 @@ def branch(interpreter: Interpreter, operation: Operation, condition: Any, value
             f"The model raises an exception if a condition on data holds, and the exported model does not: {raised}.",
             MessageId.EXCEPTION_ON_DATA,
         )
-        return interpreter.run(runs[0][0], (), values)
-    with _explained(operation):
-        changes = [_changes(region, results) for _, region, results in runs]
-    keys = {key: owner for each in changes for key, (owner, _) in each.items()}
-    regions = [region for _, region, _ in runs]
-    with _explained(operation), unrecorded():
-        pairs = {
-            key: [_after(interpreter, key, owner, *run) for run in zip(changes, regions, strict=True)]
-            for key, owner in keys.items()
-        }
-        forms = {key: _merged(key, pair, regions) for key, pair in pairs.items()}
-    read = {**regions[0].read, **regions[1].read}
-    written = {key[1] for key in keys if key[0] == "tensor"}
-    if any(form.leaves() for form in forms.values()):
-        functions = [_branch_function(interpreter, block, values, read, written, keys, forms) for block, _, _ in runs]
-        tensors = list(torch.ops.higher_order.cond(condition, *functions, tuple(_operands(read))))
-    else:
-        tensors = []
-    return _applied(interpreter, keys, forms, tensors, len(operation.outputs))
+        return interpreter.run(runs[0][0].block, (), values)
+    with body.discovering():
+        changes = _changes(body, [region for _, region in runs])
+    operands = _Operands([region for _, region in runs], changes)
+    tensors: Sequence[torch.Tensor] = ()
+    if any(change.leaves() for change in changes):
+        functions = [_branch_function(body, operands, changes) for body, _ in runs]
+        tensors = torch.ops.higher_order.cond(condition, *functions, operands.values())
+    _apply(changes, None, tensors)
+    return results
 
 
-def _branch_function(
-    interpreter: Interpreter,
-    block: Block,
-    values: Mapping[int, Any],
-    read: Mapping[Any, Any],
-    written: set[Any],
-    keys: Mapping[Any, Any],
-    forms: Mapping[Any, Form],
-) -> Any:
-    def function(*operands: Any) -> tuple[torch.Tensor, ...]:
-        region = Region(interpreter.region, _given(read, operands, written))
-        with interpreter.inside(region):
-            results = interpreter.run(block, (), _entered(block, values, region))
-            changes = _changes(region, results)
-            after = {key: _after(interpreter, key, owner, changes, region) for key, owner in keys.items()}
-            return tuple(tensor for key, form in forms.items() for tensor in form.flatten(after[key]))
+def _branch_function(body: Body, operands: _Operands, changes: Sequence[Change]) -> Callable[..., Any]:
+    def function(*given: Any) -> tuple[torch.Tensor, ...]:
+        region = operands.region(given)
+        body.run(region)
+        return tuple(_flatten(changes, region))
 
     return function
 
 
-@dataclass(frozen=True)
-class LoopState:
-    """What the iterations of a loop change.
-
-    Attributes:
-        owners: The owner of each value that changes, by the value's key.
-        before: The values before the loop, by key.
-        forms: The forms that the values have after any number of iterations, by key.
-        region: A run of the body, which tells what it reads.
-    """
-
-    owners: Mapping[Any, Any]
-    before: Mapping[Any, Any]
-    forms: Mapping[Any, Form]
-    region: Region
+def _apply(changes: Sequence[Change], region: Region | None, tensors: Sequence[torch.Tensor]) -> None:
+    rest = iter(tensors)
+    for change in changes:
+        change.apply(region, rest)
 
 
-def find_state(
-    interpreter: Interpreter,
-    operation: Operation,
-    count: Any,
-    condition: Any,
-    carried: Sequence[Any],
-    values: Mapping[int, Any],
-) -> LoopState:
-    """Runs the body of ``prim::Loop`` without recording, until it is known what the iterations change.
+def _flatten(changes: Sequence[Change], region: Region | None) -> list[torch.Tensor]:
+    views = [change.owner if region is None else region.enter(change.owner) for change in changes]
+    return [tensor for change, view in zip(changes, views, strict=True) for tensor in change.flatten(view)]
+
+
+class _Operands:
+    """The outer tensors and numbers that bodies read, as operands of a higher-order operator."""
+
+    def __init__(self, regions: Sequence[Region], changes: Sequence[Change]) -> None:
+        self._read = {key: value for region in regions for key, value in region.read.items()}
+        self._written = {id(change.owner) for change in changes}
+
+    def values(self) -> tuple[Any, ...]:
+        """Returns the operands, which are tensors and integers."""
+        return tuple(map(_as_operand, self._read.values()))
+
+    def region(self, given: Sequence[Any]) -> Region:
+        """Returns a region that reads operands: numbers where they were numbers, and copies where it writes."""
+        inner = {}
+        for (key, value), operand in zip(self._read.items(), given, strict=True):
+            number = isinstance(value, (torch.SymFloat, torch.SymBool))
+            inner[key] = operand.item() if number else operand.clone() if key in self._written else operand
+        return Region(inner)
+
+
+def _as_operand(value: Any) -> Any:
+    dtypes: dict[Any, torch.dtype] = {torch.SymFloat: torch.float64, torch.SymBool: torch.bool}
+    if type(value) in dtypes:
+        return torch.scalar_tensor(value, dtype=dtypes[type(value)])
+    # Without a gradient, because torch would capture the backward pass too.
+    return value.detach() if isinstance(value, torch.Tensor) and value.requires_grad else value
+
+
+# --- loops ------------------------------------------------------------------------------------------------------------
+
+
+class Loop:
+    """The iterations of ``prim::Loop`` that a loop of the program computes.
+
+    The body is run without recording until it is known what the iterations change.
+
+    Args:
+        interpreter: The interpreter.
+        operation: The loop.
+        count: The largest number of iterations.
+        state: The condition and the carried values before the iterations.
+        values: The outer values by number.
 
     Raises:
         CaptureError: A carried value has another form after an iteration.
     """
-    block = operation.blocks[0]
-    keys: dict[Any, Any] = {("condition",): None, **{("result", k): None for k in range(len(carried))}}
-    before: dict[Any, Any] = dict(zip(keys, (condition, *carried), strict=True))
-    forms = {key: Form("known", value) for key, value in before.items()}
-    while True:
-        region = Region(interpreter.region)
-        with _explained(operation), _discovering(interpreter, region):
-            region.enter(count)
-            number = torch.empty((), dtype=torch.int64).item()
-            inner = {key: form.example(region.enter) for key, form in forms.items()}
-            after = _iteration(interpreter, block, values, region, number, keys, inner)
-            before.update(
-                {key: _before(interpreter, key, owner) for key, (owner, _) in after.items() if key not in keys}
-            )
-            keys.update((key, owner) for key, (owner, _) in after.items())
-            found = {
-                key: _merged(key, (before[key], after[key][1] if key in after else before[key]), (None, region))
-                for key in keys
-            }
-        merged = {key: _promoted(forms.get(key), form) for key, form in found.items()}
-        if _shape(merged) == _shape(forms):
-            break
-        forms = merged
-    final = {key: after[key][1] if key in after else before[key] for key in forms}
-    with _explained(operation), unrecorded():
-        _check_metadata(forms, before, final)
-    return LoopState(keys, before, forms, region)
+
+    def __init__(
+        self, interpreter: Interpreter, operation: Operation, count: Any, state: list[Any], values: Mapping[int, Any]
+    ) -> None:
+        self._count = count
+        self._body = Body(interpreter, operation, operation.blocks[0], values, state)
+        self._changes: list[Change] = []
+        with self._body.discovering():
+            while True:
+                before, after = Region(), Region()
+                for region in (before, after):
+                    region.enter((count, state))
+                    _apply(self._changes, region, [leaf.example.clone() for leaf in self._leaves()])
+                self._iterate(after, torch.empty((), dtype=torch.int64).item())
+                known = self._shape()
+                self._changes = _changes(self._body, [before, after])
+                if self._shape() == known:
+                    break
+            for pair in zip(*(_flatten(self._changes, region) for region in (before, after)), strict=True):
+                _check_metadata(*pair)
+        self._operands = _Operands([before, after], self._changes)
+
+    def _leaves(self) -> list[Computed]:
+        return [leaf for change in self._changes for leaf in change.leaves()]
+
+    def _shape(self) -> Any:
+        kinds = {id(change.owner): [leaf.is_number for leaf in change.leaves()] for change in self._changes}
+        return {owner: kind for owner, kind in kinds.items() if kind}
+
+    def _iterate(self, region: Region, number: Any) -> None:
+        torch._check(number >= 0)
+        self._body.run(region, number)
+
+    def run(self, done: int) -> Sequence[Any]:
+        """Runs the iterations from number ``done`` on as a ``while_loop``; returns the carried values."""
+        count, operation = self._count, self._body.operation
+        initial = [torch.scalar_tensor(done, dtype=torch.int64), *_flatten(self._changes, None)]
+        is_counted = not (isinstance(count, int) and count == _ENDLESS)
+        may_end = isinstance(self._changes[0].forms[0], Computed)  # the state is what the regions enter first
+        if not is_counted and not may_end:
+            raise CaptureError(f"The model has a loop that never ends{operation.source}.", id=MessageId.TORCHSCRIPT)
+
+        def more(*tensors: Any) -> torch.Tensor:
+            region = self._operands.region(tensors[len(initial) :])
+            conditions = [tensors[0] < region.enter(count)] if is_counted else []
+            conditions += [torch.as_tensor(tensors[1])] if may_end else []
+            return conditions[0] if len(conditions) == 1 else torch.logical_and(*conditions)
+
+        def body(*tensors: Any) -> tuple[torch.Tensor, ...]:
+            region = self._operands.region(tensors[len(initial) :])
+            _apply(self._changes, region, tensors[1 : len(initial)])
+            self._iterate(region, tensors[0].item())
+            return (tensors[0] + 1, *_flatten(self._changes, region))
+
+        tensors = tuple(tensor.detach() for tensor in initial)
+        stacked: Sequence[torch.Tensor] = ()
+        if any(change.is_appended for change in self._changes):
+            stacked = torch.ops.higher_order.while_loop_stack_output(more, body, tensors, self._operands.values())
+            results = [rows.select(0, -1) for rows in stacked]
+            self._append_rows(stacked[1:], (results[0] - done).item())
+        else:
+            results = torch.ops.higher_order.while_loop(more, body, tensors, self._operands.values())
+        _apply(self._changes, None, results[1:])
+        return self._body.results[1:]
+
+    def _append_rows(self, stacked: Sequence[torch.Tensor], count: Any) -> None:
+        """Appends to each list what the iterations appended; without an iteration, torch returns one row too many."""
+        torch._check(count >= 0)
+        rows = iter(stacked)
+        for change in self._changes:
+            tensors = [next(rows) for _ in change.leaves()]
+            if change.is_appended:
+                torch._check(count <= tensors[0].size(0))
+                change.owner.append(Appended(tensors[0].narrow(0, 0, count)))
 
 
-def _check_metadata(forms: Mapping[Any, Form], before: Mapping[Any, Any], after: Mapping[Any, Any]) -> None:
+def _check_metadata(old: torch.Tensor, new: torch.Tensor) -> None:
     """Raises a MergeError if an iteration changes the dtype or the shape of a tensor."""
-    for key, form in forms.items():
-        for old, new in zip(form.flatten(before[key]), form.flatten(after[key]), strict=True):
-            if old.dtype != new.dtype:
-                raise MergeError(f"an iteration changes the dtype of a tensor from {old.dtype} to {new.dtype}")
-            if old.dim() != new.dim() or not all(map(_may_be_equal, old.shape, new.shape)):
-                raise MergeError("an iteration changes the shape of a tensor")
+    if old.dtype != new.dtype:
+        raise MergeError(f"an iteration changes the dtype of a tensor from {old.dtype} to {new.dtype}")
+    if old.dim() != new.dim() or not all(map(_may_be_equal, old.shape, new.shape)):
+        raise MergeError("an iteration changes the shape of a tensor")
 
 
 def _may_be_equal(a: Any, b: Any) -> bool:
     """Returns whether two sizes are equal, or whether torch has to decide, because one depends on data."""
     return any(is_data_dependent(expression(size)) for size in (a, b)) or statically_known_true(a == b)
-
-
-def loop(
-    interpreter: Interpreter,
-    operation: Operation,
-    done: int,
-    count: Any,
-    values: Mapping[int, Any],
-    found: LoopState,
-) -> Sequence[Any]:
-    """Runs the iterations of ``prim::Loop`` from number ``done`` on as a ``while_loop``; returns the carried values."""
-    block, read = operation.blocks[0], found.region.read
-    keys, before, forms = found.owners, found.before, found.forms
-    written = {key[1] for key in keys if key[0] == "tensor"}
-    initial = [torch.scalar_tensor(done, dtype=torch.int64)]
-    initial += [tensor for key, form in forms.items() for tensor in form.flatten(before[key])]
-    is_counted, may_end = not (isinstance(count, int) and count == _ENDLESS), bool(forms["condition",].leaves())
-    if not is_counted and not may_end:
-        raise CaptureError(f"The model has a loop that never ends{operation.source}.", id=MessageId.TORCHSCRIPT)
-
-    def more(number: torch.Tensor, *tensors: Any) -> torch.Tensor:
-        leaves, operands = tensors[: len(initial) - 1], tensors[len(initial) - 1 :]
-        region = Region(interpreter.region, _given(read, operands, set()))
-        is_inside: torch.Tensor | None = number < region.enter(count) if is_counted else None
-        if not may_end or is_inside is None:
-            return torch.as_tensor(leaves[0]) if is_inside is None else is_inside
-        return torch.logical_and(leaves[0], is_inside)
-
-    def body(number: torch.Tensor, *tensors: Any) -> tuple[torch.Tensor, ...]:
-        leaves, operands = list(tensors[: len(initial) - 1]), tensors[len(initial) - 1 :]
-        region = Region(interpreter.region, _given(read, operands, written))
-        with interpreter.inside(region):
-            inner = {key: form.build(leaves, region.enter) for key, form in forms.items()}
-            after = _iteration(interpreter, block, values, region, number.item(), keys, inner)
-            final = {key: after[key][1] if key in after else inner[key] for key in forms}
-            return (number + 1, *(tensor for key, form in forms.items() for tensor in form.flatten(final[key])))
-
-    initial = [tensor.detach() for tensor in initial]
-    operands = tuple(_operands(read))
-    if any(key[0] == "appended" for key in keys):
-        stacked = torch.ops.higher_order.while_loop_stack_output(more, body, tuple(initial), operands)
-        results = [rows.select(0, -1) for rows in stacked]
-        _append_rows(keys, forms, stacked, (results[0] - done).item())
-    else:
-        results = torch.ops.higher_order.while_loop(more, body, tuple(initial), operands)
-    return _applied(interpreter, keys, forms, list(results[1:]), len(operation.outputs))
-
-
-def _append_rows(
-    keys: Mapping[Any, Any], forms: Mapping[Any, Form], stacked: Sequence[torch.Tensor], count: Any
-) -> None:
-    """Appends to each list what the iterations appended; without an iteration, torch returns one row too many."""
-    torch._check(count >= 0)
-    rows = list(stacked[1:])
-    for key, form in forms.items():
-        tensors = [rows.pop(0) for _ in form.leaves()]
-        if key[0] == "appended":
-            torch._check(count <= tensors[0].size(0))
-            keys[key].append(Appended(tensors[0].narrow(0, 0, count)))
-
-
-def _iteration(
-    interpreter: Interpreter,
-    block: Block,
-    values: Mapping[int, Any],
-    region: Region,
-    number: Any,
-    keys: Mapping[Any, Any],
-    inner: Mapping[Any, Any],
-) -> dict[Any, tuple[Any, Any]]:
-    """Runs one iteration from the state ``inner`` and returns the state after it: owner and value by key."""
-    torch._check(number >= 0)
-    for key, owner in keys.items():
-        if key[0] == "container":
-            _replace_content(region.enter(owner), inner[key])
-        elif key[0] == "attribute":
-            region.assigned[owner] = inner[key]
-        elif key[0] == "tensor":
-            region.enter(owner).copy_(inner[key])
-    carried = [inner[key] for key in keys if key[0] == "result"]
-    condition, *results = interpreter.run(block, [number, *carried], _entered(block, values, region))
-    changes = {("condition",): (None, condition), **_changes(region, results)}
-    return dict(_as_appended(block, values, region, key, change) for key, change in changes.items())
-
-
-def _as_appended(
-    block: Block, values: Mapping[int, Any], region: Region, key: Any, change: tuple[Any, Any]
-) -> tuple[Any, tuple[Any, Any]]:
-    """Returns the key and the change of a list as one appended tensor, if the body does nothing else with the list."""
-    owner, items = change
-    if key[0] != "container" or not isinstance(owner, list) or len(items) != len(owner) + 1:
-        return key, change
-    numbers = {number for number in block.free if values[number] is owner}
-    item = items[len(owner)]
-    is_attribute = any(region.outer_of(value) is owner for value in region.assigned.values())
-    if is_attribute or not numbers or not isinstance(item, torch.Tensor) or not is_only_appended_to(block, numbers):
-        return key, change
-    return ("appended", id(owner)), (owner, item)
-
-
-# --- what a body changes ----------------------------------------------------------------------------------------------
-
-
-def _changes(region: Region, results: Sequence[Any]) -> dict[Any, tuple[Any, Any]]:
-    """Returns the results of a body and what it has changed outside, as the owner and the new value by key."""
-    found: dict[Any, tuple[Any, Any]] = {("result", k): (None, value) for k, value in enumerate(results)}
-    for outer, inner in region.changed_containers():
-        found["container", id(outer)] = (outer, content(inner))
-    for owner, value in region.assigned.items():
-        found["attribute", owner] = (owner, value)
-    written = region.written()
-    if shares_storage(written, region.read):
-        raise MergeError("it writes to a tensor of which another variable is a view")
-    for key, (outer, inner) in written.items():
-        found["tensor", key] = (outer, inner)
-    return found
-
-
-def _after(interpreter: Interpreter, key: Any, owner: Any, changes: Mapping[Any, Any], region: Region) -> Any:
-    """Returns the value of ``key`` after a body; the body may not have changed it."""
-    if key in changes:
-        return changes[key][1]
-    if key[0] == "attribute":
-        return interpreter.attribute_in(region, *owner)
-    return content(region.enter(owner)) if key[0] == "container" else region.enter(owner)
-
-
-def _before(interpreter: Interpreter, key: Any, owner: Any) -> Any:
-    """Returns the value of ``key`` before a loop."""
-    if key[0] == "attribute":
-        return interpreter.read_attribute(*owner)
-    if key[0] == "appended":
-        return Uninitialized("TensorType")
-    return content(owner) if key[0] == "container" else owner
-
-
-def _merged(key: Any, pair: Sequence[Any], regions: Sequence[Region | None]) -> Form:
-    """Returns the common form of two values of ``key``; a tensor that a body has written to is computed in any case."""
-    first, second = pair
-    return Form("tensor", first) if key[0] == "tensor" else merge(first, second, regions)
-
-
-def _applied(
-    interpreter: Interpreter,
-    keys: Mapping[Any, Any],
-    forms: Mapping[Any, Form],
-    tensors: list[torch.Tensor],
-    results: int,
-) -> Sequence[Any]:
-    """Applies what the bodies have changed to the values outside, and returns the results of the operation."""
-    built = {key: form.build(tensors) for key, form in forms.items()}
-    for key, owner in keys.items():
-        if key[0] == "container":
-            _replace_content(owner, built[key])
-        elif key[0] == "attribute":
-            module, name = owner
-            interpreter.assign_attribute(module, name, built[key])
-        elif key[0] == "tensor":
-            owner.copy_(built[key])
-    return [built["result", k] for k in range(results)]
-
-
-def _replace_content(container: Any, items: Mapping[Any, Any]) -> None:
-    if isinstance(container, list):
-        container[:] = items.values()
-        return
-    if isinstance(container, ScalarTensor):
-        container.tensor = items["tensor"]
-        return
-    kept = container.attributes if isinstance(container, Instance) else container
-    kept.clear()
-    kept.update(items)
-
-
-def _promoted(old: Form | None, new: Form) -> Form:
-    """Returns ``new`` with the known values that changed earlier, according to ``old``, as computed values."""
-    if old is None or old.kind == "known" or (new.kind != "known" and not new.parts):
-        return new
-    if new.kind == "known" or not old.parts:
-        return old
-    return Form(new.kind, new.value, {key: _promoted(old.parts.get(key), part) for key, part in new.parts.items()})
-
-
-def _shape(forms: Mapping[Any, Form]) -> Any:
-    return {key: [leaf.kind for leaf in form.leaves()] for key, form in forms.items()}
-
-
-# --- operands ---------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _discovering(interpreter: Interpreter, region: Region) -> Iterator[None]:
-    with unrecorded(), interpreter.inside(region):
-        yield
-
-
-@contextmanager
-def _explained(operation: Operation) -> Iterator[None]:
-    """Turns a MergeError into the error of the export."""
-    try:
-        yield
-    except MergeError as error:
-        kind = "loop" if operation.kind == "prim::Loop" else "branch"
-        raise CaptureError(
-            f"A {kind} that depends on data cannot be exported{operation.source}: {error}; let every "
-            "variable keep its type, shape and length.",
-            id=MessageId.TORCHSCRIPT,
-        ) from error
-
-
-def _entered(block: Block, values: Mapping[int, Any], region: Region) -> dict[int, Any]:
-    return {number: region.enter(values[number]) for number in sorted(block.free)}
-
-
-def _operands(read: Mapping[Any, Any]) -> Iterator[Any]:
-    """Yields the outer values as operands of a higher-order operator, which takes tensors and integers."""
-    dtypes: dict[Any, torch.dtype] = {torch.SymFloat: torch.float64, torch.SymBool: torch.bool}
-    for value in read.values():
-        if type(value) in dtypes:
-            yield torch.scalar_tensor(value, dtype=dtypes[type(value)])
-        else:  # without a gradient, because torch would capture the backward pass too
-            yield value.detach() if isinstance(value, torch.Tensor) and value.requires_grad else value
-
-
-def _given(read: Mapping[Any, Any], operands: Sequence[Any], written: set[Any]) -> dict[Any, Any]:
-    """Returns the body's values by key: the operands as numbers where they were numbers, and copies to write to."""
-    given = {}
-    for (key, value), operand in zip(read.items(), operands, strict=True):
-        if isinstance(value, (torch.SymFloat, torch.SymBool)):
-            operand = operand.item()
-        given[key] = operand.clone() if key in written else operand
-    return given

@@ -46,7 +46,7 @@ def is_only_appended_to(block: Block, numbers: set[int]) -> bool:
         if used and (not is_append or operation.inputs[1] in numbers):
             return False
         numbers = numbers | set(operation.outputs) if is_append else numbers
-        if operation.kind != "prim::CallFunction" and any(numbers & inner.free for inner in operation.blocks):
+        if any(numbers & inner.free for inner in operation.blocks):
             return False
     return not numbers.intersection(block.results)
 

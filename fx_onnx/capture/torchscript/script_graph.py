@@ -59,9 +59,9 @@ class Operation:
         outputs: The numbers of the output values.
         types: The types of the output values.
         attributes: The attributes by name.
-        blocks: The blocks of prim::If and prim::Loop, or the body of a called function.
+        blocks: The blocks of prim::If and prim::Loop.
         source: The place in the user's code.
-        node: The node of torch, from which the method of a TorchScript class can be read.
+        node: The node of torch, from which the called function can be read.
     """
 
     kind: str
@@ -103,15 +103,18 @@ class GraphReader:
 
     def __init__(self, add_constant: Callable[[TensorConstant], Any]) -> None:
         self._add_constant = add_constant
-        self._functions: dict[str, Block] = {}
+        self._called: dict[Any, Block] = {}
 
     def read(self, graph: Any) -> Block:
         """Returns the block of a whole graph."""
         return self._block(graph, graph)
 
-    def method_of_class(self, operation: Operation) -> Block:
-        """Returns the body of the method that ``prim::CallMethod`` calls on an object of a TorchScript class."""
-        return self.read(inlined_call(operation.node))
+    def called(self, operation: Operation) -> Block:
+        """Returns the body of the function, or of the method of a TorchScript class, that an operation calls."""
+        key = str(next(operation.node.inputs()).type()), operation.attributes.get("name")
+        if key not in self._called:
+            self._called[key] = self.read(inlined_call(operation.node))
+        return self._called[key]
 
     def _block(self, block: Any, graph: Any) -> Block:
         operations = tuple(each for node in block.nodes() for each in with_outer_lists(self._operation(node, graph)))
@@ -119,9 +122,7 @@ class GraphReader:
         results = tuple(value.unique() for value in block.outputs())
         defined = {*parameters, *(output for each in operations for output in each.outputs)}
         used = {number for each in operations for number in each.inputs}
-        used |= {
-            number for each in operations if each.kind != "prim::CallFunction" for b in each.blocks for number in b.free
-        }
+        used |= {number for each in operations for inner in each.blocks for number in inner.free}
         return Block(parameters, operations, results, frozenset((used | set(results)) - defined), graph)
 
     def _operation(self, node: Any, graph: Any) -> Operation:
@@ -133,10 +134,6 @@ class GraphReader:
                 "the model before torch.jit.optimize_for_inference.",
                 id=MessageId.TORCHSCRIPT,
             )
-        if kind == "prim::CallFunction":
-            blocks: tuple[Block, ...] = (self._function(node),)
-        else:
-            blocks = tuple(self._block(block, graph) for block in node.blocks())
         outputs = list(node.outputs())
         return Operation(
             kind=kind,
@@ -145,17 +142,10 @@ class GraphReader:
             outputs=tuple(value.unique() for value in outputs),
             types=tuple(value.type() for value in outputs),
             attributes=self._attributes(node),
-            blocks=blocks,
+            blocks=tuple(self._block(block, graph) for block in node.blocks()),
             source=_source(node.sourceRange()),
             node=node,
         )
-
-    def _function(self, node: Any) -> Block:
-        """Returns the body of the function that a ``prim::CallFunction`` calls."""
-        name = str(next(iter(node.inputs())).type())
-        if name not in self._functions:
-            self._functions[name] = self.read(inlined_call(node))
-        return self._functions[name]
 
     def _attributes(self, node: Any) -> dict[str, Any]:
         if node.kind() != "prim::Constant":

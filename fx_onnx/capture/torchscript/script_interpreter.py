@@ -59,20 +59,15 @@ class Interpreter:
 
     Attributes:
         reader: Reads the methods of TorchScript classes.
-        region: The branch or loop body that is being captured, or None.
-        assigned: The attributes of modules that the forward has assigned outside of regions, by module and name. The
-            containers that it has read are among them, because it may have changed them.
-        numbers: The numbers that are buffers, as the forward has read them, by module and name.
+        regions: The branches and loop bodies that are being captured, from the outermost to the innermost.
         training: Whether the last forward ran in training mode.
         changed_numbers: The old values of the numbers that the forward changes and that are not buffers yet.
     """
 
     def __init__(self, reader: GraphReader) -> None:
         self.reader = reader
-        self.region: Region | None = None
-        self.assigned: dict[tuple[Any, str], Any] = {}
+        self.regions: list[Region] = []
         self.changed_numbers: dict[tuple[Any, str], Any] = {}
-        self.numbers: dict[tuple[Any, str], Any] = {}
         self.training = False
 
     def run(self, block: Block, arguments: Sequence[Any], outer: Mapping[int, Any] | None = None) -> list[Any]:
@@ -98,33 +93,22 @@ class Interpreter:
     @contextmanager
     def inside(self, region: Region) -> Iterator[None]:
         """Runs a branch or a loop body as a region."""
-        outer, self.region = self.region, region
+        self.regions.append(region)
         try:
             yield
         finally:
-            self.region = outer
+            self.regions.pop()
 
-    # --- attributes of modules
-
-    def read_attribute(self, module: Any, name: str) -> Any:
-        """Returns an attribute of a module as the current region sees it."""
-        return self.attribute_in(self.region, module, name)
-
-    def attribute_in(self, region: Region | None, module: Any, name: str) -> Any:
-        """Returns an attribute of a module as a region sees it; None is the code outside of all regions."""
-        attributes = self.assigned if region is None else region.assigned
-        if (module, name) in attributes:
-            return attributes[module, name]
-        value = (
-            module.attribute(name) if region is None else region.enter(self.attribute_in(region.parent, module, name))
-        )
-        if isinstance(value, (list, dict, Instance)):
-            attributes[module, name] = value
-        return value
-
-    def assign_attribute(self, module: Any, name: str, value: Any) -> None:
-        """Assigns an attribute of a module in the current region."""
-        (self.assigned if self.region is None else self.region.assigned)[module, name] = value
+    def callee(self, operation: Operation, arguments: Sequence[Any]) -> tuple[Block, Sequence[Any]]:
+        """Returns the body of the function or method that an operation calls, and the arguments of the body."""
+        if operation.kind == "prim::fork":
+            return operation.attributes["Subgraph"], arguments
+        if operation.kind == "prim::CallFunction":
+            return self.reader.called(operation), arguments[1:]
+        owner = arguments[0]
+        if isinstance(owner, Instance) and owner.module is not None:
+            return owner.module.method(operation.attributes["name"]), arguments
+        return self.reader.called(operation), arguments
 
     # --- operations
 
@@ -160,26 +144,25 @@ class Interpreter:
 
         If a loop over a dynamic dim cannot be a loop of the program, the dim becomes static.
         """
-        count, condition, *carried = arguments
+        count, *state = arguments  # the condition and the carried values
         done = 0
         while True:
             self._at(operation)
-            known = known_bool(condition)
-            count = static(count)
+            known, count = known_bool(state[0]), static(count)
             is_symbolic = isinstance(count, torch.SymInt)
             if known is False or (not is_symbolic and done >= count):
-                return carried
+                return state[1:]
             if known is None or is_symbolic:
                 try:
-                    found = data_dependent.find_state(self, operation, count, condition, carried, values)
+                    loop = data_dependent.Loop(self, operation, count, state, values)
                 except RuntimeError:
                     if known is None or is_data_dependent(expression(count)):
                         raise
                     self._at(operation)
                     count = int(count)  # torch records a guard, and the export warns with its place
                     continue
-                return data_dependent.loop(self, operation, done, count, values, found)
-            condition, *carried = self.run(operation.blocks[0], [done, *carried], values)
+                return loop.run(done)
+            state = self.run(operation.blocks[0], [done, *state[1:]], values)
             done += 1
 
     def _call_operator(self, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
@@ -280,40 +263,31 @@ def _as_torch(value: Any, enumeration: Sequence[Any] | None) -> Any:
 # --- operators without an ATen operator -------------------------------------------------------------------------------
 
 
-def _call_method(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
-    called, *rest = arguments
-    if isinstance(called, Instance):
-        return interpreter.run(interpreter.reader.method_of_class(operation), arguments)
-    return [called.call(operation.attributes["name"], rest)]
+def _call(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
+    owner = arguments[0] if arguments else None
+    is_module = isinstance(owner, Instance) and owner.module is not None
+    if is_module and operation.kind == "prim::CallMethod" and operation.attributes["name"] == "forward":
+        return [owner.module(*arguments)]
+    return interpreter.run(*interpreter.callee(operation, arguments))
 
 
 def _constant(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
     value = operation.attributes.get("value")
-    return [interpreter.read_attribute(value.module, value.name) if isinstance(value, StoredConstant) else value]
-
-
-def _call_function(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
-    return interpreter.run(operation.blocks[0], arguments[1:])
-
-
-def _get_attribute(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
-    owner, name = arguments[0], operation.attributes["name"]
-    return [owner.get(name) if isinstance(owner, Instance) else interpreter.read_attribute(owner, name)]
+    if isinstance(value, StoredConstant):
+        value = value.module.attribute(value.name)
+        for region in interpreter.regions:
+            value = region.enter(value)
+    return [value]
 
 
 def _set_attribute(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
     owner, value = arguments
-    name = operation.attributes["name"]
-    if isinstance(owner, Instance):
-        owner.attributes[name] = value
-    else:
-        interpreter.assign_attribute(owner, name, value)
+    owner.attributes[operation.attributes["name"]] = value
     return []
 
 
 def _raise(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
-    message = str(arguments[0]).removeprefix("AssertionError: ")
-    raise ScriptRaise(message, str(operation.source))
+    raise ScriptRaise(f"{str(arguments[0]).removeprefix('AssertionError: ')}{operation.source}")
 
 
 def _is_instance(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
@@ -345,7 +319,7 @@ _CLASSES: dict[str, Any] = {
     "StringType": str,
     "NoneType": type(None),
     "DeviceObjType": torch.device,
-    "ClassType": (Instance, torch.nn.Module),
+    "ClassType": Instance,
     "NumberType": (int, float, complex, torch.SymInt, torch.SymFloat),
 }
 
@@ -429,13 +403,11 @@ _SPECIAL: dict[str, Callable[[Interpreter, Operation, list[Any]], Sequence[Any]]
     "prim::EnumValue": _computed(lambda operation, value: value.value),
     "prim::NumToTensor": _computed(_number_tensor),
     "prim::isinstance": _is_instance,
-    "prim::GetAttr": _get_attribute,
+    "prim::GetAttr": _computed(lambda operation, owner: owner.get(operation.attributes["name"])),
     "prim::SetAttr": _set_attribute,
-    "prim::CallMethod": _call_method,
-    "prim::CallFunction": _call_function,
-    "prim::fork": lambda interpreter, operation, arguments: interpreter.run(
-        operation.attributes["Subgraph"], arguments
-    ),
+    "prim::CallMethod": _call,
+    "prim::CallFunction": _call,
+    "prim::fork": _call,
     "prim::RaiseException": _raise,
     "prim::rangelist": _computed(lambda operation, end: list(range(end))),
     "aten::to": _to,

@@ -6,7 +6,7 @@ dtype, a layout and a memory format are numbers, as in TorchScript.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from fx_onnx.core.symbolic_sizes import expression, is_data_dependent
 from fx_onnx.core.torch_private import statically_known_true
 
 __all__ = [
+    "CONTAINERS",
     "DTYPES",
     "LAYOUTS",
     "MEMORY_FORMATS",
@@ -23,10 +24,14 @@ __all__ = [
     "ScalarTensor",
     "StoredConstant",
     "Uninitialized",
+    "as_tensor",
+    "content",
     "dtype_code",
     "known_bool",
+    "like",
     "number_of",
     "rebuild",
+    "replace_content",
 ]
 
 # c10::ScalarType, c10::Layout and c10::MemoryFormat, by number.
@@ -69,21 +74,31 @@ class ScalarTensor:
 
 @dataclass(eq=False)
 class Instance:
-    """An object of a TorchScript class.
+    """An object of a TorchScript class, or a module as the forward sees it.
 
     Attributes:
-        read: Reads an attribute of the object that the module holds; None for an object that the forward creates.
+        read: Reads an attribute that the forward has neither read nor assigned; None for an object that the forward
+            creates.
+        module: The ScriptedModule; None for an object of a class.
         attributes: The attributes that the forward has read or assigned.
+        original: The object that this one is a copy of.
     """
 
     read: Callable[[str], Any] | None = None
+    module: Any = None
     attributes: dict[str, Any] = field(default_factory=dict)
+    original: Instance | None = None
 
     def get(self, name: str) -> Any:
         """Returns an attribute."""
         if name not in self.attributes and self.read is not None:
             self.attributes[name] = self.read(name)
         return self.attributes[name]
+
+    def names(self) -> dict[str, Any]:
+        """Returns the names of all attributes of an object as keys; those that the forward uses of a module."""
+        unread = self.original.names() if self.original is not None and self.module is None else {}
+        return {**unread, **self.attributes}
 
 
 @dataclass(frozen=True)
@@ -128,34 +143,81 @@ def known_bool(condition: Any) -> bool | None:
     return False if statically_known_true(torch.sym_not(condition)) else None
 
 
+def as_tensor(value: Any) -> Any:
+    """Returns a ScalarTensor as a tensor, and any other value as it is."""
+    return value.as_tensor() if isinstance(value, ScalarTensor) else value
+
+
+# --- containers -------------------------------------------------------------------------------------------------------
+
+# The values whose content a program can change, beside tensors.
+CONTAINERS = (list, dict, Instance, ScalarTensor)
+
+
+def content(container: Any, names: Iterable[str] = ()) -> dict[Any, Any]:
+    """Returns the items of a container by key.
+
+    Args:
+        container: A list, tuple, dict, object or ScalarTensor; a tensor is its own only item.
+        names: The attributes of a module to read, beside those that the forward has read or assigned.
+    """
+    if isinstance(container, torch.Tensor):
+        return {0: container}
+    if isinstance(container, Instance):
+        return {name: container.get(name) for name in {**container.names(), **dict.fromkeys(names)}}
+    if isinstance(container, ScalarTensor):
+        return dict(vars(container))
+    return dict(container) if isinstance(container, dict) else dict(enumerate(container))
+
+
+def replace_content(container: Any, items: Mapping[Any, Any]) -> None:
+    """Replaces the items of a container, which have the keys of ``content``; attributes that are not given stay."""
+    if isinstance(container, torch.Tensor):
+        container.copy_(items[0])
+    elif isinstance(container, list):
+        container[:] = items.values()
+    elif isinstance(container, dict):
+        container.clear()
+        container.update(items)
+    else:
+        attributes = container.attributes if isinstance(container, Instance) else vars(container)
+        attributes.update(items)
+
+
+def like(container: Any, items: dict[Any, Any]) -> Any:
+    """Returns a new list, tuple, dict or object of the kind of ``container`` with other items."""
+    if isinstance(container, dict):
+        return items
+    if isinstance(container, Instance):
+        return Instance(attributes=items)
+    values = list(items.values())
+    if isinstance(container, tuple):
+        return type(container)(*values) if hasattr(container, "_fields") else tuple(values)
+    return values
+
+
 def rebuild(value: Any, leaf: Callable[[Any], Any], memo: dict[int, tuple[Any, Any]]) -> Any:
-    """Returns a copy of a value: containers and objects are new, and their leaves are the results of ``leaf``.
+    """Returns a copy of a value: containers are new, and their leaves are the results of ``leaf``.
+
+    The attributes of an object are copied when they are read.
 
     Args:
         value: The value.
         leaf: Called for tensors, numbers and all other values that are no containers.
-        memo: The (original, copy) pairs of mutable containers by the id of the original, so that two references to one
-            list stay references to one list.
+        memo: The (original, copy) pairs of mutable containers by the ids of both, so that two references to one list
+            stay references to one list.
     """
     if isinstance(value, tuple):
-        items = [rebuild(item, leaf, memo) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    if not isinstance(value, (list, dict, Instance, ScalarTensor)):
+        return like(value, {key: rebuild(item, leaf, memo) for key, item in content(value).items()})
+    if not isinstance(value, CONTAINERS):
         return leaf(value)
-    if id(value) in memo:
-        return memo[id(value)][1]
-    copy: Any
-    if isinstance(value, ScalarTensor):
-        copy = ScalarTensor(leaf(value.number), value.dtype, None if value.tensor is None else leaf(value.tensor))
-    elif isinstance(value, Instance):
-        copy = Instance(value.read)
-    else:
-        copy = type(value)()
-    memo[id(value)] = (value, copy)
-    if isinstance(value, list):
-        copy.extend(rebuild(item, leaf, memo) for item in value)
-    elif isinstance(value, dict):
-        copy.update((key, rebuild(item, leaf, memo)) for key, item in value.items())
-    elif isinstance(value, Instance):
-        copy.attributes.update((key, rebuild(item, leaf, memo)) for key, item in value.attributes.items())
-    return copy
+    if id(value) not in memo:
+        copy: Any
+        if isinstance(value, Instance):
+            copy = Instance(lambda name: rebuild(value.get(name), leaf, memo), value.module, original=value)
+        else:
+            copy = ScalarTensor(0, value.dtype) if isinstance(value, ScalarTensor) else type(value)()
+        memo[id(value)] = memo[id(copy)] = value, copy
+        if not isinstance(value, Instance):
+            replace_content(copy, {key: rebuild(item, leaf, memo) for key, item in content(value).items()})
+    return memo[id(value)][1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +27,9 @@ from fx_onnx.capture.torchscript.script_values import (
     Instance,
     ScalarTensor,
     StoredConstant,
+    content,
     dtype_code,
+    like,
     rebuild,
 )
 from fx_onnx.core.errors import ArgumentError, CaptureError, no_effect
@@ -101,6 +102,7 @@ class ScriptedModule(torch.nn.Module):
     Attributes:
         script: The ScriptModule or ScriptFunction.
         interpreter: Runs the graphs; the modules of one program share it.
+        script_state: The attributes as the forward has read and assigned them.
     """
 
     script: Any
@@ -110,6 +112,7 @@ class ScriptedModule(torch.nn.Module):
         vars(self)["script"] = script  # nn.Module would make it a submodule
         self.interpreter = builder.interpreter
         self._builder = builder
+        self.script_state = Instance(self.attribute, self)
         self._values: dict[str, Any] = {}  # attributes that are neither tensors nor modules
         self._numbers: set[str] = set()  # numbers that are buffers, because the forward changes them
         if isinstance(script, torch.jit.ScriptModule):
@@ -131,24 +134,17 @@ class ScriptedModule(torch.nn.Module):
     # --- used by the interpreter
 
     def attribute(self, name: str) -> Any:
-        """Returns an attribute of the TorchScript module: a tensor, a module, or a value of Python."""
-        if name in self._numbers:
-            return self.interpreter.numbers[self, name]
-        for attributes in (self._parameters, self._buffers, self._modules):
-            if name in attributes:
-                return attributes[name]
+        """Returns an attribute of the TorchScript module: a tensor, the state of a module, or a value of Python."""
+        tensors = {**self._parameters, **self._buffers}
+        if name in tensors:
+            return tensors[name]
+        if name in self._modules:
+            return self._modules[name].script_state
         if name == "training":
             return self.training
         if name not in self._values:
             self._values[name] = self._registered(name, getattr(self.script, name))
         return rebuild(self._values[name], self._stored, {})
-
-    def call(self, name: str, arguments: Sequence[Any]) -> Any:
-        """Calls a method."""
-        if name == "forward":
-            return self(*arguments)
-        (result,) = self.interpreter.run(self.method(name), [self, *arguments])
-        return result
 
     def method(self, name: str) -> Block:
         """Returns the body of a method."""
@@ -159,29 +155,20 @@ class ScriptedModule(torch.nn.Module):
         if isinstance(value, torch.Tensor):
             self.register_buffer(name, value, persistent=False)
             return StoredConstant(self, name)
-        if isinstance(value, (list, tuple)):
-            items = [self._registered(f"{name}_{i}", item) for i, item in enumerate(value)]
-            return items if isinstance(value, list) else tuple(items)
-        if isinstance(value, dict):
-            return {key: self._registered(f"{name}_{i}", item) for i, (key, item) in enumerate(value.items())}
+        if isinstance(value, (list, tuple, dict)):
+            items = enumerate(content(value).items())
+            return like(value, {key: self._registered(f"{name}_{i}", item) for i, (key, item) in items})
         if isinstance(value, torch.dtype):
             return dtype_code(value)
-        if not isinstance(value, (*_PLAIN, torch.nn.Module)):
-            if isinstance(value, torch.ScriptObject) and "__torch__.torch.classes" in str(value):
-                raise CaptureError(
-                    f"The attribute {name} of {type(self).__name__} holds packed weights, which only PyTorch can read; "
-                    "export the model before it was converted or quantized.",
-                    id=MessageId.TORCHSCRIPT,
-                )
-            return Instance(functools.partial(self._attribute_of_object, name, value))
-        return value
-
-    def _attribute_of_object(self, name: str, value: Any, attribute: str) -> Any:
-        """Returns an attribute of an object that is the attribute ``name`` of the module."""
-        key = f"{name}.{attribute}"
-        if key not in self._values:
-            self._values[key] = self._registered(key.replace(".", "_"), getattr(value, attribute))
-        return rebuild(self._values[key], self._stored, {})
+        if isinstance(value, _PLAIN):
+            return value
+        if isinstance(value, torch.ScriptObject) and "__torch__.torch.classes" in str(value):
+            raise CaptureError(
+                f"The attribute {name} of {type(self).__name__} holds packed weights, which only PyTorch can read; "
+                "export the model before it was converted or quantized.",
+                id=MessageId.TORCHSCRIPT,
+            )
+        return Instance(lambda attribute: self._registered(f"{name}_{attribute}", getattr(value, attribute)))
 
     def _stored(self, value: Any) -> Any:
         return value.module.attribute(value.name) if isinstance(value, StoredConstant) else value
@@ -189,81 +176,71 @@ class ScriptedModule(torch.nn.Module):
     # --- the forward
 
     def forward(self, *arguments: Any) -> Any:
-        """Runs the forward of a submodule."""
-        (result,) = self.interpreter.run(self.method("forward"), [self, *arguments])
+        """Runs the forward of a submodule. The first argument is the state of the submodule."""
+        (result,) = self.interpreter.run(self.method("forward"), arguments)
         return result
 
     def prepare(self) -> None:
         """Makes this module the root of a program: reads all graphs, and gives ``forward`` the script's parameters."""
         is_module = isinstance(self.script, torch.jit.ScriptModule)
-        if is_module and script_method(self.script, "forward") is None:
+        function = script_method(self.script, "forward") if is_module else self.script
+        if function is None:
             raise CaptureError(
                 f"The TorchScript module {type(self).__name__} has no forward; export a module that calls its methods.",
                 id=MessageId.TORCHSCRIPT,
             )
-        schema = script_method(self.script, "forward").schema if is_module else self.script.schema
-        types = schema.arguments[is_module:]
-        body = self.method("forward") if is_module else self._builder.reader.read(self.script.graph)
-        self._builder.visit(body, [self] if is_module else [])
+        owner = [self.script_state] if is_module else []
+        types = function.schema.arguments[len(owner) :]
         signature = inspect.Signature([parameter(each) for each in types])
-        run, hooks = self.interpreter.run, self._hooks() if is_module else ([], [])
-
+        hooks = (self.script._forward_pre_hooks, self.script._forward_hooks) if is_module else ({}, {})
+        before, after = ([self._builder.reader.read(hook.graph) for hook in each.values()] for each in hooks)
+        body = self.method("forward") if is_module else self._builder.reader.read(function.graph)
+        for block in (body, *before, *after):
+            self._builder.visit(block, owner)
         thread = get_ident()
+
+        def call(values: tuple[Any, ...]) -> Any:
+            """Runs the forward, and the compiled hooks before and after it."""
+            for hook in before:
+                (changed,) = self.interpreter.run(hook, [*owner, values])
+                if changed is not None:
+                    values = changed if isinstance(changed, tuple) else (changed,)
+            (result,) = self.interpreter.run(body, [*owner, *values])
+            for hook in after:
+                (changed,) = self.interpreter.run(hook, [*owner, values, result])
+                result = result if changed is None else changed
+            return result
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             if not is_current(thread):
                 return self.script(*args, **kwargs)
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
-            values = [argument_value(bound.arguments[each.name], each.type) for each in types]
-            return self._run(
-                lambda: self._called_with_hooks(body, values, hooks) if is_module else run(body, values)[0]
-            )
+            values = tuple(argument_value(bound.arguments[each.name], each.type) for each in types)
+            return self._run(lambda: call(values))
 
         forward.__signature__ = signature  # type: ignore[attr-defined]
         self.forward = forward  # type: ignore[method-assign]
 
-    def _hooks(self) -> tuple[list[Block], list[Block]]:
-        """Returns the bodies of the compiled hooks that run before and after the forward of the root."""
-        dicts = (self.script._forward_pre_hooks, self.script._forward_hooks)
-        before, after = ([self._builder.reader.read(hook.graph) for hook in hooks.values()] for hooks in dicts)
-        for hook in (*before, *after):
-            self._builder.visit(hook, [self])
-        return before, after
-
-    def _called_with_hooks(self, body: Block, values: list[Any], hooks: tuple[list[Block], list[Block]]) -> Any:
-        run = self.interpreter.run
-        for hook in hooks[0]:
-            (changed,) = run(hook, [self, tuple(values)])
-            if changed is not None:
-                values = list(changed) if isinstance(changed, tuple) else [changed]
-        (result,) = run(body, [self, *values])
-        for hook in hooks[1]:
-            (changed,) = run(hook, [self, tuple(values), result])
-            result = result if changed is None else changed
-        return result
-
     def _run(self, call: Callable[[], Any]) -> Any:
         interpreter = self.interpreter
         interpreter.training = self.training
-        interpreter.assigned.clear()
         scripts = [module for module in self.modules() if isinstance(module, ScriptedModule)]
-        # A read in the body of a branch or loop would be lost, because the first runs of a body are not recorded.
-        interpreter.numbers = {
-            (module, name): module.get_buffer(name).item() for module in scripts for name in sorted(module._numbers)
-        }
+        for script in scripts:
+            # A read in the body of a branch or loop would be lost, because the first runs of a body are not recorded.
+            script.script_state.attributes = {name: script.get_buffer(name).item() for name in sorted(script._numbers)}
         try:
             with preserve_node_meta():
-                return self._commit(call())
+                return self._commit(call(), scripts)
         except ScriptRaise as error:
             raise CaptureError(
                 f"The model raises an exception for the example arguments: {error}.", id=MessageId.TORCHSCRIPT
             ) from error
         finally:
-            interpreter.region = None
+            interpreter.regions.clear()
             set_script_line("", 0)
 
-    def _commit(self, result: Any) -> Any:
+    def _commit(self, result: Any, scripts: Sequence[ScriptedModule]) -> Any:
         """Writes the assigned attributes to the buffers of their modules, and returns the result of the forward.
 
         torch.export sees an assignment to a buffer of the root only, so the new values are copied into the buffers. A
@@ -271,9 +248,9 @@ class ScriptedModule(torch.nn.Module):
         """
         interpreter = self.interpreter
         writes: list[tuple[torch.Tensor, torch.Tensor]] = []
-        for (module, name), value in interpreter.assigned.items():
-            writes += module.writes(name, value, interpreter.changed_numbers)
-        interpreter.assigned.clear()
+        for script in scripts:
+            for name, value in script.script_state.attributes.items():
+                writes += script.writes(name, value, interpreter.changed_numbers)
         if interpreter.changed_numbers:
             raise _NumbersChanged
         storages = {storage_id(buffer) for buffer, _ in writes}
@@ -300,10 +277,12 @@ class ScriptedModule(torch.nn.Module):
             buffer = self.get_buffer(name)
             return [(buffer, torch.scalar_tensor(value, dtype=buffer.dtype))]
         before = self.attribute(name)
+        if value is before:
+            return []
         if isinstance(before, torch.Tensor) and isinstance(value, (torch.Tensor, ScalarTensor)):
             value = value.as_tensor() if isinstance(value, ScalarTensor) else value
             self._check_buffer(name, before, value)
-            return [] if value is before else [(before, value)]
+            return [(before, value)]
         if isinstance(before, (bool, int, float)) and isinstance(value, (int, float, torch.SymInt, torch.SymFloat)):
             if not statically_known_true(value == before):
                 changed[self, name] = before
@@ -393,7 +372,6 @@ class _Builder:
         self._modules: dict[int, ScriptedModule] = {}
         self._methods: dict[tuple[int, str], Block] = {}
         self._parameters: dict[int, tuple[torch.Tensor, torch.nn.Parameter]] = {}
-        self._visited: set[Any] = set()
 
     def root(self, script: Any) -> ScriptedModule:
         if isinstance(script, torch.jit.ScriptModule):
@@ -431,27 +409,17 @@ class _Builder:
         """
         self._visit(block, dict(zip(block.parameters, arguments, strict=False)))
 
-    def _visit(self, block: Block, modules: dict[int, Any]) -> None:
+    def _visit(self, block: Block, objects: dict[int, Any]) -> None:
         for operation in block.operations:
-            given = [modules.get(number) for number in operation.inputs]
-            owner = given[0] if given else None
-            if operation.kind == "prim::GetAttr" and owner is not None:
-                name = operation.attributes["name"]
-                value = owner.attribute(name) if isinstance(owner, ScriptedModule) else owner.get(name)
-                if isinstance(value, (ScriptedModule, Instance)):
-                    modules[operation.outputs[0]] = value
-            elif operation.kind == "prim::CallMethod" and isinstance(owner, Instance):
-                self.visit(self.reader.method_of_class(operation), given)
-            elif operation.kind == "prim::CallMethod" and isinstance(owner, ScriptedModule):
-                key = (owner, operation.attributes["name"], *given[1:])
-                if key not in self._visited:
-                    self._visited.add(key)
-                    self.visit(owner.method(key[1]), given)
-            elif operation.kind == "prim::CallFunction":
-                self.visit(operation.blocks[0], given[1:])
-            else:
-                for inner in operation.blocks:
-                    self._visit(inner, modules)
+            given = [objects.get(number) for number in operation.inputs]
+            if operation.kind == "prim::GetAttr" and given[0] is not None:
+                value = given[0].get(operation.attributes["name"])
+                if isinstance(value, Instance):
+                    objects[operation.outputs[0]] = value
+            elif operation.kind in ("prim::CallMethod", "prim::CallFunction", "prim::fork"):
+                self.visit(*self.interpreter.callee(operation, given))
+            for inner in operation.blocks:
+                self._visit(inner, objects)
 
     def _constant(self, constant: TensorConstant) -> Any:
         tensor, root = constant.tensor, self._root

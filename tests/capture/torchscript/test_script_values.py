@@ -4,7 +4,17 @@ import pytest
 import torch
 
 from fx_onnx.capture.torchscript import script_values
-from fx_onnx.capture.torchscript.script_values import DTYPES, Instance, ScalarTensor, known_bool, number_of, rebuild
+from fx_onnx.capture.torchscript.script_values import (
+    DTYPES,
+    Instance,
+    ScalarTensor,
+    content,
+    known_bool,
+    like,
+    number_of,
+    rebuild,
+    replace_content,
+)
 
 
 @pytest.mark.parametrize(
@@ -46,3 +56,17 @@ def test_attributes_of_objects_are_read_once():
     instance = Instance(lambda name: found.append(name) or name)
     assert instance.get("a") == instance.get("a") == "a"
     assert found == ["a"]
+
+
+@pytest.mark.parametrize("container", [{"a": 1}, [1], (1,), Instance(attributes={"a": 1}), torch.Size([1])])
+def test_content_is_a_copy(container):
+    content(container).clear()
+    assert list(content(container).values()) == [1]
+    assert list(content(like(container, content(container))).values()) == [1]
+
+
+@pytest.mark.parametrize("container", [{"a": 1}, [1], Instance(attributes={"a": 1}), torch.tensor(1)])
+def test_the_content_is_replaced(container):
+    (key,) = content(container)
+    replace_content(container, {key: torch.tensor(2)})
+    assert content(container)[key] == 2
