@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fx_onnx.capture.torchscript.grown_list import Appended, is_only_appended_to
+from fx_onnx.capture.torchscript.grown_list import is_only_appended_to
 from fx_onnx.capture.torchscript.region import (
     Computed,
     MergeError,
@@ -27,7 +27,7 @@ from fx_onnx.capture.torchscript.region import (
     merge_items,
 )
 from fx_onnx.capture.torchscript.script_graph import Block, Operation
-from fx_onnx.capture.torchscript.script_values import Uninitialized, content, replace_content
+from fx_onnx.capture.torchscript.script_values import Appended, Uninitialized, content, replace_content
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
@@ -307,7 +307,8 @@ class Loop:
 
         def body(*tensors: Any) -> tuple[torch.Tensor, ...]:
             region = self._operands.region(tensors[len(initial) :])
-            _apply(self._changes, region, tensors[1 : len(initial)])
+            # The body may write to a carried tensor in place.
+            _apply(self._changes, region, [tensor.clone() for tensor in tensors[1 : len(initial)]])
             self._iterate(region, tensors[0].item())
             return (tensors[0] + 1, *_flatten(self._changes, region))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fx_onnx.capture.torchscript.carried_lists import with_outer_lists
+from fx_onnx.capture.torchscript.grown_list import with_outer_lists
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.script_private import inlined_call

@@ -6,33 +6,23 @@ dtype, a layout and a memory format are numbers, as in TorchScript.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from fx_onnx.core.errors import CaptureError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.symbolic_sizes import expression, is_data_dependent
-from fx_onnx.core.torch_private import statically_known_true
+from fx_onnx.core.torch_private import statically_known_true, storage_id
 
 __all__ = [
-    "CONTAINERS",
-    "DTYPES",
-    "LAYOUTS",
-    "MEMORY_FORMATS",
-    "Instance",
-    "ScalarTensor",
-    "StoredConstant",
-    "Uninitialized",
-    "as_tensor",
-    "content",
-    "dtype_code",
-    "known_bool",
-    "like",
-    "number_of",
-    "rebuild",
-    "replace_content",
-]
+    "CONTAINERS", "DTYPES", "LAYOUTS", "MEMORY_FORMATS", "Appended", "Instance", "ScalarTensor", "StoredConstant",
+    "Uninitialized", "argument_value", "as_tensor", "content", "described", "dtype_code", "is_unchanged", "known_bool",
+    "like", "number_of", "parameter", "rebuild", "replace_content", "result_value",
+]  # fmt: skip
 
 # c10::ScalarType, c10::Layout and c10::MemoryFormat, by number.
 DTYPES: tuple[torch.dtype, ...] = (
@@ -107,6 +97,17 @@ class StoredConstant:
 
     module: Any
     name: str
+
+
+@dataclass(eq=False)
+class Appended:
+    """The tensors that a loop has appended to a list, as one item of the list.
+
+    Attributes:
+        stacked: The tensors, stacked along axis 0.
+    """
+
+    stacked: torch.Tensor
 
 
 class Uninitialized:
@@ -221,3 +222,66 @@ def rebuild(value: Any, leaf: Callable[[Any], Any], memo: dict[int, tuple[Any, A
         if not isinstance(value, Instance):
             replace_content(copy, {key: rebuild(item, leaf, memo) for key, item in content(value).items()})
     return memo[id(value)][1]
+
+
+# --- the arguments, the results and the attributes of a program, as Python passes and returns them --------------------
+
+
+def parameter(argument: Any) -> inspect.Parameter:
+    """Returns an argument of a schema as a parameter of a Python function."""
+    kind = inspect.Parameter.KEYWORD_ONLY if argument.kwarg_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
+    default = argument.default_value if argument.has_default_value() else inspect.Parameter.empty
+    return inspect.Parameter(argument.name, kind, default=default)
+
+
+def argument_value(value: Any, kind: Any) -> Any:
+    """Returns an argument of the forward as TorchScript passes it."""
+    name = kind.kind()
+    if name == "OptionalType":
+        return None if value is None else argument_value(value, kind.getElementType())
+    if name == "FloatType" and isinstance(value, int):
+        return float(value)
+    if name == "IntType" and isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
+        return next(codes.index(value) for codes in (DTYPES, LAYOUTS, MEMORY_FORMATS) if value in codes)
+    if name == "DeviceObjType":
+        return torch.device(value)
+    if name == "ListType":
+        return [argument_value(item, kind.getElementType()) for item in value]
+    if name == "TupleType" and isinstance(value, (tuple, list)):
+        return tuple(argument_value(item, each) for item, each in zip(value, kind.elements(), strict=True))
+    return value
+
+
+def result_value(value: Any, storages: Collection[int]) -> Any:
+    """Returns a result with its ScalarTensors as tensors, and with copies of the tensors in the given storages."""
+    value = as_tensor(value)
+    if isinstance(value, torch.Tensor):
+        return value.clone() if storages and storage_id(value) in storages else value
+    if isinstance(value, Appended):
+        raise CaptureError(
+            "The model returns a list whose length depends on data, which an ONNX model cannot do; return torch.stack.",
+            id=MessageId.TORCHSCRIPT,
+        )
+    if not isinstance(value, (list, tuple, dict)):
+        return value
+    return like(value, {key: result_value(item, storages) for key, item in content(value).items()})
+
+
+def is_unchanged(before: Any, after: Any) -> bool:
+    """Returns whether a value is unchanged."""
+    if before is after or type(before) is not type(after) or isinstance(before, torch.Tensor):
+        return before is after
+    if not isinstance(before, (tuple, *CONTAINERS)):
+        return bool(before == after)
+    new = content(after)
+    old = content(before, new if isinstance(after, Instance) else ())
+    return old.keys() == new.keys() and all(is_unchanged(old[key], item) for key, item in new.items())
+
+
+def described(value: Any) -> str:
+    """Returns a value of an attribute as text for a message."""
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of {str(value.dtype).removeprefix('torch.')} with shape {tuple(value.shape)}"
+    if isinstance(value, Instance):
+        return f"an object with {', '.join(f'{name} = {described(each)}' for name, each in value.attributes.items())}"
+    return f"{type(value).__name__} of length {len(value)}" if isinstance(value, (list, dict, tuple)) else repr(value)

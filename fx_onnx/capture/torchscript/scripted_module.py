@@ -14,23 +14,21 @@ import torch
 from torch.fx.traceback import preserve_node_meta
 
 from fx_onnx.capture.torchscript.region import ScriptRaise
-from fx_onnx.capture.torchscript.script_arguments import (
-    argument_value,
-    described,
-    is_unchanged,
-    parameter,
-    result_value,
-)
 from fx_onnx.capture.torchscript.script_graph import Block, GraphReader, TensorConstant
 from fx_onnx.capture.torchscript.script_interpreter import Interpreter
 from fx_onnx.capture.torchscript.script_values import (
     Instance,
     ScalarTensor,
     StoredConstant,
+    argument_value,
     content,
+    described,
     dtype_code,
+    is_unchanged,
     like,
+    parameter,
     rebuild,
+    result_value,
 )
 from fx_onnx.core.errors import ArgumentError, CaptureError, no_effect
 from fx_onnx.core.messages import MessageId
