@@ -8,7 +8,7 @@ to in place) is returned by the function, and applied after the branch or the lo
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -37,55 +37,9 @@ from fx_onnx.core.torch_private import statically_known_true, unrecorded
 if TYPE_CHECKING:
     from fx_onnx.capture.torchscript.script_interpreter import Interpreter
 
-__all__ = ["Loop", "branch"]
+__all__ = ["Branch", "Loop"]
 
 _ENDLESS = sys.maxsize  # TorchScript's count of a loop without a limit
-
-
-@dataclass(eq=False)
-class Body:
-    """A branch, or an iteration of a loop, as a function of the outer values that it reads.
-
-    Attributes:
-        interpreter: The interpreter.
-        operation: The branch or the loop.
-        block: The block of the branch or loop.
-        values: The outer values by number.
-        results: The outer list whose items are replaced by the results of the block. An iteration begins with them.
-    """
-
-    interpreter: Interpreter
-    operation: Operation
-    block: Block
-    values: Mapping[int, Any]
-    results: list[Any]
-
-    def run(self, region: Region, number: Any = None) -> None:
-        """Runs the block in a region.
-
-        Args:
-            region: The region.
-            number: The number of the iteration; None for a branch.
-        """
-        with self.interpreter.inside(region):
-            results = region.enter(self.results)
-            arguments = [] if number is None else [number, *results[1:]]
-            outer = {number: region.enter(self.values[number]) for number in sorted(self.block.free)}
-            results[:] = self.interpreter.run(self.block, arguments, outer)
-
-    @contextmanager
-    def discovering(self) -> Iterator[None]:
-        """Runs operators without recording them, and turns a MergeError into the error of the export."""
-        try:
-            with unrecorded():
-                yield
-        except MergeError as error:
-            kind = "branch" if self.operation.kind == "prim::If" else "loop"
-            raise CaptureError(
-                f"A {kind} that depends on data cannot be exported{self.operation.source}: {error}; let every "
-                "variable keep its type, shape and length.",
-                id=MessageId.TORCHSCRIPT,
-            ) from error
 
 
 @dataclass(eq=False)
@@ -124,111 +78,100 @@ def _appended(owner: list[Any], value: list[Any]) -> Any:
     return value[len(owner)] if len(value) > len(owner) else Uninitialized("TensorType")
 
 
-def _changes(body: Body, regions: Sequence[Region]) -> list[Change]:
-    """Returns what two runs, or a run and none, do to the outer values."""
-    changes = []
-    for owner in {id(owner): owner for region in regions for owner in region.mutable()}.values():
-        views = [region.enter(owner) for region in regions]
-        if isinstance(owner, torch.Tensor):  # computed in any case
-            changes.append(Change(owner, {0: Computed(owner)}))
-        elif _is_appended(body, owner, regions[1]):
-            changes.append(Change(owner, {0: Computed(_appended(owner, views[1]))}, is_appended=True))
-        else:
-            changes.append(Change(owner, merge_items(*views, regions)))
-    return changes
+class _DataDependent:
+    """A branch or a loop as functions of the tensors and numbers that its blocks read outside.
 
-
-def _is_appended(body: Body, owner: Any, region: Region) -> bool:
-    """Returns whether an iteration does nothing with a list but append one tensor to it."""
-    if body.operation.kind != "prim::Loop" or not isinstance(owner, list):
-        return False
-    inner = region.enter(owner)
-    if len(inner) != len(owner) + 1 or not isinstance(inner[-1], torch.Tensor):
-        return False
-    numbers = {number for number in body.block.free if body.values[number] is owner}
-    is_item = any(item is inner for other in region.mutable() for item in content(region.enter(other)).values())
-    return bool(numbers) and not is_item and is_only_appended_to(body.block, numbers)
-
-
-# --- branches ---------------------------------------------------------------------------------------------------------
-
-
-def branch(interpreter: Interpreter, operation: Operation, condition: Any, values: Mapping[int, Any]) -> Sequence[Any]:
-    """Runs ``prim::If`` with a condition that depends on data, and returns its results.
-
-    A branch that raises an exception is left out with a warning, because an ONNX model cannot raise one.
-
-    Raises:
-        CaptureError: The values that the branches return or assign have no common form.
-        ScriptRaise: Both branches raise.
+    Args:
+        interpreter: The interpreter.
+        operation: The branch or the loop.
+        values: The outer values by number.
+        results: The outer list whose items the results of a block replace. The carried values of an iteration are
+            among them.
     """
-    results: list[Any] = [None] * len(operation.outputs)
-    runs, raised = [], None
-    for block in operation.blocks:
-        body, region = Body(interpreter, operation, block, values, results), Region()
+
+    def __init__(
+        self, interpreter: Interpreter, operation: Operation, values: Mapping[int, Any], results: list[Any]
+    ) -> None:
+        self._interpreter = interpreter
+        self._operation = operation
+        self._values = values
+        self._results = results
+        self._changes: list[Change] = []
+        self._read: dict[Any, Any] = {}
+
+    @contextmanager
+    def _discovering(self) -> Iterator[None]:
+        """Runs operators without recording them, and turns a MergeError into the error of the export."""
         try:
-            with body.discovering():
-                body.run(region)
-            runs.append((body, region))
-        except ScriptRaise as error:
-            raised = error
-    if raised is not None:
-        if not runs:
-            raise raised
-        warn(
-            f"The model raises an exception if a condition on data holds, and the exported model does not: {raised}.",
-            MessageId.EXCEPTION_ON_DATA,
-        )
-        return interpreter.run(runs[0][0].block, (), values)
-    with body.discovering():
-        changes = _changes(body, [region for _, region in runs])
-    operands = _Operands([region for _, region in runs], changes)
-    tensors: Sequence[torch.Tensor] = ()
-    if any(change.leaves() for change in changes):
-        functions = [_branch_function(body, operands, changes) for body, _ in runs]
-        tensors = torch.ops.higher_order.cond(condition, *functions, operands.values())
-    _apply(changes, None, tensors)
-    return results
+            with unrecorded():
+                yield
+        except MergeError as error:
+            kind = "branch" if self._operation.kind == "prim::If" else "loop"
+            raise CaptureError(
+                f"A {kind} that depends on data cannot be exported{self._operation.source}: {error}; let every "
+                "variable keep its type, shape and length.",
+                id=MessageId.TORCHSCRIPT,
+            ) from error
 
+    def _run_block(self, block: Block, region: Region, arguments: Sequence[Any] = ()) -> None:
+        """Runs a block in a region; an iteration takes the carried values from the results before it."""
+        with self._interpreter.inside(region):
+            results = region.enter(self._results)
+            carried = results[1:] if arguments else []
+            outer = {number: region.enter(self._values[number]) for number in sorted(block.free)}
+            results[:] = self._interpreter.run(block, [*arguments, *carried], outer)
 
-def _branch_function(body: Body, operands: _Operands, changes: Sequence[Change]) -> Callable[..., Any]:
-    def function(*given: Any) -> tuple[torch.Tensor, ...]:
-        region = operands.region(given)
-        body.run(region)
-        return tuple(_flatten(changes, region))
-
-    return function
-
-
-def _apply(changes: Sequence[Change], region: Region | None, tensors: Sequence[torch.Tensor]) -> None:
-    rest = iter(tensors)
-    for change in changes:
-        change.apply(region, rest)
-
-
-def _flatten(changes: Sequence[Change], region: Region | None) -> list[torch.Tensor]:
-    views = [change.owner if region is None else region.enter(change.owner) for change in changes]
-    return [tensor for change, view in zip(changes, views, strict=True) for tensor in change.flatten(view)]
-
-
-class _Operands:
-    """The outer tensors and numbers that bodies read, as operands of a higher-order operator."""
-
-    def __init__(self, regions: Sequence[Region], changes: Sequence[Change]) -> None:
+    def _find_changes(self, regions: Sequence[Region]) -> None:
+        """Learns from two runs, or from none and one, what the blocks read and what they do to the outer values."""
+        self._changes = []
+        for owner in {id(owner): owner for region in regions for owner in region.mutable()}.values():
+            views = [region.enter(owner) for region in regions]
+            if isinstance(owner, torch.Tensor):  # computed in any case
+                change = Change(owner, {0: Computed(owner)})
+            elif self._is_appended(owner, regions[1]):
+                change = Change(owner, {0: Computed(_appended(owner, views[1]))}, is_appended=True)
+            else:
+                change = Change(owner, merge_items(*views, regions))
+            self._changes.append(change)
         self._read = {key: value for region in regions for key, value in region.read.items()}
-        self._written = {id(change.owner) for change in changes}
 
-    def values(self) -> tuple[Any, ...]:
-        """Returns the operands, which are tensors and integers."""
+    def _is_appended(self, owner: Any, region: Region) -> bool:
+        """Returns whether an iteration does nothing with a list but append one tensor to it."""
+        inner = region.enter(owner)
+        if self._operation.kind != "prim::Loop" or not isinstance(owner, list) or len(inner) != len(owner) + 1:
+            return False
+        (block,) = self._operation.blocks
+        numbers = {number for number in block.free if self._values[number] is owner}
+        is_item = any(item is inner for other in region.mutable() for item in content(region.enter(other)).values())
+        is_tensor = isinstance(inner[-1], torch.Tensor)
+        return is_tensor and bool(numbers) and not is_item and is_only_appended_to(block, numbers)
+
+    def _operands(self) -> tuple[Any, ...]:
+        """Returns what the blocks read as operands of a higher-order operator, which are tensors and integers."""
         return tuple(map(_as_operand, self._read.values()))
 
-    def region(self, given: Sequence[Any]) -> Region:
+    def _region(self, operands: Sequence[Any]) -> Region:
         """Returns a region that reads operands: numbers where they were numbers, and copies where it writes."""
-        inner = {}
-        for (key, value), operand in zip(self._read.items(), given, strict=True):
-            number = isinstance(value, (torch.SymFloat, torch.SymBool))
-            inner[key] = operand.item() if number else operand.clone() if key in self._written else operand
-        return Region(inner)
+        written = {id(change.owner) for change in self._changes}
+        given = {}
+        for (key, value), operand in zip(self._read.items(), operands, strict=True):
+            is_number = isinstance(value, (torch.SymFloat, torch.SymBool))
+            given[key] = operand.item() if is_number else operand.clone() if key in written else operand
+        return Region(given)
+
+    def _leaves(self) -> list[Computed]:
+        return [leaf for change in self._changes for leaf in change.leaves()]
+
+    def _flatten(self, region: Region | None = None) -> list[torch.Tensor]:
+        """Returns the tensors of what changes, as a region sees it, in the order of ``_leaves``."""
+        views = [(change, change.owner if region is None else region.enter(change.owner)) for change in self._changes]
+        return [tensor for change, view in views for tensor in change.flatten(view)]
+
+    def _apply(self, tensors: Iterable[torch.Tensor], region: Region | None = None) -> None:
+        """Replaces what changes, as a region sees it, by values made of tensors."""
+        rest = iter(tensors)
+        for change in self._changes:
+            change.apply(region, rest)
 
 
 def _as_operand(value: Any) -> Any:
@@ -239,48 +182,105 @@ def _as_operand(value: Any) -> Any:
     return value.detach() if isinstance(value, torch.Tensor) and value.requires_grad else value
 
 
-# --- loops ------------------------------------------------------------------------------------------------------------
+class Branch(_DataDependent):
+    """A ``prim::If`` with a condition that depends on data."""
+
+    def run(self, condition: Any) -> Sequence[Any]:
+        """Runs the branches, and returns the results.
+
+        A branch that raises an exception is left out with a warning, because an ONNX model cannot raise one.
+
+        Raises:
+            CaptureError: The values that the branches return or assign have no common form.
+            ScriptRaise: Both branches raise.
+        """
+        runs: dict[Block, Region] = {}
+        raised = None
+        for block in self._operation.blocks:
+            region = Region()
+            try:
+                with self._discovering():
+                    self._run_block(block, region)
+                runs[block] = region
+            except ScriptRaise as error:
+                raised = error
+        if raised is not None:
+            if not runs:
+                raise raised
+            text = "The model raises an exception if a condition on data holds, and the exported model does not"
+            warn(f"{text}: {raised}.", MessageId.EXCEPTION_ON_DATA)
+            return self._interpreter.run(*runs, (), self._values)
+        with self._discovering():
+            self._find_changes(list(runs.values()))
+        tensors: Sequence[torch.Tensor] = ()
+        if self._leaves():
+            tensors = torch.ops.higher_order.cond(condition, *map(self._function, runs), self._operands())
+        self._apply(tensors)
+        return self._results
+
+    def _function(self, block: Block) -> Callable[..., Any]:
+        def function(*operands: Any) -> tuple[torch.Tensor, ...]:
+            region = self._region(operands)
+            self._run_block(block, region)
+            return tuple(self._flatten(region))
+
+        return function
 
 
-class Loop:
+class Loop(_DataDependent):
     """The iterations of ``prim::Loop`` that a loop of the program computes.
 
-    The body is run without recording until it is known what the iterations change.
-
-    Args:
-        interpreter: The interpreter.
-        operation: The loop.
-        count: The largest number of iterations.
-        state: The condition and the carried values before the iterations.
-        values: The outer values by number.
-
-    Raises:
-        CaptureError: A carried value has another form after an iteration.
+    The results are the condition and the carried values.
     """
 
-    def __init__(
-        self, interpreter: Interpreter, operation: Operation, count: Any, state: list[Any], values: Mapping[int, Any]
-    ) -> None:
-        self._count = count
-        self._body = Body(interpreter, operation, operation.blocks[0], values, state)
-        self._changes: list[Change] = []
-        with self._body.discovering():
-            while True:
+    def run(self, done: int, count: Any) -> Sequence[Any]:
+        """Runs the iterations from number ``done`` on as a ``while_loop``; returns the carried values."""
+        initial = (torch.scalar_tensor(done, dtype=torch.int64), *(tensor.detach() for tensor in self._flatten()))
+        is_counted = not (isinstance(count, int) and count == _ENDLESS)
+        may_end = isinstance(self._changes[0].forms[0], Computed)  # the results are what the regions enter first
+        if not is_counted and not may_end:
+            source = self._operation.source
+            raise CaptureError(f"The model has a loop that never ends{source}.", id=MessageId.TORCHSCRIPT)
+
+        def more(*tensors: Any) -> torch.Tensor:
+            region = self._region(tensors[len(initial) :])
+            conditions = [tensors[0] < region.enter(count)] if is_counted else []
+            conditions += [torch.as_tensor(tensors[1])] if may_end else []
+            return conditions[0] if len(conditions) == 1 else torch.logical_and(*conditions)
+
+        def body(*tensors: Any) -> tuple[torch.Tensor, ...]:
+            region = self._region(tensors[len(initial) :])
+            # The body may write to a carried tensor in place.
+            self._apply([tensor.clone() for tensor in tensors[1 : len(initial)]], region)
+            self._iterate(region, tensors[0].item())
+            return (tensors[0] + 1, *self._flatten(region))
+
+        if any(change.is_appended for change in self._changes):
+            rows = torch.ops.higher_order.while_loop_stack_output(more, body, initial, self._operands())
+            results = [each.select(0, -1) for each in rows]
+            self._append_rows(rows[1:], (results[0] - done).item())
+        else:
+            results = torch.ops.higher_order.while_loop(more, body, initial, self._operands())
+        self._apply(results[1:])
+        return self._results[1:]
+
+    def find_state(self, count: Any) -> None:
+        """Runs the body without recording until it is known what the iterations change.
+
+        Raises:
+            CaptureError: A carried value has another form after an iteration.
+        """
+        known = None
+        with self._discovering():
+            while known != (known := self._shape()):
                 before, after = Region(), Region()
                 for region in (before, after):
-                    region.enter((count, state))
-                    _apply(self._changes, region, [leaf.example.clone() for leaf in self._leaves()])
+                    region.enter((self._results, count))
+                    self._apply([leaf.example.clone() for leaf in self._leaves()], region)
                 self._iterate(after, torch.empty((), dtype=torch.int64).item())
-                known = self._shape()
-                self._changes = _changes(self._body, [before, after])
-                if self._shape() == known:
-                    break
-            for pair in zip(*(_flatten(self._changes, region) for region in (before, after)), strict=True):
+                self._find_changes([before, after])
+            for pair in zip(self._flatten(before), self._flatten(after), strict=True):
                 _check_metadata(*pair)
-        self._operands = _Operands([before, after], self._changes)
-
-    def _leaves(self) -> list[Computed]:
-        return [leaf for change in self._changes for leaf in change.leaves()]
 
     def _shape(self) -> Any:
         kinds = {id(change.owner): [leaf.is_number for leaf in change.leaves()] for change in self._changes}
@@ -288,40 +288,7 @@ class Loop:
 
     def _iterate(self, region: Region, number: Any) -> None:
         torch._check(number >= 0)
-        self._body.run(region, number)
-
-    def run(self, done: int) -> Sequence[Any]:
-        """Runs the iterations from number ``done`` on as a ``while_loop``; returns the carried values."""
-        count, operation = self._count, self._body.operation
-        initial = [torch.scalar_tensor(done, dtype=torch.int64), *_flatten(self._changes, None)]
-        is_counted = not (isinstance(count, int) and count == _ENDLESS)
-        may_end = isinstance(self._changes[0].forms[0], Computed)  # the state is what the regions enter first
-        if not is_counted and not may_end:
-            raise CaptureError(f"The model has a loop that never ends{operation.source}.", id=MessageId.TORCHSCRIPT)
-
-        def more(*tensors: Any) -> torch.Tensor:
-            region = self._operands.region(tensors[len(initial) :])
-            conditions = [tensors[0] < region.enter(count)] if is_counted else []
-            conditions += [torch.as_tensor(tensors[1])] if may_end else []
-            return conditions[0] if len(conditions) == 1 else torch.logical_and(*conditions)
-
-        def body(*tensors: Any) -> tuple[torch.Tensor, ...]:
-            region = self._operands.region(tensors[len(initial) :])
-            # The body may write to a carried tensor in place.
-            _apply(self._changes, region, [tensor.clone() for tensor in tensors[1 : len(initial)]])
-            self._iterate(region, tensors[0].item())
-            return (tensors[0] + 1, *_flatten(self._changes, region))
-
-        tensors = tuple(tensor.detach() for tensor in initial)
-        stacked: Sequence[torch.Tensor] = ()
-        if any(change.is_appended for change in self._changes):
-            stacked = torch.ops.higher_order.while_loop_stack_output(more, body, tensors, self._operands.values())
-            results = [rows.select(0, -1) for rows in stacked]
-            self._append_rows(stacked[1:], (results[0] - done).item())
-        else:
-            results = torch.ops.higher_order.while_loop(more, body, tensors, self._operands.values())
-        _apply(self._changes, None, results[1:])
-        return self._body.results[1:]
+        self._run_block(self._operation.blocks[0], region, [number])
 
     def _append_rows(self, stacked: Sequence[torch.Tensor], count: Any) -> None:
         """Appends to each list what the iterations appended; without an iteration, torch returns one row too many."""

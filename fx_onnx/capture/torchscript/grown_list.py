@@ -65,7 +65,7 @@ def on_grown_list(operation: Operation, arguments: Sequence[Any]) -> Any:
     return function(operation, items, *rest)
 
 
-# --- operators on such a list ------------------------------------------------------------------------------------------
+# --- operators on such a list -----------------------------------------------------------------------------------------
 
 
 def _length(operation: Operation, items: list[Any]) -> Any:
@@ -123,7 +123,7 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 }
 
 
-# --- carried lists -----------------------------------------------------------------------------------------------------
+# --- carried lists ----------------------------------------------------------------------------------------------------
 
 
 def with_outer_lists(operation: Operation) -> Sequence[Operation]:

@@ -31,7 +31,12 @@ def _power(a: Any, b: Any) -> Any:
 
 def _in_place(change: Callable[..., Any]) -> Callable[..., Any]:
     """Returns an operator that changes its first argument and returns it."""
-    return lambda container, *arguments: (change(container, *arguments), container)[1]
+
+    def changed(container: Any, *arguments: Any) -> Any:
+        change(container, *arguments)
+        return container
+
+    return changed
 
 
 def _range_length(low: Any, high: Any, step: int) -> Any:

@@ -136,7 +136,8 @@ class Interpreter:
     def _branch(self, operation: Operation, condition: Any, values: dict[int, Any]) -> Sequence[Any]:
         known = known_bool(condition)
         if known is None:
-            return data_dependent.branch(self, operation, condition, values)
+            results = [None] * len(operation.outputs)
+            return data_dependent.Branch(self, operation, values, results).run(condition)
         return self.run(operation.blocks[0 if known else 1], (), values)
 
     def _loop(self, operation: Operation, arguments: list[Any], values: dict[int, Any]) -> Sequence[Any]:
@@ -154,14 +155,15 @@ class Interpreter:
                 return state[1:]
             if known is None or is_symbolic:
                 try:
-                    loop = data_dependent.Loop(self, operation, count, state, values)
+                    loop = data_dependent.Loop(self, operation, values, state)
+                    loop.find_state(count)
                 except RuntimeError:
                     if known is None or is_data_dependent(expression(count)):
                         raise
                     self._at(operation)
                     count = int(count)  # torch records a guard, and the export warns with its place
                     continue
-                return loop.run(done)
+                return loop.run(done, count)
             state = self.run(operation.blocks[0], [done, *state[1:]], values)
             done += 1
 
