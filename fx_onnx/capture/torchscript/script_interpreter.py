@@ -61,13 +61,11 @@ class Interpreter:
         reader: Reads the methods of TorchScript classes.
         regions: The branches and loop bodies that are being captured, from the outermost to the innermost.
         training: Whether the last forward ran in training mode.
-        changed_numbers: The old values of the numbers that the forward changes and that are not buffers yet.
     """
 
     def __init__(self, reader: GraphReader) -> None:
         self.reader = reader
         self.regions: list[Region] = []
-        self.changed_numbers: dict[tuple[Any, str], Any] = {}
         self.training = False
 
     def run(self, block: Block, arguments: Sequence[Any], outer: Mapping[int, Any] | None = None) -> list[Any]:

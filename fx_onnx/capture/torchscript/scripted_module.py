@@ -21,6 +21,7 @@ from fx_onnx.capture.torchscript.script_values import (
     ScalarTensor,
     StoredConstant,
     argument_value,
+    as_tensor,
     content,
     described,
     dtype_code,
@@ -57,7 +58,7 @@ def scripted_module(script: Any) -> ScriptedModule:
     Raises:
         CaptureError: The module has attributes or operators that cannot be captured.
     """
-    root = _Builder().root(script)
+    root = _Builder(script).root
     root.prepare()
     return root
 
@@ -68,18 +69,16 @@ def interpreted_submodules(model: torch.nn.Module) -> Iterator[None]:
 
     Other threads that call the model at the same time run the TorchScript modules.
     """
-    replaced: list[tuple[torch.nn.Module, str, Any]] = []
-    made: dict[int, ScriptedModule] = {}
+    parents = [module for module in model.modules() if not is_script(module)]
+    children = [(each, name, child) for each in parents for name, child in each._modules.items() if is_script(child)]
+    scripts = {id(child): child for _, _, child in children}
+    made = {key: scripted_module(script) for key, script in scripts.items()}
     try:
-        for parent in list(model.modules()):
-            for name, child in parent._modules.items():
-                if is_script(child) and not is_script(parent):
-                    made[id(child)] = made.get(id(child)) or scripted_module(child)
-                    replaced.append((parent, name, child))
-                    parent._modules[name] = made[id(child)]
+        for parent, name, child in children:
+            parent._modules[name] = made[id(child)]
         yield
     finally:
-        for parent, name, child in replaced:
+        for parent, name, child in children:
             parent._modules[name] = child
 
 
@@ -91,7 +90,7 @@ def has_scripts(model: torch.nn.Module) -> bool:
 def numbers_became_buffers(model: torch.nn.Module) -> bool:
     """Turns the numbers that the last forward changed into 0-d buffers; returns whether there were any."""
     scripts = [module for module in model.modules() if isinstance(module, ScriptedModule)]
-    return sum(script.promote_numbers() for script in scripts) > 0
+    return any([script.promote_numbers() for script in scripts])
 
 
 class ScriptedModule(torch.nn.Module):
@@ -112,12 +111,12 @@ class ScriptedModule(torch.nn.Module):
         self._builder = builder
         self.script_state = Instance(self.attribute, self)
         self._values: dict[str, Any] = {}  # attributes that are neither tensors nor modules
+        self._methods: dict[str, Block] = {}
         self._numbers: set[str] = set()  # numbers that are buffers, because the forward changes them
+        self._changed_numbers: set[str] = set()  # numbers that the last forward changed and that are not buffers yet
+        self.training = bool(getattr(script, "training", False))  # a frozen module and a function have no mode
         if isinstance(script, torch.jit.ScriptModule):
-            self.training = bool(getattr(script, "training", False))  # a frozen module has no such attribute
             self._adopt(script)
-        else:
-            self.training = False  # a function has no mode
 
     def _adopt(self, script: Any) -> None:
         """Takes over the parameters, buffers and submodules."""
@@ -146,7 +145,9 @@ class ScriptedModule(torch.nn.Module):
 
     def method(self, name: str) -> Block:
         """Returns the body of a method."""
-        return self._builder.method(self, name)
+        if name not in self._methods:
+            self._methods[name] = self._builder.reader.read(script_method(self.script, name).graph)
+        return self._methods[name]
 
     def _registered(self, name: str, value: Any) -> Any:
         """Registers the tensors of an attribute as buffers, so that torch.export captures them as weights."""
@@ -221,76 +222,62 @@ class ScriptedModule(torch.nn.Module):
         self.forward = forward  # type: ignore[method-assign]
 
     def _run(self, call: Callable[[], Any]) -> Any:
-        interpreter = self.interpreter
-        interpreter.training = self.training
+        self.interpreter.training = self.training
         scripts = [module for module in self.modules() if isinstance(module, ScriptedModule)]
         for script in scripts:
             # A read in the body of a branch or loop would be lost, because the first runs of a body are not recorded.
             script.script_state.attributes = {name: script.get_buffer(name).item() for name in sorted(script._numbers)}
         try:
             with preserve_node_meta():
-                return self._commit(call(), scripts)
+                result = call()
+                writes = [each for script in scripts for each in script.writes()]
+                if any(script._changed_numbers for script in scripts):
+                    raise _NumbersChanged
+                return self._commit(result, writes)
         except ScriptRaise as error:
             raise CaptureError(
                 f"The model raises an exception for the example arguments: {error}.", id=MessageId.TORCHSCRIPT
             ) from error
         finally:
-            interpreter.regions.clear()
             set_script_line("", 0)
 
-    def _commit(self, result: Any, scripts: Sequence[ScriptedModule]) -> Any:
-        """Writes the assigned attributes to the buffers of their modules, and returns the result of the forward.
+    def _commit(self, result: Any, writes: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Any:
+        """Writes new values to buffers, and returns the result of the forward.
 
         torch.export sees an assignment to a buffer of the root only, so the new values are copied into the buffers. A
         value or a result may be a buffer itself, whose old content it must keep.
         """
-        interpreter = self.interpreter
-        writes: list[tuple[torch.Tensor, torch.Tensor]] = []
-        for script in scripts:
-            for name, value in script.script_state.attributes.items():
-                writes += script.writes(name, value, interpreter.changed_numbers)
-        if interpreter.changed_numbers:
-            raise _NumbersChanged
-        storages = {storage_id(buffer) for buffer, _ in writes}
         copies = [(buffer, value.detach().clone()) for buffer, value in writes]
-        result = result_value(result, storages)
+        result = result_value(result, {storage_id(buffer) for buffer, _ in writes})
         for buffer, value in copies:
             buffer.copy_(value)
         return result
 
-    def writes(
-        self, name: str, value: Any, changed: dict[tuple[Any, str], Any]
-    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Returns the buffer of an assigned attribute and its new value; nothing if the attribute is unchanged.
-
-        Args:
-            name: The name of the attribute.
-            value: The value after the forward.
-            changed: Receives a number that is not a buffer yet and has another value now.
+    def writes(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yields each buffer of an assigned attribute and its new value; collects the numbers that have changed.
 
         Raises:
-            CaptureError: The attribute has changed and cannot be a buffer.
+            CaptureError: An attribute has changed and cannot be a buffer.
         """
-        if name in self._numbers:
-            buffer = self.get_buffer(name)
-            return [(buffer, torch.scalar_tensor(value, dtype=buffer.dtype))]
-        before = self.attribute(name)
-        if value is before:
-            return []
-        if isinstance(before, torch.Tensor) and isinstance(value, (torch.Tensor, ScalarTensor)):
-            value = value.as_tensor() if isinstance(value, ScalarTensor) else value
-            self._check_buffer(name, before, value)
-            return [(before, value)]
-        if isinstance(before, (bool, int, float)) and isinstance(value, (int, float, torch.SymInt, torch.SymFloat)):
-            if not statically_known_true(value == before):
-                changed[self, name] = before
-        elif not is_unchanged(before, value):
-            raise CaptureError(
-                f"The forward changes the attribute {name} of {type(self).__name__}, {described(before)}, to "
-                f"{described(value)}, which cannot be a buffer; keep what changes between calls in tensors.",
-                id=MessageId.TORCHSCRIPT,
-            )
-        return []
+        for name, value in self.script_state.attributes.items():
+            before, value = self.attribute(name), as_tensor(value)
+            if name in self._numbers:
+                yield before, torch.scalar_tensor(value, dtype=before.dtype)
+            elif isinstance(before, torch.Tensor) and isinstance(value, torch.Tensor):
+                if value is not before:
+                    self._check_buffer(name, before, value)
+                    yield before, value
+            elif isinstance(before, (bool, int, float)) and isinstance(
+                value, (int, float, torch.SymInt, torch.SymFloat)
+            ):
+                if not statically_known_true(value == before):
+                    self._changed_numbers.add(name)
+            elif not is_unchanged(before, value):
+                raise CaptureError(
+                    f"The forward changes the attribute {name} of {type(self).__name__}, {described(before)}, to "
+                    f"{described(value)}, which cannot be a buffer; keep what changes between calls in tensors.",
+                    id=MessageId.TORCHSCRIPT,
+                )
 
     def _check_buffer(self, name: str, before: torch.Tensor, after: torch.Tensor) -> None:
         same = before.dim() == after.dim() and before.dtype == after.dtype
@@ -304,12 +291,13 @@ class ScriptedModule(torch.nn.Module):
 
     def promote_numbers(self) -> bool:
         """Turns the numbers that the last forward changed into 0-d buffers; returns whether there were any."""
-        for (module, name), value in self.interpreter.changed_numbers.items():
+        for name in self._changed_numbers:
+            value = self.attribute(name)
             dtype = torch.float64 if isinstance(value, float) else None  # the precision of a Python number
-            module.register_buffer(name, torch.tensor(value, dtype=dtype), persistent=False)
-            module._numbers.add(name)
-        found = bool(self.interpreter.changed_numbers)
-        self.interpreter.changed_numbers.clear()
+            self.register_buffer(name, torch.tensor(value, dtype=dtype), persistent=False)
+        found = bool(self._changed_numbers)
+        self._numbers |= self._changed_numbers
+        self._changed_numbers.clear()
         return found
 
     def train(self, mode: bool = True) -> ScriptedModule:
@@ -363,25 +351,16 @@ class _NumbersChanged(Exception):
 class _Builder:
     """Builds the modules of one program."""
 
-    def __init__(self) -> None:
+    def __init__(self, script: Any) -> None:
         self.reader = GraphReader(self._constant)
         self.interpreter = Interpreter(self.reader)
-        self._root: Any = None
         self._modules: dict[int, ScriptedModule] = {}
-        self._methods: dict[tuple[int, str], Block] = {}
         self._parameters: dict[int, tuple[torch.Tensor, torch.nn.Parameter]] = {}
-
-    def root(self, script: Any) -> ScriptedModule:
-        if isinstance(script, torch.jit.ScriptModule):
-            root = self.module(script)
-        else:
-            root = _class_of(script.name, script.qualified_name)(script, self)
-        self._root = root
-        return root
+        self.root = self.module(script)
 
     def module(self, script: Any) -> ScriptedModule:
         if id(script) not in self._modules:
-            self._modules[id(script)] = _class_of(script.original_name, script_class(script))(script, self)
+            self._modules[id(script)] = _class_of(script)(script, self)
         return self._modules[id(script)]
 
     def parameter(self, tensor: torch.Tensor) -> torch.nn.Parameter:
@@ -391,12 +370,6 @@ class _Builder:
         if id(tensor) not in self._parameters:
             self._parameters[id(tensor)] = tensor, torch.nn.Parameter(tensor.detach(), tensor.requires_grad)
         return self._parameters[id(tensor)][1]
-
-    def method(self, module: ScriptedModule, name: str) -> Block:
-        key = (id(module), name)
-        if key not in self._methods:
-            self._methods[key] = self.reader.read(script_method(module.script, name).graph)
-        return self._methods[key]
 
     def visit(self, block: Block, arguments: Sequence[Any]) -> None:
         """Reads the attributes and methods that a graph uses, so that torch.export finds all tensors registered.
@@ -420,7 +393,7 @@ class _Builder:
                 self._visit(inner, objects)
 
     def _constant(self, constant: TensorConstant) -> Any:
-        tensor, root = constant.tensor, self._root
+        tensor, root = constant.tensor, self.root
         if tensor.is_mkldnn or tensor.is_quantized:
             raise CaptureError(
                 f"The constant {constant.name} has a layout of a backend of PyTorch (mkldnn or quantized); export the "
@@ -438,7 +411,11 @@ class _Builder:
         return StoredConstant(root, name)
 
 
-def _class_of(name: str, qualified_name: str) -> type[ScriptedModule]:
-    """Returns a class with the name of the module's own class, which the metadata of the nodes show."""
+def _class_of(script: Any) -> type[ScriptedModule]:
+    """Returns a class with the name of the script's own class or function, which the metadata of the nodes show."""
+    if isinstance(script, torch.jit.ScriptModule):
+        name, qualified_name = script.original_name, script_class(script)
+    else:
+        name, qualified_name = script.name, script.qualified_name
     path = re.sub(r"\.?___torch_mangle_\d+", "", qualified_name).removeprefix("__torch__.")
     return type(name, (ScriptedModule,), {"__module__": path.rpartition(".")[0] or "torch.jit", "__qualname__": name})
