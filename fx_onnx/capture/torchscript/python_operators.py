@@ -15,7 +15,7 @@ import torch
 
 from fx_onnx.capture.torchscript.script_values import ScalarTensor, number_of
 
-__all__ = ["NUMBER_TENSOR_OPERATORS", "PYTHON_OPERATORS"]
+__all__ = ["NUMBER_TENSOR_OPERATORS", "OPERATORS_ON_ANY_VALUE", "PYTHON_OPERATORS"]
 
 
 def _division(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
@@ -52,6 +52,11 @@ def _extreme(of_two: Callable[..., Any], of_list: Callable[..., Any]) -> Callabl
     return lambda *values: (of_list if len(values) == 1 or isinstance(values[0], list) else of_two)(*values)
 
 
+def _of_number(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function of a number as an operator on a number or a 0-d tensor."""
+    return lambda value, *arguments: function(number_of(value), *arguments)
+
+
 def _methods(cls: type[Any], names: str) -> dict[str, Callable[..., Any]]:
     return {f"aten::{name}": getattr(cls, name) for name in names.split()}
 
@@ -61,6 +66,25 @@ _FUNCTIONS_OF_MATH = (
     "acos acosh asin asinh atan atan2 atanh ceil copysign cos cosh degrees erf erfc exp expm1 fabs factorial floor "
     "fmod frexp gamma gcd isfinite isinf isnan ldexp lgamma log log10 log1p modf radians sin sinh tan tanh"
 )
+
+OPERATORS_ON_ANY_VALUE: dict[str, Callable[..., Any]] = {
+    "aten::item": number_of,
+    "aten::Int": _of_number(torch.sym_int),
+    "aten::Float": _of_number(torch.sym_float),
+    "aten::Bool": _of_number(lambda value: value if isinstance(value, torch.SymBool) else value != 0),
+    "aten::Complex": _of_number(complex),
+    "aten::IntImplicit": _of_number(torch.sym_int),
+    "aten::FloatImplicit": _of_number(torch.sym_float),
+    "aten::ScalarImplicit": number_of,
+    "aten::__is__": operator.is_,
+    "aten::__isnot__": operator.is_not,
+    "aten::len": lambda value: value.size(0) if isinstance(value, torch.Tensor) else len(value),
+    "aten::list": list,
+    "aten::_set_item": _in_place(operator.setitem),
+    "aten::append": _in_place(list.append),
+    "aten::format": str.format,
+}
+"""Operators whose arguments may be tensors or not."""
 
 PYTHON_OPERATORS: dict[str, Callable[..., Any]] = {
     **{f"aten::{name}": getattr(math, name) for name in _FUNCTIONS_OF_MATH.split()},
@@ -78,30 +102,17 @@ PYTHON_OPERATORS: dict[str, Callable[..., Any]] = {
     "aten::polar": cmath.rect,
     "aten::bitwise_not": operator.invert,
     "aten::__not__": torch.sym_not,
-    "aten::__is__": operator.is_,
-    "aten::__isnot__": operator.is_not,
-    "aten::Int": torch.sym_int,
-    "aten::Float": torch.sym_float,
-    "aten::Bool": lambda value: value if isinstance(value, torch.SymBool) else value != 0,
-    "aten::Complex": complex,
-    "aten::IntImplicit": torch.sym_int,
-    "aten::FloatImplicit": torch.sym_float,
-    "aten::ScalarImplicit": lambda value: value,
     "prim::abs": abs,
     "prim::max": _extreme(torch.sym_max, max),
     "prim::min": _extreme(torch.sym_min, min),
     "aten::sum": sum,
     "aten::any": any,
     "aten::all": all,
-    "aten::len": len,
-    "aten::list": list,
     "aten::dict": lambda items=(): dict(items),
     "aten::sorted": sorted,
     "aten::__contains__": operator.contains,
     "aten::__getitem__": operator.getitem,
-    "aten::_set_item": _in_place(operator.setitem),
     "aten::Delete": operator.delitem,
-    "aten::append": _in_place(list.append),
     "aten::add_": operator.iadd,
     "aten::slice": lambda items, *bounds: items[slice(*bounds)],
     "aten::ord": ord,
@@ -122,7 +133,7 @@ PYTHON_OPERATORS: dict[str, Callable[..., Any]] = {
     "aten::pop": lambda container, *args: container.pop(*args),
     **_methods(
         str,
-        "format split strip lstrip rstrip join startswith endswith upper lower capitalize title replace find rfind "
+        "split strip lstrip rstrip join startswith endswith upper lower capitalize title replace find rfind "
         "splitlines isdigit isalpha isspace isupper islower zfill center",
     ),
 }

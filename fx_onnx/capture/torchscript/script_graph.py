@@ -14,7 +14,7 @@ from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.script_private import inlined_call
 
-__all__ = ["Block", "GraphReader", "Operation", "Source", "TensorConstant"]
+__all__ = ["Block", "GraphReader", "Operation", "Source"]
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,6 @@ class Source:
     def stack_trace(self) -> str:
         """Returns the place in the format of a Python traceback."""
         return f'  File "{self.file}", line {self.line}, in forward\n    {self.code}'
-
-
-@dataclass(frozen=True)
-class TensorConstant:
-    """A tensor that is stored in the graph; ``name`` is the name that the graph gives it."""
-
-    name: str
-    tensor: torch.Tensor
 
 
 @dataclass(eq=False)
@@ -98,10 +90,10 @@ class GraphReader:
     """Reads graphs, each graph and each function once.
 
     Args:
-        add_constant: Receives each tensor constant, and returns what replaces it as the attribute ``value``.
+        add_constant: Receives the name and value of each tensor constant, and returns what replaces it as the attribute ``value``.
     """
 
-    def __init__(self, add_constant: Callable[[TensorConstant], Any]) -> None:
+    def __init__(self, add_constant: Callable[[str, torch.Tensor], Any]) -> None:
         self._add_constant = add_constant
         self._called: dict[Any, Block] = {}
 
@@ -151,12 +143,9 @@ class GraphReader:
         if node.kind() != "prim::Constant":
             return {name: self._attribute(node, name) for name in node.attributeNames()}
         output = node.output()
-        if output.type().kind() == "FunctionType":
-            return {"value": None}
-        value = output.toIValue()
-        if isinstance(value, torch.Tensor):
-            value = self._add_constant(TensorConstant(output.debugName(), value))
-        return {"value": value}
+        value = None if output.type().kind() == "FunctionType" else output.toIValue()
+        is_tensor = isinstance(value, torch.Tensor)
+        return {"value": self._add_constant(output.debugName(), value) if is_tensor else value}
 
     def _attribute(self, node: Any, name: str) -> Any:
         kind = node.kindOf(name)
@@ -174,13 +163,7 @@ def _source(text: str) -> Source:
     """Reads the place from the text of a source range; the innermost place of a traced call stack."""
     scripted = re.search(r'File "(.+?)", line (\d+)', text)
     if scripted:
-        return Source(scripted[1], int(scripted[2]), _marked_line(text.splitlines()))
+        marked = re.search(r"(.*)\n *~", text)  # the first line that TorchScript underlines
+        return Source(scripted[1], int(scripted[2]), marked[1].strip() if marked else "")
     traced = re.match(r"(.+?)\((\d+)\): ", text)
     return Source(traced[1], int(traced[2])) if traced else Source()
-
-
-def _marked_line(lines: list[str]) -> str:
-    """Returns the first line that TorchScript underlines with ``~~~``."""
-    marks = (i for i, line in enumerate(lines) if i and line.strip().startswith("~"))
-    first = next(marks, None)
-    return lines[first - 1].strip() if first else ""

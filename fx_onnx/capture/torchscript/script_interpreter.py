@@ -18,7 +18,11 @@ from torch.fx.traceback import set_stack_trace
 
 from fx_onnx.capture.torchscript import data_dependent
 from fx_onnx.capture.torchscript.grown_list import has_appended, on_grown_list
-from fx_onnx.capture.torchscript.python_operators import NUMBER_TENSOR_OPERATORS, PYTHON_OPERATORS
+from fx_onnx.capture.torchscript.python_operators import (
+    NUMBER_TENSOR_OPERATORS,
+    OPERATORS_ON_ANY_VALUE,
+    PYTHON_OPERATORS,
+)
 from fx_onnx.capture.torchscript.region import Region, ScriptRaise
 from fx_onnx.capture.torchscript.script_graph import Block, GraphReader, Operation
 from fx_onnx.capture.torchscript.script_values import (
@@ -29,15 +33,16 @@ from fx_onnx.capture.torchscript.script_values import (
     ScalarTensor,
     StoredConstant,
     Uninitialized,
+    as_tensor,
     dtype_code,
     known_bool,
-    number_of,
 )
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.operators import aten
 from fx_onnx.core.script_private import set_script_line
 from fx_onnx.core.symbolic_sizes import expression, is_data_dependent, static
+from fx_onnx.core.torch_private import pytree
 
 __all__ = ["Interpreter"]
 
@@ -47,10 +52,6 @@ _ENUMERATIONS: dict[str, Sequence[Any]] = {"ScalarType": DTYPES, "Layout": LAYOU
 # Operators that PyTorch keeps for old traces: the operator to call, and how many of the arguments it takes.
 _OLD_OPERATORS: dict[str, tuple[Any, int]] = {"aten::_convolution": (aten.convolution.default, 9)}
 
-# Operators on objects, which may be tensors too.
-_ON_ANY_VALUE = {"aten::__is__", "aten::__isnot__", "aten::append", "aten::_set_item", "aten::format", "aten::list"}
-_CONVERSIONS = {"aten::Int", "aten::Float", "aten::Bool", "aten::Complex"}
-_CONVERSIONS |= {"aten::IntImplicit", "aten::FloatImplicit", "aten::ScalarImplicit", "aten::item"}
 _WITHOUT_EFFECT = {"prim::Print", "aten::warn", "aten::_assert", "prim::AddStatValue", "prim::TimePoint"}
 
 
@@ -181,19 +182,16 @@ class Interpreter:
     def _call_python(self, operation: Operation, arguments: list[Any]) -> Any:
         """Calls the operator if it works on Python values; otherwise returns NotImplemented."""
         kind = operation.kind
-        if kind in _CONVERSIONS:
-            number = number_of(arguments[0])
-            return PYTHON_OPERATORS[kind](number, *arguments[1:]) if kind != "aten::item" else number
-        if kind == "aten::len" and isinstance(arguments[0], torch.Tensor):
-            return arguments[0].size(0)
+        if kind in OPERATORS_ON_ANY_VALUE:
+            return OPERATORS_ON_ANY_VALUE[kind](*arguments)
         function = PYTHON_OPERATORS.get(kind)
-        has_tensor = any(isinstance(each, (torch.Tensor, ScalarTensor)) for each in arguments)
-        on_container = bool(arguments) and isinstance(arguments[0], (list, dict, str))
-        if function is not None and (not has_tensor or on_container or kind in _ON_ANY_VALUE):
-            result = function(*arguments)
-            return torch.sym_float(result) if _returns_float(operation) else result
-        on_numbers = NUMBER_TENSOR_OPERATORS.get(kind)
         tensors = [each for each in arguments if isinstance(each, (torch.Tensor, ScalarTensor))]
+        on_container = bool(arguments) and isinstance(arguments[0], (list, dict, str))
+        if function is not None and (not tensors or on_container):
+            result = function(*arguments)
+            is_float = kind in ("aten::pow", "aten::div") and operation.types[0].kind() == "FloatType"
+            return torch.sym_float(result) if is_float else result
+        on_numbers = NUMBER_TENSOR_OPERATORS.get(kind)
         if on_numbers is not None and all(_is_known_integer(each, kind) for each in tensors):
             return on_numbers(*arguments)
         return NotImplemented
@@ -209,32 +207,23 @@ class Interpreter:
         if operation.kind in _OLD_OPERATORS:
             target, count = _OLD_OPERATORS[operation.kind]
             arguments = arguments[:count]
-        positional, keywords = [], {}
-        for (name, is_keyword, values, is_written), value in zip(parameters, arguments, strict=False):
+        given = {}
+        for (name, values, is_written), value in zip(parameters, arguments, strict=False):
             if isinstance(value, ScalarTensor) and is_written:
                 value.tensor = value.as_tensor()
-            value = _as_torch(value, values)
-            if is_keyword:
-                keywords[name] = value
-            else:
-                positional.append(value)
-        return target(*positional, **keywords)
+            given[name] = _as_torch(value, values)
+        return target(**given)
 
 
 def _is_known_integer(value: Any, kind: str) -> bool:
     """Returns whether ``value`` is a known integer as a 0-d tensor, or a quotient that ``aten::floor`` rounds."""
-    if not isinstance(value, ScalarTensor) or value.tensor is not None:
-        return False
-    return not value.dtype.is_floating_point or kind == "aten::floor"
-
-
-def _returns_float(operation: Operation) -> bool:
-    return operation.kind in ("aten::pow", "aten::div") and operation.types[0].kind() == "FloatType"
+    is_number = isinstance(value, ScalarTensor) and value.tensor is None
+    return is_number and (not value.dtype.is_floating_point or kind == "aten::floor")
 
 
 @functools.lru_cache(maxsize=4096)
-def _operator(schema: str) -> tuple[Any, tuple[tuple[str, bool, Sequence[Any] | None, bool], ...]]:
-    """Returns the operator of a schema, and the name, kind, enumeration and alias information of each argument."""
+def _operator(schema: str) -> tuple[Any, list[tuple[str, Sequence[Any] | None, bool]]]:
+    """Returns the operator of a schema, and of each argument the name, the enumeration and whether it is written to."""
     found = re.match(r"([\w.]+)::(\w+)(?:\.(\w+))?\(", schema)
     if found is None:
         raise CaptureError(
@@ -245,19 +234,15 @@ def _operator(schema: str) -> tuple[Any, tuple[tuple[str, bool, Sequence[Any] | 
     for argument in target._schema.arguments:
         enumeration = re.sub(r"Optional\[(\w+)\]", r"\1", str(argument.real_type))
         is_written = argument.alias_info is not None and argument.alias_info.is_write
-        parameters.append((argument.name, argument.kwarg_only, _ENUMERATIONS.get(enumeration), is_written))
-    return target, tuple(parameters)
+        parameters.append((argument.name, _ENUMERATIONS.get(enumeration), is_written))
+    return target, parameters
 
 
 def _as_torch(value: Any, enumeration: Sequence[Any] | None) -> Any:
     """Returns a value in the form that torch.ops accepts."""
     if enumeration is not None and isinstance(value, int):
         return enumeration[value]
-    if isinstance(value, ScalarTensor):
-        return value.as_tensor()
-    if isinstance(value, list):
-        return [_as_torch(item, None) for item in value]
-    return value
+    return list(map(as_tensor, value)) if isinstance(value, list) else as_tensor(value)
 
 
 # --- operators without an ATen operator -------------------------------------------------------------------------------
@@ -328,11 +313,9 @@ def _to(interpreter: Interpreter, operation: Operation, arguments: list[Any]) ->
     """Implements ``aten::to``, whose overloads with a ``prim_`` in the name exist in TorchScript only."""
     if ".prim_" not in operation.schema:
         return interpreter._call_operator(operation, arguments)
-    tensor, *rest = (each.as_tensor() if isinstance(each, ScalarTensor) else each for each in arguments)
+    tensor, *rest = map(as_tensor, arguments)
     names = re.findall(r"(\w+)(?:=[^,)]+)?[,)]", operation.schema.partition(" self, ")[2])
     given: dict[str, Any] = {name: value for name, value in zip(names, rest, strict=False) if value is not None}
-    if "other" in given:
-        return [tensor.to(given.pop("other"), **given)]
     if "dtype" in given:
         given["dtype"] = DTYPES[given["dtype"]]
     return [tensor.to(**given)]
@@ -342,32 +325,24 @@ def _tensor(interpreter: Interpreter, operation: Operation, arguments: list[Any]
     """Implements ``aten::tensor``: a tensor from a number or from nested lists of numbers, which may be symbolic."""
     data, dtype, device = arguments[:3]
     given = {"dtype": None if dtype is None else DTYPES[dtype], "device": device}
-    return [_stacked(data, given) if _is_symbolic(data) else torch.tensor(data, **given)]
-
-
-def _is_symbolic(data: Any) -> bool:
-    if isinstance(data, list):
-        return any(map(_is_symbolic, data))
-    return isinstance(data, (torch.SymInt, torch.SymFloat, torch.SymBool, torch.Tensor, ScalarTensor))
+    return [_stacked(data, given)]
 
 
 def _stacked(data: Any, given: dict[str, Any]) -> torch.Tensor:
+    symbols = (torch.SymInt, torch.SymFloat, torch.SymBool, torch.Tensor, ScalarTensor)
+    if not any(isinstance(leaf, symbols) for leaf in pytree.tree_leaves(data)):
+        return torch.tensor(data, **given)
     if isinstance(data, list):
         return torch.stack([_stacked(item, given) for item in data])
     if isinstance(data, (torch.Tensor, ScalarTensor)):
-        return (data if isinstance(data, torch.Tensor) else data.as_tensor()).to(**given)
-    kinds = {torch.SymInt: torch.int64, int: torch.int64, torch.SymBool: torch.bool, bool: torch.bool}
+        return as_tensor(data).to(**given)  # type: ignore[no-any-return]
+    kinds = {torch.SymInt: torch.int64, torch.SymBool: torch.bool}
     return torch.scalar_tensor(data, **{**given, "dtype": given["dtype"] or kinds.get(type(data))})
 
 
 def _of_tensor(read: Callable[..., Any]) -> Callable[..., Sequence[Any]]:
     """Returns the operator that reads a property of a tensor."""
-
-    def operator(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
-        tensor, *rest = arguments
-        return [read(tensor.as_tensor() if isinstance(tensor, ScalarTensor) else tensor, *rest)]
-
-    return operator
+    return _computed(lambda operation, tensor, *rest: read(as_tensor(tensor), *rest))
 
 
 def _computed(function: Callable[..., Any]) -> Callable[..., Sequence[Any]]:

@@ -14,7 +14,7 @@ import torch
 from torch.fx.traceback import preserve_node_meta
 
 from fx_onnx.capture.torchscript.region import ScriptRaise
-from fx_onnx.capture.torchscript.script_graph import Block, GraphReader, TensorConstant
+from fx_onnx.capture.torchscript.script_graph import Block, GraphReader
 from fx_onnx.capture.torchscript.script_interpreter import Interpreter
 from fx_onnx.capture.torchscript.script_values import (
     Instance,
@@ -89,8 +89,10 @@ def has_scripts(model: torch.nn.Module) -> bool:
 
 def numbers_became_buffers(model: torch.nn.Module) -> bool:
     """Turns the numbers that the last forward changed into 0-d buffers; returns whether there were any."""
-    scripts = [module for module in model.modules() if isinstance(module, ScriptedModule)]
-    return any([script.promote_numbers() for script in scripts])
+    scripts = [module for module in model.modules() if isinstance(module, ScriptedModule) and module.changed_numbers]
+    for script in scripts:
+        script.promote_numbers()
+    return bool(scripts)
 
 
 class ScriptedModule(torch.nn.Module):
@@ -99,6 +101,7 @@ class ScriptedModule(torch.nn.Module):
     Attributes:
         script: The ScriptModule or ScriptFunction.
         interpreter: Runs the graphs; the modules of one program share it.
+        changed_numbers: The numbers that the last forward changed and that are not buffers yet.
         script_state: The attributes as the forward has read and assigned them.
     """
 
@@ -113,7 +116,7 @@ class ScriptedModule(torch.nn.Module):
         self._values: dict[str, Any] = {}  # attributes that are neither tensors nor modules
         self._methods: dict[str, Block] = {}
         self._numbers: set[str] = set()  # numbers that are buffers, because the forward changes them
-        self._changed_numbers: set[str] = set()  # numbers that the last forward changed and that are not buffers yet
+        self.changed_numbers: set[str] = set()
         self.training = bool(getattr(script, "training", False))  # a frozen module and a function have no mode
         if isinstance(script, torch.jit.ScriptModule):
             self._adopt(script)
@@ -231,7 +234,7 @@ class ScriptedModule(torch.nn.Module):
             with preserve_node_meta():
                 result = call()
                 writes = [each for script in scripts for each in script.writes()]
-                if any(script._changed_numbers for script in scripts):
+                if any(script.changed_numbers for script in scripts):
                     raise _NumbersChanged
                 return self._commit(result, writes)
         except ScriptRaise as error:
@@ -267,11 +270,9 @@ class ScriptedModule(torch.nn.Module):
                 if value is not before:
                     self._check_buffer(name, before, value)
                     yield before, value
-            elif isinstance(before, (bool, int, float)) and isinstance(
-                value, (int, float, torch.SymInt, torch.SymFloat)
-            ):
+            elif isinstance(before, (bool, int, float)) and isinstance(value, _NUMBERS):
                 if not statically_known_true(value == before):
-                    self._changed_numbers.add(name)
+                    self.changed_numbers.add(name)
             elif not is_unchanged(before, value):
                 raise CaptureError(
                     f"The forward changes the attribute {name} of {type(self).__name__}, {described(before)}, to "
@@ -289,16 +290,14 @@ class ScriptedModule(torch.nn.Module):
                 id=MessageId.TORCHSCRIPT,
             )
 
-    def promote_numbers(self) -> bool:
-        """Turns the numbers that the last forward changed into 0-d buffers; returns whether there were any."""
-        for name in self._changed_numbers:
+    def promote_numbers(self) -> None:
+        """Turns the numbers that the last forward changed into 0-d buffers."""
+        for name in self.changed_numbers:
             value = self.attribute(name)
             dtype = torch.float64 if isinstance(value, float) else None  # the precision of a Python number
             self.register_buffer(name, torch.tensor(value, dtype=dtype), persistent=False)
-        found = bool(self._changed_numbers)
-        self._numbers |= self._changed_numbers
-        self._changed_numbers.clear()
-        return found
+        self._numbers |= self.changed_numbers
+        self.changed_numbers.clear()
 
     def train(self, mode: bool = True) -> ScriptedModule:
         """Sets the mode, as in a module. A function has no mode.
@@ -339,6 +338,8 @@ class ScriptedModule(torch.nn.Module):
             for (script, name, value), copied in zip(state, copies, strict=True):
                 setattr(script, name, value.copy_(copied) if isinstance(value, torch.Tensor) else value)
 
+
+_NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
 
 # The types of attributes that are values; other attributes are objects of TorchScript classes.
 _PLAIN = (type(None), bool, int, float, complex, str, Enum, torch.device, torch.Generator)
@@ -392,23 +393,21 @@ class _Builder:
             for inner in operation.blocks:
                 self._visit(inner, objects)
 
-    def _constant(self, constant: TensorConstant) -> Any:
-        tensor, root = constant.tensor, self.root
+    def _constant(self, name: str, tensor: torch.Tensor) -> Any:
         if tensor.is_mkldnn or tensor.is_quantized:
             raise CaptureError(
-                f"The constant {constant.name} has a layout of a backend of PyTorch (mkldnn or quantized); export the "
-                "model before torch.jit.optimize_for_inference or quantization.",
+                f"The constant {name} has a layout of a backend of PyTorch (mkldnn or quantized); export the model "
+                "before torch.jit.optimize_for_inference or quantization.",
                 id=MessageId.TORCHSCRIPT,
             )
         if tensor.dim() == 0 and tensor.device.type == "cpu" and not tensor.is_complex():
             return ScalarTensor(tensor.item(), tensor.dtype)
-        name = re.sub(r"\W+", "_", constant.name.removeprefix("self.")).strip("_")
+        name = re.sub(r"\W+", "_", name.removeprefix("self.")).strip("_")
         name = f"constant_{name}" if name.isdigit() else name
-        used = root.__dict__.keys() | root._buffers.keys() | set(dir(root))
-        while name in used:
+        while hasattr(self.root, name):
             name += "_"
-        root.register_buffer(name, tensor, persistent=False)
-        return StoredConstant(root, name)
+        self.root.register_buffer(name, tensor, persistent=False)
+        return StoredConstant(self.root, name)
 
 
 def _class_of(script: Any) -> type[ScriptedModule]:

@@ -57,7 +57,7 @@ def test_other_operators_are_refused():
 )
 def test_a_body_that_only_appends(body, only_appends):
     code = f"def f(x: Tensor, items: List[Tensor]):\n    for i in range(3):\n        {body}\n    return x\n"
-    block = GraphReader(lambda constant: constant).read(torch.jit.CompilationUnit(code).f.graph)
+    block = GraphReader(lambda name, tensor: tensor).read(torch.jit.CompilationUnit(code).f.graph)
     loop = next(operation for operation in block.operations if operation.kind == "prim::Loop")
     assert is_only_appended_to(loop.blocks[0], {block.parameters[1]}) is only_appends
 
@@ -82,7 +82,7 @@ def function_with_loop(body):
     ],
 )
 def test_which_loops_are_rewritten(body, carried):
-    operations = GraphReader(lambda constant: constant).read(function_with_loop(body).graph).operations
+    operations = GraphReader(lambda name, tensor: tensor).read(function_with_loop(body).graph).operations
     (loop,) = [each for each in operations if each.kind == "prim::Loop"]
     assert len(loop.outputs) == len(loop.inputs) - 2 == len(loop.blocks[0].parameters) - 1 == carried
 

@@ -23,7 +23,7 @@ def example(x: Tensor, n: int) -> Tensor:
 
 def read(script):
     constants = []
-    reader = GraphReader(lambda constant: constants.append(constant) or constant.name)
+    reader = GraphReader(lambda name, tensor: constants.append(tensor) or name)
     return reader.read(script.graph), constants, reader
 
 
@@ -51,7 +51,7 @@ def test_the_place_of_a_traced_operation():
 def test_tensor_constants_are_handed_over():
     weight = torch.ones(2)
     _, constants, _ = read(torch.jit.trace(lambda x: x * weight, torch.ones(2)))
-    assert [tuple(constant.tensor.shape) for constant in constants] == [(2,)]
+    assert [tuple(constant.shape) for constant in constants] == [(2,)]
 
 
 def test_operators_of_mkldnn_are_refused():
