@@ -53,29 +53,16 @@ class Change:
     """
 
     owner: Any
-    forms: Mapping[Any, Any]
+    forms: dict[Any, Any]
     is_appended: bool = False
 
-    def leaves(self) -> list[Computed]:
-        """Returns the tensors and numbers that the program computes, in order."""
-        return [leaf for form in self.forms.values() for leaf in leaves(form)]
-
-    def flatten(self, value: Any) -> list[torch.Tensor]:
-        """Returns the tensors of the owner, or of a body's view of it, in the order of ``leaves``."""
-        items = {0: _appended(self.owner, value)} if self.is_appended else content(value, self.forms)
-        return [tensor for key, form in self.forms.items() for tensor in flatten(form, items[key])]
-
-    def apply(self, region: Region | None, tensors: Iterator[torch.Tensor]) -> None:
-        """Takes the new content of the owner, or of a region's view of it, from tensors."""
-        known: Any = (lambda value: value) if region is None else region.enter
-        items = {key: build(form, tensors, known) for key, form in self.forms.items()}
+    def items(self, region: Region | None) -> dict[Any, Any]:
+        """Returns the items that have forms as a region sees them; None is the code outside."""
+        view = self.owner if region is None else region.enter(self.owner)
         if not self.is_appended:
-            replace_content(known(self.owner), items)
-
-
-def _appended(owner: list[Any], value: list[Any]) -> Any:
-    """Returns the item that a body's view of a list has more than the list."""
-    return value[len(owner)] if len(value) > len(owner) else Uninitialized("TensorType")
+            return content(view, self.forms)
+        is_longer = len(view) > len(self.owner)
+        return {0: view[len(self.owner)] if is_longer else Uninitialized("TensorType")}
 
 
 class _DataDependent:
@@ -125,13 +112,12 @@ class _DataDependent:
         """Learns from two runs, or from none and one, what the blocks read and what they do to the outer values."""
         self._changes = []
         for owner in {id(owner): owner for region in regions for owner in region.mutable()}.values():
-            views = [region.enter(owner) for region in regions]
             if isinstance(owner, torch.Tensor):  # computed in any case
                 change = Change(owner, {0: Computed(owner)})
             elif self._is_appended(owner, regions[1]):
-                change = Change(owner, {0: Computed(_appended(owner, views[1]))}, is_appended=True)
+                change = Change(owner, {0: Computed(regions[1].enter(owner)[-1])}, is_appended=True)
             else:
-                change = Change(owner, merge_items(*views, regions))
+                change = Change(owner, merge_items([region.enter(owner) for region in regions], regions))
             self._changes.append(change)
         self._read = {key: value for region in regions for key, value in region.read.items()}
 
@@ -159,19 +145,23 @@ class _DataDependent:
             given[key] = operand.item() if is_number else operand.clone() if key in written else operand
         return Region(given)
 
+    def _forms(self) -> list[Any]:
+        return [change.forms for change in self._changes]
+
     def _leaves(self) -> list[Computed]:
-        return [leaf for change in self._changes for leaf in change.leaves()]
+        return leaves(self._forms())
 
     def _flatten(self, region: Region | None = None) -> list[torch.Tensor]:
         """Returns the tensors of what changes, as a region sees it, in the order of ``_leaves``."""
-        views = [(change, change.owner if region is None else region.enter(change.owner)) for change in self._changes]
-        return [tensor for change, view in views for tensor in change.flatten(view)]
+        return flatten(self._forms(), [change.items(region) for change in self._changes])
 
     def _apply(self, tensors: Iterable[torch.Tensor], region: Region | None = None) -> None:
         """Replaces what changes, as a region sees it, by values made of tensors."""
-        rest = iter(tensors)
-        for change in self._changes:
-            change.apply(region, rest)
+        known: Callable[[Any], Any] = (lambda value: value) if region is None else region.enter
+        contents = build(self._forms(), iter(tensors), known)
+        for change, items in zip(self._changes, contents, strict=True):
+            if not change.is_appended:
+                replace_content(known(change.owner), items)
 
 
 def _as_operand(value: Any) -> Any:
@@ -209,7 +199,7 @@ class Branch(_DataDependent):
                 raise raised
             text = "The model raises an exception if a condition on data holds, and the exported model does not"
             warn(f"{text}: {raised}.", MessageId.EXCEPTION_ON_DATA)
-            return self._interpreter.run(*runs, (), self._values)
+            return self._interpreter.run(next(iter(runs)), (), self._values)
         with self._discovering():
             self._find_changes(list(runs.values()))
         tensors: Sequence[torch.Tensor] = ()
@@ -283,7 +273,7 @@ class Loop(_DataDependent):
                 _check_metadata(*pair)
 
     def _shape(self) -> Any:
-        kinds = {id(change.owner): [leaf.is_number for leaf in change.leaves()] for change in self._changes}
+        kinds = {id(change.owner): [leaf.is_number for leaf in leaves(change.forms)] for change in self._changes}
         return {owner: kind for owner, kind in kinds.items() if kind}
 
     def _iterate(self, region: Region, number: Any) -> None:
@@ -295,7 +285,7 @@ class Loop(_DataDependent):
         torch._check(count >= 0)
         rows = iter(stacked)
         for change in self._changes:
-            tensors = [next(rows) for _ in change.leaves()]
+            tensors = [next(rows) for _ in leaves(change.forms)]
             if change.is_appended:
                 torch._check(count <= tensors[0].size(0))
                 change.owner.append(Appended(tensors[0].narrow(0, 0, count)))

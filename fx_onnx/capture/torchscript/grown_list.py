@@ -20,11 +20,11 @@ from fx_onnx.core.messages import MessageId
 if TYPE_CHECKING:
     from fx_onnx.capture.torchscript.script_graph import Block, Operation
 
-__all__ = ["has_appended", "is_only_appended_to", "on_grown_list", "with_outer_lists"]
+__all__ = ["APPENDING", "has_appended", "is_only_appended_to", "on_grown_list", "with_outer_lists"]
 
 
 # Operators that add items to the end of their first argument.
-_APPENDING = ("aten::append", "aten::add_", "aten::extend")
+APPENDING = ("aten::append", "aten::add_", "aten::extend")
 
 
 def has_appended(value: Any) -> bool:
@@ -39,7 +39,7 @@ def is_only_appended_to(block: Block, numbers: set[int]) -> bool:
     """
     for operation in block.operations:
         used = numbers.intersection(operation.inputs)
-        is_append = operation.kind in _APPENDING and operation.inputs[0] in numbers
+        is_append = operation.kind in APPENDING and operation.inputs[0] in numbers
         if used and (not is_append or operation.inputs[1] in numbers):
             return False
         numbers = numbers | set(operation.outputs) if is_append else numbers
@@ -70,16 +70,6 @@ def on_grown_list(operation: Operation, arguments: Sequence[Any]) -> Any:
 
 def _length(operation: Operation, items: list[Any]) -> Any:
     return sum(item.stacked.size(0) if isinstance(item, Appended) else 1 for item in items)
-
-
-def _append(operation: Operation, items: list[Any], item: Any) -> list[Any]:
-    items.append(item)
-    return items
-
-
-def _extend(operation: Operation, items: list[Any], others: list[Any]) -> list[Any]:
-    items += others
-    return items
 
 
 def _item(operation: Operation, items: list[Any], place: Any) -> Any:
@@ -113,9 +103,6 @@ def _cat(operation: Operation, items: list[Any], dim: int = 0) -> torch.Tensor:
 
 _OPERATORS: dict[str, Callable[..., Any]] = {
     "aten::len": _length,
-    "aten::append": _append,
-    "aten::add_": _extend,
-    "aten::extend": _extend,
     "aten::__getitem__": _item,
     "aten::stack": _stack,
     "aten::cat": _cat,

@@ -20,6 +20,7 @@ from fx_onnx.capture.torchscript.script_values import (
     as_tensor,
     content,
     like,
+    number_dtype,
     rebuild,
 )
 from fx_onnx.core.symbolic_sizes import expression
@@ -30,11 +31,6 @@ __all__ = [
 ]  # fmt: skip
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
-_NUMBERS: dict[torch.dtype, tuple[type, ...]] = {
-    torch.bool: (bool, torch.SymBool),
-    torch.int64: (int, torch.SymInt),
-    torch.float64: (float, torch.SymFloat),
-}
 
 
 class ScriptRaise(Exception):
@@ -179,8 +175,8 @@ def merge(first: Any, second: Any, regions: Sequence[Region]) -> Form:
         return Computed(as_tensor(values[0]))
     kinds = {_container_kind(value) for value in values}
     if len(kinds) == 1 and None not in kinds:
-        return like(values[0], merge_items(first, second, regions))
-    dtypes = {_number_dtype(value) for value in values}
+        return like(values[0], merge_items((first, second), regions))
+    dtypes = {number_dtype(value) for value in values}
     is_symbolic = any(isinstance(value, _SYMBOLS) for value in values)
     if type(first) is type(second) and not is_symbolic and first == second:
         return Known(first)
@@ -191,24 +187,20 @@ def merge(first: Any, second: Any, regions: Sequence[Region]) -> Form:
     raise MergeError(f"a variable is {_described(first)} in one case and {_described(second)} in the other")
 
 
-def merge_items(first: Any, second: Any, regions: Sequence[Region]) -> dict[Any, Form]:
+def merge_items(pair: Sequence[Any], regions: Sequence[Region]) -> dict[Any, Form]:
     """Returns the common forms of the items of two containers of one kind, of which one may be Uninitialized."""
-    known = [value for value in (first, second) if not isinstance(value, Uninitialized)]
+    known = [value for value in pair if not isinstance(value, Uninitialized)]
     names = [name for value in known if isinstance(value, Instance) for name in value.names()]
     contents = [content(value, names) for value in known]
     if contents[0].keys() != contents[-1].keys():
         sizes = " and ".join(str(len(items)) for items in contents)
         raise MergeError(f"a variable is a list or dict whose length depends on data (it has {sizes} items)")
-    one, other = (value if isinstance(value, Uninitialized) else content(value, names) for value in (first, second))
+    one, other = (value if isinstance(value, Uninitialized) else content(value, names) for value in pair)
     return {key: merge(_item(one, key), _item(other, key), regions) for key in contents[0]}
 
 
 def _item(items: Any, key: Any) -> Any:
     return items if isinstance(items, Uninitialized) else items[key]
-
-
-def _number_dtype(value: Any) -> torch.dtype | None:
-    return next((dtype for dtype, classes in _NUMBERS.items() if isinstance(value, classes)), None)
 
 
 def _container_kind(value: Any) -> type | None:

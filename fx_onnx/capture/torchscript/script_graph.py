@@ -90,7 +90,7 @@ class GraphReader:
     """Reads graphs, each graph and each function once.
 
     Args:
-        add_constant: Receives the name and value of each tensor constant, and returns what replaces it as the attribute ``value``.
+        add_constant: Receives the name and the value of each tensor constant; returns what replaces the value.
     """
 
     def __init__(self, add_constant: Callable[[str, torch.Tensor], Any]) -> None:
@@ -144,8 +144,7 @@ class GraphReader:
             return {name: self._attribute(node, name) for name in node.attributeNames()}
         output = node.output()
         value = None if output.type().kind() == "FunctionType" else output.toIValue()
-        is_tensor = isinstance(value, torch.Tensor)
-        return {"value": self._add_constant(output.debugName(), value) if is_tensor else value}
+        return {"value": self._add_constant(output.debugName(), value) if isinstance(value, torch.Tensor) else value}
 
     def _attribute(self, node: Any, name: str) -> Any:
         kind = node.kindOf(name)

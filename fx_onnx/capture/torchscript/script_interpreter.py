@@ -17,7 +17,7 @@ import torch
 from torch.fx.traceback import set_stack_trace
 
 from fx_onnx.capture.torchscript import data_dependent
-from fx_onnx.capture.torchscript.grown_list import has_appended, on_grown_list
+from fx_onnx.capture.torchscript.grown_list import APPENDING, has_appended, on_grown_list
 from fx_onnx.capture.torchscript.python_operators import (
     NUMBER_TENSOR_OPERATORS,
     OPERATORS_ON_ANY_VALUE,
@@ -36,6 +36,7 @@ from fx_onnx.capture.torchscript.script_values import (
     as_tensor,
     dtype_code,
     known_bool,
+    number_dtype,
 )
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.messages import MessageId
@@ -170,7 +171,7 @@ class Interpreter:
         kind = operation.kind
         if kind in _WITHOUT_EFFECT:
             return [None] * len(operation.outputs)
-        if any(map(has_appended, arguments)):
+        if kind not in APPENDING and any(map(has_appended, arguments)):
             return [on_grown_list(operation, arguments)][: len(operation.outputs)]
         result = self._call_python(operation, arguments)
         if result is NotImplemented:
@@ -249,10 +250,8 @@ def _as_torch(value: Any, enumeration: Sequence[Any] | None) -> Any:
 
 
 def _call(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
-    owner = arguments[0] if arguments else None
-    is_module = isinstance(owner, Instance) and owner.module is not None
-    if is_module and operation.kind == "prim::CallMethod" and operation.attributes["name"] == "forward":
-        return [owner.module(*arguments)]
+    if operation.kind == "prim::CallMethod" and operation.attributes["name"] == "forward" and arguments[0].module:
+        return [arguments[0].module(*arguments)]
     return interpreter.run(*interpreter.callee(operation, arguments))
 
 
@@ -273,10 +272,6 @@ def _set_attribute(interpreter: Interpreter, operation: Operation, arguments: li
 
 def _raise(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
     raise ScriptRaise(f"{str(arguments[0]).removeprefix('AssertionError: ')}{operation.source}")
-
-
-def _is_instance(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
-    return [any(_has_type(arguments[0], each) for each in operation.attributes["types"])]
 
 
 def _has_type(value: Any, kind: Any) -> bool:
@@ -353,8 +348,7 @@ def _computed(function: Callable[..., Any]) -> Callable[..., Sequence[Any]]:
 def _number_tensor(operation: Operation, number: Any) -> Any:
     if isinstance(number, (torch.Tensor, ScalarTensor)):
         return number
-    kinds = {bool: torch.bool, torch.SymBool: torch.bool, float: torch.float64, torch.SymFloat: torch.float64}
-    return ScalarTensor(number, kinds.get(type(number), torch.int64))
+    return ScalarTensor(number, number_dtype(number) or torch.int64)
 
 
 _IDENTITIES = (
@@ -377,7 +371,7 @@ _SPECIAL: dict[str, Callable[[Interpreter, Operation, list[Any]], Sequence[Any]]
     "prim::EnumName": _computed(lambda operation, value: value.name),
     "prim::EnumValue": _computed(lambda operation, value: value.value),
     "prim::NumToTensor": _computed(_number_tensor),
-    "prim::isinstance": _is_instance,
+    "prim::isinstance": _computed(lambda op, value: any(_has_type(value, each) for each in op.attributes["types"])),
     "prim::GetAttr": _computed(lambda operation, owner: owner.get(operation.attributes["name"])),
     "prim::SetAttr": _set_attribute,
     "prim::CallMethod": _call,

@@ -21,7 +21,7 @@ from fx_onnx.core.torch_private import statically_known_true, storage_id
 __all__ = [
     "CONTAINERS", "DTYPES", "LAYOUTS", "MEMORY_FORMATS", "Appended", "Instance", "ScalarTensor", "StoredConstant",
     "Uninitialized", "argument_value", "as_tensor", "content", "described", "dtype_code", "is_unchanged", "known_bool",
-    "like", "number_of", "parameter", "rebuild", "replace_content", "result_value",
+    "like", "number_dtype", "number_of", "parameter", "rebuild", "replace_content", "result_value",
 ]  # fmt: skip
 
 # c10::ScalarType, c10::Layout and c10::MemoryFormat, by number.
@@ -34,6 +34,14 @@ LAYOUTS: tuple[torch.layout, ...] = (torch.strided, torch.sparse_coo, torch.spar
 MEMORY_FORMATS: tuple[torch.memory_format, ...] = (
     torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d,
 )  # fmt: skip
+
+
+# The Python numbers that are tensors of a dtype; a bool is an int too.
+_NUMBERS: dict[torch.dtype, tuple[type, ...]] = {
+    torch.bool: (bool, torch.SymBool),
+    torch.int64: (int, torch.SymInt),
+    torch.float64: (float, torch.SymFloat),
+}
 
 
 def dtype_code(dtype: torch.dtype) -> int:
@@ -128,6 +136,11 @@ def number_of(value: Any) -> Any:
     if isinstance(value, ScalarTensor):
         value = value.tensor
     return value.item() if isinstance(value, torch.Tensor) else value
+
+
+def number_dtype(value: Any) -> torch.dtype | None:
+    """Returns the dtype of a Python number as a tensor; None for any other value."""
+    return next((dtype for dtype, classes in _NUMBERS.items() if isinstance(value, classes)), None)
 
 
 def known_bool(condition: Any) -> bool | None:

@@ -139,7 +139,7 @@ class ScriptedModule(torch.nn.Module):
         if name in tensors:
             return tensors[name]
         if name in self._modules:
-            return self._modules[name].script_state
+            return self.get_submodule(name).script_state
         if name == "training":
             return self.training
         if name not in self._values:
@@ -321,8 +321,7 @@ class ScriptedModule(torch.nn.Module):
 
     def run_script(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the ScriptModule or ScriptFunction itself in the mode of the last capture, and restores its state."""
-        own = (each for each in self.modules() if isinstance(each, ScriptedModule))
-        modules = [each for each in own if isinstance(each.script, torch.jit.ScriptModule)]
+        modules = [each for each in self.modules() if isinstance(getattr(each, "script", None), torch.jit.ScriptModule)]
         state = [
             (each.script, name, getattr(each.script, name))
             for each in modules
