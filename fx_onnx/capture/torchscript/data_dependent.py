@@ -62,7 +62,7 @@ class Change:
         if not self.is_appended:
             return content(view, self.forms)
         is_longer = len(view) > len(self.owner)
-        return {0: view[len(self.owner)] if is_longer else Uninitialized("TensorType")}
+        return {0: view[len(self.owner)] if is_longer else Uninitialized()}
 
 
 class _DataDependent:

@@ -271,7 +271,8 @@ def _set_attribute(interpreter: Interpreter, operation: Operation, arguments: li
 
 
 def _raise(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
-    raise ScriptRaise(f"{str(arguments[0]).removeprefix('AssertionError: ')}{operation.source}")
+    message = str(arguments[0]).removeprefix("AssertionError: ")
+    raise ScriptRaise(f"{message}{operation.source}")
 
 
 def _has_type(value: Any, kind: Any) -> bool:
@@ -359,7 +360,7 @@ _IDENTITIES = (
 _SPECIAL: dict[str, Callable[[Interpreter, Operation, list[Any]], Sequence[Any]]] = {
     **{kind: _computed(lambda operation, value: value) for kind in _IDENTITIES.split()},
     "prim::Constant": _constant,
-    "prim::Uninitialized": _computed(lambda operation: Uninitialized(operation.types[0].kind())),
+    "prim::Uninitialized": _computed(lambda operation: Uninitialized()),
     "prim::ListConstruct": _computed(lambda operation, *items: list(items)),
     "prim::TupleConstruct": _computed(lambda operation, *items: items),
     "prim::DictConstruct": _computed(lambda operation, *items: dict(zip(items[::2], items[1::2], strict=True))),

@@ -119,22 +119,13 @@ class Appended:
 
 
 class Uninitialized:
-    """The value of a variable that TorchScript knows to be unused, for example after a loop that always returns.
-
-    Attributes:
-        kind: The kind of the variable's type, such as ``TensorType``.
-    """
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    """The value of a variable that TorchScript knows to be unused, for example after a loop that always returns."""
 
 
 def number_of(value: Any) -> Any:
     """Returns a 0-d tensor as a number, which is symbolic if the value depends on data, and a number as it is."""
-    if isinstance(value, ScalarTensor) and value.tensor is None:
-        return value.number
     if isinstance(value, ScalarTensor):
-        value = value.tensor
+        value = value.number if value.tensor is None else value.tensor
     return value.item() if isinstance(value, torch.Tensor) else value
 
 
@@ -148,9 +139,7 @@ def known_bool(condition: Any) -> bool | None:
 
     A condition on sizes is decided by the sizes of the example, and torch records a guard.
     """
-    if not isinstance(condition, torch.SymBool):
-        return bool(condition)
-    if not is_data_dependent(expression(condition)):
+    if not isinstance(condition, torch.SymBool) or not is_data_dependent(expression(condition)):
         return bool(condition)
     if statically_known_true(condition):
         return True

@@ -321,7 +321,7 @@ class ScriptedModule(torch.nn.Module):
 
     def run_script(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the ScriptModule or ScriptFunction itself in the mode of the last capture, and restores its state."""
-        modules = [each for each in self.modules() if isinstance(getattr(each, "script", None), torch.jit.ScriptModule)]
+        modules: list[Any] = [each for each in self.modules() if is_script(getattr(each, "script", None))]
         state = [
             (each.script, name, getattr(each.script, name))
             for each in modules

@@ -67,8 +67,8 @@ def test_a_write_to_a_tensor_with_a_view_is_refused():
         ((X, 1), (X, 2), [torch.int64]),
         ([X, X], [X + 1, X], [torch.float32]),
         ({"a": 1, "b": X}, {"a": 2, "b": X + 1}, [torch.int64, torch.float32]),
-        (Uninitialized("TensorType"), X, [torch.float32]),
-        (3, Uninitialized("IntType"), [torch.int64]),
+        (Uninitialized(), X, [torch.float32]),
+        (3, Uninitialized(), [torch.int64]),
         (Instance(attributes={"n": 1}), Instance(attributes={"n": 2}), [torch.int64]),
     ],
 )
@@ -96,7 +96,7 @@ def test_values_without_a_common_form(first, second, message):
 
 
 def test_gaps_are_zeros():
-    form = merged(Uninitialized("TensorType"), X)
-    (gap,) = flatten(form, Uninitialized("TensorType"))
+    form = merged(Uninitialized(), X)
+    (gap,) = flatten(form, Uninitialized())
     assert gap.equal(torch.zeros(2))
     assert build(Known(3), iter(())) == 3
