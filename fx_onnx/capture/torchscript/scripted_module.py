@@ -292,7 +292,7 @@ class ScriptedModule(torch.nn.Module):
 
     def promote_numbers(self) -> None:
         """Turns the numbers that the last forward changed into 0-d buffers."""
-        for name in self.changed_numbers:
+        for name in sorted(self.changed_numbers):
             value = self.attribute(name)
             dtype = torch.float64 if isinstance(value, float) else None  # the precision of a Python number
             self.register_buffer(name, torch.tensor(value, dtype=dtype), persistent=False)
