@@ -1,33 +1,30 @@
-"""Lists to which a loop on data appends. The appended tensors become one stacked tensor of dynamic length."""
+"""Lists to which a loop on data appends. The appended tensors become one stacked tensor of dynamic length.
+
+In Python, ``items += [x]`` and ``items = items + [x]`` assign the variable ``items``, so TorchScript carries the list
+from one iteration to the next. ``items.append(x)`` does not. A loop that carries a list only to add items to it becomes
+a loop that adds the items to an outer list.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fx_onnx.capture.torchscript.script_graph import Block, Operation
+from fx_onnx.capture.torchscript.script_values import Appended
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.messages import MessageId
 
-__all__ = ["Appended", "has_appended", "is_only_appended_to", "on_grown_list"]
+if TYPE_CHECKING:
+    from fx_onnx.capture.torchscript.script_graph import Block, Operation
 
-
-@dataclass(eq=False)
-class Appended:
-    """The tensors that a loop has appended to a list, as one item of the list.
-
-    Attributes:
-        stacked: The tensors, stacked along axis 0.
-    """
-
-    stacked: torch.Tensor
+__all__ = ["APPENDING", "has_appended", "is_only_appended_to", "on_grown_list", "with_outer_lists"]
 
 
 # Operators that add items to the end of their first argument.
-_APPENDING = ("aten::append", "aten::add_", "aten::extend")
+APPENDING = ("aten::append", "aten::add_", "aten::extend")
 
 
 def has_appended(value: Any) -> bool:
@@ -42,11 +39,11 @@ def is_only_appended_to(block: Block, numbers: set[int]) -> bool:
     """
     for operation in block.operations:
         used = numbers.intersection(operation.inputs)
-        is_append = operation.kind in _APPENDING and operation.inputs[0] in numbers
+        is_append = operation.kind in APPENDING and operation.inputs[0] in numbers
         if used and (not is_append or operation.inputs[1] in numbers):
             return False
         numbers = numbers | set(operation.outputs) if is_append else numbers
-        if operation.kind != "prim::CallFunction" and any(numbers & inner.free for inner in operation.blocks):
+        if any(numbers & inner.free for inner in operation.blocks):
             return False
     return not numbers.intersection(block.results)
 
@@ -68,18 +65,11 @@ def on_grown_list(operation: Operation, arguments: Sequence[Any]) -> Any:
     return function(operation, items, *rest)
 
 
+# --- operators on such a list -----------------------------------------------------------------------------------------
+
+
 def _length(operation: Operation, items: list[Any]) -> Any:
     return sum(item.stacked.size(0) if isinstance(item, Appended) else 1 for item in items)
-
-
-def _append(operation: Operation, items: list[Any], item: Any) -> list[Any]:
-    items.append(item)
-    return items
-
-
-def _extend(operation: Operation, items: list[Any], others: list[Any]) -> list[Any]:
-    items += others
-    return items
 
 
 def _item(operation: Operation, items: list[Any], place: Any) -> Any:
@@ -113,11 +103,74 @@ def _cat(operation: Operation, items: list[Any], dim: int = 0) -> torch.Tensor:
 
 _OPERATORS: dict[str, Callable[..., Any]] = {
     "aten::len": _length,
-    "aten::append": _append,
-    "aten::add_": _extend,
-    "aten::extend": _extend,
     "aten::__getitem__": _item,
     "aten::stack": _stack,
     "aten::cat": _cat,
     "aten::concat": _cat,
 }
+
+
+# --- carried lists ----------------------------------------------------------------------------------------------------
+
+
+def with_outer_lists(operation: Operation) -> Sequence[Operation]:
+    """Returns the operations to run instead of one operation: the operation itself if it carries no such list.
+
+    The output of the loop becomes a value before the loop: the list itself for ``+=``, and a copy for ``+``.
+    """
+    if operation.kind != "prim::Loop":
+        return [operation]
+    (body,) = operation.blocks
+    added = {place: add for place in range(len(operation.outputs)) if (add := _addition(body, place)) is not None}
+    if not added:
+        return [operation]
+    lists = [
+        replace(
+            operation,
+            kind="prim::unchecked_cast" if add.kind == "aten::add_" else "aten::list",
+            inputs=(operation.inputs[2 + place],),
+            outputs=(operation.outputs[place],),
+            types=(operation.types[place],),
+            blocks=(),
+        )
+        for place, add in added.items()
+    ]
+    kept = [place for place in range(len(operation.outputs)) if place not in added]
+    loop = replace(
+        operation,
+        inputs=operation.inputs[:2] + tuple(operation.inputs[2 + place] for place in kept),
+        outputs=tuple(operation.outputs[place] for place in kept),
+        types=tuple(operation.types[place] for place in kept),
+        blocks=(_adding_to(body, {add: operation.outputs[place] for place, add in added.items()}, kept),),
+    )
+    return [*lists, loop]
+
+
+def _addition(body: Block, place: int) -> Operation | None:
+    """Returns the operation that adds to a carried list, if the body does nothing else with the list."""
+    before, after = body.parameters[1 + place], body.results[1 + place]
+    made = {output: operation for operation in body.operations for output in operation.outputs}
+    addition = made.get(after)
+    if addition is None or addition.kind not in ("aten::add", "aten::add_") or addition.inputs[0] != before:
+        return None
+    if addition.types[0].kind() != "ListType":
+        return None
+    uses = [number for operation in body.operations for number in operation.inputs]
+    uses += [number for operation in body.operations for inner in operation.blocks for number in inner.free]
+    uses += body.results
+    return addition if uses.count(before) == 1 and uses.count(after) == 1 else None
+
+
+def _adding_to(body: Block, lists: dict[Operation, int], kept: list[int]) -> Block:
+    """Returns a body that adds to outer lists, given by operation, and carries only the values at some places."""
+    operations = tuple(
+        replace(each, kind="aten::add_", inputs=(lists[each], *each.inputs[1:])) if each in lists else each
+        for each in body.operations
+    )
+    return replace(
+        body,
+        parameters=body.parameters[:1] + tuple(body.parameters[1 + place] for place in kept),
+        operations=operations,
+        results=body.results[:1] + tuple(body.results[1 + place] for place in kept),
+        free=body.free | frozenset(lists.values()),
+    )

@@ -15,49 +15,28 @@ import torch
 
 from fx_onnx.capture.torchscript.script_values import ScalarTensor, number_of
 
-__all__ = ["NUMBER_TENSOR_OPERATORS", "PYTHON_OPERATORS"]
-
-
-def _truncated_division(a: Any, b: Any) -> Any:
-    return math.trunc(a / b)
+__all__ = ["NUMBER_TENSOR_OPERATORS", "OPERATORS_ON_ANY_VALUE", "PYTHON_OPERATORS"]
 
 
 def _division(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
     """Implements ``aten::div`` and ``aten::div.Scalar_mode``."""
     if rounding_mode is None:
         return a / b
-    return a // b if rounding_mode == "floor" else _truncated_division(a, b)
+    return a // b if rounding_mode == "floor" else math.trunc(a / b)
 
 
 def _power(a: Any, b: Any) -> Any:
     return math.pow(a, b) if isinstance(a, (int, float)) and isinstance(b, (int, float)) else a**b
 
 
-def _set_item(container: Any, key: Any, value: Any) -> Any:
-    container[key] = value
-    return container
+def _in_place(change: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns an operator that changes its first argument and returns it."""
 
+    def changed(container: Any, *arguments: Any) -> Any:
+        change(container, *arguments)
+        return container
 
-def _append(items: list[Any], item: Any) -> list[Any]:
-    items.append(item)
-    return items
-
-
-def _delete(container: Any, key: Any) -> None:
-    del container[key]
-
-
-def _sort(items: list[Any], reverse: bool = False) -> None:
-    items.sort(reverse=reverse)
-
-
-def _in_place_add(items: Any, other: Any) -> Any:
-    items += other
-    return items
-
-
-def _slice(items: Any, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
-    return items[start:end:step]
+    return changed
 
 
 def _range_length(low: Any, high: Any, step: int) -> Any:
@@ -68,31 +47,14 @@ def _range_length(low: Any, high: Any, step: int) -> Any:
     return torch.sym_max(0, (span + stride - 1) // stride)
 
 
-def _range(count: Any, start: Any = 0, step: Any = 1) -> Any:
-    return start + count * step
+def _extreme(of_two: Callable[..., Any], of_list: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the operator for the extreme of two numbers, of the numbers in a list, or of the pairs in two lists."""
+    return lambda *values: (of_list if len(values) == 1 or isinstance(values[0], list) else of_two)(*values)
 
 
-def _split(text: str, separator: str | None = None, maximum: int = -1) -> list[str]:
-    return text.split(separator, maximum)
-
-
-def _bool(value: Any) -> Any:
-    return value if isinstance(value, torch.SymBool) else value != 0
-
-
-def _largest(*values: Any) -> Any:
-    return _extreme(torch.sym_max, max, values)
-
-
-def _smallest(*values: Any) -> Any:
-    return _extreme(torch.sym_min, min, values)
-
-
-def _extreme(of_two: Callable[..., Any], of_list: Callable[..., Any], values: tuple[Any, ...]) -> Any:
-    """Returns the largest or smallest of two numbers, of the numbers in a list, or of the pairs in two lists."""
-    if len(values) == 1:
-        return of_list(values[0])
-    return of_list(*values) if isinstance(values[0], list) else of_two(*values)
+def _of_number(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function of a number as an operator on a number or a 0-d tensor."""
+    return lambda value, *arguments: function(number_of(value), *arguments)
 
 
 def _methods(cls: type[Any], names: str) -> dict[str, Callable[..., Any]]:
@@ -105,11 +67,30 @@ _FUNCTIONS_OF_MATH = (
     "fmod frexp gamma gcd isfinite isinf isnan ldexp lgamma log log10 log1p modf radians sin sinh tan tanh"
 )
 
+OPERATORS_ON_ANY_VALUE: dict[str, Callable[..., Any]] = {
+    "aten::item": number_of,
+    "aten::Int": _of_number(torch.sym_int),
+    "aten::Float": _of_number(torch.sym_float),
+    "aten::Bool": _of_number(lambda value: value if isinstance(value, torch.SymBool) else value != 0),
+    "aten::Complex": _of_number(complex),
+    "aten::IntImplicit": _of_number(torch.sym_int),
+    "aten::FloatImplicit": _of_number(torch.sym_float),
+    "aten::ScalarImplicit": number_of,
+    "aten::__is__": operator.is_,
+    "aten::__isnot__": operator.is_not,
+    "aten::len": lambda value: value.size(0) if isinstance(value, torch.Tensor) else len(value),
+    "aten::list": list,
+    "aten::_set_item": _in_place(operator.setitem),
+    "aten::append": _in_place(list.append),
+    "aten::format": str.format,
+}
+"""Operators whose arguments may be tensors or not."""
+
 PYTHON_OPERATORS: dict[str, Callable[..., Any]] = {
     **{f"aten::{name}": getattr(math, name) for name in _FUNCTIONS_OF_MATH.split()},
     **{f"aten::{name}": getattr(operator, name) for name in _OPERATORS},
     "aten::__range_length": _range_length,
-    "aten::__derive_index": _range,
+    "aten::__derive_index": lambda count, start=0, step=1: start + count * step,
     "aten::div": _division,
     "aten::floordiv": operator.floordiv,
     "aten::floor_divide": operator.floordiv,
@@ -121,32 +102,19 @@ PYTHON_OPERATORS: dict[str, Callable[..., Any]] = {
     "aten::polar": cmath.rect,
     "aten::bitwise_not": operator.invert,
     "aten::__not__": torch.sym_not,
-    "aten::__is__": operator.is_,
-    "aten::__isnot__": operator.is_not,
-    "aten::Int": torch.sym_int,
-    "aten::Float": torch.sym_float,
-    "aten::Bool": _bool,
-    "aten::Complex": complex,
-    "aten::IntImplicit": torch.sym_int,
-    "aten::FloatImplicit": torch.sym_float,
-    "aten::ScalarImplicit": lambda value: value,
     "prim::abs": abs,
-    "prim::max": _largest,
-    "prim::min": _smallest,
+    "prim::max": _extreme(torch.sym_max, max),
+    "prim::min": _extreme(torch.sym_min, min),
     "aten::sum": sum,
     "aten::any": any,
     "aten::all": all,
-    "aten::len": len,
-    "aten::list": list,
     "aten::dict": lambda items=(): dict(items),
     "aten::sorted": sorted,
     "aten::__contains__": operator.contains,
     "aten::__getitem__": operator.getitem,
-    "aten::_set_item": _set_item,
-    "aten::Delete": _delete,
-    "aten::append": _append,
-    "aten::add_": _in_place_add,
-    "aten::slice": _slice,
+    "aten::Delete": operator.delitem,
+    "aten::add_": operator.iadd,
+    "aten::slice": lambda items, *bounds: items[slice(*bounds)],
     "aten::ord": ord,
     "aten::chr": chr,
     "aten::str": str,
@@ -155,18 +123,17 @@ PYTHON_OPERATORS: dict[str, Callable[..., Any]] = {
     "aten::bin": bin,
     "aten::hash": hash,
     "prim::StringIndex": operator.getitem,
-    "aten::split": _split,
     "aten::percentFormat": lambda text, *values: text % values,
     **_methods(list, "extend insert reverse count index remove clear copy"),
     **_methods(dict, "get setdefault update popitem"),
-    "aten::sort": _sort,
+    "aten::sort": lambda items, reverse=False: items.sort(reverse=reverse),
     "aten::keys": lambda mapping: list(mapping.keys()),
     "aten::values": lambda mapping: list(mapping.values()),
     "aten::items": lambda mapping: list(mapping.items()),
     "aten::pop": lambda container, *args: container.pop(*args),
     **_methods(
         str,
-        "format strip lstrip rstrip join startswith endswith upper lower capitalize title replace find rfind "
+        "split strip lstrip rstrip join startswith endswith upper lower capitalize title replace find rfind "
         "splitlines isdigit isalpha isspace isupper islower zfill center",
     ),
 }

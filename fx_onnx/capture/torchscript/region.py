@@ -6,34 +6,35 @@ body. It maps the outer values that the body reads to copies in the body, so the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from fx_onnx.capture.torchscript.script_values import Instance, ScalarTensor, Uninitialized, rebuild
+from fx_onnx.capture.torchscript.script_values import (
+    CONTAINERS,
+    Instance,
+    ScalarTensor,
+    Uninitialized,
+    as_tensor,
+    content,
+    like,
+    number_dtype,
+    rebuild,
+)
 from fx_onnx.core.symbolic_sizes import expression
 from fx_onnx.core.torch_private import storage_id
 
-__all__ = ["Form", "MergeError", "Region", "ScriptRaise", "content", "merge", "shares_storage"]
+__all__ = [
+    "Computed", "Known", "MergeError", "Region", "ScriptRaise", "build", "flatten", "leaves", "merge", "merge_items",
+]  # fmt: skip
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
-_NUMBER_DTYPES = {"bool": torch.bool, "int": torch.int64, "float": torch.float64}
 
 
 class ScriptRaise(Exception):
-    """The model executes a ``raise`` statement.
-
-    Attributes:
-        message: The message of the model's exception.
-        place: The place of the statement as text.
-    """
-
-    def __init__(self, message: str, place: str) -> None:
-        super().__init__(f"{message}{place}")
-        self.message = message
-        self.place = place
+    """The model executes a ``raise`` statement. The text of the exception ends with the place of the statement."""
 
 
 class MergeError(Exception):
@@ -44,60 +45,43 @@ class Region:
     """One run of a branch or a loop body.
 
     Attributes:
-        parent: The region around it, or None.
         given: The body's value of each outer tensor and symbolic number, by key; None in a run that discovers them.
         read: The outer tensors and symbolic numbers that the body has read, by key, in order.
-        assigned: The attributes of modules that the body has assigned, by module and name.
     """
 
-    def __init__(self, parent: Region | None, given: Mapping[Any, Any] | None = None) -> None:
-        self.parent = parent
+    def __init__(self, given: Mapping[Any, Any] | None = None) -> None:
         self.given = given
         self.read: dict[Any, Any] = {}
-        self.assigned: dict[tuple[Any, str], Any] = {}
-        self.containers: dict[int, tuple[Any, Any]] = {}  # (outer, inner) by the id of the outer
-        self._inner: dict[Any, Any] = {}
-        self._outer: dict[int, Any] = {}  # by the id of the inner
-        self._versions: dict[Any, int] = {}
+        self._inner: dict[Any, Any] = {}  # the body's value of what it has read
+        self._views: dict[int, tuple[Any, Any]] = {}  # (outer, inner) by the id of the inner, of containers by both ids
 
     def enter(self, value: Any) -> Any:
         """Returns an outer value as the body sees it."""
-        known = len(self.containers)
-        inner = rebuild(value, self._leaf, self.containers)
-        if len(self.containers) > known:
-            self._outer.update((id(own), outer) for outer, own in self.containers.values())
-        return inner
+        return rebuild(value, self._leaf, self._views)
 
     def outer_of(self, inner: Any) -> Any:
         """Returns the outer value that ``inner`` is the body's view of; NotImplemented if there is none."""
-        return self._outer.get(id(inner), NotImplemented)
+        return self._views.get(id(inner), (NotImplemented,))[0]
 
-    def written(self) -> dict[Any, tuple[torch.Tensor, torch.Tensor]]:
-        """Returns the (outer, inner) tensors to which the body has written in place, by key."""
-        pairs = {key: (self.read[key], inner) for key, inner in self._inner.items() if key in self._versions}
-        return {key: pair for key, pair in pairs.items() if pair[1]._version != self._versions[key]}
+    def mutable(self) -> Iterator[Any]:
+        """Yields the outer values that the body may have changed: containers, and the tensors that it has written to.
 
-    def changed_containers(self) -> list[tuple[Any, Any]]:
-        """Returns the (outer, inner) lists, dicts and objects whose content the body has changed."""
-        return [(outer, inner) for outer, inner in self.containers.values() if self._differs(outer, inner)]
-
-    def _differs(self, outer: Any, inner: Any) -> bool:
-        before, after = (content(each) for each in (outer, inner))
-        if before.keys() != after.keys():
-            return True
-        return any(self._expected(before[key]) is not after[key] for key in before)
-
-    def _expected(self, outer: Any) -> Any:
-        if isinstance(outer, tuple):
-            return outer
-        if id(outer) in self.containers:
-            return self.containers[id(outer)][1]
-        return self._inner.get(_key(outer), outer)
+        Raises:
+            MergeError: The body writes to a tensor of which another outer variable is a view.
+        """
+        yield from (outer for outer, _ in self._views.values() if isinstance(outer, CONTAINERS))
+        tensors = [(self.read[key], inner) for key, inner in self._inner.items() if isinstance(inner, torch.Tensor)]
+        storages = [storage_id(outer) for outer, _ in tensors]
+        for outer, inner in tensors:
+            if inner._version > 0:
+                if storages.count(storage_id(outer)) > 1:
+                    raise MergeError("it writes to a tensor of which another variable is a view")
+                yield outer
 
     def _leaf(self, value: Any) -> Any:
         if not isinstance(value, (torch.Tensor, *_SYMBOLS)):
             return value
-        key = _key(value)
+        key = (type(value), expression(value)) if isinstance(value, _SYMBOLS) else id(value)
         if key not in self._inner:
             self.read[key] = value
             if self.given is not None:
@@ -105,157 +89,124 @@ class Region:
             else:
                 inner = value.clone() if isinstance(value, torch.Tensor) else value
             self._inner[key] = inner
-            self._outer[id(inner)] = value
-            if isinstance(inner, torch.Tensor):
-                self._versions[key] = inner._version
+            self._views[id(inner)] = value, inner
         return self._inner[key]
-
-
-def _key(value: Any) -> Any:
-    if isinstance(value, _SYMBOLS):
-        return (type(value), expression(value))
-    return id(value)
-
-
-def content(container: Any) -> dict[Any, Any]:
-    """Returns a copy of the items of a container by key, or of the attributes of an object by name."""
-    if isinstance(container, ScalarTensor):
-        return {"tensor": container.tensor}
-    if isinstance(container, Instance):
-        return dict(container.attributes)
-    return dict(container) if isinstance(container, dict) else dict(enumerate(container))
 
 
 # --- the form of a value ----------------------------------------------------------------------------------------------
 
+# A form is a value of lists, tuples, dicts and objects whose leaves are Known and Computed.
+Form = Any
 
-@dataclass
-class Form:
-    """The form of a variable's value after a branch or a loop: what is known, and what the program computes.
+
+@dataclass(eq=False)
+class Known:
+    """A value that both branches, or all iterations, leave the same."""
+
+    value: Any
+
+
+@dataclass(eq=False)
+class Computed:
+    """A tensor or a number that the program computes.
 
     Attributes:
-        kind: ``known``, ``tensor``, a number's ``bool``, ``int`` or ``float``, or the container's ``tuple``, ``list``,
-            ``dict`` or ``object``.
-        value: The known value, or an example of the tensor.
-        parts: The forms of a container's items.
+        example: A tensor of the dtype and the shape.
+        is_number: Whether the variable is a number.
     """
 
-    kind: str
-    value: Any = None
-    parts: dict[Any, Form] = field(default_factory=dict)
+    example: torch.Tensor
+    is_number: bool = False
 
-    def leaves(self) -> list[Form]:
-        """Returns the forms of the tensors and numbers that the program computes, in order."""
-        if self.parts:
-            return [leaf for part in self.parts.values() for leaf in part.leaves()]
-        return [self] if self.kind in ("tensor", *_NUMBER_DTYPES) else []
 
-    def flatten(self, value: Any) -> list[torch.Tensor]:
-        """Returns the tensors of a value of this form, in the order of ``leaves``."""
-        if self.parts:
-            items = {} if isinstance(value, Uninitialized) else content(value)
-            gap = value if isinstance(value, Uninitialized) else None
-            return [tensor for key, part in self.parts.items() for tensor in part.flatten(items.get(key, gap))]
-        if self.kind == "tensor":
-            if isinstance(value, Uninitialized):
-                return [torch.zeros(self.value.shape, dtype=self.value.dtype, device=self.value.device)]
-            return [(value.as_tensor() if isinstance(value, ScalarTensor) else value).clone()]
-        if self.kind in _NUMBER_DTYPES:
-            number = 0 if isinstance(value, Uninitialized) else value
-            return [torch.scalar_tensor(number, dtype=_NUMBER_DTYPES[self.kind])]
+def leaves(form: Form) -> list[Computed]:
+    """Returns the tensors and numbers that the program computes, in order."""
+    if isinstance(form, (Known, Computed)):
+        return [form] if isinstance(form, Computed) else []
+    return [leaf for part in content(form).values() for leaf in leaves(part)]
+
+
+def flatten(form: Form, value: Any) -> list[torch.Tensor]:
+    """Returns the tensors of a value of a form, in the order of ``leaves``; zeros where a value is Uninitialized."""
+    if isinstance(form, Known):
         return []
-
-    def build(self, tensors: list[torch.Tensor], known: Any = None) -> Any:
-        """Returns a value of this form; takes its tensors from the front of the list.
-
-        Args:
-            tensors: The tensors.
-            known: Called with each known value; returns its replacement.
-        """
-        if self.kind == "known":
-            return known(self.value) if known else self.value
-        if self.kind == "tensor":
-            return tensors.pop(0)
-        if self.kind in _NUMBER_DTYPES:
-            return tensors.pop(0).item()
-        items = {key: part.build(tensors, known) for key, part in self.parts.items()}
-        if self.kind == "dict":
-            return items
-        if self.kind == "object":
-            return Instance(attributes=items)
-        return tuple(items.values()) if self.kind == "tuple" else list(items.values())
-
-    def example(self, known: Any) -> Any:
-        """Returns a value of this form that no operator has computed; its numbers are unknown."""
-        leaves = self.leaves()
-        tensors = [
-            leaf.value.clone() if leaf.kind == "tensor" else torch.empty((), dtype=_NUMBER_DTYPES[leaf.kind])
-            for leaf in leaves
-        ]
-        return self.build(tensors, known)
+    if isinstance(form, Computed):
+        example = form.example  # whose computation is not recorded
+        if isinstance(value, Uninitialized):
+            return [torch.zeros(example.shape, dtype=example.dtype, device=example.device)]
+        return [torch.scalar_tensor(value, dtype=example.dtype) if form.is_number else as_tensor(value).clone()]
+    parts = content(form)
+    items = value if isinstance(value, Uninitialized) else content(value, parts)
+    return [tensor for key, part in parts.items() for tensor in flatten(part, _item(items, key))]
 
 
-def merge(first: Any, second: Any, regions: Sequence[Region | None]) -> Form:
+def build(form: Form, tensors: Iterator[torch.Tensor], known: Callable[[Any], Any] = lambda value: value) -> Any:
+    """Returns a value of a form.
+
+    Args:
+        form: The form.
+        tensors: The tensors, of which the value takes as many as the form has leaves.
+        known: Called with each known value; returns its replacement.
+    """
+    if isinstance(form, Known):
+        return known(form.value)
+    if isinstance(form, Computed):
+        tensor = next(tensors)
+        return tensor.item() if form.is_number else tensor
+    return like(form, {key: build(part, tensors, known) for key, part in content(form).items()})
+
+
+def merge(first: Any, second: Any, regions: Sequence[Region]) -> Form:
     """Returns the common form of a variable's two values.
 
     Args:
-        first: The value after one branch, or before a loop.
+        first: The value after one branch, or before an iteration.
         second: The value after the other branch, or after an iteration.
-        regions: The runs that computed the two values; None for an outer value.
+        regions: The runs that computed the two values.
 
     Raises:
         MergeError: There is none.
     """
-    outer = [v if r is None else r.outer_of(v) for v, r in zip((first, second), regions, strict=True)]
+    outer = [region.outer_of(value) for region, value in zip(regions, (first, second), strict=True)]
     if outer[0] is outer[1] and outer[0] is not NotImplemented:
-        return Form("known", outer[0])
-    values = [value for value in (first, second) if not isinstance(value, Uninitialized)]
-    if not values:
-        return Form("known", first)
+        return Known(outer[0])
+    values = [value for value in (first, second) if not isinstance(value, Uninitialized)] or [first]
     if all(isinstance(value, (torch.Tensor, ScalarTensor)) for value in values):
-        example = values[0]
-        return Form("tensor", example.as_tensor() if isinstance(example, ScalarTensor) else example)
-    kinds = {_number_kind(value) for value in values}
+        return Computed(as_tensor(values[0]))
+    kinds = {_container_kind(value) for value in values}
     if len(kinds) == 1 and None not in kinds:
-        concrete = len(values) == 2 and not any(isinstance(value, _SYMBOLS) for value in values)
-        return Form("known", first) if concrete and first == second else Form(str(kinds.pop()))
-    return _merge_containers(first, second, values, regions)
+        return like(values[0], merge_items((first, second), regions))
+    dtypes = {number_dtype(value) for value in values}
+    is_symbolic = any(isinstance(value, _SYMBOLS) for value in values)
+    if type(first) is type(second) and not is_symbolic and first == second:
+        return Known(first)
+    if len(dtypes) == 1 and None not in dtypes:
+        return Computed(torch.empty((), dtype=dtypes.pop()), is_number=True)
+    if len(values) == 1:
+        return Known(values[0])
+    raise MergeError(f"a variable is {_described(first)} in one case and {_described(second)} in the other")
 
 
-def _merge_containers(first: Any, second: Any, values: list[Any], regions: Sequence[Region | None]) -> Form:
-    kind = _container_kind(values[0])
-    if kind is None or any(_container_kind(value) != kind for value in values):
-        if len(values) == 2 and type(first) is type(second) and first == second:
-            return Form("known", first)
-        if len(values) == 1:
-            return Form("known", values[0])
-        raise MergeError(f"a variable is {_described(first)} in one case and {_described(second)} in the other")
-    contents = [content(value) for value in values]
-    if any(content.keys() != contents[0].keys() for content in contents):
-        sizes = " and ".join(str(len(content)) for content in contents)
+def merge_items(pair: Sequence[Any], regions: Sequence[Region]) -> dict[Any, Form]:
+    """Returns the common forms of the items of two containers of one kind, of which one may be Uninitialized."""
+    known = [value for value in pair if not isinstance(value, Uninitialized)]
+    names = [name for value in known if isinstance(value, Instance) for name in value.names()]
+    contents = [content(value, names) for value in known]
+    if contents[0].keys() != contents[-1].keys():
+        sizes = " and ".join(str(len(items)) for items in contents)
         raise MergeError(f"a variable is a list or dict whose length depends on data (it has {sizes} items)")
-    parts = {}
-    for key in contents[0]:
-        one, other = (value if isinstance(value, Uninitialized) else content(value)[key] for value in (first, second))
-        parts[key] = merge(one, other, regions)
-    return Form(kind, None, parts) if parts else Form("known", values[0])
+    one, other = (value if isinstance(value, Uninitialized) else content(value, names) for value in pair)
+    return {key: merge(_item(one, key), _item(other, key), regions) for key in contents[0]}
 
 
-def _number_kind(value: Any) -> str | None:
-    kinds = {"bool": (bool, torch.SymBool), "int": (int, torch.SymInt), "float": (float, torch.SymFloat)}
-    return next((kind for kind, classes in kinds.items() if isinstance(value, classes)), None)
+def _item(items: Any, key: Any) -> Any:
+    return items if isinstance(items, Uninitialized) else items[key]
 
 
-def _container_kind(value: Any) -> str | None:
-    kinds = {"tuple": tuple, "list": list, "dict": dict, "object": Instance}
-    return next((kind for kind, cls in kinds.items() if isinstance(value, cls)), None)
+def _container_kind(value: Any) -> type | None:
+    is_module = isinstance(value, Instance) and value.module is not None
+    return next((kind for kind in (tuple, list, dict, Instance) if isinstance(value, kind) and not is_module), None)
 
 
 def _described(value: Any) -> str:
     return "a tensor" if isinstance(value, (torch.Tensor, ScalarTensor)) else f"{type(value).__name__} {value}"
-
-
-def shares_storage(written: Mapping[Any, tuple[Any, Any]], read: Mapping[Any, Any]) -> bool:
-    """Returns whether a written outer tensor shares its storage with another outer tensor that the body reads."""
-    storages = [storage_id(value) for value in read.values() if isinstance(value, torch.Tensor)]
-    return any(storages.count(storage_id(outer)) > 1 for outer, _ in written.values())

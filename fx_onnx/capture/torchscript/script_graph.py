@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from fx_onnx.capture.torchscript.carried_lists import with_outer_lists
+from fx_onnx.capture.torchscript.grown_list import with_outer_lists
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.script_private import inlined_call
 
-__all__ = ["Block", "GraphReader", "Operation", "Source", "TensorConstant"]
+__all__ = ["Block", "GraphReader", "Operation", "Source"]
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,6 @@ class Source:
         return f'  File "{self.file}", line {self.line}, in forward\n    {self.code}'
 
 
-@dataclass(frozen=True)
-class TensorConstant:
-    """A tensor that is stored in the graph; ``name`` is the name that the graph gives it."""
-
-    name: str
-    tensor: torch.Tensor
-
-
 @dataclass(eq=False)
 class Operation:
     """One node of a graph.
@@ -59,9 +51,9 @@ class Operation:
         outputs: The numbers of the output values.
         types: The types of the output values.
         attributes: The attributes by name.
-        blocks: The blocks of prim::If and prim::Loop, or the body of a called function.
+        blocks: The blocks of prim::If and prim::Loop.
         source: The place in the user's code.
-        node: The node of torch, from which the method of a TorchScript class can be read.
+        node: The node of torch, from which the called function can be read.
     """
 
     kind: str
@@ -98,20 +90,23 @@ class GraphReader:
     """Reads graphs, each graph and each function once.
 
     Args:
-        add_constant: Receives each tensor constant, and returns what replaces it as the attribute ``value``.
+        add_constant: Receives the name and the value of each tensor constant; returns what replaces the value.
     """
 
-    def __init__(self, add_constant: Callable[[TensorConstant], Any]) -> None:
+    def __init__(self, add_constant: Callable[[str, torch.Tensor], Any]) -> None:
         self._add_constant = add_constant
-        self._functions: dict[str, Block] = {}
+        self._called: dict[Any, Block] = {}
 
     def read(self, graph: Any) -> Block:
         """Returns the block of a whole graph."""
         return self._block(graph, graph)
 
-    def method_of_class(self, operation: Operation) -> Block:
-        """Returns the body of the method that ``prim::CallMethod`` calls on an object of a TorchScript class."""
-        return self.read(inlined_call(operation.node))
+    def called(self, operation: Operation) -> Block:
+        """Returns the body of the function, or of the method of a TorchScript class, that an operation calls."""
+        key = str(next(operation.node.inputs()).type()), operation.attributes.get("name")
+        if key not in self._called:
+            self._called[key] = self.read(inlined_call(operation.node))
+        return self._called[key]
 
     def _block(self, block: Any, graph: Any) -> Block:
         operations = tuple(each for node in block.nodes() for each in with_outer_lists(self._operation(node, graph)))
@@ -119,9 +114,7 @@ class GraphReader:
         results = tuple(value.unique() for value in block.outputs())
         defined = {*parameters, *(output for each in operations for output in each.outputs)}
         used = {number for each in operations for number in each.inputs}
-        used |= {
-            number for each in operations if each.kind != "prim::CallFunction" for b in each.blocks for number in b.free
-        }
+        used |= {number for each in operations for inner in each.blocks for number in inner.free}
         return Block(parameters, operations, results, frozenset((used | set(results)) - defined), graph)
 
     def _operation(self, node: Any, graph: Any) -> Operation:
@@ -133,10 +126,6 @@ class GraphReader:
                 "the model before torch.jit.optimize_for_inference.",
                 id=MessageId.TORCHSCRIPT,
             )
-        if kind == "prim::CallFunction":
-            blocks: tuple[Block, ...] = (self._function(node),)
-        else:
-            blocks = tuple(self._block(block, graph) for block in node.blocks())
         outputs = list(node.outputs())
         return Operation(
             kind=kind,
@@ -145,28 +134,17 @@ class GraphReader:
             outputs=tuple(value.unique() for value in outputs),
             types=tuple(value.type() for value in outputs),
             attributes=self._attributes(node),
-            blocks=blocks,
+            blocks=tuple(self._block(block, graph) for block in node.blocks()),
             source=_source(node.sourceRange()),
             node=node,
         )
-
-    def _function(self, node: Any) -> Block:
-        """Returns the body of the function that a ``prim::CallFunction`` calls."""
-        name = str(next(iter(node.inputs())).type())
-        if name not in self._functions:
-            self._functions[name] = self.read(inlined_call(node))
-        return self._functions[name]
 
     def _attributes(self, node: Any) -> dict[str, Any]:
         if node.kind() != "prim::Constant":
             return {name: self._attribute(node, name) for name in node.attributeNames()}
         output = node.output()
-        if output.type().kind() == "FunctionType":
-            return {"value": None}
-        value = output.toIValue()
-        if isinstance(value, torch.Tensor):
-            value = self._add_constant(TensorConstant(output.debugName(), value))
-        return {"value": value}
+        value = None if output.type().kind() == "FunctionType" else output.toIValue()
+        return {"value": self._add_constant(output.debugName(), value) if isinstance(value, torch.Tensor) else value}
 
     def _attribute(self, node: Any, name: str) -> Any:
         kind = node.kindOf(name)
@@ -184,13 +162,7 @@ def _source(text: str) -> Source:
     """Reads the place from the text of a source range; the innermost place of a traced call stack."""
     scripted = re.search(r'File "(.+?)", line (\d+)', text)
     if scripted:
-        return Source(scripted[1], int(scripted[2]), _marked_line(text.splitlines()))
+        marked = re.search(r"(.*)\n *~", text)  # the first line that TorchScript underlines
+        return Source(scripted[1], int(scripted[2]), marked[1].strip() if marked else "")
     traced = re.match(r"(.+?)\((\d+)\): ", text)
     return Source(traced[1], int(traced[2])) if traced else Source()
-
-
-def _marked_line(lines: list[str]) -> str:
-    """Returns the first line that TorchScript underlines with ``~~~``."""
-    marks = (i for i, line in enumerate(lines) if i and line.strip().startswith("~"))
-    first = next(marks, None)
-    return lines[first - 1].strip() if first else ""

@@ -17,8 +17,12 @@ import torch
 from torch.fx.traceback import set_stack_trace
 
 from fx_onnx.capture.torchscript import data_dependent
-from fx_onnx.capture.torchscript.grown_list import has_appended, on_grown_list
-from fx_onnx.capture.torchscript.python_operators import NUMBER_TENSOR_OPERATORS, PYTHON_OPERATORS
+from fx_onnx.capture.torchscript.grown_list import APPENDING, has_appended, on_grown_list
+from fx_onnx.capture.torchscript.python_operators import (
+    NUMBER_TENSOR_OPERATORS,
+    OPERATORS_ON_ANY_VALUE,
+    PYTHON_OPERATORS,
+)
 from fx_onnx.capture.torchscript.region import Region, ScriptRaise
 from fx_onnx.capture.torchscript.script_graph import Block, GraphReader, Operation
 from fx_onnx.capture.torchscript.script_values import (
@@ -29,15 +33,17 @@ from fx_onnx.capture.torchscript.script_values import (
     ScalarTensor,
     StoredConstant,
     Uninitialized,
+    as_tensor,
     dtype_code,
     known_bool,
-    number_of,
+    number_dtype,
 )
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.operators import aten
 from fx_onnx.core.script_private import set_script_line
 from fx_onnx.core.symbolic_sizes import expression, is_data_dependent, static
+from fx_onnx.core.torch_private import pytree
 
 __all__ = ["Interpreter"]
 
@@ -47,10 +53,6 @@ _ENUMERATIONS: dict[str, Sequence[Any]] = {"ScalarType": DTYPES, "Layout": LAYOU
 # Operators that PyTorch keeps for old traces: the operator to call, and how many of the arguments it takes.
 _OLD_OPERATORS: dict[str, tuple[Any, int]] = {"aten::_convolution": (aten.convolution.default, 9)}
 
-# Operators on objects, which may be tensors too.
-_ON_ANY_VALUE = {"aten::__is__", "aten::__isnot__", "aten::append", "aten::_set_item", "aten::format", "aten::list"}
-_CONVERSIONS = {"aten::Int", "aten::Float", "aten::Bool", "aten::Complex"}
-_CONVERSIONS |= {"aten::IntImplicit", "aten::FloatImplicit", "aten::ScalarImplicit", "aten::item"}
 _WITHOUT_EFFECT = {"prim::Print", "aten::warn", "aten::_assert", "prim::AddStatValue", "prim::TimePoint"}
 
 
@@ -59,20 +61,13 @@ class Interpreter:
 
     Attributes:
         reader: Reads the methods of TorchScript classes.
-        region: The branch or loop body that is being captured, or None.
-        assigned: The attributes of modules that the forward has assigned outside of regions, by module and name. The
-            containers that it has read are among them, because it may have changed them.
-        numbers: The numbers that are buffers, as the forward has read them, by module and name.
+        regions: The branches and loop bodies that are being captured, from the outermost to the innermost.
         training: Whether the last forward ran in training mode.
-        changed_numbers: The old values of the numbers that the forward changes and that are not buffers yet.
     """
 
     def __init__(self, reader: GraphReader) -> None:
         self.reader = reader
-        self.region: Region | None = None
-        self.assigned: dict[tuple[Any, str], Any] = {}
-        self.changed_numbers: dict[tuple[Any, str], Any] = {}
-        self.numbers: dict[tuple[Any, str], Any] = {}
+        self.regions: list[Region] = []
         self.training = False
 
     def run(self, block: Block, arguments: Sequence[Any], outer: Mapping[int, Any] | None = None) -> list[Any]:
@@ -98,33 +93,22 @@ class Interpreter:
     @contextmanager
     def inside(self, region: Region) -> Iterator[None]:
         """Runs a branch or a loop body as a region."""
-        outer, self.region = self.region, region
+        self.regions.append(region)
         try:
             yield
         finally:
-            self.region = outer
+            self.regions.pop()
 
-    # --- attributes of modules
-
-    def read_attribute(self, module: Any, name: str) -> Any:
-        """Returns an attribute of a module as the current region sees it."""
-        return self.attribute_in(self.region, module, name)
-
-    def attribute_in(self, region: Region | None, module: Any, name: str) -> Any:
-        """Returns an attribute of a module as a region sees it; None is the code outside of all regions."""
-        attributes = self.assigned if region is None else region.assigned
-        if (module, name) in attributes:
-            return attributes[module, name]
-        value = (
-            module.attribute(name) if region is None else region.enter(self.attribute_in(region.parent, module, name))
-        )
-        if isinstance(value, (list, dict, Instance)):
-            attributes[module, name] = value
-        return value
-
-    def assign_attribute(self, module: Any, name: str, value: Any) -> None:
-        """Assigns an attribute of a module in the current region."""
-        (self.assigned if self.region is None else self.region.assigned)[module, name] = value
+    def callee(self, operation: Operation, arguments: Sequence[Any]) -> tuple[Block, Sequence[Any]]:
+        """Returns the body of the function or method that an operation calls, and the arguments of the body."""
+        if operation.kind == "prim::fork":
+            return operation.attributes["Subgraph"], arguments
+        if operation.kind == "prim::CallFunction":
+            return self.reader.called(operation), arguments[1:]
+        owner = arguments[0]
+        if isinstance(owner, Instance) and owner.module is not None:
+            return owner.module.method(operation.attributes["name"]), arguments
+        return self.reader.called(operation), arguments
 
     # --- operations
 
@@ -152,7 +136,8 @@ class Interpreter:
     def _branch(self, operation: Operation, condition: Any, values: dict[int, Any]) -> Sequence[Any]:
         known = known_bool(condition)
         if known is None:
-            return data_dependent.branch(self, operation, condition, values)
+            results = [None] * len(operation.outputs)
+            return data_dependent.Branch(self, operation, values, results).run(condition)
         return self.run(operation.blocks[0 if known else 1], (), values)
 
     def _loop(self, operation: Operation, arguments: list[Any], values: dict[int, Any]) -> Sequence[Any]:
@@ -160,33 +145,33 @@ class Interpreter:
 
         If a loop over a dynamic dim cannot be a loop of the program, the dim becomes static.
         """
-        count, condition, *carried = arguments
+        count, *state = arguments  # the condition and the carried values
         done = 0
         while True:
             self._at(operation)
-            known = known_bool(condition)
-            count = static(count)
+            known, count = known_bool(state[0]), static(count)
             is_symbolic = isinstance(count, torch.SymInt)
             if known is False or (not is_symbolic and done >= count):
-                return carried
+                return state[1:]
             if known is None or is_symbolic:
                 try:
-                    found = data_dependent.find_state(self, operation, count, condition, carried, values)
+                    loop = data_dependent.Loop(self, operation, values, state)
+                    loop.find_state(count)
                 except RuntimeError:
                     if known is None or is_data_dependent(expression(count)):
                         raise
                     self._at(operation)
                     count = int(count)  # torch records a guard, and the export warns with its place
                     continue
-                return data_dependent.loop(self, operation, done, count, values, found)
-            condition, *carried = self.run(operation.blocks[0], [done, *carried], values)
+                return loop.run(done, count)
+            state = self.run(operation.blocks[0], [done, *state[1:]], values)
             done += 1
 
     def _call_operator(self, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
         kind = operation.kind
         if kind in _WITHOUT_EFFECT:
             return [None] * len(operation.outputs)
-        if any(map(has_appended, arguments)):
+        if kind not in APPENDING and any(map(has_appended, arguments)):
             return [on_grown_list(operation, arguments)][: len(operation.outputs)]
         result = self._call_python(operation, arguments)
         if result is NotImplemented:
@@ -198,19 +183,16 @@ class Interpreter:
     def _call_python(self, operation: Operation, arguments: list[Any]) -> Any:
         """Calls the operator if it works on Python values; otherwise returns NotImplemented."""
         kind = operation.kind
-        if kind in _CONVERSIONS:
-            number = number_of(arguments[0])
-            return PYTHON_OPERATORS[kind](number, *arguments[1:]) if kind != "aten::item" else number
-        if kind == "aten::len" and isinstance(arguments[0], torch.Tensor):
-            return arguments[0].size(0)
+        if kind in OPERATORS_ON_ANY_VALUE:
+            return OPERATORS_ON_ANY_VALUE[kind](*arguments)
         function = PYTHON_OPERATORS.get(kind)
-        has_tensor = any(isinstance(each, (torch.Tensor, ScalarTensor)) for each in arguments)
-        on_container = bool(arguments) and isinstance(arguments[0], (list, dict, str))
-        if function is not None and (not has_tensor or on_container or kind in _ON_ANY_VALUE):
-            result = function(*arguments)
-            return torch.sym_float(result) if _returns_float(operation) else result
-        on_numbers = NUMBER_TENSOR_OPERATORS.get(kind)
         tensors = [each for each in arguments if isinstance(each, (torch.Tensor, ScalarTensor))]
+        on_container = bool(arguments) and isinstance(arguments[0], (list, dict, str))
+        if function is not None and (not tensors or on_container):
+            result = function(*arguments)
+            is_float = kind in ("aten::pow", "aten::div") and operation.types[0].kind() == "FloatType"
+            return torch.sym_float(result) if is_float else result
+        on_numbers = NUMBER_TENSOR_OPERATORS.get(kind)
         if on_numbers is not None and all(_is_known_integer(each, kind) for each in tensors):
             return on_numbers(*arguments)
         return NotImplemented
@@ -226,32 +208,23 @@ class Interpreter:
         if operation.kind in _OLD_OPERATORS:
             target, count = _OLD_OPERATORS[operation.kind]
             arguments = arguments[:count]
-        positional, keywords = [], {}
-        for (name, is_keyword, values, is_written), value in zip(parameters, arguments, strict=False):
+        given = {}
+        for (name, values, is_written), value in zip(parameters, arguments, strict=False):
             if isinstance(value, ScalarTensor) and is_written:
                 value.tensor = value.as_tensor()
-            value = _as_torch(value, values)
-            if is_keyword:
-                keywords[name] = value
-            else:
-                positional.append(value)
-        return target(*positional, **keywords)
+            given[name] = _as_torch(value, values)
+        return target(**given)
 
 
 def _is_known_integer(value: Any, kind: str) -> bool:
     """Returns whether ``value`` is a known integer as a 0-d tensor, or a quotient that ``aten::floor`` rounds."""
-    if not isinstance(value, ScalarTensor) or value.tensor is not None:
-        return False
-    return not value.dtype.is_floating_point or kind == "aten::floor"
-
-
-def _returns_float(operation: Operation) -> bool:
-    return operation.kind in ("aten::pow", "aten::div") and operation.types[0].kind() == "FloatType"
+    is_number = isinstance(value, ScalarTensor) and value.tensor is None
+    return is_number and (not value.dtype.is_floating_point or kind == "aten::floor")
 
 
 @functools.lru_cache(maxsize=4096)
-def _operator(schema: str) -> tuple[Any, tuple[tuple[str, bool, Sequence[Any] | None, bool], ...]]:
-    """Returns the operator of a schema, and the name, kind, enumeration and alias information of each argument."""
+def _operator(schema: str) -> tuple[Any, list[tuple[str, Sequence[Any] | None, bool]]]:
+    """Returns the operator of a schema, and of each argument the name, the enumeration and whether it is written to."""
     found = re.match(r"([\w.]+)::(\w+)(?:\.(\w+))?\(", schema)
     if found is None:
         raise CaptureError(
@@ -262,62 +235,44 @@ def _operator(schema: str) -> tuple[Any, tuple[tuple[str, bool, Sequence[Any] | 
     for argument in target._schema.arguments:
         enumeration = re.sub(r"Optional\[(\w+)\]", r"\1", str(argument.real_type))
         is_written = argument.alias_info is not None and argument.alias_info.is_write
-        parameters.append((argument.name, argument.kwarg_only, _ENUMERATIONS.get(enumeration), is_written))
-    return target, tuple(parameters)
+        parameters.append((argument.name, _ENUMERATIONS.get(enumeration), is_written))
+    return target, parameters
 
 
 def _as_torch(value: Any, enumeration: Sequence[Any] | None) -> Any:
     """Returns a value in the form that torch.ops accepts."""
     if enumeration is not None and isinstance(value, int):
         return enumeration[value]
-    if isinstance(value, ScalarTensor):
-        return value.as_tensor()
-    if isinstance(value, list):
-        return [_as_torch(item, None) for item in value]
-    return value
+    return list(map(as_tensor, value)) if isinstance(value, list) else as_tensor(value)
 
 
 # --- operators without an ATen operator -------------------------------------------------------------------------------
 
 
-def _call_method(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
-    called, *rest = arguments
-    if isinstance(called, Instance):
-        return interpreter.run(interpreter.reader.method_of_class(operation), arguments)
-    return [called.call(operation.attributes["name"], rest)]
+def _call(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
+    if operation.kind == "prim::CallMethod" and operation.attributes["name"] == "forward" and arguments[0].module:
+        return [arguments[0].module(*arguments)]
+    return interpreter.run(*interpreter.callee(operation, arguments))
 
 
 def _constant(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
     value = operation.attributes.get("value")
-    return [interpreter.read_attribute(value.module, value.name) if isinstance(value, StoredConstant) else value]
-
-
-def _call_function(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
-    return interpreter.run(operation.blocks[0], arguments[1:])
-
-
-def _get_attribute(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
-    owner, name = arguments[0], operation.attributes["name"]
-    return [owner.get(name) if isinstance(owner, Instance) else interpreter.read_attribute(owner, name)]
+    if isinstance(value, StoredConstant):
+        value = value.module.attribute(value.name)
+        for region in interpreter.regions:
+            value = region.enter(value)
+    return [value]
 
 
 def _set_attribute(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
     owner, value = arguments
-    name = operation.attributes["name"]
-    if isinstance(owner, Instance):
-        owner.attributes[name] = value
-    else:
-        interpreter.assign_attribute(owner, name, value)
+    owner.attributes[operation.attributes["name"]] = value
     return []
 
 
 def _raise(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
     message = str(arguments[0]).removeprefix("AssertionError: ")
-    raise ScriptRaise(message, str(operation.source))
-
-
-def _is_instance(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
-    return [any(_has_type(arguments[0], each) for each in operation.attributes["types"])]
+    raise ScriptRaise(f"{message}{operation.source}")
 
 
 def _has_type(value: Any, kind: Any) -> bool:
@@ -345,7 +300,7 @@ _CLASSES: dict[str, Any] = {
     "StringType": str,
     "NoneType": type(None),
     "DeviceObjType": torch.device,
-    "ClassType": (Instance, torch.nn.Module),
+    "ClassType": Instance,
     "NumberType": (int, float, complex, torch.SymInt, torch.SymFloat),
 }
 
@@ -354,11 +309,9 @@ def _to(interpreter: Interpreter, operation: Operation, arguments: list[Any]) ->
     """Implements ``aten::to``, whose overloads with a ``prim_`` in the name exist in TorchScript only."""
     if ".prim_" not in operation.schema:
         return interpreter._call_operator(operation, arguments)
-    tensor, *rest = (each.as_tensor() if isinstance(each, ScalarTensor) else each for each in arguments)
+    tensor, *rest = map(as_tensor, arguments)
     names = re.findall(r"(\w+)(?:=[^,)]+)?[,)]", operation.schema.partition(" self, ")[2])
     given: dict[str, Any] = {name: value for name, value in zip(names, rest, strict=False) if value is not None}
-    if "other" in given:
-        return [tensor.to(given.pop("other"), **given)]
     if "dtype" in given:
         given["dtype"] = DTYPES[given["dtype"]]
     return [tensor.to(**given)]
@@ -368,32 +321,24 @@ def _tensor(interpreter: Interpreter, operation: Operation, arguments: list[Any]
     """Implements ``aten::tensor``: a tensor from a number or from nested lists of numbers, which may be symbolic."""
     data, dtype, device = arguments[:3]
     given = {"dtype": None if dtype is None else DTYPES[dtype], "device": device}
-    return [_stacked(data, given) if _is_symbolic(data) else torch.tensor(data, **given)]
-
-
-def _is_symbolic(data: Any) -> bool:
-    if isinstance(data, list):
-        return any(map(_is_symbolic, data))
-    return isinstance(data, (torch.SymInt, torch.SymFloat, torch.SymBool, torch.Tensor, ScalarTensor))
+    return [_stacked(data, given)]
 
 
 def _stacked(data: Any, given: dict[str, Any]) -> torch.Tensor:
+    symbols = (torch.SymInt, torch.SymFloat, torch.SymBool, torch.Tensor, ScalarTensor)
+    if not any(isinstance(leaf, symbols) for leaf in pytree.tree_leaves(data)):
+        return torch.tensor(data, **given)
     if isinstance(data, list):
         return torch.stack([_stacked(item, given) for item in data])
     if isinstance(data, (torch.Tensor, ScalarTensor)):
-        return (data if isinstance(data, torch.Tensor) else data.as_tensor()).to(**given)
-    kinds = {torch.SymInt: torch.int64, int: torch.int64, torch.SymBool: torch.bool, bool: torch.bool}
+        return as_tensor(data).to(**given)  # type: ignore[no-any-return]
+    kinds = {torch.SymInt: torch.int64, torch.SymBool: torch.bool}
     return torch.scalar_tensor(data, **{**given, "dtype": given["dtype"] or kinds.get(type(data))})
 
 
 def _of_tensor(read: Callable[..., Any]) -> Callable[..., Sequence[Any]]:
     """Returns the operator that reads a property of a tensor."""
-
-    def operator(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
-        tensor, *rest = arguments
-        return [read(tensor.as_tensor() if isinstance(tensor, ScalarTensor) else tensor, *rest)]
-
-    return operator
+    return _computed(lambda operation, tensor, *rest: read(as_tensor(tensor), *rest))
 
 
 def _computed(function: Callable[..., Any]) -> Callable[..., Sequence[Any]]:
@@ -404,8 +349,7 @@ def _computed(function: Callable[..., Any]) -> Callable[..., Sequence[Any]]:
 def _number_tensor(operation: Operation, number: Any) -> Any:
     if isinstance(number, (torch.Tensor, ScalarTensor)):
         return number
-    kinds = {bool: torch.bool, torch.SymBool: torch.bool, float: torch.float64, torch.SymFloat: torch.float64}
-    return ScalarTensor(number, kinds.get(type(number), torch.int64))
+    return ScalarTensor(number, number_dtype(number) or torch.int64)
 
 
 _IDENTITIES = (
@@ -416,7 +360,7 @@ _IDENTITIES = (
 _SPECIAL: dict[str, Callable[[Interpreter, Operation, list[Any]], Sequence[Any]]] = {
     **{kind: _computed(lambda operation, value: value) for kind in _IDENTITIES.split()},
     "prim::Constant": _constant,
-    "prim::Uninitialized": _computed(lambda operation: Uninitialized(operation.types[0].kind())),
+    "prim::Uninitialized": _computed(lambda operation: Uninitialized()),
     "prim::ListConstruct": _computed(lambda operation, *items: list(items)),
     "prim::TupleConstruct": _computed(lambda operation, *items: items),
     "prim::DictConstruct": _computed(lambda operation, *items: dict(zip(items[::2], items[1::2], strict=True))),
@@ -428,14 +372,12 @@ _SPECIAL: dict[str, Callable[[Interpreter, Operation, list[Any]], Sequence[Any]]
     "prim::EnumName": _computed(lambda operation, value: value.name),
     "prim::EnumValue": _computed(lambda operation, value: value.value),
     "prim::NumToTensor": _computed(_number_tensor),
-    "prim::isinstance": _is_instance,
-    "prim::GetAttr": _get_attribute,
+    "prim::isinstance": _computed(lambda op, value: any(_has_type(value, each) for each in op.attributes["types"])),
+    "prim::GetAttr": _computed(lambda operation, owner: owner.get(operation.attributes["name"])),
     "prim::SetAttr": _set_attribute,
-    "prim::CallMethod": _call_method,
-    "prim::CallFunction": _call_function,
-    "prim::fork": lambda interpreter, operation, arguments: interpreter.run(
-        operation.attributes["Subgraph"], arguments
-    ),
+    "prim::CallMethod": _call,
+    "prim::CallFunction": _call,
+    "prim::fork": _call,
     "prim::RaiseException": _raise,
     "prim::rangelist": _computed(lambda operation, end: list(range(end))),
     "aten::to": _to,

@@ -6,28 +6,23 @@ dtype, a layout and a memory format are numbers, as in TorchScript.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from fx_onnx.core.errors import CaptureError
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.symbolic_sizes import expression, is_data_dependent
-from fx_onnx.core.torch_private import statically_known_true
+from fx_onnx.core.torch_private import statically_known_true, storage_id
 
 __all__ = [
-    "DTYPES",
-    "LAYOUTS",
-    "MEMORY_FORMATS",
-    "Instance",
-    "ScalarTensor",
-    "StoredConstant",
-    "Uninitialized",
-    "dtype_code",
-    "known_bool",
-    "number_of",
-    "rebuild",
-]
+    "CONTAINERS", "DTYPES", "LAYOUTS", "MEMORY_FORMATS", "Appended", "Instance", "ScalarTensor", "StoredConstant",
+    "Uninitialized", "argument_value", "as_tensor", "content", "described", "dtype_code", "is_unchanged", "known_bool",
+    "like", "number_dtype", "number_of", "parameter", "rebuild", "replace_content", "result_value",
+]  # fmt: skip
 
 # c10::ScalarType, c10::Layout and c10::MemoryFormat, by number.
 DTYPES: tuple[torch.dtype, ...] = (
@@ -39,6 +34,14 @@ LAYOUTS: tuple[torch.layout, ...] = (torch.strided, torch.sparse_coo, torch.spar
 MEMORY_FORMATS: tuple[torch.memory_format, ...] = (
     torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d,
 )  # fmt: skip
+
+
+# The Python numbers that are tensors of a dtype; a bool is an int too.
+_NUMBERS: dict[torch.dtype, tuple[type, ...]] = {
+    torch.bool: (bool, torch.SymBool),
+    torch.int64: (int, torch.SymInt),
+    torch.float64: (float, torch.SymFloat),
+}
 
 
 def dtype_code(dtype: torch.dtype) -> int:
@@ -69,21 +72,31 @@ class ScalarTensor:
 
 @dataclass(eq=False)
 class Instance:
-    """An object of a TorchScript class.
+    """An object of a TorchScript class, or a module as the forward sees it.
 
     Attributes:
-        read: Reads an attribute of the object that the module holds; None for an object that the forward creates.
+        read: Reads an attribute that the forward has neither read nor assigned; None for an object that the forward
+            creates.
+        module: The ScriptedModule; None for an object of a class.
         attributes: The attributes that the forward has read or assigned.
+        original: The object that this one is a copy of.
     """
 
     read: Callable[[str], Any] | None = None
+    module: Any = None
     attributes: dict[str, Any] = field(default_factory=dict)
+    original: Instance | None = None
 
     def get(self, name: str) -> Any:
         """Returns an attribute."""
         if name not in self.attributes and self.read is not None:
             self.attributes[name] = self.read(name)
         return self.attributes[name]
+
+    def names(self) -> dict[str, Any]:
+        """Returns the names of all attributes of an object as keys; those that the forward uses of a module."""
+        unread = self.original.names() if self.original is not None and self.module is None else {}
+        return {**unread, **self.attributes}
 
 
 @dataclass(frozen=True)
@@ -94,24 +107,31 @@ class StoredConstant:
     name: str
 
 
-class Uninitialized:
-    """The value of a variable that TorchScript knows to be unused, for example after a loop that always returns.
+@dataclass(eq=False)
+class Appended:
+    """The tensors that a loop has appended to a list, as one item of the list.
 
     Attributes:
-        kind: The kind of the variable's type, such as ``TensorType``.
+        stacked: The tensors, stacked along axis 0.
     """
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    stacked: torch.Tensor
+
+
+class Uninitialized:
+    """The value of a variable that TorchScript knows to be unused, for example after a loop that always returns."""
 
 
 def number_of(value: Any) -> Any:
     """Returns a 0-d tensor as a number, which is symbolic if the value depends on data, and a number as it is."""
-    if isinstance(value, ScalarTensor) and value.tensor is None:
-        return value.number
     if isinstance(value, ScalarTensor):
-        value = value.tensor
+        value = value.number if value.tensor is None else value.tensor
     return value.item() if isinstance(value, torch.Tensor) else value
+
+
+def number_dtype(value: Any) -> torch.dtype | None:
+    """Returns the dtype of a Python number as a tensor; None for any other value."""
+    return next((dtype for dtype, classes in _NUMBERS.items() if isinstance(value, classes)), None)
 
 
 def known_bool(condition: Any) -> bool | None:
@@ -119,43 +139,151 @@ def known_bool(condition: Any) -> bool | None:
 
     A condition on sizes is decided by the sizes of the example, and torch records a guard.
     """
-    if not isinstance(condition, torch.SymBool):
-        return bool(condition)
-    if not is_data_dependent(expression(condition)):
+    if not isinstance(condition, torch.SymBool) or not is_data_dependent(expression(condition)):
         return bool(condition)
     if statically_known_true(condition):
         return True
     return False if statically_known_true(torch.sym_not(condition)) else None
 
 
+def as_tensor(value: Any) -> Any:
+    """Returns a ScalarTensor as a tensor, and any other value as it is."""
+    return value.as_tensor() if isinstance(value, ScalarTensor) else value
+
+
+# --- containers -------------------------------------------------------------------------------------------------------
+
+# The values whose content a program can change, beside tensors.
+CONTAINERS = (list, dict, Instance, ScalarTensor)
+
+
+def content(container: Any, names: Iterable[str] = ()) -> dict[Any, Any]:
+    """Returns the items of a container by key.
+
+    Args:
+        container: A list, tuple, dict, object or ScalarTensor; a tensor is its own only item.
+        names: The attributes of a module to read, beside those that the forward has read or assigned.
+    """
+    if isinstance(container, torch.Tensor):
+        return {0: container}
+    if isinstance(container, Instance):
+        return {name: container.get(name) for name in {**container.names(), **dict.fromkeys(names)}}
+    if isinstance(container, ScalarTensor):
+        return dict(vars(container))
+    return dict(container) if isinstance(container, dict) else dict(enumerate(container))
+
+
+def replace_content(container: Any, items: Mapping[Any, Any]) -> None:
+    """Replaces the items of a container, which have the keys of ``content``; attributes that are not given stay."""
+    if isinstance(container, torch.Tensor):
+        container.copy_(items[0])
+    elif isinstance(container, list):
+        container[:] = items.values()
+    elif isinstance(container, dict):
+        container.clear()
+        container.update(items)
+    else:
+        attributes = container.attributes if isinstance(container, Instance) else vars(container)
+        attributes.update(items)
+
+
+def like(container: Any, items: dict[Any, Any]) -> Any:
+    """Returns a new list, tuple, dict or object of the kind of ``container`` with other items."""
+    if isinstance(container, dict):
+        return items
+    if isinstance(container, Instance):
+        return Instance(attributes=items)
+    values = list(items.values())
+    if isinstance(container, tuple):
+        return type(container)(*values) if hasattr(container, "_fields") else tuple(values)
+    return values
+
+
 def rebuild(value: Any, leaf: Callable[[Any], Any], memo: dict[int, tuple[Any, Any]]) -> Any:
-    """Returns a copy of a value: containers and objects are new, and their leaves are the results of ``leaf``.
+    """Returns a copy of a value: containers are new, and their leaves are the results of ``leaf``.
+
+    The attributes of an object are copied when they are read.
 
     Args:
         value: The value.
         leaf: Called for tensors, numbers and all other values that are no containers.
-        memo: The (original, copy) pairs of mutable containers by the id of the original, so that two references to one
-            list stay references to one list.
+        memo: The (original, copy) pairs of mutable containers by the ids of both, so that two references to one list
+            stay references to one list.
     """
     if isinstance(value, tuple):
-        items = [rebuild(item, leaf, memo) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    if not isinstance(value, (list, dict, Instance, ScalarTensor)):
+        return like(value, {key: rebuild(item, leaf, memo) for key, item in content(value).items()})
+    if not isinstance(value, CONTAINERS):
         return leaf(value)
-    if id(value) in memo:
-        return memo[id(value)][1]
-    copy: Any
-    if isinstance(value, ScalarTensor):
-        copy = ScalarTensor(leaf(value.number), value.dtype, None if value.tensor is None else leaf(value.tensor))
-    elif isinstance(value, Instance):
-        copy = Instance(value.read)
-    else:
-        copy = type(value)()
-    memo[id(value)] = (value, copy)
-    if isinstance(value, list):
-        copy.extend(rebuild(item, leaf, memo) for item in value)
-    elif isinstance(value, dict):
-        copy.update((key, rebuild(item, leaf, memo)) for key, item in value.items())
-    elif isinstance(value, Instance):
-        copy.attributes.update((key, rebuild(item, leaf, memo)) for key, item in value.attributes.items())
-    return copy
+    if id(value) not in memo:
+        copy: Any
+        if isinstance(value, Instance):
+            copy = Instance(lambda name: rebuild(value.get(name), leaf, memo), value.module, original=value)
+        else:
+            copy = ScalarTensor(0, value.dtype) if isinstance(value, ScalarTensor) else type(value)()
+        memo[id(value)] = memo[id(copy)] = value, copy
+        if not isinstance(value, Instance):
+            replace_content(copy, {key: rebuild(item, leaf, memo) for key, item in content(value).items()})
+    return memo[id(value)][1]
+
+
+# --- the arguments, the results and the attributes of a program, as Python passes and returns them --------------------
+
+
+def parameter(argument: Any) -> inspect.Parameter:
+    """Returns an argument of a schema as a parameter of a Python function."""
+    kind = inspect.Parameter.KEYWORD_ONLY if argument.kwarg_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
+    default = argument.default_value if argument.has_default_value() else inspect.Parameter.empty
+    return inspect.Parameter(argument.name, kind, default=default)
+
+
+def argument_value(value: Any, kind: Any) -> Any:
+    """Returns an argument of the forward as TorchScript passes it."""
+    name = kind.kind()
+    if name == "OptionalType":
+        return None if value is None else argument_value(value, kind.getElementType())
+    if name == "FloatType" and isinstance(value, int):
+        return float(value)
+    if name == "IntType" and isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
+        return next(codes.index(value) for codes in (DTYPES, LAYOUTS, MEMORY_FORMATS) if value in codes)
+    if name == "DeviceObjType":
+        return torch.device(value)
+    if name == "ListType":
+        return [argument_value(item, kind.getElementType()) for item in value]
+    if name == "TupleType" and isinstance(value, (tuple, list)):
+        return tuple(argument_value(item, each) for item, each in zip(value, kind.elements(), strict=True))
+    return value
+
+
+def result_value(value: Any, storages: Collection[int]) -> Any:
+    """Returns a result with its ScalarTensors as tensors, and with copies of the tensors in the given storages."""
+    value = as_tensor(value)
+    if isinstance(value, torch.Tensor):
+        return value.clone() if storages and storage_id(value) in storages else value
+    if isinstance(value, Appended):
+        raise CaptureError(
+            "The model returns a list whose length depends on data, which an ONNX model cannot do; return torch.stack.",
+            id=MessageId.TORCHSCRIPT,
+        )
+    if not isinstance(value, (list, tuple, dict)):
+        return value
+    return like(value, {key: result_value(item, storages) for key, item in content(value).items()})
+
+
+def is_unchanged(before: Any, after: Any) -> bool:
+    """Returns whether a value is unchanged."""
+    if before is after or type(before) is not type(after) or isinstance(before, torch.Tensor):
+        return before is after
+    if not isinstance(before, (tuple, *CONTAINERS)):
+        return bool(before == after)
+    new = content(after)
+    old = content(before, new if isinstance(after, Instance) else ())
+    return old.keys() == new.keys() and all(is_unchanged(old[key], item) for key, item in new.items())
+
+
+def described(value: Any) -> str:
+    """Returns a value of an attribute as text for a message."""
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of {str(value.dtype).removeprefix('torch.')} with shape {tuple(value.shape)}"
+    if isinstance(value, Instance):
+        return f"an object with {', '.join(f'{name} = {described(each)}' for name, each in value.attributes.items())}"
+    return f"{type(value).__name__} of length {len(value)}" if isinstance(value, (list, dict, tuple)) else repr(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -15,21 +14,22 @@ import torch
 from torch.fx.traceback import preserve_node_meta
 
 from fx_onnx.capture.torchscript.region import ScriptRaise
-from fx_onnx.capture.torchscript.script_arguments import (
-    argument_value,
-    described,
-    is_unchanged,
-    parameter,
-    result_value,
-)
-from fx_onnx.capture.torchscript.script_graph import Block, GraphReader, TensorConstant
+from fx_onnx.capture.torchscript.script_graph import Block, GraphReader
 from fx_onnx.capture.torchscript.script_interpreter import Interpreter
 from fx_onnx.capture.torchscript.script_values import (
     Instance,
     ScalarTensor,
     StoredConstant,
+    argument_value,
+    as_tensor,
+    content,
+    described,
     dtype_code,
+    is_unchanged,
+    like,
+    parameter,
     rebuild,
+    result_value,
 )
 from fx_onnx.core.errors import ArgumentError, CaptureError, no_effect
 from fx_onnx.core.messages import MessageId
@@ -58,7 +58,7 @@ def scripted_module(script: Any) -> ScriptedModule:
     Raises:
         CaptureError: The module has attributes or operators that cannot be captured.
     """
-    root = _Builder().root(script)
+    root = _Builder(script).root
     root.prepare()
     return root
 
@@ -69,18 +69,16 @@ def interpreted_submodules(model: torch.nn.Module) -> Iterator[None]:
 
     Other threads that call the model at the same time run the TorchScript modules.
     """
-    replaced: list[tuple[torch.nn.Module, str, Any]] = []
-    made: dict[int, ScriptedModule] = {}
+    parents = [module for module in model.modules() if not is_script(module)]
+    children = [(each, name, child) for each in parents for name, child in each._modules.items() if is_script(child)]
+    scripts = {id(child): child for _, _, child in children}
+    made = {key: scripted_module(script) for key, script in scripts.items()}
     try:
-        for parent in list(model.modules()):
-            for name, child in parent._modules.items():
-                if is_script(child) and not is_script(parent):
-                    made[id(child)] = made.get(id(child)) or scripted_module(child)
-                    replaced.append((parent, name, child))
-                    parent._modules[name] = made[id(child)]
+        for parent, name, child in children:
+            parent._modules[name] = made[id(child)]
         yield
     finally:
-        for parent, name, child in replaced:
+        for parent, name, child in children:
             parent._modules[name] = child
 
 
@@ -91,8 +89,10 @@ def has_scripts(model: torch.nn.Module) -> bool:
 
 def numbers_became_buffers(model: torch.nn.Module) -> bool:
     """Turns the numbers that the last forward changed into 0-d buffers; returns whether there were any."""
-    scripts = [module for module in model.modules() if isinstance(module, ScriptedModule)]
-    return sum(script.promote_numbers() for script in scripts) > 0
+    scripts = [module for module in model.modules() if isinstance(module, ScriptedModule) and module.changed_numbers]
+    for script in scripts:
+        script.promote_numbers()
+    return bool(scripts)
 
 
 class ScriptedModule(torch.nn.Module):
@@ -101,6 +101,8 @@ class ScriptedModule(torch.nn.Module):
     Attributes:
         script: The ScriptModule or ScriptFunction.
         interpreter: Runs the graphs; the modules of one program share it.
+        changed_numbers: The numbers that the last forward changed and that are not buffers yet.
+        script_state: The attributes as the forward has read and assigned them.
     """
 
     script: Any
@@ -110,13 +112,14 @@ class ScriptedModule(torch.nn.Module):
         vars(self)["script"] = script  # nn.Module would make it a submodule
         self.interpreter = builder.interpreter
         self._builder = builder
+        self.script_state = Instance(self.attribute, self)
         self._values: dict[str, Any] = {}  # attributes that are neither tensors nor modules
+        self._methods: dict[str, Block] = {}
         self._numbers: set[str] = set()  # numbers that are buffers, because the forward changes them
+        self.changed_numbers: set[str] = set()
+        self.training = bool(getattr(script, "training", False))  # a frozen module and a function have no mode
         if isinstance(script, torch.jit.ScriptModule):
-            self.training = bool(getattr(script, "training", False))  # a frozen module has no such attribute
             self._adopt(script)
-        else:
-            self.training = False  # a function has no mode
 
     def _adopt(self, script: Any) -> None:
         """Takes over the parameters, buffers and submodules."""
@@ -131,57 +134,43 @@ class ScriptedModule(torch.nn.Module):
     # --- used by the interpreter
 
     def attribute(self, name: str) -> Any:
-        """Returns an attribute of the TorchScript module: a tensor, a module, or a value of Python."""
-        if name in self._numbers:
-            return self.interpreter.numbers[self, name]
-        for attributes in (self._parameters, self._buffers, self._modules):
-            if name in attributes:
-                return attributes[name]
+        """Returns an attribute of the TorchScript module: a tensor, the state of a module, or a value of Python."""
+        tensors = {**self._parameters, **self._buffers}
+        if name in tensors:
+            return tensors[name]
+        if name in self._modules:
+            return self.get_submodule(name).script_state
         if name == "training":
             return self.training
         if name not in self._values:
             self._values[name] = self._registered(name, getattr(self.script, name))
         return rebuild(self._values[name], self._stored, {})
 
-    def call(self, name: str, arguments: Sequence[Any]) -> Any:
-        """Calls a method."""
-        if name == "forward":
-            return self(*arguments)
-        (result,) = self.interpreter.run(self.method(name), [self, *arguments])
-        return result
-
     def method(self, name: str) -> Block:
         """Returns the body of a method."""
-        return self._builder.method(self, name)
+        if name not in self._methods:
+            self._methods[name] = self._builder.reader.read(script_method(self.script, name).graph)
+        return self._methods[name]
 
     def _registered(self, name: str, value: Any) -> Any:
         """Registers the tensors of an attribute as buffers, so that torch.export captures them as weights."""
         if isinstance(value, torch.Tensor):
             self.register_buffer(name, value, persistent=False)
             return StoredConstant(self, name)
-        if isinstance(value, (list, tuple)):
-            items = [self._registered(f"{name}_{i}", item) for i, item in enumerate(value)]
-            return items if isinstance(value, list) else tuple(items)
-        if isinstance(value, dict):
-            return {key: self._registered(f"{name}_{i}", item) for i, (key, item) in enumerate(value.items())}
+        if isinstance(value, (list, tuple, dict)):
+            items = enumerate(content(value).items())
+            return like(value, {key: self._registered(f"{name}_{i}", item) for i, (key, item) in items})
         if isinstance(value, torch.dtype):
             return dtype_code(value)
-        if not isinstance(value, (*_PLAIN, torch.nn.Module)):
-            if isinstance(value, torch.ScriptObject) and "__torch__.torch.classes" in str(value):
-                raise CaptureError(
-                    f"The attribute {name} of {type(self).__name__} holds packed weights, which only PyTorch can read; "
-                    "export the model before it was converted or quantized.",
-                    id=MessageId.TORCHSCRIPT,
-                )
-            return Instance(functools.partial(self._attribute_of_object, name, value))
-        return value
-
-    def _attribute_of_object(self, name: str, value: Any, attribute: str) -> Any:
-        """Returns an attribute of an object that is the attribute ``name`` of the module."""
-        key = f"{name}.{attribute}"
-        if key not in self._values:
-            self._values[key] = self._registered(key.replace(".", "_"), getattr(value, attribute))
-        return rebuild(self._values[key], self._stored, {})
+        if isinstance(value, _PLAIN):
+            return value
+        if isinstance(value, torch.ScriptObject) and "__torch__.torch.classes" in str(value):
+            raise CaptureError(
+                f"The attribute {name} of {type(self).__name__} holds packed weights, which only PyTorch can read; "
+                "export the model before it was converted or quantized.",
+                id=MessageId.TORCHSCRIPT,
+            )
+        return Instance(lambda attribute: self._registered(f"{name}_{attribute}", getattr(value, attribute)))
 
     def _stored(self, value: Any) -> Any:
         return value.module.attribute(value.name) if isinstance(value, StoredConstant) else value
@@ -189,131 +178,107 @@ class ScriptedModule(torch.nn.Module):
     # --- the forward
 
     def forward(self, *arguments: Any) -> Any:
-        """Runs the forward of a submodule."""
-        (result,) = self.interpreter.run(self.method("forward"), [self, *arguments])
+        """Runs the forward of a submodule. The first argument is the state of the submodule."""
+        (result,) = self.interpreter.run(self.method("forward"), arguments)
         return result
 
     def prepare(self) -> None:
         """Makes this module the root of a program: reads all graphs, and gives ``forward`` the script's parameters."""
         is_module = isinstance(self.script, torch.jit.ScriptModule)
-        if is_module and script_method(self.script, "forward") is None:
+        function = script_method(self.script, "forward") if is_module else self.script
+        if function is None:
             raise CaptureError(
                 f"The TorchScript module {type(self).__name__} has no forward; export a module that calls its methods.",
                 id=MessageId.TORCHSCRIPT,
             )
-        schema = script_method(self.script, "forward").schema if is_module else self.script.schema
-        types = schema.arguments[is_module:]
-        body = self.method("forward") if is_module else self._builder.reader.read(self.script.graph)
-        self._builder.visit(body, [self] if is_module else [])
+        owner = [self.script_state] if is_module else []
+        types = function.schema.arguments[len(owner) :]
         signature = inspect.Signature([parameter(each) for each in types])
-        run, hooks = self.interpreter.run, self._hooks() if is_module else ([], [])
-
+        hooks = (self.script._forward_pre_hooks, self.script._forward_hooks) if is_module else ({}, {})
+        before, after = ([self._builder.reader.read(hook.graph) for hook in each.values()] for each in hooks)
+        body = self.method("forward") if is_module else self._builder.reader.read(function.graph)
+        for block in (body, *before, *after):
+            self._builder.visit(block, owner)
         thread = get_ident()
+
+        def call(values: tuple[Any, ...]) -> Any:
+            """Runs the forward, and the compiled hooks before and after it."""
+            for hook in before:
+                (changed,) = self.interpreter.run(hook, [*owner, values])
+                if changed is not None:
+                    values = changed if isinstance(changed, tuple) else (changed,)
+            (result,) = self.interpreter.run(body, [*owner, *values])
+            for hook in after:
+                (changed,) = self.interpreter.run(hook, [*owner, values, result])
+                result = result if changed is None else changed
+            return result
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             if not is_current(thread):
                 return self.script(*args, **kwargs)
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
-            values = [argument_value(bound.arguments[each.name], each.type) for each in types]
-            return self._run(
-                lambda: self._called_with_hooks(body, values, hooks) if is_module else run(body, values)[0]
-            )
+            values = tuple(argument_value(bound.arguments[each.name], each.type) for each in types)
+            return self._run(lambda: call(values))
 
         forward.__signature__ = signature  # type: ignore[attr-defined]
         self.forward = forward  # type: ignore[method-assign]
 
-    def _hooks(self) -> tuple[list[Block], list[Block]]:
-        """Returns the bodies of the compiled hooks that run before and after the forward of the root."""
-        dicts = (self.script._forward_pre_hooks, self.script._forward_hooks)
-        before, after = ([self._builder.reader.read(hook.graph) for hook in hooks.values()] for hooks in dicts)
-        for hook in (*before, *after):
-            self._builder.visit(hook, [self])
-        return before, after
-
-    def _called_with_hooks(self, body: Block, values: list[Any], hooks: tuple[list[Block], list[Block]]) -> Any:
-        run = self.interpreter.run
-        for hook in hooks[0]:
-            (changed,) = run(hook, [self, tuple(values)])
-            if changed is not None:
-                values = list(changed) if isinstance(changed, tuple) else [changed]
-        (result,) = run(body, [self, *values])
-        for hook in hooks[1]:
-            (changed,) = run(hook, [self, tuple(values), result])
-            result = result if changed is None else changed
-        return result
-
     def _run(self, call: Callable[[], Any]) -> Any:
-        interpreter = self.interpreter
-        interpreter.training = self.training
-        interpreter.assigned.clear()
+        self.interpreter.training = self.training
         scripts = [module for module in self.modules() if isinstance(module, ScriptedModule)]
-        # A read in the body of a branch or loop would be lost, because the first runs of a body are not recorded.
-        interpreter.numbers = {
-            (module, name): module.get_buffer(name).item() for module in scripts for name in sorted(module._numbers)
-        }
+        for script in scripts:
+            # A read in the body of a branch or loop would be lost, because the first runs of a body are not recorded.
+            script.script_state.attributes = {name: script.get_buffer(name).item() for name in sorted(script._numbers)}
         try:
             with preserve_node_meta():
-                return self._commit(call())
+                result = call()
+                writes = [each for script in scripts for each in script.writes()]
+                if any(script.changed_numbers for script in scripts):
+                    raise _NumbersChanged
+                return self._commit(result, writes)
         except ScriptRaise as error:
             raise CaptureError(
                 f"The model raises an exception for the example arguments: {error}.", id=MessageId.TORCHSCRIPT
             ) from error
         finally:
-            interpreter.region = None
             set_script_line("", 0)
 
-    def _commit(self, result: Any) -> Any:
-        """Writes the assigned attributes to the buffers of their modules, and returns the result of the forward.
+    def _commit(self, result: Any, writes: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Any:
+        """Writes new values to buffers, and returns the result of the forward.
 
         torch.export sees an assignment to a buffer of the root only, so the new values are copied into the buffers. A
         value or a result may be a buffer itself, whose old content it must keep.
         """
-        interpreter = self.interpreter
-        writes: list[tuple[torch.Tensor, torch.Tensor]] = []
-        for (module, name), value in interpreter.assigned.items():
-            writes += module.writes(name, value, interpreter.changed_numbers)
-        interpreter.assigned.clear()
-        if interpreter.changed_numbers:
-            raise _NumbersChanged
-        storages = {storage_id(buffer) for buffer, _ in writes}
         copies = [(buffer, value.detach().clone()) for buffer, value in writes]
-        result = result_value(result, storages)
+        result = result_value(result, {storage_id(buffer) for buffer, _ in writes})
         for buffer, value in copies:
             buffer.copy_(value)
         return result
 
-    def writes(
-        self, name: str, value: Any, changed: dict[tuple[Any, str], Any]
-    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Returns the buffer of an assigned attribute and its new value; nothing if the attribute is unchanged.
-
-        Args:
-            name: The name of the attribute.
-            value: The value after the forward.
-            changed: Receives a number that is not a buffer yet and has another value now.
+    def writes(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yields each buffer of an assigned attribute and its new value; collects the numbers that have changed.
 
         Raises:
-            CaptureError: The attribute has changed and cannot be a buffer.
+            CaptureError: An attribute has changed and cannot be a buffer.
         """
-        if name in self._numbers:
-            buffer = self.get_buffer(name)
-            return [(buffer, torch.scalar_tensor(value, dtype=buffer.dtype))]
-        before = self.attribute(name)
-        if isinstance(before, torch.Tensor) and isinstance(value, (torch.Tensor, ScalarTensor)):
-            value = value.as_tensor() if isinstance(value, ScalarTensor) else value
-            self._check_buffer(name, before, value)
-            return [] if value is before else [(before, value)]
-        if isinstance(before, (bool, int, float)) and isinstance(value, (int, float, torch.SymInt, torch.SymFloat)):
-            if not statically_known_true(value == before):
-                changed[self, name] = before
-        elif not is_unchanged(before, value):
-            raise CaptureError(
-                f"The forward changes the attribute {name} of {type(self).__name__}, {described(before)}, to "
-                f"{described(value)}, which cannot be a buffer; keep what changes between calls in tensors.",
-                id=MessageId.TORCHSCRIPT,
-            )
-        return []
+        for name, value in self.script_state.attributes.items():
+            before, value = self.attribute(name), as_tensor(value)
+            if name in self._numbers:
+                yield before, torch.scalar_tensor(value, dtype=before.dtype)
+            elif isinstance(before, torch.Tensor) and isinstance(value, torch.Tensor):
+                if value is not before:
+                    self._check_buffer(name, before, value)
+                    yield before, value
+            elif isinstance(before, (bool, int, float)) and isinstance(value, _NUMBERS):
+                if not statically_known_true(value == before):
+                    self.changed_numbers.add(name)
+            elif not is_unchanged(before, value):
+                raise CaptureError(
+                    f"The forward changes the attribute {name} of {type(self).__name__}, {described(before)}, to "
+                    f"{described(value)}, which cannot be a buffer; keep what changes between calls in tensors.",
+                    id=MessageId.TORCHSCRIPT,
+                )
 
     def _check_buffer(self, name: str, before: torch.Tensor, after: torch.Tensor) -> None:
         same = before.dim() == after.dim() and before.dtype == after.dtype
@@ -325,15 +290,14 @@ class ScriptedModule(torch.nn.Module):
                 id=MessageId.TORCHSCRIPT,
             )
 
-    def promote_numbers(self) -> bool:
-        """Turns the numbers that the last forward changed into 0-d buffers; returns whether there were any."""
-        for (module, name), value in self.interpreter.changed_numbers.items():
+    def promote_numbers(self) -> None:
+        """Turns the numbers that the last forward changed into 0-d buffers."""
+        for name in sorted(self.changed_numbers):
+            value = self.attribute(name)
             dtype = torch.float64 if isinstance(value, float) else None  # the precision of a Python number
-            module.register_buffer(name, torch.tensor(value, dtype=dtype), persistent=False)
-            module._numbers.add(name)
-        found = bool(self.interpreter.changed_numbers)
-        self.interpreter.changed_numbers.clear()
-        return found
+            self.register_buffer(name, torch.tensor(value, dtype=dtype), persistent=False)
+        self._numbers |= self.changed_numbers
+        self.changed_numbers.clear()
 
     def train(self, mode: bool = True) -> ScriptedModule:
         """Sets the mode, as in a module. A function has no mode.
@@ -357,8 +321,7 @@ class ScriptedModule(torch.nn.Module):
 
     def run_script(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the ScriptModule or ScriptFunction itself in the mode of the last capture, and restores its state."""
-        own = (each for each in self.modules() if isinstance(each, ScriptedModule))
-        modules = [each for each in own if isinstance(each.script, torch.jit.ScriptModule)]
+        modules: list[Any] = [each for each in self.modules() if is_script(getattr(each, "script", None))]
         state = [
             (each.script, name, getattr(each.script, name))
             for each in modules
@@ -375,6 +338,8 @@ class ScriptedModule(torch.nn.Module):
                 setattr(script, name, value.copy_(copied) if isinstance(value, torch.Tensor) else value)
 
 
+_NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
+
 # The types of attributes that are values; other attributes are objects of TorchScript classes.
 _PLAIN = (type(None), bool, int, float, complex, str, Enum, torch.device, torch.Generator)
 
@@ -386,26 +351,16 @@ class _NumbersChanged(Exception):
 class _Builder:
     """Builds the modules of one program."""
 
-    def __init__(self) -> None:
+    def __init__(self, script: Any) -> None:
         self.reader = GraphReader(self._constant)
         self.interpreter = Interpreter(self.reader)
-        self._root: Any = None
         self._modules: dict[int, ScriptedModule] = {}
-        self._methods: dict[tuple[int, str], Block] = {}
         self._parameters: dict[int, tuple[torch.Tensor, torch.nn.Parameter]] = {}
-        self._visited: set[Any] = set()
-
-    def root(self, script: Any) -> ScriptedModule:
-        if isinstance(script, torch.jit.ScriptModule):
-            root = self.module(script)
-        else:
-            root = _class_of(script.name, script.qualified_name)(script, self)
-        self._root = root
-        return root
+        self.root = self.module(script)
 
     def module(self, script: Any) -> ScriptedModule:
         if id(script) not in self._modules:
-            self._modules[id(script)] = _class_of(script.original_name, script_class(script))(script, self)
+            self._modules[id(script)] = _class_of(script)(script, self)
         return self._modules[id(script)]
 
     def parameter(self, tensor: torch.Tensor) -> torch.nn.Parameter:
@@ -416,12 +371,6 @@ class _Builder:
             self._parameters[id(tensor)] = tensor, torch.nn.Parameter(tensor.detach(), tensor.requires_grad)
         return self._parameters[id(tensor)][1]
 
-    def method(self, module: ScriptedModule, name: str) -> Block:
-        key = (id(module), name)
-        if key not in self._methods:
-            self._methods[key] = self.reader.read(script_method(module.script, name).graph)
-        return self._methods[key]
-
     def visit(self, block: Block, arguments: Sequence[Any]) -> None:
         """Reads the attributes and methods that a graph uses, so that torch.export finds all tensors registered.
 
@@ -431,48 +380,40 @@ class _Builder:
         """
         self._visit(block, dict(zip(block.parameters, arguments, strict=False)))
 
-    def _visit(self, block: Block, modules: dict[int, Any]) -> None:
+    def _visit(self, block: Block, objects: dict[int, Any]) -> None:
         for operation in block.operations:
-            given = [modules.get(number) for number in operation.inputs]
-            owner = given[0] if given else None
-            if operation.kind == "prim::GetAttr" and owner is not None:
-                name = operation.attributes["name"]
-                value = owner.attribute(name) if isinstance(owner, ScriptedModule) else owner.get(name)
-                if isinstance(value, (ScriptedModule, Instance)):
-                    modules[operation.outputs[0]] = value
-            elif operation.kind == "prim::CallMethod" and isinstance(owner, Instance):
-                self.visit(self.reader.method_of_class(operation), given)
-            elif operation.kind == "prim::CallMethod" and isinstance(owner, ScriptedModule):
-                key = (owner, operation.attributes["name"], *given[1:])
-                if key not in self._visited:
-                    self._visited.add(key)
-                    self.visit(owner.method(key[1]), given)
-            elif operation.kind == "prim::CallFunction":
-                self.visit(operation.blocks[0], given[1:])
-            else:
-                for inner in operation.blocks:
-                    self._visit(inner, modules)
+            given = [objects.get(number) for number in operation.inputs]
+            if operation.kind == "prim::GetAttr" and given[0] is not None:
+                value = given[0].get(operation.attributes["name"])
+                if isinstance(value, Instance):
+                    objects[operation.outputs[0]] = value
+            elif operation.kind in ("prim::CallMethod", "prim::CallFunction", "prim::fork"):
+                self.visit(*self.interpreter.callee(operation, given))
+            for inner in operation.blocks:
+                self._visit(inner, objects)
 
-    def _constant(self, constant: TensorConstant) -> Any:
-        tensor, root = constant.tensor, self._root
+    def _constant(self, name: str, tensor: torch.Tensor) -> Any:
         if tensor.is_mkldnn or tensor.is_quantized:
             raise CaptureError(
-                f"The constant {constant.name} has a layout of a backend of PyTorch (mkldnn or quantized); export the "
-                "model before torch.jit.optimize_for_inference or quantization.",
+                f"The constant {name} has a layout of a backend of PyTorch (mkldnn or quantized); export the model "
+                "before torch.jit.optimize_for_inference or quantization.",
                 id=MessageId.TORCHSCRIPT,
             )
         if tensor.dim() == 0 and tensor.device.type == "cpu" and not tensor.is_complex():
             return ScalarTensor(tensor.item(), tensor.dtype)
-        name = re.sub(r"\W+", "_", constant.name.removeprefix("self.")).strip("_")
+        name = re.sub(r"\W+", "_", name.removeprefix("self.")).strip("_")
         name = f"constant_{name}" if name.isdigit() else name
-        used = root.__dict__.keys() | root._buffers.keys() | set(dir(root))
-        while name in used:
+        while hasattr(self.root, name):
             name += "_"
-        root.register_buffer(name, tensor, persistent=False)
-        return StoredConstant(root, name)
+        self.root.register_buffer(name, tensor, persistent=False)
+        return StoredConstant(self.root, name)
 
 
-def _class_of(name: str, qualified_name: str) -> type[ScriptedModule]:
-    """Returns a class with the name of the module's own class, which the metadata of the nodes show."""
+def _class_of(script: Any) -> type[ScriptedModule]:
+    """Returns a class with the name of the script's own class or function, which the metadata of the nodes show."""
+    if isinstance(script, torch.jit.ScriptModule):
+        name, qualified_name = script.original_name, script_class(script)
+    else:
+        name, qualified_name = script.name, script.qualified_name
     path = re.sub(r"\.?___torch_mangle_\d+", "", qualified_name).removeprefix("__torch__.")
     return type(name, (ScriptedModule,), {"__module__": path.rpartition(".")[0] or "torch.jit", "__qualname__": name})

@@ -142,6 +142,34 @@ def test_a_branch_changes_buffers_and_reads_weights():
         agree(script, program, value)
 
 
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+        self.linear = nn.Linear(3, 3)
+        self.step = 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        i = 0
+        while bool(x.sum() < 12) and i < 5:
+            if bool(x.max() > 1.5):
+                self.step += 2
+                self.total = self.total + self.linear(x).sum(0)
+            else:
+                self.total.add_(1)
+            x = x + 0.5
+            i += 1
+        return x * self.step + self.total
+
+
+def test_a_loop_assigns_attributes_under_a_condition_and_writes_to_them():
+    script = torch.jit.script(Counting().eval())
+    program = fx_onnx.export(script, (X,), verify=True)
+    program.state = {}
+    for (value,) in SIGNS:
+        agree(script, program, value)
+
+
 @torch.jit.script
 def raises(x: Tensor) -> Tensor:
     if bool(x.sum() > 100):

@@ -23,16 +23,17 @@ def example(x: Tensor, n: int) -> Tensor:
 
 def read(script):
     constants = []
-    return GraphReader(lambda constant: constants.append(constant) or constant.name).read(script.graph), constants
+    reader = GraphReader(lambda name, tensor: constants.append(tensor) or name)
+    return reader.read(script.graph), constants, reader
 
 
 def test_blocks_and_functions():
-    block, _ = read(example)
+    block, _, reader = read(example)
     branch = next(operation for operation in block.operations if operation.kind == "prim::If")
     call = next(operation for operation in branch.blocks[0].operations if operation.kind == "prim::CallFunction")
-    assert [operation.kind for operation in call.blocks[0].operations if "Constant" not in operation.kind] == [
-        "aten::mul"
-    ]
+    body = reader.called(call)
+    assert [operation.kind for operation in body.operations if "Constant" not in operation.kind] == ["aten::mul"]
+    assert reader.called(call) is body
     assert block.free == frozenset()
     assert len(branch.blocks[0].free) >= 2
     assert branch.source.code == "if n > 1:"
@@ -40,7 +41,7 @@ def test_blocks_and_functions():
 
 
 def test_the_place_of_a_traced_operation():
-    block, _ = read(torch.jit.trace(lambda x: x + 1, torch.ones(2)))
+    block, _, _ = read(torch.jit.trace(lambda x: x + 1, torch.ones(2)))
     source = next(operation.source for operation in block.operations if operation.kind == "aten::add")
     assert source.file.endswith("test_script_graph.py")
     assert source.code == ""
@@ -49,8 +50,8 @@ def test_the_place_of_a_traced_operation():
 
 def test_tensor_constants_are_handed_over():
     weight = torch.ones(2)
-    _, constants = read(torch.jit.trace(lambda x: x * weight, torch.ones(2)))
-    assert [tuple(constant.tensor.shape) for constant in constants] == [(2,)]
+    _, constants, _ = read(torch.jit.trace(lambda x: x * weight, torch.ones(2)))
+    assert [tuple(constant.shape) for constant in constants] == [(2,)]
 
 
 def test_operators_of_mkldnn_are_refused():
