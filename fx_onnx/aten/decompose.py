@@ -15,7 +15,10 @@ from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.aten.call_decomposer import decompose_calls
 from fx_onnx.aten.fx_nodes import fake_mode, fake_results, is_effect, is_symbolic, meta_arguments
 from fx_onnx.aten.tracing.guard_check import refuse_guards, undone_guards
+from fx_onnx.core.torch_private import OpOverload
 from fx_onnx.core.translation_table import Translation, TranslationTable
+
+_SCALARS = {"number", "float", "bool", "Optional[number]", "Optional[float]"}
 
 
 def decompose(
@@ -62,8 +65,21 @@ def find_translation(node: Node, table: TranslationTable) -> Translation | None:
         return entry
     entry = table.get(node.target)
     if entry is None or entry.declines is None:
+        if not _takes_symbolic_scalar(node):
+            return table.find(node.target, *meta_arguments(node))
         with undone_guards(fake_mode(node.graph)) as guards:
             found = table.find(node.target, *meta_arguments(node))
         return None if guards else found
     with refuse_guards(fake_mode(node.graph), node, "translated"):
         return table.find(node.target, *meta_arguments(node), fake_results(node))
+
+
+def _takes_symbolic_scalar(node: Node) -> bool:
+    """Returns whether a number of a call that is no size, such as the order of a norm, is symbolic."""
+    if not isinstance(node.target, OpOverload):
+        return False
+    given = {
+        each.name: value for each, value in zip(node.target._schema.arguments, node.args, strict=False)
+    } | node.kwargs
+    scalars = (each.name for each in node.target._schema.arguments if str(each.type) in _SCALARS)
+    return any(isinstance(given.get(name), Node) for name in scalars)

@@ -126,8 +126,7 @@ def forget_guard(shape_env: Any, condition: Any) -> None:
         getattr(shape_env, "divisible", set()).discard(condition.args[0])
     for symbol in condition.free_symbols if len(condition.free_symbols) == 1 else ():
         ranges[symbol] = type(ranges[symbol])(0, import_module("torch.utils._sympy.numbers").int_oo)
-    if hasattr(shape_env, "_update_version_counter"):
-        shape_env._update_version_counter()
+    shape_env._version_counter = getattr(shape_env, "_version_counter", 0) + 1  # torch's caches are of one version
 
 
 def traced_frames() -> Sequence[traceback.FrameSummary]:
