@@ -6,15 +6,17 @@ A capture has no values. The replacements compute the same with operators that n
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention as _torch_attention
 
 from fx_onnx.capture.patches.patching import PatchTable
+from fx_onnx.core.torch_private import pytree
 
-__all__ = ["PATCHES"]
+__all__ = ["COMPOSITE_FUNCTIONS", "PATCHES"]
 
 
 def _cov(
@@ -54,18 +56,20 @@ def _corrcoef(input: Tensor) -> Tensor:
     return result.clamp(-1, 1)
 
 
-def _combinations(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Returns a replacement of ``torch.combinations``, which selects them by a mask: a gather by constant indices."""
+def _combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """Replaces ``torch.combinations``, which selects them by a mask: a gather by constant indices."""
+    size = input.shape[0] if input.ndim == 1 else None
+    if not isinstance(size, int) or r < 1:
+        return torch.combinations(input, r, with_replacement)
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    chosen = list(choose(range(size), r))
+    return input[torch.tensor(chosen, dtype=torch.int64).reshape(len(chosen), r)]
 
-    def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
-        size = input.shape[0] if input.ndim == 1 else None
-        if not isinstance(size, int) or r < 1:
-            return original(input, r, with_replacement)
-        choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-        chosen = list(choose(range(size), r))
-        return input[torch.tensor(chosen, dtype=torch.int64).reshape(len(chosen), r)]
 
-    return combinations
+def scaled_dot_product_attention(*args: Any, **kwargs: Any) -> Tensor:
+    """Replaces ``scaled_dot_product_attention``: a symbolic ``is_causal``, which it refuses, is that of the example."""
+    args, kwargs = pytree.tree_map_only(torch.SymBool, bool, (args, kwargs))
+    return _torch_attention(*args, **kwargs)
 
 
 def _assert(condition: Any, message: Any) -> None:
@@ -74,11 +78,17 @@ def _assert(condition: Any, message: Any) -> None:
         raise AssertionError(message)
 
 
+COMPOSITE_FUNCTIONS: Mapping[Any, Callable[..., Tensor]] = {
+    torch.cov: _cov,
+    torch.Tensor.cov: _cov,
+    torch.corrcoef: _corrcoef,
+    torch.Tensor.corrcoef: _corrcoef,
+    torch.combinations: _combinations,
+}
+"""Replacements by function of torch, for a mode that sees the calls."""
+
 PATCHES: PatchTable = {
     ("torch", "_assert"): _assert,
-    ("torch", "cov"): _cov,
-    ("torch", "Tensor.cov"): _cov,
-    ("torch", "corrcoef"): _corrcoef,
-    ("torch", "Tensor.corrcoef"): _corrcoef,
-    ("torch", "combinations"): _combinations(torch.combinations),
+    ("torch.nn.functional", "scaled_dot_product_attention"): scaled_dot_product_attention,
 }
+"""Replacements of functions that no mode sees: one takes no tensor, the other refuses its arguments before."""

@@ -138,18 +138,6 @@ def test_a_0d_mask_as_an_index(function: Callable[[Tensor], Any]) -> None:
         assert_close(program(x), function(x))
 
 
-@pytest.mark.parametrize("steps", [1, 2, 7, 10])
-@pytest.mark.parametrize("ends", [(0.0, 1.0), (-3, 11), (5, 5)])
-@pytest.mark.parametrize("dtype", [None, torch.float64, torch.int64])
-def test_linspace(steps: int, ends: tuple[float, float], dtype: torch.dtype | None) -> None:
-    """All values are those of torch, including the last one."""
-    from fx_onnx.capture.patches.dynamic_sizes import _linspace
-
-    got, want = _linspace(*ends, steps, dtype=dtype), torch.linspace(*ends, steps, dtype=dtype)
-    assert got.dtype == want.dtype
-    torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
-
-
 def test_patches_are_removed_after_an_error() -> None:
     """Kernels and functions are restored; strict mode does not replace functions of ``math``."""
     sqrt, kernel = math.sqrt, aten.lstm.input.py_kernels[key.CompositeImplicitAutograd]
