@@ -90,9 +90,8 @@ def average_pool(
     An infinite or NaN element makes other windows along its axis NaN, because the products multiply it by zero.
     """
     axes = len(kernel_size)
-    for axis, (kernel, step, pad) in enumerate(
-        zip(kernel_size, stride or kernel_size, _per_axis(padding, axes)), -axes
-    ):
+    strides, pads = (_per_axis(each, axes) for each in (stride or kernel_size, padding))
+    for axis, kernel, step, pad in zip(range(-axes, 0), kernel_size, strides, pads, strict=True):
         size = self.shape[axis]
         begin = _begins(size, kernel, step, pad, ceil_mode, self)
         end = begin + kernel

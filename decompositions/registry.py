@@ -1,8 +1,8 @@
 """The tables of decompositions, and the lookup of torch's operators by name.
 
 ``DECOMPOSITIONS`` holds the decompositions of operators on real tensors, and ``COMPLEX`` those of operators on complex
-tensors, which compute on pairs of real ones. ``SYMBOLIC`` holds those for numbers that are expressions of dynamic sizes.
-All skip an operator that the installed torch does not have.
+tensors, which compute on pairs of real ones. ``SYMBOLIC`` holds those for numbers that are expressions of dynamic
+sizes. All skip an operator that the installed torch does not have.
 """
 
 from collections.abc import Callable

@@ -82,9 +82,8 @@ def _nearest(self: Tensor, output_size: Sequence[int], factors: Sequence[Factor]
     for axis, (out, factor) in enumerate(zip(output_size, factors, strict=True), 2):
         size = self.shape[axis]
         places = torch.arange(out, dtype=work, device=self.device)
-        step = torch.full((), 1.0 / factor if factor is not None else size, dtype=work) / (
-            1 if factor is not None else out
-        )
+        given = factor is not None
+        step = torch.full((), 1.0 / factor if given else size, dtype=work) / (1 if given else out)
         source = ((places + 0.5) * step - 0.5) + 0.5 if exact else places * step
         self = self.index_select(axis, source.floor().to(torch.int64).clamp(max=size - 1))
     return self

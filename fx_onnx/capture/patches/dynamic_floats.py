@@ -18,12 +18,7 @@ from torch import Tensor
 from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.core.torch_private import free_unbacked_symbols
 
-__all__ = ["FLOAT_REPLACEMENTS", "has_symbolic_float", "keep_math_symbolic"]
-
-
-def has_symbolic_float(*arguments: Any) -> bool:
-    """Returns whether one of the arguments is a symbolic float."""
-    return any(isinstance(argument, torch.SymFloat) for argument in arguments)
+__all__ = ["keep_math_symbolic"]
 
 
 # --- Python's own functions -------------------------------------------------------------------------------------------
@@ -66,6 +61,6 @@ def _compute_of_sizes(plain: Callable[..., float], formula: Callable[..., Any], 
 
 def _compute(plain: Callable[..., float], function: Callable[[Tensor], Tensor], *arguments: Any) -> Any:
     """Calls a function of ``math``, or torch's function of the same name for a float that is not a size."""
-    if len(arguments) == 1 and has_symbolic_float(*arguments) and free_unbacked_symbols(arguments[0]):
+    if len(arguments) == 1 and isinstance(arguments[0], torch.SymFloat) and free_unbacked_symbols(arguments[0]):
         return function(torch.full((), arguments[0], dtype=torch.float64)).item()
     return plain(*arguments)

@@ -9,8 +9,8 @@ from types import CellType, FunctionType
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
+from fx_onnx.core.torch_private import OpOverload
 from fx_onnx.decompositions.registry import SYMBOLIC
 
 __all__ = ["symbolic_form"]

@@ -17,7 +17,6 @@ from tests.compare import assert_close
 SIZES = (9, 5, 8, 12, 16, 23)
 CALLS: dict[str, Callable[[Tensor, Any], Tensor]] = {  # x is [n, 4]
     "avg_pool1d_kernel": lambda x, n: F.avg_pool1d(x.T[None], n // 2),
-    "avg_pool1d_step": lambda x, n: F.avg_pool1d(x.T[None], 3, stride=n // 4),
     "avg_pool2d": lambda x, n: F.avg_pool2d(x[None], (n, 2)),
     "max_pool1d": lambda x, n: F.max_pool1d(x.T[None], n // 2),
     "max_pool2d": lambda x, n: nn.MaxPool2d((n // 2, 1))(x[None]),
