@@ -10,9 +10,8 @@ There are two causes:
 from __future__ import annotations
 
 import builtins
-import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from threading import get_ident
 from typing import Any
@@ -21,9 +20,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
-from fx_onnx.capture.patches.composite_functions import COMPOSITE_FUNCTIONS
-from fx_onnx.capture.patches.dynamic_floats import keep_math_symbolic
-from fx_onnx.capture.patches.patching import exchange_attribute, replace_attribute
+from fx_onnx.capture.patches import dynamic_floats
+from fx_onnx.capture.patches.patching import PatchTable, apply_patches, exchange_attribute
 from fx_onnx.capture.patches.symbolic_forms import symbolic_form
 from fx_onnx.core.operators import aten
 from fx_onnx.core.threads import is_current
@@ -34,8 +32,10 @@ from fx_onnx.core.torch_private import (
     kernel_keys,
     list_python_builtins,
     python_kernels,
+    pytree,
     replaced_kernels,
 )
+from fx_onnx.decompositions.covariance import WITHOUT_VALUES
 
 __all__ = ["empty_recurrence_results", "keep_sizes_symbolic"]
 
@@ -52,20 +52,8 @@ def keep_sizes_symbolic(strict: bool = False) -> Iterator[None]:
             yield
         return
     list_python_builtins()
-    sqrt = replace_attribute(math, "sqrt", partial(_sqrt, math.sqrt))
     length = exchange_attribute(builtins, "len", _len_in(get_ident()))
-    division = replace_attribute(torch.SymInt, "__divmod__", _divmod)
-    with sqrt, length, division, _bit_operators(), keep_math_symbolic(), _replace_kernels(), _SymbolicSizesMode():
-        yield
-
-
-@contextmanager
-def _bit_operators() -> Iterator[None]:
-    """Gives sizes the operators ``^`` and ``~``: torch.export refuses the first, and ``SymInt`` lacks the second."""
-    names: dict[str, Callable[..., Any]] = {"__xor__": _xor, "__rxor__": _xor, "__invert__": _invert}
-    with ExitStack() as stack:
-        for name, function in names.items():
-            stack.enter_context(replace_attribute(torch.SymInt, name, function))
+    with length, apply_patches(PATCHES, dynamic_floats.PATCHES), _replace_kernels(), _SymbolicSizesMode():
         yield
 
 
@@ -236,8 +224,8 @@ class _SymbolicSizesMode(TorchFunctionMode):
         if func in _INDEXING:
             if not kwargs and _is_0d_mask(args[1]):
                 return func(args[0].unsqueeze(0), args[1].reshape(1), *args[2:])
-        elif func in COMPOSITE_FUNCTIONS:
-            return COMPOSITE_FUNCTIONS[func](*args, **kwargs)
+        elif func in WITHOUT_VALUES:
+            return WITHOUT_VALUES[func](*args, **kwargs)
         elif getattr(func, "__name__", "") == _ATTENTION and any(
             map(_has_data_dependent_size, (*args, *kwargs.values()))
         ):
@@ -249,6 +237,8 @@ class _SymbolicSizesMode(TorchFunctionMode):
 
     def _redirect(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls the form of a function that takes symbolic numbers, if it has one."""
+        if getattr(func, "__module__", "") == "torch.nn.functional":  # operators refuse a symbolic bool
+            args, kwargs = pytree.tree_map_only(torch.SymBool, bool, (args, kwargs))
         found = symbolic_form(func, args, kwargs, self.running)
         if found is None:
             return func(*args, **kwargs)
@@ -279,11 +269,6 @@ _ATTENTION = "scaled_dot_product_attention"
 _INDEXING = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 
 
-def _sqrt(sqrt: Callable[[Any], float], number: Any) -> Any:
-    """Replaces ``math.sqrt``, which converts a symbolic number to a plain one."""
-    return torch.sym_float(number) ** 0.5 if isinstance(number, (torch.SymInt, torch.SymFloat)) else sqrt(number)
-
-
 def _xor(number: torch.SymInt, other: Any) -> Any:
     """Replaces ``SymInt.__xor__``: the bits of either number without those of both."""
     return (number | other) - (number & other)
@@ -297,6 +282,16 @@ def _invert(number: torch.SymInt) -> Any:
 def _divmod(number: torch.SymInt, divisor: Any) -> tuple[Any, Any]:
     """Replaces ``SymInt.__divmod__``, which torch does not define."""
     return number // divisor, number % divisor
+
+
+PATCHES: PatchTable = {
+    ("torch", "SymInt.__divmod__"): _divmod,
+    ("torch", "SymInt.__xor__"): _xor,  # torch.export refuses it
+    ("torch", "SymInt.__rxor__"): _xor,
+    ("torch", "SymInt.__invert__"): _invert,
+    ("torch", "SymInt.sqrt"): dynamic_floats.square_root,  # NumPy calls a method of an object that is no number
+    ("torch", "SymFloat.sqrt"): dynamic_floats.square_root,
+}
 
 
 # Most containers have one of these types. ``isinstance`` with Tensor takes several times as long as ``len`` itself.
