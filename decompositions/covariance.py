@@ -1,4 +1,4 @@
-"""Functions of torch that read values only to check them, or to find the shape of a result, as functions that need none.
+"""Functions of torch that read values to check them, or to find the shape of a result, as functions that need none.
 
 A capture has no values. Torch composes these functions of operators before a decomposition can replace them, so a mode
 that sees the calls replaces them.

@@ -82,8 +82,8 @@ def _nearest(self: Tensor, output_size: Sequence[int], factors: Sequence[Factor]
     for axis, (out, factor) in enumerate(zip(output_size, factors, strict=True), 2):
         size = self.shape[axis]
         places = torch.arange(out, dtype=work, device=self.device)
-        given = factor is not None
-        step = torch.full((), 1.0 / factor if given else size, dtype=work) / (1 if given else out)
+        length, parts = (size, out) if factor is None else (1.0 / factor, 1)
+        step = torch.full((), length, dtype=work) / parts
         source = ((places + 0.5) * step - 0.5) + 0.5 if exact else places * step
         self = self.index_select(axis, source.floor().to(torch.int64).clamp(max=size - 1))
     return self

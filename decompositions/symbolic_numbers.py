@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fx_onnx.decompositions import unary, vision
+from fx_onnx.decompositions._norms import vector_norm
 from fx_onnx.decompositions._sizes import at_least
 from fx_onnx.decompositions.pooling import average_pool, max_pool
 from fx_onnx.decompositions.registry import DECOMPOSITIONS, SYMBOLIC, Operator, aten, takes_symbols
@@ -279,6 +280,23 @@ def scaled_dot_product_attention(
     return F.scaled_dot_product_attention(query * scale, key, value, attn_mask, dropout_p, is_causal, **options)
 
 
+@takes_symbols(aten.linalg_vector_norm.default)
+def linalg_vector_norm(
+    self: Tensor, ord: Number = 2, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Returns (Σ |self|^ord)^(1/ord) for every order but 0 and infinities, which no size is."""
+    if ord == 0:
+        return vector_norm(self, 0, dim, keepdim, dtype=dtype)
+    powers = self.abs().pow(ord).sum(dim, keepdim=keepdim, dtype=dtype)
+    return powers.pow(1 / ord)
+
+
+@takes_symbols(aten.dropout.default)
+def dropout(input: Tensor, p: float, train: bool) -> Tensor:
+    """Returns the input in inference; in training the probability is a constant."""
+    return torch.dropout(input, p, True) if train else input.clone()
+
+
 @takes_symbols(aten.softshrink.default)
 def softshrink(self: Tensor, lambd: Number = 0.5) -> Tensor:
     """Returns self, moved by ``lambd`` towards 0; NaN stays NaN."""
@@ -400,7 +418,7 @@ def hardtanh(input: Tensor, min_val: Number = -1.0, max_val: Number = 1.0, inpla
     return (torch.clamp_ if inplace else torch.clamp)(input, min_val, max_val)
 
 
-_INTERPOLATIONS = {
+_INTERPOLATIONS: dict[str, tuple[Any, ...]] = {
     "nearest": (aten.upsample_nearest1d, aten.upsample_nearest2d, aten.upsample_nearest3d),
     "nearest-exact": (aten._upsample_nearest_exact1d, aten._upsample_nearest_exact2d, aten._upsample_nearest_exact3d),
     "linear": (aten.upsample_linear1d,),
@@ -463,7 +481,11 @@ _DECOMPOSED: tuple[Operator, ...] = (
     aten.rms_norm.default,
     aten.rrelu.default,
     aten.smooth_l1_loss.default,
+    aten.std.correction,
+    aten.std_mean.correction,
     aten.triplet_margin_loss.default,
+    aten.var.correction,
+    aten.var_mean.correction,
 )
 takes_symbols(aten.im2col.default)(vision.im2col)
 takes_symbols(aten.logit.default)(unary.logit)

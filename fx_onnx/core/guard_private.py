@@ -107,7 +107,7 @@ def without_remainders(number: Any) -> Any:
     torch knows that a multiple of a quotient is not negative, and what divides it. Without the attributes, or where no
     remainder vanishes, the number is returned as it is; then the size of `x[: n - n % 4]` is a longer expression.
     """
-    node = getattr(number, "node", None)
+    node: Any = getattr(number, "node", None)
     functions = import_module("torch.utils._sympy.functions")
     kinds = tuple(getattr(functions, name) for name in ("Mod", "PythonMod") if hasattr(functions, name))
     expression = getattr(node, "expr", None)

@@ -1,4 +1,4 @@
-"""Patches for functions of torch whose calls no mode sees: one takes no tensor, the other refuses its arguments before."""
+"""Patches for functions of torch whose calls no mode sees: one is called for bools, one refuses symbolic bools."""
 
 from __future__ import annotations
 

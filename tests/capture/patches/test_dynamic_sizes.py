@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -61,6 +62,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
     "tensor_log": lambda x: x * torch.full((), x.shape[1]).log(),
     "xor": lambda x: x.sum() * (x.shape[1] ^ 3) + (-5 ^ x.shape[2]) + (x.shape[1] ^ x.shape[2]),
     "invert": lambda x: x * ~x.shape[1],
+    "numpy_sqrt": lambda x: x / np.sqrt(x.shape[2]) * np.sqrt(x.shape[1] / 2),
     "sqrt": lambda x: x / math.sqrt(x.shape[2]),
     "affine_grid": lambda x: F.grid_sample(
         x[:, None], F.affine_grid(x[:, :2, :3], [x.shape[0], 1, x.shape[1], x.shape[2]], align_corners=False),
