@@ -13,10 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx_onnx.capture.patches.patching import PatchTable
 from fx_onnx.core.torch_private import free_unbacked_symbols
 
-__all__ = ["PATCHES", "square_root"]
+__all__ = ["FUNCTIONS", "square_root"]
 
 
 def square_root(number: Any) -> Any:
@@ -49,6 +48,7 @@ def _compute(name: str, plain: Callable[..., float], *numbers: Any) -> Any:
     return _OF_SIZES[name](*map(torch.sym_float, numbers)) if name in _OF_SIZES else plain(*numbers)
 
 
-PATCHES: PatchTable = {
-    ("math", name): partial(_compute, name, getattr(math, name)) for name in sorted({*_OF_SIZES, *_OF_DATA})
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    name: partial(_compute, name, getattr(math, name)) for name in sorted({*_OF_SIZES, *_OF_DATA})
 }
+"""Replacements of functions of ``math``, by name."""

@@ -10,8 +10,9 @@ There are two causes:
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from threading import get_ident
 from typing import Any
@@ -21,7 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from fx_onnx.capture.patches import dynamic_floats
-from fx_onnx.capture.patches.patching import PatchTable, apply_patches, exchange_attribute
+from fx_onnx.capture.patches.patching import PatchTable, apply_patches, exchange_attribute, replace_attribute
 from fx_onnx.capture.patches.symbolic_forms import symbolic_form
 from fx_onnx.core.operators import aten
 from fx_onnx.core.threads import is_current
@@ -53,7 +54,9 @@ def keep_sizes_symbolic(strict: bool = False) -> Iterator[None]:
         return
     list_python_builtins()
     length = exchange_attribute(builtins, "len", _len_in(get_ident()))
-    with length, apply_patches(PATCHES, dynamic_floats.PATCHES), _replace_kernels(), _SymbolicSizesMode():
+    with length, apply_patches(PATCHES), ExitStack() as stack, _replace_kernels(), _SymbolicSizesMode():
+        for name, function in dynamic_floats.FUNCTIONS.items():  # not where a library imported them
+            stack.enter_context(replace_attribute(math, name, function))
         yield
 
 
@@ -231,7 +234,7 @@ class _SymbolicSizesMode(TorchFunctionMode):
         ):
             with sdpa_kernel(SDPBackend.MATH):  # the fused kernels compare the batch size with 1
                 return self._redirect(func, args, kwargs)
-        elif any(map(_has_symbol, args)) or any(map(_has_symbol, kwargs.values())):
+        elif _has_symbol(args) or (kwargs and _has_symbol(kwargs.values())):
             return self._redirect(func, args, kwargs)
         return func(*args, **kwargs)
 
@@ -259,12 +262,16 @@ def _is_0d_mask(index: Any) -> bool:
     return isinstance(index, torch.Tensor) and index.dtype == torch.bool and index.ndim == 0
 
 
-def _has_symbol(argument: Any) -> bool:
-    parts = argument if isinstance(argument, (list, tuple)) else (argument,)
-    return any(isinstance(part, _SYMBOLS) for part in parts)
+def _has_symbol(arguments: Iterable[Any]) -> bool:
+    """Returns whether an argument, or a part of a list, is symbolic; nearly all calls have no such argument."""
+    kinds = set(map(type, arguments))
+    if kinds.isdisjoint(_SYMBOLS_AND_SEQUENCES):
+        return False
+    return not kinds.isdisjoint(_SYMBOLS) or any(isinstance(e, (list, tuple)) and _has_symbol(e) for e in arguments)
 
 
-_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_SYMBOLS = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
+_SYMBOLS_AND_SEQUENCES = _SYMBOLS | {list, tuple, torch.Size}
 _ATTENTION = "scaled_dot_product_attention"
 _INDEXING = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 
