@@ -46,10 +46,81 @@ def adaptive_avg_pool(self: Tensor, output_size: Sequence[int]) -> Tensor:
 def _weighted_mean(self: Tensor, axis: int, size: int, out: int) -> Tensor:
     """Returns the means along ``axis``: the weights are 1 / length within the window, and 0 outside."""
     begin, end = _bounds(size, out, self)
-    place = torch.arange(size, device=self.device).unsqueeze(1)
-    inside = (place >= begin) & (place < end)
-    weights = inside.to(self.dtype) / (end - begin).to(self.dtype)
+    return _window_means(self, axis, begin, end, end - begin)
+
+
+def _window_means(self: Tensor, axis: int, begin: Tensor, end: Tensor, count: Tensor | int) -> Tensor:
+    """Returns the sums of windows along ``axis``, divided by a count, as a matrix product."""
+    place = torch.arange(self.shape[axis], device=self.device).unsqueeze(1)
+    weights = ((place >= begin) & (place < end)).to(self.dtype)
+    weights = weights / (count.to(self.dtype) if isinstance(count, Tensor) else count)
     return matmul_along(self, axis, weights)
+
+
+# ---------------------------------------------------------------- windows of a symbolic size or step
+
+
+def _per_axis(numbers: Sequence[int], axes: int) -> list[int]:
+    """Returns a number for each axis, from one for each or one for all."""
+    return list(numbers) * axes if len(numbers) == 1 else list(numbers)
+
+
+def _begins(size: int, reach: int, step: int, pad: int, ceil_mode: bool, like: Tensor) -> Tensor:
+    """Returns where the windows that reach over ``reach`` elements begin; negative within the padding.
+
+    With ``ceil_mode`` a last window may end beyond the padding, but begins before it.
+    """
+    last = size + 2 * pad - reach
+    torch._check(last >= 0)
+    end = torch.sym_min(last + step, size + pad) if ceil_mode else last + 1
+    return torch.arange(0, end, step, device=like.device) - pad
+
+
+def average_pool(
+    self: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Tensor:
+    """Returns the means over each axis in turn, as matrix products with the weights of the windows.
+
+    An infinite or NaN element makes other windows along its axis NaN, because the products multiply it by zero.
+    """
+    axes = len(kernel_size)
+    strides, pads = (_per_axis(each, axes) for each in (stride or kernel_size, padding))
+    for axis, kernel, step, pad in zip(range(-axes, 0), kernel_size, strides, pads, strict=True):
+        size = self.shape[axis]
+        begin = _begins(size, kernel, step, pad, ceil_mode, self)
+        end = begin + kernel
+        count = torch.clamp(end, max=size + pad) - begin if count_include_pad else end.clamp(max=size) - begin.clamp(0)
+        self = _window_means(self, axis, begin, end, count if divisor_override is None else 1)
+    return self if divisor_override is None else self / divisor_override
+
+
+def max_pool(
+    self: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Returns the largest element of each window, and its index in the flattened plane.
+
+    A position in the padding repeats the first or the last element of the window.
+    """
+    axes, places = len(kernel_size), []
+    strides, pads, spreads = (_per_axis(each, axes) for each in (stride or kernel_size, padding, dilation))
+    for size, kernel, step, pad, spread in zip(self.shape[-axes:], kernel_size, strides, pads, spreads, strict=True):
+        begin = _begins(size, spread * (kernel - 1) + 1, step, pad, ceil_mode, self).unsqueeze(1)
+        place = begin + torch.arange(kernel, device=self.device) * spread
+        first = torch.where(begin < 0, torch.remainder(begin, spread), begin)
+        last = begin + (size - 1 - begin) // spread * spread
+        places.append(torch.minimum(torch.maximum(place, first), last))
+    return _max_and_indices(self, places)
 
 
 # ---------------------------------------------------------------- maxima over gathered windows

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fx_onnx.decompositions._norms import vector_norm
+from fx_onnx.decompositions._sizes import is_known
 from fx_onnx.decompositions.registry import aten, decomposes
 
 Number = bool | int | float
@@ -31,7 +32,7 @@ def var_mean_correction(
     mean = self.mean(axes, keepdim=True)
     deviation = self - mean
     square = (deviation * deviation.conj()).real if self.is_complex() else deviation * deviation
-    if correction == 0:
+    if is_known(correction, 0):
         var = square.mean(axes, keepdim=keepdim)
     else:
         count = math.prod(self.size(axis) for axis in axes)

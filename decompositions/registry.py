@@ -1,7 +1,8 @@
 """The tables of decompositions, and the lookup of torch's operators by name.
 
 ``DECOMPOSITIONS`` holds the decompositions of operators on real tensors, and ``COMPLEX`` those of operators on complex
-tensors, which compute on pairs of real ones. Both skip an operator that the installed torch does not have.
+tensors, which compute on pairs of real ones. ``SYMBOLIC`` holds those for numbers that are expressions of dynamic
+sizes. All skip an operator that the installed torch does not have.
 """
 
 from collections.abc import Callable
@@ -86,6 +87,25 @@ def decomposes(*targets: Any) -> Callable[[Function], Function]:
         ValueError: a target already has a decomposition.
     """
     return _registers(DECOMPOSITIONS, targets)
+
+
+# ---------------------------------------------------------------- forms of operators that take symbolic numbers
+
+SYMBOLIC: dict[Any, Callable[..., Any]] = {}
+
+
+def takes_symbols(*targets: Any) -> Callable[[Function], Function]:
+    """Registers a form of each of ``targets`` in which the numbers may be symbolic: expressions of dynamic sizes.
+
+    torch converts such a number to a constant of the example where the operator's schema declares a plain number.
+
+    Args:
+        targets: overloads such as ``aten.diagonal.default``, or functions of torch that are not operators.
+
+    Raises:
+        ValueError: a target already has such a form.
+    """
+    return _registers(SYMBOLIC, targets)
 
 
 # ---------------------------------------------------------------- decompositions of operators on complex tensors

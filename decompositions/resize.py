@@ -82,7 +82,8 @@ def _nearest(self: Tensor, output_size: Sequence[int], factors: Sequence[Factor]
     for axis, (out, factor) in enumerate(zip(output_size, factors, strict=True), 2):
         size = self.shape[axis]
         places = torch.arange(out, dtype=work, device=self.device)
-        step = torch.full((), 1.0 / factor if factor else size, dtype=work) / (1 if factor else out)
+        length, parts = (size, out) if factor is None else (1.0 / factor, 1)
+        step = torch.full((), length, dtype=work) / parts
         source = ((places + 0.5) * step - 0.5) + 0.5 if exact else places * step
         self = self.index_select(axis, source.floor().to(torch.int64).clamp(max=size - 1))
     return self
@@ -155,7 +156,7 @@ def _step(size: int, out: int, align_corners: bool, factor: Factor) -> float:
     """Returns the distance, in elements of the input, between two neighbouring positions of the result."""
     if align_corners:
         return 0.0 if is_known(out, 1) else (size - 1) / at_least(out - 1, 1)
-    return 1.0 / factor if factor else size / out
+    return 1.0 / factor if factor is not None else size / out
 
 
 def _interpolation_weights(kernel: Kernel, reach: int) -> WeightFunction:

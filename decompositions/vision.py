@@ -52,8 +52,8 @@ def im2col(
         image = torch.constant_pad_nd(image, [padding[1], padding[1], padding[0], padding[0]])
     counts = []
     for axis, (kernel, step, skip) in enumerate(zip(kernel_size, dilation, stride, strict=True)):
-        count = (image.shape[2 + 2 * axis] - step * (kernel - 1) - 1) // skip + 1
-        first = torch.arange(count, device=self.device) * skip
+        first = torch.arange(0, image.shape[2 + 2 * axis] - step * (kernel - 1), skip, device=self.device)
+        count = first.shape[0]
         places = torch.arange(kernel, device=self.device).unsqueeze(1) * step + first
         before, after = image.shape[: 2 + 2 * axis], image.shape[3 + 2 * axis :]
         image = image.index_select(2 + 2 * axis, places.flatten()).reshape([*before, kernel, count, *after])

@@ -28,6 +28,7 @@ __all__ = [
     "slice_bound_function",
     "symbols_of_sources",
     "traced_frames",
+    "without_remainders",
 ]
 
 
@@ -83,6 +84,26 @@ def slice_bound_function() -> tuple[Any, str] | None:
     """
     module, name = import_module("torch._subclasses.fake_impls"), "_compute_slice_index"
     return (module, name) if hasattr(module, name) else None
+
+
+def without_remainders(number: Any) -> Any:
+    """Returns a symbolic number with `a % b` as `a - a // b * b`, so that `n - n % 4` is `4 * (n // 4)`.
+
+    torch knows that a multiple of a quotient is not negative, and what divides it. Without the attributes, or where no
+    remainder vanishes, the number is returned as it is; then the size of `x[: n - n % 4]` is a longer expression.
+    """
+    node: Any = getattr(number, "node", None)
+    functions = import_module("torch.utils._sympy.functions")
+    kinds = tuple(getattr(functions, name) for name in ("Mod", "PythonMod") if hasattr(functions, name))
+    expression = getattr(node, "expr", None)
+    if expression is None or not expression.has(*kinds):
+        return number
+    quotients = {
+        each: each.args[0] - each.args[1] * functions.FloorDiv(*each.args) for each in expression.atoms(*kinds)
+    }
+    plain = expression.xreplace(quotients).expand()
+    terms, plain_terms = (len(each.as_ordered_terms()) for each in (expression, plain))
+    return node.shape_env.create_symintnode(plain, hint=node.hint) if plain_terms < terms else number
 
 
 class GuardOrigin(NamedTuple):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from threading import get_ident
@@ -19,11 +19,11 @@ from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
-from fx_onnx.capture.patches.dynamic_floats import FLOAT_REPLACEMENTS, has_symbolic_float, keep_math_symbolic
-from fx_onnx.capture.patches.patching import exchange_attribute, replace_attribute
+from fx_onnx.capture.patches import dynamic_floats
+from fx_onnx.capture.patches.patching import PatchTable, apply_patches, exchange_attribute, replace_attribute
+from fx_onnx.capture.patches.symbolic_forms import symbolic_form
 from fx_onnx.core.operators import aten
 from fx_onnx.core.threads import is_current
 from fx_onnx.core.torch_private import (
@@ -33,9 +33,10 @@ from fx_onnx.core.torch_private import (
     kernel_keys,
     list_python_builtins,
     python_kernels,
+    pytree,
     replaced_kernels,
 )
-from fx_onnx.decompositions.vision import affine_grid_generator
+from fx_onnx.decompositions.covariance import WITHOUT_VALUES
 
 __all__ = ["empty_recurrence_results", "keep_sizes_symbolic"]
 
@@ -52,20 +53,10 @@ def keep_sizes_symbolic(strict: bool = False) -> Iterator[None]:
             yield
         return
     list_python_builtins()
-    sqrt = replace_attribute(math, "sqrt", partial(_sqrt, math.sqrt))
     length = exchange_attribute(builtins, "len", _len_in(get_ident()))
-    division = replace_attribute(torch.SymInt, "__divmod__", _divmod)
-    with sqrt, length, division, _bit_operators(), keep_math_symbolic(), _replace_kernels(), _SymbolicSizesMode():
-        yield
-
-
-@contextmanager
-def _bit_operators() -> Iterator[None]:
-    """Gives sizes the operators ``^`` and ``~``: torch.export refuses the first, and ``SymInt`` lacks the second."""
-    names: dict[str, Callable[..., Any]] = {"__xor__": _xor, "__rxor__": _xor, "__invert__": _invert}
-    with ExitStack() as stack:
-        for name, function in names.items():
-            stack.enter_context(replace_attribute(torch.SymInt, name, function))
+    with length, apply_patches(PATCHES), ExitStack() as stack, _replace_kernels(), _SymbolicSizesMode():
+        for name, function in dynamic_floats.FUNCTIONS.items():  # not where a library imported them
+            stack.enter_context(replace_attribute(math, name, function))
         yield
 
 
@@ -215,31 +206,52 @@ def _max_pool1d(
 
 
 class _SymbolicSizesMode(TorchFunctionMode):
-    """Redirects calls that have symbolic arguments to functions that accept symbols.
+    """Redirects calls that have symbolic numbers to functions that accept them.
+
+    torch's argument parser makes a constant of a symbolic number where the operator's schema declares a plain one. Such
+    a call goes to the form of the operator in ``SYMBOLIC``. A symbolic bool is decided as for the example.
 
     Attention of tensors with data-dependent sizes uses the math backend, which does not branch on sizes. A 0-d mask as
     an index becomes a mask of a new first axis, because Python reads the value of a 0-d mask.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.running: set[Any] = set()  # the forms that are computed now: they may call their function
+
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Calls the function, or its replacement in ``FLOAT_REPLACEMENTS`` or ``_REPLACEMENTS``."""
+        """Calls the function, or a function that computes the same of symbolic numbers."""
         kwargs = kwargs or {}
-        if func not in _REDIRECTED:  # nearly all calls
-            return func(*args, **kwargs)
-        if func in FLOAT_REPLACEMENTS and has_symbolic_float(*args, *kwargs.values()):
-            with self:  # the replacement may call a function that has a replacement
-                return FLOAT_REPLACEMENTS[func](*args, **kwargs)
-        if func is scaled_dot_product_attention and any(map(_has_data_dependent_size, (*args, *kwargs.values()))):
+        if func in _INDEXING:
+            if not kwargs and _is_0d_mask(args[1]):
+                return func(args[0].unsqueeze(0), args[1].reshape(1), *args[2:])
+        elif func in WITHOUT_VALUES:
+            return WITHOUT_VALUES[func](*args, **kwargs)
+        elif getattr(func, "__name__", "") == _ATTENTION and any(
+            map(_has_data_dependent_size, (*args, *kwargs.values()))
+        ):
             with sdpa_kernel(SDPBackend.MATH):  # the fused kernels compare the batch size with 1
-                return func(*args, **kwargs)
-        if func in _INDEXING and not kwargs and _is_0d_mask(args[1]):
-            return func(args[0].unsqueeze(0), args[1].reshape(1), *args[2:])
-        replacement = _REPLACEMENTS.get(func)
-        if replacement is not None and any(map(_has_symbol, (*args, *kwargs.values()))):
-            return replacement(*args, **kwargs)
+                return self._redirect(func, args, kwargs)
+        elif _has_symbol(args) or (kwargs and _has_symbol(kwargs.values())):
+            return self._redirect(func, args, kwargs)
         return func(*args, **kwargs)
+
+    def _redirect(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Calls the form of a function that takes symbolic numbers, if it has one."""
+        if getattr(func, "__module__", "") == "torch.nn.functional":  # operators refuse a symbolic bool
+            args, kwargs = pytree.tree_map_only(torch.SymBool, bool, (args, kwargs))
+        found = symbolic_form(func, args, kwargs, self.running)
+        if found is None:
+            return func(*args, **kwargs)
+        key, form = found
+        self.running.add(key)
+        try:
+            with self:  # the form may call a function that has a form
+                return form(*args, **kwargs)
+        finally:
+            self.running.remove(key)
 
 
 def _has_data_dependent_size(argument: Any) -> bool:
@@ -250,84 +262,18 @@ def _is_0d_mask(index: Any) -> bool:
     return isinstance(index, torch.Tensor) and index.dtype == torch.bool and index.ndim == 0
 
 
-def _has_symbol(argument: Any) -> bool:
-    parts = argument if isinstance(argument, (list, tuple)) else (argument,)
-    return any(isinstance(part, (torch.SymInt, torch.SymFloat)) for part in parts)
+def _has_symbol(arguments: Iterable[Any]) -> bool:
+    """Returns whether an argument, or a part of a list, is symbolic; nearly all calls have no such argument."""
+    kinds = set(map(type, arguments))
+    if kinds.isdisjoint(_SYMBOLS_AND_SEQUENCES):
+        return False
+    return not kinds.isdisjoint(_SYMBOLS) or any(isinstance(e, (list, tuple)) and _has_symbol(e) for e in arguments)
 
 
-def _linspace(start: Any, end: Any, steps: Any, *, dtype: torch.dtype | None = None, **options: Any) -> torch.Tensor:
-    """Replaces ``torch.linspace`` for floating-point dtypes; integer dtypes use torch's function.
-
-    The values are computed from both ends towards the middle, as in torch, so that the last value is exactly ``end``.
-    """
-    dtype = torch.get_default_dtype() if dtype is None else dtype
-    if not dtype.is_floating_point:
-        return torch.linspace(start, end, steps, dtype=dtype, **options)
-    place = torch.arange(steps, dtype=dtype, **options)
-    step = (end - start) / torch.sym_max(steps - 1, 1)
-    return torch.where(place < (steps + 1) // 2, start + step * place, end - step * (steps - 1 - place))
-
-
-def _logspace(start: Any, end: Any, steps: Any, base: Any = 10.0, **options: Any) -> torch.Tensor:
-    """Replaces ``torch.logspace``: the base to the powers of ``linspace``."""
-    return torch.pow(base, _linspace(start, end, steps, **options))
-
-
-def _as_tensor(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
-    """Replaces ``torch.as_tensor`` for a number or a list of numbers."""
-    numbers = data if isinstance(data, (list, tuple)) else [data]
-    if dtype is None and any(isinstance(number, (float, torch.SymFloat)) for number in numbers):
-        dtype = torch.get_default_dtype()
-    filled = [torch.full((), number, dtype=dtype, device=device) for number in numbers]
-    return torch.stack(filled) if isinstance(data, (list, tuple)) else filled[0]
-
-
-def _new_tensor(self: torch.Tensor, data: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
-    """Replaces ``torch.Tensor.new_tensor``; dtype and device default to those of ``self``."""
-    return _as_tensor(data, dtype or self.dtype, device or self.device)
-
-
-def _affine_grid(theta: torch.Tensor, size: Sequence[Any], align_corners: bool | None = None) -> torch.Tensor:
-    """Replaces ``affine_grid``, which torch composes of ``linspace``."""
-    return affine_grid_generator(theta, size, bool(align_corners))
-
-
-def _istft(
-    input: torch.Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None,
-    window: torch.Tensor | None = None, center: bool = True, normalized: bool = False, onesided: bool | None = None,
-    length: Any = None, return_complex: bool = False,
-) -> torch.Tensor:  # fmt: skip
-    """Replaces ``torch.istft`` with a symbolic ``length``: computes the whole signal, then pads and cuts it.
-
-    With ``center``, the signal starts in the middle of the first frame.
-    """
-    options = (hop_length, win_length, window, False, normalized, onesided, None, return_complex)
-    signal = torch.istft(input, n_fft, *options)[..., n_fft // 2 if center else 0 :]
-    return torch.nn.functional.pad(signal, (0, length))[..., :length]
-
-
-def _sym_ite(b: Any, t: Any, f: Any) -> Any:
-    """Replaces ``torch.sym_ite``, which does not accept a symbolic and a plain number together."""
-    return torch.sym_ite(b, t + 0 * f, f + 0 * t)
-
-
+_SYMBOLS = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
+_SYMBOLS_AND_SEQUENCES = _SYMBOLS | {list, tuple, torch.Size}
+_ATTENTION = "scaled_dot_product_attention"
 _INDEXING = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
-_REPLACEMENTS: dict[Any, Callable[..., Any]] = {
-    torch.istft: _istft,
-    torch.Tensor.istft: _istft,
-    torch.nn.functional.affine_grid: _affine_grid,
-    torch.linspace: _linspace,
-    torch.logspace: _logspace,
-    torch.as_tensor: _as_tensor,
-    torch.Tensor.new_tensor: _new_tensor,
-    torch.sym_ite: _sym_ite,
-}
-_REDIRECTED = frozenset({*FLOAT_REPLACEMENTS, *_REPLACEMENTS, *_INDEXING, scaled_dot_product_attention})
-
-
-def _sqrt(sqrt: Callable[[Any], float], number: Any) -> Any:
-    """Replaces ``math.sqrt``, which converts a symbolic number to a plain one."""
-    return torch.sym_float(number) ** 0.5 if isinstance(number, (torch.SymInt, torch.SymFloat)) else sqrt(number)
 
 
 def _xor(number: torch.SymInt, other: Any) -> Any:
@@ -343,6 +289,16 @@ def _invert(number: torch.SymInt) -> Any:
 def _divmod(number: torch.SymInt, divisor: Any) -> tuple[Any, Any]:
     """Replaces ``SymInt.__divmod__``, which torch does not define."""
     return number // divisor, number % divisor
+
+
+PATCHES: PatchTable = {
+    ("torch", "SymInt.__divmod__"): _divmod,
+    ("torch", "SymInt.__xor__"): _xor,  # torch.export refuses it
+    ("torch", "SymInt.__rxor__"): _xor,
+    ("torch", "SymInt.__invert__"): _invert,
+    ("torch", "SymInt.sqrt"): dynamic_floats.square_root,  # NumPy calls a method of an object that is no number
+    ("torch", "SymFloat.sqrt"): dynamic_floats.square_root,
+}
 
 
 # Most containers have one of these types. ``isinstance`` with Tensor takes several times as long as ``len`` itself.

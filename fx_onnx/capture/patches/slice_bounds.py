@@ -1,7 +1,6 @@
-"""Keeps the size of a slice symbolic where a bound of the slice is a plain number.
+"""Keeps the size of a slice an expression of sizes where torch does not know the sign of a bound.
 
-`x[:, :10]` has 10 columns, or fewer if ``x`` has fewer. torch decides by the example whether the bound is within the
-tensor, and records a guard, so the result has 10 columns for all sizes. Here the result has ``min(10, n)`` columns.
+The number of rows of `x[n - 3:]` is an expression for every n. torch gives it a new symbol, which nothing relates to n.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import Any
 import torch
 
 from fx_onnx.capture.patches.patching import replace_attribute
-from fx_onnx.core.guard_private import slice_bound_function
-from fx_onnx.core.torch_private import statically_known_true
+from fx_onnx.core.guard_private import slice_bound_function, without_remainders
+from fx_onnx.core.torch_private import free_unbacked_symbols, statically_known_true
 
 __all__ = ["keep_slices_symbolic"]
 
@@ -35,12 +34,15 @@ def _bound(bound: Callable[[Any, Any], Any], size: Any, index: Any) -> Any:
     """Returns the position of a bound of a slice in an axis: between 0 and the size of the axis.
 
     Args:
-        bound: torch's own function, for a symbolic index and for a size that is a number.
+        bound: torch's own function. It returns None if it does not know whether the index is negative.
         size: The size of the axis.
         index: The index in the slice; negative from the end.
     """
-    if not isinstance(size, torch.SymInt) or not isinstance(index, int):
-        return bound(size, index)
-    count = index if index >= 0 else -index
-    within = count if statically_known_true(size >= count) else torch.sym_min(size, count)
-    return within if index >= 0 else size - within
+    multiple = without_remainders(index)
+    if statically_known_true(index <= size) and statically_known_true(multiple >= 0):
+        return multiple
+    position = bound(size, index)
+    if position is not None or free_unbacked_symbols((size, index)):
+        return position
+    is_negative = torch.sym_min(torch.sym_max(-index, 0), 1)
+    return torch.sym_min(torch.sym_max(index, 0), size) + is_negative * torch.sym_max(index + size, 0)

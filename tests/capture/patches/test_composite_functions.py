@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,6 @@ import torch
 from torch import Tensor
 
 import fx_onnx
-from fx_onnx.capture.patches.composite_functions import _corrcoef, _cov
 from tests.compare import assert_close
 
 X = torch.randn(3, 7, generator=torch.Generator().manual_seed(0))
@@ -25,24 +23,6 @@ class Call(torch.nn.Module):
 
     def forward(self, *inputs: Tensor) -> Any:
         return self.function(*inputs)
-
-
-@pytest.mark.parametrize("x", [X, X[0], X[:1], X[0, 0], X.long(), torch.complex(X, X.flip(0)), X[:, :1], X[:, :0]])
-def test_covariances_are_those_of_torch(x: Tensor) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # torch warns of one observation
-        assert_close(_cov(x), torch.cov(x))
-        assert_close(_corrcoef(x), torch.corrcoef(x))
-
-
-@pytest.mark.parametrize("correction", [0, 1, 3, 12])
-@pytest.mark.parametrize(
-    "weights", [{"fweights": COUNTS}, {"aweights": WEIGHTS}, {"fweights": COUNTS, "aweights": WEIGHTS}]
-)
-@pytest.mark.parametrize("x", [X, X[0], X.long()])
-@pytest.mark.filterwarnings("ignore:cov")
-def test_weighted_covariances_are_those_of_torch(x: Tensor, weights: dict[str, Tensor], correction: int) -> None:
-    assert_close(_cov(x, correction=correction, **weights), torch.cov(x, correction=correction, **weights))
 
 
 @pytest.mark.parametrize(

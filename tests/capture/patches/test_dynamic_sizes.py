@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -61,6 +62,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
     "tensor_log": lambda x: x * torch.full((), x.shape[1]).log(),
     "xor": lambda x: x.sum() * (x.shape[1] ^ 3) + (-5 ^ x.shape[2]) + (x.shape[1] ^ x.shape[2]),
     "invert": lambda x: x * ~x.shape[1],
+    "numpy_sqrt": lambda x: x / np.sqrt(x.shape[2]) * np.sqrt(x.shape[1] / 2),
     "sqrt": lambda x: x / math.sqrt(x.shape[2]),
     "affine_grid": lambda x: F.grid_sample(
         x[:, None], F.affine_grid(x[:, :2, :3], [x.shape[0], 1, x.shape[1], x.shape[2]], align_corners=False),
@@ -136,18 +138,6 @@ def test_a_0d_mask_as_an_index(function: Callable[[Tensor], Any]) -> None:
     program = fx_onnx.export(Call(function).eval(), (torch.rand(3, 4),), dynamic_shapes=({0: "rows"},))
     for x in (torch.rand(3, 4), -torch.rand(3, 4), torch.rand(5, 4)):
         assert_close(program(x), function(x))
-
-
-@pytest.mark.parametrize("steps", [1, 2, 7, 10])
-@pytest.mark.parametrize("ends", [(0.0, 1.0), (-3, 11), (5, 5)])
-@pytest.mark.parametrize("dtype", [None, torch.float64, torch.int64])
-def test_linspace(steps: int, ends: tuple[float, float], dtype: torch.dtype | None) -> None:
-    """All values are those of torch, including the last one."""
-    from fx_onnx.capture.patches.dynamic_sizes import _linspace
-
-    got, want = _linspace(*ends, steps, dtype=dtype), torch.linspace(*ends, steps, dtype=dtype)
-    assert got.dtype == want.dtype
-    torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
 
 
 def test_patches_are_removed_after_an_error() -> None:

@@ -1,0 +1,492 @@
+"""Forms of operators that take symbolic numbers where torch's schema declares plain ones, such as a diagonal.
+
+Each form computes the same as the operator from arithmetic on sizes, positions of ``arange`` and comparisons. Many
+decompositions do so already; they are listed at the end.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fx_onnx.decompositions import unary, vision
+from fx_onnx.decompositions._norms import vector_norm
+from fx_onnx.decompositions._sizes import at_least
+from fx_onnx.decompositions.pooling import average_pool, max_pool
+from fx_onnx.decompositions.registry import DECOMPOSITIONS, SYMBOLIC, Operator, aten, takes_symbols
+
+Number = int | float
+
+
+def _scalar(number: Number, like: Tensor) -> Tensor:
+    """Returns a number as a 0-d tensor with the dtype and device of another tensor."""
+    return like.new_full((), number)
+
+
+# ---------------------------------------------------------------- diagonals and positions
+
+
+@takes_symbols(aten.diagonal.default)
+def diagonal(self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """Returns the elements whose column minus row is the offset, on a new last axis."""
+    matrix = self.movedim((dim1, dim2), (-2, -1))
+    below, right = at_least(-offset, 0), at_least(offset, 0)
+    size = at_least(torch.sym_min(matrix.shape[-2] - below, matrix.shape[-1] - right), 0)
+    place = torch.arange(size, device=self.device)
+    return matrix.flatten(-2).index_select(-1, (place + below) * matrix.shape[-1] + place + right)
+
+
+@takes_symbols(aten.linalg_diagonal.default)
+def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Returns ``diagonal`` of the last two axes."""
+    return diagonal(A, offset, dim1, dim2)
+
+
+@takes_symbols(aten.diag_embed.default)
+def diag_embed(self: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Returns zeros, with the last axis of self where column minus row of two new axes is the offset."""
+    size = self.shape[-1] + at_least(-offset, offset)
+    place = torch.arange(size, device=self.device)
+    source = (place - at_least(-offset, 0)).clamp(0, self.shape[-1] - 1)
+    inside = place - place.unsqueeze(1) == offset
+    return torch.where(inside, self.index_select(-1, source).unsqueeze(-1), 0).movedim((-2, -1), (dim1, dim2))
+
+
+@takes_symbols(aten.diag.default)
+def diag(self: Tensor, diagonal: int = 0) -> Tensor:
+    """Returns the diagonal of a matrix, or the matrix with a vector on the diagonal."""
+    return torch.diagonal(self, diagonal) if self.dim() == 2 else torch.diag_embed(self, diagonal)
+
+
+@takes_symbols(aten.tril_indices.default)
+def tril_indices(row: int, col: int, offset: int = 0, *, dtype: torch.dtype = torch.int64, **options: Any) -> Tensor:
+    """Returns the rows and columns of the elements on and below a diagonal, in order."""
+    return torch.ones(row, col, device=options.get("device")).tril(offset).nonzero().T.to(dtype)
+
+
+@takes_symbols(aten.triu_indices.default)
+def triu_indices(row: int, col: int, offset: int = 0, *, dtype: torch.dtype = torch.int64, **options: Any) -> Tensor:
+    """Returns the rows and columns of the elements on and above a diagonal, in order."""
+    return torch.ones(row, col, device=options.get("device")).triu(offset).nonzero().T.to(dtype)
+
+
+@takes_symbols(aten.one_hot.default)
+def one_hot(self: Tensor, num_classes: int) -> Tensor:
+    """Returns 1 where the number of the class is that of the element, on a new last axis."""
+    return (self.unsqueeze(-1) == torch.arange(num_classes, device=self.device)).to(torch.int64)
+
+
+@takes_symbols(aten.unfold.default)
+def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """Returns the windows along an axis, whose elements are on a new last axis."""
+    torch._check(size <= self.shape[dimension])
+    begin = torch.arange(0, self.shape[dimension] - size + 1, step, device=self.device).unsqueeze(1)
+    places = begin + torch.arange(size, device=self.device)
+    last = self.movedim(dimension, -1)
+    windows = last.index_select(-1, places.flatten()).reshape([*last.shape[:-1], *places.shape])
+    return windows.movedim(-2, dimension if dimension >= 0 else dimension - 1)
+
+
+@takes_symbols(aten.vander.default)
+def vander(x: Tensor, N: int, increasing: bool = False) -> Tensor:
+    """Returns the powers of x from N - 1 to 0, or from 0 to N - 1 if ``increasing``, on a new last axis."""
+    factors = torch.where(torch.arange(N, device=x.device) == 0, 1, x.unsqueeze(-1))
+    powers = factors.cumprod(-1)
+    return powers if increasing else powers.flip(-1)
+
+
+# ---------------------------------------------------------------- ranges
+
+
+@takes_symbols(aten.linspace.default)
+def linspace(start: Any, end: Any, steps: int, *, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
+    """Returns ``torch.linspace`` for floating-point dtypes; integer dtypes use torch's function.
+
+    The values are computed from both ends towards the middle, as in torch, so that the last value is exactly ``end``.
+    """
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    if not dtype.is_floating_point:
+        return torch.linspace(start, end, steps, dtype=dtype, **options)
+    place = torch.arange(steps, dtype=dtype, **options)
+    step = (end - start) / at_least(steps - 1, 1)
+    return torch.where(place < (steps + 1) // 2, start + step * place, end - step * (steps - 1 - place))
+
+
+@takes_symbols(aten.logspace.default)
+def logspace(start: Any, end: Any, steps: int, base: float = 10.0, **options: Any) -> Tensor:
+    """Returns the base to the powers of ``linspace``."""
+    return torch.pow(base, linspace(start, end, steps, **options))
+
+
+def _cosine_window(size: int, periodic: bool, weights: Sequence[float], options: dict[str, Any]) -> Tensor:
+    """Returns Σ weights[k] cos(2π k i / period); 1 for a window of one element."""
+    period = size if periodic else at_least(size - 1, 1)
+    angle = torch.arange(size, dtype=options.pop("dtype", None) or torch.get_default_dtype(), **options) * (
+        2 * math.pi / period
+    )
+    terms = [weight * torch.cos(angle * order) for order, weight in enumerate(weights)]
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return torch.where(torch.full((), size) == 1, 1.0, total)
+
+
+@takes_symbols(aten.hann_window.default, aten.hann_window.periodic)
+def hann_window(window_length: int, periodic: bool = True, **options: Any) -> Tensor:
+    """Returns 0.5 - 0.5 cos."""
+    return _cosine_window(window_length, periodic, (0.5, -0.5), options)
+
+
+@takes_symbols(
+    aten.hamming_window.default,
+    aten.hamming_window.periodic,
+    aten.hamming_window.periodic_alpha,
+    aten.hamming_window.periodic_alpha_beta,
+)
+def hamming_window(
+    window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, **options: Any
+) -> Tensor:
+    """Returns alpha - beta cos."""
+    return _cosine_window(window_length, periodic, (alpha, -beta), options)
+
+
+@takes_symbols(aten.blackman_window.default, aten.blackman_window.periodic)
+def blackman_window(window_length: int, periodic: bool = True, **options: Any) -> Tensor:
+    """Returns 0.42 - 0.5 cos + 0.08 cos of the double angle."""
+    return _cosine_window(window_length, periodic, (0.42, -0.5, 0.08), options)
+
+
+# ---------------------------------------------------------------- pooling
+
+
+def _average(
+    self: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """Returns the means of windows of a symbolic size or step."""
+    return average_pool(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def _maximum(
+    self: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> Tensor:
+    """Returns the largest elements of windows of a symbolic size or step."""
+    return max_pool(self, kernel_size, stride, padding, dilation, ceil_mode)[0]
+
+
+takes_symbols(aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default)(_average)
+takes_symbols(aten.max_pool1d.default, aten.max_pool2d.default, aten.max_pool3d.default)(_maximum)
+takes_symbols(
+    aten.max_pool1d_with_indices.default, aten.max_pool2d_with_indices.default, aten.max_pool3d_with_indices.default
+)(max_pool)
+
+
+# ---------------------------------------------------------------- normalizations
+
+
+def _normalize(input: Tensor, axes: Sequence[int], eps: float) -> Tensor:
+    """Returns the input, normalized by the mean and the variance over the axes, in float32 or float64."""
+    exact = input if input.dtype == torch.float64 else input.float()
+    var, mean = torch.var_mean(exact, list(axes), correction=0, keepdim=True)
+    return (exact - mean) / torch.sqrt(var + eps)
+
+
+def _per_channel(vector: Tensor, like: Tensor) -> Tensor:
+    """Returns a vector of channels, shaped to broadcast with ``like``."""
+    return vector.reshape([-1] + [1] * (like.dim() - 2))
+
+
+@takes_symbols(aten.layer_norm.default)
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-05,
+    cudnn_enable: bool = True,
+) -> Tensor:
+    """Returns (input - mean) / √(var + eps) * weight + bias over the last axes."""
+    result = _normalize(input, range(-len(normalized_shape), 0), eps)
+    result = result if weight is None else result * weight
+    return (result if bias is None else result + bias).to(input.dtype)
+
+
+@takes_symbols(aten.group_norm.default)
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-05,
+    cudnn_enabled: bool = True,
+) -> Tensor:
+    """Returns the input, normalized over groups of channels, times weight plus bias for each channel."""
+    channels = input.shape[1]
+    torch._check(channels % num_groups == 0)
+    groups = input.reshape(input.shape[0], num_groups, channels // num_groups * math.prod(input.shape[2:]))
+    result = _normalize(groups, [-1], eps).reshape(input.shape)
+    result = result if weight is None else result * _per_channel(weight, input)
+    return (result if bias is None else result + _per_channel(bias, input)).to(input.dtype)
+
+
+@takes_symbols(aten.batch_norm.default)
+def batch_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    """Returns the input, normalized by the running statistics: those plus eps, by torch's function with eps 0."""
+    if training or running_var is None:
+        return torch.batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled)
+    return torch.batch_norm(input, weight, bias, running_mean, running_var + eps, False, momentum, 0.0, cudnn_enabled)
+
+
+# ---------------------------------------------------------------- elementwise functions
+
+
+@takes_symbols(aten.scaled_dot_product_attention.default)
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float = 1.0,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Returns the attention of a query that is multiplied by the scale."""
+    options: dict[str, Any] = {"scale": 1.0, "enable_gqa": enable_gqa}
+    return F.scaled_dot_product_attention(query * scale, key, value, attn_mask, dropout_p, is_causal, **options)
+
+
+@takes_symbols(aten.linalg_vector_norm.default)
+def linalg_vector_norm(
+    self: Tensor, ord: Number = 2, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Returns (Σ |self|^ord)^(1/ord) for every order but 0 and infinities, which no size is."""
+    if ord == 0:
+        return vector_norm(self, 0, dim, keepdim, dtype=dtype)
+    powers = self.abs().pow(ord).sum(dim, keepdim=keepdim, dtype=dtype)
+    return powers.pow(1 / ord)
+
+
+@takes_symbols(aten.dropout.default)
+def dropout(input: Tensor, p: float, train: bool) -> Tensor:
+    """Returns the input in inference; in training the probability is a constant."""
+    return torch.dropout(input, p, True) if train else input.clone()
+
+
+@takes_symbols(aten.softshrink.default)
+def softshrink(self: Tensor, lambd: Number = 0.5) -> Tensor:
+    """Returns self, moved by ``lambd`` towards 0; NaN stays NaN."""
+    return torch.where(torch.abs(self) > lambd, self - torch.sign(self) * lambd, self * 0)
+
+
+@takes_symbols(aten.pad.default)
+def pad(self: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
+    """Returns self, padded with a symbolic number: it fills the places that a padded mask has."""
+    inside = F.pad(torch.ones_like(self, dtype=torch.bool), pad)
+    return torch.where(inside, F.pad(self, pad, mode), _scalar(0 if value is None else value, self))
+
+
+@takes_symbols(aten.nan_to_num.default)
+def nan_to_num(
+    self: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
+    """Returns self with numbers in place of NaN and the infinities; by default 0 and the limits of the dtype."""
+    if not self.dtype.is_floating_point:
+        return self.clone()
+    limits = torch.finfo(self.dtype)
+    result = torch.where(torch.isnan(self), 0.0 if nan is None else _scalar(nan, self), self)
+    result = torch.where(self == math.inf, _scalar(limits.max if posinf is None else posinf, self), result)
+    return torch.where(self == -math.inf, _scalar(limits.min if neginf is None else neginf, self), result)
+
+
+@takes_symbols(aten.round.decimals)
+def round_decimals(self: Tensor, *, decimals: int) -> Tensor:
+    """Returns self, rounded to a multiple of a power of ten."""
+    unit = 10.0 ** at_least(-decimals, decimals)
+    smaller, larger = torch.round(self * unit) / unit, torch.round(self / unit) * unit
+    return torch.where(torch.full((), decimals) < 0, larger, smaller)
+
+
+@takes_symbols(aten.trapezoid.dx)
+def trapezoid(y: Tensor, *, dx: Number = 1, dim: int = -1) -> Tensor:
+    """Returns the integral for a distance of 1, times the distance."""
+    return torch.trapezoid(y, dim=dim) * dx
+
+
+@takes_symbols(aten.cumulative_trapezoid.dx)
+def cumulative_trapezoid(y: Tensor, *, dx: Number = 1, dim: int = -1) -> Tensor:
+    """Returns the integrals for a distance of 1, times the distance."""
+    return torch.cumulative_trapezoid(y, dim=dim) * dx
+
+
+def _with_tensor(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Returns a quantile of a number as that of a tensor."""
+
+    def quantile(
+        self: Tensor, q: float, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+    ) -> Tensor:
+        """Returns the quantile."""
+        return function(self, _scalar(q, self), dim, keepdim, interpolation=interpolation)
+
+    return quantile
+
+
+takes_symbols(aten.quantile.scalar)(_with_tensor(torch.quantile))
+takes_symbols(aten.nanquantile.scalar)(_with_tensor(torch.nanquantile))
+
+
+# ---------------------------------------------------------------- functions of torch that are not operators
+
+
+@takes_symbols(torch.as_tensor)
+def as_tensor(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
+    """Returns a number or a list of numbers as a tensor."""
+    numbers = data if isinstance(data, (list, tuple)) else [data]
+    if dtype is None and any(isinstance(number, (float, torch.SymFloat)) for number in numbers):
+        dtype = torch.get_default_dtype()
+    filled = [torch.full((), number, dtype=dtype, device=device) for number in numbers]
+    return torch.stack(filled) if isinstance(data, (list, tuple)) else filled[0]
+
+
+@takes_symbols(torch.Tensor.new_tensor)
+def new_tensor(self: Tensor, data: Any, *, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
+    """Returns a number or a list of numbers as a tensor; dtype and device default to those of ``self``."""
+    return as_tensor(data, dtype or self.dtype, device or self.device)
+
+
+@takes_symbols(F.affine_grid)
+def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
+    """Returns a grid that torch composes of ``linspace``."""
+    return vision.affine_grid_generator(theta, size, bool(align_corners))
+
+
+@takes_symbols(torch.istft, torch.Tensor.istft)
+def istft(
+    input: Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: int | None = None,
+    return_complex: bool = False,
+) -> Tensor:
+    """Returns the signal of a symbolic ``length``: the whole signal, padded and cut.
+
+    With ``center``, the signal starts in the middle of the first frame.
+    """
+    options = (hop_length, win_length, window, False, normalized, onesided, None, return_complex)
+    signal = torch.istft(input, n_fft, *options)[..., n_fft // 2 if center else 0 :]
+    return signal if length is None else F.pad(signal, (0, length))[..., :length]
+
+
+@takes_symbols(torch.sym_ite)
+def sym_ite(b: Any, t: Any, f: Any) -> Any:
+    """Returns one of a symbolic and a plain number, which torch does not accept together."""
+    return torch.sym_ite(b, t + 0 * f, f + 0 * t)
+
+
+@takes_symbols(F.hardtanh)
+def hardtanh(input: Tensor, min_val: Number = -1.0, max_val: Number = 1.0, inplace: bool = False) -> Tensor:
+    """Returns the input, clamped to the limits, which torch compares."""
+    return (torch.clamp_ if inplace else torch.clamp)(input, min_val, max_val)
+
+
+_INTERPOLATIONS: dict[str, tuple[Any, ...]] = {
+    "nearest": (aten.upsample_nearest1d, aten.upsample_nearest2d, aten.upsample_nearest3d),
+    "nearest-exact": (aten._upsample_nearest_exact1d, aten._upsample_nearest_exact2d, aten._upsample_nearest_exact3d),
+    "linear": (aten.upsample_linear1d,),
+    "bilinear": (None, aten.upsample_bilinear2d),
+    "trilinear": (None, None, aten.upsample_trilinear3d),
+    "bicubic": (None, aten.upsample_bicubic2d),
+}
+_ANTIALIASED = {"bilinear": aten._upsample_bilinear2d_aa, "bicubic": aten._upsample_bicubic2d_aa}
+
+
+@takes_symbols(F.interpolate)
+def interpolate(
+    input: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
+    """Returns the input, resized by symbolic factors, of which torch's argument parser makes constants."""
+    axes = input.dim() - 2
+    factors = list(scale_factor) if isinstance(scale_factor, (list, tuple)) else [scale_factor] * axes
+    if not any(isinstance(factor, (torch.SymInt, torch.SymFloat)) for factor in factors):
+        return F.interpolate(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
+    factors = [torch.sym_float(factor) for factor in factors]
+    sizes = [torch.sym_int(each * factor) for each, factor in zip(input.shape[2:], factors, strict=True)]
+    if recompute_scale_factor or mode == "area":
+        return F.interpolate(input, sizes, None, mode, align_corners, None, antialias)
+    operator = _ANTIALIASED[mode] if antialias else _INTERPOLATIONS[mode][axes - 1]
+    flags = [] if mode.startswith("nearest") else [bool(align_corners)]
+    result: Tensor = DECOMPOSITIONS[operator.default](input, sizes, *flags, *factors)
+    return result
+
+
+# ---------------------------------------------------------------- decompositions that take symbolic numbers
+
+_DECOMPOSED: tuple[Operator, ...] = (
+    aten.adaptive_avg_pool1d.default,
+    aten.adaptive_max_pool1d.default,
+    aten.adaptive_max_pool2d.default,
+    aten.adaptive_max_pool3d.default,
+    aten.addmm.default,
+    aten.addmv.default,
+    aten.addr.default,
+    aten.cdist.default,
+    aten.cosine_embedding_loss.default,
+    aten.cosine_similarity.default,
+    aten.cross_entropy_loss.default,
+    aten.hinge_embedding_loss.default,
+    aten.histc.default,
+    aten.huber_loss.default,
+    aten.instance_norm.default,
+    aten.isclose.default,
+    aten.margin_ranking_loss.default,
+    aten.multi_margin_loss.default,
+    aten.pairwise_distance.default,
+    aten.pdist.default,
+    aten.poisson_nll_loss.default,
+    aten.rms_norm.default,
+    aten.rrelu.default,
+    aten.smooth_l1_loss.default,
+    aten.std.correction,
+    aten.std_mean.correction,
+    aten.triplet_margin_loss.default,
+    aten.var.correction,
+    aten.var_mean.correction,
+)
+takes_symbols(aten.im2col.default)(vision.im2col)
+takes_symbols(aten.logit.default)(unary.logit)
+SYMBOLIC.update({each: DECOMPOSITIONS[each] for each in _DECOMPOSED if each in DECOMPOSITIONS})
