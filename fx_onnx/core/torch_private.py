@@ -59,6 +59,7 @@ __all__ = [
     "ProxyTorchDispatchMode",
     "TorchDispatchMode",
     "associative_scan",
+    "buffer_assignment_hook",
     "compiled_kernel",
     "compiling_states",
     "compute_unbacked_bindings",
@@ -91,6 +92,7 @@ __all__ = [
     "symbolic_expression",
     "torch_composes",
     "torch_decompositions",
+    "undispatched",
     "unrecorded",
     "unset_fake_temporarily",
 ]
@@ -409,6 +411,16 @@ def overridden_builtins() -> tuple[ModuleType, str, Callable[..., Any]] | None:
     return (module, name, tensor_min_max) if hasattr(module, name) else None
 
 
+def buffer_assignment_hook() -> tuple[ModuleType, str] | None:
+    """Returns the module and the name of the function with which torch.export observes assignments to buffers.
+
+    It finds the buffer's input in the graph by counting the buffers of the module, also those that are None. Returns
+    None without it; then a forward that fills such a buffer gets a write to another buffer or to an argument.
+    """
+    module, name = export_trace_module(), "register_buffer_assignment_hook"
+    return (module, name) if module is not None and hasattr(module, name) else None
+
+
 def reparametrize_function() -> tuple[ModuleType, str] | None:
     """Returns the module and the name of the context manager that gives a module fake weights in torch.export.
 
@@ -433,15 +445,17 @@ def is_traced(tensor: torch.Tensor) -> bool:
     return tensor in _traced_tensors()
 
 
-def share_trace(recorded: torch.Tensor, tensor: torch.Tensor) -> None:
+def share_trace(recorded: torch.Tensor, tensor: torch.Tensor, *, again: bool = False) -> None:
     """Makes a capture that is in progress treat ``tensor`` as the tensor ``recorded``, which it has recorded.
+
+    A tensor that the capture has recorded itself stays as it is, unless ``again``.
 
     No public function reads a trace that is not finished. Without torch's functions, nothing is shared, and a model
     that computes gradients is refused.
     """
     tensors = _traced_tensors()
-    if recorded in tensors:
-        tensors.setdefault(tensor, tensors[recorded])
+    if recorded in tensors and (again or tensor not in tensors):
+        tensors[tensor] = tensors[recorded]
 
 
 def _traced_tensors() -> Any:
@@ -461,6 +475,17 @@ def pre_dispatch_modes() -> tuple[ModuleType, str, Callable[[], Any]] | None:
         return module, name, type(getattr(module, name)())
     except (ImportError, AttributeError):
         return None
+
+
+@contextmanager
+def undispatched() -> Iterator[None]:
+    """Hides a call from the modes that record a capture. An assignment to ``Tensor.data`` asks an operator first.
+
+    Without torch's guards: AttributeError.
+    """
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.PreDispatch)
+    with torch._C._DisableTorchDispatch(), torch._C._ExcludeDispatchKeyGuard(keys):
+        yield
 
 
 @contextmanager
