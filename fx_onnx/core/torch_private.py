@@ -81,6 +81,7 @@ __all__ = [
     "pre_dispatch_modes",
     "python_kernels",
     "pytree",
+    "recorded_node",
     "reparametrize_function",
     "replaced_kernels",
     "scan",
@@ -443,6 +444,15 @@ def skipped_files_function() -> tuple[ModuleType, str] | None:
 def is_traced(tensor: torch.Tensor) -> bool:
     """Returns whether the capture that is in progress has recorded the tensor; see ``share_trace``."""
     return tensor in _traced_tensors()
+
+
+def recorded_node(tensor: torch.Tensor) -> torch.fx.Node | None:
+    """Returns the node with which the capture that is in progress has recorded the tensor; None if it has not.
+
+    Without torch's functions, no tensor has one, and a value that depends on the input counts as a constant.
+    """
+    proxy = getattr(_traced_tensors().get(tensor), "proxy", None)
+    return None if proxy is None else proxy.node
 
 
 def share_trace(recorded: torch.Tensor, tensor: torch.Tensor, *, again: bool = False) -> None:
