@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -20,24 +20,22 @@ from fx_onnx.capture.patches.tensor_data import replaced_data
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
-from fx_onnx.core.torch_private import buffer_assignment_hook, pytree, storage_id
+from fx_onnx.core.torch_private import pytree, storage_id
+from fx_onnx.core.trace_private import buffer_assignment_hook
 
 __all__ = ["write_assigned_buffers"]
 
 
-class _Write(NamedTuple):
-    """A tensor of the program and the tensor that the forward leaves in its place."""
-
-    old: torch.Tensor
-    new: torch.Tensor
+_Write = tuple[torch.Tensor, torch.Tensor]
+"""A tensor of the program, and the tensor that the forward leaves in its place."""
 
 
 @contextmanager
 def write_assigned_buffers(model: torch.nn.Module) -> Iterator[None]:
     """Replaces the forward of ``model`` within the context: at its end, assigned buffers are written in place.
 
-    So are weights, buffers and arguments to whose ``data`` the forward assigns. A buffer that is None before the forward
-    is no state of the program; ``python_state.py`` tells whether later results may depend on it.
+    So are weights, buffers and arguments to whose ``data`` the forward assigns. A buffer that is None before the
+    forward is no state of the program; ``python_state.py`` tells whether later results may depend on it.
 
     Warns (OnnxExporterWarning) when the forward runs, if it assigns a tensor of another shape or dtype, or no tensor. A
     buffer of the program keeps its shape and its dtype from call to call, so such a value is lost.
@@ -53,10 +51,12 @@ def write_assigned_buffers(model: torch.nn.Module) -> Iterator[None]:
         given = [*pytree.tree_leaves((args, kwargs)), *model.parameters(), *(buffer for *_, buffer in buffers)]
         result = forward(*args, **kwargs)
         tensors = {id(each): each for each in given if isinstance(each, torch.Tensor)}
-        writes = [*_assigned_buffers(buffers), *(_Write(*pair) for pair in replaced_data(tensors.values()))]
+        writes = [*_assigned_buffers(buffers), *replaced_data(tensors.values())]
         # Results and new values may be views of the old values, which the writes change.
         written = {storage_id(old) for old, _ in writes}
-        result = pytree.tree_map(lambda leaf: leaf.clone() if _is_in(leaf, written) else leaf, result)
+        result = pytree.tree_map_only(
+            torch.Tensor, lambda leaf: leaf.clone() if storage_id(leaf) in written else leaf, result
+        )
         for (old, _), value in zip(writes, [new.clone() for _, new in writes], strict=True):
             old.copy_(value)
         return result
@@ -96,15 +96,11 @@ def _assigned_buffers(buffers: list[tuple[str, torch.nn.Module, torch.Tensor]]) 
         vars(module).pop(name, None)  # of a buffer that was deleted
         module._buffers[name] = buffer
         if isinstance(value, torch.Tensor) and (value.shape, value.dtype) == (buffer.shape, buffer.dtype):
-            yield _Write(buffer, value)
+            yield buffer, value
             continue
         found = f"{value.dtype} {list(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
         warn(
-            f"The forward assigns {found} to the buffer {path!r}, which is {buffer.dtype} {list(buffer.shape)}. A buffer "
-            "of a program keeps its shape and dtype, so every call starts with the old value.",
+            f"The forward assigns {found} to the buffer {path!r}, which is {buffer.dtype} {list(buffer.shape)}. A "
+            "buffer of a program keeps its shape and dtype, so every call starts with the old value.",
             MessageId.BUFFER_ASSIGNMENT,
         )
-
-
-def _is_in(leaf: Any, storages: set[int]) -> bool:
-    return isinstance(leaf, torch.Tensor) and storage_id(leaf) in storages

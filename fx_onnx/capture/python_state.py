@@ -8,14 +8,14 @@ from the code whether a later call may compute with what an earlier one has left
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 
 from fx_onnx.capture.patches.data_conditions import is_traced
-from fx_onnx.capture.python_values import RANDOM, Place, changed_leaves, kind_of_change, python_values
+from fx_onnx.capture.python_values import RANDOM, Place, Values, changed_leaves, kind_of_change, python_values
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.state_reads import Code, line_of_state, origin_of
 
@@ -57,43 +57,46 @@ def record_changed_values(model: torch.nn.Module) -> Iterator[list[ChangedValue]
     ``self.calls.add_(1)``, has a new value after the trace; it is restored.
     """
     known = {name for name, _ in model.named_buffers(remove_duplicate=False)}
+    buffers = [(module, dict(module._buffers)) for module in model.modules()]
     before, changed = python_values(model, known), list[ChangedValue]()
-    buffers = {path: set(module._buffers) for path, module in model.named_modules()}
 
     def compare(*_: Any) -> None:
-        after = python_values(model, known)
-        changes = {place: changed_leaves(before.get(place, {}), after.get(place, {})) for place in {**before, **after}}
-        changes = {place: found for place, found in changes.items() if found}
-        code = Code(model, {place.name for place in changes}) if changes.keys() - {*RANDOM} else None
-        for place, found in changes.items():
-            line: str | None = ""
-            if code is not None and place not in RANDOM:
-                line = line_of_state(code, place, origin_of(model, (now for _, now in found)))
-            if line is not None:
-                is_inside = any(() not in each[place] for each in (before, after) if place in each)
-                changed.append(ChangedValue(place, kind_of_change(found[0]), is_inside, line))
-        for place in changes:
-            if isinstance(place.owner, str) and place.owner in buffers:
-                own = model.get_submodule(place.owner)._buffers
-                if place.name in own:
-                    own[place.name] = None
-                    if place.name not in buffers[place.owner]:
-                        del own[place.name]
+        changed.extend(_changed_values(model, before, python_values(model, known)))
+        for module, own in buffers:
+            for name in module._buffers.keys() - own.keys():
+                del module._buffers[name]
+            module._buffers.update({name: None for name, value in own.items() if value is None})
 
-    values = (value for each in before.values() for value in each.values())
-    tensors = [(value, value.detach().clone()) for value in values if _may_be_state(value)]
+    all_values = (value for each in before.values() for value in each.values())
+    tensors = [(value, value.detach().clone()) for value in all_values if _may_be_state(value)]
     hook = model.register_forward_hook(compare)
     try:
         yield changed
     finally:
         hook.remove()
         for place, leaves in python_values(model, known).items():
-            is_new = place not in before and isinstance(place.owner, str)
-            if is_new and any(isinstance(value, torch.Tensor) and is_traced(value) for value in leaves.values()):
+            found = any(isinstance(leaf, torch.Tensor) and is_traced(leaf) for leaf in leaves.values())
+            if found and place not in before and isinstance(place.owner, str):
                 delattr(model.get_submodule(place.owner), place.name)
         for tensor, old in tensors:
             if not torch.equal(tensor, old):
                 tensor.detach().copy_(old)
+
+
+def _changed_values(
+    model: torch.nn.Module, before: Mapping[Place, Values], after: Mapping[Place, Values]
+) -> Iterator[ChangedValue]:
+    """Yields the values that have changed and that a later call may read. One that the forward has made counts too."""
+    changes = {place: changed_leaves(before.get(place, {}), after.get(place, {})) for place in {**before, **after}}
+    changes = {place: found for place, found in changes.items() if found}
+    code = Code(model, {place.name for place in changes}) if changes.keys() - {*RANDOM} else None
+    for place, found in changes.items():
+        line: str | None = ""
+        if code is not None and place not in RANDOM:
+            line = line_of_state(code, place, origin_of(model, (now for _, now in found)))
+        if line is not None:
+            is_inside = any(() not in each[place] for each in (before, after) if place in each)
+            yield ChangedValue(place, kind_of_change(found[0]), is_inside, line)
 
 
 def _may_be_state(value: Any) -> bool:

@@ -55,7 +55,11 @@ _NESTED = 3
 _MAX_ELEMENTS = 2**20
 """The size of the largest array that is compared."""
 _MISSING = object()
-_KINDS = {torch.Tensor: "tensor", np.ndarray: "NumPy array", (int, float, *_SYMBOLS): "Python number"}
+_KINDS: dict[Any, str] = {
+    torch.Tensor: "tensor",
+    np.ndarray: "NumPy array",
+    (int, float, *_SYMBOLS): "Python number",
+}
 # The attributes that every module has, such as the dicts of its hooks.
 _OWN_ATTRIBUTES = frozenset(vars(torch.nn.Module()))
 

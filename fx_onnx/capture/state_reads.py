@@ -21,7 +21,7 @@ import torch
 
 from fx_onnx.capture.python_values import Place, names_in
 from fx_onnx.core.source_lines import is_internal, is_library, line_text
-from fx_onnx.core.torch_private import recorded_node
+from fx_onnx.core.trace_private import recorded_node
 
 __all__ = ["Code", "Origin", "line_of_state", "origin_of"]
 
@@ -40,10 +40,10 @@ def origin_of(model: torch.nn.Module, values: Iterable[Any]) -> Origin:
     found = Origin.SIZES if any(isinstance(each, (torch.SymInt, torch.SymFloat)) for each in values) else Origin(0)
     fixed = {recorded_node(tensor) for tensor in (*model.parameters(), *model.buffers())}
     waiting = [recorded_node(each) for each in values if isinstance(each, torch.Tensor)]
-    seen = {None}
+    seen = set[torch.fx.Node]()
     while waiting:
         node = waiting.pop()
-        if node in seen:
+        if node is None or node in seen:
             continue
         seen.add(node)
         is_random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
@@ -154,9 +154,9 @@ class _Statements:
         self.reader, self.function, self.tree = reader, function, tree
         self.is_own = owner is not None and issubclass(reader.place.kind, owner)
         self.file = inspect.getsourcefile(function) or ""
-        self.visit(
-            tree.body if isinstance(tree.body, list) else [ast.Expr(tree.body)], reader.origin is Origin.CONSTANTS, True
-        )  # type: ignore[attr-defined]
+        body: Any = getattr(tree, "body", [])
+        nodes = body if isinstance(body, list) else [ast.Expr(body)]  # of a lambda
+        self.visit(nodes, reader.origin is Origin.CONSTANTS, True)
 
     def visit(self, nodes: Iterable[ast.AST], is_same: bool, is_sure: bool) -> None:
         """Goes through statements.
@@ -234,7 +234,7 @@ class _Statements:
         try:
             code = compile(ast.Expression(test), "", "eval")
             return bool(eval(code, {"__builtins__": {}, "self": self.reader.fixed})) if self.is_own else None
-        except Exception:
+        except (NameError, AttributeError, TypeError, ValueError, LookupError, ArithmeticError):
             return None
 
     def taken(self, node: ast.AST) -> Iterator[ast.AST]:
@@ -267,7 +267,7 @@ class _Statements:
         )
 
     def is_harmless(self, node: ast.AST, outside: Set[str], is_same: bool) -> bool:
-        """Returns whether a node in a branch stops nothing and changes only local names and values that are compared."""
+        """Returns whether a node in a branch stops nothing and changes only local names and compared values."""
         names = {getattr(each, "attr", getattr(each, "id", None)) for each in ast.walk(node)}
         match node:
             case ast.Return(value=ast.Name(id=id)):

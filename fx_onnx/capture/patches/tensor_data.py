@@ -13,7 +13,8 @@ from fx_onnx.capture.diagnostics import calling_line
 from fx_onnx.capture.patches.patching import exchange_attribute
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.threads import is_current
-from fx_onnx.core.torch_private import FakeTensor, share_trace, storage_id, undispatched
+from fx_onnx.core.torch_private import FakeTensor, storage_id
+from fx_onnx.core.trace_private import share_trace, undispatched
 
 __all__ = ["replaced_data", "trace_tensor_data"]
 
