@@ -44,6 +44,7 @@ PRIVATE_FILES = (
     "fx_onnx/core/script_private.py",
     "fx_onnx/core/dynamo_private.py",
     "fx_onnx/core/guard_private.py",
+    "fx_onnx/core/trace_private.py",
     "decompositions/_torch_private.py",
 )
 PUBLIC_TORCH = {"torch._check"}  # documented, although its name begins with an underscore

@@ -19,7 +19,6 @@ MAX_FUNCTION_LINES = 50
 BROAD_EXCEPTS = {
     "fx_onnx/capture/small_sizes.py": 1,
     "fx_onnx/capture/capture.py": 1,
-    "fx_onnx/capture/python_state.py": 1,  # runs the user's module
     "fx_onnx/aten/tracing/replacement_tracer.py": 1,
     "fx_onnx/translation/symbolic_functions.py": 1,
     "fx_onnx/translation/translate.py": 1,

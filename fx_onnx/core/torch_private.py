@@ -68,7 +68,6 @@ __all__ = [
     "free_unbacked_symbols",
     "has_composite_kernel",
     "implement_in_mode",
-    "is_traced",
     "kernel_keys",
     "list_python_builtins",
     "operator_name",
@@ -83,7 +82,6 @@ __all__ = [
     "reparametrize_function",
     "replaced_kernels",
     "scan",
-    "share_trace",
     "size_oblivious",
     "skipped_files_function",
     "statically_known_true",
@@ -426,28 +424,6 @@ def skipped_files_function() -> tuple[ModuleType, str] | None:
     """
     module, name = importlib.import_module(_SYMBOLIC_SHAPES), "uninteresting_files"
     return (module, name) if hasattr(module, name) else None
-
-
-def is_traced(tensor: torch.Tensor) -> bool:
-    """Returns whether the capture that is in progress has recorded the tensor; see ``share_trace``."""
-    return tensor in _traced_tensors()
-
-
-def share_trace(recorded: torch.Tensor, tensor: torch.Tensor) -> None:
-    """Makes a capture that is in progress treat ``tensor`` as the tensor ``recorded``, which it has recorded.
-
-    No public function reads a trace that is not finished. Without torch's functions, nothing is shared, and a model
-    that computes gradients is refused.
-    """
-    tensors = _traced_tensors()
-    if recorded in tensors:
-        tensors.setdefault(tensor, tensors[recorded])
-
-
-def _traced_tensors() -> Any:
-    tracing = sys.modules.get("torch.fx.experimental.proxy_tensor")
-    mode = tracing.get_proxy_mode() if tracing is not None and hasattr(tracing, "get_proxy_mode") else None
-    return getattr(getattr(mode, "tracer", None), "tensor_tracker", {})
 
 
 def pre_dispatch_modes() -> tuple[ModuleType, str, Callable[[], Any]] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 
 import pytest
@@ -88,13 +89,24 @@ def remove(inner: Inner, x: Tensor) -> Tensor:
     return x
 
 
-@pytest.mark.parametrize(("step", "found"), [(grow, r"torch\.float32 \[6\]"), (remove, "a NoneType")])
-def test_a_value_of_another_shape_is_lost_with_a_warning(step: Callable[[Inner, Tensor], Tensor], found: str) -> None:
-    module = Outer(step).eval()
-    with pytest.warns(fx_onnx.OnnxExporterWarning, match=rf"assigns {found} to the buffer 'inner\.a'"):
+def delete(inner: Inner, x: Tensor) -> Tensor:
+    del inner.a
+    return x
+
+
+@pytest.mark.parametrize("path", ["", "inner."])
+@pytest.mark.parametrize(
+    ("step", "found"), [(grow, r"torch\.float32 \[4\]"), (remove, "a NoneType"), (delete, "a NoneType")]
+)
+def test_a_value_of_another_shape_is_lost_with_a_warning(
+    step: Callable[[Inner, Tensor], Tensor], found: str, path: str
+) -> None:
+    module = (nn.Sequential(OrderedDict(inner=Inner(step))) if path else Inner(step)).eval()
+    with pytest.warns(fx_onnx.OnnxExporterWarning, match=rf"assigns {found} to the buffer '{path}a'"):
         program = fx_onnx.export(module, (torch.ones(2),))
-    assert program(torch.ones(2))[0].tolist() == [2, 2]
-    assert module.inner.a.tolist() == [0, 0]
+    assert [value.shape.numpy() for value in program.model.graph.outputs] == [(2,)]
+    assert program(torch.ones(2))[0].tolist() == [1, 1]
+    assert module.get_buffer(f"{path}a").tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("path", ["", "inner."])

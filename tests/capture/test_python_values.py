@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from fx_onnx.capture.python_values import RANDOM, first_change, python_values, tensors_in
+from fx_onnx.capture.python_values import RANDOM, changed_leaves, kind_of_change, python_values
 
 TOTAL = [0]
 
@@ -63,11 +63,11 @@ def change_shared(model: Model) -> None:
 def test_changes(change: Callable[[Any], object], name: str, kind: str) -> None:
     model = Model()
     before = python_values(model)
-    assert all(first_change(value, python_values(model)[place]) is None for place, value in before.items())
+    assert not any(changed_leaves(value, python_values(model)[place]) for place, value in before.items())
     change(model)
     after = python_values(model)
-    changes = [(place.name, first_change(before[place], after[place])) for place in before]
-    found = {place: each for place, each in changes if each is not None}
+    changes = [(place.name, changed_leaves(before[place], after[place])) for place in before]
+    found = {place: kind_of_change(pairs[0]) for place, pairs in changes if pairs}
     assert found in ({name: kind}, {name: "Python number"})  # the position of NumPy's generator changes first
 
 
@@ -75,10 +75,11 @@ def test_places_and_tensors() -> None:
     values = python_values(Model())
     names = {place.name: str(place) for place in values}
     assert (names["array"], names["shared"], names["TOTAL"]) == ("Model", "the class Model", f"{__name__} (Model)")
-    assert [tensor.shape for tensor in tensors_in(values)] == [(2,)]
+    tensors = [each for found in values.values() for each in found.values() if isinstance(each, torch.Tensor)]
+    assert [tensor.shape for tensor in tensors] == [(2,)]
 
 
-def test_a_value_that_appears() -> None:
-    assert (first_change(), first_change(3), first_change(None), first_change(torch.zeros(1))) == (
-        None, "Python number", "Python value", "tensor"
-    )  # fmt: skip
+@pytest.mark.parametrize(("value", "kind"), [(3, "Python number"), (None, "Python value"), (torch.zeros(1), "tensor")])
+def test_a_value_that_appears(value: object, kind: str) -> None:
+    ((before, now),) = changed_leaves({}, {(): value})
+    assert now is value and kind_of_change((before, now)) == kind

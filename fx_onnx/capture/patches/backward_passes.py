@@ -19,7 +19,8 @@ from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.operators import aten
-from fx_onnx.core.torch_private import OpOverload, TorchDispatchMode, is_traced, pytree, share_trace
+from fx_onnx.core.torch_private import OpOverload, TorchDispatchMode, pytree
+from fx_onnx.core.trace_private import is_traced, share_trace
 
 __all__ = ["record_backward", "refuse_gradients_of_weights"]
 

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
 from typing import Any
 
 import torch
 
+from fx_onnx.capture.diagnostics import calling_line
 from fx_onnx.capture.patches.patching import exchange_attribute
+from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.threads import is_current
-from fx_onnx.core.torch_private import FakeTensor
+from fx_onnx.core.torch_private import FakeTensor, storage_id
+from fx_onnx.core.trace_private import share_trace, undispatched
 
-__all__ = ["trace_tensor_data"]
+__all__ = ["replaced_data", "trace_tensor_data"]
 
 _original: Any = torch.Tensor.data
+_REPLACED = "fx_onnx_replaced_data"
+"""The attribute of a traced tensor that has its first data, and the line that has replaced it."""
 
 
 @contextmanager
 def trace_tensor_data() -> Iterator[None]:
     """Makes ``tensor.data`` the same as ``tensor.detach()``, which shares the memory too, in the current thread.
 
-    Assigning ``tensor.data`` raises an AttributeError if the tensor is traced, because torch would leave the assignment
-    out of the captured program.
+    After ``tensor.data = value`` the trace has the tensor as ``value.detach()``, and views of its first data as before.
     """
     thread = get_ident()
 
@@ -32,9 +36,37 @@ def trace_tensor_data() -> Iterator[None]:
         return tensor.detach() if is_traced else _original.__get__(tensor)
 
     def assign(tensor: torch.Tensor, value: torch.Tensor) -> None:
-        if isinstance(tensor, FakeTensor) and is_current(thread):
-            raise AttributeError("an assignment to Tensor.data cannot be captured; write tensor.copy_(value) instead")
-        _original.__set__(tensor, value)
+        if not is_current(thread) or not isinstance(value, FakeTensor):
+            _original.__set__(tensor, value)
+            return
+        if not isinstance(tensor, FakeTensor):
+            raise CaptureError(
+                "The forward assigns to the data of a tensor that is neither a weight nor a buffer"
+                f"{calling_line()}; register it as a buffer."
+            )
+        vars(tensor).setdefault(_REPLACED, (tensor.detach(), calling_line()))
+        value = value.detach()
+        share_trace(value, tensor, again=True)
+        with undispatched():
+            _original.__set__(tensor, value)
 
     with exchange_attribute(torch.Tensor, "data", property(read, assign)):
         yield
+
+
+def replaced_data(tensors: Iterable[torch.Tensor]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yields the first data and the last for each tensor to whose data the forward has assigned.
+
+    Raises:
+        CaptureError: The last data have another shape or dtype.
+    """
+    for tensor in tensors:
+        first, line = vars(tensor).pop(_REPLACED, (tensor, ""))
+        if (first.shape, first.dtype) != (tensor.shape, tensor.dtype):
+            raise CaptureError(
+                f"The forward gives a weight, a buffer or an argument data of another shape or dtype{line}: "
+                f"{tensor.dtype} {list(tensor.shape)} for {first.dtype} {list(first.shape)}, which a program cannot "
+                "keep; compute with a new tensor instead of an assignment to Tensor.data."
+            )
+        if storage_id(first) != storage_id(tensor):
+            yield first, tensor

@@ -1,6 +1,8 @@
-"""Tensor.data in the forward: reading it is detach(); assigning it is refused; nothing of it becomes a constant."""
+"""Tensor.data in the forward: reading is detach(); assigning replaces the data; nothing of it becomes a constant."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -23,13 +25,87 @@ class Reads(torch.nn.Module):
 
 
 class Assigns(torch.nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, step: Callable[[Assigns, torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
-        self.register_buffer("count", torch.zeros(3))
+        self.weight = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
+        self.register_buffer("count", torch.zeros(2))
+        self.plain, self.step = torch.ones(2), step
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.count.data = self.count + 1
-        return x + self.count
+        return self.step(self, x)
+
+
+def to_a_buffer(model: Assigns, x: torch.Tensor) -> torch.Tensor:
+    model.count.data = model.count + x
+    return x + model.count
+
+
+def to_a_weight(model: Assigns, x: torch.Tensor) -> torch.Tensor:
+    model.weight.data = model.weight / model.weight.norm() * 3
+    return x * model.weight
+
+
+def and_back(model: Assigns, x: torch.Tensor) -> torch.Tensor:
+    weight = model.weight.data
+    model.weight.data = weight / weight.norm()
+    result = x * model.weight
+    model.weight.data = weight
+    return result
+
+
+def in_place(model: Assigns, x: torch.Tensor) -> torch.Tensor:
+    model.weight.data.mul_(0.5)
+    model.weight.data.copy_(model.weight + 1)
+    return x * model.weight
+
+
+def after_a_view(_: Assigns, x: torch.Tensor) -> torch.Tensor:
+    y = x + 1
+    view = y.view(-1)
+    y.data = y * 2
+    return y + view
+
+
+def of_an_argument(_: Assigns, x: torch.Tensor) -> torch.Tensor:
+    view = x.view(1, 2)
+    x.data = x * 2
+    return view + x
+
+
+def shared_with_the_value(_: Assigns, x: torch.Tensor) -> torch.Tensor:
+    y, z = x + 1, x * 3
+    y.data = z
+    z.add_(1)
+    y.mul_(2)
+    return y + z
+
+
+def of_another_shape(_: Assigns, x: torch.Tensor) -> torch.Tensor:
+    y = x + 1
+    y.data = torch.cat([y, y])
+    return y * 2
+
+
+def to_a_larger_buffer(model: Assigns, x: torch.Tensor) -> torch.Tensor:
+    model.count.data = torch.cat([model.count, x])
+    return x
+
+
+def to_an_attribute(model: Assigns, x: torch.Tensor) -> torch.Tensor:
+    model.plain.data = model.plain + x
+    return x
+
+
+STEPS = [
+    to_a_buffer,
+    to_a_weight,
+    and_back,
+    in_place,
+    after_a_view,
+    of_an_argument,
+    shared_with_the_value,
+    of_another_shape,
+]
 
 
 class Branches(torch.nn.Module):
@@ -52,9 +128,26 @@ def test_reading_is_detaching() -> None:
     assert "data" not in vars(torch.Tensor)
 
 
-def test_assigning_is_refused() -> None:
-    with pytest.raises(CaptureError, match=r"an assignment to Tensor.data cannot be captured; write tensor.copy_"):
-        fx_onnx.export(Assigns().eval(), (torch.randn(3),))
+@pytest.mark.parametrize("step", STEPS)
+def test_assigning_replaces_the_data(step: Callable[[Assigns, torch.Tensor], torch.Tensor]) -> None:
+    module = torch.nn.Sequential(Assigns(step)).eval()
+    program = fx_onnx.export(module, (torch.tensor([1.0, 2.0]),))
+    program.state = {}
+    for call in range(3):
+        x = torch.tensor([3.0 + call, 1.0])
+        torch.testing.assert_close(program(x)[0], module(x.clone()))
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (to_a_larger_buffer, r"data of another shape or dtype .*model\.count\.data = .*\[4\] for torch.float32 \[2\]"),
+        (to_an_attribute, r"neither a weight nor a buffer .*model\.plain\.data = .*; register it as a buffer"),
+    ],
+)
+def test_data_that_a_program_cannot_keep(step: Callable[[Assigns, torch.Tensor], torch.Tensor], message: str) -> None:
+    with pytest.raises(CaptureError, match=message):
+        fx_onnx.export(Assigns(step).eval(), (torch.ones(2),))
 
 
 def test_a_constant_without_values_is_refused() -> None:

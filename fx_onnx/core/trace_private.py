@@ -1,0 +1,69 @@
+"""Private names of torch that act on a trace that torch.export is recording; see ``torch_private.py``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from fx_onnx.core.torch_private import export_trace_module
+
+__all__ = ["buffer_assignment_hook", "is_traced", "recorded_node", "share_trace", "undispatched"]
+
+
+def buffer_assignment_hook() -> tuple[ModuleType, str] | None:
+    """Returns the module and the name of the function with which torch.export observes assignments to buffers.
+
+    It finds the buffer's input in the graph by counting the buffers of the module, also those that are None. Returns
+    None without it; then a forward that fills such a buffer gets a write to another buffer or to an argument.
+    """
+    module, name = export_trace_module(), "register_buffer_assignment_hook"
+    return (module, name) if module is not None and hasattr(module, name) else None
+
+
+def is_traced(tensor: torch.Tensor) -> bool:
+    """Returns whether the capture that is in progress has recorded the tensor; see ``share_trace``."""
+    return tensor in _traced_tensors()
+
+
+def recorded_node(tensor: torch.Tensor) -> torch.fx.Node | None:
+    """Returns the node with which the capture that is in progress has recorded the tensor; None if it has not.
+
+    Without torch's functions, no tensor has one, and a value that depends on the input counts as a constant.
+    """
+    proxy = getattr(_traced_tensors().get(tensor), "proxy", None)
+    return None if proxy is None else proxy.node
+
+
+def share_trace(recorded: torch.Tensor, tensor: torch.Tensor, *, again: bool = False) -> None:
+    """Makes a capture that is in progress treat ``tensor`` as the tensor ``recorded``, which it has recorded.
+
+    A tensor that the capture has recorded itself stays as it is, unless ``again``.
+
+    No public function reads a trace that is not finished. Without torch's functions, nothing is shared, and a model
+    that computes gradients is refused.
+    """
+    tensors = _traced_tensors()
+    if recorded in tensors and (again or tensor not in tensors):
+        tensors[tensor] = tensors[recorded]
+
+
+def _traced_tensors() -> Any:
+    tracing = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    mode = tracing.get_proxy_mode() if tracing is not None and hasattr(tracing, "get_proxy_mode") else None
+    return getattr(getattr(mode, "tracer", None), "tensor_tracker", {})
+
+
+@contextmanager
+def undispatched() -> Iterator[None]:
+    """Hides a call from the modes that record a capture. An assignment to ``Tensor.data`` asks an operator first.
+
+    Without torch's guards: AttributeError.
+    """
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.PreDispatch)
+    with torch._C._DisableTorchDispatch(), torch._C._ExcludeDispatchKeyGuard(keys):
+        yield
