@@ -147,7 +147,8 @@ def forget_guard(shape_env: Any, condition: Any) -> None:
         getattr(shape_env, "divisible", set()).discard(condition.args[0])
     for symbol in condition.free_symbols if len(condition.free_symbols) == 1 else ():
         ranges[symbol] = type(ranges[symbol])(0, import_module("torch.utils._sympy.numbers").int_oo)
-    shape_env._version_counter = getattr(shape_env, "_version_counter", 0) + 1  # torch's caches are of one version
+    for method in vars(type(shape_env)).values():
+        getattr(method, "cache_clear", bool)()  # torch caches the results of evaluations
 
 
 def traced_frames() -> Sequence[traceback.FrameSummary]:
