@@ -48,6 +48,7 @@ from fx_onnx.capture.python_state import frozen_values
 from fx_onnx.capture.repeated_captures import fixes_small_axes, larger_example_frees_parts
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_constraints import dim_labels
+from fx_onnx.capture.size_questions import size_questions
 from fx_onnx.capture.torchscript.scripted_module import has_scripts, interpreted_submodules, numbers_became_buffers
 from fx_onnx.capture.training_mode import has_mode, in_mode, mode_matters
 from fx_onnx.core.autocast_off import autocast_disabled
@@ -133,11 +134,12 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
     labels = dim_labels(program, inputs)
     excluded = result.facts.excluded_sizes()
     names, conflicts = dynamic_dims.symbol_names(inputs, strategy == "given")
+    questions = size_questions(request.model) if labels and not result.strict else ()
     texts = {
         MessageId.DIM_NAME: conflicts,
         MessageId.RELATED_DIMS: dim_relations(inputs, labels),
         MessageId.STATIC_DIM: map(str, specialized),
-        MessageId.SIZE_CONDITION: [*map(str, constraints), *result.unchecked_texts()],
+        MessageId.SIZE_CONDITION: [*map(str, constraints), *questions],
         MessageId.EXCLUDED_SIZE: (each.describe(labels) for each in excluded),
         MessageId.EXCEPTION_ON_DATA: left_out_checks(program, result.left_out),
         MessageId.PYTHON_STATE: frozen_values(request, result.changed_values),

@@ -149,6 +149,7 @@ def weights_of_this_thread(module: nn.Module) -> Iterator[None]:
     with ExitStack() as stack:
         for name in _LISTS if any(isinstance(each, nn.RNNBase) for each in modules) else ():
             stack.enter_context(exchange_attribute(nn.RNNBase, name, _AttributeOfThread(name)))
+        originals: list[tuple[dict[str, Any], str, Any]]
         originals = [(vars(each), name, vars(each).get(name)) for each in modules for name in _DICTS]
         replaced = [(attributes, name, found) for attributes, name, found in originals if type(found) in _PLAIN_DICTS]
         try:
