@@ -10,7 +10,7 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -29,8 +29,8 @@ def size_questions(model: torch.nn.Module | ExportedProgram) -> Iterator[str]:
 
     A program that the user has captured has no code.
     """
-    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
-    for kind in dict.fromkeys(map(type, modules)):
+    kinds: Iterable[Any] = map(type, model.modules() if isinstance(model, torch.nn.Module) else ())
+    for kind in dict.fromkeys(kinds):
         names = getattr(getattr(kind.forward, "__code__", None), "co_names", ())
         if not is_library(kind.__module__) and not {"shape", "size"}.isdisjoint(names):
             for line in _lines(kind.forward):
