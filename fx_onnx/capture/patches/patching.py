@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import reduce
+from functools import cache, reduce
 from importlib import import_module, metadata
 from pathlib import Path
 from types import ModuleType
@@ -116,6 +116,7 @@ _ABSENT = object()
 _OWN = frozenset({"torch", "builtins", "math"})
 
 
+@cache
 def _is_installed(versions: str) -> bool:
     """Returns whether a library is installed in a version such as `transformers>=5`."""
     library, _, oldest = versions.partition(">=")
@@ -196,7 +197,7 @@ def apply_patches(patches: Iterable[Patch]) -> Iterator[None]:
     """
     found = [(patch, place) for patch in patches if patch.module is not None and (place := patch.find()) is not None]
     functions = {id(getattr(*place)) for _, place in found if isinstance(place[0], ModuleType)}
-    places = _places_of(frozenset(functions))
+    places = _places_of(frozenset(functions)) if functions else {}
     with ExitStack() as stack:
         for patch, (owner, name) in found:
             original = vars(owner).get(name)

@@ -169,6 +169,9 @@ PATCHES = (
     Patch("torch:cond", Around(_cond), _ALIASES, strict=False),
     Patch("torch._higher_order_ops:cond", Around(_cond), _ALIASES, strict=False),
     Patch("torch._higher_order_ops:associative_scan", Around(_associative_scan), _UNROLLED, strict=False),
+    Patch(
+        "torch._higher_order_ops.associative_scan:associative_scan", Around(_associative_scan), _UNROLLED, strict=False
+    ),
     Patch(f"{_TRANSFORMS}:grad_increment_nesting", Around(_nesting), _REASON, strict=False),
     Patch(f"{_TRANSFORMS}:_jvp_with_argnums", _jvp, _REASON, strict=False),
     Patch("torch.func:jacfwd", _jacfwd, _REASON, strict=False),
