@@ -33,7 +33,7 @@ from fx_onnx.capture.dim_relations import describe_relation
 from fx_onnx.capture.eager_model import eager_model
 from fx_onnx.capture.export_flag import is_in_onnx_export
 from fx_onnx.capture.module_attributes import annotated_attributes
-from fx_onnx.capture.patches.module_times import measure_modules
+from fx_onnx.capture.patches.module_hooks import measure_modules
 from fx_onnx.capture.patches.torch_warnings import redirect_torch_warnings
 from fx_onnx.capture.request import Request
 from fx_onnx.core import metadata, opsets

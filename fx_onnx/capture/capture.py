@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,8 +18,7 @@ import torch
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from fx_onnx.capture import dynamic_dims, export_flag
-from fx_onnx.capture.buffer_assignments import write_assigned_buffers
+from fx_onnx.capture import dynamic_dims
 from fx_onnx.capture.captured import Captured
 from fx_onnx.capture.diagnostics import (
     explain_failure,
@@ -40,38 +39,15 @@ from fx_onnx.capture.examples import (
     small_axes,
     specializing_example,
 )
-from fx_onnx.capture.export_flag import exporting, is_in_onnx_export
+from fx_onnx.capture.export_flag import exporting
 from fx_onnx.capture.forward_wrapper import wrap_forward
-from fx_onnx.capture.left_out_checks import left_out_checks
-from fx_onnx.capture.patches import (
-    composite_functions,
-    control_flow,
-    fastai,
-    function_transforms,
-    least_squares,
-    nested_tensors,
-    packed_sequences,
-    torch_export,
-    torchvision,
-    transformers,
-    transformers_models,
-)
-from fx_onnx.capture.patches.backward_passes import record_backward, refuse_gradients_of_weights
-from fx_onnx.capture.patches.data_conditions import ConditionsOnData, is_condition, stops_at_check, watch_conditions
-from fx_onnx.capture.patches.dynamic_sizes import keep_sizes_symbolic
+from fx_onnx.capture.patches.applied import Changes, patched_torch
+from fx_onnx.capture.patches.data_conditions import is_condition, left_out_checks, stops_at_check
 from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
-from fx_onnx.capture.patches.guard_places import record_guard_places
-from fx_onnx.capture.patches.module_progress import report_entered_modules
-from fx_onnx.capture.patches.module_times import time_modules
-from fx_onnx.capture.patches.module_weights import keep_containers
-from fx_onnx.capture.patches.number_types import answer_as_plain_numbers
-from fx_onnx.capture.patches.patching import PatchTable, apply_patches
-from fx_onnx.capture.patches.slice_bounds import keep_slices_symbolic
-from fx_onnx.capture.patches.tensor_data import trace_tensor_data
-from fx_onnx.capture.patches.torch_export import confine_torch_export
-from fx_onnx.capture.python_state import frozen_values, record_changed_values
+from fx_onnx.capture.python_state import frozen_values
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_conditions import SizeFacts, excluded_size
+from fx_onnx.capture.size_questions import size_questions
 from fx_onnx.capture.torchscript.scripted_module import has_scripts, interpreted_submodules, numbers_became_buffers
 from fx_onnx.capture.training_mode import has_mode, in_mode, mode_matters
 from fx_onnx.capture.value_numbers import FakeRuns
@@ -82,7 +58,7 @@ from fx_onnx.core.events import EventSink, IgnoredEvents
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.metadata import call_line
-from fx_onnx.core.threads import CAPTURE_LOCK, is_current
+from fx_onnx.core.threads import CAPTURE_LOCK
 from fx_onnx.core.torch_private import FakeTensor, pytree, size_oblivious
 
 _logger = logging.getLogger("fx_onnx.stages")
@@ -157,11 +133,15 @@ def capture(request: Request, events: EventSink | None = None) -> Capture:
     specialized = tuple(dynamic_dims.specialized_dims(facts.inputs, strategy == "given"))
     names, conflicts = dynamic_dims.symbol_names(facts.inputs, strategy == "given")
     findings = [each for each in facts.conditions if each.kind == "finding"]
+    questions = size_questions(request.model) if facts.names and not result.strict else ()
     texts: dict[MessageId, Iterable[str]] = {
         MessageId.DIM_NAME: conflicts,
         MessageId.RELATED_DIMS: dim_relations(facts.inputs, facts.labels),
         MessageId.STATIC_DIM: map(str, specialized),
-        MessageId.SIZE_CONDITION: (facts.sentence(each) for each in findings if excluded_size(each) is None),
+        MessageId.SIZE_CONDITION: [
+            *(facts.sentence(each) for each in findings if excluded_size(each) is None),
+            *questions,
+        ],
         MessageId.EXCLUDED_SIZE: (facts.sentence(each) for each in findings if excluded_size(each) is not None),
         MessageId.EXCEPTION_ON_DATA: left_out_checks(program, result.left_out),
         MessageId.PYTHON_STATE: frozen_values(request, result.changed_values),
@@ -281,11 +261,11 @@ def _attempt(request: Request, model: torch.nn.Module, example: Example, strict:
     an exception where a condition on data holds, the capture is repeated without these exceptions.
     """
     decisions = [example.decision] if example.decision else []
-    dynamic_shapes, auto_dims, changes = request.dynamic_shapes, False, _Changes()
+    dynamic_shapes, auto_dims, register_outputs, changes = request.dynamic_shapes, False, False, Changes()
     while True:
         reason = decisions[-1] if decisions else "the example of the call"
         _logger.debug("torch.export.export(strict=%s): %s", strict, reason)
-        outcome = _export(request, model, example, dynamic_shapes, strict, changes)
+        outcome = _export(request, model, example, dynamic_shapes, strict, changes, register_outputs)
         if _lacks_traced_tensor(request, outcome) and not (strict or changes.with_backward):
             changes = replace(changes, with_backward=True)
             decisions.append("repeated with intermediate values, because torch.export made a constant of a traced one")
@@ -296,8 +276,8 @@ def _attempt(request: Request, model: torch.nn.Module, example: Example, strict:
         elif "Suggested fixes:" in str(outcome) and not auto_dims:
             dynamic_shapes, auto_dims = _with_auto_dims(request.dynamic_shapes), True
             decisions.append("repeated with Dim.AUTO for each Dim, because the model contradicts the requested Dims")
-        elif "in output, which is not a known type" in str(outcome) and not changes.register_outputs:
-            changes = replace(changes, register_outputs=True)
+        elif "in output, which is not a known type" in str(outcome) and not register_outputs:
+            register_outputs = True
             decisions.append(
                 "repeated with the classes of the outputs registered, because torch.export did not know them"
             )
@@ -308,25 +288,16 @@ def _attempt(request: Request, model: torch.nn.Module, example: Example, strict:
             return outcome
 
 
-@dataclass(frozen=True)
-class _Changes:
-    """What a repeated call of torch.export does differently."""
-
-    register_outputs: bool = False
-    with_backward: bool = False
-    without_checks: bool = False
-
-
 def _export(
     request: Request,
     model: torch.nn.Module,
     example: Example,
     dynamic_shapes: Any,
     strict: bool,
-    changes: _Changes,
+    changes: Changes,
+    register_outputs: bool,
 ) -> Captured | Exception:
     """Calls torch.export once, under all patches; returns the error if it fails."""
-    _mark_constant_functions()
     example = separated_example(example, model)
     try:
         with (
@@ -334,15 +305,7 @@ def _export(
             exporting(),
             silence_torch_export(),
             nullcontext() if example.specializes else size_oblivious(),
-            apply_patches(*_patch_tables(strict)),
-            transformers.keep_scan_operators(),
-            keep_sizes_symbolic(strict),
-            keep_slices_symbolic(),
-            confine_torch_export(),
-            _apply_non_strict_patches(model, strict),
-            refuse_gradients_of_weights(model),
-            _with_changes(changes, strict) as conditions,
-            keep_containers(model),
+            patched_torch(model, strict, changes) as record,
             autocast_disabled() as caller_autocast,
             wrap_forward(
                 model,
@@ -350,82 +313,20 @@ def _export(
                 request.inputs,
                 caller_autocast,
                 float_leaves=request.float_leaves,
-                register_outputs=changes.register_outputs,
+                register_outputs=register_outputs,
             ),
-            record_guard_places(),
         ):
-            observed = _observe_modules(model, strict)
-            with observed, nullcontext(()) if strict else record_changed_values(model) as changed:
-                program = torch.export.export(
-                    model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
-                )
+            program = torch.export.export(
+                model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
+            )
+            left_out, changed = tuple(record.conditions.left_out), tuple(record.changed_values)
             facts = SizeFacts(request, program, FakeRuns(model, program))
             facts.conditions  # noqa: B018  decided now, because the module runs as in the capture
-            return Captured(program, strict, facts, (), tuple(changed), tuple(conditions.left_out))
+            return Captured(program, strict, facts, (), changed, left_out)
     except OnnxExporterError:  # the forward calls export()
         raise
     except Exception as error:  # the forward is the user's code and may raise anything
         return error
-
-
-@contextmanager
-def _with_changes(changes: _Changes, strict: bool) -> Iterator[ConditionsOnData]:
-    """Applies what a repeated capture changes; yields the conditions on data, if not strict."""
-    conditions = nullcontext(ConditionsOnData()) if strict else watch_conditions(changes.without_checks)
-    with record_backward(changes.with_backward), conditions as found:
-        yield found
-    found.raise_handled()
-
-
-def _mark_constant_functions() -> None:
-    """Marks the functions into which dynamo cannot trace, in strict mode and in the branches of torch.cond.
-
-    A capture marks them, not the import of this file, because this call loads dynamo.
-    """
-    torch.compiler.assume_constant_result(is_in_onnx_export)
-    torch.compiler.assume_constant_result(is_current)
-
-
-@contextmanager
-def _apply_non_strict_patches(model: torch.nn.Module, strict: bool) -> Iterator[None]:
-    """Applies the patches that dynamo cannot trace; in strict mode, none."""
-    if strict:
-        yield
-        return
-    with trace_tensor_data(), answer_as_plain_numbers(model), write_assigned_buffers(model):
-        yield
-
-
-@contextmanager
-def _observe_modules(model: torch.nn.Module, strict: bool) -> Iterator[None]:
-    """Times the modules and reports which are entered. dynamo would trace the hooks, so strict mode reports none."""
-    with time_modules(model, strict), nullcontext() if strict else report_entered_modules(model):
-        yield
-
-
-def _patch_tables(strict: bool) -> tuple[PatchTable, ...]:
-    """Returns the patches that apply in a mode.
-
-    Strict mode traces the bytecode of replacements too, so torch's own functions are not replaced in strict mode,
-    except for a forward that dynamo can trace.
-    """
-    transforms = function_transforms.transform_patches()
-    own = (
-        composite_functions.PATCHES,
-        control_flow.PATCHES,
-        least_squares.PATCHES,
-        packed_sequences.PATCHES,
-        transforms,
-    )
-    torch_patches = () if strict else own
-    library_patches = (
-        fastai.PATCHES,
-        nested_tensors.PATCHES,
-        torchvision.PATCHES,
-        transformers.cache_patches(),
-        transformers_models.model_patches(),
-    )
-    return (export_flag.PATCHES, torch_export.PATCHES, *library_patches, *torch_patches)
 
 
 def _with_auto_dims(dynamic_shapes: Any) -> Any:

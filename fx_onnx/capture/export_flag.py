@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from fx_onnx.capture.patches.patching import PatchTable
+from fx_onnx.capture.patches.patching import Patch
 
 __all__ = ["PATCHES", "exporting", "is_in_onnx_export"]
 
@@ -28,5 +28,11 @@ def exporting() -> Iterator[None]:
         _exporting.reset(token)
 
 
-PATCHES: PatchTable = {("torch.onnx", "is_in_onnx_export"): lambda: True}
-"""The models of other libraries ask torch.onnx whether they are being exported."""
+PATCHES = (
+    Patch(
+        "torch.onnx:is_in_onnx_export",
+        lambda: True,
+        "The models of other libraries ask torch.onnx whether they are being exported.",
+    ),
+)
+"""The flag of torch.onnx, which nothing else sets."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import ModuleType
@@ -60,7 +59,6 @@ __all__ = [
     "TorchDispatchMode",
     "associative_scan",
     "compiled_kernel",
-    "compiling_states",
     "compute_unbacked_bindings",
     "control_flow_settings",
     "enable_python_dispatcher",
@@ -74,19 +72,15 @@ __all__ = [
     "operator_names",
     "operator_of",
     "optimization_hint",
-    "overridden_builtins",
-    "patcher_of_fx",
-    "pre_dispatch_modes",
     "python_kernels",
     "pytree",
-    "reparametrize_function",
     "replaced_kernels",
     "scan",
     "size_oblivious",
-    "skipped_files_function",
     "statically_known_true",
     "storage_id",
     "symbolic_expression",
+    "tensor_min_max",
     "torch_composes",
     "torch_decompositions",
     "unrecorded",
@@ -353,18 +347,6 @@ def export_trace_module() -> ModuleType | None:
     return module if hasattr(module, "log") else None
 
 
-def compiling_states() -> list[tuple[ModuleType, str]]:
-    """Returns the module and the name of each context manager with which a capture sets the flags of torch.compiler.
-
-    Returns an empty list without them; then ``torch.compiler.is_compiling()`` is true in all threads during a capture.
-    """
-    users = ("torch.export._trace", "torch._dynamo.eval_frame", "torch._dynamo.functional_export")
-    names = [(user, "_compiling_state_context") for user in users] + [("torch.compiler", "_compile_session_context")]
-    _load("torch.export._trace")  # a first capture would import it, and dynamo, while it runs
-    found = ((sys.modules.get(user), name) for user, name in names)
-    return [(module, name) for module, name in found if module is not None and hasattr(module, name)]
-
-
 def control_flow_settings() -> AbstractContextManager[Any]:
     """Returns a context with the settings under which torch compiles ``torch.cond`` and its like for an eager run.
 
@@ -380,63 +362,16 @@ def control_flow_settings() -> AbstractContextManager[Any]:
     return context
 
 
-def patcher_of_fx() -> type[Any] | None:
-    """Returns the class with which torch.fx replaces methods of ``nn.Module`` while it traces; no public hook exists.
+def tensor_min_max() -> Callable[..., Any] | None:
+    """Returns the function with which torch.export replaces ``max`` and ``min``; no public switch stops that.
 
-    Returns None without the class; then other threads that call a module during a capture take part in the trace.
+    Returns None without it; then other threads call the replacements.
     """
     try:
-        patcher: type[Any] = _load("torch.fx._symbolic_trace._Patcher")
+        function: Callable[..., Any] = _load("torch._export.non_strict_utils._tensor_min_max")
     except (ImportError, AttributeError):
         return None
-    return patcher if hasattr(patcher, "patch") and hasattr(patcher, "patch_method") else None
-
-
-def overridden_builtins() -> tuple[ModuleType, str, Callable[..., Any]] | None:
-    """Returns how torch.export replaces ``max``, ``min`` and ``math.pow`` in all threads; no public switch stops that.
-
-    The result is the module and the name of the context manager that replaces them, and the function that computes the
-    maximum or minimum of tensors and symbols. Returns None without one of them; then other threads call the
-    replacements.
-    """
-    try:
-        module, name = _load("torch.export._trace"), "_override_builtin_ops"
-        tensor_min_max = _load("torch._export.non_strict_utils._tensor_min_max")
-    except (ImportError, AttributeError):
-        return None
-    return (module, name, tensor_min_max) if hasattr(module, name) else None
-
-
-def reparametrize_function() -> tuple[ModuleType, str] | None:
-    """Returns the module and the name of the context manager that gives a module fake weights in torch.export.
-
-    ``torch.func.functional_call`` is public, but torch.export does not call it. Returns None without the context
-    manager; then other threads that run the module during a capture see the fake weights.
-    """
-    module, name = torch.nn.utils.stateless, "_reparametrize_module"
-    return (module, name) if hasattr(module, name) else None
-
-
-def skipped_files_function() -> tuple[ModuleType, str] | None:
-    """Returns the module and the name of the function that lists the files to which torch attributes no guard.
-
-    Returns None without it; then a warning about a guard may name a line of this package instead of the user's.
-    """
-    module, name = importlib.import_module(_SYMBOLIC_SHAPES), "uninteresting_files"
-    return (module, name) if hasattr(module, name) else None
-
-
-def pre_dispatch_modes() -> tuple[ModuleType, str, Callable[[], Any]] | None:
-    """Returns where torch keeps the modes that record a capture: in one object for all threads.
-
-    The result is the module and the name of the function that returns the object, and a function that creates an empty
-    one. Returns None without them; then other threads that call torch.compile during a capture fail.
-    """
-    try:
-        module, name = _load("torch._ops"), "mode_stack_state_for_pre_dispatch"
-        return module, name, type(getattr(module, name)())
-    except (ImportError, AttributeError):
-        return None
+    return function
 
 
 @contextmanager

@@ -7,24 +7,28 @@ result. An exception that the model itself may catch decides about results, and 
 
 torch raises an error for every other condition, and where it needs a number or a size that depends on data. If the
 model catches that error, the captured program has the results of the handler for all data, so the capture counts as
-failed.
+failed. The errors are kept where torch makes them: in a function of torch, or for a condition on a symbolic number.
 """
 
 from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
+from torch.overrides import TorchFunctionMode
 
 from fx_onnx.capture.check_sources import answer_of, is_caught
-from fx_onnx.capture.patches.patching import replace_attribute
+from fx_onnx.capture.patches.patching import Around, Patch, apply_patches, replace_attribute
 from fx_onnx.core import threads
+from fx_onnx.core.metadata import call_line
+from fx_onnx.core.operators import aten
 from fx_onnx.core.source_lines import innermost_line, is_internal
 from fx_onnx.core.torch_private import (
     DataDependentOutputException,
@@ -33,11 +37,15 @@ from fx_onnx.core.torch_private import (
     free_unbacked_symbols,
 )
 
-__all__ = ["ConditionsOnData", "is_condition", "is_traced", "stops_at_check", "watch_conditions"]
+__all__ = [
+    "ConditionsOnData", "is_condition", "is_traced", "left_out_checks", "stops_at_check", "watch_conditions"
+]  # fmt: skip
 
-_CONVERSIONS = ("__bool__", "__int__", "__float__", "__index__")
+_UNDECIDED = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
+_CONVERSIONS = frozenset({"__bool__", "__int__", "__float__", "__index__"})
 _OUTSIDE = str(Path(__file__).parents[1] / "capture.py")  # calls torch.export, which calls the model
-_FILES_BETWEEN = frozenset({__file__, str(Path(__file__).with_name("patching.py")), str(threads.__file__)})
+_OWN_FILES = frozenset({__file__, str(Path(__file__).with_name("patching.py")), str(threads.__file__)})
+_ASSERTIONS = (aten._assert_async.default, aten._assert_async.msg)
 
 
 @dataclass
@@ -73,42 +81,59 @@ def stops_at_check(error: Exception) -> bool:
 
 def is_condition(error: Exception) -> bool:
     """Returns whether the code converts a tensor to a bool or a number of Python, or the model caught the error."""
-    return any(frame.filename == __file__ for frame in traceback.extract_tb(error.__traceback__))
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == __file__]
+    called = (getattr(frame.f_locals.get("func"), "__name__", "__bool__") for frame in frames)
+    return not _CONVERSIONS.isdisjoint(called)
+
+
+class _Calls(TorchFunctionMode):
+    """Calls the replacements of torch's functions, and keeps the errors of functions whose results depend on data."""
+
+    def __init__(self, replacements: Mapping[Any, Callable[..., Any]], errors: list[Exception]) -> None:
+        super().__init__()
+        self._replacements, self._errors = replacements, errors
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Calls the function or its replacement."""
+        try:
+            return self._replacements.get(func, func)(*args, **(kwargs or {}))
+        except _UNDECIDED as error:
+            self._errors.append(error)
+            raise
 
 
 @contextmanager
-def watch_conditions(leave_out_checks: bool) -> Iterator[ConditionsOnData]:
-    """Yields what happens to the conditions on data within the context; leaves out checks if requested."""
+def watch_conditions(
+    leave_out_checks: bool, replacements: Mapping[Any, Callable[..., Any]]
+) -> Iterator[ConditionsOnData]:
+    """Yields what happens to the conditions on data within the context; leaves out checks if requested.
+
+    Args:
+        leave_out_checks: Whether to leave out checks.
+        replacements: The functions of torch that are replaced within the context, and their replacements.
+    """
     found = ConditionsOnData()
+
+    def keep(make: Callable[..., Exception]) -> Callable[..., Exception]:
+        def make_and_keep(*args: Any, **kwargs: Any) -> Exception:
+            found.errors.append(make(*args, **kwargs))
+            return found.errors[-1]
+
+        return make_and_keep
+
     with ExitStack() as stack:
-        for name in _CONVERSIONS:
-            stack.enter_context(replace_attribute(torch.Tensor, name, _watched(getattr(torch.Tensor, name))))
-        for error in (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException):
-            stack.enter_context(replace_attribute(error, "__init__", _recorded(vars(error)["__init__"], found)))
+        stack.enter_context(apply_patches([Patch(_MAKER, Around(keep), "A model could catch the error.")]))
         if leave_out_checks:
             for kind, is_open in ((torch.Tensor, is_traced), (torch.SymBool, _depends_on_data)):
                 answering = _answering(kind.__bool__, is_open, found)
                 stack.enter_context(replace_attribute(kind, "__bool__", answering))
+        stack.enter_context(_Calls(replacements, found.errors))
         yield found
 
 
-def _watched(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Returns a replacement of a conversion whose frame shows in the errors of torch; see ``is_condition``."""
-
-    def convert(self: Any) -> Any:
-        return original(self)
-
-    return convert
-
-
-def _recorded(original: Callable[..., None], found: ConditionsOnData) -> Callable[..., None]:
-    """Returns a replacement of the constructor of an error that records the error."""
-
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        found.errors.append(self)
-
-    return __init__
+_MAKER = "torch.fx.experimental.symbolic_shapes:ShapeEnv._make_data_dependent_error"
 
 
 def _is_caught_by_model(error: Exception) -> bool:
@@ -122,7 +147,7 @@ def _answering(original: Callable[[Any], bool], is_open: Callable[[Any], bool], 
 
     def __bool__(self: Any) -> bool:
         frame: Any = sys._getframe(1)
-        while frame.f_code.co_filename in _FILES_BETWEEN:
+        while frame.f_code.co_filename in _OWN_FILES:
             frame = frame.f_back
         answer = answer_of(frame.f_code, frame.f_lasti) if is_open(self) else None
         if answer is None or _may_be_caught(frame):
@@ -153,3 +178,20 @@ def _may_be_caught(frame: Any) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def left_out_checks(program: ExportedProgram, places: Iterable[str]) -> Iterator[str]:
+    """Yields one sentence for each exception that the model raises if a condition on data holds.
+
+    ``torch._check`` is none of them: with it, a model states what is always true.
+
+    Args:
+        program: The captured program, in which torch records some assertions as operators.
+        places: The places of the exceptions that the capture left out, as ``(file:line: code)``.
+    """
+    graphs = [module.graph for module in program.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
+    recorded = [call_line(node).strip() for graph in graphs for node in graph.nodes if node.target in _ASSERTIONS]
+    recorded = ["" if place.startswith("(<") else place for place in recorded]  # the code of a branch is in no file
+    for place in dict.fromkeys((*places, *recorded)):
+        where = f" {place}" if place else ""
+        yield f"The model raises an exception if a condition on data holds, and the exported model does not{where}."

@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from fx_onnx.capture.patches.patching import replace_attribute
@@ -17,6 +18,7 @@ from fx_onnx.core.source_lines import is_internal
 
 __all__ = ["record_guard_places"]
 
+_OUTSIDE = str(Path(__file__).parents[1] / "capture.py")  # calls torch.export, which calls the model
 _RAISING = "expect_true"  # torch's method for a condition that it checks, such as equal sizes
 _CONVERTING = ("guard_int", "guard_float")  # torch's methods that make a Python number of a symbolic one
 _CALLING = "__torch_function__"  # a mode of torch.export is active, so that each call of torch has this frame
@@ -24,32 +26,28 @@ _CALLING = "__torch_function__"  # a mode of torch.export is active, so that eac
 
 @contextmanager
 def record_guard_places() -> Iterator[None]:
-    """Records the origin of each guard within the context; see ``guard_origin``.
-
-    The context is the boundary: frames of the code that calls it are not candidates.
-    """
+    """Records the origin of each guard within the context; see ``guard_origin``."""
     found = guard_recorder()
     if found is None:
         yield
         return
     record = getattr(*found)
-    outermost = sys._getframe(2)  # frames of this function and of contextlib end before the call of the context's body
 
     def with_origin(self: Any, *args: Any, **kwargs: Any) -> Any:
         place = record(self, *args, **kwargs)
-        mark_origin(place, _origin(outermost))
+        mark_origin(place, _origin())
         return place
 
     with replace_attribute(*found, with_origin):
         yield
 
 
-def _origin(outermost: Any) -> GuardOrigin:
-    """Returns the origin of a guard, from the frames inside of ``outermost``."""
+def _origin() -> GuardOrigin:
+    """Returns the origin of a guard, from the frames inside of the call of torch.export."""
     raises = converts = False
     call, user = None, None
     frame: Any = sys._getframe(2)
-    while frame is not None and frame is not outermost and user is None:
+    while frame is not None and frame.f_code.co_filename != _OUTSIDE and user is None:
         name, filename = frame.f_code.co_name, frame.f_code.co_filename
         if not is_internal(filename):
             user = traceback.FrameSummary(filename, frame.f_lineno, frame.f_code.co_name, lookup_line=False)

@@ -8,18 +8,49 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import logging
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Set
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cache, reduce
+from importlib import import_module, metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
+
+from torch import nn
 
 from fx_onnx.core import threads
 from fx_onnx.core.source_lines import is_library
 from fx_onnx.core.threads import CAPTURE_LOCK, in_this_thread
 
-__all__ = ["FILES_BETWEEN", "InOtherThreads", "PatchTable", "apply_patches", "exchange_attribute", "replace_attribute"]
+__all__ = [
+    "FILES_BETWEEN",
+    "Added",
+    "Around",
+    "InAllThreads",
+    "InOtherThreads",
+    "Patch",
+    "PatchTable",
+    "apply_patches",
+    "exchange_attribute",
+    "replace_attribute",
+]
+
+_logger = logging.getLogger("fx_onnx.patches")
+
+
+class Around(NamedTuple):
+    """A function that takes the original and returns its replacement."""
+
+    make: Callable[[Any], Any]
+
+
+class InAllThreads(NamedTuple):
+    """As ``Around``, for a replacement that all threads see; it leaves other threads alone itself."""
+
+    make: Callable[[Any], Any]
 
 
 class InOtherThreads(NamedTuple):
@@ -28,13 +59,75 @@ class InOtherThreads(NamedTuple):
     function: Callable[..., Any]
 
 
-PatchTable = Mapping[tuple[str, str], Callable[..., Any] | InOtherThreads]
+class Added(NamedTuple):
+    """A function that a class of the library does not have."""
+
+    function: Callable[..., Any]
+
+
+class Patch(NamedTuple):
+    """A replacement of an attribute of torch, Python or a library while a model is traced.
+
+    Attributes:
+        target: `module:name` or `module:Class.name`. A module of torch is imported; one of a library is replaced only
+            if the model's code has imported it. A function is also replaced in the modules of models that imported it.
+        replacement: The function that replaces the original, or how to make it.
+        reason: What goes wrong without it.
+        upstream: The issue of torch or the library, if there is one.
+        versions: The versions of the library that have the target, such as `transformers>=5`; empty for all.
+        strict: Whether it applies in strict mode only, or in non-strict mode only; None for both. Strict mode traces
+            the bytecode of replacements too.
+        layer: The class of modules for which it is needed; None for all models.
+    """
+
+    target: str
+    replacement: Callable[..., Any] | Around | InAllThreads | InOtherThreads | Added
+    reason: str
+    upstream: str | None = None
+    versions: str = ""
+    strict: bool | None = None
+    layer: type[nn.Module] | None = None
+
+    @property
+    def module(self) -> ModuleType | None:
+        """The module of the target; None if the model's code has not imported it, or in other versions."""
+        name = self.target.partition(":")[0]
+        if not _is_installed(self.versions):
+            return None
+        return import_module(name) if name.partition(".")[0] in _OWN else sys.modules.get(name)
+
+    def find(self) -> tuple[Any, str] | None:
+        """Returns the module or the class that has the attribute, and its name; None, with a log, if it is gone."""
+        *owners, name = self.target.partition(":")[2].split(".")
+        owner = reduce(lambda found, each: getattr(found, each, None), owners, self.module)
+        if hasattr(owner, name) or (owner is not None and isinstance(self.replacement, Added)):
+            return owner, name
+        _logger.warning("%s does not exist, so nothing replaces it: %s", self.target, self.reason)
+        return None
+
+
+PatchTable = Mapping[tuple[str, str], Callable[..., Any]]
 """Replacements by (module, name): the module that defines the function, and the function's name or `Class.method`."""
 
 FILES_BETWEEN = frozenset({*map(str, Path(__file__).parent.glob("*.py")), str(threads.__file__)})
 """The files of the replacements, whose frames are between the forward and torch."""
 
 _ABSENT = object()
+_OWN = frozenset({"torch", "builtins", "math"})
+
+
+@cache
+def _is_installed(versions: str) -> bool:
+    """Returns whether a library is installed in a version such as `transformers>=5`."""
+    library, _, oldest = versions.partition(">=")
+    try:
+        return not versions or _release(metadata.version(library)) >= _release(oldest)
+    except metadata.PackageNotFoundError:
+        return False
+
+
+def _release(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)[:2]]
 
 
 @contextmanager
@@ -96,42 +189,47 @@ def _not_implemented(*_: Any, **__: Any) -> Any:
 
 
 @contextmanager
-def apply_patches(*tables: PatchTable) -> Iterator[None]:
-    """Replaces the functions and methods of the tables within the context.
+def apply_patches(patches: Iterable[Patch]) -> Iterator[None]:
+    """Makes the replacements of a table within the context.
 
-    A function is replaced in its own module and in every module that imported it, under another name too. Entries whose
-    module has not been imported have no effect.
+    A function is replaced in its own module, and in every module of a model or a library that imported it, under
+    another name too. Patches whose module has not been imported have no effect.
     """
-    patches = {key: patch for table in tables for key, patch in table.items() if key[0] in sys.modules}
-    functions = {id(getattr(sys.modules[module], name)) for module, name in patches if "." not in name}
-    places = _places_of(frozenset(functions))
+    found = [(patch, place) for patch in patches if patch.module is not None and (place := patch.find()) is not None]
+    functions = {id(getattr(*place)) for _, place in found if isinstance(place[0], ModuleType)}
+    places = _places_of(frozenset(functions)) if functions else {}
     with ExitStack() as stack:
-        for (module, path), patch in patches.items():
-            for owner, name in _owners(sys.modules[module], path, places):
-                if isinstance(patch, InOtherThreads):
-                    dispatcher = in_this_thread(getattr(owner, name), patch.function)
-                    stack.enter_context(exchange_attribute(owner, name, dispatcher))
-                else:
-                    stack.enter_context(replace_attribute(owner, name, patch))
+        for patch, (owner, name) in found:
+            original = vars(owner).get(name)
+            stack.enter_context(_replaced(owner, name, patch.replacement))
+            for module, alias in places.get(id(original), ()):
+                if _follows(module, patch, original) and vars(module).get(alias) is original:
+                    stack.enter_context(_replaced(module, alias, patch.replacement))
         yield
 
 
+def _follows(module: ModuleType, patch: Patch, function: Any) -> bool:
+    """Returns whether a module that imported a function gets its replacement; the importer of a patch may be one."""
+    target = patch.target.partition(":")[0]
+    is_defined = is_library(target) or getattr(function, "__module__", None) == target
+    return is_defined and not is_library(module.__name__)
+
+
+def _replaced(owner: Any, name: str, replacement: Any) -> AbstractContextManager[None]:
+    """Returns the context in which an attribute is replaced."""
+    if isinstance(replacement, Added):
+        return replace_attribute(owner, name, replacement.function)
+    original = getattr(owner, name)
+    if isinstance(replacement, InOtherThreads):
+        return exchange_attribute(owner, name, in_this_thread(original, replacement.function))
+    if isinstance(replacement, InAllThreads):
+        return exchange_attribute(owner, name, replacement.make(original))
+    return replace_attribute(
+        owner, name, replacement.make(original) if isinstance(replacement, Around) else replacement
+    )
+
+
 _Places = dict[int, list[tuple[ModuleType, str]]]
-
-
-def _owners(module: ModuleType, path: str, places: _Places) -> Iterator[tuple[Any, str]]:
-    """Yields each (owner, attribute name) that refers to the function: one class, or every module that imported it."""
-    owner, _, name = path.rpartition(".")
-    if owner:
-        yield getattr(module, owner), name
-        return
-    function = getattr(module, name)
-    for each, alias in places[id(function)]:
-        is_same_name = alias == name or not is_library(each.__name__)  # torch and fx_onnx keep originals as aliases
-        if is_same_name and vars(each).get(alias) is function:
-            yield each, alias
-
-
 _places_cache: tuple[Any, _Places] = (None, {})  # (state of sys.modules, places by the id of a function)
 
 

@@ -11,77 +11,60 @@ import builtins
 import functools
 import math
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import get_ident
 from typing import Any
 
 import torch
+from torch import nn
 
-from fx_onnx.capture.patches.module_weights import weights_of_this_thread
-from fx_onnx.capture.patches.patching import InOtherThreads, PatchTable, exchange_attribute, replace_attribute
-from fx_onnx.core.threads import in_this_thread
-from fx_onnx.core.torch_private import (
-    compiling_states,
-    control_flow_settings,
-    overridden_builtins,
-    patcher_of_fx,
-    pre_dispatch_modes,
-    reparametrize_function,
+from fx_onnx.capture.patches.patching import (
+    Around,
+    InAllThreads,
+    InOtherThreads,
+    Patch,
+    exchange_attribute,
+    replace_attribute,
 )
+from fx_onnx.core.threads import in_this_thread, is_current
+from fx_onnx.core.torch_private import control_flow_settings, tensor_min_max
 
-__all__ = ["PATCHES", "confine_torch_export"]
-
-
-@contextmanager
-def confine_torch_export() -> Iterator[None]:
-    """Makes everything that torch.export replaces within the context act in the current thread only."""
-    with ExitStack() as stack:
-        for enter in (_methods_of_modules, _builtin_functions, _weights, _modes, _flags):
-            stack.enter_context(enter())
-        yield
+__all__ = ["PATCHES", "keep_containers", "weights_of_this_thread"]
 
 
-@contextmanager
-def _methods_of_modules() -> Iterator[None]:
+def _confined_patcher(new_patcher: Callable[[], AbstractContextManager[Any]]) -> Callable[[], Any]:
     """Confines the methods that torch.fx replaces, such as ``nn.Module.__call__``."""
-    patcher = patcher_of_fx()
-    if patcher is None:
-        yield
-        return
-    patch, patch_method = patcher.patch, patcher.patch_method
-
-    def confined_patch(
-        self: Any, frame_dict: dict[str, Any], name: str, new_fn: Callable[..., Any], deduplicate: bool = True
-    ) -> None:
-        original = frame_dict[name] if name in frame_dict else getattr(builtins, name)
-        patch(self, frame_dict, name, in_this_thread(new_fn, original), deduplicate)
-
-    def confined_patch_method(
-        self: Any, cls: type[Any], name: str, new_fn: Callable[..., Any], deduplicate: bool = True
-    ) -> None:
-        patch_method(self, cls, name, in_this_thread(new_fn, getattr(cls, name)), deduplicate)
-
-    with (
-        replace_attribute(patcher, "patch", confined_patch),
-        replace_attribute(patcher, "patch_method", confined_patch_method),
-    ):
-        yield
-
-
-@contextmanager
-def _builtin_functions() -> Iterator[None]:
-    """Confines ``max``, ``min`` and ``math.pow``, which torch.export replaces by functions that accept tensors."""
-    found = overridden_builtins()
-    if found is None:
-        yield
-        return
-    module, name, tensor_min_max = found
 
     @contextmanager
-    def override() -> Iterator[None]:
-        largest = functools.partial(tensor_min_max, real_callable=max, tensor_callable=torch.maximum)
-        smallest = functools.partial(tensor_min_max, real_callable=min, tensor_callable=torch.minimum)
+    def confined() -> Iterator[Any]:
+        with new_patcher() as patcher:
+            patch, patch_method = patcher.patch, patcher.patch_method
+
+            def confined_patch(frame_dict: dict[str, Any], name: str, new_fn: Callable[..., Any], **rest: Any) -> None:
+                original = frame_dict[name] if name in frame_dict else getattr(builtins, name)
+                patch(frame_dict, name, in_this_thread(new_fn, original), **rest)
+
+            def confined_method(cls: type[Any], name: str, new_fn: Callable[..., Any], **rest: Any) -> None:
+                patch_method(cls, name, in_this_thread(new_fn, getattr(cls, name)), **rest)
+
+            patcher.patch, patcher.patch_method = confined_patch, confined_method
+            yield patcher
+
+    return confined
+
+
+def _confined_builtins(override: Callable[[], Any]) -> Callable[[], Any]:
+    """Confines ``max``, ``min`` and ``math.pow``, which torch.export replaces by functions that accept tensors."""
+    compute = tensor_min_max()
+    if compute is None:
+        return override
+
+    @contextmanager
+    def confined() -> Iterator[None]:
+        largest = functools.partial(compute, real_callable=max, tensor_callable=torch.maximum)
+        smallest = functools.partial(compute, real_callable=min, tensor_callable=torch.minimum)
         with (
             replace_attribute(builtins, "max", largest),
             replace_attribute(builtins, "min", smallest),
@@ -89,37 +72,12 @@ def _builtin_functions() -> Iterator[None]:
         ):
             yield
 
-    with replace_attribute(module, name, override):
-        yield
+    return confined
 
 
-@contextmanager
-def _weights() -> Iterator[None]:
-    """Confines the fake weights that torch.export gives to the module."""
-    found = reparametrize_function()
-    if found is None:
-        yield
-        return
-    reparametrize: Callable[..., AbstractContextManager[Any]] = getattr(*found)
-
-    @contextmanager
-    def confined_reparametrize(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        with weights_of_this_thread(module), reparametrize(module, *args, **kwargs) as result:
-            yield result
-
-    with replace_attribute(*found, confined_reparametrize):
-        yield
-
-
-@contextmanager
-def _modes() -> Iterator[None]:
+def _modes_of_thread(state: Callable[[], Any]) -> Callable[[], Any]:
     """Confines the modes that record the trace. torch.compile in another thread would look them up too."""
-    found = pre_dispatch_modes()
-    if found is None:
-        yield
-        return
-    module, name, create = found
-    states, thread, state = threading.local(), get_ident(), getattr(module, name)
+    states, thread, create = threading.local(), get_ident(), type(state())
 
     def state_of_other_thread() -> Any:
         if not hasattr(states, "own"):
@@ -129,54 +87,210 @@ def _modes() -> Iterator[None]:
     def state_of_thread() -> Any:  # without a dispatcher, because each call of an operator calls it several times
         return state() if get_ident() == thread else state_of_other_thread()
 
-    with exchange_attribute(module, name, state_of_thread):
-        yield
+    return state_of_thread
 
 
 # --- flags ------------------------------------------------------------------------------------------------------------
 
-_torch_is_compiling, _torch_is_exporting = torch.compiler.is_compiling, torch.compiler.is_exporting
 _is_tracing = False  # only one thread captures at a time, and only this thread reads the variable
 
 
 @contextmanager
-def _flags() -> Iterator[None]:
-    """Confines the flags of ``torch.compiler``, which torch.export sets while it traces."""
-
-    @contextmanager
-    def set_flags() -> Iterator[None]:
-        global _is_tracing  # noqa: PLW0603  a flag of the process, as torch's own
-        before, _is_tracing = _is_tracing, True
-        try:
-            yield
-        finally:
-            _is_tracing = before
-
-    with ExitStack() as stack:
-        for module, name in compiling_states():
-            stack.enter_context(replace_attribute(module, name, set_flags))
+def _set_flags() -> Iterator[None]:
+    """Replaces the contexts in which ``torch.compiler.is_compiling`` and ``is_exporting`` are true in all threads."""
+    global _is_tracing  # noqa: PLW0603  a flag of the process, as torch's own
+    before, _is_tracing = _is_tracing, True
+    try:
         yield
+    finally:
+        _is_tracing = before
 
 
-def _is_compiling() -> bool:
-    """Replaces ``torch.compiler.is_compiling``."""
-    return _is_tracing or _torch_is_compiling()
+def _or_tracing(flag: Callable[[], bool]) -> Callable[[], bool]:
+    def is_set() -> bool:
+        return _is_tracing or flag()
 
-
-def _is_exporting() -> bool:
-    """Replaces ``torch.compiler.is_exporting``."""
-    return _is_tracing or _torch_is_exporting()
+    return is_set
 
 
 def _false() -> bool:
     return False
 
 
-PATCHES: PatchTable = {
-    ("torch.compiler", "is_compiling"): _is_compiling,
-    ("torch.compiler", "is_exporting"): _is_exporting,
-    ("torch.fx._symbolic_trace", "is_fx_tracing"): InOtherThreads(_false),
-    ("torch.fx._symbolic_trace", "is_fx_symbolic_tracing"): InOtherThreads(_false),
-    ("torch._higher_order_ops.utils", "_set_compilation_env"): InOtherThreads(control_flow_settings),
-}
-"""The flags that torch.export sets. torch itself sets them in all threads."""
+# --- weights ----------------------------------------------------------------------------------------------------------
+
+_DICTS = ("_parameters", "_buffers")
+_PLAIN_DICTS = (dict, OrderedDict)
+
+# The lists of weights that an RNN, LSTM or GRU module keeps beside its parameters. It replaces them in its forward if
+# a parameter is another tensor than before.
+_LISTS = ("_flat_weights", "_flat_weight_refs")
+
+
+def _confined_weights(reparametrize: Callable[..., AbstractContextManager[Any]]) -> Callable[..., Any]:
+    """Confines the fake weights that torch.export gives to the module."""
+
+    @contextmanager
+    def confined(module: nn.Module, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        with weights_of_this_thread(module), reparametrize(module, *args, **kwargs) as result:
+            yield result
+
+    return confined
+
+
+@contextmanager
+def weights_of_this_thread(module: nn.Module) -> Iterator[None]:
+    """Gives the current thread its own parameters and buffers of the module and its submodules within the context.
+
+    They are those of the module at first. What the thread assigns is lost when the context ends. What other threads
+    assign meanwhile stays.
+    """
+    modules = list(module.modules())
+    with ExitStack() as stack:
+        for name in _LISTS if any(isinstance(each, nn.RNNBase) for each in modules) else ():
+            stack.enter_context(exchange_attribute(nn.RNNBase, name, _AttributeOfThread(name)))
+        originals: list[tuple[dict[str, Any], str, Any]]
+        originals = [(vars(each), name, vars(each).get(name)) for each in modules for name in _DICTS]
+        replaced = [(attributes, name, found) for attributes, name, found in originals if type(found) in _PLAIN_DICTS]
+        try:
+            for attributes, name, found in replaced:
+                attributes[name] = _DictOfThread(found)
+            yield
+        finally:
+            for attributes, name, found in replaced:
+                attributes[name] = found
+
+
+@contextmanager
+def keep_containers(module: nn.Module) -> Iterator[None]:
+    """Makes the lists and dicts in the attributes of the modules the same objects as before, when the context ends.
+
+    torch.export restores what a forward changed in them, but leaves copies.
+    """
+    before = [(vars(each), dict(vars(each))) for each in module.modules()]
+    try:
+        yield
+    finally:
+        for attributes, originals in before:
+            for name in originals.keys() & attributes.keys():
+                attributes[name] = _same_containers(originals[name], attributes[name])
+
+
+def _same_containers(original: Any, restored: Any) -> Any:
+    """Returns ``restored``, but in the list, dict or tuple ``original``, and so for the containers in it."""
+    if original is restored or type(original) is not type(restored):
+        return restored
+    if isinstance(original, tuple):
+        return original if [id(item) for item in original] == [id(item) for item in restored] else restored
+    if type(original) is list:
+        if len(original) == len(restored):
+            restored = [_same_containers(*pair) for pair in zip(original, restored, strict=True)]
+        original[:] = restored
+        return original
+    if type(original) in _PLAIN_DICTS:
+        items = {key: _same_containers(original.get(key), item) for key, item in restored.items()}
+        original.clear()
+        original.update(items)
+        return original
+    return restored
+
+
+class _AttributeOfThread:
+    """An attribute of instances that one thread can set without a change for other threads."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.thread = get_ident()
+        self.values: dict[int, Any] = {}  # by the id of the instance's __dict__, which torch's proxies share
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
+        if instance is None:
+            return self
+        attributes = vars(instance)
+        if is_current(self.thread) and id(attributes) in self.values:
+            return self.values[id(attributes)]
+        if self.name not in attributes:
+            raise AttributeError(f"{type(instance).__name__!r} object has no attribute {self.name!r}")
+        return attributes[self.name]
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        attributes = vars(instance)
+        if is_current(self.thread):
+            self.values[id(attributes)] = value
+        else:
+            attributes[self.name] = value
+
+
+class _DictOfThread(dict[str, Any]):
+    """A dict with one content for the thread that created it, and another content for all other threads.
+
+    The other threads read and write the original dict.
+    """
+
+    def __init__(self, original: dict[str, Any]) -> None:
+        super().__init__(original)  # for code in C that bypasses the methods
+        self._thread, self._own, self._original = get_ident(), original.copy(), original
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _content(self).__reduce_ex__(2)  # type: ignore[return-value]
+
+
+def _content(view: _DictOfThread) -> dict[str, Any]:
+    return view._own if is_current(view._thread) else view._original
+
+
+def _delegate(name: str) -> Callable[..., Any]:
+    def method(self: _DictOfThread, *args: Any, **kwargs: Any) -> Any:
+        return getattr(_content(self), name)(*args, **kwargs)
+
+    return method
+
+
+for _name in (
+    "__contains__", "__delitem__", "__eq__", "__getitem__", "__ior__", "__iter__", "__len__", "__ne__", "__or__",
+    "__repr__", "__reversed__", "__ror__", "__setitem__", "clear", "copy", "get", "items", "keys", "pop", "popitem",
+    "setdefault", "update", "values",
+):  # fmt: skip
+    setattr(_DictOfThread, _name, _delegate(_name))
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+_ANOTHER_THREAD = "Another thread that runs a model"
+_FLAG = f"{_ANOTHER_THREAD} would take the branches of a capture."
+PATCHES = (
+    Patch(
+        "torch.fx._symbolic_trace:_new_patcher",
+        Around(_confined_patcher),
+        f"{_ANOTHER_THREAD} would take part in the trace.",
+    ),
+    Patch(
+        "torch.export._trace:_override_builtin_ops",
+        Around(_confined_builtins),
+        "max, min and math.pow would be functions for tensors in all threads.",
+    ),
+    Patch(
+        "torch.nn.utils.stateless:_reparametrize_module",
+        Around(_confined_weights),
+        f"{_ANOTHER_THREAD} would see the fake weights of the capture.",
+    ),
+    Patch(
+        "torch._ops:mode_stack_state_for_pre_dispatch",
+        InAllThreads(_modes_of_thread),
+        "torch.compile in another thread would fail, because it looks up the modes of the capture.",
+    ),
+    Patch("torch.compiler:is_compiling", Around(_or_tracing), _FLAG),
+    Patch("torch.compiler:is_exporting", Around(_or_tracing), _FLAG),
+    Patch("torch.export._trace:_compiling_state_context", _set_flags, _FLAG),
+    Patch("torch.compiler:_compile_session_context", _set_flags, _FLAG),
+    Patch("torch._dynamo.eval_frame:_compiling_state_context", _set_flags, _FLAG, strict=True),
+    Patch("torch._dynamo.functional_export:_compiling_state_context", _set_flags, _FLAG, strict=True),
+    Patch("torch.fx._symbolic_trace:is_fx_tracing", InOtherThreads(_false), _FLAG),
+    Patch("torch.fx._symbolic_trace:is_fx_symbolic_tracing", InOtherThreads(_false), _FLAG),
+    Patch(
+        "torch._higher_order_ops.utils:_set_compilation_env",
+        InOtherThreads(control_flow_settings),
+        "torch.cond in another thread would save and restore a flag of the capture.",
+    ),
+)
+"""What torch.export sets in all threads. torch itself tells nobody which thread captures."""

@@ -8,7 +8,23 @@ from typing import Any
 
 import pytest
 
-from fx_onnx.capture.patches.patching import InOtherThreads, apply_patches, replace_attribute
+from fx_onnx.capture.patches.patching import (
+    Added,
+    Around,
+    InAllThreads,
+    InOtherThreads,
+    Patch,
+    apply_patches,
+    replace_attribute,
+)
+
+
+def two(*_: Any) -> int:
+    return 2
+
+
+def patch(name: str, replacement: Any = two, versions: str = "") -> Patch:
+    return Patch(f"{__name__}:{name}", replacement, "a test", versions=versions)
 
 
 class Layer:
@@ -24,11 +40,7 @@ def test_functions_and_methods_are_replaced_within_the_context(monkeypatch: pyte
     other = ModuleType("other")
     other.__dict__["count"] = count
     monkeypatch.setitem(sys.modules, "other", other)
-    patches = {
-        (__name__, "count"): lambda: 2,
-        (__name__, "Layer.size"): lambda self: 2,
-        ("never_imported", "count"): lambda: 2,
-    }
+    patches = (patch("count"), patch("Layer.size"), Patch("never_imported:count", two, "a test"))
     here = sys.modules[__name__]
     with pytest.raises(ZeroDivisionError), apply_patches(patches):
         assert (here.count(), other.count(), Layer().size()) == (2, 2, 2)
@@ -39,7 +51,7 @@ def test_functions_and_methods_are_replaced_within_the_context(monkeypatch: pyte
 def test_modules_imported_later_are_patched_too(monkeypatch: pytest.MonkeyPatch) -> None:
     late = ModuleType("late")
     monkeypatch.setitem(sys.modules, "late", late)
-    patches = {(__name__, "count"): lambda: 2}
+    patches = [patch("count")]
     with apply_patches(patches):
         assert not hasattr(late, "count")
     late.__dict__["count"] = count
@@ -54,7 +66,7 @@ def test_a_function_is_replaced_under_another_name(monkeypatch: pytest.MonkeyPat
     for each in (other, library):
         each.__dict__["number"] = count
         monkeypatch.setitem(sys.modules, each.__name__, each)
-    with apply_patches({(__name__, "count"): lambda: 2}):
+    with apply_patches([patch("count")]):
         assert (other.number(), library.number()) == (2, 1)
     assert other.number() == 1
 
@@ -118,7 +130,7 @@ def test_an_absent_original_is_the_inherited_function_or_none() -> None:
 
 def test_replacements_in_all_threads_but_this_one() -> None:
     here = sys.modules[__name__]
-    with apply_patches({(__name__, "count"): InOtherThreads(lambda: 2)}):
+    with apply_patches([patch("count", InOtherThreads(two))]):
         assert here.count() == 1
         assert in_another_thread(lambda: here.count()) == 2
     assert here.count is count
@@ -137,3 +149,36 @@ def test_a_second_thread_waits() -> None:
             assert Owner().kept() == 2
         assert waiting.result() == 3
     assert Owner().kept() == 1
+
+
+def test_replacements_that_need_the_original() -> None:
+    here = sys.modules[__name__]
+    with apply_patches([patch("count", Around(lambda original: lambda: original() + 5))]):
+        assert (here.count(), in_another_thread(lambda: here.count())) == (6, 1)
+    with apply_patches([patch("count", InAllThreads(lambda original: lambda: original() + 5))]):
+        assert in_another_thread(lambda: here.count()) == 6
+    with apply_patches([patch("Layer.__invert__", Added(two))]):
+        assert ~Layer() == 2
+    assert not hasattr(Layer, "__invert__") and here.count is count
+
+
+def test_the_importer_of_a_function_is_a_target_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = ModuleType("other")
+    other.__dict__["count"] = count
+    monkeypatch.setitem(sys.modules, "other", other)
+    with apply_patches([Patch("other:count", two, "a test")]):
+        assert (other.count(), sys.modules[__name__].count()) == (2, 1)
+
+
+@pytest.mark.parametrize(("versions", "expected"), [("pytest>=2", 2), ("pytest>=9999", 1), ("no-such-library>=1", 1)])
+def test_other_versions_are_not_patched(versions: str, expected: int) -> None:
+    with apply_patches([patch("count", versions=versions)]):
+        assert sys.modules[__name__].count() == expected
+
+
+def test_a_target_that_is_gone_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with apply_patches([patch("Layer.width"), patch("Gone.size"), patch("count")]):
+        assert sys.modules[__name__].count() == 2
+    assert [each.getMessage().partition(" does not exist")[0] for each in caplog.records] == [
+        f"{__name__}:Layer.width", f"{__name__}:Gone.size",
+    ]  # fmt: skip

@@ -10,7 +10,6 @@ from torch import nn
 
 from fx_onnx.capture.patches import torch_export
 from fx_onnx.capture.patches.patching import apply_patches
-from fx_onnx.capture.patches.torch_export import confine_torch_export
 
 HERE: dict[str, Any] = {}
 ELSEWHERE: dict[str, Any] = {}
@@ -45,7 +44,7 @@ def test_another_thread_sees_nothing() -> None:
     probe = Probe()
     replaced = [(nn.Module, "__call__"), (nn.Module, "__getattr__"), (builtins, "max"), (math, "pow")]
     before = [getattr(*each) for each in replaced]
-    with apply_patches(torch_export.PATCHES), confine_torch_export():
+    with apply_patches(torch_export.PATCHES):
         program = torch.export.export(probe, (torch.ones(1, 2),))
     assert {
         "pow": 8.0, "compiling": False, "exporting": False, "weight": nn.Parameter, "result": torch.Tensor,

@@ -12,7 +12,7 @@ from transformers.cache_utils import DynamicSlidingWindowLayer, StaticSlidingWin
 
 import fx_onnx
 from fx_onnx.capture.patches.patching import apply_patches
-from fx_onnx.capture.patches.transformers import cache_patches
+from fx_onnx.capture.patches.transformers import PATCHES
 from tests.compare import assert_close
 
 SIZES = {
@@ -34,7 +34,7 @@ def test_patched_layers_compute_the_same(record_past: bool) -> None:
             original.values,
             original.get_seq_length(),
         )
-        with apply_patches(cache_patches()):
+        with apply_patches(PATCHES):
             sizes = patched.get_mask_sizes(new)
             found = sizes, patched.update(keys, values), patched.keys, patched.values, patched.get_seq_length()
         assert found[0] == want[0]
@@ -50,7 +50,7 @@ def test_patched_layers_of_a_fixed_size_compute_the_same(steps: tuple[int, ...])
         keys, values = torch.randn(2, 3, new, 4), torch.randn(2, 3, new, 4)
         sizes = original.get_mask_sizes(new)
         want = copy.deepcopy((*original.update(keys, values), original.keys, original.values))
-        with apply_patches(cache_patches()):
+        with apply_patches(PATCHES):
             assert patched.get_mask_sizes(new) == sizes
             found = (*patched.update(keys, values), patched.keys, patched.values)
         assert patched.cumulative_length_int == original.cumulative_length_int
@@ -62,7 +62,7 @@ def test_patched_padding_computes_the_same(length: int) -> None:
     """A mask that is shorter than the cache, as long, and longer."""
     mask = torch.ones(2, length, dtype=torch.bool)
     want = masking_utils.prepare_padding_mask(mask, 7, 0)
-    with apply_patches(cache_patches()):
+    with apply_patches(PATCHES):
         assert masking_utils.prepare_padding_mask(None, 7, 0) is None
         found = masking_utils.prepare_padding_mask(mask, 7, 0)
     assert_close(found, want, tolerance=0)

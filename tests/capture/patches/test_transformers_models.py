@@ -16,7 +16,7 @@ from transformers.models.openai_privacy_filter.modeling_openai_privacy_filter im
 
 import fx_onnx
 from fx_onnx.capture.patches.patching import apply_patches
-from fx_onnx.capture.patches.transformers_models import model_patches
+from fx_onnx.capture.patches.transformers import PATCHES
 from tests.compare import assert_close
 from tests.models.families import FAMILIES
 
@@ -74,7 +74,7 @@ def test_padding_of_encodec(causal: bool, kernel: int, stride: int, dilation: in
         x = torch.randn(2, 1, length)
         with torch.no_grad():
             want = convolution(x)
-            with apply_patches(model_patches()):
+            with apply_patches(PATCHES):
                 assert_close(convolution(x), want, tolerance=0)
 
 
@@ -83,7 +83,7 @@ def test_padding_of_encodec(causal: bool, kernel: int, stride: int, dilation: in
 def test_durations_of_fastspeech2(durations: list[list[int]], speed: float) -> None:
     x, given, patched = torch.randn(2, 3, 4), torch.tensor(durations), torch.tensor(durations)
     want = fastspeech2.length_regulator(x, given, speed)
-    with apply_patches(model_patches()):
+    with apply_patches(PATCHES):
         assert_close(fastspeech2.length_regulator(x, patched, speed), want, tolerance=0)
     assert torch.equal(given, patched)  # durations that are all 0 become 1 in place
 
@@ -94,7 +94,7 @@ def test_positions_of_fastspeech2() -> None:
     for length in (1, 2, 9):
         x = torch.randn(2, length, 8)
         want = encoding(x)
-        with apply_patches(model_patches()):
+        with apply_patches(PATCHES):
             assert_close(encoding(x), want)
 
 
@@ -103,14 +103,21 @@ def test_relative_positions_of_fastspeech2() -> None:
     attention = fastspeech2.FastSpeech2ConformerAttention(config, config.encoder_config)
     scores = torch.randn(2, 2, 4, 7)
     want = attention.shift_relative_position_tensor(scores)
-    with apply_patches(model_patches()):
+    with apply_patches(PATCHES):
         assert_close(attention.shift_relative_position_tensor(scores), want, tolerance=0)
 
 
-def test_a_version_without_a_method_has_no_patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = (fastspeech2.__name__, "length_regulator")
-    assert place in model_patches()
+def test_a_version_without_a_method_keeps_the_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.delattr(fastspeech2, "length_regulator")
-    assert place not in model_patches()
+    attention = fastspeech2.FastSpeech2ConformerAttention
+    before = attention.shift_relative_position_tensor
+    with apply_patches(PATCHES):
+        assert attention.shift_relative_position_tensor is not before
+        assert not hasattr(fastspeech2, "length_regulator")
+    (record,) = [each for each in caplog.records if each.name == "fx_onnx.patches"]
+    assert record.getMessage().startswith(f"{fastspeech2.__name__}:length_regulator does not exist")
     monkeypatch.delitem(sys.modules, fastspeech2.__name__)
-    assert not any(module == fastspeech2.__name__ for module, _ in model_patches())
+    with apply_patches(PATCHES):
+        assert attention.shift_relative_position_tensor is before

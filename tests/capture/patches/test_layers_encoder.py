@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.capture.patches.nested_tensors import PATCHES
+from fx_onnx.capture.patches.layers import PATCHES
 from fx_onnx.capture.patches.patching import apply_patches
 
 PADDING = torch.tensor([[0, 0, 0, 1, 1], [0, 0, 0, 0, 1], [0, 0, 0, 0, 0]]).bool()

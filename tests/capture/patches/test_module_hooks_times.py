@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx import CaptureError
-from fx_onnx.capture.patches.module_times import measure_modules, time_modules
+from fx_onnx.capture.patches.module_hooks import measure_modules, watch_modules
 
 X = torch.randn(2, 4)
 
@@ -52,7 +52,7 @@ def test_nothing_is_measured_without_a_request() -> None:
     assert fx_onnx.export(Net().eval(), (X,)).export_facts.module_seconds == {}
     with measure_modules() as seconds:
         seconds["old"] = 1.0
-        with time_modules(Slow(), strict=True):
+        with watch_modules(Slow(), strict=True):
             pass
     assert seconds == {}
 

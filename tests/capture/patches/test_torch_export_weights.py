@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fx_onnx.capture.patches.module_weights import weights_of_this_thread
+from fx_onnx.capture.patches.torch_export import weights_of_this_thread
 
 
 def in_another_thread(function: Callable[[], Any]) -> Any:

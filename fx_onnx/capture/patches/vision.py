@@ -1,8 +1,9 @@
-"""Patches for torchvision's detection models.
+"""Replacements in libraries of vision models.
 
-The original functions branch on the number of boxes, loop over the boxes, or convert the sizes of the images to Python
-numbers. The replacements compute the same for any number of boxes and for images of any size. Most of them use torch's
-operators. Where an intermediate result has another size for each box, the replacement is a custom operator.
+The functions of torchvision's detection models branch on the number of boxes, loop over the boxes, or convert the sizes
+of the images to Python numbers. The replacements compute the same for any number of boxes and for images of any size.
+Most of them use torch's operators. Where an intermediate result has another size for each box, the replacement is a
+custom operator.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import interpolate, pad
 
 import fx_onnx.core.custom_ops  # noqa: F401  creates the library fx_onnx, which the fragment below extends
-from fx_onnx.capture.patches.patching import PatchTable
+from fx_onnx.capture.patches.patching import Patch
 from fx_onnx.core.torch_private import optimization_hint
 
 __all__ = ["PATCHES"]
@@ -166,13 +167,29 @@ def _setup_scales(
     return scales, sys.modules[_POOLERS].initLevelMapper(*levels, canonical_scale, canonical_level)
 
 
-PATCHES: PatchTable = {
-    (_BOXES, "batched_nms"): _batched_nms,
-    (_UTILS, "BoxCoder.decode"): _decode,
-    (_UTILS, "_topk_min"): _topk_min,
-    (_HEADS, "heatmaps_to_keypoints"): _heatmaps_to_keypoints,
-    (_HEADS, "paste_masks_in_image"): _paste_masks_in_image,
-    (_TRANSFORM, "_resize_image_and_masks"): _resize_image_and_masks,
-    (_TRANSFORM, "GeneralizedRCNNTransform.batch_images"): _batch_images,
-    (_POOLERS, "_setup_scales"): _setup_scales,
-}
+def _to_tensor_base(self: nn.Module, x: Tensor) -> Tensor:
+    """Replaces the forward of fastai's ``ToTensorBase``, a layer of ``DynamicUnet``.
+
+    It converts a tensor to a subclass that keeps Python attributes and computes what Tensor computes.
+    """
+    return x
+
+
+_BRANCHES = "The original branches on the number of boxes, or loops over them."
+_FIXES = "The original converts the sizes of the images to Python numbers."
+PATCHES = (
+    Patch(f"{_BOXES}:batched_nms", _batched_nms, _BRANCHES),
+    Patch(f"{_UTILS}:BoxCoder.decode", _decode, _BRANCHES),
+    Patch(f"{_UTILS}:_topk_min", _topk_min, _FIXES),
+    Patch(f"{_HEADS}:heatmaps_to_keypoints", _heatmaps_to_keypoints, _BRANCHES),
+    Patch(f"{_HEADS}:paste_masks_in_image", _paste_masks_in_image, _BRANCHES),
+    Patch(f"{_TRANSFORM}:_resize_image_and_masks", _resize_image_and_masks, _FIXES),
+    Patch(f"{_TRANSFORM}:GeneralizedRCNNTransform.batch_images", _batch_images, _FIXES),
+    Patch(f"{_POOLERS}:_setup_scales", _setup_scales, _FIXES),
+    Patch(
+        "fastai.layers:ToTensorBase.forward",
+        _to_tensor_base,
+        "torch cannot convert the fake tensors of a capture to a subclass.",
+    ),
+)
+"""The replacements in torchvision and fastai."""

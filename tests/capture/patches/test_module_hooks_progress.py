@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import fx_onnx
-from fx_onnx.capture.patches.module_progress import report_entered_modules
+from fx_onnx.capture.patches.module_hooks import watch_modules
 from fx_onnx.core.progress import progress_to
 
 X = torch.ones(2, 3)
@@ -18,7 +18,7 @@ def model() -> torch.nn.Module:
 
 def test_each_module_counts_once() -> None:
     module, received = model(), []
-    with progress_to(lambda done, total: received.append((done, total))), report_entered_modules(module):
+    with progress_to(lambda done, total: received.append((done, total))), watch_modules(module, strict=False):
         module(X)
     assert received == [(number, 5) for number in range(1, 6)]
     assert not any(each._forward_pre_hooks for each in module.modules())
@@ -26,7 +26,7 @@ def test_each_module_counts_once() -> None:
 
 def test_no_hook_for_nobody() -> None:
     module = model()
-    with report_entered_modules(module):
+    with watch_modules(module, strict=False):
         assert not any(each._forward_pre_hooks for each in module.modules())
 
 

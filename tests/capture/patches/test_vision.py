@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import fx_onnx
 from fx_onnx.capture.patches.patching import apply_patches
-from fx_onnx.capture.patches.torchvision import (
+from fx_onnx.capture.patches.vision import (
     PATCHES,
     _batch_images,
     _decode,

@@ -1,9 +1,13 @@
-"""Patches for packed sequences: during the capture, a packed sequence keeps its padded tensor and its lengths.
+"""Replacements for layers of torch that compute with packed batches, whose sizes depend on data.
 
 A ``PackedSequence`` holds the steps of all sequences in one tensor, whose size is the sum of the lengths. torch reads
 in Python how many sequences are active at each step, which depends on values. ONNX's RNN, LSTM and GRU take padded
 sequences and their lengths instead. Here ``pack_padded_sequence`` keeps both, ``pad_packed_sequence`` returns them, and
 an RNN, LSTM or GRU in between becomes a custom operator.
+
+For inference, ``nn.TransformerEncoder`` packs a padded batch into a nested tensor, runs the layers on it, and pads the
+result with zeros. torch.export captures the layers on the padded batch instead, whose results in the padding are other
+numbers. Here they are zeros too.
 """
 
 from __future__ import annotations
@@ -20,12 +24,17 @@ from torch.overrides import TorchFunctionMode
 
 import fx_onnx.core.custom_ops  # noqa: F401  creates the library fx_onnx, which the fragment below extends
 from fx_onnx.capture.patches.dynamic_sizes import empty_recurrence_results
-from fx_onnx.capture.patches.patching import PatchTable
+from fx_onnx.capture.patches.patching import Patch
 from fx_onnx.core.symbolic_sizes import same_size
+from fx_onnx.core.weights import is_subclass
 
 __all__ = ["PATCHES"]
 
-_torch_pack, _torch_pad = rnn.pack_padded_sequence, rnn.pad_packed_sequence
+_torch_pack, _torch_pad, _torch_encoder = (
+    rnn.pack_padded_sequence,
+    rnn.pad_packed_sequence,
+    nn.TransformerEncoder.forward,
+)
 
 
 # --- operators --------------------------------------------------------------------------------------------------------
@@ -223,10 +232,59 @@ def _forward(kind: type[nn.RNNBase]) -> Callable[..., Any]:
     return forward
 
 
-PATCHES: PatchTable = {
-    ("torch.nn.utils.rnn", "pack_padded_sequence"): _pack_padded_sequence,
-    ("torch.nn.utils.rnn", "pad_packed_sequence"): _pad_packed_sequence,
-    ("torch.nn.modules.rnn", "RNN.forward"): _forward(nn.RNN),
-    ("torch.nn.modules.rnn", "LSTM.forward"): _forward(nn.LSTM),
-    ("torch.nn.modules.rnn", "GRU.forward"): _forward(nn.GRU),
-}
+# --- TransformerEncoder -----------------------------------------------------------------------------------------------
+
+
+def _encoder_forward(
+    self: nn.TransformerEncoder,
+    src: Tensor,
+    mask: Tensor | None = None,
+    src_key_padding_mask: Tensor | None = None,
+    is_causal: bool | None = None,
+) -> Tensor:
+    """Returns what the module returns without gradients: zeros, or the norm of zeros, in the padding.
+
+    torch makes a nested tensor only of a batch whose rows all end with their padding. ``mask_check=False`` tells torch
+    that they do; then it only counts the padding of each row.
+    """
+    if src_key_padding_mask is None or mask is not None or not _makes_nested_tensors(self, src):
+        return _torch_encoder(self, src, mask, src_key_padding_mask, is_causal)
+    padding = src_key_padding_mask.bool()
+    ends = torch.arange(src.shape[1], device=src.device) >= (~padding).sum(1, keepdim=True)
+    if not self.mask_check:
+        padding = ends
+    zeros = padding & (padding == ends).all()
+    for layer in self.layers:
+        src = layer(src, is_causal=bool(is_causal), src_key_padding_mask=padding)
+    src = src.masked_fill(zeros.unsqueeze(-1), 0.0)
+    return src if self.norm is None else self.norm(src)
+
+
+def _makes_nested_tensors(encoder: nn.TransformerEncoder, src: Tensor) -> bool:
+    """Returns whether the forward makes a nested tensor of a padded batch, as in torch/nn/modules/transformer.py."""
+    first: Any = encoder.layers[0]
+    return (
+        encoder.use_nested_tensor
+        and torch.backends.mha.get_fastpath_enabled()
+        and not first.training
+        and src.dim() == 3
+        and not torch.is_autocast_enabled()
+        and not any(map(is_subclass, first.parameters()))
+    )
+
+
+_PACKED = "torch reads in Python how many sequences are active at each step."
+PATCHES = (
+    Patch("torch.nn.utils.rnn:pack_padded_sequence", _pack_padded_sequence, _PACKED, strict=False),
+    Patch("torch.nn.utils.rnn:pad_packed_sequence", _pad_packed_sequence, _PACKED, strict=False),
+    Patch("torch.nn.modules.rnn:RNN.forward", _forward(nn.RNN), _PACKED, strict=False, layer=nn.RNN),
+    Patch("torch.nn.modules.rnn:LSTM.forward", _forward(nn.LSTM), _PACKED, strict=False, layer=nn.LSTM),
+    Patch("torch.nn.modules.rnn:GRU.forward", _forward(nn.GRU), _PACKED, strict=False, layer=nn.GRU),
+    Patch(
+        "torch.nn.modules.transformer:TransformerEncoder.forward",
+        _encoder_forward,
+        "torch captures other numbers in the padding than it computes.",
+        layer=nn.TransformerEncoder,
+    ),
+)
+"""The functions and layers of torch that pack sequences."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence, unpack_sequence
 
 import fx_onnx
-from fx_onnx.capture.patches.packed_sequences import PATCHES
+from fx_onnx.capture.patches.layers import PATCHES
 from fx_onnx.capture.patches.patching import apply_patches
 from tests.compare import assert_close
 

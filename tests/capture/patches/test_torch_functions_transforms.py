@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.func import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
 import fx_onnx
-from fx_onnx.capture.patches import function_transforms
+from fx_onnx.capture.patches import torch_functions
+from fx_onnx.capture.patches.patching import apply_patches
 from tests.capture.sample_modules import Function
 from tests.compare import assert_close
 
@@ -77,12 +78,20 @@ def test_a_transform_made_before_the_capture() -> None:
 
 @pytest.mark.parametrize("function", [lambda x: vmap(grad(cubes))(x), lambda x: vmap(jacrev(torch.sin))(x)])
 def test_a_transform_within_vmap_is_refused(function: object) -> None:
-    with pytest.raises(fx_onnx.CaptureError, match=r"within vmap cannot be captured \(.*test_function_transforms.py:"):
+    with pytest.raises(
+        fx_onnx.CaptureError, match=r"within vmap cannot be captured \(.*test_torch_functions_transforms.py:"
+    ):
         fx_onnx.export(Function(function).eval(), (torch.rand(3, 4),))
     assert torch._C._functorch.peek_interpreter_stack() is None
 
 
-def test_the_patches_are_optional(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert function_transforms.transform_patches()
-    monkeypatch.delattr("torch._functorch.eager_transforms._wrap_all_tensors")
-    assert function_transforms.transform_patches() == {}
+def test_the_wrappers_are_replaced_together_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    transforms = torch._functorch.eager_transforms
+    wrap, create = transforms._wrap_all_tensors, transforms._create_differentiable
+    with apply_patches(torch_functions.PATCHES):
+        with transforms.grad_increment_nesting():
+            assert transforms._wrap_all_tensors is not wrap and transforms._create_differentiable is not create
+        assert transforms._wrap_all_tensors is wrap
+    monkeypatch.delattr(transforms, "_wrap_all_tensors")
+    with apply_patches(torch_functions.PATCHES), transforms.grad_increment_nesting():
+        assert transforms._create_differentiable is create

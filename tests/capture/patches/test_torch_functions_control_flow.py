@@ -9,8 +9,8 @@ import torch._higher_order_ops as control_flow
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.capture.patches.control_flow import PATCHES
 from fx_onnx.capture.patches.patching import apply_patches
+from fx_onnx.capture.patches.torch_functions import PATCHES
 from tests.compare import assert_close
 
 

@@ -1,0 +1,124 @@
+"""The table of all patches, and the context in which torch traces a model under them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+import torch
+
+from fx_onnx.capture import export_flag
+from fx_onnx.capture.buffer_assignments import write_assigned_buffers
+from fx_onnx.capture.patches import composite_functions, layers, torch_export, torch_functions, transformers, vision
+from fx_onnx.capture.patches.backward_passes import record_backward, refuse_gradients_of_weights
+from fx_onnx.capture.patches.data_conditions import ConditionsOnData, watch_conditions
+from fx_onnx.capture.patches.dynamic_sizes import keep_sizes_symbolic
+from fx_onnx.capture.patches.guard_places import record_guard_places
+from fx_onnx.capture.patches.module_hooks import watch_modules
+from fx_onnx.capture.patches.patching import Patch, apply_patches
+from fx_onnx.capture.patches.slice_bounds import keep_slices_symbolic
+from fx_onnx.capture.patches.tensor_data import trace_tensor_data
+from fx_onnx.capture.patches.torch_export import keep_containers
+from fx_onnx.capture.python_state import ChangedValue, record_changed_values
+from fx_onnx.core.threads import is_current
+
+__all__ = ["PATCHES", "Changes", "TraceRecord", "patched_torch"]
+
+PATCHES: tuple[Patch, ...] = (
+    *export_flag.PATCHES,
+    *torch_export.PATCHES,
+    *torch_functions.PATCHES,
+    *layers.PATCHES,
+    *vision.PATCHES,
+    *transformers.PATCHES,
+)
+"""Everything that a trace replaces by name. Kernels of operators and what needs the model are in functions below."""
+
+_REDIRECTED: Mapping[Any, Callable[..., Any]] = {
+    **{
+        reduce(getattr, path.split("."), sys.modules[module]): replacement
+        for (module, path), replacement in composite_functions.PATCHES.items()
+    },
+    torch.linalg.lstsq: torch_functions.lstsq,
+    **transformers.REDIRECTED,
+}
+"""The functions that torch lets a mode replace, so that their attributes stay as they are."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a repeated trace does differently.
+
+    Attributes:
+        with_backward: Whether to record intermediate values for a backward pass.
+        without_checks: Whether to leave out the exceptions that the forward raises if a condition on data holds.
+    """
+
+    with_backward: bool = False
+    without_checks: bool = False
+
+
+@dataclass(frozen=True)
+class TraceRecord:
+    """What a trace shows besides its graph. Strict mode shows none of it.
+
+    Attributes:
+        conditions: What happened to the conditions on data.
+        changed_values: The values of Python that the forward changed.
+    """
+
+    conditions: ConditionsOnData = field(default_factory=ConditionsOnData)
+    changed_values: Sequence[ChangedValue] = ()
+
+
+@contextmanager
+def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Iterator[TraceRecord]:
+    """Applies all patches that the trace of a model needs within the context, in the current thread.
+
+    Args:
+        model: The module that torch.export traces.
+        strict: Whether torch.export traces in strict mode. It traces the bytecode of replacements too, so only those
+            that act around the trace, or that dynamo can trace, apply there.
+        changes: What the trace does differently from the first one.
+
+    Raises:
+        Exception: The error of torch that the model caught.
+    """
+    _mark_constant_functions()
+    modules = tuple(model.modules())
+    patches = [
+        patch
+        for patch in PATCHES
+        if patch.strict in (None, strict) and (patch.layer is None or any(isinstance(m, patch.layer) for m in modules))
+    ]
+    with ExitStack() as stack:
+        enter = stack.enter_context
+        enter(apply_patches(patches))
+        enter(keep_sizes_symbolic(strict))
+        enter(keep_slices_symbolic())
+        enter(refuse_gradients_of_weights(model))
+        enter(record_backward(changes.with_backward))
+        enter(keep_containers(model))
+        enter(record_guard_places())
+        enter(watch_modules(model, strict))
+        if strict:
+            yield TraceRecord()
+            return
+        enter(trace_tensor_data())
+        enter(write_assigned_buffers(model))
+        conditions = enter(watch_conditions(changes.without_checks, _REDIRECTED))
+        yield TraceRecord(conditions, enter(record_changed_values(model)))
+        conditions.raise_handled()
+
+
+def _mark_constant_functions() -> None:
+    """Marks the functions into which dynamo cannot trace, in strict mode and in the branches of torch.cond.
+
+    A capture marks them, not the import of this file, because this call loads dynamo.
+    """
+    torch.compiler.assume_constant_result(export_flag.is_in_onnx_export)
+    torch.compiler.assume_constant_result(is_current)

@@ -1,0 +1,180 @@
+"""Replacements of functions of torch that it runs in cases in which it cannot capture them.
+
+Transforms of ``torch.func`` wrap each tensor in a tensor of another class, and torch.export loses track of it there.
+The replacements use plain autograd, whose backward pass torch.export records. A nested transform then differentiates
+the results of the inner one, as it does with the wrappers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import fx_onnx.core.custom_ops  # noqa: F401  defines fx_onnx::lstsq
+from fx_onnx.capture.diagnostics import calling_line
+from fx_onnx.capture.patches.patching import Around, Patch, apply_patches
+from fx_onnx.core.errors import CaptureError
+from fx_onnx.core.messages import MessageId
+from fx_onnx.core.torch_private import pytree, scan
+
+__all__ = ["PATCHES", "lstsq"]
+
+
+def lstsq(input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
+    """Replaces ``torch.linalg.lstsq`` by an operator that has a shape function; the default driver is that of CPUs."""
+    return torch.return_types.linalg_lstsq(  # type: ignore[attr-defined]  # torch creates it when it is imported
+        torch.ops.fx_onnx.lstsq(input, b, rcond, driver=driver or "gelsy")
+    )
+
+
+# --- control flow -----------------------------------------------------------------------------------------------------
+
+
+def _cond(torch_cond: Callable[..., Any]) -> Callable[..., Any]:
+    """Replaces ``torch.cond``: clones the results of the branches."""
+
+    def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Any = ()) -> Any:
+        return torch_cond(pred, _with_cloned_results(true_fn), _with_cloned_results(false_fn), operands)
+
+    return cond
+
+
+def _associative_scan(torch_scan: Callable[..., Any]) -> Callable[..., Any]:
+    """Replaces ``associative_scan`` where a size is dynamic.
+
+    The replacement is a ``scan`` whose first step passes the first slice through. A scan that starts at the second
+    slice would be simpler, but ONNX Runtime cannot run a scan over zero slices.
+    """
+
+    def associative_scan(
+        combine_fn: Callable[[Any, Any], Any], xs: Any, dim: int, reverse: bool = False, combine_mode: str = "pointwise"
+    ) -> Any:
+        leaves, spec = pytree.tree_flatten(xs)
+        if all(isinstance(size, int) for leaf in leaves for size in leaf.shape):
+            return torch_scan(combine_fn, xs, dim, reverse, combine_mode)
+
+        def step(carry: Any, slices: Any) -> Any:
+            is_first, previous = carry
+            pairs = zip(pytree.tree_leaves(slices), pytree.tree_leaves(combine_fn(previous, slices)), strict=True)
+            result = pytree.tree_unflatten([torch.where(is_first, each, combined) for each, combined in pairs], spec)
+            return (torch.zeros_like(is_first), result), _clone(result)
+
+        zeros = pytree.tree_map(lambda leaf: torch.zeros_like(leaf.select(dim, 0)), xs)
+        is_first = torch.ones((), dtype=torch.bool, device=leaves[0].device)
+        with torch.no_grad():  # the gradient of torch's scan does not support a boolean in the carry
+            return scan(step, (is_first, zeros), xs, dim=dim, reverse=reverse)[1]
+
+    return associative_scan
+
+
+def _with_cloned_results(function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(*operands: Any) -> Any:
+        return _clone(function(*operands))
+
+    return wrapped
+
+
+def _clone(tree: Any) -> Any:
+    return pytree.tree_map_only(torch.Tensor, torch.clone, tree)
+
+
+# --- transforms -------------------------------------------------------------------------------------------------------
+
+_TRANSFORMS = "torch._functorch.eager_transforms"
+
+
+def _nesting(original: Callable[[], Any]) -> Callable[[], Any]:
+    """Replaces ``grad_increment_nesting``, which starts a new level of wrappers, and what wraps within it."""
+
+    @contextmanager
+    def nesting() -> Iterator[int]:
+        with apply_patches(_WRAPPERS):
+            yield 0
+
+    return nesting if all(each.find() for each in _WRAPPERS) else original
+
+
+def _alias(tree: Any, level: int) -> Any:
+    """Replaces ``_wrap_all_tensors``: returns aliases, so that a gradient for them is not one for the tensors."""
+    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.view_as(tensor), tree)
+
+
+def _create_differentiable(tree: Any, level: int | None = None) -> Any:
+    """Replaces ``_create_differentiable``: requires gradients of tensors that do not have any yet."""
+
+    def require_grad(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.requires_grad:
+            return tensor
+        try:
+            return tensor.requires_grad_()
+        except RuntimeError as error:
+            raise CaptureError(
+                f"A torch.func transform such as grad or jacrev within vmap cannot be captured{calling_line()}; "
+                "differentiate the sum over the batch instead.",
+                id=MessageId.GRADIENTS,
+            ) from error
+
+    return pytree.tree_map_only(torch.Tensor, require_grad, tree)
+
+
+def _same(tree: Any, level: int) -> Any:
+    """Replaces ``_undo_create_differentiable``, which removes the wrappers."""
+    return tree
+
+
+def _jvp(
+    func: Callable[..., Any], primals: Any, tangents: Any, argnums: Any, *, strict: bool = False, has_aux: bool
+) -> Any:
+    """Replaces ``_jvp_with_argnums``: the result is the transpose of the vector-Jacobian product, which is linear."""
+    eager: Any = sys.modules[_TRANSFORMS]
+    with torch.enable_grad():
+        output, pull_back, *aux = eager._vjp_with_argnums(func, *primals, argnums=argnums, has_aux=has_aux)
+        zeros = pytree.tree_map(lambda tensor: torch.zeros_like(tensor).requires_grad_(), output)
+        leaves, tree = pytree.tree_flatten(zeros)
+        transposed = pytree.tree_leaves(pull_back(zeros, create_graph=True))
+        pairs = [pair for pair in zip(transposed, pytree.tree_leaves(tangents), strict=True) if pair[0].requires_grad]
+        given = [tensor for tensor, _ in pairs], leaves, [tangent for _, tangent in pairs]
+        found = torch.autograd.grad(*given, create_graph=True, materialize_grads=True) if pairs else leaves
+    return (output, pytree.tree_unflatten(list(found), tree), *aux)
+
+
+def _jacfwd(
+    func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *, chunk_size: int | None = None,
+    randomness: str = "error",
+) -> Callable[..., Any]:  # fmt: skip
+    """Replaces ``torch.func.jacfwd`` by ``jacrev``, which computes the same Jacobian row by row."""
+    return torch.func.jacrev(func, argnums, has_aux=has_aux, chunk_size=chunk_size)
+
+
+def _hessian(func: Callable[..., Any], argnums: Any = 0) -> Callable[..., Any]:
+    """Replaces ``torch.func.hessian``. The inner Jacobian uses no vmap, because torch cannot capture its gradient."""
+    return torch.func.jacrev(torch.func.jacrev(func, argnums, chunk_size=1), argnums)
+
+
+_REASON = "torch.export loses track of tensors that a transform wraps."
+_WRAPPERS = (
+    Patch(f"{_TRANSFORMS}:_wrap_all_tensors", _alias, _REASON),
+    Patch(f"{_TRANSFORMS}:_create_differentiable", _create_differentiable, _REASON),
+    Patch(f"{_TRANSFORMS}:_undo_create_differentiable", _same, _REASON),
+)
+
+_ALIASES = "torch cannot capture a branch whose results are aliases of operands."
+_UNROLLED = "torch unrolls the scan for the sizes of the example."
+PATCHES = (
+    Patch("torch:cond", Around(_cond), _ALIASES, strict=False),
+    Patch("torch._higher_order_ops:cond", Around(_cond), _ALIASES, strict=False),
+    Patch("torch._higher_order_ops:associative_scan", Around(_associative_scan), _UNROLLED, strict=False),
+    Patch(
+        "torch._higher_order_ops.associative_scan:associative_scan", Around(_associative_scan), _UNROLLED, strict=False
+    ),
+    Patch(f"{_TRANSFORMS}:grad_increment_nesting", Around(_nesting), _REASON, strict=False),
+    Patch(f"{_TRANSFORMS}:_jvp_with_argnums", _jvp, _REASON, strict=False),
+    Patch("torch.func:jacfwd", _jacfwd, _REASON, strict=False),
+    Patch("torch.func:hessian", _hessian, _REASON, strict=False),
+)
+"""What strict mode need not replace, because dynamo captures these functions itself."""

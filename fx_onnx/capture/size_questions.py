@@ -1,0 +1,116 @@
+"""Finds lines of a forward that ask whether a size is an int, or compute with its text, which only Python answers.
+
+While torch traces in non-strict mode, a dynamic size is a symbol of a class of its own, whose text is a name. The
+source tells where a forward asks about a size directly; a function that the forward calls is not read.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from fx_onnx.core.source_lines import is_library, line_text
+
+__all__ = ["size_questions"]
+
+_NUMBERS = re.compile(r"^(?!.*Sym).*\b(int|float|bool|Number|Integral|Real)\b")
+_READERS = frozenset({"len", "int", "float", "hash", "get", "pop", "index", "find", "startswith", "endswith"})
+
+
+def size_questions(model: torch.nn.Module | ExportedProgram) -> Iterator[str]:
+    """Yields one sentence for each line of a module's forward that asks for the type or the text of a size.
+
+    A program that the user has captured has no code.
+    """
+    kinds: Iterable[Any] = map(type, model.modules() if isinstance(model, torch.nn.Module) else ())
+    for kind in dict.fromkeys(kinds):
+        names = getattr(getattr(kind.forward, "__code__", None), "co_names", ())
+        if not is_library(kind.__module__) and not {"shape", "size"}.isdisjoint(names):
+            for line in _lines(kind.forward):
+                yield (
+                    "The exported model may be wrong, because the code asks for the type or the text of a size, which "
+                    f"is no int while torch traces {line}."
+                )
+
+
+def _lines(function: Any) -> Iterator[str]:
+    try:
+        lines, first = inspect.getsourcelines(function)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError):  # the code has no file
+        return
+    sizes = _Sizes()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            sizes.assign(node)
+    asked = (node for node in ast.walk(tree) if isinstance(node, (ast.expr, ast.Match)) and sizes.are_asked(node))
+    for number in sorted({node.lineno for node in asked}):
+        yield line_text(function.__code__.co_filename, first + number - 1)
+
+
+class _Sizes:
+    """The names of a function that are sizes, and those that are texts of sizes."""
+
+    def __init__(self) -> None:
+        self._sizes, self._texts = set[str](), set[str]()
+
+    def assign(self, node: ast.Assign) -> None:
+        """Adds the names that a statement gives to a size or its text."""
+        names = {each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+        is_unpacked = isinstance(node.targets[0], ast.Tuple) and _is_shape(node.value)
+        if is_unpacked or self._is_size(node.value):
+            self._sizes |= names
+        elif self._is_text(node.value):
+            self._texts |= names
+
+    def are_asked(self, node: ast.AST) -> Any:
+        """Returns whether a node asks for the type of a size, or computes with its text."""
+        match node:
+            case ast.Call(ast.Name("isinstance"), [size, kind]):
+                return self._is_size(size) and _NUMBERS.search(ast.unparse(kind))
+            case ast.Compare(ast.Call(ast.Name("type"), [size])):
+                return self._is_size(size)
+            case ast.Match(subject, cases):
+                return self._is_size(subject) and any(isinstance(each.pattern, ast.MatchClass) for each in cases)
+            case ast.Call(ast.Name(name) | ast.Attribute(attr=name), arguments):
+                return name in _READERS and any(map(self._is_text, arguments))
+            case ast.Subscript(slice=key):
+                return self._is_text(key)
+            case ast.Compare(left, _, others):
+                return any(map(self._is_text, (left, *others)))
+        return False
+
+    def _is_size(self, node: ast.AST) -> bool:
+        match node:
+            case ast.Name(name):
+                return name in self._sizes
+            case ast.Subscript(value, ast.Constant() | ast.UnaryOp()):
+                return _is_shape(value)
+            case ast.Call(ast.Attribute(attr="size"), [_]):
+                return True
+            case ast.BinOp(left, _, right):
+                return self._is_size(left) or self._is_size(right)
+        return False
+
+    def _is_text(self, node: ast.AST) -> bool:
+        match node:
+            case ast.Name(name):
+                return name in self._texts
+            case ast.Call(ast.Name("str" | "repr" | "format"), [value, *_]):
+                return self._is_size(value) or _is_shape(value)
+            case ast.JoinedStr(values):
+                return any(self._is_text(each) for each in values)
+            case ast.FormattedValue(value):
+                return self._is_size(value) or _is_shape(value)
+        return False
+
+
+def _is_shape(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "shape"
