@@ -173,6 +173,11 @@ class SizeFacts:
         """What torch recorded, and the axes that the model removes if their size is 1."""
         shape_env = self._shape_env
         defined, found = defined_sizes(self.inputs), dict[Any, Condition]()
+        for dim, place in _squeezed(self._program):
+            expression = sympy.Ne(dim.xreplace(defined), 1)
+            found.setdefault(
+                expression, Condition(expression, cause="removes the axis for this size", place=place, is_own=True)
+            )
         for guard in getattr(shape_env, "guards", ()):
             origin, place, recorded = guard_origin(guard), guard_place(guard), guard.expr
             cause = "converts a size to a Python number" if origin.converts else _BRANCH
@@ -181,11 +186,6 @@ class SizeFacts:
             facts = origin.raises, cause, place, origin.converts, origin.call is None
             for part in sympy.And.make_args(shape_env.replace(recorded).xreplace(defined)):
                 found.setdefault(part, Condition(part, *facts, guard=recorded))
-        for dim, place in _squeezed(self._program):
-            expression = sympy.Ne(dim.xreplace(defined), 1)
-            found.setdefault(
-                expression, Condition(expression, cause="removes the axis for this size", place=place, is_own=True)
-            )
         return [each for each in found.values() if each.symbols and self.names.keys() >= set(each.symbols)]
 
     @cached_property

@@ -19,11 +19,11 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from fx_onnx.capture.patches.torch_export import set_tracing_flags
 from fx_onnx.core.torch_private import (
     FakeTensor,
     OpOverload,
     TorchDispatchMode,
-    compiling_states,
     pytree,
     storage_id,
     symbolic_expression,
@@ -258,8 +258,7 @@ class FakeRuns:
         numbers = self._numbers
         numbers.begin()
         with ExitStack() as stack:
-            for module, name in compiling_states()[:1]:
-                stack.enter_context(getattr(module, name)())
+            stack.enter_context(set_tracing_flags())
             stack.enter_context(self._mode)
             stack.enter_context(self._mode.shape_env.ignore_fresh_unbacked_symbols())
             args, kwargs = given()

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any
 
 import torch
 
 from fx_onnx.capture import export_flag
 from fx_onnx.capture.buffer_assignments import write_assigned_buffers
-from fx_onnx.capture.patches import composite_functions, layers, torch_export, torch_functions, transformers, vision
+from fx_onnx.capture.patches import (
+    composite_functions,
+    dynamic_sizes,
+    layers,
+    torch_export,
+    torch_functions,
+    transformers,
+    vision,
+)
 from fx_onnx.capture.patches.backward_passes import record_backward, refuse_gradients_of_weights
 from fx_onnx.capture.patches.data_conditions import ConditionsOnData, watch_conditions
-from fx_onnx.capture.patches.dynamic_sizes import keep_sizes_symbolic
 from fx_onnx.capture.patches.guard_places import record_guard_places
 from fx_onnx.capture.patches.module_hooks import watch_modules
 from fx_onnx.capture.patches.patching import Patch, apply_patches
@@ -30,6 +35,8 @@ __all__ = ["PATCHES", "Changes", "TraceRecord", "patched_torch"]
 
 PATCHES: tuple[Patch, ...] = (
     *export_flag.PATCHES,
+    *composite_functions.PATCHES,
+    *dynamic_sizes.PATCHES,
     *torch_export.PATCHES,
     *torch_functions.PATCHES,
     *layers.PATCHES,
@@ -39,10 +46,6 @@ PATCHES: tuple[Patch, ...] = (
 """Everything that a trace replaces by name. Kernels of operators and what needs the model are in functions below."""
 
 _REDIRECTED: Mapping[Any, Callable[..., Any]] = {
-    **{
-        reduce(getattr, path.split("."), sys.modules[module]): replacement
-        for (module, path), replacement in composite_functions.PATCHES.items()
-    },
     torch.linalg.lstsq: torch_functions.lstsq,
     **transformers.REDIRECTED,
 }
@@ -98,7 +101,7 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
     with ExitStack() as stack:
         enter = stack.enter_context
         enter(apply_patches(patches))
-        enter(keep_sizes_symbolic(strict))
+        enter(dynamic_sizes.keep_sizes_symbolic(strict))
         enter(keep_slices_symbolic())
         enter(refuse_gradients_of_weights(model))
         enter(record_backward(changes.with_backward))

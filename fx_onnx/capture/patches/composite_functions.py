@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention as _torch_attention
 
-from fx_onnx.capture.patches.patching import PatchTable
+from fx_onnx.capture.patches.patching import Patch
 from fx_onnx.core.torch_private import pytree
 
 __all__ = ["PATCHES"]
@@ -26,7 +26,12 @@ def _assert(condition: Any, message: Any) -> None:
         raise AssertionError(message)
 
 
-PATCHES: PatchTable = {
-    ("torch", "_assert"): _assert,
-    ("torch.nn.functional", "scaled_dot_product_attention"): scaled_dot_product_attention,
-}
+PATCHES = (
+    Patch("torch:_assert", _assert, "torch 2.15 records an operator.", strict=False),
+    Patch(
+        "torch.nn.functional:scaled_dot_product_attention",
+        scaled_dot_product_attention,
+        "It refuses a symbolic is_causal before a mode sees the call.",
+        strict=False,
+    ),
+)

@@ -9,10 +9,8 @@ There are two causes:
 
 from __future__ import annotations
 
-import builtins
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from threading import get_ident
 from typing import Any
@@ -22,7 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from fx_onnx.capture.patches import dynamic_floats
-from fx_onnx.capture.patches.patching import PatchTable, apply_patches, exchange_attribute, replace_attribute
+from fx_onnx.capture.patches.patching import Added, InAllThreads, Patch
 from fx_onnx.capture.patches.symbolic_forms import symbolic_form
 from fx_onnx.core.operators import aten
 from fx_onnx.core.threads import is_current
@@ -38,7 +36,7 @@ from fx_onnx.core.torch_private import (
 )
 from fx_onnx.decompositions.covariance import WITHOUT_VALUES
 
-__all__ = ["empty_recurrence_results", "keep_sizes_symbolic"]
+__all__ = ["PATCHES", "empty_recurrence_results", "keep_sizes_symbolic"]
 
 
 @contextmanager
@@ -53,10 +51,7 @@ def keep_sizes_symbolic(strict: bool = False) -> Iterator[None]:
             yield
         return
     list_python_builtins()
-    length = exchange_attribute(builtins, "len", _len_in(get_ident()))
-    with length, apply_patches(PATCHES), ExitStack() as stack, _replace_kernels(), _SymbolicSizesMode():
-        for name, function in dynamic_floats.FUNCTIONS.items():  # not where a library imported them
-            stack.enter_context(replace_attribute(math, name, function))
+    with _replace_kernels(), _SymbolicSizesMode():
         yield
 
 
@@ -196,6 +191,7 @@ def _max_pool1d(
     step = stride[0] if len(stride) else window
     pad, spread = (each if isinstance(each, int) else each[0] for each in (padding, dilation))
     last_start = self.shape[-1] + 2 * pad - spread * (window - 1) - 1
+    torch._check(last_start >= 0)
     count = last_start // step + 1
     if ceil_mode:
         count = torch.sym_min((last_start + step - 1) // step, (self.shape[-1] + pad - 1) // step) + 1
@@ -227,6 +223,8 @@ class _SymbolicSizesMode(TorchFunctionMode):
         if func in _INDEXING:
             if not kwargs and _is_0d_mask(args[1]):
                 return func(args[0].unsqueeze(0), args[1].reshape(1), *args[2:])
+        elif func in _SQUEEZES:
+            _decide_axes(*args, **kwargs)
         elif func in WITHOUT_VALUES:
             return WITHOUT_VALUES[func](*args, **kwargs)
         elif getattr(func, "__name__", "") == _ATTENTION and any(
@@ -254,6 +252,14 @@ class _SymbolicSizesMode(TorchFunctionMode):
             self.running.remove(key)
 
 
+def _decide_axes(input: torch.Tensor, dim: Any = None) -> None:
+    """Decides for each dynamic axis that ``squeeze`` may remove whether its size is 1, as in the example."""
+    axes = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
+    for size in [input.shape[axis] for axis in axes if -input.ndim <= axis < input.ndim]:
+        if isinstance(size, torch.SymInt) and not free_unbacked_symbols(size):
+            bool(size == 1)
+
+
 def _has_data_dependent_size(argument: Any) -> bool:
     return isinstance(argument, torch.Tensor) and bool(free_unbacked_symbols(argument))
 
@@ -273,6 +279,7 @@ def _has_symbol(arguments: Iterable[Any]) -> bool:
 _SYMBOLS = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
 _SYMBOLS_AND_SEQUENCES = _SYMBOLS | {list, tuple, torch.Size}
 _ATTENTION = "scaled_dot_product_attention"
+_SQUEEZES = (torch.squeeze, torch.Tensor.squeeze, torch.Tensor.squeeze_)
 _INDEXING = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 
 
@@ -289,16 +296,6 @@ def _invert(number: torch.SymInt) -> Any:
 def _divmod(number: torch.SymInt, divisor: Any) -> tuple[Any, Any]:
     """Replaces ``SymInt.__divmod__``, which torch does not define."""
     return number // divisor, number % divisor
-
-
-PATCHES: PatchTable = {
-    ("torch", "SymInt.__divmod__"): _divmod,
-    ("torch", "SymInt.__xor__"): _xor,  # torch.export refuses it
-    ("torch", "SymInt.__rxor__"): _xor,
-    ("torch", "SymInt.__invert__"): _invert,
-    ("torch", "SymInt.sqrt"): dynamic_floats.square_root,  # NumPy calls a method of an object that is no number
-    ("torch", "SymFloat.sqrt"): dynamic_floats.square_root,
-}
 
 
 # Most containers have one of these types. ``isinstance`` with Tensor takes several times as long as ``len`` itself.
@@ -319,3 +316,18 @@ def _len_in(thread: int) -> Callable[[Any], Any]:
         return length(container)
 
     return symbolic_len
+
+
+_NO_OPERATOR = "Sizes lack the operator, or torch.export refuses it."
+_CONSTANT = "The function makes a constant of a symbolic number."
+PATCHES = (
+    Patch("torch:SymInt.__divmod__", Added(_divmod), _NO_OPERATOR, strict=False),
+    Patch("torch:SymInt.__xor__", Added(_xor), _NO_OPERATOR, strict=False),
+    Patch("torch:SymInt.__rxor__", Added(_xor), _NO_OPERATOR, strict=False),
+    Patch("torch:SymInt.__invert__", Added(_invert), _NO_OPERATOR, strict=False),
+    Patch("torch:SymInt.sqrt", Added(dynamic_floats.square_root), "np.sqrt calls it.", strict=False),
+    Patch("torch:SymFloat.sqrt", Added(dynamic_floats.square_root), "np.sqrt calls it.", strict=False),
+    Patch("builtins:len", InAllThreads(lambda _: _len_in(get_ident())), _CONSTANT, strict=False),
+    *(Patch(f"math:{name}", each, _CONSTANT, strict=False) for name, each in dynamic_floats.FUNCTIONS.items()),
+)
+"""Methods of symbolic numbers, and functions of Python that they are passed to."""

@@ -11,7 +11,7 @@ import inspect
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cache, reduce
 from importlib import import_module, metadata
@@ -32,7 +32,6 @@ __all__ = [
     "InAllThreads",
     "InOtherThreads",
     "Patch",
-    "PatchTable",
     "apply_patches",
     "exchange_attribute",
     "replace_attribute",
@@ -105,9 +104,6 @@ class Patch(NamedTuple):
         _logger.warning("%s does not exist, so nothing replaces it: %s", self.target, self.reason)
         return None
 
-
-PatchTable = Mapping[tuple[str, str], Callable[..., Any]]
-"""Replacements by (module, name): the module that defines the function, and the function's name or `Class.method`."""
 
 FILES_BETWEEN = frozenset({*map(str, Path(__file__).parent.glob("*.py")), str(threads.__file__)})
 """The files of the replacements, whose frames are between the forward and torch."""

@@ -31,7 +31,7 @@ from fx_onnx.capture.patches.patching import (
 from fx_onnx.core.threads import in_this_thread, is_current
 from fx_onnx.core.torch_private import control_flow_settings, tensor_min_max
 
-__all__ = ["PATCHES", "keep_containers", "weights_of_this_thread"]
+__all__ = ["PATCHES", "keep_containers", "set_tracing_flags", "weights_of_this_thread"]
 
 
 def _confined_patcher(new_patcher: Callable[[], AbstractContextManager[Any]]) -> Callable[[], Any]:
@@ -96,7 +96,7 @@ _is_tracing = False  # only one thread captures at a time, and only this thread 
 
 
 @contextmanager
-def _set_flags() -> Iterator[None]:
+def set_tracing_flags() -> Iterator[None]:
     """Replaces the contexts in which ``torch.compiler.is_compiling`` and ``is_exporting`` are true in all threads."""
     global _is_tracing  # noqa: PLW0603  a flag of the process, as torch's own
     before, _is_tracing = _is_tracing, True
@@ -281,10 +281,10 @@ PATCHES = (
     ),
     Patch("torch.compiler:is_compiling", Around(_or_tracing), _FLAG),
     Patch("torch.compiler:is_exporting", Around(_or_tracing), _FLAG),
-    Patch("torch.export._trace:_compiling_state_context", _set_flags, _FLAG),
-    Patch("torch.compiler:_compile_session_context", _set_flags, _FLAG),
-    Patch("torch._dynamo.eval_frame:_compiling_state_context", _set_flags, _FLAG, strict=True),
-    Patch("torch._dynamo.functional_export:_compiling_state_context", _set_flags, _FLAG, strict=True),
+    Patch("torch.export._trace:_compiling_state_context", set_tracing_flags, _FLAG),
+    Patch("torch.compiler:_compile_session_context", set_tracing_flags, _FLAG),
+    Patch("torch._dynamo.eval_frame:_compiling_state_context", set_tracing_flags, _FLAG, strict=True),
+    Patch("torch._dynamo.functional_export:_compiling_state_context", set_tracing_flags, _FLAG, strict=True),
     Patch("torch.fx._symbolic_trace:is_fx_tracing", InOtherThreads(_false), _FLAG),
     Patch("torch.fx._symbolic_trace:is_fx_symbolic_tracing", InOtherThreads(_false), _FLAG),
     Patch(
