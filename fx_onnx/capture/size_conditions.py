@@ -259,7 +259,7 @@ class SizeFacts:
             yield replace(condition, is_certain=Outcome.DIFFERENT in outcomes)
         elif Outcome.RAISES in outcomes:
             yield replace(condition, kind="bound")
-        else:
+        elif condition.guard is not None:
             forget_guard(self._shape_env, condition.guard)
 
     def _bounds(self, condition: Condition, points: Sequence[Sizes], kept: Sequence[Condition]) -> Iterator[Condition]:

@@ -221,7 +221,7 @@ class _ExpressionEmitter:
 
     def _floordiv(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
         """Emits Python's ``//``. ONNX Div truncates, so a quotient that may be negative needs a correction."""
-        op, numerator, denominator = self._op, self._recurse(a), self._recurse(b)
+        op, numerator, denominator = self._op, self._recurse(a), self._divisor(b)
         least = _lower_bound(a)
         if least is not None and least < 0 and b.is_Integer and b.is_positive:
             steps = -least // int(b) + (-least % int(b) > 0)
@@ -235,7 +235,16 @@ class _ExpressionEmitter:
         return op.Sub(quotient, op.Cast(op.And(inexact, different_sign), to=_INT))
 
     def _cleandiv(self, a: sympy.Basic, b: sympy.Basic) -> ir.Value:
-        return self._op.Div(self._recurse(a), self._recurse(b))
+        return self._op.Div(self._recurse(a), self._divisor(b))
+
+    def _divisor(self, expr: sympy.Basic) -> ir.Value:
+        """Emits an integer divisor that is never 0, because ONNX Runtime ends the process where it is."""
+        value = self._recurse(expr)
+        if expr.is_positive or expr.is_Integer or value.dtype == _FLOAT:
+            return value
+        if expr.is_nonnegative:
+            return self._op.Max(value, [1])
+        return self._op.Add(value, self._op.Cast(self._op.Equal(value, [0]), to=_INT))
 
     def _ceiltoint(self, arg: sympy.Basic) -> ir.Value:
         return self._op.Cast(self._op.Ceil(self._double(arg)), to=_INT)
@@ -263,7 +272,7 @@ class _ExpressionEmitter:
         """Emits Python's ``%``, whose result has the sign of the divisor, like ONNX Mod of integers."""
         op, (dividend, divisor) = self._op, self._same_dtype(a, b)
         if dividend.dtype != _FLOAT:
-            return op.Mod(dividend, divisor)
+            return op.Mod(dividend, divisor if b.is_Integer else self._divisor(b))
         return op.Sub(dividend, op.Mul(divisor, op.Floor(op.Div(dividend, divisor))))
 
     _mod = _pythonmod

@@ -359,7 +359,7 @@ FAMILIES = (
         lambda x, n: torch.tensor([n, n // 2]),
         lambda x, n: torch.hamming_window(n // 2),
         lambda x, n: torch.triu_indices(n // 2, n),
-        lambda x, n: torch.vander(x[:, 0], n // 3),
+        lambda x, n: torch.vander(x[:, 0], n // 3 + 1),
         lambda x, n: TABLE[:n] + x,
         lambda x, n: F.embedding(torch.arange(n), TABLE) + x,
         lambda x, n: F.embedding(torch.arange(n - 2, n), TABLE),

@@ -195,7 +195,7 @@ def test_a_quotient_of_quotients_of_sizes_needs_no_sign_correction() -> None:
     fake, quotient = _captured(lambda a, b: a // (b // 2))
     op, _ = _emitter(fake)
     op.symbols.value(op, quotient)
-    assert [node.op_type for node in op.graph] == ["Shape", "Shape", "Div", "Div"]
+    assert [node.op_type for node in op.graph] == ["Shape", "Shape", "Div", "Max", "Div"]  # no division by 0
 
 
 def test_a_quotient_of_a_size_less_a_number_needs_no_comparison() -> None:

@@ -224,7 +224,7 @@ class _SymbolicSizesMode(TorchFunctionMode):
             if not kwargs and _is_0d_mask(args[1]):
                 return func(args[0].unsqueeze(0), args[1].reshape(1), *args[2:])
         elif func in _SQUEEZES:
-            _decide_axes(*args, **kwargs)
+            return _squeeze(func, *args, **kwargs)
         elif func in WITHOUT_VALUES:
             return WITHOUT_VALUES[func](*args, **kwargs)
         elif getattr(func, "__name__", "") == _ATTENTION and any(
@@ -252,12 +252,16 @@ class _SymbolicSizesMode(TorchFunctionMode):
             self.running.remove(key)
 
 
-def _decide_axes(input: torch.Tensor, dim: Any = None) -> None:
-    """Decides for each dynamic axis that ``squeeze`` may remove whether its size is 1, as in the example."""
-    axes = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
-    for size in [input.shape[axis] for axis in axes if -input.ndim <= axis < input.ndim]:
-        if isinstance(size, torch.SymInt) and not free_unbacked_symbols(size):
-            bool(size == 1)
+def _squeeze(squeeze: Callable[..., torch.Tensor], input: torch.Tensor, dim: Any = None) -> torch.Tensor:
+    """Replaces ``squeeze``: removes a dynamic axis if its size is 1 in the example, and leaves a guard."""
+    dims = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
+    dynamic = [each % input.ndim for each in dims if input.ndim and isinstance(input.shape[each], torch.SymInt)]
+    removed = [axis for axis in dynamic if not free_unbacked_symbols(input.shape[axis]) and input.shape[axis] == 1]
+    if not removed:
+        return squeeze(input) if dim is None else squeeze(input, dim)
+    for axis in sorted({*removed, *(each % input.ndim for each in dims if input.shape[each] == 1)}, reverse=True):
+        input = input.select(axis, 0)
+    return input
 
 
 def _has_data_dependent_size(argument: Any) -> bool:
@@ -279,7 +283,7 @@ def _has_symbol(arguments: Iterable[Any]) -> bool:
 _SYMBOLS = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
 _SYMBOLS_AND_SEQUENCES = _SYMBOLS | {list, tuple, torch.Size}
 _ATTENTION = "scaled_dot_product_attention"
-_SQUEEZES = (torch.squeeze, torch.Tensor.squeeze, torch.Tensor.squeeze_)
+_SQUEEZES = (torch.squeeze, torch.Tensor.squeeze)
 _INDEXING = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 
 
