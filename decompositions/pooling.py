@@ -92,6 +92,7 @@ def average_pool(
     axes = len(kernel_size)
     strides, pads = (_per_axis(each, axes) for each in (stride or kernel_size, padding))
     for axis, kernel, step, pad in zip(range(-axes, 0), kernel_size, strides, pads, strict=True):
+        torch._check(kernel > 0)
         size = self.shape[axis]
         begin = _begins(size, kernel, step, pad, ceil_mode, self)
         end = begin + kernel
@@ -115,6 +116,7 @@ def max_pool(
     axes, places = len(kernel_size), []
     strides, pads, spreads = (_per_axis(each, axes) for each in (stride or kernel_size, padding, dilation))
     for size, kernel, step, pad, spread in zip(self.shape[-axes:], kernel_size, strides, pads, spreads, strict=True):
+        torch._check(kernel > 0)
         begin = _begins(size, spread * (kernel - 1) + 1, step, pad, ceil_mode, self).unsqueeze(1)
         place = begin + torch.arange(kernel, device=self.device) * spread
         first = torch.where(begin < 0, torch.remainder(begin, spread), begin)

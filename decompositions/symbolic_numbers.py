@@ -287,8 +287,14 @@ def linalg_vector_norm(
     """Returns (Σ |self|^ord)^(1/ord) for every order but 0 and infinities, which no size is."""
     if ord == 0:
         return vector_norm(self, 0, dim, keepdim, dtype=dtype)
-    powers = self.abs().pow(ord).sum(dim, keepdim=keepdim, dtype=dtype)
+    powers = self.abs().pow(ord).sum([] if dim is None else dim, keepdim=keepdim, dtype=dtype)
     return powers.pow(1 / ord)
+
+
+@takes_symbols(aten.float_power.Tensor_Scalar)
+def float_power(self: Tensor, exponent: Number) -> Tensor:
+    """Returns the power in double precision."""
+    return self.to(torch.complex128 if self.is_complex() else torch.float64).pow(exponent)
 
 
 @takes_symbols(aten.dropout.default)
@@ -446,6 +452,8 @@ def interpolate(
         return F.interpolate(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
     factors = [torch.sym_float(factor) for factor in factors]
     sizes = [torch.sym_int(each * factor) for each, factor in zip(input.shape[2:], factors, strict=True)]
+    for each in sizes:
+        torch._check(each > 0)
     if recompute_scale_factor or mode == "area":
         return F.interpolate(input, sizes, None, mode, align_corners, None, antialias)
     operator = _ANTIALIASED[mode] if antialias else _INTERPOLATIONS[mode][axes - 1]

@@ -340,31 +340,29 @@ class SizeFacts:
 
         torch assumes for many operators that a size is neither 0 nor 1, and most of these operators are right for 1
         too. So all open dims are tried together with size 1 first. Size 0 is tried only for branches of the model.
-        Where fake tensors do not tell, one eager run with all open sizes does.
+        What fake tensors leave open is decided by one eager run with all open sizes.
         """
-        unknown: list[Condition] = []
+        findings: list[Condition] = []
         for size in (1, 0):
             found = {symbol: each for each in self._guards for symbol in self._opened(each, size, kept)}
             if len(found) > 1 and self._compared({**self._larger, **dict.fromkeys(found, size)}) is Outcome.EQUAL:
                 continue
             for symbol, condition in found.items():
                 outcome = self._outcome({**self._larger, symbol: size})
-                finding = replace(condition, expression=sympy.Ne(symbol, size), kind="finding")
-                if outcome is Outcome.DIFFERENT:
-                    yield finding
-                elif outcome is Outcome.UNKNOWN:
-                    unknown.append(replace(finding, is_certain=False))
+                certain = outcome is Outcome.DIFFERENT
+                if certain or outcome is Outcome.UNKNOWN:
+                    expression = sympy.Ne(symbol, size)
+                    findings.append(replace(condition, expression=expression, kind="finding", is_certain=certain))
                 elif outcome is Outcome.RAISES and size == 1:
                     yield replace(condition, expression=symbol >= 2, kind="bound")
-        if unknown and not self._agree_eagerly(
-            {each.symbols[0]: each.expression.args[1] for each in reversed(unknown)}
-        ):
-            yield from unknown
+        sizes = {each.symbols[0]: each.expression.args[1] for each in reversed(findings)}
+        if findings and not self._agree_eagerly(sizes):
+            yield from findings
 
     def _agree_eagerly(self, small: Mapping[sympy.Symbol, Any]) -> bool:
         """Returns whether the module and the program agree in an eager run in which the given sizes are small."""
         sizes = {**self._example, **{symbol: int(size) for symbol, size in small.items()}}
-        given = self._given(sizes, lambda leaf, shape: _with_noise(resized(leaf, shape)))
+        given = self._given(sizes, lambda leaf, shape: _with_other_values(resized(leaf, shape)))
         return bool(self._runs.agree_eagerly(*given))
 
     def _opened(self, condition: Condition, size: int, kept: Sequence[Condition]) -> Iterator[sympy.Symbol]:
@@ -413,9 +411,16 @@ def _empty(leaf: torch.Tensor, shape: list[int]) -> torch.Tensor:
     return torch.empty(shape, dtype=leaf.dtype, device=leaf.device, requires_grad=leaf.requires_grad)
 
 
-def _with_noise(tensor: torch.Tensor) -> torch.Tensor:
-    """Adds noise to floating-point numbers, because zeros in the example would hide a difference."""
-    return tensor + torch.rand_like(tensor) if tensor.is_floating_point() and tensor.ndim else tensor
+def _with_other_values(tensor: torch.Tensor) -> torch.Tensor:
+    """Adds noise to floating-point numbers, and alternates the values of a mask.
+
+    Zeros in the example, or a mask of ones, would hide a difference. A mask has no other values than 0 and 1.
+    """
+    if tensor.is_floating_point():
+        return tensor + torch.rand_like(tensor) if tensor.ndim else tensor
+    if tensor.is_complex() or not tensor.ndim or not bool(((tensor == 0) | (tensor == 1)).all()):
+        return tensor
+    return (torch.arange(tensor.numel(), device=tensor.device) % 2).reshape(tensor.shape).to(tensor.dtype)
 
 
 def _dim_names(inputs: list[CapturedInput]) -> dict[sympy.Symbol, str]:

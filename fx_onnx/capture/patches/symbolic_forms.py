@@ -92,7 +92,9 @@ def _bind(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tupl
         is_symbolic = any(isinstance(part, (torch.SymInt, torch.SymFloat)) for part in parts)
         needs_form |= is_symbolic and not kind.startswith("SymInt")
         count = re.search(r"\[(\d+)\]", kind)
-        values[each.name] = value if count is None or isinstance(value, (list, tuple)) else [value] * int(count[1])
+        values[each.name] = (
+            value if value is None or count is None or isinstance(value, (list, tuple)) else [value] * int(count[1])
+        )
     if not needs_form:
         return None
     options = {name: values[name] for name in given if name not in {each.name for each in positional}}
