@@ -268,6 +268,9 @@ class SizeFacts:
         Two sizes must be equal, but torch does not check whether one of them is 1 where it depends on a dynamic dim.
         """
         sides = condition.expression.args if isinstance(condition.expression, sympy.Eq) else ()
+        if 1 in sides:  # a broadcast to a size, which the dim may have too
+            yield replace(condition, is_certain=False)
+            return
         ones = [
             point
             for point in points
