@@ -24,11 +24,15 @@ from fx_onnx.core.errors import OnnxExporterError
 
 
 class Row(NamedTuple):
-    """An expression with another example, or one that the export refuses."""
+    """An expression with another example, or one that the export refuses, or that is known to be wrong.
+
+    ``refused`` and ``wrong`` are the reasons; a row that is not refused, or right, in spite of them is a problem.
+    """
 
     function: Callable[..., Any]
     example: tuple[int, ...] = ()
     refused: str = ""
+    wrong: str = ""
 
 
 @dataclass(frozen=True)
@@ -198,6 +202,11 @@ def examine(family: Family, row: Row) -> Outcome:
     for each in conditions:
         if each.kind == "finding":
             _check_finding(outcome, trial, each, family, row.example)
+    if row.wrong:
+        if outcome.problems:
+            outcome.verdict, outcome.problems = f"known: {row.wrong}", []
+        else:
+            outcome.blame("right now", f"the table lists it as wrong: {row.wrong}")
     if not outcome.verdict:
         kinds = {each.kind for each in conditions}
         outcome.verdict = "finding" if "finding" in kinds else "bound" if kinds else "right"
