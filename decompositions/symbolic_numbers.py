@@ -31,12 +31,9 @@ def _scalar(number: Number, like: Tensor) -> Tensor:
 
 @takes_symbols(aten.diagonal.default)
 def diagonal(self: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """Returns the elements whose column minus row is the offset, on a new last axis."""
+    """Returns the elements whose column minus row is the offset, on a new last axis: a view, as of the operator."""
     matrix = self.movedim((dim1, dim2), (-2, -1))
-    below, right = at_least(-offset, 0), at_least(offset, 0)
-    size = at_least(torch.sym_min(matrix.shape[-2] - below, matrix.shape[-1] - right), 0)
-    place = torch.arange(size, device=self.device)
-    return matrix.flatten(-2).index_select(-1, (place + below) * matrix.shape[-1] + place + right)
+    return matrix[..., at_least(-offset, 0) :, at_least(offset, 0) :].diagonal(0, -2, -1)
 
 
 @takes_symbols(aten.linalg_diagonal.default)

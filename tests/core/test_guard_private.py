@@ -27,10 +27,24 @@ def test_facts_of_guards() -> None:
     location = guard_private.guard_location(guard)
     assert location is not None
     assert location.name == "forward"
-    assert guard_private.guard_user_frame(guard) is None
-    frame = traceback.FrameSummary("model.py", 3, "forward")
-    guard_private.mark_guard_place(guard.sloc, frame)
-    assert guard_private.guard_user_frame(guard) is frame
+    assert guard_private.guard_origin(guard) == guard_private.GuardOrigin()
+    origin = guard_private.GuardOrigin(traceback.FrameSummary("model.py", 3, "forward"), raises=True)
+    guard_private.mark_origin(guard.sloc, origin)
+    assert guard_private.guard_origin(guard) is origin
+
+
+def test_a_forgotten_guard_is_added_again() -> None:
+    """torch's caches, its axioms and the range of the symbol know nothing of it."""
+    program = torch.export.export(Even(), (torch.zeros(4, 3),), dynamic_shapes=({0: Dim.DYNAMIC},))
+    value = next(iter(program.graph.nodes)).meta["val"]
+    shape_env, size = value.fake_mode.shape_env, value.shape[0]
+    for condition in (lambda: size % 2 == 0, lambda: size > 3):
+        assert bool(condition())
+        expressions = [guard.expr for guard in shape_env.guards]
+        guard_private.forget_guard(shape_env, expressions[-1])
+        assert [guard.expr for guard in shape_env.guards] == expressions[:-1]
+        assert bool(condition())
+        assert [guard.expr for guard in shape_env.guards] == expressions
 
 
 def test_the_method_that_records_places_exists() -> None:
@@ -51,24 +65,4 @@ def test_the_function_for_bounds_of_slices_is_optional(monkeypatch: pytest.Monke
 def test_facts_of_guards_without_the_attributes() -> None:
     assert guard_private.symbols_of_sources(SimpleNamespace()) == {}
     assert guard_private.guard_location(SimpleNamespace()) is None
-    assert guard_private.guard_user_frame(SimpleNamespace()) is None
-
-
-def test_only_the_location_of_the_interpreter_is_replaced() -> None:
-    frame, interpreter = traceback.FrameSummary("model.py", 3, "forward"), torch._dynamo.variables.tensor.__file__
-    for filename, replaced in ((interpreter, True), (torch.nn.functional.__file__, False)):
-        place = SimpleNamespace(framework_loc=traceback.FrameSummary(filename, 1, "evaluate_expr"))
-        guard_private.replace_interpreter_location(place, frame)
-        assert (place.framework_loc is frame) is replaced
-    guard_private.replace_interpreter_location(object(), frame)
-
-
-def test_the_value_of_the_example() -> None:
-    class Half(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            values.extend(map(guard_private.example_value, (x.shape[0], x.shape[0] / 2, x.sum().item())))
-            return x + 1
-
-    values: list[float | None] = []
-    torch.export.export(Half(), (torch.zeros(5),), dynamic_shapes=({0: Dim.AUTO},))
-    assert values == [5, 2.5, None]
+    assert guard_private.guard_origin(SimpleNamespace()) == guard_private.GuardOrigin()

@@ -53,7 +53,7 @@ def test_the_simplest_form_of_a_condition(condition: sympy.Basic, text: str | No
 
 @pytest.mark.parametrize(
     ("low", "high", "words"),
-    [(0, None, "any"), (2, 2**63 - 1, "any"), (5, None, "5 or more"), (2, 16, "at most 16"), (4, 512, "4 to 512")],
+    [(0, None, "any"), (1, 2**63 - 1, "any"), (2, None, "2 or more"), (1, 16, "at most 16"), (4, 512, "4 to 512")],
 )
 def test_intervals(low: int, high: int | None, words: str) -> None:
     assert sizes_in_words(low, high) == words

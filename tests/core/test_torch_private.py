@@ -158,13 +158,6 @@ def test_control_flow_settings_let_a_branch_be_empty():
     assert torch._dynamo.config.allow_empty_graphs is before
 
 
-def test_the_function_that_lists_skipped_files_is_optional(monkeypatch):
-    module, name = torch_private.skipped_files_function()
-    assert module.__file__ in getattr(module, name)()
-    monkeypatch.delattr(module, name)
-    assert torch_private.skipped_files_function() is None
-
-
 def _missing(path):
     raise ImportError(path)
 

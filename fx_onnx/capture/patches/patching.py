@@ -77,6 +77,7 @@ class Patch(NamedTuple):
         strict: Whether it applies in strict mode only, or in non-strict mode only; None for both. Strict mode traces
             the bytecode of replacements too.
         layer: The class of modules for which it is needed; None for all models.
+        in_torch: Whether the modules of torch that imported the function get the replacement too.
     """
 
     target: str
@@ -86,6 +87,7 @@ class Patch(NamedTuple):
     versions: str = ""
     strict: bool | None = None
     layer: type[nn.Module] | None = None
+    in_torch: bool = False
 
     @property
     def module(self) -> ModuleType | None:
@@ -207,6 +209,8 @@ def apply_patches(patches: Iterable[Patch]) -> Iterator[None]:
 def _follows(module: ModuleType, patch: Patch, function: Any) -> bool:
     """Returns whether a module that imported a function gets its replacement; the importer of a patch may be one."""
     target = patch.target.partition(":")[0]
+    if patch.in_torch:
+        return True
     is_defined = is_library(target) or getattr(function, "__module__", None) == target
     return is_defined and not is_library(module.__name__)
 
