@@ -33,8 +33,12 @@ __all__ = ["FakeRuns", "Outcome"]
 _MOVES = frozenset({
     "clone", "contiguous", "lift_fresh", "lift_fresh_copy", "detach", "alias", "_to_copy", "to", "expand", "slice",
     "select", "view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "flatten", "unflatten",
+    "sum", "mean", "prod", "amax", "amin",
 })  # fmt: skip
-"""Operators whose results have the elements of their first argument in the same order, if they have as many."""
+"""Operators whose results have the elements of their first argument in the same order, if they have as many.
+
+Among them are reductions, which then reduce axes of size 1 only.
+"""
 _SMALL = 4096
 """The number of elements up to which constants are compared by their values; larger ones are compared by memory."""
 
@@ -82,6 +86,11 @@ class _ValueNumbers(TorchDispatchMode):
     def read(self, value: Any) -> Hashable:
         """Returns what identifies a value: the number and the shape of a tensor, or the text of another value."""
         return (*self._data(value), *value.shape) if isinstance(value, torch.Tensor) else (type(value), str(value))
+
+    def result(self, value: Any) -> Hashable:
+        """Returns what identifies a result: a tensor without elements has only a type and a shape."""
+        is_empty = isinstance(value, torch.Tensor) and not value.numel()
+        return (value.dtype, *value.shape) if is_empty else self.read(value)
 
     def _data(self, tensor: torch.Tensor) -> tuple[int, int | None]:
         return self._own_number(tensor), self.versions.get(storage_id(tensor))
@@ -218,7 +227,7 @@ class FakeRuns:
                     numbers.define(leaf, numbers.number("input", place))
             stack.enter_context(numbers)
             leaves = pytree.tree_leaves(run(args, kwargs))
-            results = [numbers.read(each) for each in leaves if isinstance(each, (torch.Tensor, int, float))]
+            results = [numbers.result(each) for each in leaves if isinstance(each, (torch.Tensor, int, float))]
         return results, {name: numbers.versions.get(storage_id(each)) for name, each in self._weights.items()}
 
     def _run_module(self, args: Any, kwargs: Any) -> Any:
