@@ -39,6 +39,8 @@ _MOVES = frozenset({
 
 Among them are reductions, which then reduce axes of size 1 only.
 """
+_COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "eq", "ne", "logical_and", "logical_or"})
+"""Operators whose result does not depend on the order of two tensors."""
 _SMALL = 4096
 """The number of elements up to which constants are compared by their values; larger ones are compared by memory."""
 
@@ -108,6 +110,8 @@ class _ValueNumbers(TorchDispatchMode):
         if not isinstance(func, OpOverload):
             raise _Undecidable(str(func))
         read = tuple(map(self.read, pytree.tree_leaves((args, kwargs))))
+        if _name(func) in _COMMUTATIVE and len(read) == 2:
+            read = tuple(sorted(read, key=repr))
         written = _written(func, args, kwargs)
         result = func(*args, **kwargs)
         if torch.Tag.nondeterministic_seeded in func.tags:
@@ -126,13 +130,17 @@ class _ValueNumbers(TorchDispatchMode):
 
     def _define_result(self, func: OpOverload, result: torch.Tensor, given: torch.Tensor | None, number: int) -> None:
         """Numbers a result: a view has the number of its operator, or of the viewed tensor, without a version."""
-        moves = given is not None and func._schema.name.removeprefix("aten::") in _MOVES
+        moves = given is not None and _name(func) in _MOVES
         if given is None or not moves or (given.dtype, given.numel()) != (result.dtype, result.numel()):
             self.define(result, number)
         elif storage_id(given) == storage_id(result) or storage_id(given) not in self.versions:
             self.define(result, self._own_number(given))
         else:
             self.define(result, self.number("copy", *self._data(given)))
+
+
+def _name(func: OpOverload) -> str:
+    return func._schema.name.removeprefix("aten::")
 
 
 def _written(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
@@ -156,14 +164,19 @@ def _contents(tensor: torch.Tensor) -> Hashable:
 
 
 class _Interpreter(torch.fx.Interpreter):
-    """Runs a captured graph, whose tensors keep their ranks: in eager mode, ``squeeze`` removes an axis of size 1."""
+    """Runs a captured graph, whose tensors keep their ranks and their static sizes, which the translation relies on.
+
+    In eager mode, ``squeeze`` removes an axis of size 1.
+    """
 
     def run_node(self, n: torch.fx.Node) -> Any:
         """Runs a node."""
         result = super().run_node(n)
         captured = n.meta.get("val")
-        if isinstance(captured, torch.Tensor) and isinstance(result, torch.Tensor) and captured.ndim != result.ndim:
-            raise ValueError(f"{n.name} has another rank than in the captured graph")
+        if isinstance(captured, torch.Tensor) and isinstance(result, torch.Tensor):
+            pairs = zip(captured.shape, result.shape, strict=False)
+            if captured.ndim != result.ndim or any(isinstance(one, int) and one != other for one, other in pairs):
+                raise ValueError(f"{n.name} has another shape than in the captured graph")
         return result
 
 
