@@ -188,10 +188,14 @@ def _other_examples(request: Request, outcome: Captured | Exception) -> Iterator
     small = small_axes(request)
     if isinstance(outcome, Exception):
         yield from enlarged_examples(request, small)
-        if request.dynamic_shapes is not None and not is_condition(outcome):
+        if small and not is_condition(outcome):
             yield specializing_example(request)
-    elif any(outcome.facts.fixes(number, axis) for number, axis in small):
-        yield next(enlarged_examples(request, small))
+    elif small:
+        is_fixed = any(outcome.facts.fixes(number, axis) for number, axis in small)
+        if is_fixed:
+            yield next(enlarged_examples(request, small))
+        if outcome.facts.exclude_example() or (is_fixed and outcome.restrictions and not outcome.truncates_sizes):
+            yield specializing_example(request)
 
 
 def _with_symbolic_numbers(request: Request, model: torch.nn.Module, captured: Captured) -> Captured:
@@ -273,7 +277,7 @@ def _attempt(request: Request, model: torch.nn.Module, example: Example, strict:
             return replace(outcome, decisions=tuple(decisions))
         elif numbers_became_buffers(model):
             decisions.append("repeated with the numbers that the TorchScript model changes as buffers")
-        elif "Suggested fixes:" in str(outcome) and not auto_dims:
+        elif "Constraints violated (" in str(outcome) and not auto_dims:
             dynamic_shapes, auto_dims = _with_auto_dims(request.dynamic_shapes), True
             decisions.append("repeated with Dim.AUTO for each Dim, because the model contradicts the requested Dims")
         elif "in output, which is not a known type" in str(outcome) and not register_outputs:

@@ -342,20 +342,22 @@ class SizeFacts:
         """Yields conditions that exclude the sizes 0 and 1, where the program is not the model.
 
         torch assumes for many operators that a size is neither 0 nor 1, and most of these operators are right for 1
-        too. So all open dims are tried together with size 1 first. Size 0 is tried only for branches of the model.
-        What fake tensors leave open is decided by one eager run with all open sizes.
+        too. So all open dims are tried together with size 1 first. It takes a size for positive without a guard, so
+        that each dim is tried with size 0: many models raise an exception early there. What fake tensors leave open is
+        decided by one eager run with all open sizes.
         """
+        own, ones = ({s: each for each in self._guards for s in self._opened(each, size, kept)} for size in (0, 1))
+        if len(ones) > 1 and self._compared({**self._larger, **dict.fromkeys(ones, 1)}) is Outcome.EQUAL:
+            ones = {}
+        zeros = dict.fromkeys(self._emptied(kept), Condition(sympy.true)) if len(self.names) < _MANY else {}
         findings: list[Condition] = []
-        for size in (1, 0):
-            found = {symbol: each for each in self._guards for symbol in self._opened(each, size, kept)}
-            if len(found) > 1 and self._compared({**self._larger, **dict.fromkeys(found, size)}) is Outcome.EQUAL:
-                continue
+        for size, found in ((1, ones), (0, zeros | own)):
             for symbol, condition in found.items():
                 outcome = self._outcome({**self._larger, symbol: size})
                 certain = outcome is Outcome.DIFFERENT
-                if certain or outcome is Outcome.UNKNOWN:
-                    expression = sympy.Ne(symbol, size)
-                    findings.append(replace(condition, expression=expression, kind="finding", is_certain=certain))
+                if certain or (outcome is Outcome.UNKNOWN and condition.symbols):
+                    excludes = sympy.Ne(symbol, size, evaluate=False)
+                    findings.append(replace(condition, expression=excludes, kind="finding", is_certain=certain))
                 elif outcome is Outcome.RAISES and size == 1:
                     yield replace(condition, expression=symbol >= 2, kind="bound")
         sizes = {each.symbols[0]: each.expression.args[1] for each in reversed(findings)}
@@ -373,10 +375,17 @@ class SizeFacts:
         if condition.raises or not (size or condition.is_own) or not condition.holds(self._larger):
             return
         for symbol in condition.symbols:
-            low, _ = self.declared(symbol)
-            changed = {**self._larger, symbol: size}
-            if size >= low and not condition.holds(changed) and all(each.holds(changed) for each in kept):
+            if not condition.holds({**self._larger, symbol: size}) and self._may_be(symbol, size, kept):
                 yield symbol
+
+    def _emptied(self, kept: Sequence[Condition]) -> Iterator[sympy.Symbol]:
+        """Yields the symbols that may be 0, if no known condition excludes that."""
+        return (symbol for symbol in self.names if symbol in self._larger and self._may_be(symbol, 0, kept))
+
+    def _may_be(self, symbol: sympy.Symbol, size: int, kept: Sequence[Condition]) -> bool:
+        """Returns whether a dim may have a size: it is requested, and the known conditions hold."""
+        sizes = {**self._larger, symbol: size}
+        return self.declared(symbol)[0] <= size and all(each.holds(sizes) for each in kept)
 
     # --- words --------------------------------------------------------------------------------------------------------
 

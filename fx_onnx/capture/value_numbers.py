@@ -39,8 +39,14 @@ _LARGE = 2**30
 _MOVES = frozenset({
     "clone", "contiguous", "lift_fresh", "lift_fresh_copy", "detach", "alias", "_to_copy", "to", "expand", "slice",
     "select", "view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "flatten", "unflatten",
+    "sum", "mean", "prod", "amax", "amin",
 })  # fmt: skip
-"""Operators whose results have the elements of their first argument in the same order, if they have as many."""
+"""Operators whose results have the elements of their first argument in the same order, if they have as many.
+
+Among them are reductions, which then reduce axes of size 1 only.
+"""
+_COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "eq", "ne", "logical_and", "logical_or"})
+"""Operators whose result does not depend on the order of two tensors."""
 _SMALL = 4096
 """The number of elements up to which constants are compared by their values; larger ones are compared by memory."""
 
@@ -103,6 +109,11 @@ class _ValueNumbers(TorchDispatchMode):
                 if symbol not in self._symbols:
                     self._symbols[symbol] = sympy.Symbol(f"v{self.number('size', number, place)}")
 
+    def result(self, value: Any) -> Hashable:
+        """Returns what identifies a result: a tensor without elements has only a type and a shape."""
+        is_empty = isinstance(value, torch.Tensor) and 0 in [size for size in value.shape if isinstance(size, int)]
+        return (value.dtype, *map(self._size, value.shape)) if is_empty else self.read(value)
+
     def _data(self, tensor: torch.Tensor) -> tuple[int, int | None]:
         return self._own_number(tensor), self.versions.get(storage_id(tensor))
 
@@ -119,6 +130,8 @@ class _ValueNumbers(TorchDispatchMode):
         if not isinstance(func, OpOverload):
             raise _Undecidable(str(func))
         read = tuple(map(self.read, pytree.tree_leaves(_arguments(func, args, kwargs))))
+        if _name(func) in _COMMUTATIVE:
+            read = (*sorted(read[:2], key=repr), *read[2:])
         written = _written(func, args, kwargs)
         result = func(*args, **kwargs)
         if torch.Tag.nondeterministic_seeded in func.tags:
@@ -139,18 +152,21 @@ class _ValueNumbers(TorchDispatchMode):
 
     def _define_result(self, func: OpOverload, result: torch.Tensor, given: torch.Tensor | None, number: int) -> None:
         """Numbers a result: a view has the number of its operator, or of the viewed tensor, without a version."""
-        moves = given is not None and func._schema.name.removeprefix("aten::") in _MOVES
         same = (
             given is not None
             and given.dtype == result.dtype
             and self._size(given.numel()) == self._size(result.numel())
         )
-        if given is None or not (moves and same):
+        if given is None or not (_name(func) in _MOVES and same):
             self.define(result, number)
         elif storage_id(given) == storage_id(result) or storage_id(given) not in self.versions:
             self.define(result, self._own_number(given))
         else:
             self.define(result, self.number("copy", *self._data(given)))
+
+
+def _name(func: OpOverload) -> str:
+    return func._schema.name.removeprefix("aten::")
 
 
 def _arguments(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -188,7 +204,7 @@ def _contents(tensor: torch.Tensor) -> Hashable:
 
 
 class _Interpreter(torch.fx.Interpreter):
-    """Runs a captured graph as it is: its lists keep their lengths, and its tensors their ranks.
+    """Runs a captured graph as it is: its lists keep their lengths, and its tensors their ranks and static sizes.
 
     In eager mode, ``split`` returns more tensors for a larger size, and ``squeeze`` removes an axis of size 1.
     """
@@ -196,15 +212,19 @@ class _Interpreter(torch.fx.Interpreter):
     def run_node(self, n: torch.fx.Node) -> Any:
         """Runs a node."""
         result = super().run_node(n)
-        if _structure(result) != _structure(n.meta.get("val", result)):
+        if not _fits(result, n.meta.get("val", result)):
             raise ValueError(f"{n.name} has another structure than in the captured graph")
         return result
 
 
-def _structure(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.ndim
-    return [_structure(each) for each in value] if isinstance(value, (list, tuple)) else None
+def _fits(result: Any, captured: Any) -> bool:
+    """Returns whether a result has the structure of the captured one: ranks, static sizes, lengths of lists."""
+    if isinstance(result, torch.Tensor) and isinstance(captured, torch.Tensor):
+        pairs = zip(captured.shape, result.shape, strict=False)
+        return captured.ndim == result.ndim and all(one == other for one, other in pairs if isinstance(one, int))
+    if isinstance(result, (list, tuple)) and isinstance(captured, (list, tuple)):
+        return len(result) == len(captured) and all(map(_fits, result, captured))
+    return True
 
 
 class FakeRuns:
@@ -267,7 +287,7 @@ class FakeRuns:
                     numbers.define(leaf, numbers.number("input", place))
             stack.enter_context(numbers)
             leaves = pytree.tree_leaves(run(args, kwargs, self._weights))
-            results = [numbers.read(each) for each in leaves if isinstance(each, (torch.Tensor, int, float))]
+            results = [numbers.result(each) for each in leaves if isinstance(each, (torch.Tensor, int, float))]
         return results, {name: numbers.versions.get(storage_id(each)) for name, each in self._weights.items()}
 
     def agree_eagerly(self, args: Any, kwargs: Any) -> bool | None:

@@ -1,19 +1,21 @@
-"""Dims of size 0 or 1 in the example stay dynamic, because the capture uses a larger example."""
+"""Dims of size 0 or 1 in the example stay dynamic; a larger example is needed only where the forward fixes one."""
 
 from __future__ import annotations
+
+import logging
 
 import pytest
 import torch
 from torch.export import Dim
 
 from fx_onnx.capture.capture import capture
-from fx_onnx.capture.enlarged_examples import (
+from fx_onnx.capture.examples import (
     Example,
-    example_with_all_dims_enlarged,
-    examples_without_small_axes,
-    keeps_dynamic,
+    enlarged_examples,
+    original_example,
     separated_example,
     small_axes,
+    specializing_example,
 )
 from fx_onnx.capture.request import parse_request
 from fx_onnx.core.errors import OnnxExporterWarning
@@ -27,11 +29,14 @@ def test_examples_in_order():
     request = parse_request(Function(torch.add), (t(1, 4), t(0, 4)), dynamic_shapes=({0: "a"}, {0: "b"}))
     small = small_axes(request)
     assert small == {(0, 0): "a", (1, 0): "b"}
-    by_name, equal, oblivious = examples_without_small_axes(request, small)
+    by_name, equal = enlarged_examples(request, small)
     assert [x.shape[0] for x in by_name.args] == [5, 6]
     assert [x.shape[0] for x in equal.args] == [7, 7]
-    assert [x.shape[0] for x in oblivious.args] == [1, 0]
-    assert [each.size_oblivious for each in (by_name, equal, oblivious)] == [False, False, True]
+    assert list(enlarged_examples(request, {})) == []
+    assert original_example(request).args is specializing_example(request).args is request.args
+    flags = [each(request).specializes for each in (original_example, specializing_example)]
+    assert flags == [False, True]
+    assert [bool(each.decision) for each in (original_example(request), by_name, equal)] == [False, True, True]
 
 
 def test_arguments_that_share_a_storage_are_cloned():
@@ -46,16 +51,43 @@ def test_arguments_that_share_a_storage_are_cloned():
         assert tensor.data_ptr() != same.data_ptr()
 
 
-def test_all_dims_enlarged():
-    request = parse_request(Function(torch.add), (t(3, 4), t(1, 4)), dynamic_shapes=({0: "a"}, None))
-    assert [tuple(x.shape) for x in example_with_all_dims_enlarged(request).args] == [(12, 4), (1, 4)]
+def one_row(x):
+    return x.squeeze(0) if x.shape[0] == 1 else x * 2
 
 
-@pytest.mark.parametrize(("dims", "kept"), [({0: Dim.AUTO}, True), ({}, False)])
-def test_keeps_dynamic(dims, kept):
-    request = parse_request(Function(torch.relu), (t(1, 4),), dynamic_shapes=({0: "a"},))
-    program = torch.export.export(Function(torch.relu), (t(3, 4),), dynamic_shapes={"x": dims})
-    assert keeps_dynamic(request, program, small_axes(request)) == kept
+def truncated(x):
+    return x.new_ones(int(2.5 * x.shape[0]), 4).sum(0) + x
+
+
+def chunks(x):
+    count = (x.shape[0] + 3) // 4
+    return x[:count] + torch.zeros(count, x.shape[1])
+
+
+@pytest.mark.parametrize(
+    ("function", "rows", "calls"),
+    [
+        (torch.relu, 0, ["call"]),
+        (torch.relu, 1, ["call"]),
+        (torch.relu, 3, ["call"]),
+        (chunks, 3, ["call"]),
+        (lambda x: list(x.split([2, x.shape[0] - 2])), 3, ["call"]),
+        (lambda x: x.reshape(3, 4), 3, ["call"]),
+        (lambda x: torch.cat([x[row] for row in range(x.shape[0])]), 1, ["call", "larger", "static"]),
+        (lambda x: x.sum(0) if x.shape[0] != 1 else x[0], 1, ["call", "larger"]),
+        (truncated, 1, ["call", "larger", "strict"]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::fx_onnx.core.errors.OnnxExporterWarning")
+def test_number_of_captures(function, rows, calls, caplog):
+    module, x = Function(function).eval(), t(rows, 4)
+    with caplog.at_level(logging.DEBUG, "fx_onnx.stages"):
+        captured = capture(parse_request(module, (x,), dynamic_shapes=({0: "n"},)))
+    logged = [each.getMessage() for each in caplog.records if "torch.export.export(" in each.getMessage()]
+    words = {"strict=True": "strict", "are larger": "larger", "static dims": "static", "": "call"}
+    kinds = [next(kind for word, kind in words.items() if word in text) for text in logged]
+    assert kinds == calls
+    torch.testing.assert_close(captured.exported_program.module(check_guards=False)(x), module(x))
 
 
 @pytest.mark.parametrize("batch", [0, 1, 2])
@@ -70,7 +102,7 @@ def test_size_0_and_1_stay_dynamic(batch, spec):
     assert program.example_inputs[0][0].shape[0] == batch
     for size in (1, 4):
         x = t(size, 3, 8)
-        torch.testing.assert_close(program.module()(x), model(x))
+        torch.testing.assert_close(program.module(check_guards=False)(x), model(x))
 
 
 def test_size_1_with_names_that_are_one_dim():
@@ -93,6 +125,7 @@ def test_size_1_beside_a_sum_of_sizes():
 
 
 def test_size_1_that_the_model_fixes():
-    with pytest.warns(OnnxExporterWarning, match=r"Axis 0 \('n'\) of input 'x' is static with size 1: "):
-        captured = capture(parse_request(Function(lambda x: x.reshape(4)).eval(), t(1, 4), dynamic_shapes=({0: "n"},)))
-    assert shapes(captured) == [("1", "4")]
+    captured = run(lambda x: x.reshape(4), t(1, 4), dynamic_shapes=({0: "n"},))
+    assert [(each.kind, each.holds({"n": 1}), each.holds({"n": 2})) for each in captured.dims.conditions] == [
+        ("bound", True, False)
+    ]

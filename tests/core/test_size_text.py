@@ -25,6 +25,11 @@ LABELS = {"s1": "batch", "s17": "x.shape[1]"}
         (2 * torch_functions.FloorDiv(a, 2), "2*(batch // 2)"),
         (sympy.Symbol("u0") + 1, "a size that depends on data + 1"),
         (sympy.Ge(a, 5), "batch >= 5"),
+        (sympy.And(b < 9, a > 2), "batch > 2 and x.shape[1] < 9"),
+        (sympy.Or(sympy.Eq(b, 9), a > 2), "(batch > 2) or (x.shape[1] == 9)"),
+        (sympy.Or(sympy.And(a > 2, b > 2), sympy.Eq(a, 1)), "(batch == 1) or (batch > 2 and x.shape[1] > 2)"),
+        (sympy.Not(sympy.And(a > 2, b > 2), evaluate=False), "not (batch > 2 and x.shape[1] > 2)"),
+        (sympy.Ne(a, 0, evaluate=False), "batch != 0"),
     ],
 )
 def test_expressions(expression: sympy.Basic, text: str) -> None:
@@ -53,7 +58,15 @@ def test_the_simplest_form_of_a_condition(condition: sympy.Basic, text: str | No
 
 @pytest.mark.parametrize(
     ("low", "high", "words"),
-    [(0, None, "any"), (1, 2**63 - 1, "any"), (2, None, "2 or more"), (1, 16, "at most 16"), (4, 512, "4 to 512")],
+    [
+        (0, None, "any"),
+        (1, 2**63 - 1, "any"),
+        (2, None, "2 or more"),
+        (5, None, "5 or more"),
+        (1, 16, "at most 16"),
+        (2, 16, "2 to 16"),
+        (4, 512, "4 to 512"),
+    ],
 )
 def test_intervals(low: int, high: int | None, words: str) -> None:
     assert sizes_in_words(low, high) == words

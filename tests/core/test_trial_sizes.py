@@ -3,8 +3,9 @@
 import pytest
 import sympy
 import torch
+from torch.utils._sympy import functions as sizes
 
-from fx_onnx.core.trial_sizes import is_false, resized
+from fx_onnx.core.trial_sizes import condition_of, is_false, resized
 
 N = sympy.Symbol("n", integer=True)
 
@@ -27,3 +28,42 @@ def test_axes_are_cut_or_repeated_and_empty_ones_become_zeros() -> None:
     copy = resized(x, [1, 3])
     copy[0, 0] = 9
     assert x[0, 0] == 1
+
+
+@pytest.mark.parametrize(
+    ("condition", "size", "expected"),
+    [
+        (sympy.Ge(N, 3), 3, True),
+        (sympy.Ge(N, 3), 2, False),
+        (sympy.Eq(sizes.FloorDiv(N, 2), 4), 9, True),
+        (sympy.Eq(sizes.FloorDiv(N, 2), 4), 7, False),
+        (sympy.Eq(sizes.PythonMod(N, 4), 0), 8, True),
+        (sympy.Eq(sizes.PythonMod(N, 4), 0), 6, False),
+        (sympy.Eq(sizes.CeilDiv(N, 4), 2), 5, True),
+        (sympy.Eq(sizes.TruncToInt(0.7 * sizes.ToFloat(N)), 3), 5, True),
+        (sympy.Eq(sizes.TruncToInt(0.7 * sizes.ToFloat(N)), 3), 6, False),
+        (sympy.Eq(sizes.Max(N, 5), 5), 5, True),
+        (sympy.Eq(sizes.Max(N, 5), 5), 6, False),
+        (sympy.Gt(sizes.OpaqueUnaryFn_sqrt(N), 2), 5, True),
+        (sympy.And(N > 2, N < 5), 5, False),
+        (sympy.Or(N > 2, N < 0), 3, True),
+        (sympy.Eq(sizes.FloorDiv(8, N), 2), 0, True),  # undefined
+        (sympy.true, 4, True),
+    ],
+)
+def test_a_condition_as_a_function(condition: sympy.Basic, size: int, expected: bool) -> None:
+    assert condition_of(condition, (N,))(size) is expected
+
+
+def test_the_sizes_are_in_the_order_of_the_symbols() -> None:
+    other = sympy.Symbol("m", integer=True)
+    assert [condition_of(other > N, symbols)(1, 2) for symbols in ((N, other), (other, N))] == [True, False]
+
+
+def test_an_unknown_function_is_substituted() -> None:
+    class Halved(sympy.Function):
+        @classmethod
+        def eval(cls, n: sympy.Integer) -> sympy.Integer | None:
+            return sympy.Integer(int(n) // 2) if n.is_number else None
+
+    assert [condition_of(sympy.Eq(Halved(N), 2), (N,))(size) for size in (5, 6)] == [True, False]

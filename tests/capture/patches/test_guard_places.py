@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch.export import Dim
 
 from fx_onnx.capture.dynamic_dims import guard_place
 from fx_onnx.capture.patches.guard_places import record_guard_places
-from fx_onnx.capture.patches.size_comparisons import record_size_comparisons
-from fx_onnx.core.guard_private import guard_location
+from fx_onnx.core.guard_private import GuardOrigin, guard_origin
+from fx_onnx.core.script_private import set_script_line
+from fx_onnx.core.torch_private import size_oblivious
+from tests.capture.sample_modules import Function
 
 
 class Positions(torch.nn.Module):
@@ -21,36 +25,73 @@ class Positions(torch.nn.Module):
         return x + self.p
 
 
-def places(model: torch.nn.Module, strict: bool) -> list[str]:
-    with record_guard_places():
+def origins(model: torch.nn.Module, strict: bool) -> list[tuple[str, GuardOrigin]]:
+    with size_oblivious(), record_guard_places():
         program = torch.export.export(model, (torch.zeros(16, 8),), dynamic_shapes=({0: Dim.AUTO},), strict=strict)
     values = (node.meta.get("val") for node in program.graph.find_nodes(op="placeholder"))
     shape_env = next(value.fake_mode.shape_env for value in values if isinstance(value, torch.Tensor))
-    return [guard_place(guard) for guard in shape_env.guards]
+    return [(guard_place(guard), guard_origin(guard)) for guard in shape_env.guards]
 
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_guard_of_torch_has_the_line_of_the_model(strict: bool) -> None:
     line = Positions.forward.__code__.co_firstlineno + 1
-    assert places(Positions(), strict) == [f"({__file__}:{line}: return x + self.p)"]
+    found = origins(Positions(), strict)
+    assert found
+    assert {place for place, _ in found} == {f"({__file__}:{line}: return x + self.p)"}
 
 
 def test_lines_outside_of_the_model_are_not_named() -> None:
     padded = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Flatten(0), torch.nn.Linear(256, 1))
-    found = places(padded, strict=False)
+    found = origins(padded, strict=False)
     assert found
-    assert set(found) == {""}
+    assert {place for place, _ in found} == {""}
+
+
+class Branch(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[0] > 3 else x
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_branch_of_the_model_is_no_precondition_of_torch(strict: bool) -> None:
-    class Branch(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x * 2 if x.shape[0] > 3 else x
+def test_a_branch_of_the_model_does_not_raise(strict: bool) -> None:
+    found = [origin for place, origin in origins(Branch(), strict) if "return x * 2 if" in place]
+    assert found
+    assert {(origin.frame.filename, origin.frame.name) for origin in found} == {(__file__, "forward")}
+    assert {(origin.raises, origin.converts, origin.call) for origin in found} == {(False, False, None)}
 
-    with record_guard_places(), record_size_comparisons():  # which skips the frames of both
-        program = torch.export.export(Branch(), (torch.zeros(16, 8),), dynamic_shapes=({0: Dim.AUTO},), strict=strict)
-    shape_env = next(iter(program.graph.nodes)).meta["val"].fake_mode.shape_env
-    (location,) = [guard_location(guard) for guard in shape_env.guards if "> 3" in str(guard.expr)]
-    assert location is not None
-    assert (location.filename, location.name) == (__file__, "forward")
+
+@pytest.mark.parametrize(
+    ("function", "raises", "converts", "call"),
+    [
+        (lambda x: x if x.shape[0] > 3 else x + 1, False, False, None),
+        (lambda x: x * math.log(x.shape[0]), False, True, None),
+        (lambda x: x * torch.ones(int(x.shape[0] * 0.5), 1)[0], False, True, None),
+        (lambda x: x.expand(16, 8), True, False, "expand"),
+        (lambda x: torch.nn.functional.adaptive_avg_pool1d(x[None], x.shape[0]), False, True, "adaptive_avg_pool1d"),
+    ],
+)
+def test_the_origin_of_a_guard(function: object, raises: bool, converts: bool, call: str | None) -> None:
+    found = [
+        (origin.raises, origin.converts, origin.call and origin.call[0].__name__)
+        for _, origin in origins(Function(function), strict=False)
+    ]
+    assert (raises, converts, call) in found
+
+
+def test_code_without_a_file_has_the_line_of_its_caller() -> None:
+    names: dict[str, object] = {}
+    exec("def branch(x):\n    return x if x.shape[0] == 1 else x + 1", names)
+    assert {__file__ in place for place, _ in origins(Function(names["branch"]), strict=False)} == {False}
+
+
+def test_code_of_torchscript_has_its_own_line() -> None:
+    names: dict[str, object] = {}
+    exec("def branch(x):\n    return x if x.shape[0] == 1 else x + 1", names)
+
+    def with_line(x: torch.Tensor) -> torch.Tensor:
+        set_script_line(__file__, 1)
+        return names["branch"](x)
+
+    found = {place.partition(": ")[0] for place, _ in origins(Function(with_line), strict=False)}
+    assert found == {f"({__file__}:1"}

@@ -1,0 +1,228 @@
+"""A module and a captured program compare equal for sizes if each of their results has the same value number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+from torch.nn import functional as F
+
+from fx_onnx.capture.value_numbers import FakeRuns, Outcome
+from fx_onnx.core.torch_private import size_oblivious
+from tests.capture.sample_modules import Function, t
+
+EQUAL, DIFFERENT, RAISES, UNKNOWN = Outcome.EQUAL, Outcome.DIFFERENT, Outcome.RAISES, Outcome.UNKNOWN
+
+
+def outcome(function: object, rows: int, example: int = 4, **extra: Any) -> Outcome:
+    """Captures a function of (rows, 2) for an example, and compares both for another number of rows."""
+    module = function if isinstance(function, nn.Module) else Function(function)
+    with size_oblivious():
+        program = torch.export.export(module, (t(example, 2),), dynamic_shapes={"x": {0: Dim.AUTO}}, strict=False)
+        return FakeRuns(module, program).compare(lambda: ((torch.empty(rows, 2),), {}))
+
+
+def both(one: Callable[[Tensor], object], more: Callable[[Tensor], object]) -> Callable[[Tensor], object]:
+    """Returns a function that computes something else for one row than for more rows."""
+    return lambda x: one(x) if x.shape[0] == 1 else more(x)
+
+
+TABLE, LARGE = torch.ones(2), torch.ones(70, 70)
+
+
+def through_a_view(first: float) -> Callable[[Tensor], Tensor]:
+    def write(x: Tensor) -> Tensor:
+        y = x.clone()
+        y[:, :1].add_(first)
+        return y * 2
+
+    return write
+
+
+def read_before_the_write(x: Tensor) -> Tensor:
+    y = x * 1
+    z = y + 1
+    y.mul_(2)
+    return z
+
+
+def read_after_the_write(x: Tensor) -> Tensor:
+    y = x * 1
+    y.mul_(2)
+    return y + 1
+
+
+def drops(x: Tensor) -> Tensor:
+    return F.dropout(x, training=True)
+
+
+@pytest.mark.parametrize(
+    ("one", "more", "expected"),
+    [
+        (torch.relu, torch.relu, EQUAL),
+        (torch.relu, torch.tanh, DIFFERENT),
+        (lambda x: x + 1, lambda x: x + 2, DIFFERENT),
+        (lambda x: x + x.exp(), lambda x: x.exp() + x, EQUAL),
+        (lambda x: x - x.exp(), lambda x: x.exp() - x, DIFFERENT),
+        (lambda x: torch.add(x, x.exp(), alpha=2), lambda x: torch.add(x.exp(), x, alpha=2), DIFFERENT),
+        (lambda x: (x, x * 2), lambda x: (x * 2, x), DIFFERENT),
+        (lambda x: (x, x), lambda x: (x, x, x), DIFFERENT),
+        # layout
+        (lambda x: x.contiguous(), lambda x: x.clone(), EQUAL),
+        (lambda x: x.reshape(-1), lambda x: x.flatten(), EQUAL),
+        (lambda x: x.reshape(-1), lambda x: x, DIFFERENT),
+        (lambda x: x[0], lambda x: x.sum(0), EQUAL),
+        (lambda x: x.expand(1, 2), lambda x: x[:1], EQUAL),
+        (lambda x: x[:, :1], lambda x: x[:, 1:], DIFFERENT),
+        (lambda x: x.double(), lambda x: x.double() * 1, DIFFERENT),
+        (lambda x: x.long(), lambda x: x.bool(), DIFFERENT),
+        # writes
+        (through_a_view(1), through_a_view(1), EQUAL),
+        (through_a_view(1), through_a_view(2), DIFFERENT),
+        (through_a_view(1), lambda x: x * 2, DIFFERENT),
+        (read_before_the_write, lambda x: x * 1 + 1, EQUAL),
+        (read_after_the_write, lambda x: x * 1 + 1, DIFFERENT),
+        (lambda x: x.add_(1), lambda x: x + 1, DIFFERENT),
+        # random numbers
+        (drops, drops, EQUAL),
+        (lambda x: drops(x) + 1, lambda x: drops(drops(x)) + 1, DIFFERENT),
+        (lambda x: torch.rand_like(x) - torch.rand_like(x), lambda x: x * 0, DIFFERENT),
+        # constants
+        (lambda x: x + torch.tensor([1.0, 2.0]), lambda x: x + torch.tensor([1.0, 2.0]), EQUAL),
+        (lambda x: x + torch.tensor([1.0, 2.0]), lambda x: x + torch.tensor([1.0, 3.0]), DIFFERENT),
+        (lambda x: x + TABLE, lambda x: x + TABLE, EQUAL),
+        (lambda x: x @ LARGE[:2], lambda x: x @ LARGE[:2], EQUAL),
+        (lambda x: x @ LARGE[:2], lambda x: x @ LARGE[2:4], DIFFERENT),
+        (lambda x: x * 2, lambda x: x * 2.0, DIFFERENT),
+        # the rank
+        (lambda x: x.squeeze(0), lambda x: x.squeeze(0), DIFFERENT),
+        (lambda x: x[..., None].squeeze(-1), lambda x: x, EQUAL),
+    ],
+)
+def test_a_branch_at_size_1(
+    one: Callable[[Tensor], object], more: Callable[[Tensor], object], expected: Outcome
+) -> None:
+    assert outcome(both(one, more), rows=1) is expected
+    assert outcome(both(one, more), rows=5) is EQUAL
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(0, EQUAL), (1, EQUAL), (2, DIFFERENT)])
+def test_empty_results_are_equal_if_their_shapes_are(rows: int, expected: Outcome) -> None:
+    assert outcome(lambda x: x[1:] * 2 if x.shape[0] > 2 else x[1:] * 3, rows) is expected
+    assert outcome(lambda x: x * 2 if x.shape[0] else x.new_ones(2, 0), 0) is DIFFERENT
+
+
+def refuses(x: Tensor) -> Tensor:
+    if x.shape[0] == 1:
+        raise ValueError("too short")
+    return x.reshape(-1, 2)
+
+
+def test_a_module_that_raises() -> None:
+    assert [outcome(refuses, rows) for rows in (1, 2)] == [RAISES, EQUAL]
+    assert outcome(lambda x: x + torch.ones(4, 2)[: x.shape[0]], 5) is RAISES
+
+
+def test_a_program_that_refuses_what_the_module_accepts_is_different() -> None:
+    assert outcome(both(lambda x: x, lambda x: x.narrow(0, 1, 1)), 1) is DIFFERENT
+
+
+def mapped(x: Tensor) -> Tensor:
+    return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
+
+@pytest.mark.parametrize("function", [lambda x: x[x > 0], lambda x: x.nonzero(), mapped])
+def test_what_cannot_be_numbered_is_unknown(function: Callable[[Tensor], Tensor]) -> None:
+    assert outcome(function, 1) is UNKNOWN
+
+
+# --- the state of a module --------------------------------------------------------------------------------------------
+
+
+class Stateful(nn.Module):
+    """Has tied weights, buffers and containers, which its forward changes for one row."""
+
+    def __init__(self, writes: bool) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(2, 2), nn.Linear(2, 2)
+        self.second.weight = self.first.weight
+        self.register_buffer("total", torch.zeros(2))
+        self.writes, self.calls, self.named, self.seen = writes, [], {}, set()
+        self.last: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(rows, 2) to (rows, 2)."""
+        if x.shape[0] == 1:
+            self.calls.append(1)
+            self.named["one"], self.last = x, x
+            self.seen.add(1)
+            if self.writes:
+                self.total.add_(1)
+            return F.linear(self.first(x), self.second.weight, self.second.bias)
+        return self.second(F.linear(x, self.second.weight, self.first.bias))
+
+
+@pytest.mark.parametrize(("writes", "expected"), [(False, EQUAL), (True, DIFFERENT)])
+def test_the_state_of_the_module(writes: bool, expected: Outcome) -> None:
+    module = Stateful(writes)
+    state = {name: value.clone() for name, value in module.state_dict().items()}
+    attributes = set(vars(module))
+    assert outcome(module, 1) is expected
+    assert (module.calls, module.named, module.seen, module.last) == ([], {}, set(), None)
+    assert set(vars(module)) == attributes
+    assert all(torch.equal(value, state[name]) for name, value in module.state_dict().items())
+    assert module.second.weight is module.first.weight
+    assert isinstance(module.first.weight, nn.Parameter)
+
+
+def test_a_buffer_that_both_write() -> None:
+    class Counting(nn.Module):
+        def __init__(self, step: float) -> None:
+            super().__init__()
+            self.register_buffer("total", torch.zeros(2))
+            self.step = step
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.total.add_(self.step if x.shape[0] == 1 else 2.0)
+            return x + self.total
+
+    assert [outcome(Counting(step), 1) for step in (2.0, 3.0)] == [EQUAL, DIFFERENT]
+
+
+def test_the_module_gets_fake_tensors_only() -> None:
+    seen: list[type] = []
+
+    class Watched(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            seen.extend((type(x), type(self.weight * 1), type(torch.zeros(2))))
+            return x * self.weight
+
+    assert outcome(Watched(), 1) is EQUAL
+    assert {each.__name__ for each in seen} == {"FakeTensor"}
+
+
+def test_without_a_module_only_a_refusal_is_known() -> None:
+    """The program that a user captured has no module."""
+    with size_oblivious():
+        program = torch.export.export(
+            Function(lambda x: x.view(2, -1, 2) + torch.ones(2)), (t(4, 2),), dynamic_shapes={"x": {0: Dim.AUTO}}
+        )
+    runs = FakeRuns(None, program)
+
+    def given(rows: int) -> Callable[[], Any]:
+        return lambda: ((torch.empty(rows, 2),), {})
+
+    assert [runs.compare(given(rows)) for rows in (6, 5)] == [UNKNOWN, RAISES]
+
+
+def test_a_program_without_tensors_is_unknown() -> None:
+    program = torch.export.export(Function(lambda x: x), (3,))
+    assert FakeRuns(Function(lambda x: x), program).compare(lambda: ((3,), {})) is UNKNOWN
