@@ -164,12 +164,16 @@ class _Run:
             for dim, size in zip(value.shape, example.shape, strict=False):
                 if isinstance(dim, ir.SymbolicDim) and str(dim.value).isidentifier() and not example.fixed:
                     sizes[str(dim.value)] = size + 1
-        return [
-            example.make(
-                [_size(dim, sizes, size) for dim, size in zip(value.shape, example.shape, strict=False)], seed=1
-            )
-            for value, example in zip(program.model.graph.inputs, self.inputs, strict=True)
-        ]
+        pairs = list(zip(program.model.graph.inputs, self.inputs, strict=True))
+        shapes = [[_size(d, sizes, n) for d, n in zip(v.shape, e.shape, strict=False)] for v, e in pairs]
+        known = {
+            f"{v.name}.shape[{axis}]": n
+            for (v, _), shape in zip(pairs, shapes, strict=True)
+            for axis, n in enumerate(shape)
+        }
+        if not all(each.holds(known) for each in program.dims.conditions if known.keys() >= set(each.dims)):
+            shapes = [example.shape for _, example in pairs]  # other sizes are no inputs of the operator
+        return [example.make(shape, seed=1) for (_, example), shape in zip(pairs, shapes, strict=True)]
 
 
 def _size(dim: Any, sizes: dict[str, int], size: int) -> int:

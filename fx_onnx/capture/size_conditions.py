@@ -34,7 +34,7 @@ from fx_onnx.capture.request import Request
 from fx_onnx.capture.value_numbers import FakeRuns, Outcome
 from fx_onnx.core.arguments import is_dim_word
 from fx_onnx.core.dim_table import SizeCondition
-from fx_onnx.core.guard_private import forget_guard, guard_origin
+from fx_onnx.core.guard_private import assume_sizes_from_2, forget_guard, guard_origin
 from fx_onnx.core.metadata import call_line
 from fx_onnx.core.operators import aten
 from fx_onnx.core.size_text import expression_text, simple_condition
@@ -145,7 +145,10 @@ class SizeFacts:
             others = [each for each in others if set(each.symbols) <= set(condition.symbols)]
             if all(any(not each.holds(point) for each in others) for point in kept[condition]):
                 del kept[condition]
-        return [*sorted(kept, key=lambda each: each.kind), *self._small_sizes(list(kept))]
+        found = [*sorted(kept, key=lambda each: each.kind), *self._small_sizes(list(kept))]
+        if self._shape_env is not None and not isinstance(self._request.model, ExportedProgram):
+            assume_sizes_from_2(self._shape_env)
+        return found
 
     def described(self) -> list[SizeCondition]:
         """Returns the conditions over the names of the dims."""
@@ -184,7 +187,7 @@ class SizeFacts:
             if origin.converts and origin.call is not None:
                 cause = _frozen_argument(origin.call, recorded) or cause
             facts = origin.raises, cause, place, origin.converts, origin.call is None
-            for part in sympy.And.make_args(shape_env.replace(recorded).xreplace(defined)):
+            for part in map(_without_factors, sympy.And.make_args(shape_env.replace(recorded).xreplace(defined))):
                 found.setdefault(part, Condition(part, *facts, guard=recorded))
         return [each for each in found.values() if each.symbols and self.names.keys() >= set(each.symbols)]
 
@@ -492,6 +495,14 @@ def _named_arguments(function: Any, args: Sequence[Any], kwargs: Mapping[str, An
         parameters = [each.name for each in next((each for each in schemas if len(each) >= len(args)), [])]
     yield from zip([*parameters, *[""] * len(args)], args, strict=False)
     yield from kwargs.items()
+
+
+def _without_factors(condition: Any) -> Any:
+    """Cancels the sizes that both sides of an equation of products have: a condition on sizes other than 0."""
+    if not isinstance(condition, sympy.Eq) or not all(side.is_Mul for side in condition.args):
+        return condition
+    left, right = sympy.fraction(sympy.cancel(condition.args[0] / condition.args[1]))
+    return sympy.Eq(left, right)
 
 
 def _without_subtraction(condition: Any) -> Any:

@@ -22,6 +22,7 @@ from torch.export.graph_signature import InputKind
 from fx_onnx.capture.patches.torch_export import set_tracing_flags
 from fx_onnx.core.torch_private import (
     FakeTensor,
+    HigherOrderOperator,
     OpOverload,
     TorchDispatchMode,
     pytree,
@@ -256,7 +257,7 @@ class FakeRuns:
         Args:
             given: Returns new fake tensors as ``(args, kwargs)``, in the structure of the example.
         """
-        if self._mode is None:
+        if self._mode is None or self._has_control_flow:
             return Outcome.UNKNOWN
         try:
             want = self._run(self._run_program if self._model is None else self._run_module, given)
@@ -293,7 +294,7 @@ class FakeRuns:
     def agree_eagerly(self, args: Any, kwargs: Any) -> bool | None:
         """Returns whether the results of both are close for real arguments.
 
-        Returns None if the module has no values, has weights above 1 GB, or contains a loop that may not end.
+        Returns None if the module has no values, has weights above 1 GB, or contains control flow, which may not end.
         """
         if self._model is None:
             return None
@@ -303,7 +304,7 @@ class FakeRuns:
         tensors = [each for each in (*leaves, *weights.values()) if isinstance(each, torch.Tensor)]
         if (
             size > _LARGE
-            or self._has_endless_loop
+            or self._has_control_flow
             or any(isinstance(each, FakeTensor) or each.is_meta for each in tensors)
         ):
             return None
@@ -322,10 +323,14 @@ class FakeRuns:
         return len(got) == len(want) and all(map(_is_close, got, want))
 
     @property
-    def _has_endless_loop(self) -> bool:
-        loops = (torch.ops.higher_order.while_loop, torch.ops.higher_order.while_loop_stack_output)
+    def _has_control_flow(self) -> bool:
+        """Whether the program has operators with bodies, which torch compiles outside of a capture."""
         graphs = [each.graph for each in self._program.graph_module.modules() if isinstance(each, torch.fx.GraphModule)]
-        return any(node.target in loops for graph in graphs for node in graph.nodes)
+        return any(
+            isinstance(node.target, HigherOrderOperator) and not str(node.target).startswith("wrap_")
+            for graph in graphs
+            for node in graph.nodes
+        )
 
     def _run_module(self, args: Any, kwargs: Any, weights: Mapping[str, Any]) -> Any:
         model: Any = self._model

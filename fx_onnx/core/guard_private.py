@@ -18,7 +18,9 @@ from fx_onnx.core.script_private import SCRIPT_MARK
 
 __all__ = [
     "GuardOrigin",
+    "assume_sizes_from_2",
     "forget_guard",
+    "forgotten_guards",
     "guard_location",
     "guard_origin",
     "guard_recorder",
@@ -139,16 +141,41 @@ def forget_guard(shape_env: Any, condition: Any) -> None:
     torch keeps what follows from a guard, and the narrower range of its symbol. Without the attributes nothing is
     forgotten; then a decomposition may be right only where the guard holds.
     """
+    vars(shape_env).setdefault("forgotten_guards", []).append(condition)
     shape_env.guards[:] = [guard for guard in shape_env.guards if guard.expr != condition]
     axioms, ranges = getattr(shape_env, "axioms", {}), getattr(shape_env, "var_to_range", {})
     for implied, _ in shape_env.get_implications(shape_env.simplify(condition)):
         axioms.pop(implied, None)
     if isinstance(condition, sympy.Eq):
         getattr(shape_env, "divisible", set()).discard(condition.args[0])
-    for symbol in condition.free_symbols if len(condition.free_symbols) == 1 else ():
+    if isinstance(condition, (sympy.Ge, sympy.Gt, sympy.Le, sympy.Lt)) and len(condition.free_symbols) == 1:
+        (symbol,) = condition.free_symbols
         ranges[symbol] = type(ranges[symbol])(0, import_module("torch.utils._sympy.numbers").int_oo)
+        for guard in shape_env.guards:
+            getattr(shape_env, "_refine_ranges", bool)(guard.expr)
+    _clear_caches(shape_env)
+
+
+def assume_sizes_from_2(shape_env: Any) -> None:
+    """Makes torch take each size of an input for 2 or more, as decompositions assume; a capture decides about 0 and 1.
+
+    Without the attribute, decompositions that compute with differences of sizes are refused.
+    """
+    ranges, inputs = getattr(shape_env, "var_to_range", {}), set(symbols_of_sources(shape_env).values())
+    for symbol, span in ranges.items():
+        if symbol in inputs and span.lower < 2 <= span.upper:
+            ranges[symbol] = type(span)(2, span.upper)
+    _clear_caches(shape_env)
+
+
+def _clear_caches(shape_env: Any) -> None:
     for method in vars(type(shape_env)).values():
         getattr(method, "cache_clear", bool)()  # torch caches the results of evaluations
+
+
+def forgotten_guards(shape_env: Any) -> Sequence[Any]:
+    """Returns the conditions that ``forget_guard`` has removed."""
+    return getattr(shape_env, "forgotten_guards", ())
 
 
 def traced_frames() -> Sequence[traceback.FrameSummary]:

@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from fx_onnx.aten.fx_nodes import describe
 from fx_onnx.core.errors import TranslationError
-from fx_onnx.core.guard_private import forget_guard
+from fx_onnx.core.guard_private import forget_guard, forgotten_guards
 from fx_onnx.core.torch_private import FakeTensorMode, Mod, size_oblivious
 
 
@@ -20,7 +20,8 @@ def refuse_guards(fake_mode: FakeTensorMode, node: Node, verb: str = "decomposed
     """Refuses a trace that adds guards on symbolic sizes, because its graph is right for the example's sizes only.
 
     Inside the context, torch adds no guard when the function asks whether a size is 0 or 1. Preconditions of the
-    operator (``is_precondition``) and the assumption that a tensor has elements (``is_nonempty``) are accepted.
+    operator (``is_precondition``) and the assumption that a tensor has elements (``is_nonempty``) are accepted. So is
+    a guard of the capture on which the captured graph does not depend: it is a relation here.
 
     Args:
         fake_mode: the mode of the trace, whose shape environment collects the guards.
@@ -39,9 +40,12 @@ def refuse_guards(fake_mode: FakeTensorMode, node: Node, verb: str = "decomposed
     with size_oblivious():
         yield relations
     guards = [guard.expr for guard in _guards(fake_mode)[before:]]
+    needed = [guard for guard in guards if guard in forgotten_guards(fake_mode.shape_env)]
+    guards = [guard for guard in guards if guard not in needed]
     if refused := [str(guard) for guard in guards if not is_precondition(guard) and not is_nonempty(guard)]:
         raise TranslationError(f"{describe(node)} can only be {verb} where {' and '.join(refused)}.")
     relations += [guard for guard in guards if is_precondition(guard) and not _are_two_symbols(guard)]
+    relations += needed
 
 
 @contextmanager
