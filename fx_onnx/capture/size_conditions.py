@@ -37,7 +37,7 @@ from fx_onnx.core.dim_table import SizeCondition
 from fx_onnx.core.guard_private import assume_sizes_from_2, forget_guard, guard_origin
 from fx_onnx.core.metadata import call_line
 from fx_onnx.core.operators import aten
-from fx_onnx.core.size_text import expression_text, simple_condition
+from fx_onnx.core.size_text import expression_text, simple_condition, without_factors, without_subtraction
 from fx_onnx.core.torch_private import pytree, symbolic_expression
 from fx_onnx.core.trial_sizes import condition_of, resized
 
@@ -59,6 +59,8 @@ _TRIES = 3
 _LARGEST_TRY = 4096
 """The largest size that is tried, because a forward may loop over it."""
 _SQUEEZES = (aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
+_LONG = 30
+"""The length of a condition from which on a simpler form replaces the expression of a frozen value."""
 _OPERATORS = ("//", "%", "max(", "min(", "*", " - ")
 _BRANCH = "takes another branch for other sizes"
 
@@ -187,7 +189,9 @@ class SizeFacts:
             if origin.converts and origin.call is not None:
                 cause = _frozen_argument(origin.call, recorded) or cause
             facts = origin.raises, cause, place, origin.converts, origin.call is None
-            for part in map(_without_factors, sympy.And.make_args(shape_env.replace(recorded).xreplace(defined))):
+            over_inputs = shape_env.replace(recorded)
+            reduced = over_inputs.xreplace(defined)  # false where a definition contradicts the guard
+            for part in map(without_factors, sympy.And.make_args(over_inputs if reduced == sympy.false else reduced)):
                 found.setdefault(part, Condition(part, *facts, guard=recorded))
         return [each for each in found.values() if each.symbols and self.names.keys() >= set(each.symbols)]
 
@@ -258,6 +262,9 @@ class SizeFacts:
             yield from self._bounds(condition, points, kept)
             return
         outcomes = [self._outcome(point) for point in self._tries(points, kept)]
+        is_layout = not (condition.is_own or condition.converts) and isinstance(condition.expression, sympy.Ne)
+        if is_layout and Outcome.DIFFERENT not in outcomes and Outcome.RAISES not in outcomes:
+            return  # an operator asks whether a size is 0 or 1, for the layout of its result
         if Outcome.DIFFERENT in outcomes or Outcome.UNKNOWN in outcomes or not outcomes:
             yield replace(condition, is_certain=Outcome.DIFFERENT in outcomes)
         elif Outcome.RAISES in outcomes:
@@ -394,10 +401,10 @@ class SizeFacts:
 
     def text(self, condition: Condition) -> str:
         """Returns a condition as Python over the names of the dims; a frozen value keeps its expression."""
-        expression, symbols = _without_subtraction(condition.expression), condition.symbols
+        expression, symbols = without_subtraction(condition.expression), condition.symbols
         text = expression_text(expression, self.labels)
         is_plain = not any(part in text for part in _OPERATORS) or isinstance(expression, sympy.Or)
-        if len(symbols) > 1 or condition.converts or is_plain:
+        if len(symbols) > 1 or is_plain or (condition.converts and len(text) <= _LONG):
             return text
         only = excluded_size(condition)
         label = self.names[symbols[0]]
@@ -490,34 +497,8 @@ def _named_arguments(function: Any, args: Sequence[Any], kwargs: Mapping[str, An
     try:
         parameters = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):  # a function of C++: the operator of the same name has the same parameters
-        operator = getattr(torch.ops.aten, getattr(function, "__name__", ""), None)
+        operator = getattr(aten, getattr(function, "__name__", "").strip("_") or "none").found
         schemas = [getattr(operator, each)._schema.arguments for each in operator.overloads()] if operator else []
         parameters = [each.name for each in next((each for each in schemas if len(each) >= len(args)), [])]
     yield from zip([*parameters, *[""] * len(args)], args, strict=False)
     yield from kwargs.items()
-
-
-def _without_factors(condition: Any) -> Any:
-    """Cancels the sizes that both sides of an equation of products have: a condition on sizes other than 0."""
-    if not isinstance(condition, sympy.Eq) or not all(side.is_Mul for side in condition.args):
-        return condition
-    left, right = sympy.fraction(sympy.cancel(condition.args[0] / condition.args[1]))
-    return sympy.Eq(left, right)
-
-
-def _without_subtraction(condition: Any) -> Any:
-    """Moves the subtracted terms of an inequality to the other side, and a lone number to the right side.
-
-    A bound of one size has the form ``n >= 5`` or ``n <= 5``.
-    """
-    if not isinstance(condition, sympy.core.relational.Relational) or isinstance(condition, (sympy.Eq, sympy.Ne)):
-        return condition
-    terms = sympy.Add.make_args(condition.args[0] - condition.args[1])
-    subtracted = [term for term in terms if term.could_extract_minus_sign()]
-    left, right = sympy.Add(*(t for t in terms if t not in subtracted)), sympy.Add(*(-t for t in subtracted))
-    found = condition.func(left, right, evaluate=False)
-    found = found.reversed if left.is_number else found
-    if found.args[0].is_Symbol and found.args[1].is_Integer:
-        step = {sympy.StrictGreaterThan: (sympy.Ge, 1), sympy.StrictLessThan: (sympy.Le, -1)}.get(found.func)
-        return found if step is None else step[0](found.args[0], found.args[1] + step[1], evaluate=False)
-    return found

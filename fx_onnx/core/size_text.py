@@ -11,7 +11,16 @@ import sympy
 from sympy.printing.precedence import PRECEDENCE
 from sympy.printing.str import StrPrinter
 
-__all__ = ["DATA_DEPENDENT", "expression_text", "shape_text", "simple_condition", "sizes_in_words", "without_symbols"]
+__all__ = [
+    "DATA_DEPENDENT",
+    "expression_text",
+    "shape_text",
+    "simple_condition",
+    "sizes_in_words",
+    "without_factors",
+    "without_subtraction",
+    "without_symbols",
+]
 
 DATA_DEPENDENT = "a size that depends on data"
 """The label of a symbol that no input has."""
@@ -143,3 +152,29 @@ def without_symbols(text: str) -> str:
     text = re.sub(r"L\['(\w+)'\](\S*?)\.size\(\)\[(\d+)\]", r"\1\2.shape[\3]", text)
     text = re.sub(r"\bTruncToInt\b", "int", re.sub(r"\bToFloat\b", "float", text))
     return _SYMBOL.sub(lambda match: DATA_DEPENDENT if match[1] else "a dynamic size", text)
+
+
+def without_factors(condition: Any) -> Any:
+    """Cancels the sizes that both sides of an equation of products have: a condition on sizes other than 0."""
+    if not isinstance(condition, sympy.Eq) or not all(side.is_Mul for side in condition.args):
+        return condition
+    left, right = sympy.fraction(sympy.cancel(condition.args[0] / condition.args[1]))
+    return sympy.Eq(left, right)
+
+
+def without_subtraction(condition: Any) -> Any:
+    """Moves the subtracted terms of an inequality to the other side, and a lone number to the right side.
+
+    A bound of one size has the form ``n >= 5`` or ``n <= 5``.
+    """
+    if not isinstance(condition, sympy.core.relational.Relational) or isinstance(condition, (sympy.Eq, sympy.Ne)):
+        return condition
+    terms = sympy.Add.make_args(condition.args[0] - condition.args[1])
+    subtracted = [term for term in terms if term.could_extract_minus_sign()]
+    left, right = sympy.Add(*(t for t in terms if t not in subtracted)), sympy.Add(*(-t for t in subtracted))
+    found = condition.func(left, right, evaluate=False)
+    found = found.reversed if left.is_number else found
+    if found.args[0].is_Symbol and found.args[1].is_Integer:
+        step = {sympy.StrictGreaterThan: (sympy.Ge, 1), sympy.StrictLessThan: (sympy.Le, -1)}.get(found.func)
+        return found if step is None else step[0](found.args[0], found.args[1] + step[1], evaluate=False)
+    return found

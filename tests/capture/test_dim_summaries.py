@@ -30,7 +30,7 @@ ROWS = Dim("rows", min=4, max=512)
         (lambda x: x.squeeze(0), ({0: "rows"},), ["rows: not 1, "]),
         (lambda x: torch.cov(x), ({0: "rows"},), ["rows: not 1, "]),
         (lambda x: F.pixel_unshuffle(x[None, None], 2), ({0: "rows"},), ["rows: even, "]),  # not "4 or more"
-        (lambda x: F.conv1d(x.mT[None], torch.ones(1, 4, 5)), ({0: "rows"},), ["rows: 5 or more"]),
+        (lambda x: F.conv1d(x.mT[None], torch.ones(1, 4, 5)), ({0: "rows"},), ["rows: 5 or more, "]),
         (lambda x: x + torch.ones(6, 4), ({0: "rows"},), ["rows: fixed at 6, "]),
         (lambda x: x + 1, None, []),
     ],

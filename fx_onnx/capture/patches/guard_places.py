@@ -5,12 +5,14 @@ torch names the innermost frame, which is often a line of torch itself, such as 
 
 from __future__ import annotations
 
+import inspect
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
+
+import torch
 
 from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.core.guard_private import GuardOrigin, guard_recorder, mark_origin, traced_frames
@@ -18,7 +20,7 @@ from fx_onnx.core.source_lines import is_internal
 
 __all__ = ["record_guard_places"]
 
-_OUTSIDE = str(Path(__file__).parents[1] / "capture.py")  # calls torch.export, which calls the model
+_EXPORT = inspect.unwrap(torch.export.export).__code__  # calls the model
 _RAISING = "expect_true"  # torch's method for a condition that it checks, such as equal sizes
 _CONVERTING = ("guard_int", "guard_float")  # torch's methods that make a Python number of a symbolic one
 _CALLING = "__torch_function__"  # a mode of torch.export is active, so that each call of torch has this frame
@@ -47,7 +49,7 @@ def _origin() -> GuardOrigin:
     raises = converts = False
     call, user = None, None
     frame: Any = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename != _OUTSIDE and user is None:
+    while frame is not None and frame.f_code is not _EXPORT and user is None:
         name, filename = frame.f_code.co_name, frame.f_code.co_filename
         if not is_internal(filename):
             user = traceback.FrameSummary(filename, frame.f_lineno, frame.f_code.co_name, lookup_line=False)
