@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fx_onnx.decompositions import unary, vision
-from fx_onnx.decompositions._norms import vector_norm
 from fx_onnx.decompositions._sizes import at_least
 from fx_onnx.decompositions.pooling import average_pool, max_pool
 from fx_onnx.decompositions.registry import DECOMPOSITIONS, SYMBOLIC, Operator, aten, takes_symbols
@@ -281,11 +280,12 @@ def scaled_dot_product_attention(
 def linalg_vector_norm(
     self: Tensor, ord: Number = 2, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """Returns (Σ |self|^ord)^(1/ord) for every order but 0 and infinities, which no size is."""
-    if ord == 0:
-        return vector_norm(self, 0, dim, keepdim, dtype=dtype)
-    powers = self.abs().pow(ord).sum([] if dim is None else dim, keepdim=keepdim, dtype=dtype)
-    return powers.pow(1 / ord)
+    """Returns (Σ |self|^ord)^(1/ord), or the number of elements that are not 0 for order 0; no size is infinite."""
+    axes, magnitude = [] if dim is None else dim, self.abs()
+    order = magnitude.new_full((), ord)
+    powers = magnitude.pow(order).sum(axes, keepdim=keepdim, dtype=dtype)
+    count = (self != 0).sum(axes, keepdim=keepdim, dtype=powers.dtype)
+    return torch.where(order == 0, count, powers.pow(order.reciprocal()))
 
 
 @takes_symbols(aten.float_power.Tensor_Scalar)

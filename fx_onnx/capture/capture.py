@@ -165,9 +165,10 @@ def _capture_module(request: Request, model: torch.nn.Module, events: EventSink)
             captured = other
             break
     if isinstance(captured, Exception) and _strict_mode_may_help(model, captured):
+        failure = captured
         captured = _attempt(request, model, original_example(request), strict=True)
         if isinstance(captured, Captured):
-            captured = captured.because(f"repeated in strict mode, because non-strict mode raised {summarize(first)}")
+            captured = captured.because(f"repeated in strict mode, because non-strict mode raised {summarize(failure)}")
         else:
             events.decided("capture", f"failed in strict mode too: {summarize(captured)}")
     if isinstance(captured, Captured):

@@ -34,12 +34,14 @@ def dim_table(facts: SizeFacts, names: Mapping[str, str], specialized: Iterable[
         DimSummary(names.get(str(dim), where[0]), tuple(where), *_sizes(dim, facts, conditions))
         for dim, where in places.items()
     ]
-    for each in specialized:
-        place = f"{each.input}.shape[{each.axis}]"
-        name = each.name or place
-        found.append(DimSummary(name, (place,), f"fixed at {each.size}", each.place))
+    for static in specialized:
+        place = f"{static.input}.shape[{static.axis}]"
+        name = static.name or place
+        found.append(DimSummary(name, (place,), f"fixed at {static.size}", static.place))
         conditions.append(
-            SizeCondition(f"{name} == {each.size}", "finding", (name,), each.reason, each.place, each.size.__eq__)
+            SizeCondition(
+                f"{name} == {static.size}", "finding", (name,), static.reason, static.place, static.size.__eq__
+            )
         )
     return DimTable(found, conditions)
 

@@ -52,15 +52,11 @@ _SIZES: tuple[tuple[int, ...], ...] = (
     (2, 3, 5, 8, 33, 513),
     (2, 5, 33),
 )
-_MANY = 6
-"""The number of dims from which on the sizes of one dim change at a time."""
-_TRIES = 3
-"""How many excluded sizes are tried for a condition."""
-_LARGEST_TRY = 4096
-"""The largest size that is tried, because a forward may loop over it."""
+_MANY = 6  # the number of dims from which on the sizes of one dim change at a time
+_TRIES = 3  # how many excluded sizes are tried for a condition
+_LARGEST_TRY = 4096  # the largest size that is tried, because a forward may loop over it
 _SQUEEZES = (aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
-_LONG = 30
-"""The length of a condition from which on a simpler form replaces the expression of a frozen value."""
+_LONG = 30  # the length of a condition from which on a simpler form replaces the expression of a frozen value
 _OPERATORS = ("//", "%", "max(", "min(", "*", " - ")
 _BRANCH = "takes another branch for other sizes"
 

@@ -131,7 +131,7 @@ class _ValueNumbers(TorchDispatchMode):
         if not isinstance(func, OpOverload):
             raise _Undecidable(str(func))
         read = tuple(map(self.read, pytree.tree_leaves(_arguments(func, args, kwargs))))
-        if _name(func) in _COMMUTATIVE:
+        if _name(func) in _COMMUTATIVE and read[2:] in ((), ((int, "1"),)):  # another alpha scales the second one
             read = (*sorted(read[:2], key=repr), *read[2:])
         written = _written(func, args, kwargs)
         result = func(*args, **kwargs)
@@ -242,7 +242,7 @@ class FakeRuns:
         self._inputs = list(zip(nodes, program.graph_signature.input_specs, strict=True))
         self._buffers = {spec.target for _, spec in self._inputs if spec.kind == InputKind.BUFFER}
         values = [node.meta.get("val") for node, _ in self._inputs]
-        self._mode = next((each.fake_mode for each in values if isinstance(each, FakeTensor)), None)
+        self._mode: Any = next((each.fake_mode for each in values if isinstance(each, FakeTensor)), None)
         given = {} if model is None else _weights(model)
         fakes: dict[int, Any] = {}  # tied weights are one tensor
         self._weights = {
@@ -274,7 +274,7 @@ class FakeRuns:
         except Exception:  # an operator of the program refuses the sizes
             return Outcome.DIFFERENT
 
-    def _run(self, run: Callable[[Any, Any], Any], given: Callable[[], tuple[Any, Any]]) -> Any:
+    def _run(self, run: Callable[[Any, Any, Mapping[str, Any]], Any], given: Callable[[], tuple[Any, Any]]) -> Any:
         """Returns what identifies the results and the buffers after a run."""
         numbers = self._numbers
         numbers.begin()
@@ -308,14 +308,14 @@ class FakeRuns:
             or any(isinstance(each, FakeTensor) or each.is_meta for each in tensors)
         ):
             return None
-        results = []
+        results: list[list[torch.Tensor]] = []
         for run in (self._run_module, self._run_program):
             with torch.random.fork_rng(devices=[]), torch.no_grad():
                 torch.manual_seed(0)
                 copies = {name: each.clone() if name in self._buffers else each for name, each in weights.items()}
                 given = pytree.tree_map_only(torch.Tensor, torch.clone, (args, kwargs))
                 try:
-                    found = pytree.tree_leaves(run(*given, copies))
+                    found = pytree.tree_leaves(run(given[0], given[1], copies))
                 except Exception:  # the forward is the user's code
                     return not results  # where the module fails too, the program need not run
             results.append([each for each in found if isinstance(each, torch.Tensor)])
@@ -344,7 +344,10 @@ class FakeRuns:
             else weights.get(spec.target, self._program.constants.get(spec.target, node.meta.get("val")))
             for node, spec in self._inputs
         ]  # fmt: skip
-        return _Interpreter(self._program.graph_module).run(*values)
+        # An empty tensor has no axis or list whose length another size could change.
+        is_empty = any(isinstance(each, torch.Tensor) and 0 in each.shape for each in values)
+        interpreter = torch.fx.Interpreter if is_empty else _Interpreter
+        return interpreter(self._program.graph_module).run(*values)
 
 
 def _is_close(got: torch.Tensor, want: torch.Tensor) -> bool:
