@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fx_onnx.core.torch_private import free_unbacked_symbols
 from fx_onnx.decompositions import unary, vision
 from fx_onnx.decompositions._sizes import at_least
 from fx_onnx.decompositions.pooling import average_pool, max_pool
@@ -280,12 +281,16 @@ def scaled_dot_product_attention(
 def linalg_vector_norm(
     self: Tensor, ord: Number = 2, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """Returns (Σ |self|^ord)^(1/ord), or the number of elements that are not 0 for order 0; no size is infinite."""
+    """Returns (Σ |self|^ord)^(1/ord), the number of elements that are not 0 for order 0, the extremes for ±∞."""
     axes, magnitude = [] if dim is None else dim, self.abs()
     order = magnitude.new_full((), ord)
     powers = magnitude.pow(order).sum(axes, keepdim=keepdim, dtype=dtype)
     count = (self != 0).sum(axes, keepdim=keepdim, dtype=powers.dtype)
-    return torch.where(order == 0, count, powers.pow(order.reciprocal()))
+    norm = torch.where(order == 0, count, powers.pow(order.reciprocal()))
+    if not isinstance(ord, float) and not free_unbacked_symbols(ord):
+        return norm  # no size is infinite
+    largest, smallest = (each(axes, keepdim=keepdim).to(norm.dtype) for each in (magnitude.amax, magnitude.amin))
+    return torch.where(order == math.inf, largest, torch.where(order == -math.inf, smallest, norm))
 
 
 @takes_symbols(aten.float_power.Tensor_Scalar)

@@ -1,5 +1,6 @@
 """Forms for symbolic numbers compute the same as torch's operators from plain ones, at the edges too."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -49,7 +50,7 @@ CALLS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     *((op, (X,), {"dx": 0.5, "dim": 2}) for op in (aten.trapezoid.dx, aten.cumulative_trapezoid.dx)),
     (aten.quantile.scalar, (X, 0.3, 2), {"interpolation": "lower"}),
     (aten.nanquantile.scalar, (X, 0.3, 2, True), {}),
-    *((aten.linalg_vector_norm.default, (X, order, [1, 2], True), {}) for order in (0, 1, 2, 2.5)),
+    *((aten.linalg_vector_norm.default, (X, order, [1, 2], True), {}) for order in (0, 1, 2, 2.5, math.inf, -math.inf)),
     (aten.dropout.default, (X, 0.5, False), {}),
     (aten.softshrink.default, (NANS, 0.5), {}),
     (aten.im2col.default, (X, [2, 3], [1, 2], [1, 0], [2, 1]), {}),

@@ -48,6 +48,7 @@ FUNCTIONS: dict[str, Callable[[Tensor, Any], Tensor]] = {
     "logspace": lambda x, t: torch.logspace(0, t, 4) + x,
     "as_tensor": lambda x, t: torch.maximum(x, torch.as_tensor(t)),
     "histc": lambda x, t: torch.histc(x, 4, -t / 5, t / 5),
+    "vector_norm": lambda x, t: torch.linalg.vector_norm(x, t),
     "masked_fill": lambda x, t: x.masked_fill(x > 0, t),
     "math": lambda x, t: x * math.exp(-t) + math.log(t) * math.sin(math.sqrt(t)) + math.tanh(t),
 }
@@ -78,11 +79,18 @@ class Refused(nn.Module):
         return self.function(x, t)
 
 
+def test_a_norm_of_an_infinite_order() -> None:
+    model, x = Refused(lambda x, t: torch.linalg.vector_norm(x, t, dim=1)).eval(), torch.randn(2, 3)
+    program = fx_onnx.export(model, (x, 2.5), dynamic_shapes=(None, Dim.DYNAMIC))
+    for order in (math.inf, -math.inf, 0.0, 3.0):
+        torch.testing.assert_close(program(x, order)[0], model(x, order))
+
+
 @pytest.mark.parametrize(
     "function",
     [
         lambda x, t: x * t if math.isnan(t) else x,
-        lambda x, t: torch.linalg.vector_norm(x, t),
+        lambda x, t: torch.histc(x, int(t)),
     ],
 )
 def test_a_value_that_torch_needs_is_refused_in_one_sentence(function: Callable[[Tensor, Any], Any]) -> None:
