@@ -66,7 +66,7 @@ def stft(
     frames = self.unfold(-1, n_fft, hop)
     frames = frames if weights is None else frames * weights
     spectrum = torch.fft.fft(frames, norm="ortho" if normalized else "backward").transpose(-1, -2)
-    return spectrum if return_complex else torch.view_as_real(spectrum)
+    return torch.view_as_real(spectrum) if return_complex is False else spectrum
 
 
 def _overlap_add(frames: Tensor, hop: int, length: int) -> Tensor:

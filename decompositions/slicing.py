@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from fx_onnx.decompositions._sizes import at_least
 from fx_onnx.decompositions.registry import aten, decomposes
 
 
@@ -40,3 +41,29 @@ def as_strided_scatter(
         places = places + steps.reshape([-1] + [1] * (len(size) - axis - 1))
     flat = self.reshape(-1).index_put((places.reshape(-1),), src.reshape(-1))
     return flat.reshape(self.shape)
+
+
+@decomposes(aten.diff.default)
+def diff(
+    self: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None
+) -> Tensor:
+    """Returns the n-th differences of neighbours, which are none where there are no more than n elements."""
+    if n == 0:
+        return self.clone()
+    found = torch.cat([part for part in (prepend, self, append) if part is not None], dim)
+    for step in range(n):
+        first, second = _neighbours(found, dim, least=2 - step)
+        found = second ^ first if found.dtype == torch.bool else second - first
+    return found
+
+
+def _neighbours(x: Tensor, dim: int, least: int) -> tuple[Tensor, Tensor]:
+    """Returns x without its last and without its first elements; ``least`` elements are known to be there.
+
+    The size of a slice would need a comparison of a symbolic size where there may be less than one element.
+    """
+    count = x.shape[dim] - 1
+    if count >= 0 if isinstance(count, int) else least > 1:
+        return x.narrow(dim, 0, count), x.narrow(dim, 1, count)
+    places = torch.arange(at_least(count, 0), device=x.device)
+    return x.index_select(dim, places), x.index_select(dim, places + 1)

@@ -128,10 +128,12 @@ def fx_onnx_stft(
 ) -> Sequence[Value]:
     """Emits a Conv of the signal with the waves of all frequencies times the window, and a Split of its two parts.
 
-    Long windows use STFT. Source: X[k, m] = Σ_n input[m * hop + n] * window[n] * exp(-2πi * k * n / n_fft).
+    Long windows, and float64, for which ONNX Runtime has no Conv, use STFT.
+
+    Source: X[k, m] = Σ_n input[m * hop + n] * window[n] * exp(-2πi * k * n / n_fft).
     """
     count = n_fft // 2 + 1 if onesided else n_fft
-    if n_fft > MAX_BASIS_LENGTH:
+    if n_fft > MAX_BASIS_LENGTH or op.out_dtype == DataType.DOUBLE:
         return _long_stft(op, input, window, n_fft, hop, onesided)
     cosine, sine = _cosines_and_sines(n_fft, count, n_fft)
     basis = op.constant(np.concatenate([cosine.T, -sine.T])[:, None], op.out_dtype)

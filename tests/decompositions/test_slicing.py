@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from fx_onnx.decompositions.slicing import as_strided_scatter, diag_embed, diagonal_scatter
+import fx_onnx
+from fx_onnx.decompositions.slicing import as_strided_scatter, diag_embed, diagonal_scatter, diff
 
 
 @pytest.mark.parametrize("offset", [-2, -1, 0, 1, 3])
@@ -20,3 +21,24 @@ def test_as_strided_scatter(offset: int | None) -> None:
     x, src = torch.randn(4, 5), torch.randn(2, 3)
     want = torch.as_strided_scatter(x, src, (2, 3), (7, 2), offset)
     torch.testing.assert_close(as_strided_scatter(x, src, [2, 3], [7, 2], offset), want)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.bool])
+def test_diff(n: int, dtype: torch.dtype) -> None:
+    for size in (0, 1, 3, 6):
+        x, more = torch.randint(0, 2, (2, size)).to(dtype), torch.ones(2, 2, dtype=dtype)
+        torch.testing.assert_close(diff(x, n), torch.diff(x, n))
+        torch.testing.assert_close(diff(x, n, 1, more, more), torch.diff(x, n, 1, more, more))
+
+
+def test_differences_of_a_dynamic_size_that_is_smaller_than_their_order() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.diff(x, 3, 0)
+
+    program = fx_onnx.export(Model(), (torch.randn(6, 2),), dynamic_shapes=({0: "n"},))
+    assert not program.dims.conditions
+    for size in (6, 4, 3, 1, 0):
+        x = torch.randn(size, 2)
+        torch.testing.assert_close(program(x)[0], Model()(x))

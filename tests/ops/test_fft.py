@@ -92,6 +92,7 @@ stft = torch.ops.fx_onnx.stft.default
     [
         Case(stft, f32(2, 50), f32(16), 16, 5, True, dynamic=False, emits=["Mul", "Unsqueeze", "Conv", "Split"]),
         Case(stft, f32(2, 50), None, 15, 4, False, emits=["Unsqueeze", "Conv", "Split"]),
+        Case(stft, f64(2, 50), None, 15, 4, True, dynamic=False),
         Case(stft, f32(2, 9000), f32(4096), 4096, 1024, True, dynamic=False, tolerance=1e-3),
         Case(stft, f32(1, 9000), None, 3000, 1024, False, dynamic=False, tolerance=1e-3),
     ]
