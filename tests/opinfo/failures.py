@@ -43,13 +43,6 @@ _ROUNDED = (
 )
 
 FAILURES: tuple[Failure, ...] = (
-    Failure(
-        ("resize_",),
-        "With dynamic sizes, the result may have more elements than the tensor, and these are not defined; torch 2.13 "
-        "does not capture it.",
-        dynamic=True,
-        strict=False,
-    ),
     Failure(("to_sparse",), "The operators of ONNX do not accept sparse tensors.", dynamic=False),
     Failure(
         ("native_group_norm",),
