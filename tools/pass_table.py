@@ -41,8 +41,8 @@ def table(passes: Iterable[Pass]) -> str:
     """Returns a Markdown table with a row for each pass."""
     rows = ["| name | rewrites | legality |", "|---|---|---|"]
     for each in passes:
-        path = f"{type(each).__module__.replace('.', '/')}.py"  # the file itself may be an installed copy
-        rows.append(f"| [`{each.name}`](../{path}) | {_cells(each.name, type(each).__doc__)} |")
+        path = f"{each.__module__.replace('.', '/')}.py"  # the file itself may be an installed copy
+        rows.append(f"| [`{each.name}`](../{path}) | {_cells(each.name, each.__doc__)} |")
     return "\n".join(rows)
 
 

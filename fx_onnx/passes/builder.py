@@ -10,6 +10,7 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from fx_onnx.core.schemas import missing_operator, operator_schema
+from fx_onnx.core.shape_inference import infer_shapes
 from fx_onnx.core.type_inference import bind_type_variables, infer_output_dtypes, parameter_dtype
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import attribute
@@ -28,19 +29,23 @@ class NodeBuilder:
         editor: the editor of the graph.
         dtype: the element type that is used where no input binds a type variable, as with the two numbers in
             ``f.Where(condition, 1.0, 0.0)``.
+        created: the nodes that it inserted.
     """
 
     def __init__(self, node: ir.Node, editor: Editor, dtype: DataType | None, *, after: Value | None = None) -> None:
         """Inserts new nodes before ``node``, or right after the producer of the value ``after`` if it is given."""
         self.node, self.editor, self.dtype = node, editor, dtype or DataType.DOUBLE
         self._after = after
+        self.created: list[ir.Node] = []
 
     def __getattr__(self, op_type: str) -> Callable[..., Value]:
         if not op_type[0].isupper():
             raise AttributeError(op_type)
 
-        def create(*inputs: Any, sizes: Sequence[int | str | None] | None = None, **attributes: Any) -> Value:
-            return self.emit(op_type, inputs, attributes, sizes=sizes)[0]
+        def create(
+            *inputs: Any, sizes: Sequence[int | str | None] | None = None, domain: str = "", **attributes: Any
+        ) -> Value:
+            return self.emit(op_type, inputs, attributes, sizes=sizes, domain=domain)[0]
 
         return create
 
@@ -52,34 +57,63 @@ class NodeBuilder:
         *,
         sizes: Sequence[int | str | None] | None = None,
         outputs: int = 1,
+        domain: str = "",
     ) -> Sequence[Value]:
-        """Inserts a node of ONNX's default domain and returns its outputs, which all have the shape ``sizes``.
+        """Inserts a node and returns its outputs, with the dtypes and shapes that the operator's schema gives them.
+
+        Args:
+            op_type: the operator.
+            inputs: values; numbers, lists of integers and arrays, which become constants; None for an absent input.
+            attributes: the attributes; None for one that the node does not get.
+            sizes: the shape of all outputs where the schema cannot infer it, as after a Reshape to computed sizes.
+            outputs: the number of outputs.
+            domain: the domain of the operator, of which the model imports version 1; empty for ONNX's default domain.
+                Results of another domain have the builder's dtype.
 
         Raises:
             TypeError: the model's opset has no such operator, or the operator takes fewer inputs.
         """
-        schema = operator_schema(op_type, self.editor.opset)
-        if schema is None:
+        schema = None if domain else operator_schema(op_type, self.editor.opset)
+        if schema is None and not domain:
             raise TypeError(missing_operator(op_type, self.editor.opset))
-        bound = bind_type_variables(schema, [x.dtype if isinstance(x, Value) else None for x in inputs])
+        if domain:
+            self.editor.model.graph.opset_imports.setdefault(domain, 1)
+        bound = {} if schema is None else bind_type_variables(schema, [_dtype(x) for x in inputs])
         values = [
-            x if x is None or isinstance(x, Value) else self.constant(x, parameter_dtype(schema.input(index), bound))
+            x
+            if x is None or isinstance(x, Value)
+            else self.constant(x, None if schema is None else parameter_dtype(schema.input(index), bound))
             for index, x in enumerate(inputs)
         ]
-        node = ir.node(op_type, values, attributes, num_outputs=outputs, metadata_props=dict(self.node.metadata_props))
+        node = ir.node(
+            op_type,
+            values,
+            attributes,
+            domain=domain,
+            num_outputs=outputs,
+            metadata_props=dict(self.node.metadata_props),
+        )
         node.name = self.editor.unique_name(f"{self.node.name or self.node.outputs[0].name}.{op_type}")
-        input_dtypes = [None if x is None else x.dtype for x in values]
-        dtypes = infer_output_dtypes(schema, input_dtypes, node.attributes, outputs)
+        dtypes: Sequence[DataType | None] = [None] * outputs
+        if schema is not None:
+            dtypes = infer_output_dtypes(schema, list(map(_dtype, values)), node.attributes, outputs)
         for index, (result, dtype) in enumerate(zip(node.outputs, dtypes, strict=True)):
             result.name = node.name if outputs == 1 else self.editor.unique_name(f"{node.name}_{index}")
             result.type = ir.TensorType(dtype or self.dtype)
-            result.shape = None if sizes is None else ir.Shape(sizes)
+        self._insert(node, None if sizes is None else [ir.Shape(sizes) for _ in range(outputs)])
+        return node.outputs
+
+    def _insert(self, node: ir.Node, shapes: Sequence[ir.Shape | None] | None) -> None:
+        if shapes is None:
+            shapes = infer_shapes(node, self.editor.opset)
+        for result, shape in zip(node.outputs, shapes, strict=True):
+            result.shape = shape
+        self.created.append(node)
         if self._after is None:
             self.editor.insert_before(node, self.node)
         else:
             self.editor.insert_after(node, self._after)
             self._after = node.outputs[0]
-        return node.outputs
 
     def random_mask(self, x: Value) -> Value:
         """Returns a BOOL tensor of x's shape: each element is true with probability 1/2, drawn again at every run."""
@@ -116,6 +150,10 @@ class NodeBuilder:
     def odd(self, x: Value, of_magnitude: Value) -> Value:
         """Completes an odd function f: returns ``of_magnitude``, which is f(|x|), negated where x is negative."""
         return self.Where(self.Less(x, 0.0), self.Neg(of_magnitude), of_magnitude)
+
+
+def _dtype(x: Any) -> DataType | None:
+    return x.dtype if isinstance(x, Value) else None
 
 
 def undo_float32_rounding(number: float) -> float:

@@ -24,7 +24,7 @@ from fx_onnx.passes.cleanup.selects import SplitSelects
 from fx_onnx.passes.cleanup.softmax_shifts import EliminateSoftmaxShifts
 from fx_onnx.passes.cleanup.transposes import MergeTransposes
 from fx_onnx.passes.cleanup.true_conditions import EliminateTrueConditions
-from fx_onnx.passes.fusion.activation_fusion import FuseGelu, FuseSwish
+from fx_onnx.passes.fusion.activation_fusion import fuse_gelu, fuse_swish
 from fx_onnx.passes.fusion.attention_cache import FoldCache
 from fx_onnx.passes.fusion.attention_fusion import FuseAttention
 from fx_onnx.passes.fusion.attention_layout import FoldHeadReshapes
@@ -65,8 +65,8 @@ PASSES: tuple[Pass, ...] = (
     FuseGemm(),
     CanonicalizeReciprocals(),
     FuseRMSNorm(),
-    FuseGelu(),
-    FuseSwish(),
+    fuse_gelu,
+    fuse_swish,
     FuseRotaryEmbedding(),
     FuseSplitRotary(),
     FusePartialRotary(),

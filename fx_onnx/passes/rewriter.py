@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -15,7 +15,7 @@ from fx_onnx.core.progress import report_progress
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.traversal import all_nodes, graphs_of
 
-__all__ = ["LOGGER_NAME", "NodeChange", "Pass", "Rewrite", "apply", "count_nodes", "walk"]
+__all__ = ["LOGGER_NAME", "NodeChange", "Pass", "Rewrite", "apply", "count_nodes", "has_reference", "walk"]
 
 LOGGER_NAME: Final = "fx_onnx.passes"
 """The logger of ``Pass.declines``; it logs at level DEBUG."""
@@ -26,7 +26,7 @@ _logger = logging.getLogger(LOGGER_NAME)
 class Pass(ir.passes.InPlacePass):
     """An onnx_ir pass with a name, by which a caller can switch it off."""
 
-    name: ClassVar[str]
+    name: str
 
     def declines(self, node: ir.Node, reason: str, *args: object) -> bool:
         """Logs why a node that nearly matches is not rewritten. Returns False, which ``rewrite`` can return.
@@ -47,18 +47,22 @@ class Pass(ir.passes.InPlacePass):
 class Rewrite(Pass):
     """A pass that rewrites one node at a time. Consecutive rewrites share one walk over the graph (see ``walk``)."""
 
-    op_types: ClassVar[tuple[str, ...]]
+    op_types: ClassVar[tuple[str, ...]] = ()
     """The operators of ONNX's default domain at which the pattern ends; ``rewrite`` is called for these nodes."""
 
-    since: ClassVar[int] = 0
+    since: int = 0
     """The first opset at which the pass applies. A fusion needs an opset that has the fused operator."""
 
-    until: ClassVar[int | None] = None
+    until: int | None = None
     """The last opset at which the pass applies, if a later opset has an operator that does more."""
+
+    def roots(self) -> Collection[tuple[str, str]]:
+        """Returns the domain and type of the operators for whose nodes ``rewrite`` is called."""
+        return [("", op_type) for op_type in self.op_types]
 
     @abstractmethod
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Rewrites ``node``, one of ``op_types``, if the pattern matches. Returns whether it changed anything."""
+        """Rewrites ``node``, one of ``roots``, if the pattern matches. Returns whether it changed anything."""
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Runs this rewrite alone."""
@@ -126,11 +130,11 @@ def walk(model: ir.Model, rewrites: Sequence[Rewrite], changes: dict[str, NodeCh
     for function in (None, *model.functions.values()):
         editor = Editor(model, function)
         graph = model.graph if function is None else function
-        by_type = _by_type(rewrites, graph.opset_imports.get("", 0))
-        editor.enqueue(node for node in all_nodes(graph) if node.op_type in by_type)
+        by_root = _by_root(rewrites, graph.opset_imports.get("", 0))
+        editor.enqueue(node for node in all_nodes(graph) if (node.domain, node.op_type) in by_root)
         for node in editor.worklist():
-            found = by_type.get(node.op_type)
-            if found is None or node.domain or node.graph is None or (function and _has_reference(node)):
+            found = by_root.get((node.domain, node.op_type))
+            if found is None or node.graph is None or (function and has_reference(node)):
                 continue
             for each in found:
                 nodes = editor.added_nodes
@@ -143,12 +147,12 @@ def walk(model: ir.Model, rewrites: Sequence[Rewrite], changes: dict[str, NodeCh
     return modified
 
 
-def _by_type(rewrites: Sequence[Rewrite], opset: int) -> dict[str, list[Rewrite]]:
-    found: dict[str, list[Rewrite]] = {}
+def _by_root(rewrites: Sequence[Rewrite], opset: int) -> dict[tuple[str, str], list[Rewrite]]:
+    found: dict[tuple[str, str], list[Rewrite]] = {}
     for each in rewrites:
         if each.since <= opset and (each.until is None or opset <= each.until):
-            for op_type in each.op_types:
-                found.setdefault(op_type, []).append(each)
+            for root in each.roots():
+                found.setdefault(root, []).append(each)
     return found
 
 
@@ -159,6 +163,6 @@ def _neighbourhood(node: ir.Node) -> list[ir.Node]:
     return [x for x in (*producers, node, *consumers) if x is not None]
 
 
-def _has_reference(node: ir.Node) -> bool:
+def has_reference(node: ir.Node) -> bool:
     """Returns whether an attribute refers to an attribute of the enclosing function, whose value is unknown here."""
     return any(attr.is_ref() for attr in node.attributes.values())

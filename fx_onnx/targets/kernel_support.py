@@ -223,7 +223,7 @@ def _advice(nodes: list[ir.Node], missing: tuple[MissingKernel, ...], opset: int
 def _replaceable(missing: tuple[MissingKernel, ...], target: Target) -> tuple[str, ...]:
     """Returns the missing operators for which the target has a legalization that a default export does not run."""
     own = [each for each in target.legalizations if isinstance(each, Rewrite) and each not in LEGALIZATIONS]
-    replaced = {op_type for each in own for op_type in each.op_types}
+    replaced = {op_type for each in own for _, op_type in each.roots()}
     return tuple(sorted(replaced & {each.operator for each in missing}))
 
 

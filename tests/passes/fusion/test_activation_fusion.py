@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_onnx.passes.fusion.activation_fusion import FuseGelu, FuseSwish
+from fx_onnx.passes.fusion.activation_fusion import fuse_gelu, fuse_swish
 from tests.passes.checking import check, model, origins
 
 X = torch.cat([torch.randn(1, 12) * 3, torch.tensor([[0.0, -0.0, 40.0, -40.0] * 3])])
@@ -27,7 +27,7 @@ CUBIC = "p = Pow(x, three)\n q = Mul(p, c)\n a = Add(x, q)\n b = Mul(a, s)\n t =
 def test_gelu(text: str) -> None:
     """The form of GPT-2, other orders of the factors, the cube as products, and the exact Gelu."""
     program = model(f"g (float[N,12] x) => (float[N,12] y) {CONSTANTS} {{ {text} }}")
-    check(program, FuseGelu(), [X], ["Gelu"])
+    check(program, fuse_gelu, [X], ["Gelu"])
     assert origins(program, "y") >= {f"%{part.split(' = ')[0].strip()}" for part in text.split("\n")}
 
 
@@ -44,7 +44,7 @@ def test_gelu(text: str) -> None:
 def test_no_gelu(text: str) -> None:
     """Other factors, another x, a second consumer."""
     program = model(f"g (float[N,12] x, float[N,12] z) => (float[N,12] y) {CONSTANTS} {{ {text} }}")
-    assert not FuseGelu()(program).modified
+    assert not fuse_gelu(program).modified
 
 
 @pytest.mark.parametrize(
@@ -53,14 +53,14 @@ def test_no_gelu(text: str) -> None:
 def test_swish(text: str) -> None:
     """With and without alpha, from opset 24 on."""
     body = f"g (float[N,12] x) => (float[N,12] y) <float alpha = {{1.702}}> {{ {text} }}"
-    check(model(body, opset=24), FuseSwish(), [X], ["Swish"])
-    assert not FuseSwish()(model(body, opset=23)).modified
+    check(model(body, opset=24), fuse_swish, [X], ["Swish"])
+    assert not fuse_swish(model(body, opset=23)).modified
 
 
 def test_no_swish() -> None:
     """The Sigmoid is of another value."""
     program = model("g (float[N] x, float[N] z) => (float[N] y) { s = Sigmoid(z)\n y = Mul(x, s) }", opset=24)
-    assert not FuseSwish()(program).modified
+    assert not fuse_swish(program).modified
 
 
 def test_no_swish_if_the_attribute_would_round_alpha() -> None:
@@ -68,4 +68,4 @@ def test_no_swish_if_the_attribute_would_round_alpha() -> None:
     for number, modified in (("1.702", False), ("1.5", True)):
         text = f"g (double[N] x) => (double[N] y) <double alpha = {{{number}}}> {{ a = Mul(alpha, x)\n"
         program = model(f"{text} s = Sigmoid(a)\n y = Mul(s, x) }}", opset=24)
-        assert FuseSwish()(program).modified is modified
+        assert fuse_swish(program).modified is modified
