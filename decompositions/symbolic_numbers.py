@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fx_onnx.core.torch_private import free_unbacked_symbols
 from fx_onnx.decompositions import unary, vision
 from fx_onnx.decompositions._sizes import at_least
 from fx_onnx.decompositions.pooling import average_pool, max_pool
@@ -282,15 +281,14 @@ def linalg_vector_norm(
     self: Tensor, ord: Number = 2, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
     """Returns (Σ |self|^ord)^(1/ord), the number of elements that are not 0 for order 0, the extremes for ±∞."""
-    axes, magnitude = [] if dim is None else dim, self.abs()
-    order = magnitude.new_full((), ord)
-    powers = magnitude.pow(order).sum(axes, keepdim=keepdim, dtype=dtype)
+    axes, order = [] if dim is None else dim, self.abs().new_full((), ord)
+    powers = self.abs().pow(order).sum(axes, keepdim=keepdim, dtype=dtype)
     count = (self != 0).sum(axes, keepdim=keepdim, dtype=powers.dtype)
     norm = torch.where(order == 0, count, powers.pow(order.reciprocal()))
-    if not isinstance(ord, float) and not free_unbacked_symbols(ord):
-        return norm  # no size is infinite
-    largest, smallest = (each(axes, keepdim=keepdim).to(norm.dtype) for each in (magnitude.amax, magnitude.amin))
-    return torch.where(order == math.inf, largest, torch.where(order == -math.inf, smallest, norm))
+    extremes = {} if isinstance(ord, (int, torch.SymInt)) else {math.inf: self.abs().amax, -math.inf: self.abs().amin}
+    for limit, extreme in extremes.items():
+        norm = torch.where(order == limit, extreme(axes, keepdim=keepdim).to(norm.dtype), norm)
+    return norm
 
 
 @takes_symbols(aten.float_power.Tensor_Scalar)

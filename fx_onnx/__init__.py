@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fx_onnx.core.export_modes import OperatorExportTypes as OperatorExportTypes
     from fx_onnx.core.export_modes import TrainingMode as TrainingMode
     from fx_onnx.passes.optimize import optimize
+    from fx_onnx.passes.rules import rule
     from fx_onnx.program.onnx_program import ONNXProgram
     from fx_onnx.program.verify import Difference, Verification, verify
     from fx_onnx.torchscript import symbolic_helper as symbolic_helper
@@ -68,6 +69,7 @@ __all__ = [
     "export",
     "is_in_onnx_export",
     "optimize",
+    "rule",
     "text_generation_arguments",
     "verify",
 ]
@@ -81,6 +83,7 @@ _LAZY = {
     "ONNXProgram": "fx_onnx.program.onnx_program",
     "Verification": "fx_onnx.program.verify",
     "optimize": "fx_onnx.passes.optimize",
+    "rule": "fx_onnx.passes.rules",
     "text_generation_arguments": "fx_onnx.capture.text_generation",
     "verify": "fx_onnx.program.verify",
 }

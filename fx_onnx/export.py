@@ -26,6 +26,7 @@ from fx_onnx.program.export_arguments import ExportArguments
 
 if TYPE_CHECKING:
     from fx_onnx.capture.request import Request
+    from fx_onnx.passes.rules import Rule
     from fx_onnx.program.export_options import ExportOptions
     from fx_onnx.program.onnx_program import ONNXProgram
     from fx_onnx.targets.target import Target
@@ -63,6 +64,7 @@ def export(
     target: str | Target | None = None,
     metadata: str = "full",
     progress: bool | None = None,
+    rules: Sequence[Rule] = (),
     **removed: Unpack[RemovedKeywords],
 ) -> ONNXProgram:
     """Exports a PyTorch model to ONNX.
@@ -125,6 +127,7 @@ def export(
             ``ONNXProgram.save``.
         progress: whether to show a progress bar on standard error, which appears after 2 seconds. None shows it on a
             terminal and in a notebook, but not with ``verbose=True``, which prints a line for each stage.
+        rules: rewrites of your own, which run after the optimizer; see docs/rules.md.
         removed: keywords that torch removed from its export, with their old meaning. Each causes a FutureWarning.
 
     Returns:
@@ -148,14 +151,12 @@ def export(
         export_params=export_params, keep_initializers_as_inputs=keep_initializers_as_inputs, dynamic_axes=dynamic_axes,
         training=training, operator_export_type=operator_export_type, do_constant_folding=do_constant_folding,
         custom_opsets=custom_opsets, export_modules_as_functions=export_modules_as_functions,
-        autograd_inlining=autograd_inlining, target=target, metadata=metadata, progress=progress,
+        autograd_inlining=autograd_inlining, target=target, metadata=metadata, progress=progress, rules=rules,
     )  # fmt: skip
     try:
         return _export(arguments, positional, removed)
     except OnnxExporterError as error:
-        if verbose is True:
-            raise
-        raise for_users(error)  # noqa: B904  its cause says from what
+        raise error if verbose is True else for_users(error)  # noqa: B904  its cause says from what
 
 
 def _export(given: ExportArguments, positional: tuple[Any, ...], removed: Mapping[str, Any]) -> ONNXProgram:
@@ -221,6 +222,7 @@ def _options(given: ExportArguments) -> ExportOptions:
     return ExportOptions(
         opset=opset,
         target=target,
+        rules=given.rules,
         optimize=bool(given.optimize) if without is None else True,
         without=without or (),
         fold_constants=given.do_constant_folding,

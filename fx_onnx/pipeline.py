@@ -202,6 +202,12 @@ def _optimize(job: OnnxJob) -> OnnxJob:
     return job
 
 
+def _rewrite(job: OnnxJob) -> OnnxJob:
+    with job.log.changes("rewrite", job.program, job.options.rules) as changes:
+        job.program.model = apply(job.program.model, job.options.rules, changes)
+    return job
+
+
 def _target(job: OnnxJob) -> Target:
     return job.options.target or onnxruntime.TARGET
 
@@ -327,6 +333,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("translate", _translate),
     Stage("name_inputs_and_outputs", _name_inputs_and_outputs),
     Stage("optimize", _optimize, lambda options: options.optimize, "optimize=False"),
+    Stage("rewrite", _rewrite, lambda options: bool(options.rules), "no rules were given"),
     Stage("legalize", _legalize),
     Stage("convert_opset", _convert_opset, lambda options: not options.is_native, "the opset is native"),
     Stage("check_target", _check_target, lambda options: options.target is not None, "no target was given"),

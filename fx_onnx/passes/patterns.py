@@ -3,7 +3,7 @@
 =================================  =====================================================================================
 ``Sigmoid(x)``                     a node of this operator of ONNX's default domain; its first result
 ``com.microsoft.Gelu(x)``          a node of another domain
-``Split(x, ...)[1]``               another result of a node; ``...`` stands for any further inputs
+``Split(x, ...)[1]``               another result of a node; ``...`` is any further inputs
 ``Concat(*parts)``                 a node with any number of inputs, as a tuple
 ``x + y``, ``-``, ``*``, ``/``     Add, Sub, Mul, Div, and Pow for ``**``, Neg for ``-x``
 ``x``                              any value; a name that occurs twice is one value, ``_`` any value each time
@@ -97,7 +97,27 @@ class Pattern:
 
     def match_node(self, node: ir.Node, found: Match) -> Iterator[Match]:
         """Yields the ways in which the pattern matches a node."""
-        raise PatternError("the pattern does not end at a node")
+        return iter(())
+
+    def parts(self) -> Sequence[Pattern]:
+        """Returns the patterns of which this one consists."""
+        return ()
+
+    def own_names(self) -> Sequence[str]:
+        """Returns the names that this part binds itself."""
+        return ()
+
+    def names(self) -> Iterator[str]:
+        """Yields all names that the pattern binds."""
+        yield from self.own_names()
+        for each in self.parts():
+            yield from each.names()
+
+    def operators(self) -> Iterator[tuple[str, str]]:
+        """Yields the domain and type of all operators of the pattern."""
+        yield from self.roots
+        for each in self.parts():
+            yield from each.operators()
 
 
 @dataclass(frozen=True)
@@ -107,6 +127,9 @@ class _Value(Pattern):
     name: str | None
     read: Callable[[ir.Value | None], Any] = lambda value: value
     roots = ()
+
+    def own_names(self) -> Sequence[str]:
+        return () if self.name is None else (self.name,)
 
     def may_match(self, value: ir.Value | None) -> bool:
         return (value is None) == (self.name is None)
@@ -141,6 +164,9 @@ class _Alternatives(Pattern):
     choices: tuple[Pattern, ...]
     roots: tuple[tuple[str, str], ...]
 
+    def parts(self) -> Sequence[Pattern]:
+        return self.choices
+
     def may_match(self, value: ir.Value | None) -> bool:
         return any(each.may_match(value) for each in self.choices)
 
@@ -174,6 +200,13 @@ class _Operation(Pattern):
     attributes: tuple[tuple[str, Any], ...] = ()
     result: int = 0
     shared: bool = False
+
+    def parts(self) -> Sequence[Pattern]:
+        return self.operands
+
+    def own_names(self) -> Sequence[str]:
+        bound = [wanted for _, wanted in self.attributes if isinstance(wanted, _Bound)]
+        return bound if self.rest is None else [*bound, self.rest]
 
     def match(self, value: ir.Value | None, found: Match) -> Iterator[Match]:
         if value is not None and value.index() == self.result:
@@ -253,6 +286,12 @@ class _Product(Pattern):
     factors: tuple[Pattern, ...]
     shared: bool = False
     roots = (("", "Mul"), ("", "Div"))
+
+    def parts(self) -> Sequence[Pattern]:
+        return self.factors
+
+    def own_names(self) -> Sequence[str]:
+        return (self.number,) if isinstance(self.number, str) else ()
 
     def may_match(self, value: ir.Value | None) -> bool:
         return len(self.factors) == 1 or super().may_match(value)

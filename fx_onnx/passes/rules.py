@@ -5,17 +5,21 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
+import onnx
 import onnx_ir as ir
 from onnx_ir import Value
 
 from fx_onnx.core import metadata
+from fx_onnx.core.arguments import shown
+from fx_onnx.core.errors import ArgumentError
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.patterns import Match, Pattern, PatternError, parse
 from fx_onnx.passes.rewriter import Rewrite, has_reference
 
-__all__ = ["Rule", "rule"]
+__all__ = ["Result", "Rule", "check_rules", "rule"]
 
 Result = Value | Sequence[Value | None] | str | None
 """What the function of a rule returns: the value that replaces the result, or one for each result of the root; a clause
@@ -56,6 +60,22 @@ class Rule(Rewrite):
     @cached_property
     def _parameters(self) -> tuple[str, ...]:
         return tuple(inspect.signature(self.function).parameters)
+
+    def check(self) -> None:
+        """Checks the patterns and the function's parameters.
+
+        Raises:
+            PatternError: a pattern is none, has an operator that ONNX does not define, or none has a parameter's name.
+        """
+        names = {"f", "node", "nodes"}
+        for each in self.patterns:
+            names.update(each.names())
+            for domain, op_type in each.operators():
+                if not domain and not onnx.defs.has(op_type):
+                    raise PatternError(f"ONNX has no operator {op_type}")
+        for name in (*self._parameters, *self._where):
+            if name not in names:
+                raise PatternError(f"no pattern has the name {name}, which the function or a condition needs")
 
     def roots(self) -> Collection[tuple[str, str]]:
         """Returns the domain and type of the operators at which the patterns end."""
@@ -110,6 +130,23 @@ class Rule(Rewrite):
             node.name = name
         editor.remove_if_unused(node)
         return True
+
+
+def check_rules(rules: Any) -> None:
+    """Checks rules that a user gave.
+
+    Raises:
+        ArgumentError: one is no rule, a pattern is none, or it names an operator or a parameter that does not exist.
+    """
+    if isinstance(rules, Rule) or not isinstance(rules, Sequence):
+        raise ArgumentError(f"rules must be a list of rules, not {shown(rules)}; see docs/add_a_pass.md.")
+    for each in rules:
+        if not isinstance(each, Rule):
+            raise ArgumentError(f"{shown(each)} in rules is no rule; decorate a function with fx_onnx.rule(...).")
+        try:
+            each.check()
+        except PatternError as error:
+            raise ArgumentError(f"The rule {each.name} is not valid: {error}.") from error
 
 
 def _read_outside(match: Match, root: ir.Node) -> ir.Node | None:

@@ -14,6 +14,7 @@ import torch
 from fx_onnx.core.export_modes import OperatorExportTypes, TrainingMode
 
 if TYPE_CHECKING:
+    from fx_onnx.passes.rules import Rule
     from fx_onnx.targets.target import Target
 
 __all__ = ["ExportArguments"]
@@ -63,6 +64,7 @@ class ExportArguments:
     target: str | Target | None = None
     metadata: str = "full"
     progress: bool | None = None
+    rules: Sequence[Rule] = ()
     check: bool = field(default=False, repr=False)
     doc_strings: bool | None = field(default=None, repr=False)
 

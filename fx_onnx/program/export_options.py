@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.export_modes import OperatorExportTypes
 from fx_onnx.core.messages import MessageId
 from fx_onnx.passes.optimize import passes_without
+from fx_onnx.passes.rules import Rule, check_rules
 from fx_onnx.program.destination import check_destination
 from fx_onnx.program.metadata_levels import check_level
 from fx_onnx.program.save import Destination
@@ -78,11 +79,12 @@ class ExportOptions:
         modules_as_functions: the module classes whose calls become calls of local functions; True means all classes.
         save: where and how to save the model.
         target: the runtime whose legalizations run. None means ONNX Runtime's CPU provider.
+        rules: the user's rewrites, which run after the optimizer.
 
     Raises:
         ArgumentError: ``modules_as_functions`` is neither a bool nor a set of module classes, or it is set and the
             opset is too old for local functions, or ``without`` has a name of no pass, or ``custom_opsets`` has other
-            entries than domains and versions.
+            entries than domains and versions, or ``rules`` has something else than valid rules.
     """
 
     opset: int = opsets.DEFAULT_OPSET
@@ -100,9 +102,11 @@ class ExportOptions:
     modules_as_functions: bool | Collection[type[nn.Module]] = False
     save: SaveOptions = SaveOptions()
     target: Target | None = None
+    rules: Sequence[Rule] = ()
 
     def __post_init__(self) -> None:
         passes_without(self.without, "optimize")
+        check_rules(self.rules)
         wanted = self.modules_as_functions
         classes = list(wanted) if isinstance(wanted, Collection) else []
         are_modules = bool(classes) and all(isinstance(cls, type) and issubclass(cls, nn.Module) for cls in classes)

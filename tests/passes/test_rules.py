@@ -1,0 +1,65 @@
+"""Rules of a user in an export, and the checks of all rules."""
+
+import pytest
+import torch
+from onnx_ir import Value
+
+import fx_onnx
+from fx_onnx.core.errors import ArgumentError
+from fx_onnx.passes.builder import NodeBuilder
+from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
+from fx_onnx.passes.optimize import PASSES
+from fx_onnx.passes.rules import Result, Rule, rule
+from fx_onnx.targets.known_targets import NAMES, find_target
+
+
+class Model(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(x) * 2
+
+
+@rule("2.0 * Sigmoid(x)")
+def as_tanh(f: NodeBuilder, x: Value) -> Result:
+    return f.Add(f.Tanh(f.Mul(x, 0.5)), 1.0)
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+@pytest.mark.parametrize("opset", [11, 20])
+def test_a_rule_of_a_user(optimize: bool, opset: int) -> None:
+    x = torch.randn(2, 3)
+    options = {"optimize": optimize, "opset_version": opset, "verify": True}
+    program = fx_onnx.export(Model(), (x,), rules=[as_tanh], dynamic_shapes=({0: "n"},), **options)
+    assert [node.op_type for node in program.model.graph] == ["Mul", "Tanh", "Add"]
+    assert [[*value.shape] for node in program.model.graph for value in node.outputs] == [["n", 3]] * 3
+    torch.testing.assert_close(program(x)[0], Model()(x))
+    assert "rewrite" in program.timings
+
+
+@pytest.mark.parametrize(
+    ("rules", "sentence"),
+    [
+        (as_tanh, "rules must be a list of rules"),
+        ([len], "is no rule"),
+        ([rule("x +")(lambda x: x)], "is no expression of Python"),
+        ([rule("x")(lambda x: x)], "does not end at a node"),
+        ([rule("Sigmod(x)")(lambda x: x)], "ONNX has no operator Sigmod"),
+        ([rule("Sigmoid(x)")(lambda f, y: y)], "no pattern has the name y"),
+        ([rule("Sigmoid(x)", where={"z": bool})(lambda x: x)], "no pattern has the name z"),
+    ],
+)
+def test_rules_that_are_not_valid(rules: object, sentence: str) -> None:
+    with pytest.raises(ArgumentError, match=sentence) as caught:
+        fx_onnx.export(Model(), (torch.randn(2),), rules=rules)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_rules_of_the_package_are_valid() -> None:
+    passes = [
+        *PASSES,
+        *LEGALIZATIONS,
+        *(each for t in map(find_target, NAMES) for each in (*t.legalizations, *t.fusions)),
+    ]
+    rules = [each for each in passes if isinstance(each, Rule)]
+    for each in rules:
+        each.check()
+    assert rules
