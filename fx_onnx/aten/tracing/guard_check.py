@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from fx_onnx.aten.fx_nodes import describe
 from fx_onnx.core.errors import TranslationError
-from fx_onnx.core.guard_private import forget_guard, forgotten_guards
+from fx_onnx.core.guard_private import disproved_guards, forget_guard
 from fx_onnx.core.torch_private import FakeTensorMode, Mod, size_oblivious
 
 
@@ -40,7 +40,7 @@ def refuse_guards(fake_mode: FakeTensorMode, node: Node, verb: str = "decomposed
     with size_oblivious():
         yield relations
     guards = [guard.expr for guard in _guards(fake_mode)[before:]]
-    needed = [guard for guard in guards if guard in forgotten_guards(fake_mode.shape_env)]
+    needed = [guard for guard in guards if guard in disproved_guards(fake_mode.shape_env)]
     guards = [guard for guard in guards if guard not in needed]
     if refused := [str(guard) for guard in guards if not is_precondition(guard) and not is_nonempty(guard)]:
         raise TranslationError(f"{describe(node)} can only be {verb} where {' and '.join(refused)}.")

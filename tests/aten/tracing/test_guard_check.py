@@ -9,7 +9,7 @@ from torch.fx import Graph
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import fx_onnx
-from fx_onnx.aten.tracing.guard_check import refuse_guards
+from fx_onnx.aten.tracing.guard_check import refuse_guards, undone_guards
 from fx_onnx.core.errors import TranslationError
 from fx_onnx.core.torch_private import FakeTensorMode
 
@@ -25,6 +25,16 @@ def test_a_guard_on_a_size_is_refused() -> None:
     with pytest.raises(TranslationError, match=r"relu = .* can only be decomposed where .*s\d+"):  # noqa: SIM117
         with refuse_guards(mode, node):
             assert rows > 3
+
+
+def test_an_undone_guard_is_refused_later() -> None:
+    """The question of an optional translation says nothing about a decomposition that needs the same guard."""
+    mode, (rows, _) = _sizes()
+    with undone_guards(mode) as found:
+        assert rows > 3
+    assert [str(each) for each in found] == [f"{rows} > 3"]
+    with pytest.raises(TranslationError), refuse_guards(mode, Graph().call_function(torch.relu)):
+        assert rows > 3
 
 
 def test_equal_sizes_and_sizes_0_and_1_are_accepted() -> None:
