@@ -13,6 +13,7 @@ from fx_onnx.aten.fx_nodes import describe
 from fx_onnx.core.errors import TranslationError
 from fx_onnx.core.guard_private import disproved_guards, forget_guard
 from fx_onnx.core.torch_private import FakeTensorMode, Mod, size_oblivious
+from fx_onnx.core.trial_sizes import is_identity
 
 
 @contextmanager
@@ -30,7 +31,8 @@ def refuse_guards(fake_mode: FakeTensorMode, node: Node, verb: str = "decomposed
 
     Yields:
         a list that receives the accepted relations of sizes, such as ``Eq(total, past + sequence)``, when the trace
-        ends. Equal symbols are left out: torch.export merges such dims without a message too.
+        ends. Equal symbols are left out: torch.export merges such dims without a message too. So are equations that
+        hold for all sizes, which torch does not see in expressions with ``max`` and ``min``.
 
     Raises:
         TranslationError: the trace added a guard; the message lists all.
@@ -44,7 +46,9 @@ def refuse_guards(fake_mode: FakeTensorMode, node: Node, verb: str = "decomposed
     guards = [guard for guard in guards if guard not in needed]
     if refused := [str(guard) for guard in guards if not is_precondition(guard) and not is_nonempty(guard)]:
         raise TranslationError(f"{describe(node)} can only be {verb} where {' and '.join(refused)}.")
-    relations += [guard for guard in guards if is_precondition(guard) and not _are_two_symbols(guard)]
+    relations += [
+        each for each in guards if is_precondition(each) and not (_are_two_symbols(each) or is_identity(each))
+    ]
     relations += needed
 
 

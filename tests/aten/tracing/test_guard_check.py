@@ -58,6 +58,16 @@ def test_relations_of_sizes_are_reported() -> None:
     assert len(relations) == 1
 
 
+def test_an_equation_that_holds_for_all_sizes_is_no_relation() -> None:
+    """torch does not see that a cut tensor and the rest have all rows."""
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    rows, new = (mode.from_tensor(torch.ones(n)).shape[0] for n in (9, 4))
+    for limit, count in ((6, 0), (7, 1)):
+        with refuse_guards(mode, Graph().call_function(torch.relu)) as relations:
+            assert torch.sym_min(rows, 6) + torch.sym_max(rows - limit, 0) + new == rows + new - limit + 6
+        assert len(relations) == count
+
+
 def test_a_number_of_elements_is_not_0() -> None:
     mode, (rows, columns) = _sizes()
     with refuse_guards(mode, Graph().call_function(torch.relu)):
