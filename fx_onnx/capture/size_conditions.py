@@ -300,21 +300,21 @@ class SizeFacts:
         for size, found in ((1, ones), (0, zeros | own)):
             for symbol, condition in found.items():
                 outcome = self._outcome({**self._larger, symbol: size})
-                certain = outcome is Outcome.DIFFERENT
-                if certain or (outcome is Outcome.UNKNOWN and condition.symbols):
+                if outcome is Outcome.DIFFERENT or (outcome is Outcome.UNKNOWN and condition.symbols):
                     excludes = sympy.Ne(symbol, size, evaluate=False)
-                    findings.append(replace(condition, expression=excludes, kind="finding", is_certain=certain))
+                    findings.append(replace(condition, expression=excludes, kind="finding"))
                 elif outcome is Outcome.RAISES and size == 1:
                     yield replace(condition, expression=symbol >= 2, kind="bound")
         sizes = {each.symbols[0]: each.expression.args[1] for each in reversed(findings)}
-        if findings and not self._agree_eagerly(sizes):
-            yield from findings
+        agree = self._agree_eagerly(sizes) if findings else True
+        is_certain = agree is False and len(findings) == 1  # other value numbers may be equal values
+        yield from (replace(each, is_certain=is_certain) for each in findings if not agree)
 
-    def _agree_eagerly(self, small: Mapping[sympy.Symbol, Any]) -> bool:
-        """Returns whether the module and the program agree in an eager run in which the given sizes are small."""
+    def _agree_eagerly(self, small: Mapping[sympy.Symbol, Any]) -> bool | None:
+        """Returns whether both agree in an eager run in which the given sizes are small; None if it is not allowed."""
         sizes = {**self._example, **{symbol: int(size) for symbol, size in small.items()}}
         given = self._given(sizes, lambda leaf, shape: _with_other_values(resized(leaf, shape)))
-        return bool(self._runs.agree_eagerly(*given))
+        return self._runs.agree_eagerly(*given)
 
     def _opened(self, condition: Condition, size: int, kept: Sequence[Condition]) -> Iterator[sympy.Symbol]:
         """Yields the symbols for which a guard is false at a small size, and no known condition is."""

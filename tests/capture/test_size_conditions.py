@@ -369,12 +369,13 @@ class Counting(nn.Module):
         return x * self.weight + self.total + self.doubled.detach()
 
 
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_the_trial_leaves_the_module_unchanged(device: str) -> None:
+@pytest.mark.parametrize(("device", "verb"), [("cpu", "is"), ("meta", "may be")])
+def test_the_trial_leaves_the_module_unchanged(device: str, verb: str) -> None:
+    """Only an eager run makes the difference certain."""
     with torch.device(device):
         module, x = Counting(), torch.ones(3, 2)
     _, messages = captured(module, x)
-    assert [message[:45] for message in messages] == ["The exported model is wrong where n == 1, bec"]
+    assert [message.partition(",")[0] for message in messages] == [f"The exported model {verb} wrong where n == 1"]
     assert module.calls == []
     assert module.total.is_meta or module.total.tolist() == [0, 0]
 
