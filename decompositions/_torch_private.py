@@ -39,6 +39,12 @@ def _is_true(condition: Any) -> bool:
     return isinstance(condition, bool) and condition
 
 
+def depends_on_data(number: Any) -> bool:
+    """Returns whether a symbolic number depends on data; without torch's function the answer is always yes."""
+    module = importlib.import_module("torch.fx.experimental.symbolic_shapes")
+    return bool(getattr(module, "free_unbacked_symbols", lambda _: True)(number))
+
+
 def while_loop_operator(
     condition: Callable[..., Tensor],
     body: Callable[..., tuple[Tensor, ...]],

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from fx_onnx.decompositions import unary, vision
 from fx_onnx.decompositions._sizes import at_least
+from fx_onnx.decompositions._torch_private import depends_on_data
 from fx_onnx.decompositions.pooling import average_pool, max_pool
 from fx_onnx.decompositions.registry import DECOMPOSITIONS, SYMBOLIC, Operator, aten, takes_symbols
 
@@ -89,8 +90,7 @@ def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
 @takes_symbols(aten.vander.default)
 def vander(x: Tensor, N: int, increasing: bool = False) -> Tensor:
     """Returns the powers of x from N - 1 to 0, or from 0 to N - 1 if ``increasing``, on a new last axis."""
-    factors = torch.where(torch.arange(N, device=x.device) == 0, 1, x.unsqueeze(-1))
-    powers = factors.cumprod(-1)
+    powers = torch.where(torch.arange(N, device=x.device) == 0, 1, x.unsqueeze(-1)).cumprod(-1)
     return powers if increasing else powers.flip(-1)
 
 
@@ -123,10 +123,9 @@ def _cosine_window(size: int, periodic: bool, weights: Sequence[float], options:
     angle = torch.arange(size, dtype=options.pop("dtype", None) or torch.get_default_dtype(), **options) * (
         2 * math.pi / period
     )
-    terms = [weight * torch.cos(angle * order) for order, weight in enumerate(weights)]
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
+    total: Any = weights[0]
+    for order, weight in enumerate(weights[1:], 1):
+        total = total + weight * torch.cos(angle * order)
     return torch.where(torch.full((), size) == 1, 1.0, total)
 
 
@@ -285,9 +284,9 @@ def linalg_vector_norm(
     powers = self.abs().pow(order).sum(axes, keepdim=keepdim, dtype=dtype)
     count = (self != 0).sum(axes, keepdim=keepdim, dtype=powers.dtype)
     norm = torch.where(order == 0, count, powers.pow(order.reciprocal()))
-    extremes = {} if isinstance(ord, (int, torch.SymInt)) else {math.inf: self.abs().amax, -math.inf: self.abs().amin}
-    for limit, extreme in extremes.items():
-        norm = torch.where(order == limit, extreme(axes, keepdim=keepdim).to(norm.dtype), norm)
+    if isinstance(ord, float) or depends_on_data(ord):  # no size is infinite
+        for limit, extreme in ((math.inf, self.abs().amax), (-math.inf, self.abs().amin)):
+            norm = torch.where(order == limit, extreme(axes, keepdim=keepdim).to(norm.dtype), norm)
     return norm
 
 

@@ -304,34 +304,35 @@ def _export(
 ) -> Captured | Exception:
     """Calls torch.export once, under all patches; returns the error if it fails."""
     example = separated_example(example, model)
-    try:
-        with (
-            CAPTURE_LOCK,
-            exporting(),
-            silence_torch_export(),
-            nullcontext() if example.specializes else size_oblivious(),
-            patched_torch(model, strict, changes) as record,
-            autocast_disabled() as caller_autocast,
-            wrap_forward(
-                model,
-                example.kwargs,
-                request.inputs,
-                caller_autocast,
-                float_leaves=request.float_leaves,
-                register_outputs=register_outputs,
-            ),
-        ):
+    with (
+        CAPTURE_LOCK,
+        exporting(),
+        silence_torch_export(),
+        nullcontext() if example.specializes else size_oblivious(),
+        patched_torch(model, strict, changes) as record,
+        autocast_disabled() as caller_autocast,
+        wrap_forward(
+            model,
+            example.kwargs,
+            request.inputs,
+            caller_autocast,
+            float_leaves=request.float_leaves,
+            register_outputs=register_outputs,
+        ),
+    ):
+        try:
             program = torch.export.export(
                 model, example.args, example.kwargs, dynamic_shapes=dynamic_shapes, strict=strict
             )
-            left_out, changed = tuple(record.conditions.left_out), tuple(record.changed_values)
-            facts = SizeFacts(request, program, FakeRuns(model, program))
-            facts.conditions  # noqa: B018  decided now, because the module runs as in the capture
-            return Captured(program, strict, facts, (), changed, left_out)
-    except OnnxExporterError:  # the forward calls export()
-        raise
-    except Exception as error:  # the forward is the user's code and may raise anything
-        return error
+            record.conditions.raise_handled()
+        except OnnxExporterError:  # the forward calls export()
+            raise
+        except Exception as error:  # the forward is the user's code and may raise anything
+            return error
+        left_out, changed = tuple(record.conditions.left_out), tuple(record.changed_values)
+        facts = SizeFacts(request, program, FakeRuns(model, program))
+        facts.conditions  # noqa: B018  decided now, because the module runs as in the capture
+        return Captured(program, strict, facts, (), changed, left_out)
 
 
 def _with_auto_dims(dynamic_shapes: Any) -> Any:

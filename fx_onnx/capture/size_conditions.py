@@ -10,12 +10,11 @@ All guards count, except those that hold for every requested size, or wherever t
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import sympy
 import torch
@@ -27,23 +26,19 @@ from fx_onnx.capture.dynamic_dims import (
     captured_inputs,
     defined_sizes,
     dims_and_sizes,
-    guard_place,
     has_dim,
 )
 from fx_onnx.capture.request import Request
+from fx_onnx.capture.size_guards import BRANCH, Condition, Sizes, recorded_conditions
 from fx_onnx.capture.value_numbers import FakeRuns, Outcome
 from fx_onnx.core.arguments import is_dim_word
 from fx_onnx.core.dim_table import SizeCondition
-from fx_onnx.core.guard_private import assume_sizes_from_2, forget_guard, guard_origin
-from fx_onnx.core.metadata import call_line
-from fx_onnx.core.operators import aten
-from fx_onnx.core.size_text import expression_text, simple_condition, without_factors, without_subtraction
+from fx_onnx.core.guard_private import assume_sizes_from_2, check_conditions, forget_guard
+from fx_onnx.core.size_text import expression_text, simple_condition, without_subtraction
 from fx_onnx.core.torch_private import pytree, symbolic_expression
-from fx_onnx.core.trial_sizes import condition_of, resized
+from fx_onnx.core.trial_sizes import resized
 
-__all__ = ["Condition", "SizeFacts", "excluded_size"]
-
-Sizes = Mapping[sympy.Symbol, int]
+__all__ = ["SizeFacts", "excluded_size"]
 
 # The sizes for which a condition on one, two, three or more dims is evaluated.
 _SIZES: tuple[tuple[int, ...], ...] = (
@@ -55,51 +50,8 @@ _SIZES: tuple[tuple[int, ...], ...] = (
 _MANY = 6  # the number of dims from which on the sizes of one dim change at a time
 _TRIES = 3  # how many excluded sizes are tried for a condition
 _LARGEST_TRY = 4096  # the largest size that is tried, because a forward may loop over it
-_SQUEEZES = (aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
 _LONG = 30  # the length of a condition from which on a simpler form replaces the expression of a frozen value
 _OPERATORS = ("//", "%", "max(", "min(", "*", " - ")
-_BRANCH = "takes another branch for other sizes"
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A condition on which the captured program relies.
-
-    Attributes:
-        expression: the condition over the symbols of the inputs.
-        raises: whether torch raises an exception where it is false.
-        cause: what the code does, for a sentence.
-        place: the line of the code, as ``(file:line: code)``; empty if none is known.
-        converts: whether a Python number was needed, which is a constant in the program.
-        is_own: whether the model compares or converts sizes itself, without a call of torch.
-        kind: ``bound`` or ``finding``.
-        is_certain: whether a finding is known to be true.
-        guard: the condition as torch recorded it.
-    """
-
-    expression: Any
-    raises: bool = False
-    cause: str = _BRANCH
-    place: str = ""
-    converts: bool = False
-    is_own: bool = False
-    kind: Literal["bound", "finding"] = "finding"
-    is_certain: bool = True
-    guard: Any = None
-
-    @cached_property
-    def symbols(self) -> tuple[sympy.Symbol, ...]:
-        """The symbols of the expression, in the order of their names."""
-        return tuple(sorted(self.expression.free_symbols, key=str))
-
-    @cached_property
-    def test(self) -> Any:
-        """The condition as a function of the sizes of its symbols."""
-        return condition_of(self.expression, self.symbols)
-
-    def holds(self, sizes: Sizes) -> bool:
-        """Returns whether the condition is true for sizes."""
-        return bool(self.test(*(sizes[symbol] for symbol in self.symbols)))
 
 
 class SizeFacts:
@@ -145,6 +97,8 @@ class SizeFacts:
                 del kept[condition]
         found = [*sorted(kept, key=lambda each: each.kind), *self._small_sizes(list(kept))]
         if self._shape_env is not None and not isinstance(self._request.model, ExportedProgram):
+            ranges = {symbol: self.declared(symbol) for symbol in self.names}
+            check_conditions(self._program, self._shape_env, [each.expression for each in found], ranges)
             assume_sizes_from_2(self._shape_env)
         return found
 
@@ -171,25 +125,14 @@ class SizeFacts:
 
     @cached_property
     def _guards(self) -> list[Condition]:
-        """What torch recorded, and the axes that the model removes if their size is 1."""
-        shape_env = self._shape_env
-        defined, found = defined_sizes(self.inputs), dict[Any, Condition]()
-        for dim, place in _squeezed(self._program):
-            expression = sympy.Ne(dim.xreplace(defined), 1)
-            found.setdefault(
-                expression, Condition(expression, cause="removes the axis for this size", place=place, is_own=True)
-            )
-        for guard in getattr(shape_env, "guards", ()):
-            origin, place, recorded = guard_origin(guard), guard_place(guard), guard.expr
-            cause = "converts a size to a Python number" if origin.converts else _BRANCH
-            if origin.converts and origin.call is not None:
-                cause = _frozen_argument(origin.call, recorded) or cause
-            facts = origin.raises, cause, place, origin.converts, origin.call is None
-            over_inputs = shape_env.replace(recorded)
-            reduced = over_inputs.xreplace(defined)  # false where a definition contradicts the guard
-            for part in map(without_factors, sympy.And.make_args(over_inputs if reduced == sympy.false else reduced)):
-                found.setdefault(part, Condition(part, *facts, guard=recorded))
-        return [each for each in found.values() if each.symbols and self.names.keys() >= set(each.symbols)]
+        """The conditions on the sizes of the inputs, as torch recorded them."""
+        found = recorded_conditions(self._program, self._shape_env, self._defined)
+        return [each for each in found if each.symbols and self.names.keys() >= set(each.symbols)]
+
+    @cached_property
+    def _defined(self) -> dict[sympy.Symbol, Any]:
+        """The sizes that the caller defines by others."""
+        return defined_sizes(self.inputs)
 
     @cached_property
     def _shape_env(self) -> Any:
@@ -258,15 +201,12 @@ class SizeFacts:
             yield from self._bounds(condition, points, kept)
             return
         outcomes = [self._outcome(point) for point in self._tries(points, kept)]
-        is_layout = not (condition.is_own or condition.converts) and isinstance(condition.expression, sympy.Ne)
-        if is_layout and Outcome.DIFFERENT not in outcomes and Outcome.RAISES not in outcomes:
-            return  # an operator asks whether a size is 0 or 1, for the layout of its result
         if Outcome.DIFFERENT in outcomes or Outcome.UNKNOWN in outcomes or not outcomes:
             yield replace(condition, is_certain=Outcome.DIFFERENT in outcomes)
         elif Outcome.RAISES in outcomes:
             yield replace(condition, kind="bound")
         elif condition.guard is not None:
-            forget_guard(self._shape_env, condition.guard)
+            forget_guard(self._shape_env, condition.guard, is_disproved=True)
 
     def _bounds(self, condition: Condition, points: Sequence[Sizes], kept: Sequence[Condition]) -> Iterator[Condition]:
         """Yields a condition that torch checks, and the size for which a broadcast is right all the same.
@@ -287,7 +227,7 @@ class SizeFacts:
             if outcome is not Outcome.RAISES:
                 exception = sympy.Eq(condition.symbols[0], point[condition.symbols[0]])
                 if outcome is not Outcome.EQUAL:
-                    yield replace(condition, expression=sympy.Not(exception), cause=_BRANCH)
+                    yield replace(condition, expression=sympy.Not(exception), cause=BRANCH)
                 condition = replace(condition, expression=sympy.Or(condition.expression, exception))
         yield replace(condition, kind="bound")
 
@@ -342,7 +282,7 @@ class SizeFacts:
         return given
 
     def _size(self, dim: Any, sizes: Sizes) -> int:
-        return dim if isinstance(dim, int) else int(dim.xreplace(defined_sizes(self.inputs)).xreplace(sizes))
+        return dim if isinstance(dim, int) else int(dim.xreplace(self._defined).xreplace(sizes))
 
     def _small_sizes(self, kept: Sequence[Condition]) -> Iterator[Condition]:
         """Yields conditions that exclude the sizes 0 and 1, where the program is not the model.
@@ -360,21 +300,21 @@ class SizeFacts:
         for size, found in ((1, ones), (0, zeros | own)):
             for symbol, condition in found.items():
                 outcome = self._outcome({**self._larger, symbol: size})
-                certain = outcome is Outcome.DIFFERENT
-                if certain or (outcome is Outcome.UNKNOWN and condition.symbols):
+                if outcome is Outcome.DIFFERENT or (outcome is Outcome.UNKNOWN and condition.symbols):
                     excludes = sympy.Ne(symbol, size, evaluate=False)
-                    findings.append(replace(condition, expression=excludes, kind="finding", is_certain=certain))
+                    findings.append(replace(condition, expression=excludes, kind="finding"))
                 elif outcome is Outcome.RAISES and size == 1:
                     yield replace(condition, expression=symbol >= 2, kind="bound")
         sizes = {each.symbols[0]: each.expression.args[1] for each in reversed(findings)}
-        if findings and not self._agree_eagerly(sizes):
-            yield from findings
+        agree = self._agree_eagerly(sizes) if findings else True
+        is_certain = agree is False and len(findings) == 1  # other value numbers may be equal values
+        yield from (replace(each, is_certain=is_certain) for each in findings if not agree)
 
-    def _agree_eagerly(self, small: Mapping[sympy.Symbol, Any]) -> bool:
-        """Returns whether the module and the program agree in an eager run in which the given sizes are small."""
+    def _agree_eagerly(self, small: Mapping[sympy.Symbol, Any]) -> bool | None:
+        """Returns whether both agree in an eager run in which the given sizes are small; None if it is not allowed."""
         sizes = {**self._example, **{symbol: int(size) for symbol, size in small.items()}}
         given = self._given(sizes, lambda leaf, shape: _with_other_values(resized(leaf, shape)))
-        return bool(self._runs.agree_eagerly(*given))
+        return self._runs.agree_eagerly(*given)
 
     def _opened(self, condition: Condition, size: int, kept: Sequence[Condition]) -> Iterator[sympy.Symbol]:
         """Yields the symbols for which a guard is false at a small size, and no known condition is."""
@@ -462,39 +402,3 @@ def _scalars(program: ExportedProgram) -> dict[int, tuple[sympy.Symbol, str]]:
         for place, (name, value) in enumerate(zip(users, values, strict=True))
         if isinstance(value, torch.SymInt)
     }
-
-
-def _squeezed(program: ExportedProgram) -> Iterator[tuple[Any, str]]:
-    """Yields the dynamic size of each axis that the model squeezes, and the place; torch removes an axis of size 1."""
-    for node in program.graph.nodes:
-        if node.op == "call_function" and node.target in _SQUEEZES:
-            shape = node.args[0].meta["val"].shape
-            axes = node.args[1] if len(node.args) > 1 else range(len(shape))
-            for axis in [axes] if isinstance(axes, int) else axes:
-                dim = symbolic_expression(shape[axis]) if shape and isinstance(shape[axis], torch.SymInt) else None
-                if dim is not None and not dim.is_number:
-                    yield dim, call_line(node).strip()
-
-
-def _frozen_argument(call: tuple[Any, Any, Any], guard: Any) -> str:
-    """Returns a clause about the argument of a function of torch that became a constant; empty if it is not found."""
-    function, args, kwargs = call
-    numbers = guard.args if isinstance(guard, sympy.Eq) else ()
-    for name, value in _named_arguments(function, args or (), kwargs or {}):
-        for leaf in pytree.tree_leaves(value):
-            if isinstance(leaf, (torch.SymInt, torch.SymFloat)) and symbolic_expression(leaf) in numbers:
-                of = f" {name!r}" if name else ""
-                called = getattr(function, "__name__", function)
-                return f"gives the argument{of} of {called} a size, which is a constant there"
-    return ""
-
-
-def _named_arguments(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    try:
-        parameters = list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):  # a function of C++: the operator of the same name has the same parameters
-        operator = getattr(aten, getattr(function, "__name__", "").strip("_") or "none").found
-        schemas = [getattr(operator, each)._schema.arguments for each in operator.overloads()] if operator else []
-        parameters = [each.name for each in next((each for each in schemas if len(each) >= len(args)), [])]
-    yield from zip([*parameters, *[""] * len(args)], args, strict=False)
-    yield from kwargs.items()

@@ -6,25 +6,31 @@ without the name.
 
 from __future__ import annotations
 
+import inspect
 import re
 import traceback
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import sympy
+from torch.export import ExportedProgram
 
 from fx_onnx.core.script_private import SCRIPT_MARK
 
 __all__ = [
     "GuardOrigin",
     "assume_sizes_from_2",
+    "check_conditions",
+    "disproved_guards",
     "forget_guard",
-    "forgotten_guards",
     "guard_location",
     "guard_origin",
     "guard_recorder",
     "guard_script_line",
+    "layout_questions",
     "mark_origin",
     "names_of_sources",
     "slice_bound_function",
@@ -32,6 +38,8 @@ __all__ = [
     "traced_frames",
     "without_remainders",
 ]
+
+_INFINITE = import_module("torch.utils._sympy.numbers").int_oo
 
 
 def symbols_of_sources(shape_env: Any) -> Mapping[str, Any]:
@@ -115,12 +123,14 @@ class GuardOrigin(NamedTuple):
         frame: the innermost line of the user's or a library's code; None if there is none.
         raises: whether torch raises an exception where the guard is false.
         converts: whether a Python number was needed, so that the number of the example is a constant.
+        is_layout: whether torch asks for the memory layout of a result, which changes no value.
         call: the function of torch that was called, its arguments and keyword arguments; None if there is none.
     """
 
     frame: traceback.FrameSummary | None = None
     raises: bool = False
     converts: bool = False
+    is_layout: bool = False
     call: Any = None
 
 
@@ -135,13 +145,25 @@ def guard_origin(guard: Any) -> GuardOrigin:
     return origin
 
 
-def forget_guard(shape_env: Any, condition: Any) -> None:
-    """Makes torch forget a guard, so that no decomposition relies on it.
+@cache
+def layout_questions() -> frozenset[Any]:
+    """Returns the code of torch's functions whose own questions about sizes are about the layout of a result only.
+
+    A fake convolution asks whether its input is empty, for the kernel and its memory format. Without the function, such
+    a question about an expression of sizes may become an untrue finding.
+    """
+    functions = [getattr(import_module("torch._subclasses.fake_impls"), "conv", None)]
+    return frozenset(inspect.unwrap(each).__code__ for each in functions if each is not None)
+
+
+def forget_guard(shape_env: Any, condition: Any, is_disproved: bool = False) -> None:
+    """Makes torch forget a guard, so that no decomposition relies on it; one without effect is listed as disproved.
 
     torch keeps what follows from a guard, and the narrower range of its symbol. Without the attributes nothing is
     forgotten; then a decomposition may be right only where the guard holds.
     """
-    vars(shape_env).setdefault("forgotten_guards", []).append(condition)
+    if is_disproved:
+        vars(shape_env).setdefault("disproved_guards", []).append(condition)
     shape_env.guards[:] = [guard for guard in shape_env.guards if guard.expr != condition]
     axioms, ranges = getattr(shape_env, "axioms", {}), getattr(shape_env, "var_to_range", {})
     for implied, _ in shape_env.get_implications(shape_env.simplify(condition)):
@@ -150,7 +172,7 @@ def forget_guard(shape_env: Any, condition: Any) -> None:
         getattr(shape_env, "divisible", set()).discard(condition.args[0])
     if isinstance(condition, (sympy.Ge, sympy.Gt, sympy.Le, sympy.Lt)) and len(condition.free_symbols) == 1:
         (symbol,) = condition.free_symbols
-        ranges[symbol] = type(ranges[symbol])(0, import_module("torch.utils._sympy.numbers").int_oo)
+        ranges[symbol] = type(ranges[symbol])(0, _INFINITE)
         for guard in shape_env.guards:
             getattr(shape_env, "_refine_ranges", bool)(guard.expr)
     _clear_caches(shape_env)
@@ -173,9 +195,31 @@ def _clear_caches(shape_env: Any) -> None:
         getattr(method, "cache_clear", bool)()  # torch caches the results of evaluations
 
 
-def forgotten_guards(shape_env: Any) -> Sequence[Any]:
-    """Returns the conditions that ``forget_guard`` has removed."""
-    return getattr(shape_env, "forgotten_guards", ())
+def disproved_guards(shape_env: Any) -> Sequence[Any]:
+    """Returns the guards of the capture on which the captured graph does not depend."""
+    return getattr(shape_env, "disproved_guards", ())
+
+
+def check_conditions(
+    program: ExportedProgram,
+    shape_env: Any,
+    conditions: Sequence[Any],
+    ranges: Mapping[sympy.Symbol, tuple[int, int | None]],
+) -> None:
+    """Makes the module of a program check conditions and ranges of the inputs' sizes, instead of all guards.
+
+    Without the names, ``program.module()`` refuses sizes for which the program is right.
+    """
+    convert = getattr(import_module("torch.export.exported_program"), "_convert_guards_to_code", None)
+    if convert is None:
+        return
+    guards, shape_env.guards = shape_env.guards, [SimpleNamespace(expr=each) for each in conditions]
+    program._guards_code = convert(program.graph_module)
+    shape_env.guards = guards
+    spans = program.range_constraints
+    for symbol, (low, high) in ranges.items():
+        if symbol in spans:
+            spans[symbol] = type(spans[symbol])(low, _INFINITE if high is None else high)
 
 
 def traced_frames() -> Sequence[traceback.FrameSummary]:

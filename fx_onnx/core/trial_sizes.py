@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -12,13 +13,14 @@ import torch
 
 from fx_onnx.core.size_text import expression_text
 
-__all__ = ["condition_of", "is_false", "resized"]
+__all__ = ["condition_of", "is_false", "is_identity", "resized"]
 
 _MATH = "floor ceil sqrt exp log log2 sin cos tan asin acos atan sinh cosh tanh asinh"
 _FUNCTIONS = {name: getattr(math, name) for name in _MATH.split()} | {
     each.__name__: each for each in (int, float, round, max, min)
 }
 """The functions in the text of a condition."""
+_SIZES = (0, 1, 2, 3, 5, 8, 33, 513, 4096)
 
 
 @lru_cache(maxsize=512)
@@ -49,6 +51,15 @@ def is_false(condition: Any, sizes: Mapping[sympy.Symbol, sympy.Integer]) -> boo
         return condition.xreplace(sizes) is sympy.false
     except ZeroDivisionError:  # the condition is undefined for these sizes
         return False
+
+
+def is_identity(condition: Any) -> bool:
+    """Returns whether a condition on up to three sizes holds for all that are tried, the numbers in it among them."""
+    symbols = tuple(sorted(condition.free_symbols, key=str))
+    numbers = {int(each) + step for each in condition.atoms(sympy.Integer) for step in (-1, 0, 1)}
+    sizes = sorted({each for each in (*_SIZES, *numbers) if each >= 0})
+    points = itertools.product(sizes, repeat=len(symbols))
+    return len(symbols) <= 3 and all(itertools.starmap(condition_of(condition, symbols), points))
 
 
 def resized(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:

@@ -29,20 +29,24 @@ def scan(op: Emitter, self: Value, dim: int, initial: Sequence[Value], body: Bod
     linear in the size of dim.
     """
     axis = dim % op.rank(self)
+    order = [axis, *(other for other in range(op.rank(self)) if other != axis)]
     states = [op.graph_input("state", value_dtype(state), op.sizes(state)) for state in initial]
     part = op.graph_input("part", value_dtype(self), _sizes_without(op, self, axis))
     inner = op.nested([*states, part])
     after = list(body(inner, states, part))
     graph = inner.finish([*after, *(inner.Identity(state) for state in after[:results])])
+    # With scan_input_axes, an empty tensor ends the process of ONNX Runtime.
+    slices = op.Transpose(self, perm=order) if axis else self
+    length = None if isinstance(op.sizes(self)[axis], int) else op.Shape(slices, start=0, end=1)
+    if length is not None:  # ONNX Runtime fails without a slice
+        slices = op.Concat(slices, op.unsqueeze(_filled_slice(op, self, axis, 0), 0), axis=0)
     count = len(initial)
-    scanned = op.Scan(
-        *initial, self, body=graph, num_scan_inputs=1, scan_input_axes=[axis],
-        scan_output_axes=[axis] * results, outputs=count + results,
-    )  # fmt: skip
+    scanned = op.Scan(*initial, slices, body=graph, num_scan_inputs=1, outputs=count + results)
     outputs = as_tuple(scanned)
     for output, state in zip(outputs, [*initial, *initial[:results]], strict=True):
         output.dtype = value_dtype(state)
-    return list(outputs[count:])
+    found = [each if length is None else op.Slice(each, [0], length, [0]) for each in outputs[count:]]
+    return [op.Transpose(each, perm=[order.index(k) for k in range(len(order))]) if axis else each for each in found]
 
 
 def _sizes_without(op: Emitter, value: Value, dim: int) -> list[Size]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from types import SimpleNamespace
 
 import pytest
+import sympy
 import torch
 from torch.export import Dim
 
@@ -42,9 +44,27 @@ def test_a_forgotten_guard_is_added_again() -> None:
         assert bool(condition())
         expressions = [guard.expr for guard in shape_env.guards]
         guard_private.forget_guard(shape_env, expressions[-1])
+        assert list(guard_private.disproved_guards(shape_env)) == []
         assert [guard.expr for guard in shape_env.guards] == expressions[:-1]
         assert bool(condition())
         assert [guard.expr for guard in shape_env.guards] == expressions
+
+
+def test_the_module_of_a_program_checks_given_conditions() -> None:
+    program = torch.export.export(Even(), (torch.zeros(4, 3),), dynamic_shapes=({0: Dim.DYNAMIC},))
+    shape_env = next(iter(program.graph.nodes)).meta["val"].fake_mode.shape_env
+    (symbol,) = guard_private.symbols_of_sources(shape_env).values()
+    guard_private.check_conditions(program, shape_env, [sympy.Or(symbol > 6, sympy.Eq(symbol, 3))], {symbol: (0, 9)})
+    accepted = []
+    for rows in range(11):
+        with contextlib.suppress(AssertionError):
+            program.module()(torch.zeros(rows, 3))
+            accepted.append(rows)
+    assert accepted == [3, 7, 8, 9]
+
+
+def test_the_function_that_asks_for_a_layout_exists() -> None:
+    assert guard_private.layout_questions()
 
 
 def test_the_method_that_records_places_exists() -> None:

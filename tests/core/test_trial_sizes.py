@@ -5,7 +5,7 @@ import sympy
 import torch
 from torch.utils._sympy import functions as sizes
 
-from fx_onnx.core.trial_sizes import condition_of, is_false, resized
+from fx_onnx.core.trial_sizes import condition_of, is_false, is_identity, resized
 
 N = sympy.Symbol("n", integer=True)
 
@@ -58,6 +58,19 @@ def test_a_condition_as_a_function(condition: sympy.Basic, size: int, expected: 
 def test_the_sizes_are_in_the_order_of_the_symbols() -> None:
     other = sympy.Symbol("m", integer=True)
     assert [condition_of(other > N, symbols)(1, 2) for symbols in ((N, other), (other, N))] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        (sympy.Eq(sizes.Max(N, 5) + sizes.Min(N, 5), N + 5), True),
+        (sympy.Eq(sizes.Max(N, 777), N), False),
+        (sympy.Eq(sizes.Min(N, 777), N), False),
+        (sympy.Ne(N, 0), False),
+    ],
+)
+def test_a_condition_that_always_holds(condition: sympy.Basic, expected: bool) -> None:
+    assert is_identity(condition) is expected
 
 
 def test_an_unknown_function_is_substituted() -> None:

@@ -23,6 +23,20 @@ def test_comparisons_of_sizes_add_no_guard() -> None:
     assert not isinstance(program.graph_module.graph.find_nodes(op="placeholder")[0].meta["val"].shape[0], int)
 
 
+def test_numbers_of_sizes_do_not_depend_on_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+
+    class Counts(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found.extend(map(_torch_private.depends_on_data, (x.shape[0] // 2, x.nonzero().shape[0])))
+            return x + 1
+
+    torch.export.export(Counts(), (torch.ones(4),), dynamic_shapes=({0: torch.export.Dim("n")},))
+    assert found[:2] == [False, True]
+    monkeypatch.delattr("torch.fx.experimental.symbolic_shapes.free_unbacked_symbols")
+    assert _torch_private.depends_on_data(3)
+
+
 def test_without_symbolic_shapes_only_plain_booleans_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(name: str) -> Any:
         raise ImportError(name)

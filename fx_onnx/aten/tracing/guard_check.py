@@ -11,8 +11,9 @@ from torch.fx import Node
 
 from fx_onnx.aten.fx_nodes import describe
 from fx_onnx.core.errors import TranslationError
-from fx_onnx.core.guard_private import forget_guard, forgotten_guards
+from fx_onnx.core.guard_private import disproved_guards, forget_guard
 from fx_onnx.core.torch_private import FakeTensorMode, Mod, size_oblivious
+from fx_onnx.core.trial_sizes import is_identity
 
 
 @contextmanager
@@ -30,7 +31,8 @@ def refuse_guards(fake_mode: FakeTensorMode, node: Node, verb: str = "decomposed
 
     Yields:
         a list that receives the accepted relations of sizes, such as ``Eq(total, past + sequence)``, when the trace
-        ends. Equal symbols are left out: torch.export merges such dims without a message too.
+        ends. Equal symbols are left out: torch.export merges such dims without a message too. So are equations that
+        hold for all sizes, which torch does not see in expressions with ``max`` and ``min``.
 
     Raises:
         TranslationError: the trace added a guard; the message lists all.
@@ -40,11 +42,13 @@ def refuse_guards(fake_mode: FakeTensorMode, node: Node, verb: str = "decomposed
     with size_oblivious():
         yield relations
     guards = [guard.expr for guard in _guards(fake_mode)[before:]]
-    needed = [guard for guard in guards if guard in forgotten_guards(fake_mode.shape_env)]
+    needed = [guard for guard in guards if guard in disproved_guards(fake_mode.shape_env)]
     guards = [guard for guard in guards if guard not in needed]
     if refused := [str(guard) for guard in guards if not is_precondition(guard) and not is_nonempty(guard)]:
         raise TranslationError(f"{describe(node)} can only be {verb} where {' and '.join(refused)}.")
-    relations += [guard for guard in guards if is_precondition(guard) and not _are_two_symbols(guard)]
+    relations += [
+        each for each in guards if is_precondition(each) and not (_are_two_symbols(each) or is_identity(each))
+    ]
     relations += needed
 
 

@@ -87,9 +87,6 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
         strict: Whether torch.export traces in strict mode. It traces the bytecode of replacements too, so only those
             that act around the trace, or that dynamo can trace, apply there.
         changes: What the trace does differently from the first one.
-
-    Raises:
-        Exception: The error of torch that the model caught.
     """
     _mark_constant_functions()
     modules = tuple(model.modules())
@@ -115,7 +112,6 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
         enter(write_assigned_buffers(model))
         conditions = enter(watch_conditions(changes.without_checks, _REDIRECTED))
         yield TraceRecord(conditions, enter(record_changed_values(model)))
-        conditions.raise_handled()
 
 
 def _mark_constant_functions() -> None:

@@ -9,6 +9,7 @@ There are two causes:
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -21,8 +22,10 @@ from torch.overrides import TorchFunctionMode
 
 from fx_onnx.capture.patches import dynamic_floats
 from fx_onnx.capture.patches.patching import Added, InAllThreads, Patch
-from fx_onnx.capture.patches.symbolic_forms import symbolic_form
+from fx_onnx.capture.patches.symbolic_forms import symbolic_form, view_forms
+from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.operators import aten
+from fx_onnx.core.source_lines import is_internal, line_text
 from fx_onnx.core.threads import is_current
 from fx_onnx.core.torch_private import (
     FakeTensor,
@@ -33,6 +36,7 @@ from fx_onnx.core.torch_private import (
     python_kernels,
     pytree,
     replaced_kernels,
+    storage_id,
 )
 from fx_onnx.decompositions.covariance import WITHOUT_VALUES
 
@@ -45,14 +49,19 @@ def keep_sizes_symbolic(strict: bool = False) -> Iterator[None]:
 
     Args:
         strict: Whether torch.export traces in strict mode, which traces Python's own functions without replacements.
+
+    Raises:
+        CaptureError: the model writes to a view that has no form as a view.
     """
     if strict:
         with _replace_kernels():
             yield
         return
     list_python_builtins()
-    with _replace_kernels(), _SymbolicSizesMode():
+    mode = _SymbolicSizesMode()
+    with _replace_kernels(), mode:
         yield
+    mode.refuse_lost_writes()
 
 
 # --- kernels that only compute shapes ---------------------------------------------------------------------------------
@@ -205,7 +214,8 @@ class _SymbolicSizesMode(TorchFunctionMode):
     """Redirects calls that have symbolic numbers to functions that accept them.
 
     torch's argument parser makes a constant of a symbolic number where the operator's schema declares a plain one. Such
-    a call goes to the form of the operator in ``SYMBOLIC``. A symbolic bool is decided as for the example.
+    a call goes to the form of the operator in ``SYMBOLIC``. A symbolic bool is decided as for the example. Where the
+    model runs again with plain numbers, the same calls go to the same forms.
 
     Attention of tensors with data-dependent sizes uses the math backend, which does not branch on sizes. A 0-d mask as
     an index becomes a mask of a new first axis, because Python reads the value of a 0-d mask.
@@ -214,6 +224,8 @@ class _SymbolicSizesMode(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.running: set[Any] = set()  # the forms that are computed now: they may call their function
+        self._known: dict[Any, dict[Any, Any]] = {}  # the form of each redirected function by the place of its call
+        self._copies: list[tuple[Any, str, torch.Tensor, int]] = []  # views that are copies, and what they would view
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -232,7 +244,7 @@ class _SymbolicSizesMode(TorchFunctionMode):
         ):
             with sdpa_kernel(SDPBackend.MATH):  # the fused kernels compare the batch size with 1
                 return self._redirect(func, args, kwargs)
-        elif _has_symbol(args) or (kwargs and _has_symbol(kwargs.values())):
+        elif func in self._known or _has_symbol(args) or (kwargs and _has_symbol(kwargs.values())):
             return self._redirect(func, args, kwargs)
         return func(*args, **kwargs)
 
@@ -240,16 +252,43 @@ class _SymbolicSizesMode(TorchFunctionMode):
         """Calls the form of a function that takes symbolic numbers, if it has one."""
         if getattr(func, "__module__", "") == "torch.nn.functional":  # operators refuse a symbolic bool
             args, kwargs = pytree.tree_map_only(torch.SymBool, bool, (args, kwargs))
-        found = symbolic_form(func, args, kwargs, self.running)
+        frame, given = _calling_frame(), (*args, *kwargs.values())
+        place, is_symbolic = (frame.f_code, frame.f_lasti), _has_symbol(given)
+        known = None if is_symbolic else self._known.get(func, {}).get(place)
+        found = symbolic_form(func, args, kwargs, self.running, known) if is_symbolic or known else None
         if found is None:
             return func(*args, **kwargs)
         key, form = found
+        self._known.setdefault(func, {})[place] = key
         self.running.add(key)
         try:
             with self:  # the form may call a function that has a form
-                return form(*args, **kwargs)
+                result = form(*args, **kwargs)
         finally:
             self.running.remove(key)
+        if key in view_forms():
+            base = next(each for each in given if isinstance(each, torch.Tensor))
+            if storage_id(base) != storage_id(result):
+                line = line_text(frame.f_code.co_filename, frame.f_lineno)
+                self._copies += [(func, line, each, each._version) for each in (base, result)]
+        return result
+
+    def refuse_lost_writes(self) -> None:
+        """Raises a CaptureError if the model has written to a copy of what it views, or to what it views."""
+        for func, line, tensor, version in self._copies:
+            if tensor._version != version:
+                raise CaptureError(
+                    f"The model writes in place to a tensor or its view, but {func.__name__} returns a copy where a "
+                    f"number is a dynamic size {line}; write to a clone."
+                )
+
+
+def _calling_frame() -> Any:
+    """Returns the innermost frame of the user's or a library's code."""
+    frame: Any = sys._getframe(2)
+    while frame.f_back is not None and is_internal(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
 
 
 def _squeeze(squeeze: Callable[..., torch.Tensor], input: torch.Tensor, dim: Any = None) -> torch.Tensor:

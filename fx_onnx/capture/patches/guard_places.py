@@ -10,12 +10,13 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from fx_onnx.capture.patches.patching import replace_attribute
-from fx_onnx.core.guard_private import GuardOrigin, guard_recorder, mark_origin, traced_frames
+from fx_onnx.core.guard_private import GuardOrigin, guard_recorder, layout_questions, mark_origin, traced_frames
 from fx_onnx.core.source_lines import is_internal
 
 __all__ = ["record_guard_places"]
@@ -24,6 +25,10 @@ _EXPORT = inspect.unwrap(torch.export.export).__code__  # calls the model
 _RAISING = "expect_true"  # torch's method for a condition that it checks, such as equal sizes
 _CONVERTING = ("guard_int", "guard_float")  # torch's methods that make a Python number of a symbolic one
 _CALLING = "__torch_function__"  # a mode of torch.export is active, so that each call of torch has this frame
+
+
+_COMPARING = (torch.__file__, str(Path(torch.__file__).parent / "fx"), str(Path(__file__).parents[2]))
+"""The files that compare symbolic sizes for the code that asks: torch's and the dispatchers of patches."""
 
 
 @contextmanager
@@ -47,10 +52,11 @@ def record_guard_places() -> Iterator[None]:
 def _origin() -> GuardOrigin:
     """Returns the origin of a guard, from the frames inside of the call of torch.export."""
     raises = converts = False
-    call, user = None, None
+    call, user, asking = None, None, None
     frame: Any = sys._getframe(2)
     while frame is not None and frame.f_code is not _EXPORT and user is None:
         name, filename = frame.f_code.co_name, frame.f_code.co_filename
+        asking = asking or (None if filename.startswith(_COMPARING) else frame.f_code)
         if not is_internal(filename):
             user = traceback.FrameSummary(filename, frame.f_lineno, frame.f_code.co_name, lookup_line=False)
         raises |= name == _RAISING
@@ -59,4 +65,4 @@ def _origin() -> GuardOrigin:
             call = tuple(frame.f_locals.get(each) for each in ("func", "args", "kwargs"))
         frame = frame.f_back
     traced = (each for each in reversed(traced_frames()) if not is_internal(each.filename))  # in strict mode
-    return GuardOrigin(user or next(traced, None), raises, converts, call)
+    return GuardOrigin(user or next(traced, None), raises, converts, asking in layout_questions(), call)

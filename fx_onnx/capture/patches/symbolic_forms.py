@@ -13,13 +13,13 @@ import torch
 from fx_onnx.core.torch_private import OpOverload
 from fx_onnx.decompositions.registry import SYMBOLIC
 
-__all__ = ["symbolic_form"]
+__all__ = ["symbolic_form", "view_forms"]
 
 _QUESTIONS = frozenset({"has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"})
 
 
 def symbolic_form(
-    function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], running: Container[Any] = ()
+    function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], running: Container[Any] = (), known: Any = None
 ) -> tuple[Any, Callable[..., Any]] | None:
     """Returns a function that computes the same, but keeps the symbolic numbers of a call; None if there is none.
 
@@ -31,6 +31,7 @@ def symbolic_form(
         args: Its positional arguments, of which at least one is symbolic, or a keyword argument.
         kwargs: Its keyword arguments.
         running: What is not a candidate: the forms that are computed now may call the function.
+        known: What identifies the form that the same call had in the trace, if its numbers are plain now.
 
     Returns:
         What identifies the form in ``running``, and the form.
@@ -44,10 +45,17 @@ def symbolic_form(
     name = getattr(function, "__name__", "")
     in_place = name.endswith("_") and not name.endswith("__")
     for operator, form in _forms().get(name.rstrip("_") if in_place else name, ()):
-        bound = None if form in running else _bind(operator, args, kwargs)
+        bound = None if form in running or known not in (None, form) else _bind(operator, args, kwargs, known is None)
         if bound is not None:
             return form, partial(_call, form, *bound, args[0] if in_place else None)
     return None
+
+
+@cache
+def view_forms() -> Container[Any]:
+    """Returns the forms of operators whose results are views."""
+    operators = {each: form for each, form in SYMBOLIC.items() if isinstance(each, OpOverload)}
+    return {form for each, form in operators.items() if any(value.alias_info for value in each._schema.returns)}
 
 
 def _call(
@@ -69,7 +77,9 @@ def _forms() -> Mapping[str, Sequence[tuple[Any, Callable[..., Any]]]]:
     return found
 
 
-def _bind(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]] | None:
+def _bind(
+    operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], needs_symbol: bool
+) -> tuple[list[Any], dict[str, Any]] | None:
     """Returns positional and keyword arguments by a schema; None if they do not fit, or have no symbol out of place."""
     schema = operator._schema.arguments
     positional = [each for each in schema if not each.kwarg_only]
@@ -78,7 +88,7 @@ def _bind(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tupl
         given["self"] = given.pop("input")
     if len(args) > len(positional) or not given.keys() <= {each.name for each in schema}:
         return None
-    kinds, needs_form, values = _kinds(operator), False, {}
+    kinds, needs_form, values = _kinds(operator), not needs_symbol, {}
     for each in schema:
         if each.name not in given:
             if each.default_value is None and not each.has_default_value():

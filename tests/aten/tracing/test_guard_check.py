@@ -9,7 +9,7 @@ from torch.fx import Graph
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import fx_onnx
-from fx_onnx.aten.tracing.guard_check import refuse_guards
+from fx_onnx.aten.tracing.guard_check import refuse_guards, undone_guards
 from fx_onnx.core.errors import TranslationError
 from fx_onnx.core.torch_private import FakeTensorMode
 
@@ -25,6 +25,16 @@ def test_a_guard_on_a_size_is_refused() -> None:
     with pytest.raises(TranslationError, match=r"relu = .* can only be decomposed where .*s\d+"):  # noqa: SIM117
         with refuse_guards(mode, node):
             assert rows > 3
+
+
+def test_an_undone_guard_is_refused_later() -> None:
+    """The question of an optional translation says nothing about a decomposition that needs the same guard."""
+    mode, (rows, _) = _sizes()
+    with undone_guards(mode) as found:
+        assert rows > 3
+    assert [str(each) for each in found] == [f"{rows} > 3"]
+    with pytest.raises(TranslationError), refuse_guards(mode, Graph().call_function(torch.relu)):
+        assert rows > 3
 
 
 def test_equal_sizes_and_sizes_0_and_1_are_accepted() -> None:
@@ -46,6 +56,16 @@ def test_relations_of_sizes_are_reported() -> None:
     with refuse_guards(mode, Graph().call_function(torch.relu)) as relations:
         assert past + new == new + other + 1
     assert len(relations) == 1
+
+
+def test_an_equation_that_holds_for_all_sizes_is_no_relation() -> None:
+    """torch does not see that a cut tensor and the rest have all rows."""
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    rows, new = (mode.from_tensor(torch.ones(n)).shape[0] for n in (9, 4))
+    for limit, count in ((6, 0), (7, 1)):
+        with refuse_guards(mode, Graph().call_function(torch.relu)) as relations:
+            assert torch.sym_min(rows, 6) + torch.sym_max(rows - limit, 0) + new == rows + new - limit + 6
+        assert len(relations) == count
 
 
 def test_a_number_of_elements_is_not_0() -> None:

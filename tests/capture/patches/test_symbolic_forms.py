@@ -11,7 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fx_onnx
-from fx_onnx.capture.patches.symbolic_forms import symbolic_form
+from fx_onnx.capture.patches.symbolic_forms import symbolic_form, view_forms
+from fx_onnx.core.operators import aten
+from fx_onnx.decompositions.registry import SYMBOLIC
 from tests.compare import assert_close
 
 SIZES = (9, 5, 8, 12, 16, 23)
@@ -109,6 +111,47 @@ def test_a_condition_on_a_size_as_a_flag_is_that_of_the_example() -> None:
     for size in SIZES:
         x = torch.randn(size, 4)
         assert_close(program(x)[0], module(x))
+
+
+def writes(view: Callable[..., Tensor], to_view: bool) -> Callable[[Tensor, int], object]:
+    def write(x: Tensor, n: int) -> object:
+        y = x * 1
+        part = view(y, n)
+        (part if to_view else y).add_(1)
+        return y, part
+
+    return write
+
+
+@pytest.mark.parametrize("to_view", [True, False])
+def test_a_write_through_a_view(to_view: bool) -> None:
+    """A form of an operator that returns a view is a view, or the write is refused."""
+    x, axes = torch.randn(9, 4), ({0: "n"},)
+    module = Call(writes(lambda y, n: y.diagonal(-(n // 4)), to_view)).eval()
+    for each in (x, torch.randn(12, 4)):
+        assert_close(fx_onnx.export(module, (x,), dynamic_shapes=axes, progress=False)(each), module(each))
+    copied = Call(writes(lambda y, n: y.unfold(dimension=0, size=n // 4, step=3), to_view)).eval()
+    with pytest.raises(fx_onnx.CaptureError, match=r"unfold returns a copy .* size \(.*; write to a clone"):
+        fx_onnx.export(copied, (x,), dynamic_shapes=axes, progress=False)
+
+
+def test_each_form_of_a_view_is_a_view_or_refuses_writes() -> None:
+    names = {each for each, form in SYMBOLIC.items() if form in view_forms()}
+    assert names == {aten.diagonal.default, aten.linalg_diagonal.default, aten.unfold.default}
+
+
+def test_the_comparison_of_other_sizes_has_the_same_forms() -> None:
+    """A difference is certain, and a branch that changes nothing is none."""
+
+    def form(x: Tensor, n: int) -> Tensor:
+        return F.max_pool1d(x.T, n // 4).T.diagonal(n // 8) + x.diagonal(0)[0]
+
+    changed = Call(lambda x, n: form(x, n) if n > 5 else form(x + 1, n))
+    program = fx_onnx.export(changed.eval(), (torch.randn(9, 4),), dynamic_shapes=({0: "n"},), progress=False)
+    assert ["is correct only where n >= 6" in each.text for each in program.findings] == [True]
+    equal = Call(lambda x, n: form(x, n) if n > 5 else form(x, n).clone())
+    program = fx_onnx.export(equal.eval(), (torch.randn(9, 4),), dynamic_shapes=({0: "n"},), progress=False)
+    assert program.findings == []
 
 
 def test_plain_numbers_have_no_form() -> None:

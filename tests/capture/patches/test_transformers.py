@@ -148,8 +148,7 @@ def test_one_program_within_and_beyond_the_window_of_a_fixed_size() -> None:
     example = {"input_ids": ids[:, :3], "past_key_values": copy.deepcopy(mine)}
     shapes = {"input_ids": {0: "batch", 1: "new"}, "past_key_values": {0: "batch"}}
     with warnings.catch_warnings():
-        # A condition on slices of the window is told, although the numbers below are right on both sides of it.
-        warnings.simplefilter("ignore", fx_onnx.OnnxExporterWarning)
+        warnings.simplefilter("error", fx_onnx.OnnxExporterWarning)
         program = fx_onnx.export(module, (), kwargs=example, dynamic_shapes=shapes)
     for start, end in ((0, 4), (4, 5), (5, 8), (8, 9), (9, 12)):
         got = program.call_structured(input_ids=ids[:, start:end], past_key_values=mine)

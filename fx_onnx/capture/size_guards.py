@@ -1,0 +1,134 @@
+"""Reads the guards of a capture, and the axes that a model squeezes, as conditions on the sizes of the inputs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import sympy
+import torch
+from torch.export import ExportedProgram
+
+from fx_onnx.capture.dynamic_dims import guard_place
+from fx_onnx.core.guard_private import guard_origin
+from fx_onnx.core.metadata import call_line
+from fx_onnx.core.operators import aten
+from fx_onnx.core.size_text import without_factors
+from fx_onnx.core.torch_private import pytree, symbolic_expression
+from fx_onnx.core.trial_sizes import condition_of
+
+__all__ = ["BRANCH", "Condition", "Sizes", "recorded_conditions"]
+
+Sizes = Mapping[sympy.Symbol, int]
+BRANCH = "takes another branch for other sizes"
+_SQUEEZES = (aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition on which the captured program relies.
+
+    Attributes:
+        expression: the condition over the symbols of the inputs.
+        raises: whether torch raises an exception where it is false.
+        cause: what the code does, for a sentence.
+        place: the line of the code, as ``(file:line: code)``; empty if none is known.
+        converts: whether a Python number was needed, which is a constant in the program.
+        is_own: whether the model compares or converts sizes itself, without a call of torch.
+        kind: ``bound`` or ``finding``.
+        is_certain: whether a finding is known to be true.
+        guard: the condition as torch recorded it.
+    """
+
+    expression: Any
+    raises: bool = False
+    cause: str = BRANCH
+    place: str = ""
+    converts: bool = False
+    is_own: bool = False
+    kind: Literal["bound", "finding"] = "finding"
+    is_certain: bool = True
+    guard: Any = None
+
+    @cached_property
+    def symbols(self) -> tuple[sympy.Symbol, ...]:
+        """The symbols of the expression, in the order of their names."""
+        return tuple(sorted(self.expression.free_symbols, key=str))
+
+    @cached_property
+    def test(self) -> Any:
+        """The condition as a function of the sizes of its symbols."""
+        return condition_of(self.expression, self.symbols)
+
+    def holds(self, sizes: Sizes) -> bool:
+        """Returns whether the condition is true for sizes."""
+        return bool(self.test(*(sizes[symbol] for symbol in self.symbols)))
+
+
+def recorded_conditions(
+    program: ExportedProgram, shape_env: Any, defined: Mapping[sympy.Symbol, Any]
+) -> Sequence[Condition]:
+    """Returns what torch recorded, and that no size is 1 of an axis that the model squeezes.
+
+    Args:
+        program: The captured program.
+        shape_env: torch's ShapeEnv, which holds the guards.
+        defined: The sizes that the caller defines by others.
+    """
+    found = dict[Any, Condition]()
+    for dim, place in _squeezed(program):
+        expression = sympy.Ne(dim.xreplace(defined), 1)
+        cause = "removes the axis for this size"
+        found.setdefault(expression, Condition(expression, cause=cause, place=place, is_own=True))
+    for guard in getattr(shape_env, "guards", ()):
+        origin, place, recorded = guard_origin(guard), guard_place(guard), guard.expr
+        if origin.is_layout:
+            continue
+        cause = "converts a size to a Python number" if origin.converts else BRANCH
+        if origin.converts and origin.call is not None:
+            cause = _frozen_argument(origin.call, recorded) or cause
+        facts = origin.raises, cause, place, origin.converts, origin.call is None
+        over_inputs = shape_env.replace(recorded)
+        reduced = over_inputs.xreplace(defined)  # false where a definition contradicts the guard
+        for part in map(without_factors, sympy.And.make_args(over_inputs if reduced == sympy.false else reduced)):
+            found.setdefault(part, Condition(part, *facts, guard=recorded))
+    return list(found.values())
+
+
+def _squeezed(program: ExportedProgram) -> Iterator[tuple[Any, str]]:
+    """Yields the dynamic size of each axis that the model squeezes, and the place; torch removes an axis of size 1."""
+    for node in program.graph.nodes:
+        if node.op == "call_function" and node.target in _SQUEEZES:
+            shape = node.args[0].meta["val"].shape
+            axes = node.args[1] if len(node.args) > 1 else range(len(shape))
+            for axis in [axes] if isinstance(axes, int) else axes:
+                dim = symbolic_expression(shape[axis]) if shape and isinstance(shape[axis], torch.SymInt) else None
+                if dim is not None and not dim.is_number:
+                    yield dim, call_line(node).strip()
+
+
+def _frozen_argument(call: tuple[Any, Any, Any], guard: Any) -> str:
+    """Returns a clause about the argument of a function of torch that became a constant; empty if it is not found."""
+    function, args, kwargs = call
+    numbers = guard.args if isinstance(guard, sympy.Eq) else ()
+    for name, value in _named_arguments(function, args or (), kwargs or {}):
+        for leaf in pytree.tree_leaves(value):
+            if isinstance(leaf, (torch.SymInt, torch.SymFloat)) and symbolic_expression(leaf) in numbers:
+                of = f" {name!r}" if name else ""
+                called = getattr(function, "__name__", function)
+                return f"gives the argument{of} of {called} a size, which is a constant there"
+    return ""
+
+
+def _named_arguments(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    try:
+        parameters = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # a function of C++: the operator of the same name has the same parameters
+        operator = getattr(aten, getattr(function, "__name__", "").strip("_") or "none").found
+        schemas = [getattr(operator, each)._schema.arguments for each in operator.overloads()] if operator else []
+        parameters = [each.name for each in next((each for each in schemas if len(each) >= len(args)), [])]
+    yield from zip([*parameters, *[""] * len(args)], args, strict=False)
+    yield from kwargs.items()
