@@ -194,7 +194,8 @@ def apply_patches(patches: Iterable[Patch]) -> Iterator[None]:
     another name too. Patches whose module has not been imported have no effect.
     """
     found = [(patch, place) for patch in patches if patch.module is not None and (place := patch.find()) is not None]
-    functions = {id(getattr(*place)) for _, place in found if isinstance(place[0], ModuleType)}
+    modules = [(vars(owner), name) for _, (owner, name) in found if isinstance(owner, ModuleType)]
+    functions = {id(variables[name]) for variables, name in modules if name in variables}
     places = _places_of(frozenset(functions)) if functions else {}
     with ExitStack() as stack:
         for patch, (owner, name) in found:
