@@ -17,14 +17,15 @@ import torch
 from torch.fx.traceback import set_stack_trace
 
 from fx_onnx.capture.torchscript import data_dependent
-from fx_onnx.capture.torchscript.grown_list import APPENDING, has_appended, on_grown_list
+from fx_onnx.capture.torchscript.data_dependent import Region, ScriptRaise
 from fx_onnx.capture.torchscript.python_operators import (
     NUMBER_TENSOR_OPERATORS,
     OPERATORS_ON_ANY_VALUE,
     PYTHON_OPERATORS,
+    has_appended,
+    on_grown_list,
 )
-from fx_onnx.capture.torchscript.region import Region, ScriptRaise
-from fx_onnx.capture.torchscript.script_graph import Block, GraphReader, Operation
+from fx_onnx.capture.torchscript.script_graph import APPENDING, Block, GraphReader, Operation
 from fx_onnx.capture.torchscript.script_values import (
     DTYPES,
     LAYOUTS,

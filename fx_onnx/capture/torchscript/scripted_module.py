@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.fx.traceback import preserve_node_meta
 
-from fx_onnx.capture.torchscript.region import ScriptRaise
+from fx_onnx.capture.torchscript.data_dependent import ScriptRaise
 from fx_onnx.capture.torchscript.script_graph import Block, GraphReader
 from fx_onnx.capture.torchscript.script_interpreter import Interpreter
 from fx_onnx.capture.torchscript.script_values import (
