@@ -289,11 +289,10 @@ class _DataDependent:
 
     def _run_block(self, block: Block, region: Region, arguments: Sequence[Any] = ()) -> None:
         """Runs a block in a region; an iteration takes the carried values from the results before it."""
-        with self._interpreter.inside(region):
-            results = region.enter(self._results)
-            carried = results[1:] if arguments else []
-            outer = {number: region.enter(self._values[number]) for number in sorted(block.free)}
-            results[:] = self._interpreter.run(block, [*arguments, *carried], outer)
+        results = region.enter(self._results)
+        carried = results[1:] if arguments else []
+        outer = {number: region.enter(self._values[number]) for number in sorted(block.free)}
+        results[:] = self._interpreter.run(block, [*arguments, *carried], outer, region)
 
     def _find_changes(self, regions: Sequence[Region]) -> None:
         """Learns from two runs, or from none and one, what the blocks read and what they do to the outer values."""
@@ -332,20 +331,18 @@ class _DataDependent:
             given[key] = operand.item() if is_number else operand.clone() if key in written else operand
         return Region(given)
 
+    @property
     def _forms(self) -> list[Any]:
         return [change.forms for change in self._changes]
 
-    def _leaves(self) -> list[Computed]:
-        return leaves(self._forms())
-
     def _flatten(self, region: Region | None = None) -> list[torch.Tensor]:
-        """Returns the tensors of what changes, as a region sees it, in the order of ``_leaves``."""
-        return flatten(self._forms(), [change.items(region) for change in self._changes])
+        """Returns the tensors of what changes, as a region sees it, in the order of ``leaves``."""
+        return flatten(self._forms, [change.items(region) for change in self._changes])
 
     def _apply(self, tensors: Iterable[torch.Tensor], region: Region | None = None) -> None:
         """Replaces what changes, as a region sees it, by values made of tensors."""
         known: Callable[[Any], Any] = (lambda value: value) if region is None else region.enter
-        contents = build(self._forms(), iter(tensors), known)
+        contents = build(self._forms, iter(tensors), known)
         for change, items in zip(self._changes, contents, strict=True):
             if not change.is_appended:
                 replace_content(known(change.owner), items)
@@ -390,7 +387,7 @@ class Branch(_DataDependent):
         with self._discovering():
             self._find_changes(list(runs.values()))
         tensors: Sequence[torch.Tensor] = ()
-        if self._leaves():
+        if leaves(self._forms):
             tensors = torch.ops.higher_order.cond(condition, *map(self._function, runs), self._operands())
         self._apply(tensors)
         return self._results
@@ -453,7 +450,7 @@ class Loop(_DataDependent):
                 before, after = Region(), Region()
                 for region in (before, after):
                     region.enter((self._results, count))
-                    self._apply([leaf.example.clone() for leaf in self._leaves()], region)
+                    self._apply([leaf.example.clone() for leaf in leaves(self._forms)], region)
                 self._iterate(after, torch.empty((), dtype=torch.int64).item())
                 self._find_changes([before, after])
             for pair in zip(self._flatten(before), self._flatten(after), strict=True):
