@@ -29,6 +29,7 @@ from fx_onnx.capture.diagnostics import (
 from fx_onnx.capture.dim_relations import dim_relations
 from fx_onnx.capture.dim_summaries import dim_table
 from fx_onnx.capture.dynamic_dims import SpecializedDim
+from fx_onnx.capture.eager_model import has_mode, in_mode, mode_matters
 from fx_onnx.capture.examples import (
     Example,
     enlarged_examples,
@@ -47,7 +48,6 @@ from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_conditions import SizeFacts, excluded_size
 from fx_onnx.capture.size_questions import size_questions
 from fx_onnx.capture.torchscript.scripted_module import has_scripts, interpreted_submodules, numbers_became_buffers
-from fx_onnx.capture.training_mode import has_mode, in_mode, mode_matters
 from fx_onnx.capture.value_numbers import FakeRuns
 from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.dim_table import DimTable

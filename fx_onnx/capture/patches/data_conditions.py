@@ -38,7 +38,8 @@ from fx_onnx.core.torch_private import (
 )
 
 __all__ = [
-    "ConditionsOnData", "is_condition", "is_traced", "left_out_checks", "stops_at_check", "watch_conditions"
+    "ConditionsOnData", "Redirected", "is_condition", "is_traced", "left_out_checks", "stops_at_check",
+    "watch_conditions",
 ]  # fmt: skip
 
 _UNDECIDED = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
@@ -86,12 +87,12 @@ def is_condition(error: Exception) -> bool:
     return not _CONVERSIONS.isdisjoint(called)
 
 
-class _Calls(TorchFunctionMode):
+class Redirected(TorchFunctionMode):
     """Calls the replacements of torch's functions, and keeps the errors of functions whose results depend on data."""
 
-    def __init__(self, replacements: Mapping[Any, Callable[..., Any]], errors: list[Exception]) -> None:
+    def __init__(self, replacements: Mapping[Any, Callable[..., Any]], errors: list[Exception] | None = None) -> None:
         super().__init__()
-        self._replacements, self._errors = replacements, errors
+        self._replacements, self._errors = replacements, [] if errors is None else errors
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -129,7 +130,7 @@ def watch_conditions(
             for kind, is_open in ((torch.Tensor, is_traced), (torch.SymBool, _depends_on_data)):
                 answering = _answering(kind.__bool__, is_open, found)
                 stack.enter_context(replace_attribute(kind, "__bool__", answering))
-        stack.enter_context(_Calls(replacements, found.errors))
+        stack.enter_context(Redirected(replacements, found.errors))
         yield found
 
 

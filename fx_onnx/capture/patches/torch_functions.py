@@ -135,11 +135,6 @@ def _nesting(original: Callable[[], Any]) -> Callable[[], Any]:
     return nesting if all(each.find() for each in _WRAPPERS) else original
 
 
-def _alias(tree: Any, level: int) -> Any:
-    """Replaces ``_wrap_all_tensors``: returns aliases, so that a gradient for them is not one for the tensors."""
-    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.view_as(tensor), tree)
-
-
 def _create_differentiable(tree: Any, level: int | None = None) -> Any:
     """Replaces ``_create_differentiable``: requires gradients of tensors that do not have any yet."""
 
@@ -156,11 +151,6 @@ def _create_differentiable(tree: Any, level: int | None = None) -> Any:
             ) from error
 
     return pytree.tree_map_only(torch.Tensor, require_grad, tree)
-
-
-def _same(tree: Any, level: int) -> Any:
-    """Replaces ``_undo_create_differentiable``, which removes the wrappers."""
-    return tree
 
 
 def _jvp(
@@ -187,16 +177,15 @@ def _jacfwd(
     return torch.func.jacrev(func, argnums, has_aux=has_aux, chunk_size=chunk_size)
 
 
-def _hessian(func: Callable[..., Any], argnums: Any = 0) -> Callable[..., Any]:
-    """Replaces ``torch.func.hessian``. The inner Jacobian uses no vmap, because torch cannot capture its gradient."""
-    return torch.func.jacrev(torch.func.jacrev(func, argnums, chunk_size=1), argnums)
-
-
 _REASON = "torch.export loses track of tensors that a transform wraps."
 _WRAPPERS = (
-    Patch(f"{_TRANSFORMS}:_wrap_all_tensors", _alias, _REASON),
+    Patch(
+        f"{_TRANSFORMS}:_wrap_all_tensors",  # aliases, so that a gradient for them is not one for the tensors
+        lambda tree, level: pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.view_as(tensor), tree),
+        _REASON,
+    ),
     Patch(f"{_TRANSFORMS}:_create_differentiable", _create_differentiable, _REASON),
-    Patch(f"{_TRANSFORMS}:_undo_create_differentiable", _same, _REASON),
+    Patch(f"{_TRANSFORMS}:_undo_create_differentiable", lambda tree, level: tree, _REASON),
 )
 
 _ALIASES = "torch cannot capture a branch whose results are aliases of operands."
@@ -223,6 +212,11 @@ PATCHES = (
     Patch(f"{_TRANSFORMS}:grad_increment_nesting", Around(_nesting), _REASON, strict=False),
     Patch(f"{_TRANSFORMS}:_jvp_with_argnums", _jvp, _REASON, strict=False),
     Patch("torch.func:jacfwd", _jacfwd, _REASON, strict=False),
-    Patch("torch.func:hessian", _hessian, _REASON, strict=False),
+    Patch(
+        "torch.func:hessian",  # the inner Jacobian uses no vmap, because torch cannot capture its gradient
+        lambda func, argnums=0: torch.func.jacrev(torch.func.jacrev(func, argnums, chunk_size=1), argnums),
+        _REASON,
+        strict=False,
+    ),
 )
 """What strict mode need not replace, because dynamo captures these functions itself."""
