@@ -68,15 +68,17 @@ def wrap_forward(
     forward, signature = model.forward, inspect.signature(model.forward)
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
     extra = [name for name in kwargs if name not in signature.parameters] if takes_any else []
-    equal_dims = _axes_with_equal_names(inputs)
-    has_facts = extra or equal_dims or float_leaves or register_outputs or caller_autocast is not nullcontext
+    equal_axes = _equal_axes(inputs)
+    has_facts = extra or equal_axes or float_leaves or register_outputs or caller_autocast is not nullcontext
     if strict and not has_facts:
         yield
         return
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = pytree.tree_flatten((args, kwargs))
-        _check_equal(equal_dims, [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)])
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        for (one, axis), (other, other_axis) in equal_axes:  # torch cannot know this if no operator compares them
+            torch._check(tensors[one].shape[axis] == tensors[other].shape[other_axis])
         if float_leaves:
             leaves = [leaf.item() if place in float_leaves else leaf for place, leaf in enumerate(leaves)]
             args, kwargs = pytree.tree_unflatten(leaves, tree)
@@ -94,24 +96,11 @@ def wrap_forward(
         yield
 
 
-# --- equal dims -------------------------------------------------------------------------------------------------------
-
-
-def _axes_with_equal_names(inputs: Sequence[TensorRequest]) -> list[list[tuple[int, int]]]:
-    """Returns the (number of the tensor, axis) pairs of each dim name that has more than one of them."""
-    places: dict[str, list[tuple[int, int]]] = {}
-    for number, requested in enumerate(inputs):
-        for axis, name in requested.axes.items():
-            if name is not None:
-                places.setdefault(name, []).append((number, axis))
-    return [pairs for pairs in places.values() if len(pairs) > 1]
-
-
-def _check_equal(equal_dims: list[list[tuple[int, int]]], tensors: Sequence[torch.Tensor]) -> None:
-    """Tells torch that dims with one name are equal; torch cannot know this if no operator compares them."""
-    for (first, axis), *others in equal_dims:
-        for number, other in others:
-            torch._check(tensors[first].shape[axis] == tensors[number].shape[other])
+def _equal_axes(inputs: Sequence[TensorRequest]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Returns pairs of (number of the tensor, axis) whose dims have one name, the first of that name on the left."""
+    named = [(name, (number, axis)) for number, each in enumerate(inputs) for axis, name in each.axes.items() if name]
+    first = dict(reversed(named))
+    return [(first[name], place) for name, place in named if first[name] != place]
 
 
 # --- assigned buffers and data ----------------------------------------------------------------------------------------

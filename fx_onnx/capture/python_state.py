@@ -169,7 +169,7 @@ class _Function(NamedTuple):
     """A function, the class that has it, and its code; None if there is no class or no source."""
 
     owner: type | None
-    function: FunctionType
+    function: Any  # a FunctionType, which mypy would take for a method
     tree: ast.AST | None
 
 

@@ -199,7 +199,7 @@ def on_grown_list(operation: Operation, arguments: Sequence[Any]) -> Any:
         CaptureError: The operator needs the number of items.
     """
     items, *rest = arguments
-    function = _OPERATORS.get(operation.kind)
+    function = _ON_GROWN_LISTS.get(operation.kind)
     if function is None or not has_appended(items):
         raise CaptureError(
             f"The length of a list depends on data, and {operation.kind} needs it{operation.source}; torch.stack, "
@@ -242,7 +242,7 @@ def _cat(operation: Operation, items: list[Any], dim: int = 0) -> torch.Tensor:
     return torch.cat(parts, axis)
 
 
-_OPERATORS: dict[str, Callable[..., Any]] = {
+_ON_GROWN_LISTS: dict[str, Callable[..., Any]] = {
     "aten::len": _length,
     "aten::__getitem__": _item,
     "aten::stack": _stack,
