@@ -119,15 +119,12 @@ def _may_be_state(value: Any) -> bool:
 def frozen_values(request: Request, changed: Iterable[ChangedValue]) -> Iterator[str]:
     """Yields one sentence for each value that the forward changes and on which its later results may depend."""
     for place, kind, is_inside, line in changed:
-        if place in RANDOM:
-            yield (
-                f"The results of the forward may depend on numbers of {place.name}, and each call of the program "
-                "computes with those that the export drew. Draw them with torch.rand."
-            )
-            continue
         what = f"{'a' if is_inside else 'the'} {kind} {'in ' if is_inside else ''}{place.name!r}"
         yield (
-            f"The forward changes {what} of {place}, on which the results of the next call may depend{line}; "
+            f"The results of the forward may depend on numbers of {place.name}, and each call of the program "
+            "computes with those that the export drew. Draw them with torch.rand."
+            if place in RANDOM
+            else f"The forward changes {what} of {place}, on which the results of the next call may depend{line}; "
             f"each call of the program starts with the value before the export. {_REMEDIES[kind]}"
         )
 

@@ -88,7 +88,8 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
     Raises:
         Exception: The error of torch that the model caught.
     """
-    _mark_constant_functions()
+    for function in (export_flag.is_in_onnx_export, is_current):  # dynamo, which this loads, cannot trace into them
+        torch.compiler.assume_constant_result(function)
     modules = tuple(model.modules())
     patches = [
         patch
@@ -100,7 +101,8 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
         enter(apply_patches(patches))
         enter(dynamic_sizes.keep_sizes_symbolic(strict))
         enter(refuse_gradients_of_weights(model))
-        enter(record_backward(changes.with_backward))
+        if changes.with_backward:
+            enter(record_backward())
         enter(keep_containers(model))
         enter(record_guard_places())
         enter(watch_modules(model, strict))
@@ -110,12 +112,3 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
         conditions = enter(watch_conditions(changes.without_checks, _REDIRECTED))
         yield TraceRecord(conditions, enter(record_changed_values(model)))
         conditions.raise_handled()
-
-
-def _mark_constant_functions() -> None:
-    """Marks the functions into which dynamo cannot trace, in strict mode and in the branches of torch.cond.
-
-    A capture marks them, not the import of this file, because this call loads dynamo.
-    """
-    torch.compiler.assume_constant_result(export_flag.is_in_onnx_export)
-    torch.compiler.assume_constant_result(is_current)

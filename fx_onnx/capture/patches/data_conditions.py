@@ -127,7 +127,7 @@ def watch_conditions(
     with ExitStack() as stack:
         stack.enter_context(apply_patches([Patch(_MAKER, Around(keep), "A model could catch the error.")]))
         if leave_out_checks:
-            for kind, is_open in ((torch.Tensor, is_traced), (torch.SymBool, _depends_on_data)):
+            for kind, is_open in ((torch.Tensor, is_traced), (torch.SymBool, free_unbacked_symbols)):
                 answering = _answering(kind.__bool__, is_open, found)
                 stack.enter_context(replace_attribute(kind, "__bool__", answering))
         stack.enter_context(Redirected(replacements, found.errors))
@@ -143,7 +143,7 @@ def _is_caught_by_model(error: Exception) -> bool:
     return step is not None and not is_internal(step.tb_frame.f_code.co_filename)
 
 
-def _answering(original: Callable[[Any], bool], is_open: Callable[[Any], bool], found: ConditionsOnData) -> Any:
+def _answering(original: Callable[[Any], bool], is_open: Callable[[Any], Any], found: ConditionsOnData) -> Any:
     """Returns a replacement of ``__bool__`` that answers in a check as it does where nothing is raised."""
 
     def __bool__(self: Any) -> bool:
@@ -166,10 +166,6 @@ def _is_undecided(error: Exception) -> bool:
 def is_traced(tensor: torch.Tensor) -> bool:
     """Returns whether a tensor is traced and has no values, unlike a plain tensor."""
     return type(tensor) not in (torch.Tensor, torch.nn.Parameter)
-
-
-def _depends_on_data(condition: torch.SymBool) -> bool:
-    return bool(free_unbacked_symbols(condition))
 
 
 def _may_be_caught(frame: Any) -> bool:

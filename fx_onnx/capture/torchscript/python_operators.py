@@ -30,10 +30,6 @@ def _division(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
     return a // b if rounding_mode == "floor" else math.trunc(a / b)
 
 
-def _power(a: Any, b: Any) -> Any:
-    return math.pow(a, b) if isinstance(a, (int, float)) and isinstance(b, (int, float)) else a**b
-
-
 def _in_place(change: Callable[..., Any]) -> Callable[..., Any]:
     """Returns an operator that changes its first argument and returns it."""
 
@@ -100,7 +96,7 @@ PYTHON_OPERATORS: dict[str, Callable[..., Any]] = {
     "aten::floordiv": operator.floordiv,
     "aten::floor_divide": operator.floordiv,
     "aten::remainder": operator.mod,
-    "aten::pow": _power,
+    "aten::pow": lambda a, b: math.pow(a, b) if {type(a), type(b)} <= {bool, int, float} else a**b,
     "aten::sqrt": torch.sym_sqrt if hasattr(torch, "sym_sqrt") else math.sqrt,
     "aten::round": lambda value: float(round(value)),
     "aten::divmod": divmod,
