@@ -147,14 +147,16 @@ def weights_of_this_thread(module: nn.Module) -> Iterator[None]:
     with ExitStack() as stack:
         for name in _LISTS if any(isinstance(each, nn.RNNBase) for each in modules) else ():
             stack.enter_context(exchange_attribute(nn.RNNBase, name, _AttributeOfThread(name)))
-        originals = [(vars(each), {name: vars(each).get(name) for name in _DICTS}) for each in modules]
+        originals: list[tuple[dict[str, Any], str, Any]]
+        originals = [(vars(each), name, vars(each).get(name)) for each in modules for name in _DICTS]
+        replaced = [(attributes, name, found) for attributes, name, found in originals if type(found) in _PLAIN_DICTS]
         try:
-            for attributes, dicts in originals:
-                attributes |= {name: _DictOfThread(own) for name, own in dicts.items() if type(own) in _PLAIN_DICTS}
+            for attributes, name, found in replaced:
+                attributes[name] = _DictOfThread(found)
             yield
         finally:
-            for attributes, dicts in originals:
-                attributes |= {name: own for name, own in dicts.items() if type(own) in _PLAIN_DICTS}
+            for attributes, name, found in replaced:
+                attributes[name] = found
 
 
 @contextmanager
