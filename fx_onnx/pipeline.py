@@ -29,12 +29,12 @@ from fx_onnx.aten.tensor_subclasses import unwrap_tensor_subclasses
 from fx_onnx.aten.vmap_regions import lower_vmap
 from fx_onnx.capture import autograd_functions
 from fx_onnx.capture.capture import Capture, capture
+from fx_onnx.capture.diagnostics import redirect_torch_warnings
 from fx_onnx.capture.dim_relations import describe_relation
 from fx_onnx.capture.eager_model import eager_model
 from fx_onnx.capture.export_flag import is_in_onnx_export
 from fx_onnx.capture.module_attributes import annotated_attributes
 from fx_onnx.capture.patches.module_hooks import measure_modules
-from fx_onnx.capture.patches.torch_warnings import redirect_torch_warnings
 from fx_onnx.capture.request import Request
 from fx_onnx.core import metadata, opsets
 from fx_onnx.core.autocast_off import autocast_disabled

@@ -129,21 +129,20 @@ def _call(function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any
         args = (*bound.args, *bound.kwargs.values())
     names = [p.name for p in formals if p.kind is not p.VAR_POSITIONAL]
     names += [f"argument_{place}" for place in range(len(names), len(args))]
-    schema = ", ".join(f"{_schema_type(value, function)} {name}" for name, value in zip(names, args, strict=False))
+    for value in args:
+        if _schema_type(value) is None:
+            raise NotImplementedError(
+                f"{function.__name__}.apply got {value!r}, which cannot be an argument of an operator; pass tensors, "
+                "numbers, strings, dtypes, devices or flat lists of them"
+            )
+    schema = ", ".join(f"{_schema_type(value)} {name}" for name, value in zip(names, args, strict=False))
     operator = _operator(function, f"({schema}) -> Tensor[]")
     return operator.restructure(operator.opoverload(*args))
 
 
 def can_be_operator(function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Returns whether a function is not torch's own, and all arguments of a call can be arguments of an operator."""
-    if _is_of_torch(function):
-        return False
-    try:
-        for argument in (*args, *kwargs.values()):
-            _schema_type(argument, function)
-    except NotImplementedError:
-        return False
-    return True
+    return not _is_of_torch(function) and None not in map(_schema_type, (*args, *kwargs.values()))
 
 
 _SCHEMA_TYPES: dict[type[Any], str] = {
@@ -152,22 +151,17 @@ _SCHEMA_TYPES: dict[type[Any], str] = {
 }  # fmt: skip
 
 
-def _schema_type(value: Any, function: type[Function]) -> str:
-    """Returns the type of an argument in the operator's schema, such as ``SymInt[]``."""
+def _schema_type(value: Any) -> str | None:
+    """Returns the type of an argument in the operator's schema, such as ``SymInt[]``; None if it has none."""
     if isinstance(value, torch.Tensor):
         return "Tensor"
     if isinstance(value, (list, tuple)):
-        types = {_schema_type(item, function) for item in value} or {"SymInt"}
+        types = {_schema_type(item) or "[]" for item in value} or {"SymInt"}
         types = types - {"Tensor"} if "Tensor?" in types else types
         types = {"float"} if types == {"float", "SymInt"} else types
-        if len(types) == 1 and not next(iter(types)).endswith("]"):
-            return f"{types.pop()}[]"
-    elif type(value) in _SCHEMA_TYPES:
-        return _SCHEMA_TYPES[type(value)]
-    raise NotImplementedError(
-        f"{function.__name__}.apply got {value!r}, which cannot be an argument of an operator; pass tensors, numbers, "
-        "strings, dtypes, devices or flat lists of them"
-    )
+        kind = types.pop()
+        return None if types or kind.endswith("]") else f"{kind}[]"
+    return _SCHEMA_TYPES.get(type(value))
 
 
 class _Operator:

@@ -24,13 +24,12 @@ from fx_onnx.capture.diagnostics import (
     explain_failure,
     failure_id,
     is_dim_conflict,
-    silence_torch_export,
     summarize,
 )
 from fx_onnx.capture.dim_relations import dim_relations
 from fx_onnx.capture.dim_summaries import dim_table
 from fx_onnx.capture.dynamic_dims import SpecializedDim
-from fx_onnx.capture.example_marks import keep_marks
+from fx_onnx.capture.eager_model import has_mode, in_mode, mode_matters
 from fx_onnx.capture.examples import (
     Example,
     enlarged_examples,
@@ -49,10 +48,10 @@ from fx_onnx.capture.request import Request
 from fx_onnx.capture.size_conditions import SizeFacts, excluded_size
 from fx_onnx.capture.size_questions import size_questions
 from fx_onnx.capture.torchscript.scripted_module import has_scripts, interpreted_submodules, numbers_became_buffers
-from fx_onnx.capture.training_mode import has_mode, in_mode, mode_matters
 from fx_onnx.capture.value_numbers import FakeRuns
 from fx_onnx.core.autocast_off import autocast_disabled
 from fx_onnx.core.dim_table import DimTable
+from fx_onnx.core.dynamo_private import keep_marks
 from fx_onnx.core.errors import CaptureError, OnnxExporterError
 from fx_onnx.core.events import EventSink, IgnoredEvents
 from fx_onnx.core.findings import warn
@@ -307,7 +306,6 @@ def _export(
     with (
         CAPTURE_LOCK,
         exporting(),
-        silence_torch_export(),
         nullcontext() if example.specializes else size_oblivious(),
         patched_torch(model, strict, changes) as record,
         autocast_disabled() as caller_autocast,
@@ -318,6 +316,7 @@ def _export(
             caller_autocast,
             float_leaves=request.float_leaves,
             register_outputs=register_outputs,
+            strict=strict,
         ),
     ):
         try:

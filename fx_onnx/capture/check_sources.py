@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -112,11 +112,7 @@ def _only_raises(body: Sequence[ast.stmt]) -> bool:
     if not isinstance(raised, ast.Raise) or any(isinstance(part, _OTHER_ENDS) for part in parts):
         return False
     kind = raised.exc.func if isinstance(raised.exc, ast.Call) else raised.exc
-    return isinstance(kind, (ast.Name, ast.Attribute)) and _last_name(kind) not in _SIGNALS
-
-
-def _last_name(node: ast.Name | ast.Attribute) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr
+    return isinstance(kind, (ast.Name, ast.Attribute)) and ast.unparse(kind).rpartition(".")[2] not in _SIGNALS
 
 
 def _answers(condition: ast.expr, wanted: bool) -> Iterator[bool | None]:
@@ -155,15 +151,6 @@ def _has_no_effect(node: ast.AST) -> bool:
 def _catches(node: ast.Try | ast.TryStar | ast.With) -> bool:
     """Returns whether a statement may end an exception of its body; `finally` does so with a return, for example."""
     if isinstance(node, ast.With):
-        return not all(_root(item.context_expr) == "torch" for item in node.items)
+        return not all(ast.unparse(item.context_expr).startswith("torch.") for item in node.items)
     leaves = (ast.Return, ast.Break, ast.Continue)
     return bool(node.handlers) or any(isinstance(each, leaves) for part in node.finalbody for each in ast.walk(part))
-
-
-def _root(node: Any) -> str:
-    """Returns the name with which an expression such as ``torch.no_grad()`` begins."""
-    while not isinstance(node, ast.Name):
-        node = getattr(node, "func", None) or getattr(node, "value", None)
-        if node is None:
-            return ""
-    return node.id

@@ -1,12 +1,22 @@
-"""Explains in one sentence why torch.export could not capture a module: torch's reason, the user's line, a remedy."""
+"""Explains in one sentence why torch.export could not capture a module: torch's reason, the user's line, a remedy.
+
+The warnings of torch's own files do not reach the user. They are about torch's internals, such as a deprecated function
+that torch itself calls. Warnings at lines of the user's code or of a library are shown. The exporter itself warns about
+assigned attributes if results depend on them.
+"""
 
 from __future__ import annotations
 
+import logging
+import os
 import re
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
@@ -16,7 +26,10 @@ from fx_onnx.core.dynamo_private import TRACING_MODULES
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.size_text import without_symbols
 from fx_onnx.core.source_lines import innermost_line
-from fx_onnx.core.torch_private import export_trace_module
+
+_logger = logging.getLogger("fx_onnx.torch")
+_ASSIGNED_ATTRIBUTE = re.compile(r"The tensor attributes? .* (was|were) assigned during export")
+_TORCH_FOLDER = str(Path(torch.__file__).parent) + os.sep
 
 
 @dataclass(frozen=True)
@@ -206,16 +219,17 @@ def _first_sentence(line: str) -> str:
 
 
 @contextmanager
-def silence_torch_export() -> Iterator[None]:
-    """Prevents torch from printing the graph of each failed attempt; the error has it as ``partial_fx_graph``."""
-    module = export_trace_module()
-    if module is None:
-        yield
-        return
-    with (
-        replace_attribute(module, "print", lambda *_, **__: None),
-        replace_attribute(module.log, "handle", lambda record: None),
-    ):
+def redirect_torch_warnings() -> Iterator[None]:
+    """Logs the warnings of torch's files at level DEBUG within the context, in the current thread."""
+    show = warnings.showwarning
+
+    def showwarning(message: Any, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
+        if filename.startswith(_TORCH_FOLDER) or _ASSIGNED_ATTRIBUTE.match(str(message)):
+            _logger.debug("%s:%d: %s: %s", filename, lineno, category.__name__, message)
+        else:
+            show(message, category, filename, lineno, *rest)
+
+    with replace_attribute(warnings, "showwarning", showwarning):
         yield
 
 

@@ -31,7 +31,8 @@ from fx_onnx.core.guard_private import (
 from fx_onnx.core.names import Names
 from fx_onnx.core.size_text import expression_text
 from fx_onnx.core.source_lines import is_internal, line_text
-from fx_onnx.core.torch_private import pytree, symbolic_expression
+from fx_onnx.core.symbolic_sizes import expression
+from fx_onnx.core.torch_private import pytree
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,9 @@ class CapturedInput:
 
     def dim(self, axis: int) -> Any:
         """Returns the size of an axis: an int if it is static, or else a sympy expression."""
-        size: Any = self.value.shape[axis]
-        if isinstance(size, int):
-            return size
         # A dim that torch specialized late in the capture is still a SymInt, but its expression is a number.
-        expression = symbolic_expression(size)
-        return int(expression) if expression.is_number else expression
+        size = expression(self.value.shape[axis])
+        return int(size) if size.is_number else size
 
     @property
     def shape_env(self) -> Any:
@@ -163,7 +161,7 @@ def symbol_names(inputs: list[CapturedInput], is_given: bool = False) -> tuple[d
     for place, name, dim in sorted(requested, key=lambda item: not is_dim_word(item[1])):  # expressions come last
         stated = dim_expression(name, sizes)
         if stated is not None and stated != dim and (not isinstance(dim, sympy.Symbol) or str(dim) in names):
-            own = names.get(str(dim)) or _over_names(dim, names)
+            own = names.get(str(dim)) or expression_text(dim, names)
             conflicts[own, name] = f"{place} is {own!r}, not {name!r} as dynamic_axes calls it; it keeps its own name."
             continue
         sizes.setdefault(names.setdefault(str(dim), str(name)), dim)
@@ -195,11 +193,6 @@ def _name_of_dim(shape_env: Any, symbol: sympy.Symbol) -> str | None:
     names = names_of_sources(shape_env)
     symbols = symbols_of_sources(shape_env).items()
     return next((names[source] for source, each in symbols if each == symbol and source in names), None)
-
-
-def _over_names(dim: sympy.Expr, names: Mapping[str, str]) -> str:
-    """Returns an expression as text over the user's names."""
-    return expression_text(dim, names)
 
 
 def specialized_dims(inputs: list[CapturedInput], is_given: bool = False) -> Iterator[SpecializedDim]:

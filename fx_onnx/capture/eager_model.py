@@ -1,9 +1,11 @@
-"""The user's module as it runs without an export, to compare results with."""
+"""The user's module as it runs without an export, to compare results with, and the mode in which it runs."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import contextmanager
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -14,10 +16,11 @@ from fx_onnx.capture.patches.fake_quantize import freeze_fake_quantizers
 from fx_onnx.capture.patches.patching import apply_patches
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.torchscript.scripted_module import ScriptedModule
-from fx_onnx.capture.training_mode import in_mode
-from fx_onnx.core.torch_private import pytree
+from fx_onnx.core.export_modes import TrainingMode
 
-__all__ = ["EagerModel", "copy_without_weights", "eager_model", "tensor_attributes", "with_floats"]
+__all__ = [
+    "EagerModel", "copy_without_weights", "eager_model", "has_mode", "in_mode", "mode_matters", "tensor_attributes",
+]  # fmt: skip
 
 
 class EagerModel(torch.nn.Module):
@@ -36,7 +39,7 @@ class EagerModel(torch.nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the copy."""
-        args, kwargs = with_floats(self.request, (args, kwargs))
+        args, kwargs = self.request.with_floats((args, kwargs))
         training = in_mode(self.module, self.request.training)
         with training, freeze_fake_quantizers(self.module), exporting(), apply_patches(PATCHES):
             return self.module(*args, **kwargs)
@@ -80,10 +83,52 @@ def tensor_attributes(model: torch.nn.Module) -> list[torch.Tensor]:
     return [value for value in values if isinstance(value, torch.Tensor)]
 
 
-def with_floats(request: Request, given: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Returns the arguments with floats where the user gave floats, which the request holds as 0-d tensors."""
-    leaves, tree = pytree.tree_flatten(given)
-    for place in request.float_leaves:
-        leaves[place] = leaves[place].item()
-    arguments: tuple[Any, Any] = pytree.tree_unflatten(leaves, tree)
-    return arguments
+def has_mode(model: torch.nn.Module) -> bool:
+    """Returns whether ``model.eval()`` can be called; the modules of torch.export replace it by one that raises."""
+    return "eval" not in vars(model)
+
+
+def mode_matters(model: torch.nn.Module) -> bool:
+    """Returns whether the training mode of the module, or of a submodule, may change the results.
+
+    A module with submodules is a mere wrapper if no method of its class reads ``training``: then only the modes of its
+    submodules count. So a new wrapper around a model in evaluation mode is as good as that model. A module without
+    submodules may read the mode in code that cannot be seen, so its mode counts.
+    """
+    return any(module.training and not _is_wrapper(module) for module in model.modules())
+
+
+def _is_wrapper(module: torch.nn.Module) -> bool:
+    has_hidden_code = isinstance(module, torch.jit.ScriptModule) or "forward" in vars(module)
+    return next(module.children(), None) is not None and not has_hidden_code and not _reads_mode(type(module))
+
+
+def _reads_mode(kind: type) -> bool:
+    """Returns whether a method of the class, or of a base class other than Module, names ``training``."""
+    members = [value for base in kind.__mro__ if base not in (torch.nn.Module, object) for value in vars(base).values()]
+    codes = [value.__code__ for value in members if isinstance(value, FunctionType)]
+    for code in codes:  # the list grows by lambdas and such
+        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    # as an attribute, or as the name for getattr
+    return any("training" in code.co_names or "training" in code.co_consts for code in codes)
+
+
+@contextmanager
+def in_mode(model: torch.nn.Module, mode: TrainingMode | None) -> Iterator[None]:
+    """Sets the module and its submodules to a mode until the context ends; None and PRESERVE change nothing.
+
+    ``model.train()`` is called only if a submodule is in the other mode, because some modules override it with more
+    than the flag (an adapter merges its weights) or refuse the call (a GraphModule of torch.export).
+    """
+    before = {module: module.training for module in model.modules()}
+    wanted = mode is TrainingMode.TRAINING
+    if mode in (None, TrainingMode.PRESERVE) or all(flag is wanted for flag in before.values()):
+        yield
+        return
+    try:
+        model.train(wanted)
+        yield
+    finally:
+        model.train(before[model])
+        for module, flag in before.items():
+            module.training = flag

@@ -15,7 +15,8 @@ from torch.export.graph_signature import InputKind
 from fx_onnx.core.arguments import did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
-from fx_onnx.core.torch_private import pytree, symbolic_expression
+from fx_onnx.core.symbolic_sizes import expression
+from fx_onnx.core.torch_private import pytree
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def program_arguments(
                     f"The argument {name!r} is {text}, but the ExportedProgram takes {captured.dtype} "
                     f"{list(captured.shape)}."
                 )
-            sizes = zip(map(_expression, captured.shape), given.shape, strict=True)
+            sizes = zip(map(expression, captured.shape), given.shape, strict=True)
             shapes += [(f"{name}.shape[{axis}]", *pair) for axis, pair in enumerate(sizes)]
     symbols = {size: given for _, size, given in shapes if isinstance(size, sympy.Symbol)}
     for place, size, given in shapes:
@@ -157,10 +158,6 @@ def _user_inputs(program: ExportedProgram) -> list[tuple[str, Any]]:
     values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
     specs = (spec for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT)
     return [(spec.arg.name, values.get(spec.arg.name)) for spec in specs]
-
-
-def _expression(size: Any) -> Any:
-    return sympy.Integer(size) if isinstance(size, int) else symbolic_expression(size)
 
 
 def _wrong(message: str) -> ArgumentError:

@@ -1,4 +1,9 @@
-"""Wraps a module's forward while it is captured, for facts that torch.export cannot learn from its arguments."""
+"""Wraps a module's forward while it is captured, for facts that torch.export cannot learn from its arguments.
+
+torch.export does not see an assignment ``self.state = new`` to a buffer of a submodule, nor ``self.weight.data = new``.
+The new value would be lost, and every call of the program would start with the same state. So all buffers are treated
+alike: at the end of the forward, what it has assigned is written in place.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,13 @@ import torch
 from fx_onnx.capture import pytrees
 from fx_onnx.capture.dynamic_shapes import TensorRequest
 from fx_onnx.capture.patches.patching import replace_attribute
-from fx_onnx.core.torch_private import pytree
+from fx_onnx.capture.patches.tensor_data import replaced_data
+from fx_onnx.core.errors import CaptureError
+from fx_onnx.core.findings import warn
+from fx_onnx.core.messages import MessageId
+from fx_onnx.core.torch_private import pytree, storage_id
+
+__all__ = ["wrap_forward"]
 
 
 @contextmanager
@@ -24,6 +35,7 @@ def wrap_forward(
     *,
     float_leaves: Sequence[int] = (),
     register_outputs: bool,
+    strict: bool,
 ) -> Iterator[None]:
     """Replaces the forward of ``model`` within the context, if at least one of these is needed.
 
@@ -33,6 +45,12 @@ def wrap_forward(
     - Floats that were requested as dynamic arrive as 0-d tensors and become symbolic floats.
     - Autocast that is on around the export becomes a region of the forward.
     - The classes of the outputs are registered as pytree containers.
+    - Assigned buffers are written in place, and so are weights, buffers and arguments to whose ``data`` the forward
+      assigns. Strict mode cannot trace this. A buffer that is None before the forward is no state of the program;
+      ``python_state.py`` tells whether later results may depend on it.
+
+    Warns (OnnxExporterWarning) when the forward runs, if it assigns to a buffer a tensor of another shape or dtype, or
+    no tensor. A buffer of the program keeps its shape and its dtype from call to call, so such a value is lost.
 
     Args:
         model: The module to capture.
@@ -41,55 +59,99 @@ def wrap_forward(
         caller_autocast: A function that returns a context in which autocast is as in the caller's code.
         float_leaves: The places of dynamic floats among the leaves of ``(args, kwargs)``.
         register_outputs: Whether to register the dataclasses and caches that the forward returns.
+        strict: Whether torch.export traces in strict mode.
+
+    Raises:
+        CaptureError: The forward assigns a tensor to one of several names of a buffer, or a tensor of another shape to
+            the data of a weight, a buffer or an argument. The forward raises it.
     """
     forward, signature = model.forward, inspect.signature(model.forward)
-    by_kind = {parameter.kind: parameter for parameter in signature.parameters.values()}
-    var_keyword = by_kind.get(inspect.Parameter.VAR_KEYWORD)
-    parameters = [parameter for parameter in signature.parameters.values() if parameter is not var_keyword]
-    extra = [name for name in kwargs if name not in signature.parameters] if var_keyword else []
-    equal_dims = _axes_with_equal_names(inputs)
-    if not extra and not equal_dims and not float_leaves and not register_outputs and caller_autocast is nullcontext:
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
+    extra = [name for name in kwargs if name not in signature.parameters] if takes_any else []
+    equal_axes = _equal_axes(inputs)
+    has_facts = extra or equal_axes or float_leaves or register_outputs or caller_autocast is not nullcontext
+    if strict and not has_facts:
         yield
         return
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        _check_equal(equal_dims, (args, kwargs))
-        args, kwargs = _with_symbolic_floats((args, kwargs), float_leaves)
+        leaves, tree = pytree.tree_flatten((args, kwargs))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        for (one, axis), (other, other_axis) in equal_axes:  # torch cannot know this if no operator compares them
+            torch._check(tensors[one].shape[axis] == tensors[other].shape[other_axis])
+        if float_leaves:
+            leaves = [leaf.item() if place in float_leaves else leaf for place, leaf in enumerate(leaves)]
+            args, kwargs = pytree.tree_unflatten(leaves, tree)
+        buffers = [] if strict else list(_buffers(model))
         with caller_autocast():
             result = forward(*args, **kwargs)
         if register_outputs:
             pytrees.register(result)
-        return result
+        return result if strict else _write_assigned(model, buffers, leaves, result)
 
-    parameters += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in extra]
-    wrapped.__signature__ = signature.replace(parameters=parameters) if extra else signature  # type: ignore[attr-defined]
+    own = [each for each in signature.parameters.values() if not (extra and each.kind is each.VAR_KEYWORD)]
+    named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in extra]
+    vars(wrapped)["__signature__"] = signature.replace(parameters=[*own, *named])
     with replace_attribute(model, "forward", wrapped):
         yield
 
 
-def _with_symbolic_floats(tree: Any, places: Sequence[int]) -> Any:
-    """Replaces the 0-d tensors at the given places among the leaves by symbolic floats."""
-    if not places:
-        return tree
-    leaves, spec = pytree.tree_flatten(tree)
-    return pytree.tree_unflatten([leaf.item() if i in places else leaf for i, leaf in enumerate(leaves)], spec)
+def _equal_axes(inputs: Sequence[TensorRequest]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Returns pairs of (number of the tensor, axis) whose dims have one name, the first of that name on the left."""
+    named = [(name, (number, axis)) for number, each in enumerate(inputs) for axis, name in each.axes.items() if name]
+    first = dict(reversed(named))
+    return [(first[name], place) for name, place in named if first[name] != place]
 
 
-def _axes_with_equal_names(inputs: Sequence[TensorRequest]) -> list[list[tuple[int, int]]]:
-    """Returns the (number of the tensor, axis) pairs of each dim name that has more than one of them."""
-    places: dict[str, list[tuple[int, int]]] = {}
-    for number, requested in enumerate(inputs):
-        for axis, name in requested.axes.items():
-            if name is not None:
-                places.setdefault(name, []).append((number, axis))
-    return [pairs for pairs in places.values() if len(pairs) > 1]
+# --- assigned buffers and data ----------------------------------------------------------------------------------------
+
+_Buffer = tuple[str, torch.nn.Module, torch.Tensor]  # the path, the module and the tensor of one name of a buffer
 
 
-def _check_equal(equal_dims: list[list[tuple[int, int]]], tree: Any) -> None:
-    """Tells torch that dims with one name are equal; torch cannot know this if no operator compares them."""
-    if not equal_dims:
-        return
-    tensors = [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
-    for (first, axis), *others in equal_dims:
-        for number, other in others:
-            torch._check(tensors[first].shape[axis] == tensors[number].shape[other])
+def _buffers(model: torch.nn.Module) -> Iterator[_Buffer]:
+    for path, module in model.named_modules():
+        for name, buffer in module.named_buffers(path, recurse=False, remove_duplicate=False):
+            yield name, module, buffer
+
+
+def _write_assigned(model: torch.nn.Module, buffers: list[_Buffer], arguments: list[Any], result: Any) -> Any:
+    """Writes in place what the forward has assigned; returns its result, with copies of what a write would change.
+
+    Results and new values may be views of the old values.
+    """
+    given = [*arguments, *model.parameters(), *(buffer for *_, buffer in buffers)]
+    tensors = {id(each): each for each in given if isinstance(each, torch.Tensor)}
+    writes = [*_assigned_buffers(buffers), *replaced_data(tensors.values())]
+    written = {storage_id(old) for old, _ in writes}
+    result = pytree.tree_map_only(
+        torch.Tensor, lambda leaf: leaf.clone() if storage_id(leaf) in written else leaf, result
+    )
+    for (old, _), value in zip(writes, [new.clone() for _, new in writes], strict=True):
+        old.copy_(value)
+    return result
+
+
+def _assigned_buffers(buffers: list[_Buffer]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Gives assigned buffers their old tensors again and yields what to write into them."""
+    for path, module, buffer in buffers:
+        name = path.rpartition(".")[2]
+        value = getattr(module, name, None)
+        if value is buffer:
+            continue
+        others = [repr(other) for other, _, same in buffers if same is buffer and other != path]
+        if others:
+            raise CaptureError(
+                f"The forward assigns a new tensor to the buffer {path!r}, which is also registered as "
+                f"{', '.join(others)}; write to it in place, or register a clone."
+            )
+        vars(module).pop(name, None)  # of a buffer that was deleted
+        module._buffers[name] = buffer
+        if isinstance(value, torch.Tensor) and (value.shape, value.dtype) == (buffer.shape, buffer.dtype):
+            yield buffer, value
+            continue
+        found = f"{value.dtype} {list(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
+        warn(
+            f"The forward assigns {found} to the buffer {path!r}, which is {buffer.dtype} {list(buffer.shape)}. A "
+            "buffer of a program keeps its shape and dtype, so every call starts with the old value.",
+            MessageId.BUFFER_ASSIGNMENT,
+        )

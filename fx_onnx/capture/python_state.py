@@ -2,22 +2,33 @@
 
 ``python_values.py`` tells which values are compared.
 
-A change alone is no problem: a forward may store the sizes of its input, or count its calls. ``state_reads.py`` tells
-from the code whether a later call may compute with what an earlier one has left.
+A change alone is no problem: a forward may store the sizes of its input, or count its calls. The code of the model
+tells whether a later call may read what an earlier one has left; nothing runs. A value that the code only writes, or
+reads only to compute its own new value, as in ``self.calls += 1``, changes no result. Neither does one that each call
+writes before it reads it. A value that is built once, as in ``if self.table is None: self.table = torch.arange(8)``, is
+the same in each call if it depends on no input, and if the condition decides about nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import ast
+import functools
+import inspect
+import itertools
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
+from enum import IntEnum
+from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
 
 from fx_onnx.capture.patches.data_conditions import is_traced
-from fx_onnx.capture.python_values import RANDOM, Place, Values, changed_leaves, kind_of_change, python_values
+from fx_onnx.capture.python_values import RANDOM, Place, Values, changed_leaves, kind_of_change, names_in, python_values
 from fx_onnx.capture.request import Request
-from fx_onnx.capture.state_reads import Code, line_of_state, origin_of
+from fx_onnx.core.source_lines import is_internal, is_library, line_text
+from fx_onnx.core.trace_private import recorded_node
 
 __all__ = ["ChangedValue", "frozen_values", "record_changed_values"]
 
@@ -89,11 +100,11 @@ def _changed_values(
     """Yields the values that have changed and that a later call may read. One that the forward has made counts too."""
     changes = {place: changed_leaves(before.get(place, {}), after.get(place, {})) for place in {**before, **after}}
     changes = {place: found for place, found in changes.items() if found}
-    code = Code(model, {place.name for place in changes}) if changes.keys() - {*RANDOM} else None
+    code = _Code(model, {place.name for place in changes}) if changes.keys() - {*RANDOM} else None
     for place, found in changes.items():
         line: str | None = ""
         if code is not None and place not in RANDOM:
-            line = line_of_state(code, place, origin_of(model, (now for _, now in found)))
+            line = _line_of_state(code, place, _origin_of(model, (now for _, now in found)))
         if line is not None:
             is_inside = any(() not in each[place] for each in (before, after) if place in each)
             yield ChangedValue(place, kind_of_change(found[0]), is_inside, line)
@@ -108,14 +119,293 @@ def _may_be_state(value: Any) -> bool:
 def frozen_values(request: Request, changed: Iterable[ChangedValue]) -> Iterator[str]:
     """Yields one sentence for each value that the forward changes and on which its later results may depend."""
     for place, kind, is_inside, line in changed:
-        if place in RANDOM:
-            yield (
-                f"The results of the forward may depend on numbers of {place.name}, and each call of the program "
-                "computes with those that the export drew. Draw them with torch.rand."
-            )
-            continue
         what = f"{'a' if is_inside else 'the'} {kind} {'in ' if is_inside else ''}{place.name!r}"
         yield (
-            f"The forward changes {what} of {place}, on which the results of the next call may depend{line}; "
+            f"The results of the forward may depend on numbers of {place.name}, and each call of the program "
+            "computes with those that the export drew. Draw them with torch.rand."
+            if place in RANDOM
+            else f"The forward changes {what} of {place}, on which the results of the next call may depend{line}; "
             f"each call of the program starts with the value before the export. {_REMEDIES[kind]}"
         )
+
+
+# --- what a later call may read ---------------------------------------------------------------------------------------
+
+
+class _Origin(IntEnum):
+    """From what a new value is computed: from constants and weights, from sizes too, or from data."""
+
+    CONSTANTS = 0
+    SIZES = 1
+    DATA = 2
+
+
+def _origin_of(model: torch.nn.Module, values: Iterable[Any]) -> _Origin:
+    """Returns from what values are computed, by the graph that is being recorded."""
+    values = list(values)
+    found = _Origin.SIZES if any(isinstance(each, (torch.SymInt, torch.SymFloat)) for each in values) else _Origin(0)
+    fixed = {recorded_node(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    waiting = [recorded_node(each) for each in values if isinstance(each, torch.Tensor)]
+    seen = set[torch.fx.Node]()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        is_random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        if is_random or (node.op == "placeholder" and node not in fixed):
+            return _Origin.DATA
+        if "sym_" in str(node.target):
+            found = _Origin.SIZES
+        else:
+            waiting.extend(node.all_input_nodes)
+    return found
+
+
+class _Function(NamedTuple):
+    """A function, the class that has it, and its code; None if there is no class or no source."""
+
+    owner: type | None
+    function: Any  # a FunctionType, which mypy would take for a method
+    tree: ast.AST | None
+
+
+class _Code:
+    """The functions that the forward of a model may call, by name, and the names of the values that it changes."""
+
+    def __init__(self, model: torch.nn.Module, changed: Set[str]) -> None:
+        self.model, self.changed = model, changed
+        self.parts = {path.rpartition(".")[2] for path, _ in model.named_modules()}
+        found: dict[str, dict[FunctionType, type | None]] = {}
+        for owner, name, value in _attributes(model):
+            function = inspect.unwrap(getattr(value, "fget", None) or getattr(value, "__func__", value))
+            if isinstance(function, FunctionType) and not is_internal(function.__code__.co_filename):
+                found.setdefault(name, {}).setdefault(function, owner)
+        waiting, self.functions = ["forward", "__call__", _HOOK], dict[str, list[_Function]]()
+        while waiting:
+            if (name := waiting.pop()) not in self.functions:
+                self.functions[name] = [
+                    _Function(owner, each, _tree(each)) for each, owner in found.get(name, {}).items()
+                ]
+                for _, function, _ in self.functions[name]:
+                    names = names_in(function.__code__)
+                    for each in names & function.__globals__.keys():
+                        helper = function.__globals__[each]
+                        if isinstance(helper, FunctionType) and not is_internal(helper.__code__.co_filename):
+                            found.setdefault(each, {}).setdefault(helper, None)
+                    waiting.extend(names & found.keys())
+
+
+_HOOK = "(hook)"
+
+
+def _attributes(model: torch.nn.Module) -> Iterator[tuple[type | None, str, Any]]:
+    """Yields the attributes of the modules, of the objects that they hold and of their classes, and the hooks."""
+    kinds: dict[type, None] = {}
+    for module in model.modules():
+        for name, value in vars(module).items():
+            kinds[type(value)] = None
+            yield None, name, value
+        kinds[type(module)] = None
+        yield from (
+            (None, _HOOK, each) for each in (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
+        )
+    for base in {base: None for kind in kinds for base in kind.__mro__ if not is_library(base.__module__)}:
+        yield from ((base, name, value) for name, value in vars(base).items())
+
+
+def _line_of_state(code: _Code, place: Place, origin: _Origin) -> str | None:
+    """Returns the first line that changes a value if a later call may read what is left; None if it cannot.
+
+    The line is as in ``line_text``, after a space. It is empty if the line is not known.
+    """
+    reader = _Reader(code, place, origin)
+    for each in itertools.chain.from_iterable(code.functions.values()):
+        if each.function not in reader.visited:
+            reader.written = set()
+            reader.run([each])
+    lines = reader.writes or reader.reads
+    return None if not reader.reads else f" {line_text(*lines[0])}" if lines[0][1] else ""
+
+
+class _Reader:
+    """Goes through functions in the order of their statements and collects the lines that may read a left value."""
+
+    def __init__(self, code: _Code, place: Place, origin: _Origin) -> None:
+        self.code, self.place, self.origin = code, place, origin
+        modules = dict(code.model.named_modules())
+        values = vars(modules[place.owner]) if place.owner in modules else {}
+        # Conditions on these have one outcome. Everything else has no attribute of this name, so evaluating fails.
+        plain = {key: value for key, value in values.items() if isinstance(value, (bool, int, str)) or value is None}
+        self.fixed = SimpleNamespace(**{key: value for key, value in plain.items() if key not in code.changed})
+        self.written = set[str]()  # the expressions that are written for sure; an empty text is the whole value
+        self.visited, self.running = set[FunctionType](), list[_Function]()
+        self.reads, self.writes = list[tuple[str, int]](), list[tuple[str, int]]()
+
+    def run(self, functions: Iterable[_Function]) -> None:
+        """Goes through functions of one name; what all of them write is written afterwards."""
+        before, ends = self.written, []
+        for each in functions:
+            self.visited.add(each.function)
+            if each.tree is not None:
+                self.written = set(before)
+                self.running.append(each)
+                body = getattr(each.tree, "body", [])
+                nodes = body if isinstance(body, list) else [ast.Expr(body)]  # of a lambda
+                self.visit(nodes, self.origin is _Origin.CONSTANTS, True)
+                self.running.pop()
+                ends.append(self.written)
+            elif self.place.name in names_in(each.function.__code__):
+                self.reads.append(("", 0))
+        self.written = set.intersection(*ends) if ends else before
+
+    def visit(self, nodes: Iterable[ast.AST], is_same: bool, is_sure: bool) -> None:
+        """Goes through statements.
+
+        Args:
+            nodes: the statements.
+            is_same: whether the value is the same if another call has computed it.
+            is_sure: whether each call reaches the statements.
+        """
+        for node in nodes:
+            outcome = self.outcome(node.test) if isinstance(node, ast.If) else None
+            inner = [each for each in ast.iter_child_nodes(node) if isinstance(each, _BLOCKS)]
+            if isinstance(node, ast.If) and outcome is not None:
+                self.visit(node.body if outcome else node.orelse, is_same, is_sure)
+                continue
+            parts = [each for each in ast.iter_child_nodes(node) if each not in inner] if inner else [node]
+            nodes_of_step = [each for part in parts for each in self.taken(part)]
+            compared = self.origin is _Origin.SIZES and isinstance(node, ast.If) and self.compares(node.test)
+            fills = isinstance(node, ast.If) and self.only_fills(node, is_same or compared)
+            reads, count = fills and not (is_same or compared), len(self.reads)
+            self.step(node, nodes_of_step, is_same or compared, is_sure)
+            if reads:
+                del self.reads[count:]
+            self.visit(inner, is_same or compared, is_sure and isinstance(node, (ast.With, ast.For)))
+            if fills and not reads:
+                del self.reads[count:]
+                self.written |= {""} if compared or self.writes else set()
+
+    def step(self, node: ast.AST, nodes: list[ast.AST], is_same: bool, is_sure: bool) -> None:
+        """Reads one statement, or the head of a compound one."""
+        line = (self.running[-1].function.__code__.co_filename, getattr(node, "lineno", 0))
+        for each in nodes:
+            if isinstance(each, ast.Call):
+                self.call(each)
+        func = getattr(node.value, "func", None) if isinstance(node, ast.Expr) else None
+        stores = [each for each in nodes if isinstance(getattr(each, "ctx", None), (ast.Store, ast.Del))]
+        targets = [each for each in stores if self.names(each) and not isinstance(each, (ast.Tuple, ast.List))]
+        is_update = isinstance(func, ast.Attribute) and bool(self.names(func.value))
+        covered = {id(sub) for each in nodes if ast.unparse(each) in self.written for sub in ast.walk(each)}
+        called = {id(each.func) for each in nodes if isinstance(each, ast.Call)}  # a method, as in `x.cos()`
+        stored = {id(sub) for each in targets for sub in ast.walk(each)}
+        read = [each for each in nodes if self.is_place(each) and id(each) not in covered | called | stored]
+        read = [] if "" in self.written else read
+        if targets or is_update:
+            self.writes.append(line)
+            if not read and not is_update and not isinstance(node, ast.AugAssign) and (is_same or is_sure):
+                self.written |= {"" if self.is_place(each) else ast.unparse(each) for each in targets}
+        elif read:
+            self.reads.append(line)
+
+    def call(self, node: ast.Call) -> None:
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        known = self.code.functions.get(name, [])
+        is_local = isinstance(node.func, ast.Name) and name in self.running[-1].function.__code__.co_varnames
+        if not known and (name in self.code.parts or is_local):  # of a module, whose forward may write the value
+            known = self.code.functions["forward"]
+        own = [each for each in known if each.owner in self.place.kind.__mro__][:1] or known
+        self.run([each for each in own if each not in self.running])
+
+    def is_place(self, node: ast.AST) -> bool:
+        name = self.place.name
+        match node:
+            case ast.Name(id=id):
+                return id == name and id in self.running[-1].function.__globals__
+            case ast.Call(func=ast.Name(id="getattr" | "hasattr"), args=[_, key, *_]):
+                return not isinstance(key, ast.Constant) or key.value == name
+        return getattr(node, "attr", None) == name
+
+    def names(self, node: ast.AST) -> bool:
+        return any(map(self.is_place, ast.walk(node)))
+
+    def outcome(self, test: ast.expr) -> bool | None:
+        """Returns the value of a condition on attributes of the module that do not change; None if it is not known."""
+        owner = self.running[-1].owner
+        if owner is None or not issubclass(self.place.kind, owner):
+            return None
+        try:
+            code = compile(ast.Expression(test), "", "eval")
+            return bool(eval(code, {"__builtins__": {}, "self": self.fixed}))
+        except (NameError, AttributeError, TypeError, ValueError, LookupError, ArithmeticError):
+            return None
+
+    def taken(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Yields the nodes of an expression, without the branch that is not taken."""
+        outcome = self.outcome(node.test) if isinstance(node, ast.IfExp) else None
+        children = ast.iter_child_nodes(node) if outcome is None else [node.body if outcome else node.orelse]  # type: ignore[attr-defined]
+        yield node
+        for each in children:
+            yield from self.taken(each)
+
+    def compares(self, test: ast.expr) -> bool:
+        """Returns whether a condition compares a value that changes, which is more than asking whether there is one."""
+        inner = list(ast.walk(test))
+        is_compared = any(
+            isinstance(each, ast.Compare) and not isinstance(each.ops[0], (ast.Is, ast.IsNot)) for each in inner
+        )
+        return is_compared and any(getattr(each, "attr", None) in self.code.changed for each in inner)
+
+    def only_fills(self, node: ast.If, is_same: bool) -> bool:
+        """Returns whether the branches of a condition change nothing but values that are compared, too."""
+        if not self.names(node.test):
+            return False
+        tree: Any = self.running[-1].tree
+        inside = {id(each) for each in ast.walk(node)}
+        outside = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and id(each) not in inside}
+        for each in ast.walk(node) if is_same else ():
+            if isinstance(each, ast.Assign) and self.names(each):  # another name of the value
+                outside -= {part.id for part in (*each.targets, each.value) if isinstance(part, ast.Name)}
+        return all(
+            self.is_harmless(each, outside, is_same) for part in (*node.body, *node.orelse) for each in ast.walk(part)
+        )
+
+    def is_harmless(self, node: ast.AST, outside: Set[str], is_same: bool) -> bool:
+        """Returns whether a node in a branch stops nothing and changes only local names and compared values."""
+        names = {getattr(each, "attr", getattr(each, "id", None)) for each in ast.walk(node)}
+        match node:
+            case ast.Return(value=ast.Name(id=id)):
+                return is_same and id not in outside
+            case ast.Return():
+                return is_same and self.names(node)
+            case ast.Raise() | ast.Break() | ast.Continue():
+                return False
+            case ast.Name(id=id, ctx=ast.Store()):
+                return id not in outside
+            case ast.Attribute(ctx=ast.Store()) | ast.Subscript(ctx=ast.Store()):
+                return bool(names & self.code.changed)
+            case ast.Expr(value=ast.Call(func=ast.Attribute(attr=attr) as func)):
+                known = self.code.functions.get(attr, [])
+                parts = [each for _, _, tree in known if tree is not None for each in ast.walk(tree)]
+                root = {each.id for each in ast.walk(func) if isinstance(each, ast.Name)}
+                inner = all(isinstance(each, ast.Return) or self.is_harmless(each, set(), is_same) for each in parts)
+                return (
+                    inner
+                    if parts
+                    else bool(root & self.running[-1].function.__globals__.keys() or names & self.code.changed)
+                )
+        return True
+
+
+_BLOCKS = (ast.stmt, ast.ExceptHandler, ast.match_case)
+
+
+@functools.cache
+def _tree(function: FunctionType) -> ast.AST | None:
+    """Returns the code of a function; None if it has no source."""
+    try:
+        module = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, SyntaxError):
+        return None
+    ast.increment_lineno(module, function.__code__.co_firstlineno - 1)
+    return next((node for node in ast.walk(module) if isinstance(node, (ast.FunctionDef, ast.Lambda))), None)

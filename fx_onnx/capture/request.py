@@ -95,6 +95,13 @@ class Request:
         """What to compare the results with: the TorchScript model, or None for the captured module."""
         return self.model.run_script if isinstance(self.model, ScriptedModule) else None
 
+    def with_floats(self, given: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Returns arguments with numbers where the user gave floats, which the request holds as 0-d tensors."""
+        leaves, tree = pytree.tree_flatten(given)
+        leaves = [leaf.item() if place in self.float_leaves else leaf for place, leaf in enumerate(leaves)]
+        arguments: tuple[Any, Any] = pytree.tree_unflatten(leaves, tree)
+        return arguments
+
 
 def parse_request(
     model: Any,

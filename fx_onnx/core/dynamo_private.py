@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
-__all__ = ["TRACING_MODULES", "hide_marks", "uncompiled"]
+__all__ = ["TRACING_MODULES", "keep_marks", "uncompiled"]
 
 TRACING_MODULES = (
     "torch._dynamo.", "torch._export.", "torch._functorch.", "torch._higher_order_ops.", "torch.export.", "torch.fx.",
@@ -19,14 +22,27 @@ trace; torch has no common base class for these errors. Without a name, such an 
 _MARKS = ("_dynamo_", "_has_dynamo_dim_marking", "_specialize_on")  # how the names of the attributes begin
 
 
-def hide_marks(tensor: torch.Tensor) -> None:
-    """Removes what ``mark_dynamic``, ``mark_static`` or an export that failed wrote to a tensor.
+@contextmanager
+def keep_marks(example: Any) -> Iterator[None]:
+    """Hides the marks of all tensors in a pytree, and restores all their Python attributes afterwards.
 
-    A capture obeys these attributes beside dynamic_shapes, and torch has no public function that removes them. Does
-    nothing if torch writes attributes of other names; then a capture obeys them.
+    torch.export marks the dims of its example as dynamic, and removes the marks only where it succeeds. A later export
+    of the same tensors would obey them, as well as those of ``mark_dynamic`` and ``mark_static``, instead of its
+    dynamic_shapes alone, and torch has no public function that removes them. Nothing is hidden if torch writes
+    attributes of other names; then a capture obeys them.
     """
-    for name in [name for name in vars(tensor) if name.startswith(_MARKS)]:
-        del vars(tensor)[name]
+    tensors = [vars(leaf) for leaf in tree_leaves(example) if isinstance(leaf, torch.Tensor)]
+    before = [(attributes, dict(attributes)) for attributes in tensors]
+    try:
+        for attributes, kept in before:
+            for name in kept:
+                if name.startswith(_MARKS):
+                    attributes.pop(name, None)
+        yield
+    finally:
+        for attributes, kept in before:
+            attributes.clear()
+            attributes.update(kept)
 
 
 def uncompiled(model: Any) -> Any:

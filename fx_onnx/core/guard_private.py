@@ -33,7 +33,6 @@ __all__ = [
     "layout_questions",
     "mark_origin",
     "names_of_sources",
-    "slice_bound_function",
     "symbols_of_sources",
     "traced_frames",
     "without_remainders",
@@ -84,16 +83,6 @@ def guard_recorder() -> tuple[type[Any], str] | None:
     """
     shape_env: type[Any] = import_module("torch.fx.experimental.symbolic_shapes").ShapeEnv
     return (shape_env, "_get_sloc") if hasattr(shape_env, "_get_sloc") else None
-
-
-def slice_bound_function() -> tuple[Any, str] | None:
-    """Returns the module and the name of the function that finds the position of a bound of a slice in an axis.
-
-    Returns None without it; then a slice such as `x[:10]` restricts a dynamic dim to the sizes that are like the
-    example's, above or below 10.
-    """
-    module, name = import_module("torch._subclasses.fake_impls"), "_compute_slice_index"
-    return (module, name) if hasattr(module, name) else None
 
 
 def without_remainders(number: Any) -> Any:

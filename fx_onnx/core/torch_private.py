@@ -11,7 +11,6 @@ import functools
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -62,7 +61,6 @@ __all__ = [
     "compute_unbacked_bindings",
     "control_flow_settings",
     "enable_python_dispatcher",
-    "export_trace_module",
     "free_unbacked_symbols",
     "has_composite_kernel",
     "implement_in_mode",
@@ -333,18 +331,6 @@ def size_oblivious() -> AbstractContextManager[Any]:
 
 
 # ---------------------------------------------------------------- capture
-
-
-def export_trace_module() -> ModuleType | None:
-    """Returns torch.export's module that prints the graph of each failed attempt; no public switch stops that.
-
-    Returns None without the module; then torch prints the graphs.
-    """
-    try:
-        module: ModuleType = _load("torch.export._trace")
-    except ImportError:
-        return None
-    return module if hasattr(module, "log") else None
 
 
 def control_flow_settings() -> AbstractContextManager[Any]:

@@ -5,24 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType
 from typing import Any
 
 import torch
 
-from fx_onnx.core.torch_private import export_trace_module
-
-__all__ = ["buffer_assignment_hook", "is_traced", "recorded_node", "share_trace", "undispatched"]
-
-
-def buffer_assignment_hook() -> tuple[ModuleType, str] | None:
-    """Returns the module and the name of the function with which torch.export observes assignments to buffers.
-
-    It finds the buffer's input in the graph by counting the buffers of the module, also those that are None. Returns
-    None without it; then a forward that fills such a buffer gets a write to another buffer or to an argument.
-    """
-    module, name = export_trace_module(), "register_buffer_assignment_hook"
-    return (module, name) if module is not None and hasattr(module, name) else None
+__all__ = ["is_traced", "recorded_node", "share_trace", "undispatched"]
 
 
 def is_traced(tensor: torch.Tensor) -> bool:

@@ -10,9 +10,9 @@ import torch
 import torch.fx
 
 from fx_onnx import pipeline
+from fx_onnx.capture.eager_model import in_mode
 from fx_onnx.capture.export_flag import is_in_onnx_export
 from fx_onnx.capture.request import parse_request
-from fx_onnx.capture.training_mode import in_mode
 from fx_onnx.core import opsets
 from fx_onnx.core.errors import ArgumentError, UnsupportedOperatorError
 from fx_onnx.core.export_modes import TrainingMode, check_mode

@@ -6,7 +6,6 @@ import contextlib
 import traceback
 from types import SimpleNamespace
 
-import pytest
 import sympy
 import torch
 from torch.export import Dim
@@ -72,14 +71,6 @@ def test_the_method_that_records_places_exists() -> None:
     assert found is not None
     assert callable(getattr(*found))
     assert list(guard_private.traced_frames()) == []
-
-
-def test_the_function_for_bounds_of_slices_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = guard_private.slice_bound_function()
-    assert found is not None
-    assert [getattr(*found)(5, index) for index in (2, 9, -2, -9)] == [2, 5, 3, 0]
-    monkeypatch.delattr(*found)
-    assert guard_private.slice_bound_function() is None
 
 
 def test_facts_of_guards_without_the_attributes() -> None:

@@ -31,8 +31,3 @@ def test_a_trace_is_read_and_shared() -> None:
 
 def test_without_a_trace_nothing_is_recorded() -> None:
     assert not trace_private.is_traced(torch.ones(2)) and trace_private.recorded_node(torch.ones(2)) is None
-
-
-def test_the_hook_of_torch_export_exists() -> None:
-    hook = trace_private.buffer_assignment_hook()
-    assert hook is not None and callable(getattr(*hook))

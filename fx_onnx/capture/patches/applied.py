@@ -10,11 +10,10 @@ from typing import Any
 import torch
 
 from fx_onnx.capture import export_flag
-from fx_onnx.capture.buffer_assignments import write_assigned_buffers
 from fx_onnx.capture.patches import (
-    composite_functions,
     dynamic_sizes,
     layers,
+    tensor_data,
     torch_export,
     torch_functions,
     transformers,
@@ -25,8 +24,6 @@ from fx_onnx.capture.patches.data_conditions import ConditionsOnData, watch_cond
 from fx_onnx.capture.patches.guard_places import record_guard_places
 from fx_onnx.capture.patches.module_hooks import watch_modules
 from fx_onnx.capture.patches.patching import Patch, apply_patches
-from fx_onnx.capture.patches.slice_bounds import keep_slices_symbolic
-from fx_onnx.capture.patches.tensor_data import trace_tensor_data
 from fx_onnx.capture.patches.torch_export import keep_containers
 from fx_onnx.capture.python_state import ChangedValue, record_changed_values
 from fx_onnx.core.threads import is_current
@@ -35,11 +32,11 @@ __all__ = ["PATCHES", "Changes", "TraceRecord", "patched_torch"]
 
 PATCHES: tuple[Patch, ...] = (
     *export_flag.PATCHES,
-    *composite_functions.PATCHES,
     *dynamic_sizes.PATCHES,
     *torch_export.PATCHES,
     *torch_functions.PATCHES,
     *layers.PATCHES,
+    *tensor_data.PATCHES,
     *vision.PATCHES,
     *transformers.PATCHES,
 )
@@ -88,7 +85,8 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
             that act around the trace, or that dynamo can trace, apply there.
         changes: What the trace does differently from the first one.
     """
-    _mark_constant_functions()
+    for function in (export_flag.is_in_onnx_export, is_current):  # dynamo, which this loads, cannot trace into them
+        torch.compiler.assume_constant_result(function)
     modules = tuple(model.modules())
     patches = [
         patch
@@ -99,25 +97,14 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
         enter = stack.enter_context
         enter(apply_patches(patches))
         enter(dynamic_sizes.keep_sizes_symbolic(strict))
-        enter(keep_slices_symbolic())
         enter(refuse_gradients_of_weights(model))
-        enter(record_backward(changes.with_backward))
+        if changes.with_backward:
+            enter(record_backward())
         enter(keep_containers(model))
         enter(record_guard_places())
         enter(watch_modules(model, strict))
         if strict:
             yield TraceRecord()
             return
-        enter(trace_tensor_data())
-        enter(write_assigned_buffers(model))
         conditions = enter(watch_conditions(changes.without_checks, _REDIRECTED))
         yield TraceRecord(conditions, enter(record_changed_values(model)))
-
-
-def _mark_constant_functions() -> None:
-    """Marks the functions into which dynamo cannot trace, in strict mode and in the branches of torch.cond.
-
-    A capture marks them, not the import of this file, because this call loads dynamo.
-    """
-    torch.compiler.assume_constant_result(export_flag.is_in_onnx_export)
-    torch.compiler.assume_constant_result(is_current)

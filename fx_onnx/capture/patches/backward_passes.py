@@ -48,11 +48,8 @@ def refuse_gradients_of_weights(model: torch.nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def record_backward(enabled: bool) -> Iterator[None]:
-    """Records backward passes within the context, if ``enabled``. This makes the capture slower."""
-    if not enabled:
-        yield
-        return
+def record_backward() -> Iterator[None]:
+    """Records backward passes within the context. This makes the capture slower."""
     mode = _IntermediatesMode()
     grad = replace_attribute(torch.autograd, "grad", mode.before(torch.autograd.grad))
     backward = replace_attribute(torch.autograd, "backward", mode.before(torch.autograd.backward))

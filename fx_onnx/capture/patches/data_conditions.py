@@ -38,7 +38,8 @@ from fx_onnx.core.torch_private import (
 )
 
 __all__ = [
-    "ConditionsOnData", "is_condition", "is_traced", "left_out_checks", "stops_at_check", "watch_conditions"
+    "ConditionsOnData", "Redirected", "is_condition", "is_traced", "left_out_checks", "stops_at_check",
+    "watch_conditions",
 ]  # fmt: skip
 
 _UNDECIDED = (GuardOnDataDependentSymNode, DataDependentOutputException, DynamicOutputShapeException)
@@ -86,12 +87,12 @@ def is_condition(error: Exception) -> bool:
     return not _CONVERSIONS.isdisjoint(called)
 
 
-class _Calls(TorchFunctionMode):
+class Redirected(TorchFunctionMode):
     """Calls the replacements of torch's functions, and keeps the errors of functions whose results depend on data."""
 
-    def __init__(self, replacements: Mapping[Any, Callable[..., Any]], errors: list[Exception]) -> None:
+    def __init__(self, replacements: Mapping[Any, Callable[..., Any]], errors: list[Exception] | None = None) -> None:
         super().__init__()
-        self._replacements, self._errors = replacements, errors
+        self._replacements, self._errors = replacements, [] if errors is None else errors
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -126,10 +127,10 @@ def watch_conditions(
     with ExitStack() as stack:
         stack.enter_context(apply_patches([Patch(_MAKER, Around(keep), "A model could catch the error.")]))
         if leave_out_checks:
-            for kind, is_open in ((torch.Tensor, is_traced), (torch.SymBool, _depends_on_data)):
+            for kind, is_open in ((torch.Tensor, is_traced), (torch.SymBool, free_unbacked_symbols)):
                 answering = _answering(kind.__bool__, is_open, found)
                 stack.enter_context(replace_attribute(kind, "__bool__", answering))
-        stack.enter_context(_Calls(replacements, found.errors))
+        stack.enter_context(Redirected(replacements, found.errors))
         yield found
 
 
@@ -142,7 +143,7 @@ def _is_caught_by_model(error: Exception) -> bool:
     return step is not None and not is_internal(step.tb_frame.f_code.co_filename)
 
 
-def _answering(original: Callable[[Any], bool], is_open: Callable[[Any], bool], found: ConditionsOnData) -> Any:
+def _answering(original: Callable[[Any], bool], is_open: Callable[[Any], Any], found: ConditionsOnData) -> Any:
     """Returns a replacement of ``__bool__`` that answers in a check as it does where nothing is raised."""
 
     def __bool__(self: Any) -> bool:
@@ -165,10 +166,6 @@ def _is_undecided(error: Exception) -> bool:
 def is_traced(tensor: torch.Tensor) -> bool:
     """Returns whether a tensor is traced and has no values, unlike a plain tensor."""
     return type(tensor) not in (torch.Tensor, torch.nn.Parameter)
-
-
-def _depends_on_data(condition: torch.SymBool) -> bool:
-    return bool(free_unbacked_symbols(condition))
 
 
 def _may_be_caught(frame: Any) -> bool:

@@ -31,7 +31,6 @@ def freeze_fake_quantizers(model: nn.Module) -> Iterator[None]:
     Raises:
         CaptureError: A fake quantizer still observes, or a module was converted to processor-specific kernels.
     """
-    found: list[FakeQuantize] = []
     for name, module in model.named_modules():
         if f"{type(module).__module__}.".startswith(_CONVERTED) and not isinstance(module, FloatFunctional):
             raise CaptureError(
@@ -40,21 +39,18 @@ def freeze_fake_quantizers(model: nn.Module) -> Iterator[None]:
                 "(torchao.quantization.pt2e) or torchao.quantization.quantize_ instead.",
                 id=MessageId.QUANTIZED_MODULE,
             )
-        if isinstance(module, FakeQuantize):
-            if _is_on(module.observer_enabled):
-                raise CaptureError(
-                    f"The fake quantizer {name!r} still updates its scale from the values that it observes: call "
-                    f"model.apply({disable_observer.__module__.rpartition('.')[0]}.{disable_observer.__name__}) "
-                    "before the export.",
-                    id=MessageId.QUANTIZED_MODULE,
-                )
-            found.append(module)
+        if isinstance(module, FakeQuantize) and _is_on(module.observer_enabled):
+            raise CaptureError(
+                f"The fake quantizer {name!r} still updates its scale from the values that it observes: call "
+                f"model.apply({disable_observer.__module__.rpartition('.')[0]}.{disable_observer.__name__}) "
+                "before the export.",
+                id=MessageId.QUANTIZED_MODULE,
+            )
+    found = [module for module in model.modules() if isinstance(module, FakeQuantize)]
     with ExitStack() as stack:
         for module in found:
-            quantizes = _is_on(module.fake_quant_enabled)
-            stack.enter_context(
-                replace_attribute(module, "forward", partial(_fake_quantize_forward, module, quantizes))
-            )
+            forward = partial(_fake_quantize_forward, module, _is_on(module.fake_quant_enabled))
+            stack.enter_context(replace_attribute(module, "forward", forward))
         yield
 
 

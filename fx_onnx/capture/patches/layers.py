@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import rnn
 from torch.nn.utils.rnn import PackedSequence
-from torch.overrides import TorchFunctionMode
 
 import fx_onnx.core.custom_ops  # noqa: F401  creates the library fx_onnx, which the fragment below extends
+from fx_onnx.capture.patches.data_conditions import Redirected
 from fx_onnx.capture.patches.dynamic_sizes import empty_recurrence_results
 from fx_onnx.capture.patches.patching import Patch
 from fx_onnx.core.symbolic_sizes import same_size
@@ -80,22 +80,12 @@ for _name in ("lstm", *_SINGLE_STATE_OPERATORS):
     torch.library.register_fake(f"fx_onnx::{_name}", _fake_kernel, lib=_LIBRARY)
 
 
-class _WithLengths(TorchFunctionMode):
-    """Redirects torch's RNN, LSTM and GRU functions to the operators above, with the given lengths."""
-
-    def __init__(self, lengths: Tensor) -> None:
-        super().__init__()
-        self.lengths = lengths
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Calls the operator that replaces the function, or the function itself if there is none."""
-        operator = _OPERATORS.get(func)
-        return func(*args, **(kwargs or {})) if operator is None else operator(args[0], self.lengths, *args[1:])
-
-
-_OPERATORS = {getattr(torch, name): getattr(torch.ops.fx_onnx, name) for name in ("lstm", *_SINGLE_STATE_OPERATORS)}
+def _with_lengths(lengths: Tensor) -> Redirected:
+    """Returns a mode that redirects torch's RNN, LSTM and GRU functions to the operators above."""
+    operators = {getattr(torch, name): getattr(torch.ops.fx_onnx, name) for name in ("lstm", *_SINGLE_STATE_OPERATORS)}
+    return Redirected(
+        {each: lambda input, *rest, own=own: own(input, lengths, *rest) for each, own in operators.items()}
+    )
 
 
 # --- sequences --------------------------------------------------------------------------------------------------------
@@ -225,7 +215,7 @@ def _forward(kind: type[nn.RNNBase]) -> Callable[..., Any]:
         if source is None:
             return torch_forward(self, input, hx)
         steps = source.padded.transpose(0, 1) if self.batch_first else source.padded
-        with _WithLengths(source.lengths):
+        with _with_lengths(source.lengths):
             output, last = torch_forward(self, steps, hx)
         return source.with_steps(output.transpose(0, 1) if self.batch_first else output, is_zero=True), last
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import builtins
 import inspect
 import logging
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -20,6 +19,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from torch import nn
+from torch.torch_version import TorchVersion
 
 from fx_onnx.core import threads
 from fx_onnx.core.source_lines import is_library
@@ -40,28 +40,36 @@ __all__ = [
 _logger = logging.getLogger("fx_onnx.patches")
 
 
-class Around(NamedTuple):
-    """A function that takes the original and returns its replacement."""
+class Way(NamedTuple):
+    """How to replace an attribute.
 
-    make: Callable[[Any], Any]
+    Attributes:
+        replace: Takes the owner and the name; returns the context in which the attribute is replaced.
+        is_new: Whether the owner does not have the attribute.
+    """
+
+    replace: Callable[[Any, str], AbstractContextManager[None]]
+    is_new: bool = False
 
 
-class InAllThreads(NamedTuple):
+def Around(make: Callable[[Any], Any]) -> Way:
+    """Takes a function that takes the original and returns its replacement."""
+    return Way(lambda owner, name: replace_attribute(owner, name, make(getattr(owner, name))))
+
+
+def InAllThreads(make: Callable[[Any], Any]) -> Way:
     """As ``Around``, for a replacement that all threads see; it leaves other threads alone itself."""
-
-    make: Callable[[Any], Any]
-
-
-class InOtherThreads(NamedTuple):
-    """A function that replaces another one in all threads but the one that installs it."""
-
-    function: Callable[..., Any]
+    return Way(lambda owner, name: exchange_attribute(owner, name, make(getattr(owner, name))))
 
 
-class Added(NamedTuple):
-    """A function that a class of the library does not have."""
+def InOtherThreads(function: Callable[..., Any]) -> Way:
+    """Takes a function that replaces another one in all threads but the one that installs it."""
+    return Way(lambda owner, name: exchange_attribute(owner, name, in_this_thread(getattr(owner, name), function)))
 
-    function: Callable[..., Any]
+
+def Added(function: Callable[..., Any]) -> Way:
+    """Takes a function that a class of the library does not have."""
+    return Way(lambda owner, name: replace_attribute(owner, name, function), is_new=True)
 
 
 class Patch(NamedTuple):
@@ -81,7 +89,7 @@ class Patch(NamedTuple):
     """
 
     target: str
-    replacement: Callable[..., Any] | Around | InAllThreads | InOtherThreads | Added
+    replacement: Callable[..., Any] | Way
     reason: str
     upstream: str | None = None
     versions: str = ""
@@ -101,7 +109,9 @@ class Patch(NamedTuple):
         """Returns the module or the class that has the attribute, and its name; None, with a log, if it is gone."""
         *owners, name = self.target.partition(":")[2].split(".")
         owner = reduce(lambda found, each: getattr(found, each, None), owners, self.module)
-        if hasattr(owner, name) or (owner is not None and isinstance(self.replacement, Added)):
+        if hasattr(owner, name) or (
+            owner is not None and isinstance(self.replacement, Way) and self.replacement.is_new
+        ):
             return owner, name
         _logger.warning("%s does not exist, so nothing replaces it: %s", self.target, self.reason)
         return None
@@ -119,13 +129,9 @@ def _is_installed(versions: str) -> bool:
     """Returns whether a library is installed in a version such as `transformers>=5`."""
     library, _, oldest = versions.partition(">=")
     try:
-        return not versions or _release(metadata.version(library)) >= _release(oldest)
+        return not versions or TorchVersion(metadata.version(library)) >= oldest
     except metadata.PackageNotFoundError:
         return False
-
-
-def _release(version: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", version)[:2]]
 
 
 @contextmanager
@@ -160,15 +166,11 @@ def exchange_attribute(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 def _set(owner: Any, name: str, value: Any) -> None:
     """Sets or removes an attribute, without the ``__setattr__`` of an object's class, because it may do more."""
-    if isinstance(owner, type):
-        if value is _ABSENT:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, value)
-    elif value is _ABSENT:
-        del vars(owner)[name]
+    base = type if isinstance(owner, type) else object
+    if value is _ABSENT:
+        base.__delattr__(owner, name)
     else:
-        vars(owner)[name] = value
+        base.__setattr__(owner, name, value)
 
 
 def _original(owner: Any, name: str) -> Callable[..., Any]:
@@ -194,7 +196,8 @@ def apply_patches(patches: Iterable[Patch]) -> Iterator[None]:
     another name too. Patches whose module has not been imported have no effect.
     """
     found = [(patch, place) for patch in patches if patch.module is not None and (place := patch.find()) is not None]
-    functions = {id(getattr(*place)) for _, place in found if isinstance(place[0], ModuleType)}
+    modules = [(vars(owner), name) for _, (owner, name) in found if isinstance(owner, ModuleType)]
+    functions = {id(variables[name]) for variables, name in modules if name in variables}
     places = _places_of(frozenset(functions)) if functions else {}
     with ExitStack() as stack:
         for patch, (owner, name) in found:
@@ -217,16 +220,9 @@ def _follows(module: ModuleType, patch: Patch, function: Any) -> bool:
 
 def _replaced(owner: Any, name: str, replacement: Any) -> AbstractContextManager[None]:
     """Returns the context in which an attribute is replaced."""
-    if isinstance(replacement, Added):
-        return replace_attribute(owner, name, replacement.function)
-    original = getattr(owner, name)
-    if isinstance(replacement, InOtherThreads):
-        return exchange_attribute(owner, name, in_this_thread(original, replacement.function))
-    if isinstance(replacement, InAllThreads):
-        return exchange_attribute(owner, name, replacement.make(original))
-    return replace_attribute(
-        owner, name, replacement.make(original) if isinstance(replacement, Around) else replacement
-    )
+    if isinstance(replacement, Way):
+        return replacement.replace(owner, name)
+    return replace_attribute(owner, name, replacement)
 
 
 _Places = dict[int, list[tuple[ModuleType, str]]]

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from threading import get_ident
 from typing import Any
 
 import torch
 
 from fx_onnx.capture.diagnostics import calling_line
-from fx_onnx.capture.patches.patching import exchange_attribute
+from fx_onnx.capture.patches.patching import InAllThreads, Patch
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.threads import is_current
 from fx_onnx.core.torch_private import FakeTensor, storage_id
 from fx_onnx.core.trace_private import share_trace, undispatched
 
-__all__ = ["replaced_data", "trace_tensor_data"]
+__all__ = ["PATCHES", "replaced_data"]
 
-_original: Any = torch.Tensor.data
 _REPLACED = "fx_onnx_replaced_data"
 """The attribute of a traced tensor that has its first data, and the line that has replaced it."""
 
 
-@contextmanager
-def trace_tensor_data() -> Iterator[None]:
+def _traced_data(original: Any) -> property:
     """Makes ``tensor.data`` the same as ``tensor.detach()``, which shares the memory too, in the current thread.
 
     After ``tensor.data = value`` the trace has the tensor as ``value.detach()``, and views of its first data as before.
@@ -33,11 +30,11 @@ def trace_tensor_data() -> Iterator[None]:
 
     def read(tensor: torch.Tensor) -> Any:
         is_traced = is_current(thread) and torch.compiler.is_exporting()
-        return tensor.detach() if is_traced else _original.__get__(tensor)
+        return tensor.detach() if is_traced else original.__get__(tensor)
 
     def assign(tensor: torch.Tensor, value: torch.Tensor) -> None:
         if not is_current(thread) or not isinstance(value, FakeTensor):
-            _original.__set__(tensor, value)
+            original.__set__(tensor, value)
             return
         if not isinstance(tensor, FakeTensor):
             raise CaptureError(
@@ -48,10 +45,12 @@ def trace_tensor_data() -> Iterator[None]:
         value = value.detach()
         share_trace(value, tensor, again=True)
         with undispatched():
-            _original.__set__(tensor, value)
+            original.__set__(tensor, value)
 
-    with exchange_attribute(torch.Tensor, "data", property(read, assign)):
-        yield
+    return property(read, assign)
+
+
+PATCHES = (Patch("torch:Tensor.data", InAllThreads(_traced_data), "It would become a constant.", strict=False),)
 
 
 def replaced_data(tensors: Iterable[torch.Tensor]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

@@ -15,12 +15,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import get_ident
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import nn
 
 from fx_onnx.capture.patches.patching import (
+    Added,
     Around,
     InAllThreads,
     InOtherThreads,
@@ -111,10 +113,6 @@ def _or_tracing(flag: Callable[[], bool]) -> Callable[[], bool]:
         return _is_tracing or flag()
 
     return is_set
-
-
-def _false() -> bool:
-    return False
 
 
 # --- weights ----------------------------------------------------------------------------------------------------------
@@ -257,6 +255,7 @@ for _name in (
 # --- the table --------------------------------------------------------------------------------------------------------
 
 _ANOTHER_THREAD = "Another thread that runs a model"
+_FAILED = "torch prints the graph of each failed attempt, which the error has as partial_fx_graph."
 _FLAG = f"{_ANOTHER_THREAD} would take the branches of a capture."
 PATCHES = (
     Patch(
@@ -285,12 +284,20 @@ PATCHES = (
     Patch("torch.compiler:_compile_session_context", set_tracing_flags, _FLAG),
     Patch("torch._dynamo.eval_frame:_compiling_state_context", set_tracing_flags, _FLAG, strict=True),
     Patch("torch._dynamo.functional_export:_compiling_state_context", set_tracing_flags, _FLAG, strict=True),
-    Patch("torch.fx._symbolic_trace:is_fx_tracing", InOtherThreads(_false), _FLAG),
-    Patch("torch.fx._symbolic_trace:is_fx_symbolic_tracing", InOtherThreads(_false), _FLAG),
+    Patch("torch.fx._symbolic_trace:is_fx_tracing", InOtherThreads(bool), _FLAG),
+    Patch("torch.fx._symbolic_trace:is_fx_symbolic_tracing", InOtherThreads(bool), _FLAG),
     Patch(
         "torch._higher_order_ops.utils:_set_compilation_env",
         InOtherThreads(control_flow_settings),
         "torch.cond in another thread would save and restore a flag of the capture.",
     ),
+    Patch("torch.export._trace:print", Added(lambda *_, **__: None), _FAILED),
+    Patch("torch.export._trace:log.handle", lambda record: None, _FAILED),
+    Patch(
+        "torch.export._trace:register_buffer_assignment_hook",
+        lambda module, names: SimpleNamespace(remove=lambda: None),
+        "It finds the input of a buffer by counting buffers, also those that are None.",
+        strict=False,
+    ),
 )
-"""What torch.export sets in all threads. torch itself tells nobody which thread captures."""
+# What torch.export sets in all threads (torch itself tells nobody which thread captures), prints and gets wrong.

@@ -1,5 +1,8 @@
 """Replacements of functions of torch that it runs in cases in which it cannot capture them.
 
+The number of rows of `x[n - 3:]` is an expression for every n. torch does not know the sign of the bound, and gives the
+size a new symbol, which nothing relates to n.
+
 Transforms of ``torch.func`` wrap each tensor in a tensor of another class, and torch.export loses track of it there.
 The replacements use plain autograd, whose backward pass torch.export records. A nested transform then differentiates
 the results of the inner one, as it does with the wrappers.
@@ -10,17 +13,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention as _torch_attention
 
 import fx_onnx.core.custom_ops  # noqa: F401  defines fx_onnx::lstsq
 from fx_onnx.capture.diagnostics import calling_line
 from fx_onnx.capture.patches.patching import Around, Patch, apply_patches
 from fx_onnx.core.errors import CaptureError
+from fx_onnx.core.guard_private import without_remainders
 from fx_onnx.core.messages import MessageId
-from fx_onnx.core.torch_private import pytree, scan
+from fx_onnx.core.torch_private import free_unbacked_symbols, pytree, scan, statically_known_true
 
 __all__ = ["PATCHES", "lstsq"]
 
@@ -30,6 +36,36 @@ def lstsq(input: Tensor, b: Tensor, rcond: float | None = None, *, driver: str |
     return torch.return_types.linalg_lstsq(  # type: ignore[attr-defined]  # torch creates it when it is imported
         torch.ops.fx_onnx.lstsq(input, b, rcond, driver=driver or "gelsy")
     )
+
+
+def _attention(*args: Any, **kwargs: Any) -> Tensor:
+    """Replaces ``scaled_dot_product_attention``: a symbolic ``is_causal``, which it refuses, is that of the example."""
+    args, kwargs = pytree.tree_map_only(torch.SymBool, bool, (args, kwargs))
+    return _torch_attention(*args, **kwargs)
+
+
+def _assert(condition: Any, message: Any) -> None:
+    """Replaces ``torch._assert``: torch 2.15 records an operator, also where the model catches the exception."""
+    if not condition:
+        raise AssertionError(message)
+
+
+def _bound(bound: Callable[[Any, Any], Any], size: Any, index: Any) -> Any:
+    """Returns the position of a bound of a slice in an axis: between 0 and the size of the axis.
+
+    Args:
+        bound: torch's own function. It returns None if it does not know whether the index is negative.
+        size: The size of the axis.
+        index: The index in the slice; negative from the end.
+    """
+    multiple = without_remainders(index)
+    if statically_known_true(index <= size) and statically_known_true(multiple >= 0):
+        return multiple
+    position = bound(size, index)
+    if position is not None or free_unbacked_symbols((size, index)):
+        return position
+    is_negative = torch.sym_min(torch.sym_max(-index, 0), 1)
+    return torch.sym_min(torch.sym_max(index, 0), size) + is_negative * torch.sym_max(index + size, 0)
 
 
 # --- control flow -----------------------------------------------------------------------------------------------------
@@ -99,11 +135,6 @@ def _nesting(original: Callable[[], Any]) -> Callable[[], Any]:
     return nesting if all(each.find() for each in _WRAPPERS) else original
 
 
-def _alias(tree: Any, level: int) -> Any:
-    """Replaces ``_wrap_all_tensors``: returns aliases, so that a gradient for them is not one for the tensors."""
-    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.view_as(tensor), tree)
-
-
 def _create_differentiable(tree: Any, level: int | None = None) -> Any:
     """Replaces ``_create_differentiable``: requires gradients of tensors that do not have any yet."""
 
@@ -120,11 +151,6 @@ def _create_differentiable(tree: Any, level: int | None = None) -> Any:
             ) from error
 
     return pytree.tree_map_only(torch.Tensor, require_grad, tree)
-
-
-def _same(tree: Any, level: int) -> Any:
-    """Replaces ``_undo_create_differentiable``, which removes the wrappers."""
-    return tree
 
 
 def _jvp(
@@ -151,21 +177,32 @@ def _jacfwd(
     return torch.func.jacrev(func, argnums, has_aux=has_aux, chunk_size=chunk_size)
 
 
-def _hessian(func: Callable[..., Any], argnums: Any = 0) -> Callable[..., Any]:
-    """Replaces ``torch.func.hessian``. The inner Jacobian uses no vmap, because torch cannot capture its gradient."""
-    return torch.func.jacrev(torch.func.jacrev(func, argnums, chunk_size=1), argnums)
-
-
 _REASON = "torch.export loses track of tensors that a transform wraps."
 _WRAPPERS = (
-    Patch(f"{_TRANSFORMS}:_wrap_all_tensors", _alias, _REASON),
+    Patch(
+        f"{_TRANSFORMS}:_wrap_all_tensors",  # aliases, so that a gradient for them is not one for the tensors
+        lambda tree, level: pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.view_as(tensor), tree),
+        _REASON,
+    ),
     Patch(f"{_TRANSFORMS}:_create_differentiable", _create_differentiable, _REASON),
-    Patch(f"{_TRANSFORMS}:_undo_create_differentiable", _same, _REASON),
+    Patch(f"{_TRANSFORMS}:_undo_create_differentiable", lambda tree, level: tree, _REASON),
 )
 
 _ALIASES = "torch cannot capture a branch whose results are aliases of operands."
 _UNROLLED = "torch unrolls the scan for the sizes of the example."
 PATCHES = (
+    Patch("torch:_assert", _assert, "torch 2.15 records an operator.", strict=False),
+    Patch(
+        "torch.nn.functional:scaled_dot_product_attention",
+        _attention,
+        "It refuses a symbolic is_causal before a mode sees the call.",
+        strict=False,
+    ),
+    Patch(
+        "torch._subclasses.fake_impls:_compute_slice_index",
+        Around(lambda bound: partial(_bound, bound)),
+        "The size of a slice is a new symbol where torch does not know the sign of a bound.",
+    ),
     Patch("torch:cond", Around(_cond), _ALIASES, strict=False),
     Patch("torch._higher_order_ops:cond", Around(_cond), _ALIASES, strict=False),
     Patch("torch._higher_order_ops:associative_scan", Around(_associative_scan), _UNROLLED, strict=False),
@@ -175,6 +212,11 @@ PATCHES = (
     Patch(f"{_TRANSFORMS}:grad_increment_nesting", Around(_nesting), _REASON, strict=False),
     Patch(f"{_TRANSFORMS}:_jvp_with_argnums", _jvp, _REASON, strict=False),
     Patch("torch.func:jacfwd", _jacfwd, _REASON, strict=False),
-    Patch("torch.func:hessian", _hessian, _REASON, strict=False),
+    Patch(
+        "torch.func:hessian",  # the inner Jacobian uses no vmap, because torch cannot capture its gradient
+        lambda func, argnums=0: torch.func.jacrev(torch.func.jacrev(func, argnums, chunk_size=1), argnums),
+        _REASON,
+        strict=False,
+    ),
 )
 """What strict mode need not replace, because dynamo captures these functions itself."""

@@ -84,11 +84,6 @@ def _get_static_mask_sizes(self: Any, query_length: int) -> tuple[int, int]:
     return torch.sym_max(held + query_length, window), seen - held
 
 
-def _ignore_causal_mask_sdpa(*_: Any, **__: Any) -> bool:
-    """Replaces ``_ignore_causal_mask_sdpa``, which always returns False in a trace but compares sizes before that."""
-    return False
-
-
 def _prepare_padding_mask(attention_mask: Tensor | None, kv_length: Any, kv_offset: Any) -> Tensor | None:
     """Replaces ``prepare_padding_mask``, which branches on whether the mask is shorter than a cache of a fixed size.
 
@@ -267,7 +262,12 @@ PATCHES = (
         _WINDOW,
         versions="transformers>=5",
     ),
-    Patch(f"{_MASKS}:_ignore_causal_mask_sdpa", _ignore_causal_mask_sdpa, _SIZES, versions="transformers>=5"),
+    Patch(
+        f"{_MASKS}:_ignore_causal_mask_sdpa",
+        lambda *_, **__: False,
+        "The original always returns False in a trace, but compares sizes before that.",
+        versions="transformers>=5",
+    ),
     Patch(f"{_MASKS}:prepare_padding_mask", _prepare_padding_mask, _SIZES, versions="transformers>=5"),
     Patch(
         f"{_MASKS}:create_recurrent_attention_mask",

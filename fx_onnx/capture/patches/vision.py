@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
 import fx_onnx.core.custom_ops  # noqa: F401  creates the library fx_onnx, which the fragment below extends
@@ -52,21 +52,6 @@ for _module, _name, _fake in (
 ):
     _LIBRARY.impl(_name, _eager_kernel(_module, _name), "CompositeExplicitAutograd")
     torch.library.register_fake(f"fx_onnx::{_name}", _fake, lib=_LIBRARY)
-
-
-def _batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor:
-    """Replaces ``torchvision.ops.batched_nms``, which branches on whether there are no boxes or more than 1000."""
-    kept: Tensor = torch.ops.fx_onnx.batched_nms(boxes, scores, idxs, iou_threshold)
-    return kept
-
-
-def _heatmaps_to_keypoints(maps: Tensor, rois: Tensor) -> tuple[Tensor, Tensor]:
-    """Replaces ``heatmaps_to_keypoints``: the position (K, N, 3) and value (K, N) of the maximum of each heatmap.
-
-    The function resizes each heatmap to the size of its region first.
-    """
-    points, scores = torch.ops.fx_onnx.heatmaps_to_keypoints(maps, rois)
-    return points, scores
 
 
 def _decode(self: Any, rel_codes: Tensor, boxes: list[Tensor]) -> Tensor:
@@ -145,12 +130,8 @@ def _batch_images(self: Any, images: list[Tensor], size_divisible: int = 32) -> 
     for image in images[1:]:
         largest = [torch.sym_max(one, other) for one, other in zip(largest, image.shape, strict=True)]
     largest[1:] = [-(-size // size_divisible) * size_divisible for size in largest[1:]]
-    return torch.stack([_pad_to(image, largest) for image in images])
-
-
-def _pad_to(image: Tensor, sizes: list[Any]) -> Tensor:
-    padding = [after for side in (2, 1, 0) for after in (0, sizes[side] - image.shape[side])]
-    return pad(image, padding)
+    missing = [[largest[side] - image.shape[side] for side in (2, 1, 0)] for image in images]
+    return torch.stack([pad(image, (0, x, 0, y, 0, z)) for image, (x, y, z) in zip(images, missing, strict=True)])
 
 
 def _setup_scales(
@@ -167,28 +148,20 @@ def _setup_scales(
     return scales, sys.modules[_POOLERS].initLevelMapper(*levels, canonical_scale, canonical_level)
 
 
-def _to_tensor_base(self: nn.Module, x: Tensor) -> Tensor:
-    """Replaces the forward of fastai's ``ToTensorBase``, a layer of ``DynamicUnet``.
-
-    It converts a tensor to a subclass that keeps Python attributes and computes what Tensor computes.
-    """
-    return x
-
-
 _BRANCHES = "The original branches on the number of boxes, or loops over them."
 _FIXES = "The original converts the sizes of the images to Python numbers."
 PATCHES = (
-    Patch(f"{_BOXES}:batched_nms", _batched_nms, _BRANCHES),
+    Patch(f"{_BOXES}:batched_nms", torch.ops.fx_onnx.batched_nms, _BRANCHES),
     Patch(f"{_UTILS}:BoxCoder.decode", _decode, _BRANCHES),
     Patch(f"{_UTILS}:_topk_min", _topk_min, _FIXES),
-    Patch(f"{_HEADS}:heatmaps_to_keypoints", _heatmaps_to_keypoints, _BRANCHES),
+    Patch(f"{_HEADS}:heatmaps_to_keypoints", torch.ops.fx_onnx.heatmaps_to_keypoints, _BRANCHES),
     Patch(f"{_HEADS}:paste_masks_in_image", _paste_masks_in_image, _BRANCHES),
     Patch(f"{_TRANSFORM}:_resize_image_and_masks", _resize_image_and_masks, _FIXES),
     Patch(f"{_TRANSFORM}:GeneralizedRCNNTransform.batch_images", _batch_images, _FIXES),
     Patch(f"{_POOLERS}:_setup_scales", _setup_scales, _FIXES),
     Patch(
         "fastai.layers:ToTensorBase.forward",
-        _to_tensor_base,
+        lambda self, x: x,  # it converts to a subclass that keeps Python attributes and computes what Tensor computes
         "torch cannot convert the fake tensors of a capture to a subclass.",
     ),
 )

@@ -1,8 +1,9 @@
 """Captures branches and loops that depend on data with torch's higher-order operators ``cond`` and ``while_loop``.
 
-A body is run twice or more: first without recording, to learn what it reads, changes and returns, then as a
-function of exactly the tensors that it reads. What it changes outside (lists, objects, modules, tensors that it writes
-to in place) is returned by the function, and applied after the branch or the loop.
+torch's operators call a body with tensors, and the body may read nothing else. A Region is one run of a body. A body is
+run twice or more: first without recording, to learn what it reads, changes and returns, then as a function of exactly
+the tensors that it reads. What it changes outside (lists, objects, modules, tensors that it writes to in place) is
+returned by the function, and applied after the branch or the loop.
 """
 
 from __future__ import annotations
@@ -15,31 +16,217 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fx_onnx.capture.torchscript.grown_list import is_only_appended_to
-from fx_onnx.capture.torchscript.region import (
-    Computed,
-    MergeError,
-    Region,
-    ScriptRaise,
-    build,
-    flatten,
-    leaves,
-    merge_items,
+from fx_onnx.capture.torchscript.script_graph import Block, Operation, is_only_appended_to
+from fx_onnx.capture.torchscript.script_values import (
+    CONTAINERS,
+    Appended,
+    Instance,
+    ScalarTensor,
+    Uninitialized,
+    as_tensor,
+    content,
+    like,
+    number_dtype,
+    rebuild,
+    replace_content,
 )
-from fx_onnx.capture.torchscript.script_graph import Block, Operation
-from fx_onnx.capture.torchscript.script_values import Appended, Uninitialized, content, replace_content
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.symbolic_sizes import expression, is_data_dependent
-from fx_onnx.core.torch_private import statically_known_true, unrecorded
+from fx_onnx.core.torch_private import statically_known_true, storage_id, unrecorded
 
 if TYPE_CHECKING:
     from fx_onnx.capture.torchscript.script_interpreter import Interpreter
 
-__all__ = ["Branch", "Loop"]
+__all__ = [
+    "Branch", "Computed", "Known", "Loop", "MergeError", "Region", "ScriptRaise", "build", "flatten", "leaves", "merge",
+]  # fmt: skip
 
 _ENDLESS = sys.maxsize  # TorchScript's count of a loop without a limit
+_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class ScriptRaise(Exception):
+    """The model executes a ``raise`` statement. The text of the exception ends with the place of the statement."""
+
+
+class MergeError(Exception):
+    """Two values of one variable have no common form. The message names both."""
+
+
+class Region:
+    """One run of a branch or a loop body.
+
+    Attributes:
+        given: The body's value of each outer tensor and symbolic number, by key; None in a run that discovers them.
+        read: The outer tensors and symbolic numbers that the body has read, by key, in order.
+    """
+
+    def __init__(self, given: Mapping[Any, Any] | None = None) -> None:
+        self.given = given
+        self.read: dict[Any, Any] = {}
+        self._inner: dict[Any, Any] = {}  # the body's value of what it has read
+        self._views: dict[int, tuple[Any, Any]] = {}  # (outer, inner) by the id of the inner, of containers by both ids
+
+    def enter(self, value: Any) -> Any:
+        """Returns an outer value as the body sees it."""
+        return rebuild(value, self._leaf, self._views)
+
+    def outer_of(self, inner: Any) -> Any:
+        """Returns the outer value that ``inner`` is the body's view of; NotImplemented if there is none."""
+        return self._views.get(id(inner), (NotImplemented,))[0]
+
+    def mutable(self) -> Iterator[Any]:
+        """Yields the outer values that the body may have changed: containers, and the tensors that it has written to.
+
+        Raises:
+            MergeError: The body writes to a tensor of which another outer variable is a view.
+        """
+        yield from (outer for outer, _ in self._views.values() if isinstance(outer, CONTAINERS))
+        tensors = [(self.read[key], inner) for key, inner in self._inner.items() if isinstance(inner, torch.Tensor)]
+        storages = [storage_id(outer) for outer, _ in tensors]
+        for outer, inner in tensors:
+            if inner._version > 0:
+                if storages.count(storage_id(outer)) > 1:
+                    raise MergeError("it writes to a tensor of which another variable is a view")
+                yield outer
+
+    def _leaf(self, value: Any) -> Any:
+        if not isinstance(value, (torch.Tensor, *_SYMBOLS)):
+            return value
+        key = (type(value), expression(value)) if isinstance(value, _SYMBOLS) else id(value)
+        if key not in self._inner:
+            self.read[key] = value
+            if self.given is not None:
+                inner = self.given[key]
+            else:
+                inner = value.clone() if isinstance(value, torch.Tensor) else value
+            self._inner[key] = inner
+            self._views[id(inner)] = value, inner
+        return self._inner[key]
+
+
+# --- the form of a value ----------------------------------------------------------------------------------------------
+
+# A form is a value of lists, tuples, dicts and objects whose leaves are Known and Computed.
+Form = Any
+
+
+@dataclass(eq=False)
+class Known:
+    """A value that both branches, or all iterations, leave the same."""
+
+    value: Any
+
+
+@dataclass(eq=False)
+class Computed:
+    """A tensor or a number that the program computes.
+
+    Attributes:
+        example: A tensor of the dtype and the shape.
+        is_number: Whether the variable is a number.
+    """
+
+    example: torch.Tensor
+    is_number: bool = False
+
+
+def leaves(form: Form) -> list[Computed]:
+    """Returns the tensors and numbers that the program computes, in order."""
+    if isinstance(form, (Known, Computed)):
+        return [form] if isinstance(form, Computed) else []
+    return [leaf for part in content(form).values() for leaf in leaves(part)]
+
+
+def flatten(form: Form, value: Any) -> list[torch.Tensor]:
+    """Returns the tensors of a value of a form, in the order of ``leaves``; zeros where a value is Uninitialized."""
+    if isinstance(form, Known):
+        return []
+    if isinstance(form, Computed):
+        example = form.example  # whose computation is not recorded
+        if isinstance(value, Uninitialized):
+            return [torch.zeros(example.shape, dtype=example.dtype, device=example.device)]
+        return [torch.scalar_tensor(value, dtype=example.dtype) if form.is_number else as_tensor(value).clone()]
+    parts = content(form)
+    items = value if isinstance(value, Uninitialized) else content(value, parts)
+    return [tensor for key, part in parts.items() for tensor in flatten(part, _item(items, key))]
+
+
+def build(form: Form, tensors: Iterator[torch.Tensor], known: Callable[[Any], Any] = lambda value: value) -> Any:
+    """Returns a value of a form.
+
+    Args:
+        form: The form.
+        tensors: The tensors, of which the value takes as many as the form has leaves.
+        known: Called with each known value; returns its replacement.
+    """
+    if isinstance(form, Known):
+        return known(form.value)
+    if isinstance(form, Computed):
+        tensor = next(tensors)
+        return tensor.item() if form.is_number else tensor
+    return like(form, {key: build(part, tensors, known) for key, part in content(form).items()})
+
+
+def merge(first: Any, second: Any, regions: Sequence[Region]) -> Form:
+    """Returns the common form of a variable's two values.
+
+    Args:
+        first: The value after one branch, or before an iteration.
+        second: The value after the other branch, or after an iteration.
+        regions: The runs that computed the two values.
+
+    Raises:
+        MergeError: There is none.
+    """
+    outer = [region.outer_of(value) for region, value in zip(regions, (first, second), strict=True)]
+    if outer[0] is outer[1] and outer[0] is not NotImplemented:
+        return Known(outer[0])
+    values = [value for value in (first, second) if not isinstance(value, Uninitialized)] or [first]
+    if all(isinstance(value, (torch.Tensor, ScalarTensor)) for value in values):
+        return Computed(as_tensor(values[0]))
+    kinds = {_container_kind(value) for value in values}
+    if len(kinds) == 1 and None not in kinds:
+        return like(values[0], merge_items((first, second), regions))
+    dtypes = {number_dtype(value) for value in values}
+    is_symbolic = any(isinstance(value, _SYMBOLS) for value in values)
+    if type(first) is type(second) and not is_symbolic and first == second:
+        return Known(first)
+    if len(dtypes) == 1 and None not in dtypes:
+        return Computed(torch.empty((), dtype=dtypes.pop()), is_number=True)
+    if len(values) == 1:
+        return Known(values[0])
+    raise MergeError(f"a variable is {_described(first)} in one case and {_described(second)} in the other")
+
+
+def merge_items(pair: Sequence[Any], regions: Sequence[Region]) -> dict[Any, Form]:
+    """Returns the common forms of the items of two containers of one kind, of which one may be Uninitialized."""
+    known = [value for value in pair if not isinstance(value, Uninitialized)]
+    names = [name for value in known if isinstance(value, Instance) for name in value.names()]
+    contents = [content(value, names) for value in known]
+    if contents[0].keys() != contents[-1].keys():
+        sizes = " and ".join(str(len(items)) for items in contents)
+        raise MergeError(f"a variable is a list or dict whose length depends on data (it has {sizes} items)")
+    one, other = (value if isinstance(value, Uninitialized) else content(value, names) for value in pair)
+    return {key: merge(_item(one, key), _item(other, key), regions) for key in contents[0]}
+
+
+def _item(items: Any, key: Any) -> Any:
+    return items if isinstance(items, Uninitialized) else items[key]
+
+
+def _container_kind(value: Any) -> type | None:
+    is_module = isinstance(value, Instance) and value.module is not None
+    return next((kind for kind in (tuple, list, dict, Instance) if isinstance(value, kind) and not is_module), None)
+
+
+def _described(value: Any) -> str:
+    return "a tensor" if isinstance(value, (torch.Tensor, ScalarTensor)) else f"{type(value).__name__} {value}"
+
+
+# --- branches and loops -----------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
@@ -102,11 +289,10 @@ class _DataDependent:
 
     def _run_block(self, block: Block, region: Region, arguments: Sequence[Any] = ()) -> None:
         """Runs a block in a region; an iteration takes the carried values from the results before it."""
-        with self._interpreter.inside(region):
-            results = region.enter(self._results)
-            carried = results[1:] if arguments else []
-            outer = {number: region.enter(self._values[number]) for number in sorted(block.free)}
-            results[:] = self._interpreter.run(block, [*arguments, *carried], outer)
+        results = region.enter(self._results)
+        carried = results[1:] if arguments else []
+        outer = {number: region.enter(self._values[number]) for number in sorted(block.free)}
+        results[:] = self._interpreter.run(block, [*arguments, *carried], outer, region)
 
     def _find_changes(self, regions: Sequence[Region]) -> None:
         """Learns from two runs, or from none and one, what the blocks read and what they do to the outer values."""
@@ -145,20 +331,18 @@ class _DataDependent:
             given[key] = operand.item() if is_number else operand.clone() if key in written else operand
         return Region(given)
 
+    @property
     def _forms(self) -> list[Any]:
         return [change.forms for change in self._changes]
 
-    def _leaves(self) -> list[Computed]:
-        return leaves(self._forms())
-
     def _flatten(self, region: Region | None = None) -> list[torch.Tensor]:
-        """Returns the tensors of what changes, as a region sees it, in the order of ``_leaves``."""
-        return flatten(self._forms(), [change.items(region) for change in self._changes])
+        """Returns the tensors of what changes, as a region sees it, in the order of ``leaves``."""
+        return flatten(self._forms, [change.items(region) for change in self._changes])
 
     def _apply(self, tensors: Iterable[torch.Tensor], region: Region | None = None) -> None:
         """Replaces what changes, as a region sees it, by values made of tensors."""
         known: Callable[[Any], Any] = (lambda value: value) if region is None else region.enter
-        contents = build(self._forms(), iter(tensors), known)
+        contents = build(self._forms, iter(tensors), known)
         for change, items in zip(self._changes, contents, strict=True):
             if not change.is_appended:
                 replace_content(known(change.owner), items)
@@ -203,7 +387,7 @@ class Branch(_DataDependent):
         with self._discovering():
             self._find_changes(list(runs.values()))
         tensors: Sequence[torch.Tensor] = ()
-        if self._leaves():
+        if leaves(self._forms):
             tensors = torch.ops.higher_order.cond(condition, *map(self._function, runs), self._operands())
         self._apply(tensors)
         return self._results
@@ -266,7 +450,7 @@ class Loop(_DataDependent):
                 before, after = Region(), Region()
                 for region in (before, after):
                     region.enter((self._results, count))
-                    self._apply([leaf.example.clone() for leaf in self._leaves()], region)
+                    self._apply([leaf.example.clone() for leaf in leaves(self._forms)], region)
                 self._iterate(after, torch.empty((), dtype=torch.int64).item())
                 self._find_changes([before, after])
             for pair in zip(self._flatten(before), self._flatten(after), strict=True):

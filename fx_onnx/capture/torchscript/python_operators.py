@@ -8,14 +8,19 @@ from __future__ import annotations
 import cmath
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from fx_onnx.capture.torchscript.script_values import ScalarTensor, number_of
+from fx_onnx.capture.torchscript.script_graph import Operation
+from fx_onnx.capture.torchscript.script_values import Appended, ScalarTensor, number_of
+from fx_onnx.core.errors import CaptureError
+from fx_onnx.core.messages import MessageId
 
-__all__ = ["NUMBER_TENSOR_OPERATORS", "OPERATORS_ON_ANY_VALUE", "PYTHON_OPERATORS"]
+__all__ = [
+    "NUMBER_TENSOR_OPERATORS", "OPERATORS_ON_ANY_VALUE", "PYTHON_OPERATORS", "has_appended", "on_grown_list",
+]  # fmt: skip
 
 
 def _division(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
@@ -23,10 +28,6 @@ def _division(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
     if rounding_mode is None:
         return a / b
     return a // b if rounding_mode == "floor" else math.trunc(a / b)
-
-
-def _power(a: Any, b: Any) -> Any:
-    return math.pow(a, b) if isinstance(a, (int, float)) and isinstance(b, (int, float)) else a**b
 
 
 def _in_place(change: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,7 +96,7 @@ PYTHON_OPERATORS: dict[str, Callable[..., Any]] = {
     "aten::floordiv": operator.floordiv,
     "aten::floor_divide": operator.floordiv,
     "aten::remainder": operator.mod,
-    "aten::pow": _power,
+    "aten::pow": lambda a, b: math.pow(a, b) if {type(a), type(b)} <= {bool, int, float} else a**b,
     "aten::sqrt": torch.sym_sqrt if hasattr(torch, "sym_sqrt") else math.sqrt,
     "aten::round": lambda value: float(round(value)),
     "aten::divmod": divmod,
@@ -177,3 +178,70 @@ NUMBER_TENSOR_OPERATORS: dict[str, Callable[..., ScalarTensor]] = {
     "aten::floor": _on_numbers(lambda a: a // 1, _same_dtype),
 }
 """Operators on 0-d tensors that hold known numbers, by which a traced model computes sizes."""
+
+
+# --- lists to which a loop on data has appended: their tensors are one stacked tensor of dynamic length ---------------
+
+
+def has_appended(value: Any) -> bool:
+    """Returns whether a value is a list to which a loop on data has appended."""
+    return isinstance(value, list) and any(isinstance(item, Appended) for item in value)
+
+
+def on_grown_list(operation: Operation, arguments: Sequence[Any]) -> Any:
+    """Returns the result of an operator on a list to which a loop on data has appended.
+
+    Raises:
+        CaptureError: The operator needs the number of items.
+    """
+    items, *rest = arguments
+    function = _ON_GROWN_LISTS.get(operation.kind)
+    if function is None or not has_appended(items):
+        raise CaptureError(
+            f"The length of a list depends on data, and {operation.kind} needs it{operation.source}; torch.stack, "
+            "torch.cat, len and an index are possible on such a list.",
+            id=MessageId.TORCHSCRIPT,
+        )
+    return function(operation, items, *rest)
+
+
+def _length(operation: Operation, items: list[Any]) -> Any:
+    return sum(item.stacked.size(0) if isinstance(item, Appended) else 1 for item in items)
+
+
+def _item(operation: Operation, items: list[Any], place: Any) -> Any:
+    """Returns an item that a known place names, or any item if a loop has appended all of them."""
+    if len(items) == 1:
+        return items[0].stacked.select(0, place)
+    known = items[place] if isinstance(place, int) and -len(items) <= place < len(items) else None
+    between = (
+        items[:place] if isinstance(place, int) and place >= 0 else items[place:] if isinstance(place, int) else items
+    )
+    if known is None or isinstance(known, Appended) or has_appended(between):
+        raise CaptureError(
+            f"An index of a list whose length depends on data is not known{operation.source}.", id=MessageId.TORCHSCRIPT
+        )
+    return known
+
+
+def _stack(operation: Operation, items: list[Any], dim: int = 0) -> torch.Tensor:
+    rows = [item.stacked if isinstance(item, Appended) else item.unsqueeze(0) for item in items]
+    return torch.cat(rows).movedim(0, dim)
+
+
+def _cat(operation: Operation, items: list[Any], dim: int = 0) -> torch.Tensor:
+    rank = next(item.stacked.dim() - 1 for item in items if isinstance(item, Appended))
+    axis = dim % rank
+    parts = [
+        item.stacked.movedim(0, axis).flatten(axis, axis + 1) if isinstance(item, Appended) else item for item in items
+    ]
+    return torch.cat(parts, axis)
+
+
+_ON_GROWN_LISTS: dict[str, Callable[..., Any]] = {
+    "aten::len": _length,
+    "aten::__getitem__": _item,
+    "aten::stack": _stack,
+    "aten::cat": _cat,
+    "aten::concat": _cat,
+}

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from fx_onnx.capture.torchscript.grown_list import with_outer_lists
 from fx_onnx.core.errors import CaptureError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.script_private import inlined_call
 
-__all__ = ["Block", "GraphReader", "Operation", "Source"]
+__all__ = ["APPENDING", "Block", "GraphReader", "Operation", "Source", "is_only_appended_to"]
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ class GraphReader:
         return self._called[key]
 
     def _block(self, block: Any, graph: Any) -> Block:
-        operations = tuple(each for node in block.nodes() for each in with_outer_lists(self._operation(node, graph)))
+        operations = tuple(each for node in block.nodes() for each in _with_outer_lists(self._operation(node, graph)))
         parameters = tuple(value.unique() for value in block.inputs())
         results = tuple(value.unique() for value in block.outputs())
         defined = {*parameters, *(output for each in operations for output in each.outputs)}
@@ -166,3 +165,92 @@ def _source(text: str) -> Source:
         return Source(scripted[1], int(scripted[2]), marked[1].strip() if marked else "")
     traced = re.match(r"(.+?)\((\d+)\): ", text)
     return Source(traced[1], int(traced[2])) if traced else Source()
+
+
+# --- lists to which a loop appends ------------------------------------------------------------------------------------
+
+# In Python, ``items += [x]`` and ``items = items + [x]`` assign the variable ``items``, so TorchScript carries the list
+# from one iteration to the next. ``items.append(x)`` does not. A loop that carries a list only to add items to it
+# becomes a loop that adds the items to an outer list.
+
+# Operators that add items to the end of their first argument.
+APPENDING = ("aten::append", "aten::add_", "aten::extend")
+
+
+def is_only_appended_to(block: Block, numbers: set[int]) -> bool:
+    """Returns whether a block does nothing with the values of the given numbers but append to them.
+
+    An iteration cannot read what earlier iterations appended.
+    """
+    for operation in block.operations:
+        used = numbers.intersection(operation.inputs)
+        is_append = operation.kind in APPENDING and operation.inputs[0] in numbers
+        if used and (not is_append or operation.inputs[1] in numbers):
+            return False
+        numbers = numbers | set(operation.outputs) if is_append else numbers
+        if any(numbers & inner.free for inner in operation.blocks):
+            return False
+    return not numbers.intersection(block.results)
+
+
+def _with_outer_lists(operation: Operation) -> Sequence[Operation]:
+    """Returns the operations to run instead of one operation: the operation itself if it carries no such list.
+
+    The output of the loop becomes a value before the loop: the list itself for ``+=``, and a copy for ``+``.
+    """
+    if operation.kind != "prim::Loop":
+        return [operation]
+    (body,) = operation.blocks
+    added = {place: add for place in range(len(operation.outputs)) if (add := _addition(body, place)) is not None}
+    if not added:
+        return [operation]
+    lists = [
+        replace(
+            operation,
+            kind="prim::unchecked_cast" if add.kind == "aten::add_" else "aten::list",
+            inputs=(operation.inputs[2 + place],),
+            outputs=(operation.outputs[place],),
+            types=(operation.types[place],),
+            blocks=(),
+        )
+        for place, add in added.items()
+    ]
+    kept = [place for place in range(len(operation.outputs)) if place not in added]
+    loop = replace(
+        operation,
+        inputs=operation.inputs[:2] + tuple(operation.inputs[2 + place] for place in kept),
+        outputs=tuple(operation.outputs[place] for place in kept),
+        types=tuple(operation.types[place] for place in kept),
+        blocks=(_adding_to(body, {add: operation.outputs[place] for place, add in added.items()}, kept),),
+    )
+    return [*lists, loop]
+
+
+def _addition(body: Block, place: int) -> Operation | None:
+    """Returns the operation that adds to a carried list, if the body does nothing else with the list."""
+    before, after = body.parameters[1 + place], body.results[1 + place]
+    made = {output: operation for operation in body.operations for output in operation.outputs}
+    addition = made.get(after)
+    if addition is None or addition.kind not in ("aten::add", "aten::add_") or addition.inputs[0] != before:
+        return None
+    if addition.types[0].kind() != "ListType":
+        return None
+    uses = [number for operation in body.operations for number in operation.inputs]
+    uses += [number for operation in body.operations for inner in operation.blocks for number in inner.free]
+    uses += body.results
+    return addition if uses.count(before) == 1 and uses.count(after) == 1 else None
+
+
+def _adding_to(body: Block, lists: dict[Operation, int], kept: list[int]) -> Block:
+    """Returns a body that adds to outer lists, given by operation, and carries only the values at some places."""
+    operations = tuple(
+        replace(each, kind="aten::add_", inputs=(lists[each], *each.inputs[1:])) if each in lists else each
+        for each in body.operations
+    )
+    return replace(
+        body,
+        parameters=body.parameters[:1] + tuple(body.parameters[1 + place] for place in kept),
+        operations=operations,
+        results=body.results[:1] + tuple(body.results[1 + place] for place in kept),
+        free=body.free | frozenset(lists.values()),
+    )

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.fx.traceback import set_stack_trace
 
 from fx_onnx.capture.torchscript import data_dependent
-from fx_onnx.capture.torchscript.grown_list import APPENDING, has_appended, on_grown_list
+from fx_onnx.capture.torchscript.data_dependent import Region, ScriptRaise
 from fx_onnx.capture.torchscript.python_operators import (
     NUMBER_TENSOR_OPERATORS,
     OPERATORS_ON_ANY_VALUE,
     PYTHON_OPERATORS,
+    has_appended,
+    on_grown_list,
 )
-from fx_onnx.capture.torchscript.region import Region, ScriptRaise
-from fx_onnx.capture.torchscript.script_graph import Block, GraphReader, Operation
+from fx_onnx.capture.torchscript.script_graph import APPENDING, Block, GraphReader, Operation
 from fx_onnx.capture.torchscript.script_values import (
     DTYPES,
     LAYOUTS,
@@ -34,7 +34,6 @@ from fx_onnx.capture.torchscript.script_values import (
     StoredConstant,
     Uninitialized,
     as_tensor,
-    dtype_code,
     known_bool,
     number_dtype,
 )
@@ -53,7 +52,7 @@ _ENUMERATIONS: dict[str, Sequence[Any]] = {"ScalarType": DTYPES, "Layout": LAYOU
 # Operators that PyTorch keeps for old traces: the operator to call, and how many of the arguments it takes.
 _OLD_OPERATORS: dict[str, tuple[Any, int]] = {"aten::_convolution": (aten.convolution.default, 9)}
 
-_WITHOUT_EFFECT = {"prim::Print", "aten::warn", "aten::_assert", "prim::AddStatValue", "prim::TimePoint"}
+_WITHOUT_EFFECT = ("prim::Print", "aten::warn", "aten::_assert", "prim::AddStatValue", "prim::TimePoint")
 
 
 class Interpreter:
@@ -70,34 +69,34 @@ class Interpreter:
         self.regions: list[Region] = []
         self.training = False
 
-    def run(self, block: Block, arguments: Sequence[Any], outer: Mapping[int, Any] | None = None) -> list[Any]:
+    def run(
+        self,
+        block: Block,
+        arguments: Sequence[Any],
+        outer: Mapping[int, Any] | None = None,
+        region: Region | None = None,
+    ) -> list[Any]:
         """Runs a block and returns its results.
 
         Args:
             block: The block.
             arguments: The values of its parameters.
             outer: The values of the surrounding blocks, by number.
+            region: The region that the block is the body of.
         """
-        values = dict(outer or {})
-        values.update(zip(block.parameters, arguments, strict=True))
-        for operation in block.operations:
-            try:
-                results = self._run_operation(operation, values)
-            except Exception as error:
-                if operation.source.file and not hasattr(error, "script_source"):
-                    error.script_source = operation.source  # type: ignore[attr-defined]
-                raise
-            values.update(zip(operation.outputs, results, strict=True))
-        return [values[number] for number in block.results]
-
-    @contextmanager
-    def inside(self, region: Region) -> Iterator[None]:
-        """Runs a branch or a loop body as a region."""
-        self.regions.append(region)
+        values = {**(outer or {}), **dict(zip(block.parameters, arguments, strict=True))}
+        before, self.regions = self.regions, [*self.regions, region] if region else self.regions
         try:
-            yield
+            for operation in block.operations:
+                results = self._run_operation(operation, values)
+                values.update(zip(operation.outputs, results, strict=True))
+        except Exception as error:
+            if operation.source.file and not hasattr(error, "script_source"):
+                error.script_source = operation.source  # type: ignore[attr-defined]
+            raise
         finally:
-            self.regions.pop()
+            self.regions = before
+        return [values[number] for number in block.results]
 
     def callee(self, operation: Operation, arguments: Sequence[Any]) -> tuple[Block, Sequence[Any]]:
         """Returns the body of the function or method that an operation calls, and the arguments of the body."""
@@ -115,14 +114,9 @@ class Interpreter:
     def _run_operation(self, operation: Operation, values: dict[int, Any]) -> Sequence[Any]:
         arguments = [values[number] for number in operation.inputs]
         self._at(operation)
-        if operation.kind == "prim::If":
-            return self._branch(operation, arguments[0], values)
-        if operation.kind == "prim::Loop":
-            return self._loop(operation, arguments, values)
-        special = _SPECIAL.get(operation.kind)
-        if special is not None:
-            return special(self, operation, arguments)
-        return self._call_operator(operation, arguments)
+        if operation.blocks and operation.kind in ("prim::If", "prim::Loop"):
+            return (self._branch if operation.kind == "prim::If" else self._loop)(operation, arguments, values)
+        return _SPECIAL.get(operation.kind, Interpreter._call_operator)(self, operation, arguments)
 
     def _at(self, operation: Operation) -> None:
         """Tells torch the line of the model, which is the place of the nodes and guards that follow.
@@ -133,11 +127,11 @@ class Interpreter:
             set_stack_trace([operation.source.stack_trace()])
             set_script_line(operation.source.file, operation.source.line)
 
-    def _branch(self, operation: Operation, condition: Any, values: dict[int, Any]) -> Sequence[Any]:
-        known = known_bool(condition)
+    def _branch(self, operation: Operation, arguments: list[Any], values: dict[int, Any]) -> Sequence[Any]:
+        known = known_bool(arguments[0])
         if known is None:
             results = [None] * len(operation.outputs)
-            return data_dependent.Branch(self, operation, values, results).run(condition)
+            return data_dependent.Branch(self, operation, values, results).run(arguments[0])
         return self.run(operation.blocks[0 if known else 1], (), values)
 
     def _loop(self, operation: Operation, arguments: list[Any], values: dict[int, Any]) -> Sequence[Any]:
@@ -169,8 +163,6 @@ class Interpreter:
 
     def _call_operator(self, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
         kind = operation.kind
-        if kind in _WITHOUT_EFFECT:
-            return [None] * len(operation.outputs)
         if kind not in APPENDING and any(map(has_appended, arguments)):
             return [on_grown_list(operation, arguments)][: len(operation.outputs)]
         result = self._call_python(operation, arguments)
@@ -264,12 +256,6 @@ def _constant(interpreter: Interpreter, operation: Operation, arguments: list[An
     return [value]
 
 
-def _set_attribute(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
-    owner, value = arguments
-    owner.attributes[operation.attributes["name"]] = value
-    return []
-
-
 def _raise(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
     message = str(arguments[0]).removeprefix("AssertionError: ")
     raise ScriptRaise(f"{message}{operation.source}")
@@ -317,11 +303,9 @@ def _to(interpreter: Interpreter, operation: Operation, arguments: list[Any]) ->
     return [tensor.to(**given)]
 
 
-def _tensor(interpreter: Interpreter, operation: Operation, arguments: list[Any]) -> Sequence[Any]:
+def _tensor(operation: Operation, data: Any, dtype: int | None, device: Any, *_: Any) -> torch.Tensor:
     """Implements ``aten::tensor``: a tensor from a number or from nested lists of numbers, which may be symbolic."""
-    data, dtype, device = arguments[:3]
-    given = {"dtype": None if dtype is None else DTYPES[dtype], "device": device}
-    return [_stacked(data, given)]
+    return _stacked(data, {"dtype": None if dtype is None else DTYPES[dtype], "device": device})
 
 
 def _stacked(data: Any, given: dict[str, Any]) -> torch.Tensor:
@@ -336,20 +320,9 @@ def _stacked(data: Any, given: dict[str, Any]) -> torch.Tensor:
     return torch.scalar_tensor(data, **{**given, "dtype": given["dtype"] or kinds.get(type(data))})
 
 
-def _of_tensor(read: Callable[..., Any]) -> Callable[..., Sequence[Any]]:
-    """Returns the operator that reads a property of a tensor."""
-    return _computed(lambda operation, tensor, *rest: read(as_tensor(tensor), *rest))
-
-
 def _computed(function: Callable[..., Any]) -> Callable[..., Sequence[Any]]:
     """Returns the operator with one result, which ``function`` computes from the operation and its arguments."""
     return lambda interpreter, operation, arguments: [function(operation, *arguments)]
-
-
-def _number_tensor(operation: Operation, number: Any) -> Any:
-    if isinstance(number, (torch.Tensor, ScalarTensor)):
-        return number
-    return ScalarTensor(number, number_dtype(number) or torch.int64)
 
 
 _IDENTITIES = (
@@ -359,6 +332,7 @@ _IDENTITIES = (
 
 _SPECIAL: dict[str, Callable[[Interpreter, Operation, list[Any]], Sequence[Any]]] = {
     **{kind: _computed(lambda operation, value: value) for kind in _IDENTITIES.split()},
+    **{kind: lambda interpreter, op, arguments: [None] * len(op.outputs) for kind in _WITHOUT_EFFECT},
     "prim::Constant": _constant,
     "prim::Uninitialized": _computed(lambda operation: Uninitialized()),
     "prim::ListConstruct": _computed(lambda operation, *items: list(items)),
@@ -371,21 +345,27 @@ _SPECIAL: dict[str, Callable[[Interpreter, Operation, list[Any]], Sequence[Any]]
     "prim::CreateObject": _computed(lambda operation: Instance()),
     "prim::EnumName": _computed(lambda operation, value: value.name),
     "prim::EnumValue": _computed(lambda operation, value: value.value),
-    "prim::NumToTensor": _computed(_number_tensor),
+    "prim::NumToTensor": _computed(
+        lambda operation, number: (
+            number
+            if isinstance(number, (torch.Tensor, ScalarTensor))
+            else ScalarTensor(number, number_dtype(number) or torch.int64)
+        )
+    ),
     "prim::isinstance": _computed(lambda op, value: any(_has_type(value, each) for each in op.attributes["types"])),
     "prim::GetAttr": _computed(lambda operation, owner: owner.get(operation.attributes["name"])),
-    "prim::SetAttr": _set_attribute,
+    "prim::SetAttr": lambda _, op, given: given[0].attributes.update({op.attributes["name"]: given[1]}) or [],
     "prim::CallMethod": _call,
     "prim::CallFunction": _call,
     "prim::fork": _call,
     "prim::RaiseException": _raise,
     "prim::rangelist": _computed(lambda operation, end: list(range(end))),
     "aten::to": _to,
-    "aten::tensor": _tensor,
+    "aten::tensor": _computed(_tensor),
     **{
-        kind: _of_tensor(read)
+        kind: _computed(lambda operation, tensor, *rest, read=read: read(as_tensor(tensor), *rest))
         for kind, read in {
-            "prim::dtype": lambda tensor: dtype_code(tensor.dtype),
+            "prim::dtype": lambda tensor: DTYPES.index(tensor.dtype),
             "prim::layout": lambda tensor: LAYOUTS.index(tensor.layout),
             "prim::device": lambda tensor: tensor.device,
             "prim::data": lambda tensor: tensor.detach(),

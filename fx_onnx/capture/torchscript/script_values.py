@@ -20,7 +20,7 @@ from fx_onnx.core.torch_private import statically_known_true, storage_id
 
 __all__ = [
     "CONTAINERS", "DTYPES", "LAYOUTS", "MEMORY_FORMATS", "Appended", "Instance", "ScalarTensor", "StoredConstant",
-    "Uninitialized", "argument_value", "as_tensor", "content", "described", "dtype_code", "is_unchanged", "known_bool",
+    "Uninitialized", "argument_value", "as_tensor", "content", "described", "is_unchanged", "known_bool",
     "like", "number_dtype", "number_of", "parameter", "rebuild", "replace_content", "result_value",
 ]  # fmt: skip
 
@@ -42,11 +42,6 @@ _NUMBERS: dict[torch.dtype, tuple[type, ...]] = {
     torch.int64: (int, torch.SymInt),
     torch.float64: (float, torch.SymFloat),
 }
-
-
-def dtype_code(dtype: torch.dtype) -> int:
-    """Returns the number that TorchScript uses for a dtype."""
-    return DTYPES.index(dtype)
 
 
 @dataclass(eq=False)

@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from torch.fx.traceback import preserve_node_meta
 
-from fx_onnx.capture.torchscript.region import ScriptRaise
+from fx_onnx.capture.torchscript.data_dependent import ScriptRaise
 from fx_onnx.capture.torchscript.script_graph import Block, GraphReader
 from fx_onnx.capture.torchscript.script_interpreter import Interpreter
 from fx_onnx.capture.torchscript.script_values import (
+    DTYPES,
     Instance,
     ScalarTensor,
     StoredConstant,
@@ -24,7 +25,6 @@ from fx_onnx.capture.torchscript.script_values import (
     as_tensor,
     content,
     described,
-    dtype_code,
     is_unchanged,
     like,
     parameter,
@@ -161,7 +161,7 @@ class ScriptedModule(torch.nn.Module):
             items = enumerate(content(value).items())
             return like(value, {key: self._registered(f"{name}_{i}", item) for i, (key, item) in items})
         if isinstance(value, torch.dtype):
-            return dtype_code(value)
+            return DTYPES.index(value)
         if isinstance(value, _PLAIN):
             return value
         if isinstance(value, torch.ScriptObject) and "__torch__.torch.classes" in str(value):

@@ -101,10 +101,8 @@ def test_a_gradient_of_a_weight_is_refused() -> None:
         fx_onnx.export(Trains().eval(), (torch.randn(3, 4),))
 
 
-def test_nothing_is_recorded_if_it_is_disabled() -> None:
+def test_nothing_is_recorded_afterwards() -> None:
     original = torch.autograd.grad
-    with record_backward(enabled=False):
-        assert torch.autograd.grad is original
-    with record_backward(enabled=True):
+    with record_backward():
         assert torch.autograd.grad is not original
     assert torch.autograd.grad is original

@@ -32,7 +32,7 @@ from fx_onnx.core.torch_private import storage_id
     "dtype", [torch.uint8, torch.float16, torch.float64, torch.complex64, torch.bool, torch.bfloat16]
 )
 def test_numbers_of_dtypes_are_those_of_torchscript(dtype):
-    code = script_values.dtype_code(dtype)
+    code = script_values.DTYPES.index(dtype)
     assert DTYPES[code] is dtype
     compiled = torch.jit.CompilationUnit(f"def same(x):\n    return x.dtype == {code}\n")
     assert compiled.same(torch.empty((), dtype=dtype))

@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 
 import fx_onnx
-from fx_onnx.capture.patches import slice_bounds
-from fx_onnx.capture.patches.slice_bounds import keep_slices_symbolic
 from tests.capture.sample_modules import Function
 from tests.compare import assert_close
 
@@ -73,9 +71,3 @@ def test_a_write_to_a_slice() -> None:
 def test_a_condition_on_the_size_of_a_slice_is_reported(function: Callable[[Tensor], Tensor], condition: str) -> None:
     with pytest.warns(fx_onnx.OnnxExporterWarning, match=f"correct only where {condition},"):
         fx_onnx.export(Function(function).eval(), (torch.rand(16, 4),), dynamic_shapes=({0: "n"},))
-
-
-def test_without_torchs_function_nothing_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slice_bounds, "slice_bound_function", lambda: None)
-    with keep_slices_symbolic():
-        assert torch.rand(3)[:2].shape == (2,)

@@ -7,7 +7,7 @@ import torch
 from torch.export import Dim
 
 import fx_onnx
-from fx_onnx.capture.example_marks import keep_marks
+from fx_onnx.core.dynamo_private import keep_marks
 from tests.capture.sample_modules import Function, t
 
 

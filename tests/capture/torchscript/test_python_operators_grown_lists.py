@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 import fx_onnx
-from fx_onnx.capture.torchscript.grown_list import has_appended, is_only_appended_to, on_grown_list
-from fx_onnx.capture.torchscript.script_graph import GraphReader
+from fx_onnx.capture.torchscript.python_operators import has_appended, on_grown_list
+from fx_onnx.capture.torchscript.script_graph import GraphReader, is_only_appended_to
 from fx_onnx.capture.torchscript.script_values import Appended
 from fx_onnx.core.errors import CaptureError
 from tests.capture.torchscript.agreement import agree

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_onnx.capture.torchscript.region import Known, MergeError, Region, build, flatten, leaves, merge
+from fx_onnx.capture.torchscript.data_dependent import Known, MergeError, Region, build, flatten, leaves, merge
 from fx_onnx.capture.torchscript.script_values import Instance, ScalarTensor, Uninitialized
 
 X, Y = torch.ones(2), torch.zeros(3)

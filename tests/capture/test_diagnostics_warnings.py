@@ -8,7 +8,7 @@ import warnings
 import pytest
 import torch
 
-from fx_onnx.capture.patches.torch_warnings import redirect_torch_warnings
+from fx_onnx.capture.diagnostics import redirect_torch_warnings
 
 
 def test_which_warnings_are_shown(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import fx_onnx
-from fx_onnx.capture.training_mode import has_mode, in_mode, mode_matters
+from fx_onnx.capture.eager_model import has_mode, in_mode, mode_matters
 from fx_onnx.core.export_modes import TrainingMode
 
 
