@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-import torch
 from torch import nn
 from torch.export import Dim
 from transformers.exporters import exporter_onnx, utils
@@ -24,9 +23,8 @@ PATCHED, PLAIN = "as it is", "patches off"
 
 @contextmanager
 def _fx_onnx_as_torch_onnx(patched: bool) -> Iterator[None]:
-    """Replaces torch.onnx.export by fx_onnx.export, and removes the patches for torch.onnx unless ``patched``."""
-    with ExitStack() as stack:
-        stack.enter_context(patch.object(torch.onnx, "export", fx_onnx.export))
+    """Lets torch.onnx export through fx_onnx, and removes the patches for torch.onnx unless ``patched``."""
+    with fx_onnx.replacing_torch_onnx(), ExitStack() as stack:
         if not patched:
             for registry in (utils._PATCHES, utils._FX_NODE_FIXES):
                 stack.enter_context(patch.dict(registry, {"onnx": []}))
