@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from transformers.exporters.auto import register_backend
 from transformers.exporters.configs import DynamoConfig, ExportFormat
@@ -52,8 +52,8 @@ class FxOnnxExporter(OnnxExporter):
 
     export_format = FORMAT
     config_class = FxOnnxConfig
-    required_packages = ["torch", "onnx", "fx_onnx"]
-    tested_versions: dict[str, str] = {}
+    required_packages: ClassVar = ["torch", "onnx", "fx_onnx"]
+    tested_versions: ClassVar[dict[str, str]] = {}
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""transformers' exporters to ONNX on fx_onnx: its own for torch.onnx, with its patches, and the backend without them."""
+"""transformers' exporters to ONNX on fx_onnx: its own for torch.onnx with its patches, and the backend without them."""
 
 import copy
 from typing import Any
