@@ -2,8 +2,8 @@
 
     python -m benchmarks.equal_bytes [--networks 20] [--seeds 5]
 
-Each process has another hash seed, another number of threads and another order of the exports. The weights are part of the
-comparison, so a network whose random weights depend on the number of threads would be listed too.
+Each process has another hash seed, another number of threads and another order of the exports. The weights are part of
+the comparison, so a network whose random weights depend on the number of threads would be listed too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FoldedSums(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("values", torch.sin(torch.arange(1.0, 2**20 + 1) ** 1.5), persistent=False)
+        self.register_buffer("values", torch.arange(2**20) * 7919 % 1009 / 1009, persistent=False)
         self.register_buffer("matrix", self.values.reshape(128, -1).clone(), persistent=False)
         self.register_buffer("transposed", self.matrix.T.clone(), persistent=False)
 

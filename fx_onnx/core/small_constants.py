@@ -26,7 +26,7 @@ def constant_key(tensor: ir.TensorProtocol) -> ConstantKey:
 
 @contextmanager
 def computing_constants() -> Iterator[None]:
-    """Lets torch compute on real tensors, in one thread: the order of a sum, and so its last bits, depend on threads."""
+    """Lets torch compute on real tensors, in one thread, because the last bits of a sum depend on the threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
