@@ -1,4 +1,4 @@
-"""Calls the ONNX exports of other projects in ``fx_onnx.replacing_torch_onnx()``.
+"""Calls the ONNX exports of other projects, with ``fx_onnx.replacing_torch_onnx()``.
 
     python -m benchmarks.client_calls CLIENT CALL
 

@@ -341,10 +341,7 @@ def diff(first: OnnxFile, second: OnnxFile, as_json: Json = False, quiet: Quiet 
 
 app.command(
     context_settings={"allow_interspersed_args": False},  # all that follows the program is the program's
-    epilog="Examples:\n\n"
-    "fx-onnx run yolo export model=yolo11n.yaml format=onnx\n\n"
-    "fx-onnx run export_model.py --output model.onnx\n\n"
-    "fx-onnx run -m package.export",
+    epilog="Examples:\n\nfx-onnx run export_model.py model.onnx\n\nfx-onnx run -m export_model model.onnx",
 )(run)
 
 

@@ -26,15 +26,16 @@ Module = Annotated[bool, typer.Option("-m", help="Run a module, as python -m doe
 
 
 def run(program: Program, arguments: Arguments = None, module: Module = False) -> None:
-    """Runs a program in which torch.onnx.export goes through fx_onnx.
+    """Runs a program, such as yolo or a script, in which torch.onnx.export goes through fx_onnx.
 
     The exit code is the program's. Processes that the program starts export through torch.onnx.
     """
     from fx_onnx.integrations.torch_onnx import replacing_torch_onnx
 
-    start = _start(program, module)
+    folder, start = _program(program, module)
     with replacing_torch_onnx() as calls, _restored():
         sys.argv = [program, *(arguments or ())]
+        sys.path[:0] = folder
         try:
             start()
         finally:
@@ -42,19 +43,18 @@ def run(program: Program, arguments: Arguments = None, module: Module = False) -
                 typer.echo(f"fx-onnx: {program} did not call torch.onnx in this process.", err=True)
 
 
-def _start(program: str, module: bool) -> Callable[[], object]:
-    """Returns what runs a program as Python does.
+def _program(program: str, module: bool) -> tuple[list[str], Callable[[], object]]:
+    """Returns the folder that Python adds to the import path for a program, if any, and what runs the program.
 
     Raises:
         ArgumentError: the program is neither a Python file nor a command that is written in Python.
     """
     if module:
-        return lambda: (sys.path.insert(0, ""), runpy.run_module(program, run_name="__main__", alter_sys=True))
+        return [""], lambda: runpy.run_module(program, run_name="__main__", alter_sys=True)
     if scripts := tuple(entry_points(group="console_scripts", name=program)):
-        return lambda: sys.exit(scripts[0].load()())
+        return [], lambda: sys.exit(scripts[0].load()())
     if (path := _python_file(program)) is not None:
-        folder = str(path.resolve().parent)
-        return lambda: (sys.path.insert(0, folder), runpy.run_path(str(path), run_name="__main__"))
+        return [str(path.resolve().parent)], lambda: runpy.run_path(str(path), run_name="__main__")
     raise ArgumentError(
         f"{program} is neither a Python file nor an installed command that is written in Python; give the file, or -m "
         "and a module.",

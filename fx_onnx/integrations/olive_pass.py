@@ -18,7 +18,7 @@ from fx_onnx.integrations.torch_onnx import replacing_torch_onnx
 __all__ = ["FxOnnxConversion", "package_config"]
 
 
-class FxOnnxConversion(OnnxConversion):  # type: ignore[misc]  # a class without types
+class FxOnnxConversion(OnnxConversion):
     """Converts a model of PyTorch or Hugging Face with the options of Olive's ``OnnxConversion``."""
 
     def _run_for_config(self, model: Any, config: Any, output_model_path: str) -> Any:

@@ -108,8 +108,9 @@ def _forwarded(path: str, replacement: str | Callable[..., Any], calls: Counter[
 
     module, _, name = path.partition(":")
     function = getattr(importlib.import_module(module), name, None)
-    keeps_its_object = isinstance(function, FunctionType) and not function.__closure__
-    return _with_code_of_forward(function, call) if keeps_its_object else _assigned(path, call)
+    if isinstance(function, FunctionType) and not function.__closure__:
+        return _with_code_of_forward(function, call)
+    return _assigned(path, call)
 
 
 @contextmanager
