@@ -3,6 +3,7 @@
 # the number of statements of each folder.
 # make test: lint, types and all tests.
 # make docs: build the documentation as a site, build/site/index.html.
+# make dist: build the sdist and the wheel in dist/, check them, and export with each in an empty environment.
 # Needs CPython 3.11 or newer, pip and make. Everything else is installed once, into .venv.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -14,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The branch with which make check compares.
 BASE ?= main
 
-.PHONY: demo check test lint types pytest docs fuzz benchmark clean
+.PHONY: demo check test lint types pytest docs dist fuzz benchmark clean
 
 demo: $(INSTALLED)
 	$(BIN)/python docs/examples/demo.py
@@ -50,6 +51,17 @@ docs: .venv/.docs
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
 	touch $@
 
+# The environments are outside of the checkout's import path, so the examples run with the installed package.
+dist: $(INSTALLED)
+	rm -rf dist build/dist
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[release]'
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python -m twine check --strict dist/*
+	for file in dist/*; do \
+		$(PYTHON) -m venv --clear build/dist && build/dist/bin/python -m pip install --quiet "$$file" && \
+		build/dist/bin/fx-onnx versions && PYTHONSAFEPATH=1 build/dist/bin/python docs/examples/demo.py || exit 1; \
+	done
+
 N ?= 1000
 fuzz: $(INSTALLED)
 	$(BIN)/python -m tests.fuzz --count $(N)
@@ -63,4 +75,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf .venv build
+	rm -rf .venv build dist

@@ -1,4 +1,4 @@
-"""Calls the ONNX exports of other projects with ``torch.onnx.export`` replaced by ``fx_onnx.export``.
+"""Calls the ONNX exports of other projects, with ``fx_onnx.replacing_torch_onnx()``.
 
     python -m benchmarks.client_calls CLIENT CALL
 
@@ -22,8 +22,6 @@ import torch
 from torch import Tensor, nn
 
 import fx_onnx
-
-torch.onnx.export = fx_onnx.export  # before the clients are imported: some import the function itself
 
 CALLS: dict[str, dict[str, Callable[[Path], None]]] = {}
 """client → the call in words → a function of a folder, which raises an AssertionError if the numbers differ."""
@@ -445,7 +443,7 @@ for _text, _options in _STYLES.items():
 def main(client: str, text: str) -> None:
     """Prints the outcome of one call as a line of JSON: "right", or what went wrong."""
     found = "right"
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, fx_onnx.replacing_torch_onnx():
         try:
             CALLS[client][text](Path(folder))
         except Exception as error:

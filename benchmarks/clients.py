@@ -2,8 +2,8 @@
 
     python -m benchmarks.clients [CLIENT ...] [--base VENV] [--folder build/clients] [--limit SECONDS]
 
-Installs each client and the wheel of this repository in a separate environment. There, `fx_onnx.export` replaces
-`torch.onnx.export`, and nothing else is replaced. benchmarks/client_calls.py has the calls and compares results with
+Installs each client and the wheel of this repository in a separate environment. There, torch.onnx goes through
+fx_onnx, and nothing else is replaced. benchmarks/client_calls.py has the calls and compares results with
 eager. Each outcome is stored when its call ends, so a run continues where an earlier one ended; remove the folder to
 start again. `--base` is an environment whose packages are used, if their versions fit, instead of a download.
 """
@@ -44,9 +44,10 @@ RIGHT = "right"
 HEAD = """\
 # Clients
 
-This page lists calls of other projects that export to ONNX. In each, `fx_onnx.export` replaces `torch.onnx.export`. The
-arguments and the code of the client are unchanged. The weights are random. The file that the client writes runs in ONNX
-Runtime, and its results are compared with the module's, for dynamic calls also at another size.
+This page lists calls of other projects that export to ONNX, in
+[`fx_onnx.replacing_torch_onnx()`](migrate.md#programs-that-nobody-edits). The arguments and the code of the client are
+unchanged. The weights are random. The file that the client writes runs in ONNX Runtime, and its results are compared
+with the module's, for dynamic calls also at another size.
 The rows "by keyword" need no installation: they pass keywords that detectron2 and the tools of ONNX Runtime use.
 `python -m benchmarks.clients` installs each client in a separate environment and writes this page.
 

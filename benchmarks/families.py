@@ -233,7 +233,8 @@ The model's code branches or loops on values of tensors, which torch.export does
 ## Comparison with other exporters
 
 The table compares fx_onnx with torch.onnx on the same arguments, and with `OnnxExporter` of transformers. That exporter
-has patches for `torch.onnx.export`. Here it calls `fx_onnx.export` instead, once with these patches and once without.
+has patches for `torch.onnx.export`. Here it calls `fx_onnx.export` instead, once with these patches and once without,
+through [the backend](migrate.md#programs-that-nobody-edits).
 
 {beside}
 """

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fx_onnx.capture.text_generation import text_generation_arguments
     from fx_onnx.core.export_modes import OperatorExportTypes as OperatorExportTypes
     from fx_onnx.core.export_modes import TrainingMode as TrainingMode
+    from fx_onnx.integrations.torch_onnx import replacing_torch_onnx
     from fx_onnx.passes.optimize import optimize
     from fx_onnx.passes.rules import rule
     from fx_onnx.program.onnx_program import ONNXProgram
@@ -69,6 +70,7 @@ __all__ = [
     "export",
     "is_in_onnx_export",
     "optimize",
+    "replacing_torch_onnx",
     "rule",
     "text_generation_arguments",
     "verify",
@@ -83,6 +85,7 @@ _LAZY = {
     "ONNXProgram": "fx_onnx.program.onnx_program",
     "Verification": "fx_onnx.program.verify",
     "optimize": "fx_onnx.passes.optimize",
+    "replacing_torch_onnx": "fx_onnx.integrations.torch_onnx",
     "rule": "fx_onnx.passes.rules",
     "text_generation_arguments": "fx_onnx.capture.text_generation",
     "verify": "fx_onnx.program.verify",

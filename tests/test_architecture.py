@@ -28,7 +28,8 @@ ORDER = {
     "pipeline": 8,
     "export": 9,
     "torchscript": 10,
-    "cli": 11,
+    "integrations": 11,
+    "cli": 12,
 }
 TOP_LEVEL = {"__init__.py", "export.py", "pipeline.py", "py.typed"}
 

@@ -17,8 +17,8 @@ from torch.fx.node import map_aggregate
 
 from fx_onnx.aten.aten_program import AtenProgram
 from fx_onnx.core import metadata
-from fx_onnx.core.small_constants import MAX_CONSTANT_BYTES
-from fx_onnx.core.torch_private import FakeTensor, OpOverload, unset_fake_temporarily
+from fx_onnx.core.small_constants import MAX_CONSTANT_BYTES, computing_constants
+from fx_onnx.core.torch_private import FakeTensor, OpOverload
 
 
 def fold_constants(program: AtenProgram) -> AtenProgram:
@@ -51,7 +51,7 @@ class _FoldableNodes:
     def __getitem__(self, node: Node) -> Any:
         if node not in self._values:
             args, kwargs = map_aggregate((node.args, node.kwargs), self._argument)
-            with torch.no_grad(), unset_fake_temporarily():
+            with computing_constants():
                 self._values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
         return self._values[node]
 

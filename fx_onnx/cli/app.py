@@ -19,6 +19,7 @@ import torch
 import typer
 
 from fx_onnx.cli.json_output import failure, model_facts, print_json
+from fx_onnx.cli.run import run
 from fx_onnx.core.arguments import did_you_mean
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError, VerificationError
 from fx_onnx.core.findings import collect_findings, warn
@@ -336,6 +337,12 @@ def diff(first: OnnxFile, second: OnnxFile, as_json: Json = False, quiet: Quiet 
         if not (found.operators or found.interface or found.weights):
             typer.echo("The models have equal operators, weights, inputs and outputs.")
     raise typer.Exit(ExitCode.OK if found.same_numbers else ExitCode.DIFFERENT)
+
+
+app.command(
+    context_settings={"allow_interspersed_args": False},  # all that follows the program is the program's
+    epilog="Examples:\n\nfx-onnx run export_model.py model.onnx\n\nfx-onnx run -m export_model model.onnx",
+)(run)
 
 
 @app.command()

@@ -86,7 +86,8 @@ def summary(findings: Sequence[Finding]) -> str:
 def warn_now(message: str, category: type[Warning] = OnnxExporterWarning) -> None:
     """Issues a warning. Python shows it at the line of the user's code that called fx_onnx."""
     level, frame = 1, inspect.currentframe()
-    internal = {__name__.partition(".")[0], "contextlib"}  # contextlib runs the context managers of fx_onnx
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in internal:
+    # contextlib runs the context managers of fx_onnx, and functions of torch.onnx may forward to fx_onnx.
+    internal = (f"{__name__.partition('.')[0]}.", "contextlib.", "torch.onnx.")
+    while frame is not None and f"{frame.f_globals.get('__name__')}.".startswith(internal):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)

@@ -1,8 +1,14 @@
-"""Small constants: the size up to which their values are read, and the key by which equal ones are shared."""
+"""Small constants: the size up to which they are read, how they are computed, and the key that equal ones share."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import onnx_ir as ir
+import torch
+
+from fx_onnx.core.torch_private import unset_fake_temporarily
 
 MAX_CONSTANT_BYTES = 64 * 1024
 """The largest tensor whose values the exporter reads, computes or compares.
@@ -16,3 +22,15 @@ ConstantKey = tuple[ir.DataType, tuple[int, ...], bytes]
 def constant_key(tensor: ir.TensorProtocol) -> ConstantKey:
     """Returns a key that two tensors share if they have the same dtype, shape and bytes; 0.0 and -0.0 differ."""
     return tensor.dtype, tuple(tensor.shape.numpy()), tensor.tobytes()
+
+
+@contextmanager
+def computing_constants() -> Iterator[None]:
+    """Lets torch compute on real tensors, in one thread, because the last bits of a sum depend on the threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.no_grad(), unset_fake_temporarily():
+            yield
+    finally:
+        torch.set_num_threads(threads)

@@ -192,6 +192,8 @@ def test_the_examples_of_the_help_run(folder: Path, monkeypatch: pytest.MonkeyPa
     transformers.LlamaForCausalLM(config).save_pretrained(folder / "path" / "to" / "folder")
     examples = re.findall(r"^fx-onnx .*$", "\n".join(each.epilog or "" for each in COMMANDS.values()), re.M)
     assert len(examples) >= 6
+    call = "torch.onnx.export(torch.nn.ReLU().eval(), (torch.ones(2),), sys.argv[1])"
+    (folder / "export_model.py").write_text(f"import sys, torch\n{call}\n")
     for example in examples:
         assert run(example, monkeypatch) == 0, example
         for copy in ("before.onnx", "after.onnx"):

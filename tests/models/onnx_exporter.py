@@ -1,38 +1,17 @@
-"""transformers' own exporter to ONNX, calling fx_onnx instead of torch.onnx: with its patches and without them.
-
-For torch.onnx it patches functions of torch, the captured graph, the translations and the ONNX model: see the docstring
-of `transformers.exporters.exporter_onnx`. Its patches for torch.export stay in both modes.
-"""
+"""transformers' exporters to ONNX on fx_onnx: its own for torch.onnx with its patches, and the backend without them."""
 
 import copy
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from typing import Any
-from unittest.mock import patch
 
-import torch
 from torch import nn
 from torch.export import Dim
-from transformers.exporters import exporter_onnx, utils
 from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
 
 import fx_onnx
+from fx_onnx.integrations.transformers_backend import FxOnnxConfig, FxOnnxExporter
 from tests.models.families import Family
 
 PATCHED, PLAIN = "as it is", "patches off"
-
-
-@contextmanager
-def _fx_onnx_as_torch_onnx(patched: bool) -> Iterator[None]:
-    """Replaces torch.onnx.export by fx_onnx.export, and removes the patches for torch.onnx unless ``patched``."""
-    with ExitStack() as stack:
-        stack.enter_context(patch.object(torch.onnx, "export", fx_onnx.export))
-        if not patched:
-            for registry in (utils._PATCHES, utils._FX_NODE_FIXES):
-                stack.enter_context(patch.dict(registry, {"onnx": []}))
-            stack.enter_context(patch.dict(exporter_onnx._ONNX_TRANSLATION_TABLE, clear=True))
-            stack.enter_context(patch.object(exporter_onnx, "_IR_FIXES", []))
-        yield
 
 
 def exported(family: Family, module: nn.Module, inputs: dict[str, Any], way: str) -> Any:
@@ -50,6 +29,6 @@ def exported(family: Family, module: nn.Module, inputs: dict[str, Any], way: str
     inputs = {name: value for name, value in inputs.items() if name != "use_cache"}
     requested = family.dynamic_shapes(inputs)
     shapes = {name: axes and dict.fromkeys(axes, Dim.AUTO) for name, axes in requested.items()}
-    config = OnnxConfig(dynamic=True, dynamic_shapes=shapes)
-    with _fx_onnx_as_torch_onnx(way == PATCHED):
-        return OnnxExporter().export(module, copy.deepcopy(inputs), config=config)
+    config, exporter = (OnnxConfig, OnnxExporter) if way == PATCHED else (FxOnnxConfig, FxOnnxExporter)
+    with fx_onnx.replacing_torch_onnx():
+        return exporter().export(module, copy.deepcopy(inputs), config=config(dynamic=True, dynamic_shapes=shapes))

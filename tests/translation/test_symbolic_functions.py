@@ -227,24 +227,22 @@ def test_a_function_that_cannot_be_an_operator_is_traced() -> None:
 # ---------------------------------------------------------------- as published
 
 
-def test_the_contrib_operators_of_onnx_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ONNX Runtime ships symbolic functions for its own operators; only the two functions of torch.onnx change."""
+def test_the_contrib_operators_of_onnx_runtime() -> None:
+    """ONNX Runtime ships symbolic functions for its own operators, and registers them with torch.onnx."""
     from onnxruntime.tools import pytorch_export_contrib_ops as contrib
 
-    for name in ("register_custom_op_symbolic", "unregister_custom_op_symbolic"):
-        monkeypatch.setattr(torch.onnx, name, getattr(fx_onnx, name))
     matrix, image, grid = torch.randn(3, 3), torch.randn(1, 2, 4, 4), torch.rand(1, 3, 3, 2)
 
     def forward(matrix: Tensor, image: Tensor, grid: Tensor) -> Any:
         sampled = torch.grid_sampler(image, grid, 0, 0, False)
         return matrix.inverse(), matrix.triu(1), matrix.tril(), nn.functional.gelu(matrix), sampled
 
-    contrib.register()
-    try:
-        module = _module(forward)
-        program = fx_onnx.export(module, (matrix, image, grid), verify=True)
-    finally:
-        contrib.unregister()
+    with fx_onnx.replacing_torch_onnx():
+        contrib.register()
+        try:
+            program = fx_onnx.export(_module(forward), (matrix, image, grid), verify=True)
+        finally:
+            contrib.unregister()
     domains = {node.op_type: node.domain for node in program.model.graph}
     assert {name for name, domain in domains.items() if domain == "com.microsoft"} >= {"Inverse", "Trilu", "Gelu"}
     assert "GridSample" in domains

@@ -11,6 +11,7 @@ import torch
 
 from fx_onnx.core import metadata
 from fx_onnx.core.dtypes import onnx_dtype, torch_dtype
+from fx_onnx.core.small_constants import computing_constants
 from fx_onnx.core.torch_private import unset_fake_temporarily
 from fx_onnx.core.weights import LazyWeight, Weight, as_torch, computed, elementwise
 from fx_onnx.passes.cleanup.evaluators import ELEMENTWISE, OPERATORS, TYPES, Function
@@ -70,7 +71,7 @@ class EvaluateConstants(Rewrite):
             return self.declines(node, "torch does not compute this form of the operator")
         if _result_bytes(node, tensors, function) > MAX_CONSTANT_BYTES:
             return self.declines(node, "the constant would be larger than %s bytes", MAX_CONSTANT_BYTES)
-        with torch.no_grad(), unset_fake_temporarily():
+        with computing_constants():
             result = function(*(as_torch(x) for x in tensors if x is not None))
         return editor.replace_with_value(node, editor.constant(Weight(result.clone()).numpy(), node))
 

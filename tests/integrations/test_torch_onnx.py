@@ -1,0 +1,123 @@
+"""Programs that call torch.onnx export through fx_onnx, however they hold its functions."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.onnx.utils
+from torch import nn
+from torch.onnx import export as imported_before
+
+import fx_onnx
+
+X = torch.randn(2, 3)
+
+
+def _linear() -> nn.Module:
+    return nn.Linear(3, 4).eval()
+
+
+def _holds(function: Any = torch.onnx.export) -> Any:
+    return function
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(lambda *given: torch.onnx.export(*given), id="attribute"),
+        pytest.param(imported_before, id="imported before"),
+        pytest.param(partial(imported_before, opset_version=18), id="partial"),
+        pytest.param(_holds(), id="default of a parameter"),
+        pytest.param(lambda *given: torch.onnx.utils.export(*given), id="utils"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:There is no TorchScript exporter")
+def test_every_holder_of_export_calls_fx_onnx(call: Any, tmp_path: Path) -> None:
+    with fx_onnx.replacing_torch_onnx() as calls:
+        program = call(_linear(), (X,), tmp_path / "model.onnx")
+    assert isinstance(program, fx_onnx.ONNXProgram)
+    assert sum(calls.values()) == 1
+    assert (tmp_path / "model.onnx").stat().st_size > 0
+
+
+def test_torch_onnx_is_restored_also_after_an_error_and_in_nested_contexts() -> None:
+    owners = (torch.onnx, torch.onnx.errors, torch.onnx.utils)
+    names = [dict(vars(owner)) for owner in owners]
+    code, attributes = torch.onnx.export.__code__, dict(vars(torch.onnx.export))
+    with pytest.raises(ZeroDivisionError), fx_onnx.replacing_torch_onnx(), fx_onnx.replacing_torch_onnx():
+        assert torch.onnx.export.__code__ is not code
+        raise ZeroDivisionError
+    assert [dict(vars(owner)) for owner in owners] == names
+    assert (torch.onnx.export.__code__, vars(torch.onnx.export)) == (code, attributes)
+    assert torch.onnx.export.__defaults__ == ((), None)
+
+
+def test_programs_find_the_parameters_that_torch_has() -> None:
+    before = inspect.signature(torch.onnx.export)
+    with fx_onnx.replacing_torch_onnx():
+        assert inspect.signature(torch.onnx.export) == before
+
+
+def test_old_and_new_keywords_keep_their_meaning(tmp_path: Path) -> None:
+    with fx_onnx.replacing_torch_onnx(), pytest.warns(FutureWarning, match="enable_onnx_checker"):
+        program = torch.onnx.export(
+            _linear(), X, tmp_path / "model.onnx", input_names=["a"], dynamic_axes={"a": {0: "batch"}},
+            opset_version=12, enable_onnx_checker=True,
+        )  # fmt: skip
+    assert program.model.opset_imports[""] == 12
+    assert str(program.model.graph.inputs[0].shape) == "[batch,3]"
+
+
+@pytest.mark.parametrize(("options", "shape"), [({}, "[2,3]"), ({"dynamic_shapes": True}, "[s")])
+def test_dynamo_export(options: dict[str, bool], shape: str, tmp_path: Path) -> None:
+    with fx_onnx.replacing_torch_onnx():
+        chosen = torch.onnx.ExportOptions(**options)
+        program = torch.onnx.dynamo_export(nn.Sigmoid().eval(), X, export_options=chosen)
+        program.save(str(tmp_path / "model.onnx"))
+    assert str(program.model.graph.inputs[0].shape).startswith(shape)
+    torch.testing.assert_close(program(X)[0], X.sigmoid())
+
+
+def test_options_of_dynamo_export_without_a_meaning_are_refused() -> None:
+    with pytest.raises(fx_onnx.ArgumentError, match="no export option fake_context"), fx_onnx.replacing_torch_onnx():
+        torch.onnx.ExportOptions(dynamic_shapes=True, fake_context=object())
+
+
+def test_programs_catch_the_errors() -> None:
+    caught = []
+    with fx_onnx.replacing_torch_onnx():
+        for errors in (torch.onnx, torch.onnx.errors):
+            try:
+                torch.onnx.export(_linear(), (X,), opset_version=99)
+            except errors.OnnxExporterError as error:
+                caught.append(type(error))
+    assert caught == [fx_onnx.ArgumentError] * 2
+
+
+def test_export_to_pretty_string() -> None:
+    with fx_onnx.replacing_torch_onnx() as calls:
+        assert "Sigmoid" in torch.onnx.export_to_pretty_string(nn.Sigmoid().eval(), X)
+    assert calls == {"torch.onnx.export_to_pretty_string": 1}
+
+
+def test_symbolic_functions_are_registered_with_fx_onnx() -> None:
+    with fx_onnx.replacing_torch_onnx():
+        torch.onnx.register_custom_op_symbolic("aten::selu", lambda g, x: g.op("Selu", x), 9)
+        try:
+            program = torch.onnx.export(nn.SELU().eval(), (X,))
+        finally:
+            torch.onnx.unregister_custom_op_symbolic("aten::selu", 9)
+    assert [node.op_type for node in program.model.graph] == ["Selu"]
+
+
+def test_a_warning_is_shown_at_the_line_of_the_program() -> None:
+    with fx_onnx.replacing_torch_onnx(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.onnx.export(_linear(), (X,), dynamo=False)
+    assert [each.filename for each in caught] == [__file__]
