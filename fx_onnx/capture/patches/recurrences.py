@@ -1,0 +1,132 @@
+"""Replacements for the recurrences of transformers, which loop over tokens, or over chunks of tokens, in Python.
+
+Each model file of transformers has its own copy of these functions, in two forms: one for many tokens and one for a
+single token. A loop over a dynamic number of tokens would be unrolled for the example. The replacements call one
+operator for both forms, which is the same for any number of tokens.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+import fx_onnx.core.custom_ops  # noqa: F401  creates the library fx_onnx
+from fx_onnx.capture.patches.patching import Around, Patch
+
+__all__ = ["recurrence_patches"]
+
+_operators: Any = torch.ops.fx_onnx
+
+
+def _delta_rule(
+    query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, initial_state: Tensor | None = None,
+    output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """Replaces the gated delta rule for one token, with a decay for each head, or for each channel (Kimi)."""
+    dtype = query.dtype
+    query, key, value, g, beta = (each.float() for each in (query, key, value, g, beta))
+    if use_qk_l2norm_in_kernel:
+        query, key = (each * torch.rsqrt((each * each).sum(-1, keepdim=True) + 1e-6) for each in (query, key))
+    size = value.shape[0], value.shape[2], key.shape[3], value.shape[3]
+    state = value.new_zeros(size) if initial_state is None else initial_state.float()
+    results, state = _operators.linear_attention(query, key, value, g, beta, state, key.shape[-1] ** -0.5)
+    return results.to(dtype), state if output_final_state else None
+
+
+def _chunk_delta_rule(
+    query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, chunk_size: int = 64,
+    initial_state: Tensor | None = None, output_final_state: bool = False, use_qk_l2norm_in_kernel: bool = False,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """Replaces the gated delta rule for many tokens; the size of its chunks does not change the results."""
+    return _delta_rule(query, key, value, g, beta, initial_state, output_final_state, use_qk_l2norm_in_kernel)
+
+
+def _mamba2_chunk_scan(
+    hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, chunk_size: int, D: Tensor | None = None,
+    dt_bias: Tensor | None = None, initial_states: Tensor | None = None, dt_softplus: bool = False,
+    dt_limit: tuple[float, float] = (0.0, float("inf")), return_final_states: bool = False,
+) -> Any:  # fmt: skip
+    """Replaces ``mamba2_chunk_scan``: a linear attention of C on B, with the state (batch, head, size, n)."""
+    tokens = hidden_states.shape[1]
+    dt = dt if dt_bias is None else dt + dt_bias.to(dt.dtype)
+    dt = softplus(dt) if dt_softplus else dt
+    if dt_limit != (0.0, float("inf")):
+        dt = torch.clamp(dt, min=dt_limit[0], max=dt_limit[1])
+    hidden_states, dt, B, C = (each.float() for each in (hidden_states, dt, B, C))
+    size = (*hidden_states.shape[:1], *hidden_states.shape[2:], B.shape[-1])
+    state = hidden_states.new_zeros(size) if initial_states is None else initial_states.float()
+    value, decay = hidden_states * dt.unsqueeze(-1), A.float() * dt
+    results, state = _operators.linear_attention(C, B, value, decay, None, state.transpose(2, 3), 1.0)
+    if D is not None:
+        results = results + D.unsqueeze(-1) * hidden_states
+    return (results, state.transpose(2, 3)) if return_final_states else results
+
+
+def _mamba2_update(
+    state: Tensor, hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None,
+    dt_bias: Tensor | None = None, dt_softplus: bool = False,
+) -> Tensor:  # fmt: skip
+    """Replaces ``mamba2_selective_state_update``, which takes one token and writes the state.
+
+    The arguments of a head are repeated for its elements.
+    """
+    A, D, dt_bias = A[:, 0, 0], None if D is None else D[:, 0], None if dt_bias is None else dt_bias[:, 0]
+    token = (each.unsqueeze(1) for each in (hidden_states, dt[..., 0]))
+    results, new = _mamba2_chunk_scan(
+        *token, A, B.unsqueeze(1), C.unsqueeze(1), 1, D, dt_bias, state, dt_softplus, return_final_states=True
+    )
+    state.copy_(new)
+    return results.squeeze(1).to(hidden_states.dtype)
+
+
+_Kept = dict[str, Callable[..., Any]]
+_KEPT: _Kept = {
+    "torch_chunk_gated_delta_rule": _chunk_delta_rule,
+    "torch_recurrent_gated_delta_rule": _delta_rule,
+    "chunk_kimi_delta_attention": _chunk_delta_rule,
+    "recurrent_kimi_delta_attention": _delta_rule,
+    "mamba2_chunk_scan": _mamba2_chunk_scan,
+    "mamba2_selective_state_update": _mamba2_update,
+}
+_REASON = "The original loops over the tokens, or the chunks of tokens, of the example."
+
+
+def recurrence_patches(modules: Iterable[torch.nn.Module]) -> Iterator[Patch]:
+    """Yields the replacements in the files of transformers that define the classes of a model's modules."""
+    for name in sorted({type(module).__module__ for module in modules}):
+        if name.startswith("transformers."):
+            for function in _KEPT.keys() & vars(sys.modules[name]).keys():
+                replacement = Around(_with_fallback(_KEPT[function]))
+                yield Patch(f"{name}:{function}", replacement, _REASON, versions="transformers>=5", strict=False)
+
+
+_PACKED = ("cu_seqlens", "seq_idx")
+"""The arguments of packed sequences, for which the original raises an exception."""
+
+
+def _with_fallback(replacement: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Returns what makes the replacement of a function; a call with a parameter that it does not have is not replaced.
+
+    What the original takes as ``**kwargs``, it ignores.
+    """
+    known = inspect.signature(replacement).parameters
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        own = inspect.signature(original).parameters
+
+        def replaced(*args: Any, **kwargs: Any) -> Any:
+            given = dict(zip(own, args, strict=False)) | kwargs
+            read = {name for name, value in given.items() if value is not None and name in (*own, *_PACKED)}
+            if read <= known.keys():
+                return replacement(**{name: value for name, value in given.items() if name in known})
+            return original(*args, **kwargs)
+
+        return replaced
+
+    return make

@@ -1,0 +1,131 @@
+"""Recurrences of linear attention and of state space models: loops over tokens, without a limit of their number.
+
+ONNX Scan runs one step at a time, and most of the time of a step passes between its nodes. So a linear attention takes
+chunks of tokens: matrix products give what the tokens of a chunk contribute to each other, and one step of the Scan adds
+what the state contributes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from onnx_ir import DataType, Value
+
+from fx_onnx.core.symbolic_sizes import Size
+from fx_onnx.core.translation_table import translates
+from fx_onnx.translation.emitter import Emitter, as_tuple
+
+_CHUNK, _CHANNEL_CHUNK = 32, 16
+"""The largest number of tokens in a chunk. With a decay for each channel, the cost grows with its square."""
+
+
+@translates("fx_onnx::linear_attention")
+def linear_attention(
+    op: Emitter, query: Value, key: Value, value: Value, decay: Value, beta: Value | None, state: Value, scale: float
+) -> Sequence[Value]:
+    """Emits a Scan over chunks of tokens.
+
+    All chunks have the same size, at most ``_CHUNK``, so one token is a chunk of size 1 without padding.
+    """
+    batch, tokens, heads, width = op.sizes(value)
+    groups = op.sizes(key)[2]
+    by_channel = op.rank(decay) == 4
+    largest = _CHANNEL_CHUNK if by_channel else _CHUNK
+    count = _at_least_1(-(-tokens // largest))
+    size = _at_least_1(-(-tokens // count))
+    decay = decay if by_channel else op.unsqueeze(decay, 3)
+    query = query if scale == 1 else op.with_sizes(op.Mul(query, scale), op.sizes(query))
+    given = [query, key, value, decay, *(() if beta is None else (op.unsqueeze(beta, 3),))]
+    chunks = [_chunks(op, each, count, size, groups) for each in given]
+    levels = op.Slice(op.constant(_levels(largest)), [0, 0], op.shape([size, size]), [0, 1])
+    state_sizes = op.sizes(state)
+    first = op.reshape(state, [batch, groups, heads // groups, *state_sizes[2:]])
+    scanned = chunks if by_channel else _within_chunks(op, chunks, levels, by_channel)
+    before, *slices = (op.graph_input(name, DataType.FLOAT) for name in ("state", *["chunk"] * len(scanned)))
+    inner = op.nested([before, *slices])
+    inside = _within_chunks(inner, slices, levels, by_channel) if by_channel else slices
+    body = inner.finish(_after_chunk(inner, before, inside))
+    last, results = as_tuple(op.Scan(first, *scanned, body=body, num_scan_inputs=len(scanned), outputs=2))
+    results = op.Transpose(results, perm=[1, 0, 4, 2, 3, 5])
+    results = op.Reshape(results, op.shape([batch, count * size, heads, width]))
+    return op.Slice(results, [0], op.shape([tokens]), [1]), op.Reshape(last, op.shape(state_sizes))
+
+
+def _at_least_1(size: Size) -> Size:
+    return max(size, 1) if isinstance(size, int) else torch.sym_max(size, 1)
+
+
+def _chunks(op: Emitter, x: Value, count: Size, size: Size, groups: Size) -> Value:
+    """Returns (batch, token, head, d) as (chunk, batch, group, head of the group, token, d), padded with zeros."""
+    batch, tokens, heads, width = op.sizes(x)
+    padding = count * size - tokens
+    if not (isinstance(padding, int) and padding == 0):
+        x = op.with_sizes(op.Pad(x, op.shape([0, 0, 0, 0, 0, padding, 0, 0])), [batch, count * size, heads, width])
+    x = op.reshape(x, [batch, count, size, groups, heads // groups, width])
+    return op.transpose(x, [1, 0, 3, 4, 2, 5])
+
+
+def _levels(size: int) -> list[list[int]]:
+    """Returns for places i > j of a chunk the highest bit in which they differ, -1 for i = j, and -2 for i < j."""
+    return [[(i ^ j).bit_length() - 1 if i >= j else -2 for j in range(size)] for i in range(size)]
+
+
+def _within_chunks(op: Emitter, chunks: Sequence[Value], levels: Value, by_channel: bool) -> list[Value]:
+    """Returns what a step of the Scan reads of each chunk.
+
+    These are the queries that read the state, the weights of the chunk's own values, the keys that write to the state,
+    its decay over the chunk, the values, and with the delta rule the keys that read the state.
+    """
+    query, key, value, decay, *beta = chunks
+    rank = 5 if by_channel else 6
+    total = op.CumSum(decay, -2)
+    whole = op.ReduceSum(decay, [-2])
+    growth, is_past = op.Exp(total), op.Greater(levels, -2)
+
+    def scores(rows: Value) -> Value:
+        """Returns the products of rows with the keys up to the row, which decay from the key to the row."""
+        if not by_channel:
+            return op.Mul(op.MatMul(rows, _transposed(op, key, rank)), pairs)
+        products = op.MatMul(op.Mul(op.Unsqueeze(key, [-3]), pairs), op.Unsqueeze(rows, [-1]))
+        return op.Squeeze(products, [-1])
+
+    if by_channel:
+        difference, is_past = op.Sub(op.Unsqueeze(total, [-2]), op.Unsqueeze(total, [-3])), op.Unsqueeze(is_past, [-1])
+    else:
+        difference = op.Sub(total, _transposed(op, total, rank))
+    pairs = op.Exp(op.Where(is_past, difference, -math.inf))
+    leaving = op.Mul(key, op.Exp(op.Sub(whole, total)))
+    parts = [op.Mul(query, growth), scores(query), _transposed(op, leaving, rank), _transposed(op, op.Exp(whole), rank)]
+    if not beta:
+        return [*parts, value]
+    weighted = op.Mul(key, beta[0])
+    inverse = _inverse(op, scores(weighted), levels, _CHANNEL_CHUNK if by_channel else _CHUNK)
+    return [*parts, op.MatMul(inverse, op.Mul(value, beta[0])), op.MatMul(inverse, op.Mul(weighted, growth))]
+
+
+def _inverse(op: Emitter, lower: Value, levels: Value, size: int) -> Value:
+    """Returns the inverse of I + the strictly lower triangle of ``lower``, by merging the inverses of its blocks.
+
+    The blocks have 1, 2, 4, … rows: of [[A, 0], [B, D]], the inverse is [[A', 0], [-D' B A', D']]. A power series needs
+    as many products, but its terms overflow for equal keys.
+    """
+    inverse = op.Cast(op.Equal(levels, -1), to=DataType.FLOAT)
+    for level in range((size - 1).bit_length()):
+        block = op.Where(op.Equal(levels, level), lower, 0.0)
+        inverse = op.Sub(inverse, block if level == 0 else op.MatMul(op.MatMul(inverse, block), inverse))
+    return inverse
+
+
+def _after_chunk(op: Emitter, state: Value, chunk: Sequence[Value]) -> list[Value]:
+    """Returns the state after a chunk, and the results of its tokens."""
+    query, weights, key, decay, value, *reading = chunk
+    if reading:
+        value = op.Sub(value, op.MatMul(reading[0], state))
+    results = op.Add(op.MatMul(query, state), op.MatMul(weights, value))
+    return [op.Add(op.Mul(state, decay), op.MatMul(key, value)), results]
+
+
+def _transposed(op: Emitter, x: Value, rank: int) -> Value:
+    return op.Transpose(x, perm=[*range(rank - 2), rank - 1, rank - 2])
