@@ -20,7 +20,7 @@ import fx_onnx
 from tests.models.small_configs import small_config
 
 TYPES: dict[str, dict[str, Any]] = {
-    "qwen3_5_text": {}, "qwen3_5_moe_text": {}, "qwen3_next": {}, "olmo_hybrid": {}, "kimi_linear": {}, "lfm2": {},
+    "qwen3_5_text": {}, "qwen3_5_moe_text": {}, "qwen3_next": {}, "olmo_hybrid": {}, "kimi_linear": {"num_key_value_heads": 4}, "lfm2": {},
     "lfm2_moe": {}, "mamba2": {"num_heads": 8}, "falcon_h1": {}, "nemotron_h": {}, "zamba2": {},
     "bamba": {"mamba_n_heads": 4, "mamba_d_head": 16}, "granitemoehybrid": {"mamba_n_heads": 4, "mamba_d_head": 16},
     "mamba": {}, "falcon_mamba": {}, "jamba": {}, "minimax": {}, "rwkv": {},

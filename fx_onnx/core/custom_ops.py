@@ -1,10 +1,12 @@
 """Custom torch operators for computations that ATen expresses only with complex tensors, in place, or without shapes.
 
-The Fourier transforms work on pairs: real tensors whose last axis holds the real and the imaginary part. The recurrences
-are loops over tokens, which ATen has only unrolled.
+The Fourier transforms work on pairs: real tensors whose last axis holds the real and the imaginary part. The
+recurrences are loops over tokens, which ATen has only unrolled.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,7 +24,8 @@ _LIBRARY.define(
     "selective_scan(Tensor input, Tensor dt, Tensor A, Tensor B, Tensor C, Tensor state) -> (Tensor, Tensor)"
 )
 _LIBRARY.define(
-    "rwkv(Tensor time_decay, Tensor time_first, Tensor key, Tensor value, Tensor[] state) -> (Tensor, Tensor[])"
+    "rwkv(Tensor time_decay, Tensor time_first, Tensor key, Tensor value, Tensor numerator, Tensor denominator, "
+    "Tensor largest) -> (Tensor, Tensor, Tensor, Tensor)"
 )
 _LIBRARY.define("lstsq(Tensor self, Tensor b, float? rcond=None, *, str driver) -> (Tensor, Tensor, Tensor, Tensor)")
 
@@ -179,9 +182,10 @@ def _selective_scan_sizes(
 
 
 def _rwkv(
-    time_decay: Tensor, time_first: Tensor, key: Tensor, value: Tensor, state: list[Tensor]
-) -> tuple[Tensor, list[Tensor]]:
-    """Returns the results of the attention of RWKV 4 (batch, token, channel), and the last state.
+    time_decay: Tensor, time_first: Tensor, key: Tensor, value: Tensor, numerator: Tensor, denominator: Tensor,
+    largest: Tensor,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Returns the results of the attention of RWKV 4 (batch, token, channel), and the last three states.
 
     For each token, the result is (a + e^(u+k) v) / (b + e^(u+k)), where a and b sum e^k v and e^k of the tokens before,
     which decay by e^-e^w.
@@ -191,25 +195,25 @@ def _rwkv(
         time_first: u (channel,).
         key: (batch, token, channel).
         value: (batch, token, channel).
-        state: a and b, both divided by e^m, and m, the largest exponent so far; each (batch, channel).
+        numerator: a / e^m (batch, channel).
+        denominator: b / e^m (batch, channel).
+        largest: m, the largest exponent so far (batch, channel).
     """
-    results, (a, b, m) = [value[:, :0]], (each.clone() for each in state)
+    results, a, b, m = [value[:, :0]], numerator.clone(), denominator.clone(), largest.clone()
     for t in range(key.size(1)):
         k, v = key[:, t], value[:, t]
-        largest = torch.maximum(m, k + time_first)
-        old, new = torch.exp(m - largest), torch.exp(k + time_first - largest)
+        first = torch.maximum(m, k + time_first)
+        old, new = torch.exp(m - first), torch.exp(k + time_first - first)
         results.append(((old * a + new * v) / (old * b + new)).unsqueeze(1))
         decayed = m - torch.exp(time_decay)
         m = torch.maximum(decayed, k)
         old, new = torch.exp(decayed - m), torch.exp(k - m)
         a, b = old * a + new * v, old * b + new
-    return torch.cat(results, 1), [a, b, m]
+    return torch.cat(results, 1), a, b, m
 
 
-def _rwkv_sizes(
-    time_decay: Tensor, time_first: Tensor, key: Tensor, value: Tensor, state: list[Tensor]
-) -> tuple[Tensor, list[Tensor]]:
-    return value.new_empty(value.shape), [each.new_empty(each.shape) for each in state]
+def _rwkv_sizes(time_decay: Tensor, time_first: Tensor, key: Tensor, value: Tensor, *state: Tensor) -> Any:
+    return value.new_empty(value.shape), *(each.new_empty(each.shape) for each in state)
 
 
 for _name, _function, _sizes in (

@@ -1,14 +1,14 @@
 """Recurrences of linear attention and of state space models: loops over tokens, without a limit of their number.
 
 ONNX Scan runs one step at a time, and most of the time of a step passes between its nodes. So a linear attention takes
-chunks of tokens: matrix products give what the tokens of a chunk contribute to each other, and one step of the Scan adds
-what the state contributes.
+chunks of tokens: matrix products give what the tokens of a chunk contribute to each other, and one step of the Scan
+adds what the state contributes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from onnx_ir import DataType, Value
@@ -43,11 +43,12 @@ def linear_attention(
     state_sizes = op.sizes(state)
     first = op.reshape(state, [batch, groups, heads // groups, *state_sizes[2:]])
     scanned = chunks if by_channel else _within_chunks(op, chunks, levels, by_channel)
-    before, *slices = (op.graph_input(name, DataType.FLOAT) for name in ("state", *["chunk"] * len(scanned)))
-    inner = op.nested([before, *slices])
-    inside = _within_chunks(inner, slices, levels, by_channel) if by_channel else slices
-    body = inner.finish(_after_chunk(inner, before, inside))
-    last, results = as_tuple(op.Scan(first, *scanned, body=body, num_scan_inputs=len(scanned), outputs=2))
+
+    def step(inner: Emitter, before: Value, *slices: Value) -> Sequence[Value]:
+        chunk = _within_chunks(inner, slices, levels, by_channel) if by_channel else slices
+        return _after_chunk(inner, before, chunk)
+
+    last, results = _scan(op, step, [first], scanned, axis=0)
     results = op.Transpose(results, perm=[1, 0, 4, 2, 3, 5])
     results = op.Reshape(results, op.shape([batch, count * size, heads, width]))
     return op.Slice(results, [0], op.shape([tokens]), [1]), op.Reshape(last, op.shape(state_sizes))
@@ -129,3 +130,64 @@ def _after_chunk(op: Emitter, state: Value, chunk: Sequence[Value]) -> list[Valu
 
 def _transposed(op: Emitter, x: Value, rank: int) -> Value:
     return op.Transpose(x, perm=[*range(rank - 2), rank - 1, rank - 2])
+
+
+# ---------------------------------------------------------------- loops over tokens
+
+
+@translates("fx_onnx::selective_scan")
+def selective_scan(
+    op: Emitter, input: Value, dt: Value, A: Value, B: Value, C: Value, state: Value
+) -> Sequence[Value]:  # fmt: skip
+    """Emits a Scan over tokens: the decay is another one for each element of the state, so chunks have no products."""
+
+    def step(inner: Emitter, state: Value, dt: Value, added: Value, B: Value, C: Value) -> Sequence[Value]:
+        state = inner.Add(inner.Mul(inner.Exp(inner.Mul(dt, A)), state), inner.Mul(added, B))
+        return [state, inner.MatMul(state, C)]
+
+    tokens = [op.Unsqueeze(dt, [2]), op.Unsqueeze(op.Mul(dt, input), [2]), op.Unsqueeze(B, [1]), op.Unsqueeze(C, [2])]
+    last, results = _scan(op, step, [state], tokens, axis=3)
+    return op.Squeeze(results, [2]), last
+
+
+@translates("fx_onnx::rwkv")
+def rwkv(
+    op: Emitter, time_decay: Value, time_first: Value, key: Value, value: Value, numerator: Value, denominator: Value,
+    largest: Value,
+) -> Sequence[Value]:  # fmt: skip
+    """Emits a Scan over tokens."""
+    decay = op.Exp(time_decay)
+
+    def weights(inner: Emitter, old: Value, new: Value) -> tuple[Value, Value, Value]:
+        most = inner.Max(old, new)
+        return most, inner.Exp(inner.Sub(old, most)), inner.Exp(inner.Sub(new, most))
+
+    def step(inner: Emitter, a: Value, b: Value, m: Value, k: Value, v: Value) -> Sequence[Value]:
+        def sums(old: Value, new: Value) -> tuple[Value, Value]:
+            return inner.Add(inner.Mul(old, a), inner.Mul(new, v)), inner.Add(inner.Mul(old, b), new)
+
+        _, old, new = weights(inner, m, inner.Add(k, time_first))
+        result = inner.Div(*sums(old, new))
+        m, old, new = weights(inner, inner.Sub(m, decay), k)
+        return [*sums(old, new), m, result]
+
+    *states, results = _scan(op, step, [numerator, denominator, largest], [key, value], axis=1)
+    return results, *states
+
+
+def _scan(
+    op: Emitter, step: Callable[..., Sequence[Value]], states: Sequence[Value], tokens: Sequence[Value], axis: int
+) -> tuple[Value, ...]:
+    """Emits a Scan along an axis: the last states, then the results, along the same axis.
+
+    ``step(inner, *states, *slices)`` emits the body and returns the new states, then the result of the slices.
+    """
+    inputs = [op.graph_input("scanned", each.dtype or DataType.FLOAT) for each in (*states, *tokens)]
+    inner = op.nested(inputs)
+    body = inner.finish(step(inner, *inputs))
+    return as_tuple(
+        op.Scan(
+            *states, *tokens, body=body, num_scan_inputs=len(tokens), scan_input_axes=[axis] * len(tokens),
+            scan_output_axes=[axis], outputs=len(states) + 1,
+        )
+    )  # fmt: skip

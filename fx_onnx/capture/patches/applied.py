@@ -25,7 +25,7 @@ from fx_onnx.capture.patches.data_conditions import ConditionsOnData, watch_cond
 from fx_onnx.capture.patches.guard_places import record_guard_places
 from fx_onnx.capture.patches.module_hooks import watch_modules
 from fx_onnx.capture.patches.patching import Patch, apply_patches
-from fx_onnx.capture.patches.recurrences import recurrence_patches
+from fx_onnx.capture.patches.recurrent_functions import recurrence_patches
 from fx_onnx.capture.patches.slice_bounds import keep_slices_symbolic
 from fx_onnx.capture.patches.tensor_data import trace_tensor_data
 from fx_onnx.capture.patches.torch_export import keep_containers

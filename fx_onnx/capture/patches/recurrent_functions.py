@@ -8,6 +8,7 @@ operator for both forms, which is the same for any number of tokens.
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -50,14 +51,14 @@ def _chunk_delta_rule(
 def _mamba2_chunk_scan(
     hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, chunk_size: int, D: Tensor | None = None,
     dt_bias: Tensor | None = None, initial_states: Tensor | None = None, dt_softplus: bool = False,
-    dt_limit: tuple[float, float] = (0.0, float("inf")), return_final_states: bool = False,
+    dt_limit: tuple[float, float] = (0.0, math.inf), return_final_states: bool = False,
 ) -> Any:  # fmt: skip
     """Replaces ``mamba2_chunk_scan``: a linear attention of C on B, with the state (batch, head, size, n)."""
-    tokens = hidden_states.shape[1]
     dt = dt if dt_bias is None else dt + dt_bias.to(dt.dtype)
     dt = softplus(dt) if dt_softplus else dt
-    if dt_limit != (0.0, float("inf")):
-        dt = torch.clamp(dt, min=dt_limit[0], max=dt_limit[1])
+    if tuple(dt_limit) != (0.0, math.inf):  # the form for one token has no limit
+        many = torch.sym_min(hidden_states.shape[1], 2) - 1
+        dt = dt + (torch.clamp(dt, *dt_limit) - dt) * many
     hidden_states, dt, B, C = (each.float() for each in (hidden_states, dt, B, C))
     size = (*hidden_states.shape[:1], *hidden_states.shape[2:], B.shape[-1])
     state = hidden_states.new_zeros(size) if initial_states is None else initial_states.float()
