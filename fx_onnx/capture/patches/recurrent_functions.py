@@ -20,7 +20,7 @@ from torch.nn.functional import softplus
 import fx_onnx.core.custom_ops  # noqa: F401  creates the library fx_onnx
 from fx_onnx.capture.patches.patching import Around, Patch
 
-__all__ = ["recurrence_patches"]
+__all__ = ["KEPT", "recurrence_patches"]
 
 _operators: Any = torch.ops.fx_onnx
 
@@ -87,7 +87,7 @@ def _mamba2_update(
 
 
 _Kept = dict[str, Callable[..., Any]]
-_KEPT: _Kept = {
+KEPT: _Kept = {
     "torch_chunk_gated_delta_rule": _chunk_delta_rule,
     "torch_recurrent_gated_delta_rule": _delta_rule,
     "chunk_kimi_delta_attention": _chunk_delta_rule,
@@ -102,8 +102,8 @@ def recurrence_patches(modules: Iterable[torch.nn.Module]) -> Iterator[Patch]:
     """Yields the replacements in the files of transformers that define the classes of a model's modules."""
     for name in sorted({type(module).__module__ for module in modules}):
         if name.startswith("transformers."):
-            for function in _KEPT.keys() & vars(sys.modules[name]).keys():
-                replacement = Around(_with_fallback(_KEPT[function]))
+            for function in KEPT.keys() & vars(sys.modules[name]).keys():
+                replacement = Around(_with_fallback(KEPT[function]))
                 yield Patch(f"{name}:{function}", replacement, _REASON, versions="transformers>=5", strict=False)
 
 

@@ -1,0 +1,130 @@
+"""Replacements of the recurrences of transformers compute the same, and make programs for any number of tokens."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers.models.kimi_linear import modeling_kimi_linear
+from transformers.models.mamba2 import modeling_mamba2
+from transformers.models.qwen3_5 import modeling_qwen3_5
+
+import fx_onnx
+from fx_onnx.capture.patches.patching import apply_patches
+from fx_onnx.capture.patches.recurrent_functions import KEPT, recurrence_patches
+from tests.compare import assert_close
+from tests.models.families import FAMILIES
+
+BATCH, GROUPS, HEADS, DEPTH, WIDTH = 2, 2, 4, 8, 6
+
+
+def delta_rule(tokens: int, by_channel: bool = False) -> dict[str, Any]:
+    groups = HEADS if by_channel else GROUPS
+    query, key = torch.randn(2, BATCH, tokens, groups, DEPTH)
+    decay = -torch.rand(BATCH, tokens, HEADS, *([DEPTH] if by_channel else []))
+    return {
+        "query": query, "key": key, "value": torch.randn(BATCH, tokens, HEADS, WIDTH), "g": decay,
+        "beta": torch.rand(BATCH, tokens, HEADS), "initial_state": torch.randn(BATCH, HEADS, DEPTH, WIDTH),
+        "output_final_state": True, "use_qk_l2norm_in_kernel": True,
+    }  # fmt: skip
+
+
+def mamba2_chunks(tokens: int) -> dict[str, Any]:
+    B, C = torch.randn(2, BATCH, tokens, GROUPS, DEPTH)
+    return {
+        "hidden_states": torch.randn(BATCH, tokens, HEADS, WIDTH), "dt": torch.randn(BATCH, tokens, HEADS),
+        "A": -torch.rand(HEADS), "B": B, "C": C, "chunk_size": 16, "D": torch.rand(HEADS),
+        "dt_bias": torch.rand(HEADS), "initial_states": torch.randn(BATCH, HEADS, WIDTH, DEPTH), "dt_softplus": True,
+        "dt_limit": (0.9, math.inf), "return_final_states": True,
+    }  # fmt: skip
+
+
+def mamba2_token() -> dict[str, Any]:
+    rows, (B, C) = (HEADS, WIDTH), torch.randn(2, BATCH, GROUPS, DEPTH)
+    return {
+        "state": torch.randn(BATCH, *rows, DEPTH), "hidden_states": torch.randn(BATCH, *rows), "B": B, "C": C,
+        "dt": torch.randn(BATCH, HEADS, 1).expand(BATCH, *rows), "A": -torch.rand(HEADS, 1, 1).expand(*rows, DEPTH),
+        "D": torch.rand(HEADS, 1).expand(rows), "dt_bias": torch.rand(HEADS, 1).expand(rows), "dt_softplus": True,
+    }  # fmt: skip
+
+
+CALLS = {
+    (modeling_qwen3_5, "torch_chunk_gated_delta_rule"): delta_rule(70),
+    (modeling_qwen3_5, "torch_recurrent_gated_delta_rule"): delta_rule(3),
+    (modeling_kimi_linear, "chunk_kimi_delta_attention"): delta_rule(70, by_channel=True),
+    (modeling_kimi_linear, "recurrent_kimi_delta_attention"): delta_rule(3, by_channel=True),
+    (modeling_mamba2, "mamba2_chunk_scan"): mamba2_chunks(37),
+    (modeling_mamba2, "mamba2_selective_state_update"): mamba2_token(),
+}
+
+
+@pytest.mark.parametrize(("place", "given"), CALLS.items(), ids=[name for _, name in CALLS])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_replacement_computes_the_same(place: tuple[Any, str], given: dict[str, Any], dtype: torch.dtype) -> None:
+    module, name = place
+    given = {key: each.to(dtype) if isinstance(each, Tensor) else each for key, each in given.items()}
+    written = copy.deepcopy(given)
+    got, want = KEPT[name](**written), getattr(module, name)(**given)
+    assert_close((got, written.get("state")), (want, given.get("state")), 1e-5 if dtype == torch.float32 else None)
+
+
+def test_every_file_of_transformers_has_known_parameters() -> None:
+    """A parameter that a replacement does not have would leave the original in place."""
+    found = set()
+    for path in Path(transformers.models.__path__[0]).glob("*/modeling_*.py"):
+        source = path.read_text()
+        for node in ast.parse(source).body if any(name in source for name in KEPT) else ():
+            if isinstance(node, ast.FunctionDef) and node.name in KEPT:
+                names = {each.arg for each in node.args.args}
+                assert names - {"z"} <= inspect.signature(KEPT[node.name]).parameters.keys(), path
+                found.add(node.name)
+    assert found == KEPT.keys()
+
+
+def test_a_call_of_packed_sequences_is_not_replaced() -> None:
+    class Layer(modeling_qwen3_5.Qwen3_5RMSNormGated):
+        __module__ = modeling_qwen3_5.__name__
+
+    function = "torch_chunk_gated_delta_rule"
+    with apply_patches(recurrence_patches([Layer(4)])), pytest.raises(ValueError, match="packed sequences"):
+        getattr(modeling_qwen3_5, function)(**delta_rule(3), cu_seqlens=torch.tensor([0, 3]))
+
+
+def decoder(model_type: str) -> nn.Module:
+    """Returns a small model of two layers whose weights have the deviation 1/√inputs, so that its state matters."""
+    model = next(family for family in FAMILIES if family.name == model_type).build()
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.ndim > 1:
+                weight.normal_(std=weight[0].numel() ** -0.5)
+    return model
+
+
+@pytest.mark.parametrize("model_type", ["qwen3_5_text", "mamba2"])
+@torch.no_grad()
+def test_a_decoder_continues_from_its_state(model_type: str) -> None:
+    """Prompts beyond a chunk, then one token and five tokens; a state of zeros gives other logits."""
+    model = decoder(model_type)
+    arguments = fx_onnx.text_generation_arguments(model, padding=False)
+    program = fx_onnx.export(model, **arguments)
+    assert not [each for each in program.findings if each.id in ("FX1202", "FX1203")]
+    name = "cache_params" if "cache_params" in arguments["kwargs"] else "past_key_values"
+    sizes = {"batch": 2, "past": 0}
+    empty = [torch.zeros([sizes.get(str(dim), dim) for dim in each.shape]) for each in program.model.graph.inputs[1:]]
+    for tokens in (65, 130):
+        cache, state = transformers.DynamicCache(config=model.config), empty
+        for step in torch.randint(3, 99, (2, tokens + 6)).split([tokens, 1, 5], 1):
+            want = model(input_ids=step, use_cache=True, **{name: cache})
+            cache = getattr(want, name)
+            before, (logits, *state) = state, program(step, *state)
+            assert_close(logits, want.logits, 1e-4)
+        without = program(step, *(each if each.shape[2:3] == (tokens + 1,) else 0 * each for each in before))[0]
+        assert (without - want.logits).abs().max() > 1e-3 * want.logits.abs().max()
