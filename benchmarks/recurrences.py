@@ -12,19 +12,24 @@ import time
 import warnings
 from typing import Any
 
-import tests  # isort: skip  # loads torchvision beside a CPU build of torch
 import torch
 import transformers
 
 import fx_onnx
 from tests.models.small_configs import small_config
 
-TYPES: dict[str, dict[str, Any]] = {
-    "qwen3_5_text": {}, "qwen3_5_moe_text": {}, "qwen3_next": {}, "olmo_hybrid": {}, "kimi_linear": {"num_key_value_heads": 4}, "lfm2": {},
-    "lfm2_moe": {}, "mamba2": {"num_heads": 8}, "falcon_h1": {}, "nemotron_h": {}, "zamba2": {},
-    "bamba": {"mamba_n_heads": 4, "mamba_d_head": 16}, "granitemoehybrid": {"mamba_n_heads": 4, "mamba_d_head": 16},
-    "mamba": {}, "falcon_mamba": {}, "jamba": {}, "minimax": {}, "rwkv": {},
-}  # fmt: skip
+_MAMBA2 = {"mamba_n_heads": 4, "mamba_d_head": 16}
+TYPES: dict[str, dict[str, Any]] = dict.fromkeys(
+    "qwen3_5_text qwen3_5_moe_text qwen3_next olmo_hybrid lfm2 falcon_h1 nemotron_h zamba2 mamba falcon_mamba jamba "
+    "minimax rwkv".split(),
+    {},
+) | {
+    "kimi_linear": {"num_key_value_heads": 4},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
+    "mamba2": {"num_heads": 8},
+    "bamba": {**_MAMBA2, "attn_layer_indices": [1]},
+    "granitemoehybrid": {**_MAMBA2, "layer_types": ["linear_attention", "full_attention"]},
+}
 LENGTHS = (1, 7, 63, 64, 65, 129, 300, 1000)
 
 
@@ -82,9 +87,10 @@ def _difference(model: Any, program: Any, arguments: Any, batch: int, length: in
     ]
     worst, seen = 0.0, 0
     for step in ids.split([length, 1, 5], 1):
-        result = model(input_ids=step, use_cache=True, **{name: cache})
-        cache = copy.deepcopy(getattr(result, name))
         positions = [] if count == 1 else [torch.arange(seen, seen + step.shape[1]).expand(batch, -1).contiguous()]
+        given = {"position_ids": positions[0]} if positions else {}
+        result = model(input_ids=step, use_cache=True, **given, **{name: cache})
+        cache = copy.deepcopy(getattr(result, name))
         logits, *state = program(step, *positions, *state)
         worst = max(worst, float((logits - result.logits).abs().max() / result.logits.abs().max()))
         seen += step.shape[1]
