@@ -20,8 +20,7 @@ from tests.models.small_configs import small_config
 
 _MAMBA2 = {"mamba_n_heads": 4, "mamba_d_head": 16}
 TYPES: dict[str, dict[str, Any]] = dict.fromkeys(
-    "qwen3_5_text qwen3_5_moe_text qwen3_next olmo_hybrid lfm2 falcon_h1 nemotron_h zamba2 mamba falcon_mamba jamba "
-    "minimax rwkv".split(),
+    ["qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "olmo_hybrid", "lfm2", "falcon_h1", "nemotron_h", "zamba2", "mamba", "falcon_mamba", "jamba", "minimax", "rwkv"],
     {},
 ) | {
     "kimi_linear": {"num_key_value_heads": 4},

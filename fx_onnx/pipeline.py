@@ -121,6 +121,8 @@ def _capture(job: Job) -> CapturedJob:
     python_op, table = registered.get(PYTHON_OP), translation_table(opsets.native(job.options.opset))
     if job.request.training is TrainingMode.TRAINING:
         table = table.extended(TRAINING_FORMS)
+    if job.options.target is not None:
+        table = table.extended(job.options.target.translations)
     table = user_translations.with_custom(table, registered, custom)
     if job.options.operator_export_type:
         table = table.with_fallback(fallback(job.options.operator_export_type))

@@ -27,6 +27,7 @@ _LIBRARY.define(
     "rwkv(Tensor time_decay, Tensor time_first, Tensor key, Tensor value, Tensor numerator, Tensor denominator, "
     "Tensor largest) -> (Tensor, Tensor, Tensor, Tensor)"
 )
+_LIBRARY.define("causal_conv1d(Tensor input, Tensor weight, Tensor? bias) -> Tensor")
 _LIBRARY.define("lstsq(Tensor self, Tensor b, float? rcond=None, *, str driver) -> (Tensor, Tensor, Tensor, Tensor)")
 
 
@@ -181,6 +182,21 @@ def _selective_scan_sizes(
     return input.new_empty(input.shape), state.new_empty(state.shape)
 
 
+def _causal_conv1d(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Returns the convolutions (batch, channel, token) of each channel with its weights.
+
+    Args:
+        input: (batch, channel, k - 1 + token), the tokens after the last k - 1 ones of the past.
+        weight: (channel, k).
+        bias: (channel,), or None.
+    """
+    return torch.nn.functional.conv1d(input, weight.unsqueeze(1), bias, groups=weight.size(0))
+
+
+def _causal_conv1d_sizes(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return input.new_empty(*input.shape[:2], input.size(2) - weight.size(1) + 1)
+
+
 def _rwkv(
     time_decay: Tensor, time_first: Tensor, key: Tensor, value: Tensor, numerator: Tensor, denominator: Tensor,
     largest: Tensor,
@@ -224,6 +240,7 @@ for _name, _function, _sizes in (
     ("lstsq", _lstsq, _lstsq_sizes),
     ("linear_attention", _linear_attention, _linear_attention_sizes),
     ("selective_scan", _selective_scan, _selective_scan_sizes),
+    ("causal_conv1d", _causal_conv1d, _causal_conv1d_sizes),
     ("rwkv", _rwkv, _rwkv_sizes),
 ):
     _LIBRARY.impl(_name, _function, "CompositeExplicitAutograd")

@@ -62,6 +62,35 @@ def test_a_linear_attention_is_one_scan() -> None:
     assert len(operators) <= 120
 
 
+@pytest.mark.parametrize("beta", [True, False], ids=["delta", "gated"])
+@pytest.mark.parametrize("by_channel", [True, False], ids=["channels", "heads"])
+def test_the_runtime_has_a_linear_attention(by_channel: bool, beta: bool) -> None:
+    module, example = Call(OPERATORS.linear_attention, 0.5).eval(), attention(6, by_channel, beta)
+    shapes = [None if each is None else {0: "batch", 1: "token"} for each in example[:5]]
+    program = fx_onnx.export(
+        module, example, dynamic_shapes=((*shapes, {0: "batch"}),), target="onnxruntime", verbose=False
+    )
+    assert [node.op_type for node in program.model.graph if node.domain] == ["LinearAttention"]
+    for tokens in (1, 65):
+        given = attention(tokens, by_channel, beta)
+        assert_close(program(*(each for each in given if each is not None)), module(*given), 1e-5)
+
+
+@pytest.mark.parametrize("bias", [torch.randn(6), None], ids=["bias", "no bias"])
+def test_causal_convolution(bias: Tensor | None) -> None:
+    module, weight = Call(OPERATORS.causal_conv1d).eval(), torch.randn(6, 4)
+    shapes = (({0: "batch", 2: "length"}, None, None),)
+    program = fx_onnx.export(module, (torch.randn(2, 6, 9), weight, bias), dynamic_shapes=shapes)
+    for length in (4, 5, 40):
+        given = torch.randn(3, 6, length), weight, bias
+        assert_close(program(*(each for each in given if each is not None)), module(*given), 1e-5)
+    for length, operator in ((4, "ReduceSum"), (5, "Conv")):
+        given = torch.randn(2, 6, length), weight, bias
+        program = fx_onnx.export(module, given)
+        assert operator in [node.op_type for node in program.model.graph]
+        assert_close(program(*(each for each in given if each is not None)), module(*given), 1e-5)
+
+
 def scan(tokens: int) -> tuple[Tensor, ...]:
     """Returns the arguments of a selective scan."""
     torch.manual_seed(tokens)

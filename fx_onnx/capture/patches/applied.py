@@ -15,6 +15,7 @@ from fx_onnx.capture.patches import (
     composite_functions,
     dynamic_sizes,
     layers,
+    recurrent_functions,
     torch_export,
     torch_functions,
     transformers,
@@ -25,7 +26,6 @@ from fx_onnx.capture.patches.data_conditions import ConditionsOnData, watch_cond
 from fx_onnx.capture.patches.guard_places import record_guard_places
 from fx_onnx.capture.patches.module_hooks import watch_modules
 from fx_onnx.capture.patches.patching import Patch, apply_patches
-from fx_onnx.capture.patches.recurrent_functions import recurrence_patches
 from fx_onnx.capture.patches.slice_bounds import keep_slices_symbolic
 from fx_onnx.capture.patches.tensor_data import trace_tensor_data
 from fx_onnx.capture.patches.torch_export import keep_containers
@@ -43,6 +43,7 @@ PATCHES: tuple[Patch, ...] = (
     *layers.PATCHES,
     *vision.PATCHES,
     *transformers.PATCHES,
+    *recurrent_functions.PATCHES,
 )
 """Everything that a trace replaces by name. Kernels of operators and what needs the model are in functions below."""
 
@@ -96,7 +97,7 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
     modules = tuple(model.modules())
     patches = [
         patch
-        for patch in (*PATCHES, *recurrence_patches(modules))
+        for patch in (*PATCHES, *recurrent_functions.recurrence_patches(modules))
         if patch.strict in (None, strict) and (patch.layer is None or any(isinstance(m, patch.layer) for m in modules))
     ]
     with ExitStack() as stack:

@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import pad, softplus
 
 import fx_onnx.core.custom_ops  # noqa: F401  creates the library fx_onnx
 from fx_onnx.capture.patches.patching import Around, Patch
 
-__all__ = ["KEPT", "recurrence_patches"]
+__all__ = ["KEPT", "PATCHES", "recurrence_patches"]
 
 _operators: Any = torch.ops.fx_onnx
 
@@ -86,6 +86,52 @@ def _mamba2_update(
     return results.squeeze(1).to(hidden_states.dtype)
 
 
+# --- convolutions -----------------------------------------------------------------------------------------------------
+
+_NEW_TOKENS = "new_tokens"
+"""The attribute of the tensor that a cache returns: the number of tokens after those of the past."""
+
+
+def _causal_conv1d(
+    hidden_states: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str | None = None
+) -> Tensor:
+    """Replaces ``causal_conv1d_fn``.
+
+    After the tokens of a past, it returns the results of the new tokens only, to which the callers slice them.
+    """
+    past, new = weight.shape[-1] - 1, vars(hidden_states).get(_NEW_TOKENS)
+    inputs = pad(hidden_states, (past, 0)) if new is None else hidden_states[..., -(new + past) :]
+    results = _operators.causal_conv1d(inputs.to(weight.dtype), weight, bias)
+    if activation is not None:
+        results = sys.modules["transformers.activations"].ACT2FN[activation](results)
+    return results.to(hidden_states.dtype)
+
+
+def _causal_conv1d_update(
+    hidden_states: Tensor, conv_state: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str | None = None
+) -> Tensor:
+    """Replaces ``causal_conv1d_update``, which takes one token and writes the state."""
+    joined = torch.cat([conv_state, hidden_states], dim=-1)
+    conv_state.copy_(joined[..., -conv_state.shape[-1] :])
+    vars(joined)[_NEW_TOKENS] = hidden_states.shape[-1]
+    return _causal_conv1d(joined, weight, bias, activation)
+
+
+def _update_conv_state(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Returns what replaces ``LinearAttentionLayer.update_conv_state``: it marks the tokens after a past."""
+
+    def update(self: Any, conv_states: Tensor, state_idx: int = 0, **kwargs: Any) -> Tensor:
+        has_past = self.has_previous_state[state_idx]
+        joined = original(self, conv_states, state_idx=state_idx, **kwargs)
+        if has_past:
+            vars(joined)[_NEW_TOKENS] = conv_states.shape[-1]
+        return joined
+
+    return update
+
+
+# --- patches ----------------------------------------------------------------------------------------------------------
+
 _Kept = dict[str, Callable[..., Any]]
 KEPT: _Kept = {
     "torch_chunk_gated_delta_rule": _chunk_delta_rule,
@@ -94,8 +140,21 @@ KEPT: _Kept = {
     "recurrent_kimi_delta_attention": _delta_rule,
     "mamba2_chunk_scan": _mamba2_chunk_scan,
     "mamba2_selective_state_update": _mamba2_update,
+    "causal_conv1d_fn": _causal_conv1d,
+    "causal_conv1d_update": _causal_conv1d_update,
 }
 _REASON = "The original loops over the tokens, or the chunks of tokens, of the example."
+
+
+PATCHES = (
+    Patch(
+        "transformers.cache_utils:LinearAttentionLayer.update_conv_state",
+        Around(_update_conv_state),
+        "A convolution would compute the tokens of the past again.",
+        versions="transformers>=5.20",
+        strict=False,
+    ),
+)
 
 
 def recurrence_patches(modules: Iterable[torch.nn.Module]) -> Iterator[Patch]:
