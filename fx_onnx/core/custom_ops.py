@@ -24,7 +24,7 @@ _LIBRARY.define(
     "selective_scan(Tensor input, Tensor dt, Tensor A, Tensor B, Tensor C, Tensor state) -> (Tensor, Tensor)"
 )
 _LIBRARY.define(
-    "rwkv(Tensor time_decay, Tensor time_first, Tensor key, Tensor value, Tensor numerator, Tensor denominator, "
+    "rwkv(Tensor decay, Tensor time_first, Tensor key, Tensor value, Tensor numerator, Tensor denominator, "
     "Tensor largest) -> (Tensor, Tensor, Tensor, Tensor)"
 )
 _LIBRARY.define("causal_conv1d(Tensor input, Tensor weight, Tensor? bias) -> Tensor")
@@ -198,7 +198,7 @@ def _causal_conv1d_sizes(input: Tensor, weight: Tensor, bias: Tensor | None) -> 
 
 
 def _rwkv(
-    time_decay: Tensor, time_first: Tensor, key: Tensor, value: Tensor, numerator: Tensor, denominator: Tensor,
+    decay: Tensor, time_first: Tensor, key: Tensor, value: Tensor, numerator: Tensor, denominator: Tensor,
     largest: Tensor,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Returns the results of the attention of RWKV 4 (batch, token, channel), and the last three states.
@@ -207,7 +207,7 @@ def _rwkv(
     which decay by e^-e^w.
 
     Args:
-        time_decay: w (channel,).
+        decay: w (channel,).
         time_first: u (channel,).
         key: (batch, token, channel).
         value: (batch, token, channel).
@@ -221,14 +221,14 @@ def _rwkv(
         first = torch.maximum(m, k + time_first)
         old, new = torch.exp(m - first), torch.exp(k + time_first - first)
         results.append(((old * a + new * v) / (old * b + new)).unsqueeze(1))
-        decayed = m - torch.exp(time_decay)
+        decayed = m - decay
         m = torch.maximum(decayed, k)
         old, new = torch.exp(decayed - m), torch.exp(k - m)
         a, b = old * a + new * v, old * b + new
     return torch.cat(results, 1), a, b, m
 
 
-def _rwkv_sizes(time_decay: Tensor, time_first: Tensor, key: Tensor, value: Tensor, *state: Tensor) -> Any:
+def _rwkv_sizes(decay: Tensor, time_first: Tensor, key: Tensor, value: Tensor, *state: Tensor) -> Any:
     return value.new_empty(value.shape), *(each.new_empty(each.shape) for each in state)
 
 

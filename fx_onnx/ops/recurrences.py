@@ -201,11 +201,10 @@ def selective_scan(
 
 @translates("fx_onnx::rwkv")
 def rwkv(
-    op: Emitter, time_decay: Value, time_first: Value, key: Value, value: Value, numerator: Value, denominator: Value,
+    op: Emitter, decay: Value, time_first: Value, key: Value, value: Value, numerator: Value, denominator: Value,
     largest: Value,
 ) -> Sequence[Value]:  # fmt: skip
     """Emits a Scan over tokens."""
-    decay = op.Exp(time_decay)
 
     def weights(inner: Emitter, old: Value, new: Value) -> tuple[Value, Value, Value]:
         most = inner.Max(old, new)

@@ -154,7 +154,7 @@ def with_functions(
             symbolic = SymbolicFunction(python_op, function, table.opset, is_python_op=True)
             table = table.extended([_as_translation(symbolic, target)])
         if autograd_functions.has_symbolic(function):
-            method = SymbolicFunction(function.symbolic, function, table.opset)  # type: ignore[attr-defined]
+            method = SymbolicFunction(function.symbolic, function, table.opset)
             table = table.extended([_as_translation(method, target)])
         if function in table:
             table = table.extended([replace(table[function], target=target)])

@@ -110,7 +110,7 @@ def rwkv(tokens: int) -> tuple[Tensor, ...]:
     """Returns the arguments of RWKV's attention from a state of some tokens."""
     torch.manual_seed(tokens)
     states = torch.randn(BATCH, 6), torch.rand(BATCH, 6), torch.randn(BATCH, 6)
-    return *torch.randn(2, 6), *torch.randn(2, BATCH, tokens, 6), *states
+    return torch.rand(6), torch.randn(6), *torch.randn(2, BATCH, tokens, 6), *states
 
 
 def test_rwkv() -> None:

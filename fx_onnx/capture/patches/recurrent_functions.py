@@ -15,14 +15,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, softplus
+from torch.nn.functional import pad, silu, softplus
 
 import fx_onnx.core.custom_ops  # noqa: F401  creates the library fx_onnx
 from fx_onnx.capture.patches.patching import Around, Patch
 
-__all__ = ["KEPT", "PATCHES", "recurrence_patches"]
+__all__ = ["KEPT", "PATCHES", "recurrence_patches", "scans_from_state"]
 
 _operators: Any = torch.ops.fx_onnx
+_REASON = "The original loops over the tokens, or the chunks of tokens, of the example."
 
 
 def _delta_rule(
@@ -78,12 +79,113 @@ def _mamba2_update(
     The arguments of a head are repeated for its elements.
     """
     A, D, dt_bias = A[:, 0, 0], None if D is None else D[:, 0], None if dt_bias is None else dt_bias[:, 0]
-    token = (each.unsqueeze(1) for each in (hidden_states, dt[..., 0]))
     results, new = _mamba2_chunk_scan(
-        *token, A, B.unsqueeze(1), C.unsqueeze(1), 1, D, dt_bias, state, dt_softplus, return_final_states=True
-    )
+        hidden_states.unsqueeze(1), dt[..., 0].unsqueeze(1), A, B.unsqueeze(1), C.unsqueeze(1), 1, D, dt_bias, state,
+        dt_softplus, return_final_states=True,
+    )  # fmt: skip
     state.copy_(new)
-    return results.squeeze(1).to(hidden_states.dtype)
+    result: Tensor = results.squeeze(1).to(hidden_states.dtype)
+    return result
+
+
+# --- Mamba 1 ----------------------------------------------------------------------------------------------------------
+
+_last_read: list[Tensor | None] = []  # the state that a layer has read from its cache, because the scan does not get it
+
+
+def _get_recurrent_state(original: Callable[..., Tensor | None]) -> Callable[..., Tensor | None]:
+    """Returns what replaces ``Cache.get_recurrent_state``: it keeps the state for the scan of the layer."""
+
+    def get(self: Any, layer_idx: int, state_idx: int = 0) -> Tensor | None:
+        state = original(self, layer_idx, state_idx)
+        _last_read[:] = [state]
+        return state
+
+    return get
+
+
+def _selective_scan(
+    hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None,
+    z: Tensor | None = None, delta_bias: Tensor | None = None, delta_softplus: bool = False,
+    return_last_state: bool = False, use_mambapy: bool = False, use_associative_scan: bool = False,
+) -> Any:  # fmt: skip
+    """Replaces ``mamba_selective_scan``, which starts from zeros although the layer has read a state from its cache.
+
+    A layer with several heads calls it for each head, and has another state for each.
+    """
+    read, _last_read[:] = list(_last_read), []
+    state = read[0] if read and return_last_state else None
+    if state is None or state.dim() != 3:
+        state = A.new_zeros((*hidden_states.shape[:2], A.shape[1]))
+    return _scan_from(state, hidden_states, dt, A, B, C, D, z, delta_bias, delta_softplus, return_last_state)
+
+
+def _scan_from(
+    state: Tensor, hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None,
+    z: Tensor | None, bias: Tensor | None, applies_softplus: bool, returns_state: bool,
+) -> Any:  # fmt: skip
+    """Computes a selective scan from a state."""
+    dt = dt if bias is None else dt + bias.to(dt.dtype).unsqueeze(-1)
+    dt = softplus(dt) if applies_softplus else dt
+    results, state = _operators.selective_scan(*(each.float() for each in (hidden_states, dt, A, B, C, state)))
+    results = results.to(hidden_states.dtype)
+    if D is not None:
+        results = results + hidden_states * D.unsqueeze(-1)
+    if z is not None:
+        results = results * silu(z)
+    return (results, state) if returns_state else results
+
+
+def _selective_update(
+    state: Tensor, hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None,
+    dt_bias: Tensor | None = None, dt_softplus: bool = False, z: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Replaces ``mamba_selective_state_update``, which takes one token and writes the state."""
+    token = hidden_states.unsqueeze(-1), dt.unsqueeze(-1)
+    B, C = (each.unsqueeze(1).transpose(1, 2) for each in (B, C))
+    z = None if z is None else z.unsqueeze(-1)
+    results, new = _scan_from(state, *token, A, B, C, D, z, dt_bias, dt_softplus, True)
+    state.copy_(new)
+    result: Tensor = results.squeeze(-1).to(hidden_states.dtype)
+    return result
+
+
+# --- RWKV and MiniMax -------------------------------------------------------------------------------------------------
+
+
+def _rwkv(
+    time_decay: Tensor, time_first: Tensor, key: Tensor, value: Tensor, state: Any = None, return_state: bool = False
+) -> tuple[Tensor, list[Tensor] | None]:
+    """Replaces ``rwkv_linear_attention_cpu``."""
+    returns_state = return_state or state is not None
+    if state is None:
+        zeros = torch.zeros_like(key[:, 0], dtype=torch.float32)
+        state = zeros, zeros, zeros - 1e38
+    weights = torch.exp(time_decay).float(), time_first.float()
+    results, *last = _operators.rwkv(*weights, key.float(), value.float(), *state)
+    return results.to(key.dtype), last if returns_state else None
+
+
+def _lightning_attention(
+    self: Any, hidden_states: Tensor, position_embeddings: Any, attention_mask: Tensor | None,
+    past_key_values: Any = None, **_: Any,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Replaces ``MiniMaxLightningAttention.forward``, whose state decays by another constant for each head."""
+    batch, tokens, _hidden = hidden_states.shape
+    dtype, heads, size = hidden_states.dtype, self.num_attention_heads, self.head_dim
+    mixed = self.act_fn(self.qkv_proj(hidden_states))
+    mixed = mixed if attention_mask is None else (mixed * attention_mask[:, :, None]).to(dtype)
+    query, key, value = mixed.float().reshape(batch, tokens, heads, 3 * size).split(size, dim=3)
+    state = None if past_key_values is None else past_key_values.get_linear_cache(self.layer_idx)
+    state = value.new_zeros((batch, heads, size, size)) if state is None else state.float()
+    decay = -self.slope_rate.float().reshape(1, 1, heads).expand(batch, tokens, heads)
+    results, state = _operators.linear_attention(query, key, value, decay, None, state, 1.0)
+    results = self.norm(results.reshape(batch, tokens, heads * size).to(dtype))
+    results = self.out_proj(torch.sigmoid(self.output_gate(hidden_states)) * results)
+    state = state.to(dtype)
+    if past_key_values is not None:
+        past_key_values.set_linear_cache(self.layer_idx, state)
+    return results, state
 
 
 # --- convolutions -----------------------------------------------------------------------------------------------------
@@ -101,7 +203,7 @@ def _causal_conv1d(
     """
     past, new = weight.shape[-1] - 1, vars(hidden_states).get(_NEW_TOKENS)
     inputs = pad(hidden_states, (past, 0)) if new is None else hidden_states[..., -(new + past) :]
-    results = _operators.causal_conv1d(inputs.to(weight.dtype), weight, bias)
+    results: Tensor = _operators.causal_conv1d(inputs.to(weight.dtype), weight, bias)
     if activation is not None:
         results = sys.modules["transformers.activations"].ACT2FN[activation](results)
     return results.to(hidden_states.dtype)
@@ -140,13 +242,29 @@ KEPT: _Kept = {
     "recurrent_kimi_delta_attention": _delta_rule,
     "mamba2_chunk_scan": _mamba2_chunk_scan,
     "mamba2_selective_state_update": _mamba2_update,
+    "mamba_selective_scan": _selective_scan,
+    "mamba_selective_state_update": _selective_update,
+    "rwkv_linear_attention_cpu": _rwkv,
     "causal_conv1d_fn": _causal_conv1d,
     "causal_conv1d_update": _causal_conv1d_update,
 }
-_REASON = "The original loops over the tokens, or the chunks of tokens, of the example."
 
 
 PATCHES = (
+    Patch(
+        "transformers.cache_utils:Cache.get_recurrent_state",
+        Around(_get_recurrent_state),
+        "The scan of Mamba 1 does not get the state.",
+        versions="transformers>=5.20",
+        strict=False,
+    ),
+    Patch(
+        "transformers.models.minimax.modeling_minimax:MiniMaxLightningAttention.forward",
+        _lightning_attention,
+        _REASON,
+        versions="transformers>=5.20",
+        strict=False,
+    ),
     Patch(
         "transformers.cache_utils:LinearAttentionLayer.update_conv_state",
         Around(_update_conv_state),
@@ -164,6 +282,21 @@ def recurrence_patches(modules: Iterable[torch.nn.Module]) -> Iterator[Patch]:
             for function in KEPT.keys() & vars(sys.modules[name]).keys():
                 replacement = Around(_with_fallback(KEPT[function]))
                 yield Patch(f"{name}:{function}", replacement, _REASON, versions="transformers>=5", strict=False)
+
+
+def scans_from_state(modules: Iterable[torch.nn.Module], layers: Iterable[Any]) -> bool:
+    """Returns whether a capture of the model continues from the states of Mamba 1, which its own code ignores.
+
+    Args:
+        modules: the modules of a model of transformers.
+        layers: the layers of its cache that hold states.
+    """
+    files = {type(module).__module__ for module in modules}
+    has_scan = any(
+        name.startswith("transformers.") and "mamba_selective_scan" in vars(sys.modules[name]) for name in files
+    )
+    states = [state for layer in layers for state in layer.recurrent_states.values() if state is not None]
+    return has_scan and {state.dim() for state in states} == {3}
 
 
 _PACKED = ("cu_seqlens", "seq_idx")

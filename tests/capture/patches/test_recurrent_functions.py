@@ -14,12 +14,15 @@ import torch
 import transformers
 from torch import Tensor, nn
 from transformers.models.kimi_linear import modeling_kimi_linear
+from transformers.models.mamba import modeling_mamba
 from transformers.models.mamba2 import modeling_mamba2
+from transformers.models.minimax.modeling_minimax import MiniMaxCache, MiniMaxLightningAttention
 from transformers.models.qwen3_5 import modeling_qwen3_5
+from transformers.models.rwkv import modeling_rwkv
 
 import fx_onnx
 from fx_onnx.capture.patches.patching import apply_patches
-from fx_onnx.capture.patches.recurrent_functions import KEPT, recurrence_patches
+from fx_onnx.capture.patches.recurrent_functions import KEPT, PATCHES, recurrence_patches
 from tests.compare import assert_close
 from tests.models.families import FAMILIES
 
@@ -56,7 +59,43 @@ def mamba2_token() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def mamba_tokens(tokens: int) -> dict[str, Any]:
+    hidden_states, dt, z = torch.randn(3, BATCH, WIDTH, tokens)
+    B, C = torch.randn(2, BATCH, DEPTH, tokens)
+    return {
+        "hidden_states": hidden_states, "dt": dt, "A": -torch.rand(WIDTH, DEPTH), "B": B, "C": C, "z": z,
+        "D": torch.rand(WIDTH), "delta_bias": torch.rand(WIDTH), "delta_softplus": True, "return_last_state": True,
+    }  # fmt: skip
+
+
+def mamba_token() -> dict[str, Any]:
+    given = mamba_tokens(1)
+    token = {name: given[name].squeeze(-1) for name in ("hidden_states", "dt", "B", "C", "z")}
+    state = torch.randn(BATCH, WIDTH, DEPTH)
+    return {
+        **token, "state": state, "A": given["A"], "D": given["D"], "dt_bias": given["delta_bias"], "dt_softplus": True
+    }  # fmt: skip
+
+
+def rwkv(tokens: int) -> dict[str, Any]:
+    decay, first = torch.randn(2, WIDTH)
+    key, value = torch.randn(2, BATCH, tokens, WIDTH)
+    return {"time_decay": decay, "time_first": first, "key": key, "value": value, "return_state": True}
+
+
+def convolution(tokens: int) -> dict[str, Any]:
+    return {
+        "hidden_states": torch.randn(BATCH, WIDTH, tokens), "weight": torch.randn(WIDTH, 4), "bias": torch.randn(WIDTH),
+        "activation": "silu",
+    }  # fmt: skip
+
+
 CALLS = {
+    (modeling_mamba, "mamba_selective_scan"): mamba_tokens(5),
+    (modeling_mamba, "mamba_selective_state_update"): mamba_token(),
+    (modeling_rwkv, "rwkv_linear_attention_cpu"): rwkv(5),
+    (modeling_mamba2, "causal_conv1d_fn"): convolution(5),
+    (modeling_mamba2, "causal_conv1d_update"): {**convolution(1), "conv_state": torch.randn(BATCH, WIDTH, 4)},
     (modeling_qwen3_5, "torch_chunk_gated_delta_rule"): delta_rule(70),
     (modeling_qwen3_5, "torch_recurrent_gated_delta_rule"): delta_rule(3),
     (modeling_kimi_linear, "chunk_kimi_delta_attention"): delta_rule(70, by_channel=True),
@@ -70,10 +109,14 @@ CALLS = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_replacement_computes_the_same(place: tuple[Any, str], given: dict[str, Any], dtype: torch.dtype) -> None:
     module, name = place
-    given = {key: each.to(dtype) if isinstance(each, Tensor) else each for key, each in given.items()}
+    kept = ("A", "dt_bias", "delta_bias")  # which the models compute in float32
+    given = {
+        key: each.to(dtype) if isinstance(each, Tensor) and key not in kept else each for key, each in given.items()
+    }
     written = copy.deepcopy(given)
     got, want = KEPT[name](**written), getattr(module, name)(**given)
-    assert_close((got, written.get("state")), (want, given.get("state")), 1e-5 if dtype == torch.float32 else None)
+    for one, other in ((got, want), (written, given)):
+        assert_close(one, other, 1e-5 if dtype == torch.float32 else None)
 
 
 def test_every_file_of_transformers_has_known_parameters() -> None:
@@ -87,6 +130,18 @@ def test_every_file_of_transformers_has_known_parameters() -> None:
                 assert names - {"z"} <= inspect.signature(KEPT[node.name]).parameters.keys(), path
                 found.add(node.name)
     assert found == KEPT.keys()
+
+
+def test_lightning_attention_continues_from_its_state() -> None:
+    config = transformers.MiniMaxConfig(hidden_size=8, num_attention_heads=2, head_dim=4, block_size=4)
+    layer, results = MiniMaxLightningAttention(config, 0).eval(), []
+    for patches in ((), [each for each in PATCHES if "minimax" in each.target]):
+        torch.manual_seed(0)
+        cache = MiniMaxCache()
+        with apply_patches(patches), torch.no_grad():
+            calls = [layer(torch.randn(2, tokens, 8), None, torch.ones(2, tokens), cache) for tokens in (9, 3)]
+        results.append((calls, cache.linear_cache))
+    assert_close(results[1], results[0], 1e-5)
 
 
 def test_a_call_of_packed_sequences_is_not_replaced() -> None:
@@ -108,7 +163,7 @@ def decoder(model_type: str) -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize("model_type", ["qwen3_5_text", "mamba2"])
+@pytest.mark.parametrize("model_type", ["qwen3_5_text", "mamba2", "mamba"])
 @torch.no_grad()
 def test_a_decoder_continues_from_its_state(model_type: str) -> None:
     """Prompts beyond a chunk, then one token and five tokens; a state of zeros gives other logits."""
