@@ -99,8 +99,8 @@ _PLAIN = {
         "seed_oss smollm3 stablelm starcoder2 vaultgemma xglm diffllama bert-generation flex_olmo nanochat afmoe "
         "aria_text cohere2_moe deepseek_v4 emu3 exaone_moe flint gpt-sw3 granite_swa granitemoe_swa "
         "granitemoeshared hy_v3 hyperclovax iquestcoder kolibri1 laguna llama4_text mellum mimo_v2_flash minimax_m2 "
-        "ministral3 nemotron_h rwkv olmo_hybrid qwen3_5_text qwen3_5_moe_text solar_open trocr zamba2 mamba falcon_mamba "
-        "jamba"
+        "ministral3 nemotron_h olmo_hybrid qwen3_5_text qwen3_5_moe_text solar_open trocr zamba2 mamba falcon_mamba "
+        "jamba rwkv"
     ),
     "seq2seq": (
         "bart bigbird_pegasus blenderbot blenderbot-small fsmt longt5 m2m_100 marian mbart mt5 mvp nllb-moe pegasus "
