@@ -22,7 +22,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
 
-from fx_onnx.capture.patches.patching import Around, Patch, apply_patches
+from fx_onnx.capture.patches.patching import KEPT_MARK, Around, Patch, apply_patches
 from fx_onnx.core.threads import CAPTURE_LOCK
 from fx_onnx.core.torch_private import (
     FakeTensorMode,
@@ -86,6 +86,7 @@ def _caller(function: Callable[..., Any]) -> Callable[..., Any]:
         operator = _operator(function, schema_of(name, _names(formals), values))
         return operator.restructure(operator.opoverload(*values))
 
+    vars(call)[KEPT_MARK] = True
     return call
 
 

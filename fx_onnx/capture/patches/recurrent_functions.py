@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import pad, silu, softplus
 
 import fx_onnx.core.custom_ops  # noqa: F401  creates the library fx_onnx
-from fx_onnx.capture.patches.patching import Around, Patch
+from fx_onnx.capture.patches.patching import KEPT_MARK, Around, Patch
 
 __all__ = ["KEPT", "PATCHES", "recurrence_patches", "scans_from_state"]
 
@@ -278,10 +278,11 @@ PATCHES = (
 def recurrence_patches(modules: Iterable[torch.nn.Module]) -> Iterator[Patch]:
     """Yields the replacements in the files of transformers that define the classes of a model's modules."""
     for name in sorted({type(module).__module__ for module in modules}):
-        if name.startswith("transformers."):
-            for function in KEPT.keys() & vars(sys.modules[name]).keys():
+        found = vars(sys.modules[name]) if name.startswith("transformers.") else {}
+        for function in KEPT.keys() & found.keys():
+            if not hasattr(found[function], KEPT_MARK):
                 replacement = Around(_with_fallback(KEPT[function]))
-                yield Patch(f"{name}:{function}", replacement, _REASON, versions="transformers>=5", strict=False)
+                yield Patch(f"{name}:{function}", replacement, _REASON, versions="transformers>=5.20", strict=False)
 
 
 def scans_from_state(modules: Iterable[torch.nn.Module], layers: Iterable[Any]) -> bool:

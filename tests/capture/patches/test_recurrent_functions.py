@@ -153,6 +153,27 @@ def test_a_call_of_packed_sequences_is_not_replaced() -> None:
         getattr(modeling_qwen3_5, function)(**delta_rule(3), cu_seqlens=torch.tensor([0, 3]))
 
 
+class Convolution(nn.Module):
+    """Calls the function of a file of transformers, and has the class of another one as a child."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = modeling_mamba2.MambaRMSNormGated(4, 4)
+
+    def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+        return modeling_mamba2.causal_conv1d_fn(x, weight)
+
+
+def test_an_entry_of_the_user_has_precedence() -> None:
+    def translation(op: Any, x: Any, weight: Any, bias: Any, activation: Any) -> Any:
+        return op.Identity(x)
+
+    example, function = (torch.randn(2, 3, 5), torch.randn(3, 4)), modeling_mamba2.causal_conv1d_fn
+    for table, values in (({function: translation}, example[0]), ({}, Convolution()(*example))):
+        program = fx_onnx.export(Convolution().eval(), example, custom_translation_table=table)
+        assert_close(program(*example)[0], values, 1e-5)
+
+
 def decoder(model_type: str) -> nn.Module:
     """Returns a small model of two layers whose weights have the deviation 1/√inputs, so that its state matters."""
     model = next(family for family in FAMILIES if family.name == model_type).build()
