@@ -20,10 +20,11 @@ from tests.models.small_configs import small_config
 
 _MAMBA2 = {"mamba_n_heads": 4, "mamba_d_head": 16}
 TYPES: dict[str, dict[str, Any]] = {
-    **{name: {} for name in ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "olmo_hybrid", "lfm2", "falcon_h1")},
+    **{name: {} for name in ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "olmo_hybrid", "falcon_h1")},
     **{name: {} for name in ("nemotron_h", "zamba2", "mamba", "falcon_mamba")},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "kimi_linear": {"num_key_value_heads": 4},
+    "lfm2": {"layer_types": ["conv", "full_attention"]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "mamba2": {"num_heads": 8},
     "bamba": {**_MAMBA2, "attn_layer_indices": [1]},
