@@ -72,7 +72,7 @@ def _mamba2_chunk_scan(
 
 def _mamba2_update(
     state: Tensor, hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None,
-    dt_bias: Tensor | None = None, dt_softplus: bool = False,
+    dt_bias: Tensor | None = None, dt_softplus: bool = False, z: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Replaces ``mamba2_selective_state_update``, which takes one token and writes the state.
 
@@ -84,6 +84,8 @@ def _mamba2_update(
         dt_softplus, return_final_states=True,
     )  # fmt: skip
     state.copy_(new)
+    if z is not None:
+        results = results * silu(z.unsqueeze(1))
     result: Tensor = results.squeeze(1).to(hidden_states.dtype)
     return result
 

@@ -56,6 +56,7 @@ def mamba2_token() -> dict[str, Any]:
         "state": torch.randn(BATCH, *rows, DEPTH), "hidden_states": torch.randn(BATCH, *rows), "B": B, "C": C,
         "dt": torch.randn(BATCH, HEADS, 1).expand(BATCH, *rows), "A": -torch.rand(HEADS, 1, 1).expand(*rows, DEPTH),
         "D": torch.rand(HEADS, 1).expand(rows), "dt_bias": torch.rand(HEADS, 1).expand(rows), "dt_softplus": True,
+        "z": torch.randn(BATCH, *rows),
     }  # fmt: skip
 
 
