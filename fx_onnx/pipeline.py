@@ -27,7 +27,7 @@ from fx_onnx.aten.flex_attention import lower_flex_attention
 from fx_onnx.aten.functionalize import functionalize
 from fx_onnx.aten.tensor_subclasses import unwrap_tensor_subclasses
 from fx_onnx.aten.vmap_regions import lower_vmap
-from fx_onnx.capture import autograd_functions
+from fx_onnx.capture import autograd_functions, kept_functions
 from fx_onnx.capture.capture import Capture, capture
 from fx_onnx.capture.diagnostics import redirect_torch_warnings
 from fx_onnx.capture.dim_relations import describe_relation
@@ -121,16 +121,24 @@ def _capture(job: Job) -> CapturedJob:
     python_op, table = registered.get(PYTHON_OP), translation_table(opsets.native(job.options.opset))
     if job.request.training is TrainingMode.TRAINING:
         table = table.extended(TRAINING_FORMS)
+    if job.options.target is not None:
+        table = table.extended(job.options.target.translations)
     table = user_translations.with_custom(table, registered, custom)
     if job.options.operator_export_type:
         table = table.with_fallback(fallback(job.options.operator_export_type))
     if unknown := user_translations.without_operator(registered):
         job.log.decided("capture", f"no operator has the names of registered symbolic functions: {', '.join(unknown)}")
-    functions = user_translations.functions(custom)
+    functions, whole = user_translations.functions(custom), user_translations.kept_functions_of(custom)
     kept = {"every": job.options.keeps_autograd_functions, "where_possible": python_op is not None}
     quiet = nullcontext() if job.log.verbose else redirect_torch_warnings()
     timed = measure_modules() if job.log.detailed else nullcontext(job.log.module_seconds)
-    with CAPTURE_LOCK, quiet, timed as job.log.module_seconds, autograd_functions.trace_as_operators(functions, **kept):
+    with (
+        CAPTURE_LOCK,
+        quiet,
+        timed as job.log.module_seconds,
+        autograd_functions.trace_as_operators(functions, **kept),
+        kept_functions.keep_functions(whole),
+    ):
         captured = capture(job.request, job.log)
     job.log.captured = captured
     job.log.table = user_translations.with_functions(captured.exported_program, table, python_op)
@@ -155,7 +163,7 @@ def _on_aten(rewrite: Callable[[AtenProgram], AtenProgram]) -> Callable[[AtenJob
 def _decompose(job: AtenJob) -> AtenJob:
     # The forward of an autograd.Function is traced where its symbolic function declines, unless it must stay whole.
     keeps = job.options.keeps_autograd_functions
-    forwards = {} if keeps else autograd_functions.forwards_by_operator(job.captured.exported_program)
+    forwards = {} if keeps else kept_functions.computations(job.captured.exported_program)
     program = job.log.decomposed = decompose(job.aten, job.table, forwards)
     if custom := job.options.custom_translation_table:
         unused = user_translations.uncalled(custom, job.captured.exported_program, program.graphs)

@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
-import re
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -20,12 +17,10 @@ from typing import Any
 import torch
 from torch.autograd import Function
 from torch.autograd.function import FunctionCtx
-from torch.export import ExportedProgram
-from torch.fx import GraphModule
 
+from fx_onnx.capture.kept_functions import KeptOperator, schema_of
 from fx_onnx.capture.patches.patching import replace_attribute
 from fx_onnx.core.threads import CAPTURE_LOCK
-from fx_onnx.core.torch_private import OpOverload, pytree, storage_id
 
 NAMESPACE = "autograd_function"
 
@@ -127,107 +122,34 @@ def _call(function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any
         bound = inspect.Signature(formals).bind(*args, **kwargs)
         bound.apply_defaults()
         args = (*bound.args, *bound.kwargs.values())
-    names = [p.name for p in formals if p.kind is not p.VAR_POSITIONAL]
-    names += [f"argument_{place}" for place in range(len(names), len(args))]
-    for value in args:
-        if _schema_type(value) is None:
-            raise NotImplementedError(
-                f"{function.__name__}.apply got {value!r}, which cannot be an argument of an operator; pass tensors, "
-                "numbers, strings, dtypes, devices or flat lists of them"
-            )
-    schema = ", ".join(f"{_schema_type(value)} {name}" for name, value in zip(names, args, strict=False))
-    operator = _operator(function, f"({schema}) -> Tensor[]")
+    names = [p.name for p in formals if p.kind is not p.VAR_POSITIONAL][: len(args)]
+    operator = _operator(function, schema_of(f"{function.__name__}.apply", names, args))
     return operator.restructure(operator.opoverload(*args))
 
 
 def can_be_operator(function: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Returns whether a function is not torch's own, and all arguments of a call can be arguments of an operator."""
-    return not _is_of_torch(function) and None not in map(_schema_type, (*args, *kwargs.values()))
-
-
-_SCHEMA_TYPES: dict[type[Any], str] = {
-    bool: "bool", int: "SymInt", torch.SymInt: "SymInt", float: "float", torch.SymFloat: "float", str: "str",
-    torch.dtype: "ScalarType", torch.device: "Device", type(None): "Tensor?",
-}  # fmt: skip
-
-
-def _schema_type(value: Any) -> str | None:
-    """Returns the type of an argument in the operator's schema, such as ``SymInt[]``; None if it has none."""
-    if isinstance(value, torch.Tensor):
-        return "Tensor"
-    if isinstance(value, (list, tuple)):
-        types = {_schema_type(item) or "[]" for item in value} or {"SymInt"}
-        types = types - {"Tensor"} if "Tensor?" in types else types
-        types = {"float"} if types == {"float", "SymInt"} else types
-        kind = types.pop()
-        return None if types or kind.endswith("]") else f"{kind}[]"
-    return _SCHEMA_TYPES.get(type(value))
-
-
-class _Operator:
-    """The operator for the calls of one function with arguments of certain types.
-
-    Attributes:
-        function: The autograd.Function.
-        opoverload: The operator that the captured program calls. It returns a list of the tensors among the forward's
-            results.
-    """
-
-    def __init__(self, function: type[Function], schema: str) -> None:
-        self.function = function
-        self._last = threading.local()  # the structure of the results of the last run in each thread
-        base = re.sub(r"\W+", "_", function.__qualname__.replace(".<locals>", ""))
-        numbered = (f"{base}_{number}" for number in itertools.count(1))
-        name = next(n for n in itertools.chain([base], numbered) if n not in _operators)
-        definition = torch.library.custom_op(f"{NAMESPACE}::{name}", self.run, mutates_args=(), schema=schema)
-        definition.register_fake(self.run)
-        self.opoverload = getattr(getattr(torch.ops, NAMESPACE), name).default
-        _operators[name] = self
-
-    def run(self, *args: Any) -> list[torch.Tensor]:
-        """Runs the forward on fake or real tensors; clones each result that shares its storage with an input."""
-        context = FunctionCtx()
-        context.needs_input_grad = (False,) * len(args)  # type: ignore[attr-defined]
-        results = self.function.forward(*(args if _has_setup_context(self.function) else (context, *args)))
-        if getattr(context, "dirty_tensors", ()):
-            raise NotImplementedError(
-                f"{self.function.__name__} writes to its inputs, so it cannot be one ONNX operator; return a new tensor"
-            )
-        leaves, self._last.spec = pytree.tree_flatten(results)
-        self._last.leaves = [_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        input_storages = {storage_id(t) for t in pytree.tree_leaves(args) if isinstance(t, torch.Tensor)}
-        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        return [t.clone() if storage_id(t) in input_storages else t for t in tensors]
-
-    def restructure(self, tensors: list[torch.Tensor]) -> Any:
-        """Puts the tensors into the structure that the forward returned in the last run in this thread."""
-        rest = iter(tensors)
-        leaves = [next(rest) if leaf is _TENSOR else leaf for leaf in self._last.leaves]
-        return pytree.tree_unflatten(leaves, self._last.spec)
-
-
-_TENSOR = object()
-_operators: dict[str, _Operator] = {}  # by name in torch.library; custom operators stay registered
+    if _is_of_torch(function):
+        return False
+    try:
+        schema_of(function.__name__, (), (*args, *kwargs.values()))
+    except NotImplementedError:
+        return False
+    return True
 
 
 @functools.cache
-def _operator(function: type[Function], schema: str) -> _Operator:
-    return _Operator(function, schema)
+def _operator(function: type[Function], schema: str) -> KeptOperator:
+    return KeptOperator(NAMESPACE, function, functools.partial(_forward, function), schema)
 
 
-def functions_by_operator(program: ExportedProgram) -> dict[Any, type[Function]]:
-    """Returns the operators of autograd.Functions that a captured program calls, each with its function."""
-    modules = [module for module in program.graph_module.modules() if isinstance(module, GraphModule)]
-    targets = {node.target for module in modules for node in module.graph.nodes if node.op == "call_function"}
-    operators = (target for target in targets if getattr(target, "namespace", None) == NAMESPACE)
-    return {target: function_of(target) for target in operators}
-
-
-def function_of(target: OpOverload) -> type[Function]:
-    """Returns the autograd.Function that an operator of the namespace ``NAMESPACE`` calls."""
-    return _operators[target._schema.name.split("::")[1]].function
-
-
-def forwards_by_operator(program: ExportedProgram) -> dict[Any, Callable[..., list[torch.Tensor]]]:
-    """Returns the operators of autograd.Functions that a captured program calls, each with what computes it."""
-    return {target: _operators[target._schema.name.split("::")[1]].run for target in functions_by_operator(program)}
+def _forward(function: type[Function], *args: Any) -> Any:
+    """Runs the forward of a function."""
+    context = FunctionCtx()
+    context.needs_input_grad = (False,) * len(args)  # type: ignore[attr-defined]
+    results = function.forward(*(args if _has_setup_context(function) else (context, *args)))
+    if getattr(context, "dirty_tensors", ()):
+        raise NotImplementedError(
+            f"{function.__name__} writes to its inputs, so it cannot be one ONNX operator; return a new tensor"
+        )
+    return results

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 
 from fx_onnx.capture.dim_expressions import DefinedDim
+from fx_onnx.capture.patches.recurrent_functions import scans_from_state
 from fx_onnx.core.arguments import check_flag, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
@@ -170,6 +171,11 @@ def _filled_cache(model: Any, name: str, full_cache: bool, max_length: int | Non
             result = model.eval()(input_ids=ids, use_cache=True, **{name: cache})
         linear = state_layers(cache)
         unread = unread_states(model, name, cache, tokens) if linear else []
+        if tokens.shape[1] > 1 and scans_from_state(model.modules(), linear):
+            unread = [each for each in unread if ".recurrent_states." not in each]
+            for layer in linear:  # the model itself continues from zeros when it takes several tokens
+                for state in layer.recurrent_states.values():
+                    state.zero_()
     except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
         kind = "DynamicCache" if max_length is None else "StaticCache"
         raise _refused(model, f"does not run with a {kind}: {error}") from error

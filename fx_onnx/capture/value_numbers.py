@@ -77,6 +77,7 @@ class _ValueNumbers(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._numbers: dict[Hashable, int] = {}
         self._tensors: dict[int, tuple[torch.Tensor, int]] = {}  # keeps the tensors, so that each id stays unique
+        self._places: dict[Hashable, int] = {}  # the number of the first tensor with these elements of a memory
         self.versions: dict[int, int] = {}
         self._symbols: dict[Any, Any] = {}  # the symbols of sizes that depend on data, by those of another run
         self._draws = 0
@@ -92,6 +93,12 @@ class _ValueNumbers(TorchDispatchMode):
     def define(self, tensor: torch.Tensor, number: int) -> None:
         """Gives the data of a tensor a number."""
         self._tensors[id(tensor)] = tensor, number
+        self._places.setdefault(self._place(tensor), number)
+
+    def _place(self, tensor: torch.Tensor) -> Hashable:
+        """Returns which elements of a memory a tensor has, in their order; axes of size 1 do not count."""
+        axes = zip(map(self._size, tensor.shape), map(self._size, tensor.stride()), strict=True)
+        return storage_id(tensor), tensor.dtype, self._size(tensor.storage_offset()), *(x for x in axes if x[0] != 1)
 
     def read(self, value: Any) -> Hashable:
         """Returns what identifies a value: the number and the shape of a tensor, or the text of another value."""
@@ -158,7 +165,10 @@ class _ValueNumbers(TorchDispatchMode):
             and given.dtype == result.dtype
             and self._size(given.numel()) == self._size(result.numel())
         )
-        if given is None or not (_name(func) in _MOVES and same):
+        is_view = given is not None and storage_id(given) == storage_id(result)
+        if is_view and (known := self._places.get(self._place(result))) is not None:
+            self.define(result, known)
+        elif given is None or not (_name(func) in _MOVES and same):
             self.define(result, number)
         elif storage_id(given) == storage_id(result) or storage_id(given) not in self.versions:
             self.define(result, self._own_number(given))

@@ -1,9 +1,12 @@
 """Custom torch operators for computations that ATen expresses only with complex tensors, in place, or without shapes.
 
-The Fourier transforms work on pairs: real tensors whose last axis holds the real and the imaginary part.
+The Fourier transforms work on pairs: real tensors whose last axis holds the real and the imaginary part. The
+recurrences are loops over tokens, which ATen has only unrolled.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +16,18 @@ _LIBRARY.define("dft(Tensor input, int axis, bool inverse=False, bool onesided=F
 _LIBRARY.define("irdft(Tensor input, int axis, int length) -> Tensor")
 _LIBRARY.define("stft(Tensor input, Tensor? window, int n_fft, int hop, bool onesided) -> (Tensor, Tensor)")
 _LIBRARY.define("fill_diagonal(Tensor self, Scalar fill_value, bool wrap=False) -> Tensor")
+_LIBRARY.define(
+    "linear_attention(Tensor query, Tensor key, Tensor value, Tensor decay, Tensor? beta, Tensor state, float scale)"
+    " -> (Tensor, Tensor)"
+)
+_LIBRARY.define(
+    "selective_scan(Tensor input, Tensor dt, Tensor A, Tensor B, Tensor C, Tensor state) -> (Tensor, Tensor)"
+)
+_LIBRARY.define(
+    "rwkv(Tensor decay, Tensor time_first, Tensor key, Tensor value, Tensor numerator, Tensor denominator, "
+    "Tensor largest) -> (Tensor, Tensor, Tensor, Tensor)"
+)
+_LIBRARY.define("causal_conv1d(Tensor input, Tensor weight, Tensor? bias) -> Tensor")
 _LIBRARY.define("lstsq(Tensor self, Tensor b, float? rcond=None, *, str driver) -> (Tensor, Tensor, Tensor, Tensor)")
 
 
@@ -102,12 +117,131 @@ def _lstsq_sizes(self: Tensor, b: Tensor, rcond: float | None = None, *, driver:
     return solution, residuals, rank, values
 
 
+def _linear_attention(
+    query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor | None, state: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Returns the results of a linear attention (batch, token, head, dv), and the last state (batch, head, dk, dv).
+
+    For each token, the state becomes exp(decay) * state + k v^T, and the result is scale * q^T state. With ``beta``,
+    the delta rule replaces v by beta * (v - k^T exp(decay) * state).
+
+    Args:
+        query: (batch, token, group, dk); a group of heads shares its queries and its keys.
+        key: (batch, token, group, dk).
+        value: (batch, token, head, dv).
+        decay: the logarithm of the decay for each head (batch, token, head), or for each of its rows, with dk.
+        beta: (batch, token, head), or None.
+        state: the first state.
+        scale: the factor of the results.
+    """
+    query, key = (each.repeat_interleave(value.size(2) // each.size(2), 2) for each in (query, key))
+    factors = (decay if decay.dim() == 4 else decay.unsqueeze(-1)).exp().unsqueeze(-1)
+    results, state = [value[:, :0]], state.clone()
+    for t in range(value.size(1)):
+        state = state * factors[:, t]
+        new = value[:, t]
+        if beta is not None:
+            new = (new - (key[:, t].unsqueeze(-1) * state).sum(-2)) * beta[:, t].unsqueeze(-1)
+        state = state + key[:, t].unsqueeze(-1) * new.unsqueeze(-2)
+        results.append((query[:, t].unsqueeze(-1) * state).sum(-2).unsqueeze(1) * scale)
+    return torch.cat(results, 1), state
+
+
+def _linear_attention_sizes(
+    query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor | None, state: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    return value.new_empty(value.shape), state.new_empty(state.shape)
+
+
+def _selective_scan(
+    input: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Returns the results of a selective scan (batch, channel, token), and the last state (batch, channel, n).
+
+    For each token, the state becomes exp(dt * A) * state + dt * input * B, and the result is C^T state.
+
+    Args:
+        input: (batch, channel, token).
+        dt: (batch, channel, token).
+        A: (channel, n).
+        B: (batch, n, token).
+        C: (batch, n, token).
+        state: the first state.
+    """
+    results, state = [input[..., :0]], state.clone()
+    for t in range(input.size(-1)):
+        step = dt[..., t].unsqueeze(-1)
+        state = torch.exp(step * A) * state + step * B[:, None, :, t] * input[..., t].unsqueeze(-1)
+        results.append(state @ C[..., t].unsqueeze(-1))
+    return torch.cat(results, -1), state
+
+
+def _selective_scan_sizes(
+    input: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    return input.new_empty(input.shape), state.new_empty(state.shape)
+
+
+def _causal_conv1d(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Returns the convolutions (batch, channel, token) of each channel with its weights.
+
+    Args:
+        input: (batch, channel, k - 1 + token), the tokens after the last k - 1 ones of the past.
+        weight: (channel, k).
+        bias: (channel,), or None.
+    """
+    return torch.nn.functional.conv1d(input, weight.unsqueeze(1), bias, groups=weight.size(0))
+
+
+def _causal_conv1d_sizes(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return input.new_empty(*input.shape[:2], input.size(2) - weight.size(1) + 1)
+
+
+def _rwkv(
+    decay: Tensor, time_first: Tensor, key: Tensor, value: Tensor, numerator: Tensor, denominator: Tensor,
+    largest: Tensor,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Returns the results of the attention of RWKV 4 (batch, token, channel), and the last three states.
+
+    For each token, the result is (a + e^(u+k) v) / (b + e^(u+k)), where a and b sum e^k v and e^k of the tokens before,
+    which decay by e^-e^w.
+
+    Args:
+        decay: w (channel,).
+        time_first: u (channel,).
+        key: (batch, token, channel).
+        value: (batch, token, channel).
+        numerator: a / e^m (batch, channel).
+        denominator: b / e^m (batch, channel).
+        largest: m, the largest exponent so far (batch, channel).
+    """
+    results, a, b, m = [value[:, :0]], numerator.clone(), denominator.clone(), largest.clone()
+    for t in range(key.size(1)):
+        k, v = key[:, t], value[:, t]
+        first = torch.maximum(m, k + time_first)
+        old, new = torch.exp(m - first), torch.exp(k + time_first - first)
+        results.append(((old * a + new * v) / (old * b + new)).unsqueeze(1))
+        decayed = m - decay
+        m = torch.maximum(decayed, k)
+        old, new = torch.exp(decayed - m), torch.exp(k - m)
+        a, b = old * a + new * v, old * b + new
+    return torch.cat(results, 1), a, b, m
+
+
+def _rwkv_sizes(decay: Tensor, time_first: Tensor, key: Tensor, value: Tensor, *state: Tensor) -> Any:
+    return value.new_empty(value.shape), *(each.new_empty(each.shape) for each in state)
+
+
 for _name, _function, _sizes in (
     ("dft", _dft, _dft_sizes),
     ("irdft", _irdft, _irdft_sizes),
     ("stft", _stft, _stft_sizes),
     ("fill_diagonal", _fill_diagonal, _fill_diagonal_sizes),
     ("lstsq", _lstsq, _lstsq_sizes),
+    ("linear_attention", _linear_attention, _linear_attention_sizes),
+    ("selective_scan", _selective_scan, _selective_scan_sizes),
+    ("causal_conv1d", _causal_conv1d, _causal_conv1d_sizes),
+    ("rwkv", _rwkv, _rwkv_sizes),
 ):
     _LIBRARY.impl(_name, _function, "CompositeExplicitAutograd")
     torch.library.register_fake(f"fx_onnx::{_name}", _sizes, lib=_LIBRARY)

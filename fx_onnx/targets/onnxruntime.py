@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from fx_onnx.ops.recurrences import RUNTIME_FORMS
 from fx_onnx.passes.weights.nbits_products import FuseMatMulNBits
 from fx_onnx.targets.target import Target
 
@@ -13,6 +14,7 @@ TARGET = Target(
     executed=True,
     table="onnxruntime",
     expands_functions=True,
+    translations=RUNTIME_FORMS,
     fusions=(FuseMatMulNBits(),),
     domains=("com.microsoft",),
 )

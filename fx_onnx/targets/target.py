@@ -13,6 +13,7 @@ from fx_onnx.core.arguments import shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.kernel_tables import KernelTable, kernel_table, since_version
 from fx_onnx.core.messages import MessageId
+from fx_onnx.core.translation_table import Translation
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
 from fx_onnx.passes.rewriter import Pass
 
@@ -70,6 +71,8 @@ class Target:
         expands_functions: whether the runtime replaces an operator without a kernel by the function body that ONNX
             defines for it.
         refuses: whether an operator that the runtime lacks is an error. Otherwise the log and the report list it.
+        translations: the translations to operators of the runtime's own domains. They have precedence, if the caller
+            names the target.
         legalizations: the passes that replace what the runtime lacks, in order.
         fusions: the passes that insert operators of the runtime's own domains, after the legalizations. They run only
             if the caller names the target.
@@ -92,6 +95,7 @@ class Target:
     constraint: Callable[[ir.Node], str] | None = None
     expands_functions: bool = False
     refuses: bool = False
+    translations: tuple[Translation, ...] = ()
     legalizations: tuple[Pass, ...] = LEGALIZATIONS
     fusions: tuple[Pass, ...] = ()
     domains: tuple[str, ...] = ()

@@ -13,7 +13,8 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
-from fx_onnx.capture.autograd_functions import NAMESPACE, function_of
+from fx_onnx.capture.autograd_functions import NAMESPACE
+from fx_onnx.capture.kept_functions import operator_of_call
 from fx_onnx.core import metadata, symbolic_sizes
 from fx_onnx.core.export_modes import OperatorExportTypes
 from fx_onnx.core.torch_private import OpOverload
@@ -42,7 +43,7 @@ def fallback(mode: OperatorExportTypes) -> Fallback:
         if not isinstance(target, OpOverload) or not _returns_tensors(target):
             return None
         if target.namespace == NAMESPACE and mode != OperatorExportTypes.ONNX_ATEN:
-            function = function_of(target)
+            function = operator_of_call(target).callable
             return _node_of(target, function.__module__, function.__qualname__.replace("<locals>.", ""))
         if target.namespace == "aten" and mode != OperatorExportTypes.ONNX_FALLTHROUGH:
             return _node_of(target, ATEN_DOMAIN, "ATen", operator=_name(target), overload_name=_overload(target))

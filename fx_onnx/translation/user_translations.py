@@ -15,7 +15,7 @@ import onnxscript
 import torch
 from torch.fx import Graph
 
-from fx_onnx.capture import autograd_functions
+from fx_onnx.capture import autograd_functions, kept_functions
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.torch_private import CustomOpDef, HigherOrderOperator, OpOverload, OpOverloadPacket, operator_of
@@ -112,9 +112,12 @@ def _targets(key: Any) -> Sequence[Any]:
         return [operator_of(key)]
     if isinstance(key, (OpOverload, HigherOrderOperator)) or _is_autograd_function(key) or _is_of_numbers(key):
         return [key]
+    if inspect.isfunction(key) and "<locals>" not in key.__qualname__:
+        return [key]
     raise ArgumentError(
-        f"A key of custom_translation_table must be an operator such as torch.ops.aten.add.Tensor, or a "
-        f"torch.autograd.Function, not {key!r}, which a captured program never calls.",
+        f"A key of custom_translation_table must be an operator such as torch.ops.aten.add.Tensor, a "
+        f"torch.autograd.Function, or a function of a Python module, not {key!r}, which a captured program never "
+        f"calls.",
         id=MessageId.CUSTOM_TRANSLATION,
     )
 
@@ -128,20 +131,30 @@ def functions(custom: Mapping[Any, Any]) -> list[type[torch.autograd.Function]]:
     return [key for key in custom if _is_autograd_function(key)]
 
 
+def kept_functions_of(custom: Mapping[Any, Any]) -> list[Callable[..., Any]]:
+    """Returns the functions of Python modules among the keys of a custom_translation_table."""
+    return [key for key in custom if _is_kept(key)]
+
+
+def _is_kept(key: Any) -> bool:
+    """Returns whether a key is a function of a Python module, which the capture keeps whole."""
+    return inspect.isfunction(key) and not _is_of_numbers(key)
+
+
 def with_functions(
     program: torch.export.ExportedProgram, table: TranslationTable, python_op: Callable[..., Any] | None = None
 ) -> TranslationTable:
-    """Returns the table extended by the operators that replaced autograd.Functions during the capture.
+    """Returns the table extended by the operators that replaced functions during the capture.
 
     A translation of the function in the table has precedence over its ``symbolic`` method, and this over ``python_op``,
     the symbolic function that is registered for ``prim::PythonOp``.
     """
-    for target, function in autograd_functions.functions_by_operator(program).items():
-        if python_op is not None:
+    for target, function in kept_functions.kept_by_operator(program).items():
+        if python_op is not None and _is_autograd_function(function):
             symbolic = SymbolicFunction(python_op, function, table.opset, is_python_op=True)
             table = table.extended([_as_translation(symbolic, target)])
         if autograd_functions.has_symbolic(function):
-            method = SymbolicFunction(function.symbolic, function, table.opset)  # type: ignore[attr-defined]
+            method = SymbolicFunction(function.symbolic, function, table.opset)
             table = table.extended([_as_translation(method, target)])
         if function in table:
             table = table.extended([replace(table[function], target=target)])
@@ -151,7 +164,7 @@ def with_functions(
 def uncalled(custom: Mapping[Any, Any], program: torch.export.ExportedProgram, graphs: Iterable[Graph]) -> list[str]:
     """Returns, as text, the keys of a custom_translation_table that the decomposed graphs of a program do not call."""
     called = {node.target for graph in graphs for node in graph.nodes if node.op == "call_function"}
-    called |= set(autograd_functions.functions_by_operator(program).values())
+    called |= set(kept_functions.kept_by_operator(program).values())
     return [str(key) for key in custom if called.isdisjoint(_targets(key))]
 
 
@@ -174,8 +187,8 @@ def adapted(function: Callable[..., Any], target: Any, opset: int) -> Translatio
     call, parameters = _caller(function)
     schema = target._schema if isinstance(target, OpOverload) else None
     places = None if schema is None else _places(schema, parameters, f"The translation {name} of {target}")
-    if _is_autograd_function(target):
-        _check_apply(target, parameters, name)
+    if _is_autograd_function(target) or _is_kept(target):
+        _check_call(target, parameters, name)
 
     @functools.wraps(function, updated=())
     def translation(op: Emitter, *args: Any, **kwargs: Any) -> Any:
@@ -241,9 +254,10 @@ def _places(schema: Any, parameters: Sequence[Parameter], what: str) -> dict[str
     return places
 
 
-def _check_apply(function: type[torch.autograd.Function], parameters: Sequence[Parameter], name: str) -> None:
-    """Raises ArgumentError if the parameters cannot take the arguments of ``apply``."""
-    given = autograd_functions.apply_parameters(function)
+def _check_call(function: Any, parameters: Sequence[Parameter], name: str) -> None:
+    """Raises ArgumentError if the parameters cannot take the arguments of a function, or of ``apply``."""
+    is_class = _is_autograd_function(function)
+    given = autograd_functions.apply_parameters(function) if is_class else kept_functions.kept_parameters(function)
     required = [p for p in given if p.default is Parameter.empty]
     for each in (given, required):
         try:
@@ -253,7 +267,7 @@ def _check_apply(function: type[torch.autograd.Function], parameters: Sequence[P
         else:
             return
     raise ArgumentError(
-        f"The translation {name} of {function.__name__} cannot take the arguments of apply: {reason}.",
+        f"The translation {name} of {function.__name__} cannot take the arguments{' of apply' * is_class}: {reason}.",
         id=MessageId.CUSTOM_TRANSLATION,
     )
 

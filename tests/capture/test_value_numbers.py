@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 from torch.nn import functional as F
 
+import fx_onnx
 from fx_onnx.capture.value_numbers import FakeRuns, Outcome
 from fx_onnx.core.torch_private import size_oblivious
 from tests.capture.sample_modules import Function, t
@@ -228,3 +229,17 @@ def test_without_a_module_only_a_refusal_is_known() -> None:
 def test_a_program_without_tensors_is_unknown() -> None:
     program = torch.export.export(Function(lambda x: x), (3,))
     assert FakeRuns(Function(lambda x: x), program).compare(lambda: ((3,), {})) is UNKNOWN
+
+
+def test_an_expanded_axis_of_which_one_place_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view has the number of an earlier one with the same elements, such as the tensor before it was expanded."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.shape[0] == 1:
+                return x.t().expand(-1, 4)[:, 0].unsqueeze(0).exp()
+            return x.exp()
+
+    monkeypatch.setattr("fx_onnx.capture.value_numbers._LARGE", -1)  # nothing runs in eager mode
+    program = fx_onnx.export(Model().eval(), (torch.randn(3, 2),), dynamic_shapes=({0: "row"},))
+    assert not program.findings

@@ -100,7 +100,7 @@ _PLAIN = {
         "aria_text cohere2_moe deepseek_v4 emu3 exaone_moe flint gpt-sw3 granite_swa granitemoe_swa "
         "granitemoeshared hy_v3 hyperclovax iquestcoder kolibri1 laguna llama4_text mellum mimo_v2_flash minimax_m2 "
         "ministral3 nemotron_h olmo_hybrid qwen3_5_text qwen3_5_moe_text solar_open trocr zamba2 mamba falcon_mamba "
-        "jamba"
+        "jamba rwkv"
     ),
     "seq2seq": (
         "bart bigbird_pegasus blenderbot blenderbot-small fsmt longt5 m2m_100 marian mbart mt5 mvp nllb-moe pegasus "
@@ -146,7 +146,7 @@ _DETR = {
 _UNROLLED, _BATCH_UNROLLED = frozenset({"sequence"}), frozenset({"batch"})
 _FULL_HEADS = {"num_key_value_heads": 4}  # latent attention has as many key heads as query heads
 
-_LOOPS = ("rwkv", "recurrent_gemma", "cpmant", "xlstm")
+_LOOPS = ("recurrent_gemma", "cpmant", "xlstm")
 
 # Families with their own names of sizes or with constraints.
 _PARTICULAR = [

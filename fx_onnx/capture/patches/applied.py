@@ -13,6 +13,7 @@ from fx_onnx.capture import export_flag
 from fx_onnx.capture.patches import (
     dynamic_sizes,
     layers,
+    recurrent_functions,
     tensor_data,
     torch_export,
     torch_functions,
@@ -39,6 +40,7 @@ PATCHES: tuple[Patch, ...] = (
     *tensor_data.PATCHES,
     *vision.PATCHES,
     *transformers.PATCHES,
+    *recurrent_functions.PATCHES,
 )
 """Everything that a trace replaces by name. Kernels of operators and what needs the model are in functions below."""
 
@@ -90,7 +92,7 @@ def patched_torch(model: torch.nn.Module, strict: bool, changes: Changes) -> Ite
     modules = tuple(model.modules())
     patches = [
         patch
-        for patch in PATCHES
+        for patch in (*PATCHES, *recurrent_functions.recurrence_patches(modules))
         if patch.strict in (None, strict) and (patch.layer is None or any(isinstance(m, patch.layer) for m in modules))
     ]
     with ExitStack() as stack:

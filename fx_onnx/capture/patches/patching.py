@@ -27,6 +27,7 @@ from fx_onnx.core.threads import CAPTURE_LOCK, in_this_thread
 
 __all__ = [
     "FILES_BETWEEN",
+    "KEPT_MARK",
     "Added",
     "Around",
     "InAllThreads",
@@ -119,6 +120,9 @@ class Patch(NamedTuple):
 
 FILES_BETWEEN = frozenset({*map(str, Path(__file__).parent.glob("*.py")), str(threads.__file__)})
 """The files of the replacements, whose frames are between the forward and torch."""
+
+KEPT_MARK = "kept_by_user"
+"""The attribute of a replacement that the user asked for, so that no patch of the table replaces it."""
 
 _ABSENT = object()
 _OWN = frozenset({"torch", "builtins", "math"})

@@ -4,9 +4,8 @@ A cache layer with a sliding window keeps the last tokens and counts all tokens 
 and the functions that create masks branch on whether the window is full, so one captured program would be correct
 either for a short or for a long past. The replacements compute the same without a branch.
 
-State space models have a scan that works for any length, but they do not use it during an export. Some models loop over
-the experts that a token chose, or ask whether a mask selects anything. Each replacement computes the same without a
-branch.
+Some models loop over the experts that a token chose, or ask whether a mask selects anything. Each replacement computes
+the same without a branch.
 """
 
 from __future__ import annotations
@@ -274,14 +273,6 @@ PATCHES = (
         _create_recurrent_attention_mask,
         "The original returns no mask for a sequence of one token.",
         versions="transformers>=5",
-    ),
-    *(
-        Patch(
-            f"transformers.models.{name}.modeling_{name}:is_torchdynamo_exporting",
-            lambda: False,
-            "Where it returns True, the scan is a Python loop over the example's tokens.",
-        )
-        for name in ("falcon_mamba", "jamba", "mamba", "zamba")
     ),
     Patch(
         "transformers.models.openai_privacy_filter.modeling_openai_privacy_filter:OpenAIPrivacyFilterExperts.forward",

@@ -1,0 +1,292 @@
+"""Captures the call of a Python function as one operator, for functions that have an entry in custom_translation_table.
+
+torch.export traces through a function, so a loop over tokens would be unrolled for the example. While a model is
+traced, a kept function is replaced by a custom operator that is created for it. The function computes the operator for
+real tensors, and is traced where the translation declines a call. The fake kernel runs the function at two sizes of
+each dynamic dim, and finds each size of the results among the sizes of the arguments.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import sympy
+import torch
+from torch.export import ExportedProgram
+from torch.fx import GraphModule
+
+from fx_onnx.capture.patches.patching import KEPT_MARK, Around, Patch, apply_patches
+from fx_onnx.core.threads import CAPTURE_LOCK
+from fx_onnx.core.torch_private import (
+    FakeTensorMode,
+    OpOverload,
+    TorchDispatchMode,
+    optimization_hint,
+    pytree,
+    storage_id,
+    symbolic_expression,
+    unset_fake_temporarily,
+)
+
+__all__ = [
+    "KeptOperator", "computations", "keep_functions", "kept_by_operator", "kept_parameters", "operator_of_call",
+    "schema_of",
+]  # fmt: skip
+
+_NAMESPACE = "kept_function"
+_UNKNOWN_SIZE = 8  # of a dim for which torch has no example
+
+
+# --- functions --------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def keep_functions(functions: Iterable[Callable[..., Any]]) -> Iterator[None]:
+    """Makes torch trace each call of these functions as one operator, in the current thread.
+
+    A function is replaced in its own module, and in every module that imported it. Where torch traces bytecode (strict
+    mode, the branches of ``torch.cond``), such a function raises NotImplementedError.
+    """
+    reason = "The user wants the function whole."
+    patches = [
+        Patch(f"{each.__module__}:{each.__qualname__}", Around(_caller), reason, in_torch=True) for each in functions
+    ]
+    with CAPTURE_LOCK, apply_patches(patches):
+        yield
+
+
+def kept_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Returns the parameters that become arguments of the operator: all but ``**kwargs``."""
+    found = inspect.signature(function).parameters.values()
+    return [each for each in found if each.kind is not each.VAR_KEYWORD]
+
+
+def _caller(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that calls the operator of ``function``."""
+    name, formals = function.__qualname__, kept_parameters(function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_dynamo_compiling():
+            raise NotImplementedError(
+                f"{name} cannot be one ONNX operator in strict mode or in the body of a control-flow operator such as "
+                "torch.cond; call it outside, or remove its entry in custom_translation_table"
+            )
+        kwargs = {key: value for key, value in kwargs.items() if value is not None or key in _names(formals)}
+        bound = inspect.Signature(formals).bind(*args, **kwargs)
+        bound.apply_defaults()
+        values = [*bound.args, *bound.kwargs.values()]
+        operator = _operator(function, schema_of(name, _names(formals), values))
+        return operator.restructure(operator.opoverload(*values))
+
+    vars(call)[KEPT_MARK] = True
+    return call
+
+
+def _names(formals: Iterable[inspect.Parameter]) -> list[str]:
+    return [each.name for each in formals if each.kind is not each.VAR_POSITIONAL]
+
+
+@functools.cache
+def _operator(function: Callable[..., Any], schema: str) -> KeptOperator:
+    return KeptOperator(_NAMESPACE, function, functools.partial(_call_in_order, function), schema, infers_sizes=True)
+
+
+class _RefusedWrites(TorchDispatchMode):
+    """Raises NotImplementedError if an operator writes to a tensor among the arguments of a function."""
+
+    def __init__(self, function: str, args: Sequence[Any]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._function, self._storages = function, _storages(args)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Calls the operator."""
+        schema = getattr(func, "_schema", None)
+        if schema is not None and schema.is_mutable:
+            given = dict(zip((each.name for each in schema.arguments), args, strict=False)) | (kwargs or {})
+            written = [
+                each.name for each in schema.arguments if each.alias_info is not None and each.alias_info.is_write
+            ]
+            if _storages([given.get(name) for name in written]) & self._storages:
+                raise NotImplementedError(
+                    f"{self._function} writes to its arguments, so it cannot be one ONNX operator; return a new tensor"
+                )
+        return func(*args, **(kwargs or {}))
+
+
+def _storages(values: Any) -> set[int]:
+    return {storage_id(each) for each in pytree.tree_leaves(values) if isinstance(each, torch.Tensor)}
+
+
+def _call_in_order(function: Callable[..., Any], *args: Any) -> Any:
+    """Calls a function with the arguments of its operator."""
+    by_name = [each.name for each in kept_parameters(function) if each.kind is each.KEYWORD_ONLY]
+    count = len(args) - len(by_name)
+    with _RefusedWrites(function.__qualname__, args):
+        return function(*args[:count], **dict(zip(by_name, args[count:], strict=True)))
+
+
+# --- operators --------------------------------------------------------------------------------------------------------
+
+_SCHEMA_TYPES: dict[type[Any], str] = {
+    bool: "bool", int: "SymInt", torch.SymInt: "SymInt", float: "float", torch.SymFloat: "float", str: "str",
+    torch.dtype: "ScalarType", torch.device: "Device", type(None): "Tensor?",
+}  # fmt: skip
+
+
+def schema_of(function: str, names: Sequence[str], args: Sequence[Any]) -> str:
+    """Returns the schema of the operator for a call; arguments beyond the names are numbered.
+
+    Raises:
+        NotImplementedError: an argument cannot be that of an operator.
+    """
+    names = [*names, *(f"argument_{place}" for place in range(len(names), len(args)))]
+    typed = (f"{_schema_type(value, function)} {name}" for name, value in zip(names, args, strict=True))
+    return f"({', '.join(typed)}) -> Tensor[]"
+
+
+def _schema_type(value: Any, function: str) -> str:
+    """Returns the type of an argument in the operator's schema, such as ``SymInt[]``."""
+    if isinstance(value, torch.Tensor):
+        return "Tensor"
+    if isinstance(value, (list, tuple)):
+        types = {_schema_type(item, function) for item in value} or {"SymInt"}
+        types = types - {"Tensor"} if "Tensor?" in types else types
+        types = {"float"} if types == {"float", "SymInt"} else types
+        if len(types) == 1 and not next(iter(types)).endswith("]"):
+            return f"{types.pop()}[]"
+    elif type(value) in _SCHEMA_TYPES:
+        return _SCHEMA_TYPES[type(value)]
+    raise NotImplementedError(
+        f"{function} got {value!r}, which cannot be an argument of an operator; pass tensors, numbers, strings, "
+        "dtypes, devices or flat lists of them"
+    )
+
+
+class KeptOperator:
+    """The operator for the calls of one callable with arguments of certain types.
+
+    Attributes:
+        callable: What the user named: a function, or an autograd.Function.
+        opoverload: The operator that the captured program calls. It returns a list of the tensors among the results.
+    """
+
+    def __init__(
+        self, namespace: str, callable: Any, compute: Callable[..., Any], schema: str, infers_sizes: bool = False
+    ) -> None:
+        """Creates the operator.
+
+        Args:
+            namespace: Its namespace.
+            callable: See the attribute.
+            compute: Computes the results from the arguments.
+            schema: Its schema without a name.
+            infers_sizes: Whether the sizes of the results are inferred from those at static sizes.
+        """
+        self.callable, self._compute = callable, compute
+        self._last = threading.local()  # the structure of the results of the last run in each thread
+        base = re.sub(r"\W+", "_", callable.__qualname__.replace(".<locals>", ""))
+        numbered = (f"{base}_{number}" for number in itertools.count(1))
+        name = next(n for n in itertools.chain([base], numbered) if (namespace, n) not in _operators)
+        definition = torch.library.custom_op(f"{namespace}::{name}", self.run, mutates_args=(), schema=schema)
+        definition.register_fake(self._run_at_two_sizes if infers_sizes else self.run)
+        self.opoverload = getattr(getattr(torch.ops, namespace), name).default
+        _operators[namespace, name] = self
+
+    def run(self, *args: Any) -> list[torch.Tensor]:
+        """Computes the results for fake or real tensors; clones each one that shares its storage with an input."""
+        leaves, self._last.spec = pytree.tree_flatten(self._compute(*args))
+        self._last.leaves = [_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        input_storages = _storages(args)
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        return [t.clone() if storage_id(t) in input_storages else t for t in tensors]
+
+    def restructure(self, tensors: list[torch.Tensor]) -> Any:
+        """Puts the tensors into the structure that the callable returned in the last run in this thread."""
+        rest = iter(tensors)
+        leaves = [next(rest) if leaf is _TENSOR else leaf for leaf in self._last.leaves]
+        return pytree.tree_unflatten(leaves, self._last.spec)
+
+    def _run_at_two_sizes(self, *args: Any) -> list[torch.Tensor]:
+        """Returns fake results. A size that differs between the two runs is that of an argument, plus a number."""
+        leaves = pytree.tree_leaves(args)
+        given = [size for leaf in leaves for size in (leaf.shape if isinstance(leaf, torch.Tensor) else [leaf])]
+        sizes = {symbolic_expression(size): size for size in given if isinstance(size, torch.SymInt)}
+        if not sizes:
+            return self.run(*args)
+        known = {expression: optimization_hint(size) for expression, size in sizes.items() if expression.is_symbol}
+        symbols = sorted({each for expression in sizes for each in expression.free_symbols}, key=str)
+        first = {each: known.get(each, _UNKNOWN_SIZE) for each in symbols}
+        second = {each: first[each] + 2**place for place, each in enumerate(symbols)}
+        runs = [self._run_static(args, values) for values in (first, second)]
+
+        def find(one: int, other: int) -> Any:
+            if one == other:
+                return one
+            differences = {
+                expression: one - int(expression.xreplace(first))
+                for expression in sizes
+                if one - expression.xreplace(first) == other - expression.xreplace(second)
+            }
+            if not differences:
+                raise NotImplementedError(
+                    f"the sizes of the results of {self.callable.__qualname__} are not sizes of its arguments; make it "
+                    "a custom operator of torch.library with a fake implementation"
+                )
+            best = min(differences, key=lambda expression: abs(differences[expression]))
+            return sizes[best] + differences[best]
+
+        source = next(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+        return [
+            source.new_empty(list(map(find, one.shape, other.shape)), dtype=one.dtype, device=one.device)
+            for one, other in zip(*runs, strict=True)
+        ]
+
+    def _run_static(self, args: Any, values: dict[sympy.Symbol, int]) -> list[torch.Tensor]:
+        """Returns the results for fake arguments whose symbols have values."""
+
+        def static(value: Any) -> Any:
+            if isinstance(value, torch.SymInt):
+                return int(symbolic_expression(value).xreplace(values))
+            if isinstance(value, torch.Tensor):
+                return torch.empty([static(size) for size in value.shape], dtype=value.dtype, device=value.device)
+            return value
+
+        with unset_fake_temporarily(), FakeTensorMode(allow_non_fake_inputs=True):
+            return self.run(*pytree.tree_map(static, args))
+
+
+_TENSOR = object()
+_operators: dict[tuple[str, str], KeptOperator] = {}  # by name in torch.library; custom operators stay registered
+
+
+def kept_by_operator(program: ExportedProgram) -> dict[Any, Any]:
+    """Returns the operators that a captured program calls for callables, each with its callable."""
+    return {target: operator.callable for target, operator in _called(program).items()}
+
+
+def computations(program: ExportedProgram) -> dict[Any, Callable[..., list[torch.Tensor]]]:
+    """Returns the operators that a captured program calls for callables, each with what computes it."""
+    return {target: operator.run for target, operator in _called(program).items()}
+
+
+def operator_of_call(target: OpOverload) -> KeptOperator:
+    """Returns the record of an operator."""
+    namespace, name = target._schema.name.split("::")
+    return _operators[namespace, name]
+
+
+def _called(program: ExportedProgram) -> dict[Any, KeptOperator]:
+    modules = [module for module in program.graph_module.modules() if isinstance(module, GraphModule)]
+    targets = {node.target for module in modules for node in module.graph.nodes if node.op == "call_function"}
+    names = {namespace for namespace, _ in _operators}
+    return {each: operator_of_call(each) for each in targets if getattr(each, "namespace", None) in names}
