@@ -30,6 +30,7 @@ from fx_onnx.capture.dynamic_dims import (
     guard_place,
     has_dim,
 )
+from fx_onnx.capture.index_bounds import index_bounds
 from fx_onnx.capture.request import Request
 from fx_onnx.capture.value_numbers import FakeRuns, Outcome
 from fx_onnx.core.arguments import is_dim_word
@@ -171,14 +172,13 @@ class SizeFacts:
 
     @cached_property
     def _guards(self) -> list[Condition]:
-        """What torch recorded, and the axes that the model removes if their size is 1."""
+        """What torch recorded, the axes that the model removes if their size is 1, and the indices in tables."""
         shape_env = self._shape_env
         defined, found = defined_sizes(self.inputs), dict[Any, Condition]()
         for dim, place in _squeezed(self._program):
-            expression = sympy.Ne(dim.xreplace(defined), 1)
-            found.setdefault(
-                expression, Condition(expression, cause="removes the axis for this size", place=place, is_own=True)
-            )
+            own = sympy.Ne(dim.xreplace(defined), 1)
+            found.setdefault(own, Condition(own, cause="removes the axis for this size", place=place, is_own=True))
+        found |= {each: Condition(each, raises=True, place=at) for each, at in index_bounds(self._program, defined)}
         for guard in getattr(shape_env, "guards", ()):
             origin, place, recorded = guard_origin(guard), guard_place(guard), guard.expr
             cause = "converts a size to a Python number" if origin.converts else _BRANCH
@@ -399,8 +399,8 @@ class SizeFacts:
         """Returns a condition as Python over the names of the dims; a frozen value keeps its expression."""
         expression, symbols = without_subtraction(condition.expression), condition.symbols
         text = expression_text(expression, self.labels)
-        is_plain = not any(part in text for part in _OPERATORS) or isinstance(expression, sympy.Or)
-        if len(symbols) > 1 or is_plain or (condition.converts and len(text) <= _LONG):
+        is_short = condition.converts and len(text) <= _LONG
+        if len(symbols) > 1 or is_short or not any(part in text for part in _OPERATORS):
             return text
         only = excluded_size(condition)
         label = self.names[symbols[0]]

@@ -100,12 +100,13 @@ def expression_text(expression: Any, labels: Mapping[str, str]) -> str:
 def simple_condition(condition: Any, symbol: sympy.Symbol, label: str) -> str | None:
     """Returns a condition on one size in its simplest form: a bound, an interval, or divisibility.
 
-    The forms are compared with the condition at more than 100 sizes.
+    The forms are compared with the condition at more than 100 sizes, and at 1 if the condition names an exception.
 
     Returns:
         For example ``width % 2 == 0``; None if the condition has no such form.
     """
-    sizes = [*range(2, 98), 127, 128, 129, 255, 256, 257, 511, 512, 1000, 1023, 4096, 65535, 65536]
+    first = 1 if isinstance(condition, sympy.Or) else 2
+    sizes = [*range(first, 98), 127, 128, 129, 255, 256, 257, 511, 512, 1000, 1023, 4096, 65535, 65536]
     true = {size for size in sizes if _holds(condition, symbol, size)}
     if not true:
         return None
