@@ -77,7 +77,7 @@ def _range(node: torch.fx.Node, known: dict[torch.fx.Node, Range]) -> Range | No
     if kind in _SAME_VALUES:
         return operands[0]
     if kind == "cumsum" and operands[0] is not None and operands[0][0] == 0:
-        size = node.args[0].meta["val"].shape[node.args[1]]  # type: ignore[union-attr,index]
+        size = node.args[0].meta["val"].shape[node.args[1]]  # type: ignore[union-attr]
         return operands[0][0], operands[0][1] * expression(size)
     if kind in _FORMULAS and node.kwargs.get("alpha", 1) == 1:
         sides = [found or _scalar(each) for found, each in zip(operands, node.args, strict=False)]

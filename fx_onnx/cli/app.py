@@ -177,11 +177,7 @@ def export(
     if target is not None:
         find_target(target)  # an unknown one fails before torch is imported
     given = parse_inputs(inputs or ())
-    with (
-        collect_findings(as_warning=False) as findings,
-        hide_progress() if quiet else nullcontext(),
-        _new_report(place.parent, report and not quiet) as written,
-    ):
+    with collect_findings(as_warning=False) as findings, _new_report(place.parent, quiet) as facts:
         model = load(source, task=task, with_past=with_past or genai is not None, full_cache=genai is not None)
         arguments = _arguments(model, given, dynamic or [])
         if not training and hasattr(model.model, "eval"):
@@ -203,34 +199,31 @@ def export(
         )
         if genai is not None:
             _save_genai(program, model.model, Path(source.removeprefix("hf:")), genai, external_data)
-    messages = [str(finding) for finding in findings]
-    if as_json:
-        print_json({**_facts_of_export(program, place), **written, "warnings": messages})
-    elif not quiet:
-        _print_export(program, place, messages)
+    facts |= {"file": str(place), **model_facts(program.summary()), "seconds": program.timings}
+    _print_export(program, {**facts, "warnings": [str(finding) for finding in findings]}, as_json, quiet)
 
 
 @contextmanager
-def _new_report(folder: Path, shown: bool) -> Iterator[dict[str, str]]:
-    """Yields what gets the path of the report, which an export that fails writes too, and prints the path."""
-    before, found = set(folder.glob(_REPORTS)), dict[str, str]()
+def _new_report(folder: Path, quiet: bool) -> Iterator[dict[str, Any]]:
+    """Yields facts that get the path of the report, which an export that fails writes too, and prints the path."""
+    before, facts = set(folder.glob(_REPORTS)), dict[str, Any]()
     try:
-        yield found
+        with hide_progress() if quiet else nullcontext():
+            yield facts
     finally:
         for path in sorted(set(folder.glob(_REPORTS)) - before):
-            found["report"] = str(path)
-            if shown:
+            facts["report"] = str(path)
+            if not quiet:
                 typer.echo(f"report: {path}", err=True)
 
 
-def _facts_of_export(program: Any, place: Path) -> dict[str, Any]:
-    return {"file": str(place), **model_facts(program.summary()), "seconds": program.timings}
-
-
-def _print_export(program: Any, place: Path, messages: list[str]) -> None:
-    for message in messages:
-        typer.echo(f"warning: {message}", err=True)
-    typer.echo(f"{place}: {program!r}")
+def _print_export(program: Any, facts: dict[str, Any], as_json: bool, quiet: bool) -> None:
+    if as_json:
+        print_json(facts)
+    elif not quiet:
+        for message in facts["warnings"]:
+            typer.echo(f"warning: {message}", err=True)
+        typer.echo(f"{facts['file']}: {program!r}")
 
 
 def _destination(output: Path | None, genai: Path | None) -> Path:
