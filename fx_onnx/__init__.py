@@ -1,8 +1,9 @@
 """Exports PyTorch models to ONNX through torch.export.
 
-The names in ``__all__`` are the public interface. Those that need onnx, onnx_ir or onnxruntime are imported on first
-use, because these packages take longer to import than the rest of fx_onnx. The names of torch.onnx's older interface
-(docs/old_api.md) are attributes too: ``fx_onnx.register_custom_op_symbolic``, ``fx_onnx.symbolic_helper``.
+The names in ``__all__`` are the public interface. All but the errors are imported on first use, because torch, onnx,
+onnx_ir and onnxruntime take longer to import than the rest of fx_onnx, and ``fx-onnx --help`` needs none of them. The
+names of torch.onnx's older interface (docs/old_api.md) are attributes too: ``fx_onnx.register_custom_op_symbolic``,
+``fx_onnx.symbolic_helper``.
 """
 
 import sys
@@ -11,7 +12,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from fx_onnx.capture.export_flag import is_in_onnx_export
 from fx_onnx.core.errors import (
     ArgumentError,
     CaptureError,
@@ -23,15 +23,15 @@ from fx_onnx.core.errors import (
     UnsupportedOperatorError,
     VerificationError,
 )
-from fx_onnx.core.version import version as _version
-from fx_onnx.export import export
 
 if TYPE_CHECKING:
     from torch.onnx import InputObserver as InputObserver
 
+    from fx_onnx.capture.export_flag import is_in_onnx_export
     from fx_onnx.capture.text_generation import text_generation_arguments
     from fx_onnx.core.export_modes import OperatorExportTypes as OperatorExportTypes
     from fx_onnx.core.export_modes import TrainingMode as TrainingMode
+    from fx_onnx.export import export
     from fx_onnx.integrations.torch_onnx import replacing_torch_onnx
     from fx_onnx.passes.optimize import optimize
     from fx_onnx.passes.rules import rule
@@ -84,6 +84,8 @@ _LAZY = {
     "Difference": "fx_onnx.program.verify",
     "ONNXProgram": "fx_onnx.program.onnx_program",
     "Verification": "fx_onnx.program.verify",
+    "export": "fx_onnx.export",
+    "is_in_onnx_export": "fx_onnx.capture.export_flag",
     "optimize": "fx_onnx.passes.optimize",
     "replacing_torch_onnx": "fx_onnx.integrations.torch_onnx",
     "rule": "fx_onnx.passes.rules",
@@ -130,10 +132,20 @@ def _module_on_first_use(name: str) -> ModuleType:
 sys.modules.update({f"{__name__}.{name}": _module_on_first_use(name) for name in _OLD_MODULES})
 
 
+class _Package(ModuleType):
+    """This package. Its ``export`` is the function, also after an import of the module ``fx_onnx.export``."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value.export if name == "export" and isinstance(value, ModuleType) else value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
 def __getattr__(name: str) -> Any:
     """Imports a public name on first use."""
     if name == "__version__":
-        value: Any = _version()
+        value: Any = import_module("fx_onnx.core.version").version()
     elif name in _LAZY or name in _OLD_API:
         value = getattr(import_module({**_LAZY, **_OLD_API}[name]), name)
     elif name in _OLD_MODULES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType, FunctionType
@@ -91,22 +92,22 @@ def has_mode(model: torch.nn.Module) -> bool:
 def mode_matters(model: torch.nn.Module) -> bool:
     """Returns whether the training mode of the module, or of a submodule, may change the results.
 
-    A module with submodules is a mere wrapper if no method of its class reads ``training``: then only the modes of its
-    submodules count. So a new wrapper around a model in evaluation mode is as good as that model. A module without
-    submodules may read the mode in code that cannot be seen, so its mode counts.
+    The mode of a module counts only if a method of its class reads ``training``. So a network of convolutions and
+    ReLUs, or a new wrapper around a model in evaluation mode, is the same in both modes. Code that cannot be seen may
+    read the mode.
     """
-    return any(module.training and not _is_wrapper(module) for module in model.modules())
+    return any(module.training and _may_read_mode(module) for module in model.modules())
 
 
-def _is_wrapper(module: torch.nn.Module) -> bool:
+def _may_read_mode(module: torch.nn.Module) -> bool:
     has_hidden_code = isinstance(module, torch.jit.ScriptModule) or "forward" in vars(module)
-    return next(module.children(), None) is not None and not has_hidden_code and not _reads_mode(type(module))
+    return has_hidden_code or _reads_mode(type(module))
 
 
 def _reads_mode(kind: type) -> bool:
     """Returns whether a method of the class, or of a base class other than Module, names ``training``."""
     members = [value for base in kind.__mro__ if base not in (torch.nn.Module, object) for value in vars(base).values()]
-    codes = [value.__code__ for value in members if isinstance(value, FunctionType)]
+    codes = [value.__code__ for value in map(inspect.unwrap, members) if isinstance(value, FunctionType)]
     for code in codes:  # the list grows by lambdas and such
         codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     # as an attribute, or as the name for getattr

@@ -339,8 +339,8 @@ class SizeFacts:
         """Returns a condition as Python over the names of the dims; a frozen value keeps its expression."""
         expression, symbols = without_subtraction(condition.expression), condition.symbols
         text = expression_text(expression, self.labels)
-        is_plain = not any(part in text for part in _OPERATORS) or isinstance(expression, sympy.Or)
-        if len(symbols) > 1 or is_plain or (condition.converts and len(text) <= _LONG):
+        is_short = condition.converts and len(text) <= _LONG
+        if len(symbols) > 1 or is_short or not any(part in text for part in _OPERATORS):
             return text
         only = excluded_size(condition)
         label = self.names[symbols[0]]

@@ -13,6 +13,7 @@ import torch
 from torch.export import ExportedProgram
 
 from fx_onnx.capture.dynamic_dims import guard_place
+from fx_onnx.capture.index_bounds import index_bounds
 from fx_onnx.core.guard_private import guard_origin
 from fx_onnx.core.metadata import call_line
 from fx_onnx.core.operators import aten
@@ -71,7 +72,7 @@ class Condition:
 def recorded_conditions(
     program: ExportedProgram, shape_env: Any, defined: Mapping[sympy.Symbol, Any]
 ) -> Sequence[Condition]:
-    """Returns what torch recorded, and that no size is 1 of an axis that the model squeezes.
+    """Returns what torch recorded, that no size is 1 of an axis that the model squeezes, and the ends of tables.
 
     Args:
         program: The captured program.
@@ -83,6 +84,7 @@ def recorded_conditions(
         expression = sympy.Ne(dim.xreplace(defined), 1)
         cause = "removes the axis for this size"
         found.setdefault(expression, Condition(expression, cause=cause, place=place, is_own=True))
+    found |= {each: Condition(each, raises=True, place=at) for each, at in index_bounds(program, defined)}
     for guard in getattr(shape_env, "guards", ()):
         origin, place, recorded = guard_origin(guard), guard_place(guard), guard.expr
         if origin.is_layout:

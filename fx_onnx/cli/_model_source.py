@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 __all__ = ["ModelSource"]
 
 
@@ -29,4 +27,6 @@ class ModelSource:
     @property
     def has_inputs(self) -> bool:
         """True if the source itself has example arguments, so that ``--input`` is not needed."""
+        import torch
+
         return bool(self.args or self.kwargs) or isinstance(self.model, torch.export.ExportedProgram)

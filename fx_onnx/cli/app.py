@@ -5,37 +5,54 @@ Exit codes: 0 for success, 1 for a failure, 2 for wrong usage, 3 for a model who
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from enum import IntEnum, StrEnum
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
-import torch
 import typer
 
 from fx_onnx.cli.json_output import failure, model_facts, print_json
 from fx_onnx.cli.run import run
-from fx_onnx.core.arguments import did_you_mean
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError, VerificationError
 from fx_onnx.core.findings import collect_findings, warn
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.progress import hide_progress
 from fx_onnx.core.version import version
+from fx_onnx.targets.known_targets import NAMES, find_target
 
 __all__ = ["ExitCode", "app", "main"]
 
 app = typer.Typer(
     name="fx-onnx",
-    help="Exports PyTorch models to ONNX, and checks, shows and compares ONNX files.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fx_onnx {version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Exports PyTorch models to ONNX, and checks, shows and compares ONNX files."""
+
+
+_REPORTS = "onnx_export_*.html"
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Print errors only.")]
@@ -106,7 +123,7 @@ Dynamic = Annotated[
     list[str] | None, typer.Option(help="A dynamic dim of an input, NAME:AXIS=DIM[,AXIS=DIM...]. Repeat it.")
 ]
 Opset = Annotated[int | None, typer.Option(help="The version of the default ONNX domain.")]
-Target = Annotated[str | None, typer.Option(help="The runtime that the model is for, such as openvino.")]
+Target = Annotated[str | None, typer.Option(help=f"The runtime that the model is for: {', '.join(NAMES)}.")]
 Verify = Annotated[bool, typer.Option("--verify", help="Run the model and compare its results.")]
 Report = Annotated[bool, typer.Option("--report", help="Write a report next to the ONNX file, as HTML and Markdown.")]
 ExternalData = Annotated[
@@ -150,17 +167,24 @@ def export(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Exports a model to an ONNX file, or to a folder for onnxruntime-genai."""
+    """Exports a model to an ONNX file.
+
+    With --genai, it writes a folder for onnxruntime-genai instead.
+    """
     from fx_onnx.cli.example_inputs import parse_inputs
     from fx_onnx.cli.model_sources import load
-    from fx_onnx.export import export as export_model
 
-    given, place = parse_inputs(inputs or ()), _destination(output, genai)
-    with collect_findings(as_warning=False) as findings, hide_progress() if quiet else nullcontext():
+    place = _destination(output, genai)
+    if target is not None:
+        find_target(target)  # an unknown one fails before torch is imported
+    given = parse_inputs(inputs or ())
+    with collect_findings(as_warning=False) as findings, _new_report(place.parent, quiet) as facts:
         model = load(source, task=task, with_past=with_past or genai is not None, full_cache=genai is not None)
         arguments = _arguments(model, given, dynamic or [])
         if not training and hasattr(model.model, "eval"):
             model.model.eval()
+        from fx_onnx.export import export as export_model
+
         program = export_model(
             model.model,
             f=output,
@@ -176,21 +200,31 @@ def export(
         )
         if genai is not None:
             _save_genai(program, model.model, Path(source.removeprefix("hf:")), genai, external_data)
-    messages = [str(finding) for finding in findings]
+    facts |= {"file": str(place), **model_facts(program.summary()), "seconds": program.timings}
+    _print_export(program, {**facts, "warnings": [str(finding) for finding in findings]}, as_json, quiet)
+
+
+@contextmanager
+def _new_report(folder: Path, quiet: bool) -> Iterator[dict[str, Any]]:
+    """Yields facts that get the path of the report, which an export that fails writes too, and prints the path."""
+    before, facts = set(folder.glob(_REPORTS)), dict[str, Any]()
+    try:
+        with hide_progress() if quiet else nullcontext():
+            yield facts
+    finally:
+        for path in sorted(set(folder.glob(_REPORTS)) - before):
+            facts["report"] = str(path)
+            if not quiet:
+                typer.echo(f"report: {path}", err=True)
+
+
+def _print_export(program: Any, facts: dict[str, Any], as_json: bool, quiet: bool) -> None:
     if as_json:
-        print_json({**_facts_of_export(program, place), "warnings": messages})
+        print_json(facts)
     elif not quiet:
-        _print_export(program, place, messages)
-
-
-def _facts_of_export(program: Any, place: Path) -> dict[str, Any]:
-    return {"file": str(place), **model_facts(program.summary()), "seconds": program.timings}
-
-
-def _print_export(program: Any, place: Path, messages: list[str]) -> None:
-    for message in messages:
-        typer.echo(f"warning: {message}", err=True)
-    typer.echo(f"{place}: {program!r}")
+        for message in facts["warnings"]:
+            typer.echo(f"warning: {message}", err=True)
+        typer.echo(f"{facts['file']}: {program!r}")
 
 
 def _destination(output: Path | None, genai: Path | None) -> Path:
@@ -231,6 +265,7 @@ def _arguments(source: Any, given: dict[str, Any], dynamic: list[str]) -> dict[s
         ArgumentError: there are no inputs, or only some of the names are parameters.
     """
     from fx_onnx.cli.example_inputs import parse_dynamic_dims
+    from fx_onnx.core.arguments import did_you_mean
 
     if source.has_inputs and (given or (dynamic and source.kwargs)):
         raise ArgumentError(
@@ -267,6 +302,10 @@ def _input_names(source: Any) -> list[str]:
 
 
 def _parameter_names(model: Any) -> list[str]:
+    import inspect
+
+    import torch
+
     if isinstance(model, torch.jit.ScriptModule):  # its forward has a schema instead of a signature
         script: Any = model.forward
         return [argument.name for argument in script.schema.arguments[1:]]
@@ -277,11 +316,27 @@ def _parameter_names(model: Any) -> list[str]:
 # ---------------------------------------------------------------- ONNX files
 
 
+def _reader_of(*paths: Path) -> ModuleType:
+    """Returns the module that reads ONNX files.
+
+    Raises:
+        ArgumentError: a file does not exist, which is known before the module is imported.
+    """
+    for path in paths:
+        if path.is_dir():
+            raise ArgumentError(f"{path} is a folder, not an ONNX file.", id=MessageId.ONNX_FILE)
+        if not path.is_file():
+            raise ArgumentError(f"There is no file {path}.", id=MessageId.ONNX_FILE)
+    return import_module("fx_onnx.cli.onnx_files")
+
+
 @app.command(epilog="Example:\n\nfx-onnx check model.onnx")
 def check(file: OnnxFile, as_json: Json = False, quiet: Quiet = False) -> None:
-    """Checks a model with ONNX's checker, strict shape inference and ONNX Runtime."""
-    from fx_onnx.cli import onnx_files
+    """Checks that a model is valid and that ONNX Runtime loads it.
 
+    ONNX's checker and strict shape inference read the model.
+    """
+    onnx_files = _reader_of(file)
     problems = onnx_files.check(file)
     if as_json:
         print_json({"file": str(file), "ok": not problems, "problems": problems})
@@ -298,9 +353,8 @@ Html = Annotated[bool, typer.Option("--html", help="Write the report with the gr
 
 @app.command(epilog="Examples:\n\nfx-onnx show model.onnx --json\n\nfx-onnx show model.onnx --html")
 def show(file: OnnxFile, html: Html = False, as_json: Json = False) -> None:
-    """Shows the opset, the inputs, the outputs, the weights and the operators of a model."""
-    from fx_onnx.cli import onnx_files
-
+    """Shows the inputs, outputs, weights and operators of a model."""
+    onnx_files = _reader_of(file)
     program = onnx_files.read(file)
     facts = program.summary()
     report = file.with_suffix(".html")
@@ -318,12 +372,11 @@ def show(file: OnnxFile, html: Html = False, as_json: Json = False) -> None:
 
 @app.command(epilog="Example:\n\nfx-onnx diff before.onnx after.onnx")
 def diff(first: OnnxFile, second: OnnxFile, as_json: Json = False, quiet: Quiet = False) -> None:
-    """Compares the operators, the weights and the results of two models on the same random inputs.
+    """Compares two models and their results on random inputs.
 
     The exit code is 3 if inputs, outputs or results differ.
     """
-    from fx_onnx.cli import onnx_files
-
+    onnx_files = _reader_of(first, second)
     found = onnx_files.compare_files(first, second)
     if as_json:
         print_json(onnx_files.as_json(found))
@@ -347,7 +400,7 @@ app.command(
 
 @app.command()
 def versions(as_json: Json = False) -> None:
-    """Prints the versions of fx_onnx and of the packages that it uses."""
+    """Prints the versions of fx_onnx and of the packages it uses."""
     packages = ("torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "numpy", "transformers")
     found = {"fx_onnx": version(), **{package: _installed(package) for package in packages}}
     found["python"] = sys.version.split()[0]

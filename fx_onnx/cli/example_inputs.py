@@ -7,14 +7,14 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import torch
+from typing import TYPE_CHECKING, Any
 
 from fx_onnx.core.arguments import check_dim_name, did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["parse_dynamic_dims", "parse_inputs", "random_tensor"]
 
@@ -53,6 +53,8 @@ def _parse_value(name: str, text: str) -> Any:
     if text.startswith("@"):
         return _load_array(name, Path(text[1:]))
     if found := _TENSOR.fullmatch(text):
+        import torch
+
         dtype = getattr(torch, found["dtype"], None)
         if not isinstance(dtype, torch.dtype):
             raise ArgumentError(
@@ -76,6 +78,9 @@ def _parse_value(name: str, text: str) -> Any:
 
 
 def _load_array(name: str, path: Path) -> torch.Tensor:
+    import numpy as np
+    import torch
+
     try:
         array = np.load(path, allow_pickle=False)
         return torch.from_numpy(np.ascontiguousarray(array))
@@ -93,6 +98,8 @@ def random_tensor(dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
     The values are normally distributed for floating-point and complex dtypes, 0 and 1 for integers and bool. These
     integers are valid indices wherever a size is at least 2.
     """
+    import torch
+
     if dtype.is_floating_point or dtype.is_complex:
         wide = torch.complex64 if dtype.is_complex else torch.float32
         return torch.randn(tuple(shape), dtype=wide).to(dtype)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from fx_onnx.capture.text_generation import text_generation_arguments
 from fx_onnx.cli._model_source import ModelSource
 from fx_onnx.core.arguments import did_you_mean
 from fx_onnx.core.errors import ArgumentError, first_line
 from fx_onnx.core.messages import MessageId
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["TASKS", "load"]
 
@@ -44,6 +44,23 @@ def load(folder: Path, task: str | None, *, with_past: bool, full_cache: bool = 
     Raises:
         ArgumentError: transformers is not installed, the folder has no model for the task, or the task is unknown.
     """
+    if not folder.is_dir():
+        raise ArgumentError(
+            f"There is no folder {folder}, and nothing is downloaded; write the model to a folder with "
+            f"`save_pretrained`, and name the folder, as in hf:path/to/{folder.name}.",
+            id=MessageId.MODEL_SOURCE,
+        )
+    if not (folder / "config.json").is_file():
+        raise ArgumentError(
+            f"{folder} is no folder of a Hugging Face model, because it has no config.json; `save_pretrained` writes "
+            "one.",
+            id=MessageId.MODEL_SOURCE,
+        )
+    if task is not None and task not in TASKS:
+        raise ArgumentError(
+            f"The task {task!r} is not one of {', '.join(TASKS)}{did_you_mean(task, TASKS) or '.'}",
+            id=MessageId.COMMAND_OPTION,
+        )
     try:
         import transformers
     except ImportError:
@@ -51,15 +68,6 @@ def load(folder: Path, task: str | None, *, with_past: bool, full_cache: bool = 
             "A Hugging Face model needs the package transformers: pip install transformers.",
             id=MessageId.MISSING_PACKAGE,
         ) from None
-    if not (folder / "config.json").is_file():
-        raise ArgumentError(
-            f"{folder} is no folder of a Hugging Face model, because it has no config.json.", id=MessageId.MODEL_SOURCE
-        )
-    if task is not None and task not in TASKS:
-        raise ArgumentError(
-            f"The task {task!r} is not one of {', '.join(TASKS)}{did_you_mean(task, TASKS) or '.'}",
-            id=MessageId.COMMAND_OPTION,
-        )
     try:
         config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
         _check_task(transformers, config, task)
@@ -75,6 +83,8 @@ def load(folder: Path, task: str | None, *, with_past: bool, full_cache: bool = 
         ) from error
     model.eval()
     if with_past:
+        from fx_onnx.capture.text_generation import text_generation_arguments
+
         if not model.can_generate():
             raise ArgumentError(
                 f"--with-past is for text generation, but {type(model).__name__} generates no text.",
@@ -115,6 +125,8 @@ def _model_class(transformers: Any, config: Any, task: str | None) -> Any:
 
 def _source(model: Any) -> ModelSource:
     """Returns the model with the inputs that its forward takes: images, or tokens with their mask."""
+    import torch
+
     parameters = inspect.signature(model.forward).parameters
     config = model.config
     if model.main_input_name == "pixel_values":
@@ -141,4 +153,6 @@ def _source(model: Any) -> ModelSource:
 
 
 def _tokens(config: Any, length: int) -> torch.Tensor:
+    import torch
+
     return torch.randint(0, config.get_text_config().vocab_size, (_BATCH, length))

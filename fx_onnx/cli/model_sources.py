@@ -13,13 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fx_onnx.cli._model_source import ModelSource
 from fx_onnx.core.arguments import did_you_mean
 from fx_onnx.core.errors import ArgumentError, OnnxExporterError, first_line
 from fx_onnx.core.messages import MessageId
-from fx_onnx.core.source_lines import innermost_line
 
 __all__ = ["load"]
 
@@ -79,6 +76,8 @@ def _import(module: str, name: str) -> Any:
 
 def _of_object(found: Any, source: str) -> ModelSource:
     """Returns the model of a Module, of a Module class, or of a function that returns a Module and its inputs."""
+    import torch
+
     if isinstance(found, type) or (callable(found) and not isinstance(found, torch.nn.Module)):
         required = [
             parameter.name
@@ -113,17 +112,25 @@ def _failures_of(source: str) -> Iterator[None]:
     except OnnxExporterError:
         raise
     except Exception as error:
+        from fx_onnx.core.source_lines import innermost_line
+
         line = innermost_line(traceback.extract_tb(error.__traceback__))
         raise OnnxExporterError(f"{source} raises {first_line(error)} {line}".rstrip()) from error
 
 
 def _of_file(path: Path) -> ModelSource:
+    if (path / "config.json").is_file():
+        raise ArgumentError(
+            f"{path} is a folder of a Hugging Face model; write the source as hf:{path}.", id=MessageId.MODEL_SOURCE
+        )
     if not path.is_file():
         raise ArgumentError(
             f"{f'{path} is a folder' if path.is_dir() else f'There is no file {path}'}; a source is "
             "package.module:name, a .pt2 file, a TorchScript file, or hf:FOLDER.",
             id=MessageId.MODEL_SOURCE,
         )
+    import torch
+
     entries = zipfile.ZipFile(path).namelist() if zipfile.is_zipfile(path) else []
     inner = {entry.partition("/")[2] for entry in entries}
     if "models/model.json" in inner or "archive_format" in inner:

@@ -31,12 +31,8 @@ def read(path: Path) -> ONNXProgram:
     """Reads a model; its weights stay in the file and are mapped into memory.
 
     Raises:
-        ArgumentError: the file does not exist or is no ONNX model.
+        ArgumentError: the file is no ONNX model.
     """
-    if path.is_dir():
-        raise ArgumentError(f"{path} is a folder, not an ONNX file.", id=MessageId.ONNX_FILE)
-    if not path.is_file():
-        raise ArgumentError(f"There is no file {path}.", id=MessageId.ONNX_FILE)
     with _failures_as(ArgumentError, f"{path} is no ONNX model", MessageId.ONNX_FILE):
         program = ONNXProgram(ir.load(path))
     if not program.model.opset_imports:  # protobuf reads almost any bytes as a message with unknown fields

@@ -17,6 +17,7 @@ __all__ = [
     "shape_text",
     "simple_condition",
     "sizes_in_words",
+    "with_offsets_inside",
     "without_factors",
     "without_subtraction",
     "without_symbols",
@@ -99,12 +100,13 @@ def expression_text(expression: Any, labels: Mapping[str, str]) -> str:
 def simple_condition(condition: Any, symbol: sympy.Symbol, label: str) -> str | None:
     """Returns a condition on one size in its simplest form: a bound, an interval, or divisibility.
 
-    The forms are compared with the condition at more than 100 sizes.
+    The forms are compared with the condition at more than 100 sizes, and at 1 if the condition names an exception.
 
     Returns:
         For example ``width % 2 == 0``; None if the condition has no such form.
     """
-    sizes = [*range(2, 98), 127, 128, 129, 255, 256, 257, 511, 512, 1000, 1023, 4096, 65535, 65536]
+    first = 1 if isinstance(condition, sympy.Or) else 2
+    sizes = [*range(first, 98), 127, 128, 129, 255, 256, 257, 511, 512, 1000, 1023, 4096, 65535, 65536]
     true = {size for size in sizes if _holds(condition, symbol, size)}
     if not true:
         return None
@@ -152,6 +154,22 @@ def without_symbols(text: str) -> str:
     text = re.sub(r"L\['(\w+)'\](\S*?)\.size\(\)\[(\d+)\]", r"\1\2.shape[\3]", text)
     text = re.sub(r"\bTruncToInt\b", "int", re.sub(r"\bToFloat\b", "float", text))
     return _SYMBOL.sub(lambda match: DATA_DEPENDENT if match[1] else "a dynamic size", text)
+
+
+def with_offsets_inside(expression: Any) -> Any:
+    """Writes ``(n - 1) // 8 + 1``, the size that a convolution computes, as ``(n + 7) // 8``."""
+
+    def inside(total: Any) -> Any:
+        number, terms = total.as_coeff_add()
+        for term in terms:
+            factor, division = term.as_coeff_Mul()
+            if type(division).__name__ in ("FloorDiv", "CleanDiv") and number and number % factor == 0:
+                left, right = division.args
+                moved = division.func(left + number / factor * right, right, evaluate=False)
+                return sympy.Add(*(each for each in terms if each is not term), factor * moved)
+        return total
+
+    return expression.replace(lambda each: each.is_Add, inside)
 
 
 def without_factors(condition: Any) -> Any:

@@ -6,8 +6,6 @@ import functools
 import importlib.metadata
 import re
 
-import torch
-
 from fx_onnx.core.errors import OnnxExporterError
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
@@ -32,6 +30,8 @@ def check_torch() -> None:
     Raises:
         OnnxExporterError: torch is too old.
     """
+    import torch
+
     installed = _release(torch.__version__)
     if installed < _release(OLDEST_TORCH):
         raise OnnxExporterError(

@@ -123,9 +123,10 @@ class ONNXProgram:
     def __repr__(self) -> str:
         found = self.summary()
         opsets = ", ".join(f"{domain} {version}".strip() for domain, version in found.opset.items())
+        nodes = sum(found.operators.values())
         lines = [
-            f"ONNXProgram(opset {opsets}, {sum(found.operators.values())} nodes, "
-            f"{found.parameters:,} parameters in {found.parameter_bytes:,} bytes",
+            f"ONNXProgram(opset {opsets}, {nodes} node{'s' * (nodes != 1)}, "
+            f"{found.parameters:,} parameter{'s' * (found.parameters != 1)} in {found.parameter_bytes:,} bytes",
             *(f"  input  {text}" for text in found.inputs),
             *(f"  output {text}" for text in found.outputs),
         ]

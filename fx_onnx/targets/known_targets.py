@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from fx_onnx.core.arguments import did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
-from fx_onnx.targets.target import Target
+
+if TYPE_CHECKING:
+    from fx_onnx.targets.target import Target
 
 __all__ = ["NAMES", "VARIANTS", "find_target"]
 
@@ -57,9 +60,12 @@ def find_target(target: str | Target) -> Target:
     Raises:
         ArgumentError: there is no such target.
     """
-    if isinstance(target, Target):
-        return target
-    if not isinstance(target, str) or (target not in NAMES and target not in VARIANTS):
+    if not isinstance(target, str):
+        from fx_onnx.targets.target import Target
+
+        if isinstance(target, Target):
+            return target
+    if target not in NAMES and target not in VARIANTS:
         hint = _hint(target) or f"; the targets are {', '.join(NAMES)}."
         raise ArgumentError(f"There is no target {shown(target)}{hint}", id=MessageId.TARGET)
     module = import_module(f"fx_onnx.targets.{VARIANTS.get(target, target).replace('-', '_')}")

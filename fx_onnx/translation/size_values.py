@@ -14,6 +14,7 @@ import sympy
 import torch
 
 from fx_onnx.core.arguments import is_dim_word
+from fx_onnx.core.size_text import expression_text, with_offsets_inside
 from fx_onnx.core.symbolic_sizes import Size, expression, is_data_dependent
 from fx_onnx.translation.node_emitter import NodeEmitter
 
@@ -85,8 +86,8 @@ class SymbolTable:
             return name
         names = {s: self.names[s.name] for s in expr.free_symbols if s.name in self.names}
         words = {s: name if is_dim_word(name) else f"dim_text_{s.name}_" for s, name in names.items()}
-        renamed = {s: sympy.Symbol(word, integer=True) for s, word in words.items()}
-        found = str(expr.xreplace(renamed)).replace(" ", "")
+        labels = {s.name: words.get(s, s.name) for s in expr.free_symbols}
+        found = expression_text(with_offsets_inside(expr), labels).replace(" ", "")
         for symbol, name in names.items():
             if words[symbol] != name:  # "past + 1" is one operand
                 found = found.replace(words[symbol], f"({name})")

@@ -107,7 +107,23 @@ def test_a_wrapper_around_a_model_in_evaluation_mode_causes_no_warning() -> None
     assert not mode_matters(nn.Sequential(Wrapper()))
 
 
-@pytest.mark.parametrize("make", [DropsValues, with_own_forward, nn.Identity, lambda: Wrapper().train()])
+class Decorated(nn.Module):
+    @torch.no_grad()
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if getattr(self, "training") else x  # noqa: B009
+
+
+LAYERS = (nn.Linear(2, 2), nn.Sequential(nn.Conv2d(2, 2, 1), nn.ReLU()), nn.LayerNorm(2), nn.Embedding(2, 2))
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: type(layer).__name__)
+def test_layers_that_are_the_same_in_both_modes(layer: nn.Module) -> None:
+    assert not mode_matters(layer.train())
+
+
+@pytest.mark.parametrize(
+    "make", [DropsValues, with_own_forward, nn.Dropout, lambda: nn.BatchNorm1d(2), Decorated, lambda: Wrapper().train()]
+)
 def test_a_mode_that_may_matter(make: Callable[[], nn.Module]) -> None:
     assert mode_matters(make())
     assert not mode_matters(make().eval())

@@ -19,6 +19,7 @@ import transformers
 import typer
 
 from fx_onnx.cli.app import app, main
+from fx_onnx.targets.known_targets import NAMES
 from tests.models.decoders import decoder, tokenizer
 
 MODELS = """
@@ -30,7 +31,7 @@ def build():
 def wrong():
     class Wrong(torch.nn.Module):
         def forward(self, x):
-            return x + 1 if x.sum() > 0 else x
+            return x + int(self.training) if x.sum() > 0 else x
     return Wrong()
 
 class Two(torch.nn.Module):
@@ -138,6 +139,12 @@ def test_the_output_is_short_and_quiet_prints_nothing(
         ("fx-onnx export models:wrong --input x=float32[2] -o m.onnx", 1, "fx-onnx: "),
         ("fx-onnx export models:two -o m.onnx --target toaster", 2, "toaster"),
         ("fx-onnx export models:build", 2, "--output"),
+        (
+            "fx-onnx export hf:bert-base-uncased -o m.onnx",
+            2,
+            "There is no folder bert-base-uncased, and nothing is downloaded; write the model to a folder with "
+            "`save_pretrained`",
+        ),
         ("fx-onnx check none.onnx", 2, "There is no file none.onnx"),
         ("fx-onnx check .", 2, ". is a folder, not an ONNX file."),
         ("fx-onnx sing", 2, "sing"),
@@ -263,3 +270,57 @@ def test_a_failure_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     assert [text[-8:] for text in found["warnings"]] == ["[FX1011]"]
     assert run("fx-onnx check none.onnx --json", monkeypatch) == 2
     assert json.loads(capsys.readouterr().out)["error"]["id"] == "FX1510"
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("--help", 0),
+        ("--version", 0),
+        ("export --help", 0),
+        ("sing", 2),
+        ("export", 2),
+        ("export models:build", 2),
+        ("export models:build -o m.onnx --target toaster", 2),
+        ("export models:build -o m.onnx --input x=flat", 2),
+        ("export nowhere.pt2 -o m.onnx", 2),
+        ("export nowhere:build -o m.onnx", 2),
+        ("export hf:nowhere -o m.onnx", 2),
+        ("check none.onnx", 2),
+        ("versions", 0),
+    ],
+)
+def test_help_and_usage_errors_import_no_torch(command: str, code: int, folder: Path) -> None:
+    text = f"""
+import sys
+sys.argv = ["fx-onnx", *{shlex.split(command)!r}]
+try:
+    from fx_onnx.cli.app import main
+    main()
+finally:
+    print({{"torch", "onnx", "onnx_ir", "transformers"}} & set(sys.modules), file=sys.stderr)
+"""
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", text], cwd=root, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (code, "set()"), done.stderr
+
+
+def test_the_help_has_whole_sentences_and_the_values_of_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("fx-onnx --help", monkeypatch) == 0
+    assert re.findall(r"\w\.\.\.", capsys.readouterr().out) == []
+    assert run("fx-onnx export --help", monkeypatch) == 0
+    text = "".join(capsys.readouterr().out.split())
+    assert all(name in text for name in NAMES)
+    assert run("fx-onnx --version", monkeypatch) == 0
+    assert re.fullmatch(r"fx_onnx \d+\.\d+\S*\n", capsys.readouterr().out)
+
+
+def test_the_path_of_the_report_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for source, code in (("models:build --input x=float32[2,8]", 0), ("models:wrong --input x=float32[2]", 1)):
+        assert run(f"fx-onnx export {source} -o m.onnx --report", monkeypatch) == code
+        (line,) = re.findall(r"^report: (\S+\.html)$", capsys.readouterr().err, re.M)
+        assert Path(line).is_file()
+    run("fx-onnx export models:build --input x=float32[2,8] -o m.onnx --report --json", monkeypatch)
+    assert Path(json.loads(capsys.readouterr().out)["report"]).is_file()

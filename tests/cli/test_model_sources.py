@@ -96,12 +96,19 @@ def test_a_pickle_is_refused(folder: Path, saved: object) -> None:
         ("models_of_user:number", "gives an object of the type int; it must give a Module"),
         ("models_of_user.py", "neither a .pt2 file of torch.export nor a TorchScript file"),
         ("nowhere.pt2", "There is no file nowhere.pt2"),
-        ("hf:nowhere", "no config.json"),
+        ("hf:nowhere", "There is no folder nowhere, and nothing is downloaded"),
     ],
 )
 def test_what_gives_no_model_is_refused(source: str, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         load(source)
+
+
+def test_a_folder_of_transformers_needs_its_prefix(folder: Path) -> None:
+    (folder / "bert").mkdir()
+    (folder / "bert" / "config.json").write_text("{}")
+    with pytest.raises(ArgumentError, match=r"bert is a folder of a Hugging Face model; write .* as hf:bert"):
+        load("bert")
 
 
 def test_a_task_without_a_hugging_face_folder_is_refused() -> None:

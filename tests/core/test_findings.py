@@ -15,13 +15,21 @@ from fx_onnx.core.messages import Finding, MessageId
 from tests.capture.sample_modules import Function
 
 
+class Mode(Function):
+    """Reads its mode, so that the export warns of training mode."""
+
+    def forward(self, *args: torch.Tensor) -> torch.Tensor:
+        assert self.training
+        return super().forward(*args)  # type: ignore[no-any-return]
+
+
 def branches(x: torch.Tensor) -> torch.Tensor:
     first, second = x.split(x.shape[1] // 2, dim=1)
     return first + second if x.shape[0] <= 5 else first - second
 
 
 def test_an_export_issues_one_warning_at_the_line_of_the_call() -> None:
-    model = Function(branches)
+    model = Mode(branches)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         program = fx_onnx.export(model, (torch.ones(4, 8),), dynamic_shapes=({0: "batch", 1: "width"},))
@@ -50,7 +58,7 @@ def test_removed_keywords_are_one_warning_of_their_own() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fx_onnx.export(
-            torch.nn.Linear(2, 2), (torch.ones(1, 2),), enable_onnx_checker=True, use_external_data_format=False
+            torch.nn.Dropout(), (torch.ones(1, 2),), enable_onnx_checker=True, use_external_data_format=False
         )
     assert [each.category for each in caught] == [FutureWarning, OnnxExporterWarning]
     assert all(name in str(caught[0].message) for name in ("enable_onnx_checker", "use_external_data_format"))
@@ -61,10 +69,10 @@ def test_the_findings_of_a_failure_are_logged(caplog: pytest.LogCaptureFixture) 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(fx_onnx.CaptureError) as error:
-            fx_onnx.export(Function(lambda x: x if x.sum() > 0 else -x), (torch.ones(2),))
+            fx_onnx.export(Mode(lambda x: x if x.sum() > 0 else -x), (torch.ones(2),))
     assert [finding.id for finding in error.value.findings] == ["FX1011"]
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.INFO] == [
-        "Function is in training mode; call model.eval() before the export unless you want to export training mode. "
+        "Mode is in training mode; call model.eval() before the export unless you want to export training mode. "
         "[FX1011]"
     ]
 

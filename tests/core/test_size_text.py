@@ -6,7 +6,14 @@ import pytest
 import sympy
 from torch.utils._sympy import functions as torch_functions
 
-from fx_onnx.core.size_text import expression_text, shape_text, simple_condition, sizes_in_words, without_symbols
+from fx_onnx.core.size_text import (
+    expression_text,
+    shape_text,
+    simple_condition,
+    sizes_in_words,
+    with_offsets_inside,
+    without_symbols,
+)
 
 a, b = sympy.symbols("s1 s17", integer=True, positive=True)
 LABELS = {"s1": "batch", "s17": "x.shape[1]"}
@@ -34,6 +41,25 @@ LABELS = {"s1": "batch", "s17": "x.shape[1]"}
 )
 def test_expressions(expression: sympy.Basic, text: str) -> None:
     assert expression_text(expression, LABELS) == text
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        (torch_functions.FloorDiv(a - 1, 8) + 1, "(batch + 7) // 8"),
+        (2 * torch_functions.FloorDiv(a - 1, 8) + 2, "2*((batch + 7) // 8)"),
+        (2 * torch_functions.FloorDiv(a - 1, 8) + 1, "2*((batch - 1) // 8) + 1"),
+        (torch_functions.FloorDiv(torch_functions.FloorDiv(a - 1, 2) - 1, 2) + 1, "(batch + 1) // 4"),
+        (sympy.Add(torch_functions.FloorDiv(a - 1, 8), b, 1), "x.shape[1] + ((batch + 7) // 8)"),
+        (a + 1, "batch + 1"),
+    ],
+)
+def test_offsets_inside_divisions(expression: sympy.Expr, text: str) -> None:
+    found = with_offsets_inside(expression)
+    assert expression_text(found, LABELS) == text
+    for size in range(1, 70):
+        sizes = {a: sympy.Integer(size), b: sympy.Integer(3)}
+        assert found.xreplace(sizes) == expression.xreplace(sizes)
 
 
 HALF = torch_functions.FloorDiv(a, 2)

@@ -191,4 +191,7 @@ def left_out_checks(program: ExportedProgram, places: Iterable[str]) -> Iterator
     recorded = ["" if place.startswith("(<") else place for place in recorded]  # the code of a branch is in no file
     for place in dict.fromkeys((*places, *recorded)):
         where = f" {place}" if place else ""
-        yield f"The model raises an exception if a condition on data holds, and the exported model does not{where}."
+        yield (
+            f"The model raises an exception if a condition on data holds, and the exported model does not{where}; "
+            "check the data before you run it."
+        )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, reduce
 
 import onnx_ir as ir
 
@@ -71,7 +71,7 @@ class NodeFacts:
     Attributes:
         name: the name of the node.
         op_type: the operator, with its domain if that is not ONNX's own.
-        module: the innermost module.
+        module: the innermost module that holds all that it is for; see ``_Reader._share``.
         source: where it comes from; None if the model does not say.
         inputs: the values that it reads.
         outputs: its results.
@@ -156,10 +156,12 @@ class _Reader:
         self._modules: dict[tuple[int, str], int] = {}
         self._values: dict[ir.Value, int] = {}
         self._sources: dict[tuple[str, str, str], int] = {}
-        self._readers: dict[int, int] = {}
+        self._bodies: set[int] = set()
+        self._owners: dict[int, int] = {}
         self.facts.inputs += [self._value(value) for value in graph.inputs if not value.is_initializer()]
         self._read(graph, 0)
         self.facts.outputs += [self._value(value) for value in graph.outputs]
+        self._share()
         self._count()
 
     def _read(self, graph: ir.Graph | ir.Function, body: int) -> None:
@@ -187,7 +189,9 @@ class _Reader:
         labels = [name for name, attribute in node.attributes.items() if _holds_graphs(attribute)]
         for number, inner in enumerate(subgraphs(node)):
             label = labels[number] if number < len(labels) else f"body {number}"
-            self._read(inner, self._child(own, label, "body", label))
+            body = self._child(own, label, "body", label)
+            self._bodies.add(body)
+            self._read(inner, body)
 
     def _module(self, node: ir.Node, body: int) -> int:
         """Returns the innermost module of a node; a body of control flow holds only modules that begin inside it."""
@@ -224,6 +228,45 @@ class _Reader:
         size = value.const_value.size if value.const_value is not None else 0
         for index in self.facts.modules_of(owners[0] if owners else reader):
             self.facts.modules[index].parameters += size
+        self._owners[self._values[value]] = sum(1 << index for index in owners)
+
+    def _share(self) -> None:
+        """Moves each node that several modules use to the module around them, so that equal layers have equal nodes.
+
+        The first of them has computed the node for the others: a mask, a size, the angles of the positions. A result
+        that is the module's own stays: it depends on the module's weights, or only other modules read it.
+        """
+        facts = self.facts
+        first = [node.module for node in facts.nodes]  # the modules before any node is moved
+        weights = self._weights()
+        readers: dict[int, list[int]] = {}
+        for index, node in enumerate(facts.nodes):
+            for value in node.inputs:
+                readers.setdefault(value, []).append(index)
+        for index, node in reversed(list(enumerate(facts.nodes))):
+            users = [user for value in node.outputs for user in readers.get(value, ())]
+            around = self._around([facts.nodes[user].module for user in users])
+            inside = list(facts.modules_of(node.module))
+            if around not in inside[1:] or node.body is not None:
+                continue
+            left = inside[: inside.index(around)]
+            is_used = any(left[-1] in facts.modules_of(first[user]) for user in users)
+            if is_used and not weights[index] >> left[-1] & 1 and self._bodies.isdisjoint(left):
+                facts.nodes[index] = replace(node, module=around)
+
+    def _weights(self) -> list[int]:
+        """Returns for each node the modules on whose weights it depends, one bit each."""
+        found: list[int] = []
+        by_value = dict(self._owners)
+        for node in self.facts.nodes:
+            found.append(reduce(int.__or__, (by_value.get(value, 0) for value in node.inputs), 0))
+            by_value |= dict.fromkeys(node.outputs, found[-1])
+        return found
+
+    def _around(self, modules: list[int]) -> int | None:
+        """Returns the innermost module around several ones; None if there is none of them."""
+        chains = [list(self.facts.modules_of(index)) for index in dict.fromkeys(modules)]
+        return next((index for index in chains[0] if all(index in chain for chain in chains)), None) if chains else None
 
     def _source(self, node: ir.Node) -> int | None:
         props = node.metadata_props

@@ -18,7 +18,15 @@ from typing import Any
 
 from fx_onnx.program.report.facts import Facts
 from fx_onnx.program.report.graph_facts import GraphFacts, ModuleFacts, NodeFacts, Source
-from fx_onnx.program.report.report_sections import Section, compared_values, headline, module_differences, sections
+from fx_onnx.program.report.report_sections import (
+    compared_values,
+    headline,
+    letters_of_dims,
+    module_differences,
+    sections,
+    with_letters,
+)
+from fx_onnx.program.report.section import Section
 from fx_onnx.program.verification.tensor_comparison import Difference
 
 __all__ = ["head", "page"]
@@ -45,7 +53,7 @@ _PAGE = """<!DOCTYPE html>
 
 def page(facts: Facts) -> str:
     """Returns the report as the text of an HTML file."""
-    style, dagre, script = _asset("report.css"), _asset("dagre.min.js"), _asset("report.js")
+    style, dagre, script = _asset("report.css"), _asset("dagre.min.js"), _asset("graph.js") + _asset("report.js")
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(dagre)}' '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
@@ -113,20 +121,23 @@ def _section(section: Section) -> dict[str, Any]:
         "text": section.text,
         "header": list(section.header),
         "rows": [list(row) for row in section.rows],
+        "inner": {str(index): [list(row) for row in rows] for index, rows in section.inner.items()},
     }
 
 
 def _graph(facts: Facts, graph: GraphFacts) -> dict[str, Any]:
     """Returns a graph; nodes and values are arrays instead of objects, because there may be very many."""
     differences = module_differences(facts, graph)
-    by_value = compared_values(facts)
+    by_value, letters = compared_values(facts), letters_of_dims(facts)
     return {
         "name": graph.name,
         "modules": [
             _module(module, facts.module_seconds, differences.get(index)) for index, module in enumerate(graph.modules)
         ],
         "nodes": [_node(node) for node in graph.nodes],
-        "values": [[value.name, value.type, int(value.is_initializer)] for value in graph.values],
+        "values": [
+            [value.name, with_letters(value.type, letters), int(value.is_initializer)] for value in graph.values
+        ],
         "sources": [_source(source) for source in graph.sources],
         "inputs": graph.inputs,
         "outputs": graph.outputs,

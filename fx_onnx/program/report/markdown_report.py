@@ -14,12 +14,11 @@ from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.program.report.facts import Facts
 from fx_onnx.program.report.html_report import page
-from fx_onnx.program.report.report_sections import Section, headline, module_differences, sections
+from fx_onnx.program.report.report_sections import headline, module_differences, sections
+from fx_onnx.program.report.section import Section
 
 __all__ = ["markdown", "write", "write_page"]
 
-_IN_HTML_ONLY = {"Captured program"}
-"""Dumps that are too long for Markdown."""
 _MOST_MODULES = 30
 _MARKUP = re.compile(r"[\\`*|]|(?<![^\W_])_|_(?![^\W_])|(?<=\])\(")
 """What Markdown takes for markup; an underscore inside a word is none, nor is a bracket without a link."""
@@ -74,14 +73,15 @@ def markdown(facts: Facts) -> str:
     verdict = facts.verdict()
     parts = [f"# {_plain(verdict.title)}", *(_plain(detail) for detail in verdict.details if detail)]
     parts.append("\n".join(f"- {name}: {_plain(text)}" for name, text in headline(facts).items()))
+    found = sections(facts)
+    parts += [_section(each) for each in found if each.place == "first"]
     if facts.call:
         parts.append(_fenced(facts.call, "python"))
-    found = sections(facts)
     parts += [_section(each) for each in found if each.place == "top"]
     if facts.graphs:
         parts.append(_section(_modules(facts)))
     parts += [_section(each) for each in found if each.place == "bottom"]
-    parts += [_folded(each) for each in found if each.place == "dump" and each.title not in _IN_HTML_ONLY]
+    parts += [_folded(each) for each in found if each.place == "dump"]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping
 
-from fx_onnx.program.report.facts import Facts, PassOutcome, StageOutcome
+from fx_onnx.program.report.facts import Facts, StageOutcome
 from fx_onnx.program.report.graph_facts import GraphFacts
+from fx_onnx.program.report.section import Section, folded_names
 from fx_onnx.program.verification.tensor_comparison import Difference
 
-__all__ = ["Section", "compared_values", "headline", "module_differences", "sections"]
+__all__ = ["compared_values", "headline", "letters_of_dims", "module_differences", "sections", "with_letters"]
 
 _SLOWEST = 12
+_LONGEST_DIM = 32
+"""A dim of an output with a longer expression gets a letter; the table of dims has the expression."""
+_WORD = re.compile(r"\b[^\W\d]\w*\b(?!\()")
 _UNITS = ("bytes", "kB", "MB", "GB", "TB")
-
-
-@dataclass(frozen=True)
-class Section:
-    """One section of a report: a table, a text, or both.
-
-    Attributes:
-        title: the heading.
-        header: the columns of the table; a column whose name ends with ``#`` holds numbers.
-        rows: the cells as text.
-        note: a sentence above the table.
-        text: a text that is shown as it is, such as a traceback.
-        place: ``top``, or ``bottom`` for what follows the graph, or ``dump`` for what is folded away.
-    """
-
-    title: str
-    header: Sequence[str] = ()
-    rows: Sequence[Sequence[str]] = ()
-    note: str = ""
-    text: str = ""
-    place: str = "bottom"
 
 
 def headline(facts: Facts) -> dict[str, str]:
@@ -71,15 +54,22 @@ def sections(facts: Facts) -> list[Section]:
 
 def _interface(facts: Facts) -> Iterator[Section]:
     if facts.error is not None:
-        yield Section("Error", text=facts.error, place="top")
+        yield Section("Error", text=facts.error, place="first")
+    letters = letters_of_dims(facts)
     if facts.model is not None:
         texts = [("input", text) for text in facts.model.inputs] + [("output", text) for text in facts.model.outputs]
-        rows = [(kind, *_split_type(text)) for kind, text in texts]
-        yield Section("Inputs and outputs", ("", "name", "type"), rows, place="top")
+        rows = [(kind, *_split_type(with_letters(text, letters))) for kind, text in texts]
+        yield Section("Inputs and outputs", ("", "name", "type"), rows, place="top").folded(1)
     if facts.dims is not None:
-        dims = [(dim.name, ", ".join(dim.where), dim.sizes, dim.place[1:-1]) for dim in facts.dims]
+        dims = [(dim.name, folded_names(dim.where), dim.sizes, dim.place[1:-1]) for dim in facts.dims]
+        inner = {
+            number: [("", place, "", "") for place in dim.where]
+            for number, (dim, row) in enumerate(zip(facts.dims, dims, strict=True))
+            if "*" in row[1]
+        }
+        dims += [(name, folded_names(where), text, "") for name, where, text in _computed_dims(facts)]
         note = "" if dims else "Every dim is static."
-        yield Section("Dims", ("dim", "where", "sizes", "because of"), dims, note, place="top")
+        yield Section("Dims", ("dim", "where", "sizes", "because of"), dims, note, place="top", inner=inner)
 
 
 def _split_type(text: str) -> tuple[str, str]:
@@ -87,11 +77,54 @@ def _split_type(text: str) -> tuple[str, str]:
     return name, kind
 
 
+def _dims(text: str) -> list[str]:
+    """Returns the dims in the text of an input or output: ``x: float[batch, 8]``."""
+    return text.rpartition("[")[2].removesuffix("]").split(", ")
+
+
+def letters_of_dims(facts: Facts) -> dict[str, str]:
+    """Returns a letter for each dim of an output whose expression is too long for a type."""
+    model = facts.model
+    if model is None:
+        return {}
+    taken = {word for text in (*model.inputs, *model.outputs) for dim in _dims(text) for word in _WORD.findall(dim)}
+    free = (name for number in range(1, 1 << 16) if (name := "n" if number == 1 else f"n{number}") not in taken)
+    dims = dict.fromkeys(dim for text in model.outputs for dim in _dims(text) if len(dim) > _LONGEST_DIM)
+    return dict(zip(dims, free, strict=False))
+
+
+def with_letters(text: str, letters: Mapping[str, str]) -> str:
+    """Returns the text of a type with letters instead of long expressions."""
+    for dim, letter in letters.items():
+        text = re.sub(rf"(?<=[\[ ]){re.escape(dim)}(?=[,\]])", letter, text) if dim in text else text
+    return text
+
+
+def _computed_dims(facts: Facts) -> Iterator[tuple[str, list[str], str]]:
+    """Yields the dims of outputs that have a letter, and those that depend on data, with their places and sizes."""
+    model = facts.model
+    if model is None:
+        return
+    known = {word for text in model.inputs for dim in _dims(text) for word in _WORD.findall(dim)}
+    places: dict[str, list[str]] = {}
+    for text in model.outputs:
+        for axis, dim in enumerate(_dims(text)):
+            words = [word for word in _WORD.findall(dim) if word not in known]
+            for name in {dim: dim} | dict.fromkeys(words):
+                places.setdefault(name, []).append(f"{_split_type(text)[0]}.shape[{axis}]")
+    letters = letters_of_dims(facts)
+    for dim, where in places.items():
+        if dim in letters:
+            yield letters[dim], where, dim
+        elif _WORD.fullmatch(dim) and dim not in known:
+            yield dim, where, "depends on data"
+
+
 def _results(facts: Facts) -> Iterator[Section]:
     if facts.verification is not None:
         header = ("", "value", "type", "max difference#", "allowed#", "relative to scale#", "non-finite#", "problem")
         rows = [_difference(sizes, each) for sizes, each in facts.compared()]
-        yield Section("Verification", header, rows, place="top")
+        yield Section("Verification", header, rows, place="top").folded(1)
 
 
 def _difference(sizes: str, one: Difference) -> tuple[str, ...]:
@@ -116,10 +149,6 @@ def _rewrites(facts: Facts) -> Iterator[Section]:
     ran = any(stage.name == "optimize" and stage.ok for stage in facts.stages)
     note = "No pass changed the graph." if ran and not rows else ""
     yield Section("Rewrites", header, rows, note)
-
-
-def _changes(each: PassOutcome) -> tuple[str, str, str]:
-    return f"{each.applied:,}", f"{each.before:,}", f"{each.after:,}"
 
 
 def _slow(facts: Facts) -> Iterator[Section]:

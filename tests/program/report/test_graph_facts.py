@@ -67,6 +67,43 @@ def test_nodes_name_their_operator_and_their_line() -> None:
     assert [facts.values[index].is_initializer for index in gemm.inputs] == [False, True, True]
 
 
+class Masked(nn.Module):
+    """Computes from a mask what every layer computes, and a skip connection that only other modules read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = self.fc(x).relu()
+        return hidden.tanh() + (1.0 - mask) * -1e4, hidden
+
+
+class Layers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Masked() for _ in range(3)])
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        total = x
+        for layer in self.layers:
+            x, hidden = layer(x, mask)
+            total = total + hidden
+        return total + x
+
+
+def test_nodes_that_several_modules_use_belong_to_the_module_around_them() -> None:
+    program = fx_onnx.export(Layers().eval(), (torch.randn(2, 4), torch.ones(4)))
+    (facts,) = graph_facts(program.model)
+    assert [(module.path, module.nodes) for module in facts.modules if module.path.count(".") == 1] == [
+        ("layers.0", 4),
+        ("layers.1", 4),
+        ("layers.2", 4),
+    ]
+    own = [node.op_type for node in facts.nodes if not facts.modules[node.module].path]
+    assert own == ["Sub", "Mul", *["Add"] * 4]
+
+
 class Branches(nn.Module):
     def __init__(self) -> None:
         super().__init__()

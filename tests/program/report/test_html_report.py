@@ -102,8 +102,9 @@ def test_nothing_comes_from_elsewhere() -> None:
     )
 
 
-def test_the_script_sets_texts_only_and_is_short() -> None:
-    script = (ASSETS / "report.js").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["graph.js", "report.js"])
+def test_the_scripts_set_texts_only_and_are_short(name: str) -> None:
+    script = (ASSETS / name).read_text(encoding="utf-8")
     markup = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|\beval\(|new Function"
     assert re.findall(markup, script) == []
     assert len(script.splitlines()) <= 800
@@ -221,3 +222,56 @@ def test_a_failed_export_shows_the_error_without_a_graph(window: tuple[Browser, 
     assert _texts(found, "h1") == ["The export failed in the stage decompose."]
     assert "UnsupportedOperatorError" in _texts(found, "pre")[0]
     assert found.run("return document.querySelectorAll('svg').length") == 0
+
+
+class Cached(nn.Module):
+    """Layers in a chain, each with a cache of its own and a mask that all of them read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([_Layer() for _ in range(6)])
+
+    def forward(self, x: Tensor, mask: Tensor, cache: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        found = []
+        for layer, past in zip(self.layers, cache, strict=True):
+            x, new = layer(x, mask, past)
+            found.append(new)
+        return x.relu(), found
+
+
+class _Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, mask: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.fc(x * mask)
+        return x, x + past
+
+
+@needs_browser
+def test_the_graph_is_on_the_first_screen_with_groups_and_kinds(window: tuple[Browser, Path]) -> None:
+    found, folder = window
+    args = (torch.ones(1, 4), torch.ones(4), [torch.ones(1, 4)] * 6)
+    names = ["y", *(f"new.{layer}" for layer in range(6))]
+    fx_onnx.export(Cached().eval(), args, output_names=names).save_html(folder / "cached.html")
+    found.resize(1400, 900)
+    found.open(folder / "cached.html")
+    top, bottom = found.run(
+        "const {top, bottom} = document.querySelector('.canvas').getBoundingClientRect(); return [top, bottom]"
+    )
+    assert 0 < top < 300
+    assert 700 < bottom <= 900
+    assert "cache_* (6)" in _texts(found, ".box text.plain")  # one port with a rail instead of six
+    assert found.run("return document.querySelectorAll('.link.rail').length") > 5
+    assert _texts(found, ".kinds li") == ["products, convolutions 6", "activations 1", "elementwise 12"]
+    assert found.run("return document.querySelectorAll('rect.strip.product').length") == 6
+    middle = "({ x, width }) => x.baseVal.value + width.baseVal.value / 2"
+    middles = found.run(f"return [...document.querySelectorAll('.box rect.module')].map({middle})")
+    assert len({round(x) for x in middles}) == 1  # the layers are a straight chain
+    rows = _texts(found, "td:nth-child(2)")
+    found.click(".opener")
+    assert len(_texts(found, "td:nth-child(2)")) == len(rows) + 6
+    found.click(".opener")
+    assert _texts(found, "td:nth-child(2)") == rows
+    assert found.messages() == []

@@ -37,7 +37,7 @@ def test_success():
     assert "| enc.0 | 0.250 |" in text
     assert "<summary>Versions</summary>\n\n| package | version |\n| --- | --- |\n| torch | 2.13.0 |" in text
     assert "```\n100 ms total\n```" in text
-    assert "ExportedProgram: y" not in text  # the HTML report has the long dumps
+    assert "<summary>Captured program</summary>\n\n```\nExportedProgram: y\n```" in text
 
 
 def test_names_are_no_markup():

@@ -1,14 +1,22 @@
 """Sections: what has no content is left out, sizes have units, and differences belong to modules."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 import fx_onnx
-from fx_onnx.core.dim_table import DimTable
+from fx_onnx.core.dim_table import DimSummary, DimTable
 from fx_onnx.program.report.facts import Facts
 from fx_onnx.program.report.gather_facts import gather
-from fx_onnx.program.report.report_sections import compared_values, headline, module_differences, sections, size
+from fx_onnx.program.report.report_sections import (
+    compared_values,
+    headline,
+    module_differences,
+    sections,
+    size,
+)
 from fx_onnx.program.verify import Difference, Verification
 from tests.program.report.facts_examples import COMPLETE
 
@@ -32,6 +40,20 @@ def test_sections_without_content_are_left_out() -> None:
     ]
     (dims,) = sections(Facts(dims=DimTable()))
     assert dims.note == "Every dim is static."
+
+
+def test_long_dims_of_outputs_have_a_letter_and_others_depend_on_data() -> None:
+    long = "min(300,(height+7)//8*((n+7)//8)+4)"
+    model = replace(
+        COMPLETE.model, inputs=["x: float[n, height]"], outputs=[f"y: float[{long}, u0]", f"z: float[2*u0, {long}]"]
+    )
+    outputs, dims = sections(Facts(model=model, dims=DimTable((DimSummary("n", ("x.shape[0]",)),))))[:2]
+    assert [row[2] for row in outputs.rows] == ["float[n, height]", "float[n2, u0]", "float[2*u0, n2]"]
+    assert [tuple(row) for row in dims.rows] == [
+        ("n", "x.shape[0]", "any", ""),
+        ("n2", "y.shape[0], z.shape[1]", long, ""),
+        ("u0", "y.shape[1], z.shape[0]", "depends on data", ""),
+    ]
 
 
 def test_each_row_has_a_cell_for_each_column() -> None:

@@ -1,14 +1,13 @@
 "use strict";
 // Shows the facts of one export, which the page holds as JSON. Every text of the model is set as text, never as markup.
-// The graph is folded by module. Opening a module lays out its children; the layout itself is dagre's.
+// The graph is folded by module; graph.js lays it out.
 (() => {
   const facts = JSON.parse(document.getElementById("facts").textContent);
   const SVG = "http://www.w3.org/2000/svg";
-  const MOST_CHILDREN = 48; // more children of one module are shown in parts, because a layout takes quadratic time
+  const MOST_DETAILS = 2;
   const MOST_ROWS = 12;
   const MOST_HITS = 50;
   const MOST_TREE_ROWS = 200;
-  const FONT = "12px system-ui, sans-serif";
 
   // ------------------------------------------------------------------ elements
 
@@ -34,29 +33,6 @@
     return made;
   }
 
-  const pen = document.createElement("canvas").getContext("2d");
-  const widths = new Map();
-  function textWidth(text) {
-    if (!widths.has(text)) {
-      pen.font = FONT;
-      widths.set(text, pen.measureText(text).width);
-    }
-    return widths.get(text);
-  }
-
-  const shortened = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
-
-  const counted = new Intl.NumberFormat("en");
-  function quantity(number) {
-    if (!number) return "";
-    for (const [unit, size] of [["G", 1e9], ["M", 1e6], ["k", 1e3]]) {
-      if (number >= size) return `${(number / size).toPrecision(3)} ${unit}`;
-    }
-    return String(number);
-  }
-
-  const small = (number) => (typeof number === "number" ? String(Number(number.toPrecision(2))) : number);
-
   // ------------------------------------------------------------------ head, tables and dumps
 
   const MARKS = { passed: "✓", unverified: "○", read: "○", failed: "✗" };
@@ -64,7 +40,9 @@
   function verdict() {
     const { state, title, details } = facts.verdict;
     const mark = element("span", { class: "mark", "aria-hidden": "true" }, MARKS[state]);
-    const sentences = element("div", { class: "details" }, ...details.map((text) => element("p", {}, text)));
+    const lines = details.map((text) => element("p", {}, text));
+    const sentences = element("div", { class: "details" }, ...lines.splice(0, MOST_DETAILS));
+    if (lines.length) sentences.append(element("details", {}, element("summary", {}, `${lines.length} more`), ...lines));
     return element("header", { class: `verdict ${state}` }, mark, element("h1", {}, title), sentences);
   }
 
@@ -73,19 +51,35 @@
     return element("dl", { class: "headline" }, ...pairs);
   }
 
-  function table(header, rows, limit) {
+  function table({ header, rows, inner }, limit) {
     const numbers = header.map((name) => (name.endsWith("#") ? "number" : null));
     const names = header.map((name, column) => element("th", { scope: "col", class: numbers[column] }, name.replace(/#$/, "")));
-    const body = element("tbody");
-    const add = (from, to) => {
-      for (const row of rows.slice(from, to)) {
-        const cells = row.map((text, column) => {
-          const state = !header[column] && (text === "ok" || text === "differs") ? text : null;
-          return element("td", { class: numbers[column] ?? state }, text);
-        });
-        body.append(element("tr", {}, ...cells));
-      }
+    const line = (row, kind) => {
+      const cells = row.map((text, column) => {
+        const state = !header[column] && (text === "ok" || text === "differs") ? text : null;
+        return element("td", { class: numbers[column] ?? state }, text);
+      });
+      return element("tr", { class: kind }, ...cells);
     };
+    // A row that stands for others shows them below itself on a click.
+    const group = (row, others) => {
+      const made = line(row, "group");
+      const hidden = others.map((other) => line(other, "inner"));
+      const cell = made.children[1];
+      const opener = element("button", { type: "button", class: "opener", "aria-expanded": "false" }, cell.textContent);
+      cell.replaceChildren(opener);
+      opener.addEventListener("click", () => {
+        const opened = opener.getAttribute("aria-expanded") === "true";
+        opener.setAttribute("aria-expanded", String(!opened));
+        if (opened) hidden.forEach((each) => each.remove());
+        else made.after(...hidden);
+      });
+      return made;
+    };
+    const body = element("tbody");
+    const add = (from, to) => rows.slice(from, to).forEach((row, index) => {
+      body.append(inner[from + index] ? group(row, inner[from + index]) : line(row, null));
+    });
     add(0, limit);
     const made = element("div", { class: "scroll" }, element("table", {}, element("thead", {}, element("tr", {}, ...names)), body));
     if (rows.length > limit) {
@@ -102,7 +96,7 @@
   function content(section) {
     const found = [];
     if (section.note) found.push(element("p", { class: "quiet" }, section.note));
-    if (section.rows.length) found.push(table(section.header, section.rows, section.place === "bottom" ? MOST_ROWS * 2 : MOST_ROWS));
+    if (section.rows.length) found.push(table(section, section.place === "bottom" ? MOST_ROWS * 2 : MOST_ROWS));
     if (section.text) found.push(element("pre", {}, section.text));
     return found;
   }
@@ -115,236 +109,6 @@
     const made = element("details", {}, element("summary", {}, section.title));
     made.addEventListener("toggle", () => made.children.length === 1 && made.append(...content(section)));
     return made;
-  }
-
-  // ------------------------------------------------------------------ the graph as a tree of modules
-
-  class Graph {
-    constructor(data) {
-      this.data = data;
-      this.groups = data.modules.map((module, index) => ({ id: `m${index}`, module, children: [], open: false, layout: null }));
-      this.groups.forEach((group) => (group.parent = group.module.parent === null ? null : this.groups[group.module.parent]));
-      this.root = this.groups[0];
-      this.root.open = true;
-      this.producers = new Map();
-      this.readers = new Map();
-      this.nodes = data.nodes.map((node, index) => this.node(node, index));
-      this.items = new Map([...this.groups, ...this.nodes].map((item) => [item.id, item]));
-      this.split(this.root);
-      for (const group of this.items.values()) {
-        if (group.parent === this.root && group.module && group.module.nodes > 0.8 * this.nodes.length) group.open = true;
-      }
-    }
-
-    node([name, op, module, source, inputs, outputs, attributes, body], index) {
-      const group = body === null ? null : this.groups[body];
-      const parent = this.groups[module];
-      const made = { id: `n${index}`, name, op, parent, source, inputs, outputs, attributes, group };
-      made.drawn = group ?? made;
-      if (group) group.node = made;
-      for (const value of inputs) {
-        if (!this.readers.has(value)) this.readers.set(value, []);
-        this.readers.get(value).push(made);
-      }
-      outputs.forEach((value) => this.producers.set(value, made));
-      this.place(made.drawn);
-      return made;
-    }
-
-    place(item) {
-      const { parent } = item;
-      if (parent && !item.placed) {
-        item.placed = true;
-        parent.children.push(item);
-        this.place(parent);
-      }
-    }
-
-    // A module with too many children gets parts of consecutive nodes, and of consecutive modules if these are too many.
-    split(group) {
-      if (group.children.length > MOST_CHILDREN) group.children = this.parts(group, (one, next) => !one.children && !next.children);
-      while (group.children.length > MOST_CHILDREN) group.children = this.parts(group, () => true);
-      group.children.filter((child) => child.children).forEach((child) => this.split(child));
-    }
-
-    parts(group, together) {
-      const { children } = group;
-      const size = 2 * Math.ceil(Math.sqrt(children.length));
-      const runs = [];
-      for (const child of children) {
-        const run = runs[runs.length - 1];
-        if (run && run.length < size && together(run[run.length - 1], child)) run.push(child);
-        else runs.push([child]);
-      }
-      return runs.map((run) => {
-        if (run.length === 1) return run[0];
-        const part = { id: `${group.id}.${run[0].id}`, part: true, parent: group, children: run, open: false, layout: null };
-        run.forEach((child) => (child.parent = part));
-        this.items.set(part.id, part);
-        return part;
-      });
-    }
-
-    childOf(group, item) {
-      let at = item;
-      while (at && at.parent !== group) at = at.parent;
-      return at;
-    }
-
-    nodesIn(group) {
-      group.inner ??= group.children.flatMap((child) => {
-        const own = child.node ? [child.node] : [];
-        return child.children ? [...own, ...this.nodesIn(child)] : [child];
-      });
-      return group.inner;
-    }
-
-    // The edges between the children of a module, and those that enter or leave it, as {from, to, values}.
-    level(group) {
-      if (group.level) return group.level;
-      const edges = new Map();
-      const connect = (from, to, value) => {
-        const key = `${from.id}>${to.id}`;
-        if (!edges.has(key)) edges.set(key, { from, to, values: new Set() });
-        edges.get(key).values.add(value);
-      };
-      const entering = new Map();
-      const leaving = new Map();
-      for (const node of this.nodesIn(group)) {
-        const at = this.childOf(group, node.drawn);
-        for (const value of node.inputs) {
-          if (this.data.values[value][2]) continue;
-          const producer = this.producers.get(value);
-          const from = producer && this.childOf(group, producer.drawn);
-          if (from && from !== at) connect(from, at, value);
-          if (!from && producer?.drawn !== group) entering.set(value, (entering.get(value) ?? new Set()).add(at));
-        }
-        for (const value of node.outputs) {
-          const returned = this.data.outputs.includes(value);
-          const outside = (this.readers.get(value) ?? []).some((reader) => !this.childOf(group, reader.drawn));
-          if (returned || outside) leaving.set(value, new Set([at]));
-        }
-      }
-      const ports = [...this.ports(group, "in", entering, connect), ...this.ports(group, "out", leaving, connect)];
-      group.level = { items: [...group.children, ...ports], edges: [...edges.values()] };
-      return group.level;
-    }
-
-    // Values with the same readers, or from the same child, share one port.
-    ports(group, direction, values, connect) {
-      const found = new Map();
-      for (const [value, children] of values) {
-        const key = [...children].map((child) => child.id).sort().join();
-        if (!found.has(key)) found.set(key, { id: `${direction}.${group.id}.${value}`, port: direction, parent: group, values: [], children: null });
-        const port = found.get(key);
-        port.values.push(value);
-        for (const child of children) {
-          if (direction === "in") connect(port, child, value);
-          else connect(child, port, value);
-        }
-      }
-      return [...found.values()];
-    }
-
-    layout(group) {
-      if (group.layout) return group.layout;
-      const { items, edges } = this.level(group);
-      const graph = new dagre.graphlib.Graph();
-      graph.setGraph({ rankdir: "TB", nodesep: 14, ranksep: 26, marginx: 12, marginy: 12 });
-      items.forEach((item) => graph.setNode(item.id, this.size(item)));
-      edges.forEach((edge) => graph.setEdge(edge.from.id, edge.to.id, { edge }));
-      dagre.layout(graph);
-      const { width, height } = graph.graph();
-      group.layout = {
-        width: Math.max(width || 0, 40),
-        height: Math.max(height || 0, 20),
-        boxes: items.map((item) => ({ item, ...graph.node(item.id) })),
-        lines: graph.edges().map((key) => graph.edge(key)),
-      };
-      return group.layout;
-    }
-
-    size(item) {
-      if (item.children && item.open) {
-        const { width, height } = this.layout(item);
-        return { width: Math.max(width, textWidth(this.title(item)) + 60), height: height + 24 };
-      }
-      const lines = this.lines(item);
-      return { width: Math.max(...lines.map(textWidth)) * 1.06 + 24, height: 10 + 15 * lines.length };
-    }
-
-    title(item) {
-      if (item.part) {
-        const [first, last] = [item.children[0], item.children[item.children.length - 1]];
-        return shortened(`${this.title(first)} … ${this.title(last)}`, 60);
-      }
-      if (item.port) {
-        const [name] = this.data.values[item.values[0]];
-        return shortened(name, 36) + (item.values.length > 1 ? ` + ${item.values.length - 1}` : "");
-      }
-      if (item.module) return shortened(item.module.label || item.module.kind || "graph", 48);
-      return shortened(item.op, 40);
-    }
-
-    lines(item) {
-      const title = this.title(item);
-      if (item.port) return item.values.length > 1 ? [title] : [title, shortened(this.data.values[item.values[0]][1], 40)];
-      if (!item.children) return item.outputs.length ? [title, shortened(this.data.values[item.outputs[0]][1], 40)] : [title];
-      const nodes = this.nodesIn(item);
-      const inside = nodes.length <= 3 ? nodes.map((node) => node.op).join(", ") : `${counted.format(nodes.length)} nodes`;
-      const kind = item.part ? "" : item.module.kind;
-      return [title, shortened([kind, inside].filter(Boolean).join(" · "), 48)];
-    }
-
-    around = (item) => (item.parent ? [item.parent, ...this.around(item.parent)] : []);
-
-    toggle(group, opened = !group.open) {
-      group.open = opened;
-      [group, ...this.around(group)].forEach((each) => (each.layout = null));
-    }
-
-    // Opens what is around an item, so that the item is visible.
-    reveal(item) {
-      this.around(item).filter((group) => !group.open).reverse().forEach((group) => this.toggle(group, true));
-    }
-
-    isDifferent(item) {
-      if (item.module) return item.module.difference?.ok === false;
-      return (item.outputs ?? []).some((value) => this.data.differences[value]?.ok === false);
-    }
-
-    // The facts of an item as [name, text] pairs; a tip shows the first ones.
-    facts(item) {
-      if (item.port) return item.values.map((value) => this.data.values[value].slice(0, 2));
-      const node = item.children ? item.node : item;
-      const [operators, fx, frames] = node && node.source !== null ? this.data.sources[node.source] : [[], "", []];
-      const found = [];
-      const add = (name, text) => text && found.push([name, text]);
-      if (operators.length) add("from", operators.join(", "));
-      const module = item.children ? item.module : this.moduleOf(item);
-      if (module) add("module", [module.path, module.class].filter(Boolean).join("\n"));
-      add("line", frames.map(([place, name, code]) => `${place}  ${code || name}`).join("\n"));
-      if (node) add("results", node.outputs.map((value) => this.valueText(value)).join("\n"));
-      if (node) add("inputs", node.inputs.map((value) => this.valueText(value)).join("\n"));
-      if (node) add("attributes", node.attributes);
-      if (node) add("name", node.name);
-      add("FX nodes", fx);
-      if (item.children) add("nodes", counted.format(this.nodesIn(item).length));
-      if (item.module) add("parameters", item.module.parameters ? counted.format(item.module.parameters) : "");
-      if (item.module?.seconds != null) add("capture", `${item.module.seconds.toFixed(3)} s`);
-      const differences = item.module ? [item.module.difference] : (node?.outputs ?? []).map((value) => this.data.differences[value]);
-      for (const one of differences.filter(Boolean)) {
-        add("difference", `${small(one.max)}, ${small(one.relative)} of the scale (${small(one.allowed)} allowed) ${one.problem}`);
-      }
-      return found;
-    }
-
-    moduleOf = (item) => this.around(item).find((group) => group.module)?.module;
-
-    valueText(value) {
-      const [name, type, isInitializer] = this.data.values[value];
-      return `${name}: ${type}${isInitializer ? " (weight or constant)" : ""}`;
-    }
   }
 
   // ------------------------------------------------------------------ the tree of modules as a table
@@ -510,13 +274,14 @@
     }
 
     drawLevel(group, left, top) {
-      const { boxes, lines } = this.graph.layout(group);
-      for (const line of lines) {
-        const path = shape("path", { class: "link", d: curve(line.points, left, top), "marker-end": "url(#arrow)" });
-        const ends = [line.edge.from, line.edge.to];
-        path.classList.toggle("picked", ends.includes(this.picked));
+      const { boxes, lines, rails } = this.graph.layout(group);
+      const link = (kind, { edge }, d) => {
+        const path = shape("path", { class: kind, d, "marker-end": "url(#arrow)" });
+        path.classList.toggle("picked", [edge.from, edge.to].includes(this.picked));
         this.svg.append(path);
-      }
+      };
+      rails.forEach((rail) => link("link rail", rail, `M${left + rail.from.x},${top + rail.from.y} H${left + rail.x} V${top + rail.to.y} H${left + rail.to.x}`));
+      lines.forEach((line) => link("link", line, curve(line.points, left, top)));
       for (const { item, x, y, width, height } of boxes) {
         this.drawBox(item, left + x - width / 2, top + y - height / 2, width, height);
       }
@@ -530,7 +295,8 @@
       if (item.children) box.setAttribute("aria-expanded", String(Boolean(opened)));
       box.classList.toggle("different", this.graph.isDifferent(item));
       box.classList.toggle("picked", item === this.picked);
-      box.append(shape("rect", { x, y, width, height, rx: item.port ? height / 2 : item.children ? 6 : 2, class: kind }));
+      box.append(shape("rect", { x, y, width, height, rx: item.port ? height / 2 : item.children ? 6 : 2, class: item.kind ? `${kind} kind ${item.kind}` : kind }));
+      if (kind === "module") box.append(...this.strip(item, x + 8, y + height - 5, width - 16));
       lines.forEach((text, index) => {
         const place = opened ? { x: x + 10, y: y + 16 } : { x: x + width / 2, y: y + 17 + 15 * index, "text-anchor": "middle" };
         const label = shape("text", { ...place, class: index ? "small" : item.children ? "strong" : "plain" }, text);
@@ -541,6 +307,17 @@
       this.places.set(item.id, { box, x, y, width, height });
       this.svg.append(box);
       if (opened) this.drawLevel(item, x + (width - this.graph.layout(item).width) / 2, y + 24);
+    }
+
+    // The kinds of the operators in a folded module, as a bar.
+    strip(item, left, y, width) {
+      const total = this.graph.nodesIn(item).length;
+      let x = left;
+      return this.graph.kindsIn(item).map(([kind, number]) => {
+        const part = shape("rect", { x, y, width: (width * number) / total, height: 3, class: `strip kind ${kind}` });
+        x += (width * number) / total;
+        return part;
+      });
     }
 
     zoom(scale) {
@@ -733,12 +510,13 @@
   const tip = element("div", { class: "tip", role: "tooltip" });
   tip.hidden = true;
 
+  const swatch = (kind, rx) => shape("svg", { viewBox: "0 0 26 14", "aria-hidden": "true" }, shape("rect", { x: 1, y: 1, width: 24, height: 12, rx, class: kind }));
+
   function legend() {
-    const swatch = (kind, rx) => shape("svg", { viewBox: "0 0 26 14", "aria-hidden": "true" }, shape("rect", { x: 1, y: 1, width: 24, height: 12, rx, class: kind }));
     const different = swatch("node", 2);
     different.classList.add("box", "different");
     const lines = [
-      [swatch("module", 4), "a module: click or press Enter to open or close it"],
+      [swatch("module", 4), "a module: click or press Enter to open or close it; the bar shows the kinds of its operators"],
       [swatch("node", 1), "an ONNX node: the pointer or the focus shows its ATen operator and its source line, a click all of it"],
       [swatch("port", 6), "values that enter or leave the graph or the opened module; “+ 3” counts further ones"],
       [different, "differs from PyTorch by more than is allowed, where the values were compared"],
@@ -746,9 +524,18 @@
     return element("ul", { class: "legend" }, ...lines.map(([picture, text]) => element("li", {}, picture, text)));
   }
 
+  // The kinds of operators that the graph has, with their colours and numbers of nodes.
+  function kindLegend(graph) {
+    const entries = graph.kindsIn(graph.root).map(([kind, number]) => {
+      const [, name] = KINDS.find(([each]) => each === kind);
+      return element("li", {}, swatch(`node kind ${kind}`, 2), `${name} `, element("span", {}, counted.format(number)));
+    });
+    return element("ul", { class: "kinds", "aria-label": "Kinds of operators" }, ...entries);
+  }
+
   function explorer() {
-    const [bar, place] = [element("div", { class: "bar" }), element("div")];
-    const section = element("section", { id: "graph" }, element("h2", {}, "Modules and graph"), bar, place, legend());
+    const [bar, kinds, place] = [element("div", { class: "bar" }), element("div"), element("div", { class: "place" })];
+    const section = element("section", { id: "graph", "aria-label": "Modules and graph" }, bar, kinds, place);
     let shown = null;
     const choose = (index) => {
       shown = facts.graphs[index].explorer ??= new Explorer(facts.graphs[index]);
@@ -762,6 +549,7 @@
         button("100 %", () => shown.zoom(1), "Actual size"),
         button("fold all", () => shown.fold(), "Close all modules"),
       );
+      kinds.replaceChildren(kindLegend(shown.graph));
       place.replaceChildren(shown.view);
       shown.show();
       shown.start();
@@ -786,15 +574,18 @@
   const columns = (sections) => element("div", { class: "columns" }, ...sections.map(open));
   const main = document.getElementById("report");
   const placed = (place) => facts.sections.filter((section) => section.place === place);
-  main.append(verdict(), headline());
-  if (facts.call) main.append(element("pre", { class: "call" }, facts.call));
-  main.append(columns(placed("top")));
+  const screen = element("div", {}, verdict(), headline(), columns(placed("first")));
+  main.append(screen);
   if (facts.graphs.length) {
     const { section, start } = explorer();
-    main.append(section);
+    screen.append(section);
+    screen.className = "screen";
     document.body.append(tip);
+    main.append(legend());
     start();
   }
+  if (facts.call) main.append(element("pre", { class: "call" }, facts.call));
+  main.append(columns(placed("top")));
   main.append(columns(placed("bottom")), element("h2", {}, "Details"), ...placed("dump").map(folded));
   document.documentElement.dataset.ready = "true";
 })();

@@ -1,0 +1,102 @@
+"""The sizes for which every index that is computed from sizes lies inside its table, such as a table of positions.
+
+torch records no guard for an index, because it is a value of a tensor. The largest value of ``arange(n)`` is ``n - 1``
+all the same, so a table of 512 rows makes ``n <= 512`` a bound: for other sizes the model raises an exception.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import sympy
+import torch
+from torch.export import ExportedProgram
+
+from fx_onnx.core.operators import aten
+from fx_onnx.core.source_lines import innermost_line
+from fx_onnx.core.symbolic_sizes import expression
+
+__all__ = ["index_bounds"]
+
+Range = tuple[sympy.Expr, sympy.Expr]
+"""The smallest and the largest value that a tensor of integers can have."""
+
+_SAME_VALUES = {
+    "alias", "clone", "contiguous", "detach", "expand", "lift_fresh_copy", "permute", "repeat", "reshape", "select",
+    "slice", "squeeze", "to", "transpose", "type_as", "unsqueeze", "view",
+}  # fmt: skip
+_FRAME = re.compile(r'File "(.+?)", line (\d+), in (.+)\n\s*(.*)')
+_FORMULAS: dict[str, Callable[[Range, Range], Range | None]] = {
+    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
+    "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "mul": lambda a, b: (a[0] * b[0], a[1] * b[1]) if a[0].is_nonnegative and b[0].is_nonnegative else None,
+}
+
+
+def index_bounds(program: ExportedProgram, defined: Mapping[Any, Any]) -> Iterator[tuple[sympy.Basic, str]]:
+    """Yields the conditions under which the indices are inside their tables, each with its line of the code.
+
+    Args:
+        program: the captured program.
+        defined: symbol → its expression over the symbols of the inputs.
+    """
+    known: dict[torch.fx.Node, Range] = {}
+    for node in program.graph.nodes:
+        found = _range(node, known)
+        if found is not None:
+            known[node] = found
+        for table, axis, index in _lookups(node):
+            rows = table.meta["val"].shape[axis]
+            if index in known and isinstance(rows, int) and known[index][1].free_symbols:
+                yield sympy.Le(known[index][1] + 1, rows).xreplace(defined), _line(node)
+
+
+def _lookups(node: torch.fx.Node) -> Iterator[tuple[torch.fx.Node, int, Any]]:
+    """Yields each table that a node reads with an index, the axis, and the index."""
+    if node.target is aten.embedding.default:
+        yield node.args[0], 0, node.args[1]  # type: ignore[misc]
+    elif node.target is aten.index_select.default:
+        yield node.args[0], node.args[1], node.args[2]  # type: ignore[misc]
+    elif node.target is aten.index.Tensor:
+        yield from ((node.args[0], axis, index) for axis, index in enumerate(node.args[1]) if index is not None)  # type: ignore[misc,arg-type]
+
+
+def _range(node: torch.fx.Node, known: dict[torch.fx.Node, Range]) -> Range | None:
+    value, kind = node.meta.get("val"), str(getattr(node.target, "overloadpacket", "")).removeprefix("aten.")
+    if not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex():
+        return None
+    if value.dtype is torch.bool:
+        return sympy.Integer(0), sympy.Integer(1)
+    if node.target in (aten.arange.default, aten.arange.start):
+        start, end = (0, node.args[0]) if len(node.args) == 1 else node.args[:2]
+        return _number(start), _number(end) - 1
+    operands = [known.get(each) if isinstance(each, torch.fx.Node) else None for each in node.args[:2]]
+    if kind in _SAME_VALUES:
+        return operands[0]
+    if kind == "cumsum" and operands[0] is not None and operands[0][0] == 0:
+        size = node.args[0].meta["val"].shape[node.args[1]]  # type: ignore[union-attr]
+        return operands[0][0], operands[0][1] * expression(size)
+    if kind in _FORMULAS and node.kwargs.get("alpha", 1) == 1:
+        sides = [found or _scalar(each) for found, each in zip(operands, node.args, strict=False)]
+        return _FORMULAS[kind](*sides) if None not in sides and len(sides) == 2 else None  # type: ignore[arg-type]
+    return None
+
+
+def _scalar(argument: Any) -> Range | None:
+    """Returns the range of a number; None for a tensor."""
+    is_tensor = isinstance(argument, torch.fx.Node) and isinstance(argument.meta.get("val"), torch.Tensor)
+    return None if is_tensor else (_number(argument), _number(argument))
+
+
+def _number(argument: Any) -> sympy.Expr:
+    return expression(argument.meta["val"] if isinstance(argument, torch.fx.Node) else argument)
+
+
+def _line(node: torch.fx.Node) -> str:
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    return innermost_line(
+        [traceback.FrameSummary(file, int(line), name, line=code) for file, line, name, code in frames]
+    )

@@ -1,0 +1,70 @@
+"""Indices that are computed from sizes bound the sizes by the rows of their table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fx_onnx
+
+IDS = torch.randint(3, 9, (2, 8))
+
+
+class Table(nn.Module):
+    """Reads a table of 64 rows, as an embedding or by an index."""
+
+    def __init__(self, index: Callable[[Tensor], Tensor], read: str) -> None:
+        super().__init__()
+        self.table, self.index, self.read = nn.Embedding(64, 4), index, read
+
+    def forward(self, ids: Tensor) -> Tensor:
+        index = self.index(ids)
+        if self.read == "embedding":
+            return self.table(index)
+        return self.table.weight[index] if self.read == "index" else self.table.weight.index_select(0, index)
+
+
+def masked(ids: Tensor) -> Tensor:
+    """The positions of RoBERTa, in which padding does not count."""
+    mask = ids.ne(1).int()
+    return ((torch.cumsum(mask, 1).type_as(mask) + 0) * mask).long() + 1
+
+
+INDICES: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "positions": (lambda ids: torch.arange(ids.shape[1]), "n <= 64"),
+    "positions of a row": (lambda ids: torch.arange(0, ids.shape[1])[None].expand(ids.shape[0], -1), "n <= 64"),
+    "an offset": (lambda ids: torch.arange(ids.shape[1]) + 2, "n <= 62"),
+    "a start": (lambda ids: torch.arange(3, ids.shape[1] + 3), "n <= 61"),
+    "both sizes": (lambda ids: torch.arange(ids.shape[1] + ids.shape[0]), "b + n <= 64"),
+    "masked": (masked, "n <= 62"),
+}
+
+
+@pytest.mark.parametrize("name", INDICES)
+def test_a_table_bounds_the_sizes(name: str) -> None:
+    index, condition = INDICES[name]
+    model = Table(index, "embedding").eval()
+    program = fx_onnx.export(model, (IDS,), dynamic_shapes=({0: "b", 1: "n"},))
+    assert [(str(each), each.kind) for each in program.dims.conditions] == [(condition, "bound")]
+    assert program.dims.conditions[0].place.endswith(": return self.table(index))")
+    assert program.findings == []
+    size = 64 - (2 if name == "both sizes" else 0) - int(name in ("an offset", "masked")) * 2 - 3 * (name == "a start")
+    ids = torch.full((2, size), 5)
+    torch.testing.assert_close(program(ids)[0], model(ids))
+    with pytest.raises(IndexError):
+        model(torch.full((2, size + 1), 5))
+
+
+@pytest.mark.parametrize("read", ["index", "index_select"])
+def test_every_read_of_a_table_counts(read: str) -> None:
+    program = fx_onnx.export(Table(INDICES["positions"][0], read).eval(), (IDS,), dynamic_shapes=({0: "b", 1: "n"},))
+    assert [str(each) for each in program.dims.conditions] == ["n <= 64"]
+
+
+@pytest.mark.parametrize("index", [lambda ids: ids, lambda ids: ids.cumsum(1) % 64, lambda ids: torch.arange(5)])
+def test_other_indices_bound_nothing(index: Callable[[Tensor], Tensor]) -> None:
+    program = fx_onnx.export(Table(index, "embedding").eval(), (IDS,), dynamic_shapes=({0: "b", 1: "n"},))
+    assert list(program.dims.conditions) == []
