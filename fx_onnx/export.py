@@ -74,9 +74,9 @@ def export(
         model: a Module, a TorchScript module or function (see docs/torchscript.md), or a torch.export.ExportedProgram,
             which is not captured again. An ``ExportableModule`` gives its own arguments, dynamic shapes and names if
             the call gives no arguments.
-        args: the example positional arguments: a tuple or a list, a single tensor, a tuple whose last entry is a dict
-            of keyword arguments, or this dict alone. Tensors become inputs of the model. All other values become
-            constants.
+        args: the example positional arguments: a tuple, a single tensor, a tuple whose last entry is a dict of keyword
+            arguments, or this dict alone. A list is one argument; if ``forward`` takes no list, it is read as a tuple.
+            Tensors become inputs of the model. All other values become constants.
         f: where to save the model: a path or a binary file. None saves nothing.
         positional: empty. All further arguments are given by keyword.
         kwargs: the example keyword arguments.

@@ -21,16 +21,16 @@ def has_mode(model: torch.nn.Module) -> bool:
 def mode_matters(model: torch.nn.Module) -> bool:
     """Returns whether the training mode of the module, or of a submodule, may change the results.
 
-    A module with submodules is a mere wrapper if no method of its class reads ``training``: then only the modes of its
-    submodules count. So a new wrapper around a model in evaluation mode is as good as that model. A module without
-    submodules may read the mode in code that cannot be seen, so its mode counts.
+    The mode of a module counts if a method of its class reads ``training``, or if its code cannot be seen. So a new
+    wrapper around a model in evaluation mode is as good as that model, and so is a Conv2d.
     """
-    return any(module.training and not _is_wrapper(module) for module in model.modules())
+    return any(
+        module.training and (_has_hidden_code(module) or _reads_mode(type(module))) for module in model.modules()
+    )
 
 
-def _is_wrapper(module: torch.nn.Module) -> bool:
-    has_hidden_code = isinstance(module, torch.jit.ScriptModule) or "forward" in vars(module)
-    return next(module.children(), None) is not None and not has_hidden_code and not _reads_mode(type(module))
+def _has_hidden_code(module: torch.nn.Module) -> bool:
+    return isinstance(module, torch.jit.ScriptModule) or "forward" in vars(module)
 
 
 def _reads_mode(kind: type) -> bool:

@@ -104,10 +104,20 @@ def test_a_wrapper_around_a_model_in_evaluation_mode_causes_no_warning() -> None
     with warnings.catch_warnings():
         warnings.simplefilter("error", fx_onnx.OnnxExporterWarning)
         fx_onnx.export(Wrapper(), (torch.ones(2),))
-    assert not mode_matters(nn.Sequential(Wrapper()))
+    assert not mode_matters(nn.Sequential(Wrapper(), nn.Conv1d(1, 1, 1), nn.LayerNorm(2), nn.ReLU()))
 
 
-@pytest.mark.parametrize("make", [DropsValues, with_own_forward, nn.Identity, lambda: Wrapper().train()])
+@pytest.mark.parametrize(
+    "make",
+    [
+        DropsValues,
+        with_own_forward,
+        nn.Dropout,
+        lambda: nn.BatchNorm1d(2),
+        lambda: nn.LSTM(2, 2),
+        lambda: Wrapper().train(),
+    ],
+)
 def test_a_mode_that_may_matter(make: Callable[[], nn.Module]) -> None:
     assert mode_matters(make())
     assert not mode_matters(make().eval())
