@@ -180,7 +180,7 @@ def poisson(self: Tensor, generator: Any = None) -> Tensor:
 
 @decomposes(aten._standard_gamma.default)
 def standard_gamma(self: Tensor, generator: Any = None) -> Tensor:
-    """Returns gamma variates of scale 1 by the rejection method of Marsaglia and Tsang, repeated until all are accepted.
+    """Returns gamma variates of scale 1 by the rejection method of Marsaglia and Tsang, repeated until all fit.
 
     A shape below 1 is raised by 1, and the variate is multiplied by u ** (1 / shape).
     """

@@ -2,8 +2,8 @@
 
 python -m tools.composites [--operators meshgrid.indexing,einsum.default] [--contexts inference_mode,autocast]
 
-An operator that torch composes from others (CompositeImplicitAutograd) reaches the exporter whole or in parts, depending
-on the context. Its example arguments are found by trial: the first ones from a list of values for each type that eager
+An operator that torch composes from others (CompositeImplicitAutograd) reaches the exporter whole or in parts, by the
+context. Its example arguments are found by trial: the first ones from a list of values for each type that eager
 mode accepts. The command prints each call that is wrong, or that is refused although torch.export captures it, and ends
 with the counts.
 """
@@ -43,7 +43,17 @@ _OTHERS = (
     *("can_cast", "result_type", "promote_types", "data_ptr", "_compatible", "_dual", "propagate", "_validate", "coo"),
     *("smm", "sspaddmm", "_debug", "nnpack", "get_device", "pin_memory", "_autocast", "dense_tensors", "_fused_rms"),
     *("thnn_conv2d", "slow_conv", "_lstm_mps", "miopen", "rowwise_prune", "sym_storage", "storage_offset", "to_dense"),
-    *("choose_qparams", "data.default", "_thnn", "fake_quantize", "_reshape_from", "_saturate_weight", "_has_", "refine_names", "stride"),
+    *(
+        "choose_qparams",
+        "data.default",
+        "_thnn",
+        "fake_quantize",
+        "_reshape_from",
+        "_saturate_weight",
+        "_has_",
+        "refine_names",
+        "stride",
+    ),
 )
 
 
@@ -61,11 +71,11 @@ _VALUES: Mapping[str, Sequence[Any]] = {
     "List[int]": ([1], [1, 1], [0], [2], [0, 1], [1, 2], [1, 1, 1], [2, 3, 4], []),
     "List[SymInt]": ([1], [2, 3], [3], [6, 6], [1, 1], [2], [1, 1, 1]),
     "List[Tensor]": (
-        [_tensor(2, 3), _tensor(2, 3)], [_tensor(3), _tensor(3)], [torch.arange(2), torch.arange(3)], [_tensor(3, 3)] * 2
+        [_tensor(2, 3), _tensor(2, 3)], [_tensor(3), _tensor(3)], [torch.arange(2), torch.arange(3)], [_tensor(3, 3)]
     ),
     "List[float]": ([0.5], [0.5, 2.0], [2.0, 2.0]), "List[bool]": ([True],), "Dimname": (), "Generator": (),
     "str": (
-        "reflect", "ij", "none", "fro", "nuc", "floor", "trunc", "valid", "same", "sum", "linear", "ij,jk->ik", "i,j->ij"
+        "reflect", "ij", "none", "fro", "nuc", "floor", "trunc", "valid", "same", "sum", "ij,jk->ik", "i,j->ij"
     ),
     "Dtype": (torch.float64, torch.int32), "ScalarType": (torch.float64, torch.int32), "List[number]": ([1.0, 2.0],),
     "Device": (torch.device("cpu"),),
@@ -92,6 +102,7 @@ _GIVEN: Mapping[str, tuple[Any, ...]] = {
     "ctc_loss.Tensor": (
         _tensor(6, 1, 4).log_softmax(-1), torch.tensor([[1, 2]]), torch.tensor([6]), torch.tensor([2])
     ),
+    "_pad_circular.default": (_tensor(2, 3, 4), [1, 2]),
     "linalg_cholesky.default": (torch.eye(3) * 2 + 0.1,), "argsort.stable": (_tensor(2, 3),),
     "gradient.array": (_tensor(4, 4),), "nll_loss2d.default": (_tensor(1, 3, 2, 2), torch.ones(1, 2, 2).long()),
 }  # fmt: skip
@@ -212,7 +223,7 @@ def outcome(call: Call, context: str) -> tuple[str, str]:
             text = " ".join(str(error).split())
             if not _captures(model):
                 return "capture", text
-            is_sentence = isinstance(error, fx_onnx.OnnxExporterError) and "FX1301" not in text
+            is_sentence = isinstance(error, fx_onnx.OnnxExporterError) and error.__cause__ is None
             return "refused" if is_sentence else "failed", text
     try:
         _compare(call, context, found, want)
@@ -239,6 +250,8 @@ def _compare(call: Call, context: str, found: Any, want: Any) -> None:
             for f, w in zip(found, want, strict=True)]  # fmt: skip
     kinds = [[(each.dtype, each.shape) for each in results] for results in (found, want)]
     assert kinds[0] == kinds[1], f"{kinds[0]} instead of {kinds[1]}"
+    if "eigh" in str(call) or "svd" in str(call):  # vectors are defined up to their sign
+        found, want = [each.abs() for each in found], [each.abs() for each in want]
     if not call.is_random:
         tolerance = {"rtol": 0.05, "atol": 0.05} if context == "autocast" else {}
         for f, w in zip(found, want, strict=True):

@@ -62,8 +62,8 @@ def replace(graph: Graph, node: Node, results: Any, made: dict[Node, None]) -> N
     """Replaces ``node`` by ``results`` and erases it.
 
     A result that is among ``made``, the new nodes, gets the name of the node that it replaces. It leaves ``made``, so
-    that it keeps this name if it replaces a second node. Where the node makes symbols for sizes that depend on data, the
-    result defines these, because other nodes use them.
+    that it keeps this name if it replaces a second node. If the node makes symbols for sizes that depend on data, the
+    result defines them, because other nodes use them.
     """
     if isinstance(results, (list, tuple)):
         if not isinstance(node.meta.get("val"), torch.Tensor):

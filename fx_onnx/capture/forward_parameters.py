@@ -77,7 +77,7 @@ def _hint(model: torch.nn.Module, signature: inspect.Signature, kwargs: Mapping[
 
 
 def positional_arguments(model: Any, given: list[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Returns the positional arguments that a list stands for: itself, or, if the forward cannot take it, its entries.
+    """Returns the positional arguments that a list means: itself, or, if the forward cannot take it, its entries.
 
     TorchScript's exporter takes a list as one argument, and that of dynamo refuses it, so a choice is a finding.
     """
@@ -87,7 +87,7 @@ def positional_arguments(model: Any, given: list[Any], kwargs: Mapping[str, Any]
     if not given or not isinstance(model, torch.nn.Module):
         return tuple(given)
     signature = inspect.signature(model.forward)
-    if isinstance(last := given[-1], Mapping) and not kwargs and not last_dict_is_argument(model, tuple(given)):
+    if isinstance(given[-1], Mapping) and not kwargs and not last_dict_is_argument(model, tuple(given)):
         return tuple(given)  # no exporter but this one takes the form, so it has one meaning
     is_one, are_several = _takes_list(signature, given, kwargs), _bound(signature, tuple(given), kwargs) is not None
     if not is_one and are_several:

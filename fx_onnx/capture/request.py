@@ -114,8 +114,8 @@ def parse_request(
     Args:
         model: A torch.nn.Module, a TorchScript module or function, or an ExportedProgram.
         args: A tuple, one tensor, or, if `kwargs` is not given, a tuple that ends in a dict of keyword arguments. A
-            list is one argument, or if the forward takes no list, it is read as a tuple. The dict is a positional argument instead if none of its keys is a parameter and a parameter
-            needs a value.
+            list is one argument, or if the forward takes no list, it is read as a tuple. The dict is a positional
+            argument instead if none of its keys is a parameter and a parameter needs a value.
         kwargs: Keyword arguments.
         input_names: Names for the graph's inputs, in order, and then for the weights, in the order of the state_dict.
             There may be fewer names than inputs.

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.core import metadata
@@ -73,7 +72,7 @@ def onnx_attention(
     reordered = sum((masked, bool(softcap), qk_matmul_output_mode == 1)) > 1
     if reordered or (is_causal and past_key is not None):
         warn(
-            "torch.onnx.ops.attention computes something else in eager mode than ONNX's Attention, which the model calls: "
+            "torch.onnx.ops.attention computes something else in eager mode than the Attention that the model calls: "
             "ONNX applies softcap before the mask, and a causal mask after the past keys.",
             MessageId.RESULTS_DIFFER,
         )

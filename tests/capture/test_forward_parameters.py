@@ -72,7 +72,7 @@ class Images(torch.nn.Module):
 
 
 class Typed(torch.nn.Module):
-    def forward(self, x: "torch.FloatTensor | None" = None, y: torch.Tensor | None = None) -> Any:
+    def forward(self, x: torch.FloatTensor | None = None, y: torch.Tensor | None = None) -> Any:
         return x
 
 

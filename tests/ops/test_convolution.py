@@ -44,7 +44,9 @@ def test_padding_from_a_size(function: Any) -> None:
 
 def test_a_stride_from_a_size_is_refused_in_a_sentence() -> None:
     model = Convolves(lambda x, w, n: F.conv1d(x, w, stride=n))
-    with pytest.raises(fx_onnx.OnnxExporterError, match="ONNX needs a constant where .* the size .*; make the dim sta"):
+    with pytest.raises(
+        fx_onnx.OnnxExporterError, match=r"ONNX needs a constant where .* the size .*; make the dim sta"
+    ):
         fx_onnx.export(model, (torch.randn(2, 3, 8),), dynamic_shapes=({2: "t"},))
 
 
