@@ -49,6 +49,7 @@ _OTHERS = (
         "_thnn",
         "fake_quantize",
         "_reshape_from",
+        "_sobol",
         "_saturate_weight",
         "_has_",
         "refine_names",

@@ -76,7 +76,7 @@ def onnx_attention(
             "ONNX applies softcap before the mask, and a causal mask after the past keys.",
             MessageId.RESULTS_DIFFER,
         )
-    results = op.Attention(
+    results: Sequence[Value] = op.Attention(
         Q,
         K,
         V,
@@ -92,7 +92,9 @@ def onnx_attention(
         softmax_precision=softmax_precision,
         outputs=4,
     )
-    results[0].producer().meta[metadata.EXPLICIT] = True
+    node = results[0].producer()
+    if node is not None:
+        node.meta[metadata.EXPLICIT] = True
     return results
 
 

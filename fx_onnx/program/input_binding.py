@@ -98,8 +98,8 @@ def _leaves(
         else:
             if not any(isinstance(leaf, Mapping) for leaf in flat):
                 return _without_constants(program, flat)
-    if len(args) == 1 and isinstance(args[0], Mapping) and not kwargs:  # the feed of a session
-        args, kwargs = (), dict(args[0])
+    if isinstance(feed := next(iter(args), None), Mapping) and len(args) == 1 and not kwargs:
+        args, kwargs = (), dict(feed)  # inputs by name, as for a session of ONNX Runtime
     flat = [leaf for leaf in pytree.tree_leaves(args) if leaf is not None]
     named = {name: leaf for name, leaf in kwargs.items() if leaf is not None}
     rest = [str(value.name) for value in values[len(flat) :]]
