@@ -103,6 +103,7 @@ _GIVEN: Mapping[str, tuple[Any, ...]] = {
     "ctc_loss.Tensor": (
         _tensor(6, 1, 4).log_softmax(-1), torch.tensor([[1, 2]]), torch.tensor([6]), torch.tensor([2])
     ),
+    "_weight_norm.default": (_tensor(2, 3), _tensor(2, 1), 0),
     "_pad_circular.default": (_tensor(2, 3, 4), [1, 2]),
     "linalg_cholesky.default": (torch.eye(3) * 2 + 0.1,), "argsort.stable": (_tensor(2, 3),),
     "gradient.array": (_tensor(4, 4),), "nll_loss2d.default": (_tensor(1, 3, 2, 2), torch.ones(1, 2, 2).long()),
