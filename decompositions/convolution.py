@@ -37,8 +37,25 @@ def conv_padding(
             total = step * (size - 1)
             pads += [total // 2, total - total // 2]
         input = torch.nn.functional.pad(input, pads)
-    conv = (torch.conv1d, torch.conv2d, torch.conv3d)[axes - 1]
-    return conv(input, weight, bias, stride, 0, steps, groups)
+    function = (torch.conv1d, torch.conv2d, torch.conv3d)[axes - 1]
+    return function(input, weight, bias, stride, 0, steps, groups)
+
+
+@decomposes(aten.conv1d.default, aten.conv2d.default, aten.conv3d.default)
+def conv(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    groups: int = 1,
+) -> Tensor:
+    """Returns the convolution of an explicitly padded input, because a number of zeros may be a size."""
+    axes = weight.dim() - 2
+    pads = [count for each in reversed(list(padding) * (axes // len(padding))) for count in (each, each)]
+    function = (torch.conv1d, torch.conv2d, torch.conv3d)[axes - 1]
+    return function(torch.nn.functional.pad(input, pads), weight, bias, stride, 0, dilation, groups)
 
 
 @decomposes(aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)
@@ -82,8 +99,8 @@ def convolution(
     """Returns the convolution, plain or transposed, over as many axes as the weight has beyond two."""
     if transposed:
         return conv_transpose(input, weight, bias, stride, padding, output_padding, groups, dilation)
-    conv = (torch.conv1d, torch.conv2d, torch.conv3d)[weight.dim() - 3]
-    return conv(input, weight, bias, stride, padding, dilation, groups)
+    function = (torch.conv1d, torch.conv2d, torch.conv3d)[weight.dim() - 3]
+    return function(input, weight, bias, stride, padding, dilation, groups)
 
 
 @decomposes(aten._convolution.default, aten._convolution.deprecated)

@@ -63,7 +63,7 @@ def stft(
         if normalized:
             real, imag = real * n_fft**-0.5, imag * n_fft**-0.5
         return torch.complex(real, imag) if return_complex else torch.stack((real, imag), -1)
-    frames = self.unfold(-1, n_fft, hop)
+    frames = self.unfold(-1, n_fft, hop)  # the result of a complex signal or window is complex by default
     frames = frames if weights is None else frames * weights
     spectrum = torch.fft.fft(frames, norm="ortho" if normalized else "backward").transpose(-1, -2)
     return torch.view_as_real(spectrum) if return_complex is False else spectrum

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx_onnx.decompositions._loops import while_loop
 from fx_onnx.decompositions.registry import aten, decomposes
 
 Number = bool | int | float
@@ -54,6 +55,21 @@ def randint_like(self: Tensor, high: int, *, dtype: torch.dtype | None = None, *
 def randint_like_low(self: Tensor, low: int, high: int, *, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
     """Returns integers in [low, high), in the shape of a tensor."""
     return _integers(low, high, self.shape, dtype or self.dtype, self.device)
+
+
+@decomposes(aten.random.to)
+def random_to(self: Tensor, to: int, *, generator: Any = None) -> Tensor:
+    """Returns integers in [0, to), in the shape and dtype of a tensor."""
+    return _integers(0, to, self.shape, self.dtype, self.device)
+
+
+@decomposes(aten.random.default)
+def random(self: Tensor, *, generator: Any = None) -> Tensor:
+    """Returns integers up to the largest one below which the dtype represents all; 0 and 1 for booleans."""
+    dtype = self.dtype
+    if dtype.is_floating_point:
+        return random_to(self, int(2 / torch.finfo(dtype).eps) + 1)
+    return random_to(self, 2 if dtype == torch.bool else torch.iinfo(dtype).max + 1)
 
 
 @decomposes(aten.randperm.default)
@@ -142,6 +158,49 @@ def bernoulli_tensor(self: Tensor, p: Tensor, *, generator: Any = None) -> Tenso
 def bernoulli(self: Tensor, *, generator: Any = None) -> Tensor:
     """Returns 1 with the probability in self for each element, and 0 otherwise."""
     return (_uniform_like(self) < self).to(self.dtype)
+
+
+@decomposes(aten.poisson.default)
+def poisson(self: Tensor, generator: Any = None) -> Tensor:
+    """Returns how many exponentially distributed waiting times of mean 1 end before ``self``, with a step for each.
+
+    All numbers are drawn inside the loop: ONNX Runtime's seeds inside a loop may equal those outside.
+    """
+    rate = self.double()
+
+    def is_running(count: Tensor, time: Tensor, rate: Tensor) -> Tensor:
+        return (time <= rate).any()
+
+    def step(count: Tensor, time: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
+        return count + (time <= rate), time + exponential(time)
+
+    begin = torch.full_like(rate, -1), torch.zeros_like(rate)
+    return while_loop(is_running, step, begin, (rate,))[0].clamp(min=0).to(self.dtype)
+
+
+@decomposes(aten._standard_gamma.default)
+def standard_gamma(self: Tensor, generator: Any = None) -> Tensor:
+    """Returns gamma variates of scale 1 by the rejection method of Marsaglia and Tsang, repeated until all fit.
+
+    A shape below 1 is raised by 1, and the variate is multiplied by u ** (1 / shape).
+    """
+    shape = self.double()
+    raised = torch.where(shape < 1, shape + 1, shape) - 1 / 3
+
+    def is_running(variate: Tensor, is_open: Tensor, shape: Tensor, raised: Tensor) -> Tensor:
+        return is_open.any()
+
+    def step(variate: Tensor, is_open: Tensor, shape: Tensor, raised: Tensor) -> tuple[Tensor, Tensor]:
+        normal = torch.randn_like(raised)
+        cube = (1 + normal / torch.sqrt(9 * raised)) ** 3
+        limit = normal * normal / 2 + raised * (1 - cube + torch.log(cube))
+        accepted = is_open & (cube > 0) & (torch.log(torch.rand_like(raised)) < limit)
+        factor = torch.where(shape < 1, torch.rand_like(shape) ** (1 / shape), 1.0)
+        return torch.where(accepted, raised * cube * factor, variate), is_open & ~accepted
+
+    is_open = (shape > 0) & (shape < math.inf)  # NaN and infinity would never be accepted
+    variate = while_loop(is_running, step, (shape * 0, is_open), (shape, raised))[0]
+    return variate.clamp(min=torch.finfo(self.dtype).tiny).to(self.dtype)
 
 
 @decomposes(aten.multinomial.default)

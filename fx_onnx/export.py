@@ -76,9 +76,9 @@ def export(
         model: a Module, a TorchScript module or function (see docs/torchscript.md), or a torch.export.ExportedProgram,
             which is not captured again. An ``ExportableModule`` gives its own arguments, dynamic shapes and names if
             the call gives no arguments.
-        args: the example positional arguments: a tuple or a list, a single tensor, a tuple whose last entry is a dict
-            of keyword arguments, or this dict alone. Tensors become inputs of the model. All other values become
-            constants.
+        args: the example positional arguments: a tuple, a single tensor, a tuple whose last entry is a dict of keyword
+            arguments, or this dict alone. A list is one argument; if ``forward`` takes no list, it is read as a tuple.
+            Tensors become inputs of the model. All other values become constants.
         f: where to save the model: a path or a binary file. None saves nothing.
         positional: empty. All further arguments are given by keyword.
         kwargs: the example keyword arguments.
@@ -108,7 +108,7 @@ def export(
         export_params: False saves the model to ``f`` without the weights. They become graph inputs after the others,
             in the order of the state_dict.
         keep_initializers_as_inputs: True makes the weights in ``f`` graph inputs too, so that a runtime may override
-            them. None means False.
+            them. None means False, or True if ``operator_export_type`` is not ONNX.
         dynamic_axes: the older form of ``dynamic_shapes``: input or output name → {axis: name} or [axis, ...].
         training: the mode in which the module is captured; its mode is restored afterwards. None captures it in
             its own mode, and warns if that is training mode. TRAINING keeps BatchNormalization and Dropout in their
@@ -238,7 +238,9 @@ def _options(given: ExportArguments) -> ExportOptions:
         save=SaveOptions(
             destination=given.f,
             include_initializers=given.export_params,
-            keep_initializers_as_inputs=bool(given.keep_initializers_as_inputs),
+            keep_initializers_as_inputs=mode not in (None, OperatorExportTypes.ONNX)
+            if given.keep_initializers_as_inputs is None
+            else given.keep_initializers_as_inputs,
             external_data=given.external_data,
             metadata=given.metadata,
             bare_declarations=given.dynamo is False,

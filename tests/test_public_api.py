@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 import fx_onnx
@@ -87,3 +88,9 @@ def test_optimize_and_verify_are_called_from_the_top() -> None:
 
 if __name__ == "__main__":
     SNAPSHOT.write_text(public_api(), encoding="utf-8")
+
+
+def test_the_errors_are_those_of_torch_onnx() -> None:
+    assert issubclass(fx_onnx.OnnxExporterError, (torch.onnx.OnnxExporterError, RuntimeError))
+    with pytest.raises(torch.onnx.OnnxExporterError):
+        fx_onnx.export(torch.nn.ReLU(), (torch.ones(1),), opset_version=99)

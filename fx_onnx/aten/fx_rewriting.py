@@ -9,6 +9,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_aggregate
 
+from fx_onnx.aten.fx_nodes import makes_symbols
 from fx_onnx.core import metadata
 
 _ORIGIN = ("nn_module_stack", "stack_trace")
@@ -61,7 +62,8 @@ def replace(graph: Graph, node: Node, results: Any, made: dict[Node, None]) -> N
     """Replaces ``node`` by ``results`` and erases it.
 
     A result that is among ``made``, the new nodes, gets the name of the node that it replaces. It leaves ``made``, so
-    that it keeps this name if it replaces a second node.
+    that it keeps this name if it replaces a second node. If the node makes symbols for sizes that depend on data, the
+    result defines them, because other nodes use them.
     """
     if isinstance(results, (list, tuple)):
         if not isinstance(node.meta.get("val"), torch.Tensor):
@@ -75,4 +77,5 @@ def replace(graph: Graph, node: Node, results: Any, made: dict[Node, None]) -> N
     if results in made:
         del made[results]
         results.name = node.name
-        results.meta = {**results.meta, metadata.SOURCE_NAME: node.name}
+        value = {"val": node.meta["val"]} if makes_symbols(node) else {}
+        results.meta = {**results.meta, **value, metadata.SOURCE_NAME: node.name}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +15,12 @@ from torch.export.graph_signature import InputKind
 
 from fx_onnx.core.arguments import did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.symbolic_sizes import expression
 from fx_onnx.core.torch_private import pytree
+
+_ID = MessageId.ARGUMENTS_OF_FORWARD
 
 
 @dataclass(frozen=True)
@@ -49,8 +53,8 @@ def module_parameters(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dic
         values = dict(signature.bind(*args, **kwargs).arguments)
     except TypeError as error:
         raise ArgumentError(
-            f"The arguments do not fit forward{signature}: {error}{_hint(signature, kwargs)}",
-            id=MessageId.ARGUMENTS_OF_FORWARD,
+            f"The arguments do not fit forward{signature}: {error}{_hint(model, signature, kwargs)}",
+            id=_ID,
         ) from error
     kinds = {parameter.kind: name for name, parameter in signature.parameters.items()}
     var_keyword = kinds.get(inspect.Parameter.VAR_KEYWORD)
@@ -62,13 +66,52 @@ def module_parameters(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dic
     )
 
 
-def _hint(signature: inspect.Signature, kwargs: Mapping[str, Any]) -> str:
+def _hint(model: torch.nn.Module, signature: inspect.Signature, kwargs: Mapping[str, Any]) -> str:
     """Returns the end of the sentence about arguments that do not fit: what may be wrong with those by keyword."""
+    if kwargs and type(model).__call__ is not torch.nn.Module.__call__:
+        return f"; an export calls forward and not {type(model).__name__}.__call__, so give what forward takes."
     unknown = next((name for name in kwargs if name not in signature.parameters), None)
     if hint := did_you_mean(unknown, signature.parameters):
         return f"; {unknown!r} is given by keyword{hint}"
     last_dict = " (a dict at the end of args holds keyword arguments; add {} after it if it is an argument itself)."
     return last_dict if kwargs else "."
+
+
+def positional_arguments(model: Any, given: list[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Returns the positional arguments that a list means: itself, or, if the forward cannot take it, its entries.
+
+    TorchScript's exporter takes a list as one argument, and that of dynamo refuses it, so a choice is a finding.
+    """
+    if isinstance(model, ExportedProgram):
+        fits = pytree.tree_structure(((given,), dict(kwargs))) == model.call_spec.in_spec
+        return (given,) if fits else tuple(given)
+    if not given or not isinstance(model, torch.nn.Module):
+        return tuple(given)
+    signature = inspect.signature(model.forward)
+    if isinstance(given[-1], Mapping) and not kwargs and not last_dict_is_argument(model, tuple(given)):
+        return tuple(given)  # no exporter but this one takes the form, so it has one meaning
+    is_one, are_several = _takes_list(signature, given, kwargs), _bound(signature, tuple(given), kwargs) is not None
+    if not is_one and are_several:
+        warn("args is a list, which is unpacked, because forward takes no list; give a tuple.", _ID)
+    elif are_several:
+        warn("args is a list, which is one argument of forward; give a tuple if its entries are the arguments.", _ID)
+    return (given,) if is_one else tuple(given)
+
+
+def _takes_list(signature: inspect.Signature, given: list[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Returns whether the list fits the signature as one argument, for which no annotation asks for a tensor."""
+    if _bound(signature, (given,), kwargs) is None:
+        return False
+    text = str(next(iter(signature.parameters.values())).annotation)
+    return "Tensor" not in text or re.search("list|sequence|iterable|tuple", text, re.IGNORECASE) is not None
+
+
+def _bound(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[Any, Any]) -> dict[str, Any] | None:
+    """Returns the arguments by parameter; None if they do not fit."""
+    try:
+        return dict(signature.bind(*args, **kwargs).arguments)
+    except TypeError:
+        return None
 
 
 def last_dict_is_argument(model: Any, args: tuple[Any, ...]) -> bool:

@@ -27,6 +27,7 @@ from fx_onnx.capture.dynamic_shapes import (
 from fx_onnx.capture.forward_parameters import (
     last_dict_is_argument,
     module_parameters,
+    positional_arguments,
     program_arguments,
     program_parameters,
     sorted_by_signature,
@@ -119,9 +120,9 @@ def parse_request(
 
     Args:
         model: A torch.nn.Module, a TorchScript module or function, or an ExportedProgram.
-        args: A tuple or list, one tensor, or, if `kwargs` is not given, a tuple that ends in a dict of keyword
-            arguments. The dict is a positional argument instead if none of its keys is a parameter and a parameter
-            needs a value.
+        args: A tuple, one tensor, or, if `kwargs` is not given, a tuple that ends in a dict of keyword arguments. A
+            list is one argument, or if the forward takes no list, it is read as a tuple. The dict is a positional
+            argument instead if none of its keys is a parameter and a parameter needs a value.
         kwargs: Keyword arguments.
         input_names: Names for the graph's inputs, in order, and then for the weights, in the order of the state_dict.
             There may be fewer names than inputs.
@@ -304,11 +305,13 @@ def _identity(tensor: Any) -> Any:
 def _split_keywords(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if not isinstance(args, (tuple, list, torch.Tensor, Mapping)):
         raise ArgumentError(
-            "args must be a tuple or a list of the arguments, one tensor, or a dict of keyword arguments, "
+            "args must be a tuple of the arguments, a list, one tensor, or a dict of keyword arguments, "
             f"not a {type(args).__name__}.",
             id=MessageId.ARGUMENTS_OF_FORWARD,
         )
-    args = tuple(args) if isinstance(args, (tuple, list)) else (args,)
+    if isinstance(args, list):
+        args = positional_arguments(model, args, kwargs or {})
+    args = args if isinstance(args, tuple) else (args,)
     if not kwargs and args and isinstance(args[-1], Mapping) and not last_dict_is_argument(model, args):
         args, kwargs = args[:-1], args[-1]
     if not all(isinstance(key, str) for key in kwargs or ()):

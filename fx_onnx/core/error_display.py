@@ -31,7 +31,8 @@ def for_users(error: OnnxExporterError) -> OnnxExporterError:
     else:
         error.__cause__, error.__context__ = None, cause or error.__context__
     error.__suppress_context__ = True
-    return error.with_traceback(None)
+    error.__traceback__ = None
+    return error
 
 
 def _without_internal(traceback: TracebackType | None) -> TracebackType | None:

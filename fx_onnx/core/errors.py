@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import logging
 
+import torch
+
 from fx_onnx.core.messages import Finding, MessageId, place_in, with_id
 
 
-class OnnxExporterError(RuntimeError):
+class OnnxExporterError(getattr(torch.onnx, "OnnxExporterError", RuntimeError)):  # type: ignore[misc]
     """The base class of all errors of fx_onnx. Catch it to catch every failure of an export.
+
+    It derives from torch's class of this name, so that code that catches the failures of torch.onnx catches these too.
 
     Attributes:
         id: the kind of the failure, for example ``FX1302``, which ``str()`` shows; docs/troubleshooting.md explains it.

@@ -69,6 +69,7 @@ class MessageId(StrEnum):
     OPSET_LACKS_DTYPE = "FX1305"
     DTYPE = "FX1306"
     UNEQUAL_DTYPES = "FX1307"
+    SIZE_IN_ATTRIBUTE = "FX1308"
     # checks
     INVALID_MODEL = "FX1401"
     RESULTS_DIFFER = "FX1402"

@@ -48,6 +48,9 @@ KEPT = "fx_onnx.kept"
 # In the ``meta`` of an ONNX node: the torch operator that the node calls, because it has no ONNX form.
 FALLBACK = "fx_onnx.fallback"
 
+# In the ``meta`` of an ONNX node: the model calls the ONNX operator itself, through torch.onnx.ops.
+EXPLICIT = "fx_onnx.explicit"
+
 # In the ``meta`` of an ONNX value: the dtype that torch.onnx.ops.symbolic declares for it, if torch has no such dtype.
 DECLARED_DTYPE = "fx_onnx.declared_dtype"
 

@@ -19,7 +19,20 @@ def _spatial_kernel(op: Emitter, weight: Value) -> list[int] | None:
     return [size for size in sizes if isinstance(size, int)] if all(isinstance(s, int) for s in sizes) else None
 
 
-@translates(aten.conv1d.default, aten.conv2d.default, aten.conv3d.default)
+def _has_constant_pads(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    groups: int = 1,
+) -> bool:
+    """Returns whether the pads are numbers: they are attributes in ONNX, and may be sizes in torch."""
+    return all(isinstance(each, int) for each in padding)
+
+
+@translates(aten.conv1d.default, aten.conv2d.default, aten.conv3d.default, supports=_has_constant_pads)
 def aten_conv(
     op: Emitter,
     input: Value,
@@ -104,7 +117,7 @@ def _operands(op: Emitter, op_type: str, weight: Value, bias: Value | None) -> t
     return weight, None if bias is None else widened_or_double(op, op_type, bias)
 
 
-def _has_output_padding_below_stride(
+def _is_expressible_transpose(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -114,19 +127,21 @@ def _has_output_padding_below_stride(
     groups: int = 1,
     dilation: Sequence[int] = (1,),
 ) -> bool:
-    """Returns whether each output_padding is below the stride.
+    """Returns whether the padding is constant, and each output_padding is below the stride.
 
-    ONNX requires this; torch also allows values below the dilation.
+    ONNX requires this; torch also allows sizes, and values below the dilation.
     """
     axes = weight.dim() - 2
-    return all(map(operator.lt, per_axis(output_padding, axes), per_axis(stride, axes)))
+    return _has_constant_pads(input, weight, bias, stride, (*padding, *output_padding)) and all(
+        map(operator.lt, per_axis(output_padding, axes), per_axis(stride, axes))
+    )
 
 
 @translates(
     aten.conv_transpose1d.default,
     aten.conv_transpose2d.input,
     aten.conv_transpose3d.input,
-    supports=_has_output_padding_below_stride,
+    supports=_is_expressible_transpose,
 )
 def aten_conv_transpose(
     op: Emitter,
@@ -171,7 +186,9 @@ def _is_expressible_convolution(
     *flags: bool,
 ) -> bool:
     """Returns whether Conv or ConvTranspose can express the call."""
-    return not transposed or _has_output_padding_below_stride(input, weight, bias, stride, padding, output_padding)
+    if not transposed:
+        return _has_constant_pads(input, weight, bias, stride, padding)
+    return _is_expressible_transpose(input, weight, bias, stride, padding, output_padding)
 
 
 @translates(aten.convolution.default, supports=_is_expressible_convolution)

@@ -62,8 +62,11 @@ _EINSUM_DTYPES = (torch.float32, torch.float64, torch.float16, torch.int64)
 def _is_einsum(equation: str, tensors: Sequence[torch.Tensor], *, path: Sequence[int] | None = None) -> bool:
     """Returns whether ONNX Einsum can express the call.
 
-    It does not broadcast a label, does not broadcast ellipses of different ranks, and does not admit every dtype.
+    It does not broadcast a label, does not broadcast ellipses of different ranks, does not admit every dtype, and does
+    not promote dtypes.
     """
+    if len({tensor.dtype for tensor in tensors}) > 1:
+        return False
     sizes: dict[str, Size] = {}
     ranks: set[int] = set()
     for labels, tensor in zip(equation.replace(" ", "").partition("->")[0].split(","), tensors, strict=True):

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.core import metadata
+from fx_onnx.core.findings import warn
+from fx_onnx.core.messages import MessageId
 from fx_onnx.core.schemas import check_meaning
 from fx_onnx.core.translation_table import translates
 from fx_onnx.translation.emitter import Emitter
@@ -43,36 +44,7 @@ def onnx_rotary_embedding(
     )
 
 
-def _has_onnx_semantics(
-    Q: torch.Tensor,
-    K: torch.Tensor,
-    V: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    past_key: torch.Tensor | None = None,
-    past_value: torch.Tensor | None = None,
-    *,
-    is_causal: bool = False,
-    kv_num_heads: int = 0,
-    q_num_heads: int = 0,
-    qk_matmul_output_mode: int = 0,
-    scale: float | None = None,
-    softcap: float = 0.0,
-    softmax_precision: int | None = None,
-) -> bool:
-    """Returns whether torch's attention computes what ONNX specifies.
-
-    torch masks before it applies softcap; ONNX applies softcap first. torch's causal mask starts at the first key;
-    ONNX's starts after the past keys.
-    """
-    masked = attn_mask is not None or is_causal
-    if masked and (softcap or qk_matmul_output_mode == 1):
-        return False
-    if qk_matmul_output_mode == 1 and softcap:
-        return False
-    return not (is_causal and past_key is not None)
-
-
-@translates("onnx::Attention", since=23, supports=_has_onnx_semantics)
+@translates("onnx::Attention", since=23)
 def onnx_attention(
     op: Emitter,
     Q: Value,
@@ -92,9 +64,19 @@ def onnx_attention(
 ) -> Sequence[Value]:
     """Emits Attention: softmax(softcap(scale * Q @ Kᵀ) + mask) @ V.
 
-    The results are the output, the keys and the values with the past ones in front, and one stage of Q @ Kᵀ.
+    The results are the output, the keys and the values with the past ones in front, and one stage of Q @ Kᵀ. The call
+    stays the operator that it names. torch's eager form applies softcap after the mask, and starts a causal mask at the
+    first key instead of after the past keys.
     """
-    return op.Attention(
+    masked = attn_mask is not None or is_causal
+    reordered = sum((masked, bool(softcap), qk_matmul_output_mode == 1)) > 1
+    if reordered or (is_causal and past_key is not None):
+        warn(
+            "torch.onnx.ops.attention computes something else in eager mode than the Attention that the model calls: "
+            "ONNX applies softcap before the mask, and a causal mask after the past keys.",
+            MessageId.RESULTS_DIFFER,
+        )
+    results: Sequence[Value] = op.Attention(
         Q,
         K,
         V,
@@ -110,6 +92,10 @@ def onnx_attention(
         softmax_precision=softmax_precision,
         outputs=4,
     )
+    node = results[0].producer()
+    if node is not None:
+        node.meta[metadata.EXPLICIT] = True
+    return results
 
 
 @translates("onnx_symbolic::_symbolic")

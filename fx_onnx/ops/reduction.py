@@ -7,6 +7,7 @@ import torch
 from onnx_ir import DataType, Value
 
 from fx_onnx.core.operators import aten
+from fx_onnx.core.torch_private import free_unbacked_symbols
 from fx_onnx.core.translation_table import translates
 from fx_onnx.ops._widening import widened
 from fx_onnx.translation.emitter import Emitter, Scalar
@@ -27,11 +28,20 @@ def reduce(op: Emitter, op_type: str, self: Value, dim: Dims = None, keepdim: bo
 
 
 def _is_not_empty(self: torch.Tensor, *args: Any, **kwargs: Any) -> bool:
-    """Returns whether self is not known to be empty.
+    """Returns whether self is not known to be empty, and no size of it depends on data.
 
-    ONNX does not define the mean of an empty tensor, and ONNX Runtime rejects the maximum of no booleans.
+    The mean of no elements is NaN, for which ONNX has no definition and ONNX Runtime 0.
     """
-    return all(not isinstance(size, int) or size > 0 for size in self.shape)
+    return not free_unbacked_symbols(self) and all(not isinstance(size, int) or size > 0 for size in self.shape)
+
+
+def _reduces_elements(self: torch.Tensor, dim: Dims = None, keepdim: bool = False) -> bool:
+    """Returns whether no reduced axis can be empty: the largest of no booleans is false in torch, and an error in ONNX.
+
+    ONNX Runtime gives true instead of an error below opset 20.
+    """
+    axes = range(self.dim()) if dim is None else (dim,) if isinstance(dim, int) else dim
+    return all(isinstance(size := self.shape[axis], int) and size > 0 for axis in axes if self.dim())
 
 
 # ---------------------------------------------------------------- sums, means, products
@@ -118,25 +128,25 @@ def _index(op: Emitter, op_type: str, self: Value, dim: int | None, keepdim: boo
 # ---------------------------------------------------------------- any and all
 
 
-@translates(aten.any.default, aten._is_any_true.default, supports=_is_not_empty)
+@translates(aten.any.default, aten._is_any_true.default, supports=_reduces_elements)
 def aten_any(op: Emitter, self: Value) -> Value:
     """Emits ReduceMax of the booleans; a uint8 result stays uint8, as in torch."""
     return _logical(op, "ReduceMax", self, None)
 
 
-@translates(aten.any.dim, aten.any.dims, supports=_is_not_empty)
+@translates(aten.any.dim, aten.any.dims, supports=_reduces_elements)
 def aten_any_dim(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False) -> Value:
     """Emits ReduceMax of the booleans over ``dim``; an empty list of dims reduces no axis."""
     return _logical(op, "ReduceMax", self, dim, keepdim)
 
 
-@translates(aten.all.default, aten._is_all_true.default, supports=_is_not_empty)
+@translates(aten.all.default, aten._is_all_true.default, supports=_reduces_elements)
 def aten_all(op: Emitter, self: Value) -> Value:
     """Emits ReduceMin of the booleans; a uint8 result stays uint8, as in torch."""
     return _logical(op, "ReduceMin", self, None)
 
 
-@translates(aten.all.dim, aten.all.dims, supports=_is_not_empty)
+@translates(aten.all.dim, aten.all.dims, supports=_reduces_elements)
 def aten_all_dim(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False) -> Value:
     """Emits ReduceMin of the booleans over ``dim``; an empty list of dims reduces no axis."""
     return _logical(op, "ReduceMin", self, dim, keepdim)

@@ -29,7 +29,8 @@ def bind(
     Args:
         graph: the graph. Initializers that are also inputs keep their values.
         program: defines the structure of the arguments, and which of their leaves are constants. Without it, or if the
-            arguments have another structure, positional tensors are bound in order and keyword arguments by input name.
+            arguments have another structure, positional tensors are bound in order, and keyword arguments, or a dict
+            alone, by input name.
         args: positional arguments.
         kwargs: keyword arguments in any order.
 
@@ -95,7 +96,10 @@ def _leaves(
         except ValueError as error:
             mismatch = error
         else:
-            return _without_constants(program, flat)
+            if not any(isinstance(leaf, Mapping) for leaf in flat):
+                return _without_constants(program, flat)
+    if isinstance(feed := next(iter(args), None), Mapping) and len(args) == 1 and not kwargs:
+        args, kwargs = (), dict(feed)  # inputs by name, as for a session of ONNX Runtime
     flat = [leaf for leaf in pytree.tree_leaves(args) if leaf is not None]
     named = {name: leaf for name, leaf in kwargs.items() if leaf is not None}
     rest = [str(value.name) for value in values[len(flat) :]]

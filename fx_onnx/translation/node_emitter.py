@@ -219,6 +219,10 @@ class NodeEmitter(OperatorMethods, BuilderBase):
                 output.type = ir.TensorType(dtype)
 
 
+class SizeAttributeError(TypeError):
+    """An attribute of an ONNX node is a size that is not known at export."""
+
+
 def as_tuple(results: Value | Sequence[Value]) -> tuple[Value, ...]:
     """Returns the results of ``emit`` as a tuple, because ``emit`` returns a single result as a bare value."""
     return (results,) if isinstance(results, Value) else tuple(results)
@@ -228,7 +232,7 @@ def _plain(value: Any) -> Any:
     """Returns an attribute's value without torch's types: a dtype as ONNX's number, a symbolic number as its constant.
 
     Raises:
-        TypeError: a symbolic number is not constant.
+        SizeAttributeError: a symbolic number is not constant.
     """
     if isinstance(value, torch.dtype):
         return int(dtypes.onnx_dtype(value))
@@ -237,7 +241,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, symbolic_sizes.SymbolicNumber):
         value = symbolic_sizes.static(value)
         if isinstance(value, symbolic_sizes.SymbolicNumber):
-            raise TypeError(f"an ONNX attribute must be constant, but the size {value} is not")
+            raise SizeAttributeError(f"ONNX needs a constant where the call has the size {value}")
     if isinstance(value, (list, tuple)):
         return [_plain(x) for x in value]
     return value

@@ -35,9 +35,16 @@ from fx_onnx.translation.emitter import Emitter
 from fx_onnx.translation.inferred_types import inferred_types, nodes_after
 from fx_onnx.translation.io_names import names_in_caches
 from fx_onnx.translation.known_sizes import known_sizes
+from fx_onnx.translation.node_emitter import SizeAttributeError
 from fx_onnx.translation.size_values import SymbolTable
 
 PRODUCER = "fx_onnx"
+
+_REMEDIES = {
+    UnequalDtypesError: ("convert the inputs or the module to one dtype", MessageId.UNEQUAL_DTYPES),
+    SizeAttributeError: ("make the dim static, or compute the number without a size", MessageId.SIZE_IN_ATTRIBUTE),
+}
+"""Errors of calls that ONNX cannot express → the remedy, and the id of the message."""
 
 
 def translate(
@@ -164,11 +171,9 @@ class Walker:
             self._bind(node, result)
         except OnnxExporterError:
             raise
-        except UnequalDtypesError as error:
-            raise TranslationError(
-                f"{describe(node)} has no ONNX form: {error}; convert the inputs or the module to one dtype.",
-                id=MessageId.UNEQUAL_DTYPES,
-            ) from error
+        except tuple(_REMEDIES) as error:
+            remedy, id = _REMEDIES[type(error)]
+            raise TranslationError(f"{describe(node)} has no ONNX form: {error}; {remedy}.", id=id) from error
         except Exception as error:
             if node.meta.get("val") is None and getattr(getattr(node.target, "_schema", None), "returns", None):
                 raise _failed_in_forward(node) from error

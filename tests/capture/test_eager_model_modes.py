@@ -104,7 +104,7 @@ def test_a_wrapper_around_a_model_in_evaluation_mode_causes_no_warning() -> None
     with warnings.catch_warnings():
         warnings.simplefilter("error", fx_onnx.OnnxExporterWarning)
         fx_onnx.export(Wrapper(), (torch.ones(2),))
-    assert not mode_matters(nn.Sequential(Wrapper()))
+    assert not mode_matters(nn.Sequential(Wrapper(), nn.Conv1d(1, 1, 1), nn.LayerNorm(2), nn.ReLU()))
 
 
 class Decorated(nn.Module):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -12,9 +13,18 @@ import fx_onnx
 from fx_onnx.capture.forward_parameters import module_parameters, program_parameters, sorted_by_signature
 from fx_onnx.capture.request import parse_request
 from fx_onnx.core.errors import ArgumentError
+from fx_onnx.core.findings import collect_findings
 from tests.capture.sample_modules import One, Two, X, Y, axes
 
 A = Dim.AUTO
+
+
+class Caller(torch.nn.Module):
+    def __call__(self, **named):
+        return super().__call__(*named.values())
+
+    def forward(self, *inputs):
+        return inputs[0]
 
 
 class Many(torch.nn.Module):
@@ -56,6 +66,42 @@ def test_an_exported_program_has_symbolic_sizes():
     assert parameters.values["x"].shape[1] == 4
 
 
+class Images(torch.nn.Module):
+    def forward(self, images: list[torch.Tensor], targets: list[torch.Tensor] | None = None) -> torch.Tensor:
+        return images[0]
+
+
+class Typed(torch.nn.Module):
+    def forward(self, x: torch.FloatTensor | None = None, y: torch.Tensor | None = None) -> Any:
+        return x
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "args", "finding"),
+    [
+        (Images(), [X], ([X],), "is one argument"),
+        (Images(), [X, Y, X], ([X, Y, X],), None),
+        (Many(), [X, Y], ([X, Y],), "is one argument"),
+        (Two(), [X, {"y": Y}], (X,), None),
+        (torch.nn.Bilinear(4, 4, 2), [X, X], (X, X), "unpacked"),
+        (Typed(), [X, Y], (X, Y), "unpacked"),
+        (Typed(), [], (), None),
+    ],
+)
+def test_a_list_is_one_argument_where_the_forward_takes_one(model, given, args, finding):
+    with collect_findings(as_warning=False) as findings:
+        found = parse_request(model, given).args
+    assert repr(found) == repr(args)
+    assert [each.text for each in findings if finding is None or finding not in each.text] == []
+    assert len(findings) == (finding is not None)
+
+
+def test_a_list_for_a_program_has_the_structure_of_the_capture():
+    one = torch.export.export(Images(), ([X, Y],))
+    assert isinstance(parse_request(one, [X, Y]).args[0], list)
+    assert len(parse_request(torch.export.export(Two(), (X, Y)), [X, Y]).args) == 2
+
+
 def _bad(message, *args, model=None, **options):
     return pytest.param(model if model is not None else Two(), args, options, message, id=message[:40])
 
@@ -65,6 +111,7 @@ def _bad(message, *args, model=None, **options):
     [
         _bad("do not fit forward", ()),
         _bad("add {} after it", (X, {"tree": Y}), model=One()),
+        _bad("an export calls forward and not Caller.__call__", (), {"x": X}, model=Caller()),
         _bad("; 'inpt' is given by keyword; did you mean 'input'?", (), {"inpt": X}, model=torch.nn.Linear(4, 4)),
     ],
 )

@@ -137,7 +137,7 @@ def _bad(message, *args, model=None, **options):
         _bad("is the class Two; give an instance", X, model=Two),
         _bad("not int", X, model=3),
         _bad("'weight' of the model is not initialized", X, model=torch.nn.LazyLinear(2)),
-        _bad("must be a tuple or a list of the arguments, one tensor, or a dict of keyword arguments", frozenset({X})),
+        _bad("must be a tuple of the arguments, a list, one tensor, or a dict of keyword arguments", frozenset({X})),
         _bad("with strings as keys", (X, {0: Y})),
         _bad(
             "args[0] is a numpy.ndarray, which torch.export does not take; convert it with torch.from_numpy",

@@ -21,6 +21,13 @@ def test_named_padding(padding: str, dilation: list[int]) -> None:
     assert_matches_torch(aten.conv2d.padding, x, weight, None, [1, 1], padding, dilation, tolerance=5e-7)
 
 
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_conv_pads_explicitly(axes: int) -> None:
+    target = (aten.conv1d.default, aten.conv2d.default, aten.conv3d.default)[axes - 1]
+    x, weight = torch.randn([2, 4, 7, 6, 5][: 2 + axes]), torch.randn([4, 2, 3, 2, 2][: 2 + axes])
+    assert_matches_torch(target, x, weight, torch.randn(4), [2], [1, 2, 3][:axes], [1], 2, tolerance=5e-7)
+
+
 def test_slow_conv2d() -> None:
     x, weight = torch.randn(2, 4, 9, 8), torch.randn(6, 4, 3, 4)
     assert_matches_torch(

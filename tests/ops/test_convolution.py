@@ -1,10 +1,53 @@
 """Convolutions and transposed convolutions."""
 
-import torch
+from collections.abc import Callable
+from typing import Any
 
+import pytest
+import torch
+import torch.nn.functional as F
+
+import fx_onnx
+from tests.compare import assert_close
 from tests.harness import Case, cases, check, f32
 
 aten = torch.ops.aten
+
+
+class Convolves(torch.nn.Module):
+    """Calls a convolution with numbers that may be computed from the last size of x."""
+
+    def __init__(self, function: Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]) -> None:
+        super().__init__()
+        self.function, self.weight = function, torch.nn.Parameter(torch.randn(3, 3, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x, self.weight, x.shape[-1] // 8)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w, n: F.conv1d(x, w, padding=2 * n),
+        lambda x, w, n: F.conv2d(x[:, :, None], w[:, :, None], padding=(0, n)),
+        lambda x, w, n: F.conv_transpose1d(x, w, padding=n),
+        lambda x, w, n: aten.convolution(x, w, None, [1], [n], [1], False, [0], 1),
+    ],
+)
+def test_padding_from_a_size(function: Any) -> None:
+    model = Convolves(function)
+    program = fx_onnx.export(model, (torch.randn(2, 3, 8),), dynamic_shapes=({2: "t"},))
+    assert not program.findings
+    x = torch.randn(2, 3, 19)
+    assert_close(program(x), (model(x),))
+
+
+def test_a_stride_from_a_size_is_refused_in_a_sentence() -> None:
+    model = Convolves(lambda x, w, n: F.conv1d(x, w, stride=n))
+    with pytest.raises(
+        fx_onnx.OnnxExporterError, match=r"ONNX needs a constant where .* the size .*; make the dim sta"
+    ):
+        fx_onnx.export(model, (torch.randn(2, 3, 8),), dynamic_shapes=({2: "t"},))
 
 
 @cases(

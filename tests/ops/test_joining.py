@@ -4,6 +4,8 @@ from typing import Any
 
 import torch
 
+import fx_onnx
+from tests.compare import assert_close
 from tests.harness import Case, b8, cases, check, f16, f32, f64, i64
 
 aten = torch.ops.aten
@@ -133,3 +135,15 @@ def test_repetitions(case: Case) -> None:
 )
 def test_windows(case: Case) -> None:
     check(case)
+
+
+class Regulator(torch.nn.Module):
+    def forward(self, x: torch.Tensor, counts: torch.Tensor) -> tuple[torch.Tensor, int]:
+        repeated = torch.repeat_interleave(x, counts, dim=0)
+        return repeated + torch.arange(repeated.shape[0])[:, None], repeated.shape[0]
+
+
+def test_the_size_of_repeated_elements_is_a_value() -> None:
+    program = fx_onnx.export(Regulator(), (torch.randn(4, 2), torch.tensor([1, 2, 0, 1])))
+    inputs = torch.randn(4, 2), torch.tensor([3, 0, 2, 1])
+    assert_close(program(*inputs), [torch.as_tensor(each) for each in Regulator()(*inputs)])

@@ -94,6 +94,7 @@ def test_added_products(case: Case) -> None:
         Case(torch.einsum, "bij,bjk->bik", f32(5, 2, 3), f32(5, 3, 4), emits=["Einsum"]),
         Case(torch.einsum, "bij, bjk", f32(5, 2, 3), f32(5, 3, 4), emits=["Einsum"]),
         Case(torch.einsum, "ii->i", f32(3, 3)),
+        Case(torch.einsum, "i,j->ij", i64(3), f32(4)),
         Case(torch.einsum, "...ij,...jk", f32(5, 2, 3), f32(3, 4)),
         Case(torch.einsum, "aB,Bc", f32(2, 3), f32(3, 4)),
         Case(torch.einsum, "i,j->ij", f32(2), f32(3)),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -170,16 +171,38 @@ def test_norms(case: Case) -> None:
     check(case)
 
 
+class Function(torch.nn.Module):
+    def __init__(self, function: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(x)
+
+
 @pytest.mark.parametrize("function", [lambda x: x.amax(1), lambda x: x.amin(0), lambda x: x.argmax(1)])
 def test_nan_is_the_extreme_in_the_reference_evaluator(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
     """ONNX Runtime ignores some NaN: see docs/differences.md."""
-
-    class Extreme(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return function(x)
-
     x = torch.arange(12.0).reshape(3, 4)
     x[0, 0] = x[1, 2] = x[2, 3] = math.nan
-    program = fx_onnx.export(Extreme().eval(), (torch.zeros(3, 4),), verbose=False)
+    program = fx_onnx.export(Function(function), (torch.zeros(3, 4),), verbose=False)
     (found,) = ReferenceEvaluator(program.model_proto).run(None, {"x": x.numpy()})
     assert_close(torch.from_numpy(found), function(x))
+
+
+@pytest.mark.parametrize("opset", [9, 17, 20])
+@pytest.mark.parametrize("function", [torch.any, torch.all])
+def test_any_and_all_over_a_dynamic_axis_without_elements(
+    function: Callable[[torch.Tensor], torch.Tensor], opset: int
+) -> None:
+    model = Function(lambda x: (function(x), function(x, 0), function(x, 1)))
+    program = fx_onnx.export(model, (torch.ones(3, 4) > 0,), dynamic_shapes=({0: "n"},), opset_version=opset)
+    for x in (torch.ones(0, 4) > 0, torch.eye(4) > 0):
+        assert_close(program(x), model(x))
+
+
+def test_the_mean_over_a_size_from_data_is_nan_without_elements() -> None:
+    model = Function(lambda x: x[x > 0].mean())
+    program = fx_onnx.export(model, (torch.randn(5),))
+    for x in (-torch.ones(5), torch.randn(5)):
+        assert_close(program(x), (model(x),))

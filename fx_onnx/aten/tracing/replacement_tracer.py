@@ -93,6 +93,7 @@ class ReplacementTracer:
 def _distinct(values: Sequence[Any]) -> list[Any]:
     """Returns the values with a copy of each repeated tensor, because a trace identifies its inputs by object.
 
+    A tensor made in inference mode is copied too, because it lacks the dispatch keys at which torch composes operators.
     Copies of one traced graph share their fake tensors, so two inputs of a call may be the same object. No returned
     tensor is lazily conjugated or negated, because ``view_as_real``, for example, refuses such tensors.
     """
@@ -100,7 +101,7 @@ def _distinct(values: Sequence[Any]) -> list[Any]:
     known: set[int] = set()
     for value in values:
         if isinstance(value, torch.Tensor):
-            if id(value) in known:
+            if id(value) in known or value.is_inference():
                 value = value.new_empty_strided(value.shape, value.stride())
             value = value.resolve_conj().resolve_neg()
             known.add(id(value))

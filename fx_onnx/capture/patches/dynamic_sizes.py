@@ -237,11 +237,11 @@ class _SymbolicSizesMode(TorchFunctionMode):
                 return func(args[0].unsqueeze(0), args[1].reshape(1), *args[2:])
         elif func in _SQUEEZES:
             return _squeeze(func, *args, **kwargs)
-        elif func in WITHOUT_VALUES:
-            return WITHOUT_VALUES[func](*args, **kwargs)
-        elif getattr(func, "__name__", "") == _ATTENTION and any(
-            map(_has_data_dependent_size, (*args, *kwargs.values()))
-        ):
+        elif func in _REPLACED:
+            return _REPLACED[func](*args, **kwargs)
+        elif (name := getattr(func, "__name__", "")).startswith(_SHAPE):  # an operator that reads memory
+            return self._redirect(torch.as_tensor, (list((*args, *kwargs.values())[0].shape),), {"dtype": torch.int64})
+        elif name == _ATTENTION and any(map(_has_data_dependent_size, (*args, *kwargs.values()))):
             with sdpa_kernel(SDPBackend.MATH):  # the fused kernels compare the batch size with 1
                 return self._redirect(func, args, kwargs)
         elif func in self._known or _has_symbol(args) or (kwargs and _has_symbol(kwargs.values())):
@@ -303,6 +303,17 @@ def _squeeze(squeeze: Callable[..., torch.Tensor], input: torch.Tensor, dim: Any
     return input
 
 
+def _random_(self: torch.Tensor, *limits: int | None, **kwargs: Any) -> torch.Tensor:
+    """Replaces ``random_``, whose overload for two limits is named ``from``, which is no name in Python."""
+    low = kwargs.pop("from", limits[0] if len(limits) == 2 else 0)
+    to = kwargs.pop("to", limits[-1] if limits else None)
+    if to is None and not low:
+        return self.random_(**kwargs)
+    if to is None:
+        to = 1 + (int(2 / torch.finfo(self.dtype).eps) if self.is_floating_point() else torch.iinfo(self.dtype).max)
+    return self.random_(to - low, **kwargs).add_(low)
+
+
 def _has_data_dependent_size(argument: Any) -> bool:
     return isinstance(argument, torch.Tensor) and bool(free_unbacked_symbols(argument))
 
@@ -321,8 +332,10 @@ def _has_symbol(arguments: Iterable[Any]) -> bool:
 
 _SYMBOLS = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
 _SYMBOLS_AND_SEQUENCES = _SYMBOLS | {list, tuple, torch.Size}
+_SHAPE = "_shape_as_tensor"
 _ATTENTION = "scaled_dot_product_attention"
 _SQUEEZES = (torch.squeeze, torch.Tensor.squeeze)
+_REPLACED = {**WITHOUT_VALUES, torch.Tensor.random_: _random_}
 _INDEXING = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 
 

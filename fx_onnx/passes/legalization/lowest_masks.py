@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType
 
+from fx_onnx.core import metadata
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import constant_array, constant_number, dims, producer_of
@@ -35,7 +36,7 @@ class LegalizeLowestMasks(Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Rewrites the mask of one Attention and of all others that read it."""
-        mask = (*node.inputs, None, None, None, None)[3]
+        mask = (*node.inputs, None, None, None, None)[3] if metadata.EXPLICIT not in node.meta else None
         return mask is not None and mask.dtype == DataType.FLOAT and _raise(mask, node, editor)
 
 
