@@ -10,7 +10,6 @@ from onnx_ir import DataType
 
 from fx_onnx.core.size_rules import broadcast_shapes
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.cleanup.transposes import permutation_of
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.fusion.repeated_heads import match_repeat
 from fx_onnx.passes.matchers import (
@@ -19,6 +18,7 @@ from fx_onnx.passes.matchers import (
     constant_number,
     dims,
     is_absorbable,
+    permutation_of,
     producer_of,
     single_use_producer,
 )

@@ -5,9 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from fx_onnx.passes.cleanup.transposes import permutation_of
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import attribute, commuted_inputs, dims, is_absorbable, producer_of
+from fx_onnx.passes.matchers import attribute, commuted_inputs, dims, is_absorbable, permutation_of, producer_of
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["FuseGemm"]

@@ -7,9 +7,16 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.cleanup.transposes import permutation_of
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import attribute, dims, initializer_tensor, is_absorbable, producer_of, single_use
+from fx_onnx.passes.matchers import (
+    attribute,
+    dims,
+    initializer_tensor,
+    is_absorbable,
+    permutation_of,
+    producer_of,
+    single_use,
+)
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["HoistQuantizedTransposes"]

@@ -9,9 +9,8 @@ import onnx_ir as ir
 import torch
 
 from fx_onnx.core.weights import computed, permuted
-from fx_onnx.passes.cleanup.transposes import permutation_of
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import attribute, initializer_tensor
+from fx_onnx.passes.matchers import attribute, initializer_tensor, permutation_of
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["FoldWeightTransposes", "TransposeSharedWeights", "restore_transpose", "transposed"]
