@@ -22,23 +22,23 @@ from fx_onnx.passes.fusion.activation_fusion import fuse_gelu, fuse_swish
 from fx_onnx.passes.fusion.attention_cache import FoldCache
 from fx_onnx.passes.fusion.attention_fusion import FuseAttention
 from fx_onnx.passes.fusion.attention_layout import FoldHeadReshapes
-from fx_onnx.passes.fusion.batch_norm_folding import FoldBatchNorm
-from fx_onnx.passes.fusion.batched_gemm import BatchGemm
-from fx_onnx.passes.fusion.gemm_fusion import FuseGemm
+from fx_onnx.passes.fusion.conv_folding import fold_batch_norm, fold_pads
+from fx_onnx.passes.fusion.gemm_fusion import batch_gemm, fuse_gemm
 from fx_onnx.passes.fusion.hidden_keys import SliceHiddenKeys
 from fx_onnx.passes.fusion.norms import canonicalize_reciprocals, fuse_rms_norm
-from fx_onnx.passes.fusion.pad_folding import FoldPads
 from fx_onnx.passes.fusion.repeated_heads import FoldRepeatedHeads, FoldRepeatsIntoRows
 from fx_onnx.passes.fusion.rotary_fusion import FusePartialRotary, FuseRotaryEmbedding, FuseSplitRotary
 from fx_onnx.passes.fusion.tensor_scatter import FuseTensorScatter
 from fx_onnx.passes.fusion.weight_norm_folding import FoldWeightNorm
 from fx_onnx.passes.rewriter import Pass, apply
-from fx_onnx.passes.weights.dequantized_weights import FuseDequantizeLinear
-from fx_onnx.passes.weights.gathered_rows import GatherQuantizedRows
-from fx_onnx.passes.weights.packed_weights import PackWeights
-from fx_onnx.passes.weights.quantized_transposes import HoistQuantizedTransposes
-from fx_onnx.passes.weights.selected_weights import FoldWeightSelections
-from fx_onnx.passes.weights.transposed_weights import FoldWeightTransposes, TransposeSharedWeights
+from fx_onnx.passes.weights.dequantized_weights import fuse_dequantize_linear, gather_quantized_rows
+from fx_onnx.passes.weights.stored_weights import (
+    FoldWeightSelections,
+    FoldWeightTransposes,
+    TransposeSharedWeights,
+    hoist_quantized_transposes,
+    pack_weights,
+)
 from fx_onnx.passes.weights.unpacked_weights import FuseUnpackedWeights
 
 __all__ = ["PASSES", "keep_weights", "optimize", "passes_without"]
@@ -52,11 +52,11 @@ PASSES: tuple[Pass, ...] = (
     EliminateExpands(),
     eliminate_index_grids,
     eliminate_true_conditions,
-    FoldPads(),
+    fold_pads,
     FoldWeightNorm(),
-    FoldBatchNorm(),
-    BatchGemm(),
-    FuseGemm(),
+    fold_batch_norm,
+    batch_gemm,
+    fuse_gemm,
     canonicalize_reciprocals,
     fuse_rms_norm,
     fuse_gelu,
@@ -72,11 +72,11 @@ PASSES: tuple[Pass, ...] = (
     FuseTensorScatter(),
     SliceHiddenKeys(),
     FoldHeadReshapes(),
-    PackWeights(),
-    FuseDequantizeLinear(),
+    pack_weights,
+    fuse_dequantize_linear,
     FuseUnpackedWeights(),
-    GatherQuantizedRows(),
-    HoistQuantizedTransposes(),
+    gather_quantized_rows,
+    hoist_quantized_transposes,
     FoldWeightSelections(),
     FoldWeightTransposes(),
     TransposeSharedWeights(),
