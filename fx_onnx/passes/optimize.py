@@ -39,7 +39,7 @@ from fx_onnx.passes.weights.stored_weights import (
     hoist_quantized_transposes,
     pack_weights,
 )
-from fx_onnx.passes.weights.unpacked_weights import FuseUnpackedWeights
+from fx_onnx.passes.weights.unpacked_weights import fuse_unpacked_weights
 
 __all__ = ["PASSES", "keep_weights", "optimize", "passes_without"]
 
@@ -74,7 +74,7 @@ PASSES: tuple[Pass, ...] = (
     FoldHeadReshapes(),
     pack_weights,
     fuse_dequantize_linear,
-    FuseUnpackedWeights(),
+    fuse_unpacked_weights,
     gather_quantized_rows,
     hoist_quantized_transposes,
     FoldWeightSelections(),
