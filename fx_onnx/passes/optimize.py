@@ -24,11 +24,11 @@ from fx_onnx.passes.fusion.attention_fusion import FuseAttention
 from fx_onnx.passes.fusion.attention_layout import FoldHeadReshapes
 from fx_onnx.passes.fusion.conv_folding import fold_batch_norm, fold_pads
 from fx_onnx.passes.fusion.gemm_fusion import batch_gemm, fuse_gemm
-from fx_onnx.passes.fusion.hidden_keys import SliceHiddenKeys
+from fx_onnx.passes.fusion.hidden_keys import slice_hidden_keys
 from fx_onnx.passes.fusion.norms import canonicalize_reciprocals, fuse_rms_norm
 from fx_onnx.passes.fusion.repeated_heads import FoldRepeatedHeads, FoldRepeatsIntoRows
 from fx_onnx.passes.fusion.rotary_fusion import FusePartialRotary, FuseRotaryEmbedding, FuseSplitRotary
-from fx_onnx.passes.fusion.tensor_scatter import FuseTensorScatter
+from fx_onnx.passes.fusion.tensor_scatter import fuse_tensor_scatter
 from fx_onnx.passes.fusion.weight_norm_folding import FoldWeightNorm
 from fx_onnx.passes.rewriter import Pass, apply
 from fx_onnx.passes.weights.dequantized_weights import fuse_dequantize_linear, gather_quantized_rows
@@ -69,8 +69,8 @@ PASSES: tuple[Pass, ...] = (
     FoldRepeatedHeads(),
     FoldRepeatsIntoRows(),
     FoldCache(),
-    FuseTensorScatter(),
-    SliceHiddenKeys(),
+    fuse_tensor_scatter,
+    slice_hidden_keys,
     FoldHeadReshapes(),
     pack_weights,
     fuse_dequantize_linear,
