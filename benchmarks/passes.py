@@ -23,7 +23,7 @@ import fx_onnx
 from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
 from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
 from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
-from fx_onnx.passes.cleanup.identities import EliminateIdentities
+from fx_onnx.passes.cleanup.identities import eliminate_identities
 from fx_onnx.passes.optimize import optimize
 from tests.models.registry import CASES
 
@@ -34,7 +34,7 @@ Change = Callable[[ir.Model], Any]
 PAIRS: dict[str, tuple[Change, Change]] = {
     "dead-code elimination": (EliminateDeadCode(), common.RemoveUnusedNodesPass()),
     "common-subexpression elimination": (EliminateCommonSubexpressions(), common.CommonSubexpressionEliminationPass()),
-    "identity elimination": (EliminateIdentities(), common.IdentityEliminationPass()),
+    "identity elimination": (eliminate_identities, common.IdentityEliminationPass()),
     "constant folding": (EvaluateConstants(), onnxscript.optimizer.fold_constants),
     "the whole optimizer": (optimize, onnxscript.optimizer.optimize),
 }

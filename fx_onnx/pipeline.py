@@ -55,8 +55,7 @@ from fx_onnx.passes.legalization.opsets.ladder import convert_opset
 from fx_onnx.passes.module_functions import ModulesToFunctions
 from fx_onnx.passes.optimize import keep_weights, passes_without
 from fx_onnx.passes.rewriter import apply
-from fx_onnx.passes.weights.selected_weights import FoldWeightSelections
-from fx_onnx.passes.weights.transposed_weights import FoldWeightTransposes, TransposeSharedWeights
+from fx_onnx.passes.weights.stored_weights import FoldWeightSelections, FoldWeightTransposes, TransposeSharedWeights
 from fx_onnx.program.export_log import ExportLog, print_text
 from fx_onnx.program.export_options import ExportOptions
 from fx_onnx.program.onnx_program import ONNXProgram

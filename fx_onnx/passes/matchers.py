@@ -24,6 +24,7 @@ __all__ = [
     "initializer_tensor",
     "is_absorbable",
     "is_read",
+    "permutation_of",
     "producer_of",
     "same_shape",
     "single_use",
@@ -92,6 +93,20 @@ def commuted_inputs(node: ir.Node) -> Iterator[tuple[ir.Value | None, ir.Value |
     first, second = node.inputs
     yield first, second
     yield second, first
+
+
+def permutation_of(node: ir.Node | None) -> list[int] | None:
+    """Returns the permutation of a Transpose, also the default one, which reverses the axes.
+
+    None for any other node, and for the default permutation where the rank is unknown.
+    """
+    if node is None or node.op_type != "Transpose" or node.domain:
+        return None
+    permutation = attribute(node, "perm")
+    if permutation is not None:
+        return list(permutation)
+    sizes = dims(node.inputs[0])
+    return None if sizes is None else list(range(len(sizes)))[::-1]
 
 
 # ---------------------------------------------------------------- values

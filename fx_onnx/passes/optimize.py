@@ -11,78 +11,72 @@ from fx_onnx.core.arguments import did_you_mean, shown
 from fx_onnx.core.errors import ArgumentError
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.weights import is_of_state_dict
-from fx_onnx.passes.cleanup.casts import MergeCasts
 from fx_onnx.passes.cleanup.common_subexpressions import EliminateCommonSubexpressions
 from fx_onnx.passes.cleanup.constant_evaluation import EvaluateConstants
 from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
 from fx_onnx.passes.cleanup.expands import EliminateExpands
-from fx_onnx.passes.cleanup.identities import EliminateIdentities
-from fx_onnx.passes.cleanup.index_grids import EliminateIndexGrids
-from fx_onnx.passes.cleanup.reciprocals import CanonicalizeReciprocals
-from fx_onnx.passes.cleanup.reshapes import MergeReshapes
-from fx_onnx.passes.cleanup.selects import SplitSelects
-from fx_onnx.passes.cleanup.softmax_shifts import EliminateSoftmaxShifts
-from fx_onnx.passes.cleanup.transposes import MergeTransposes
-from fx_onnx.passes.cleanup.true_conditions import EliminateTrueConditions
+from fx_onnx.passes.cleanup.identities import eliminate_identities, eliminate_softmax_shifts, merge_casts
+from fx_onnx.passes.cleanup.shapes import SplitSelects, eliminate_index_grids, merge_reshapes, merge_transposes
+from fx_onnx.passes.cleanup.true_conditions import eliminate_true_conditions
 from fx_onnx.passes.fusion.activation_fusion import fuse_gelu, fuse_swish
 from fx_onnx.passes.fusion.attention_cache import FoldCache
 from fx_onnx.passes.fusion.attention_fusion import FuseAttention
 from fx_onnx.passes.fusion.attention_layout import FoldHeadReshapes
-from fx_onnx.passes.fusion.batch_norm_folding import FoldBatchNorm
-from fx_onnx.passes.fusion.batched_gemm import BatchGemm
-from fx_onnx.passes.fusion.gemm_fusion import FuseGemm
-from fx_onnx.passes.fusion.hidden_keys import SliceHiddenKeys
-from fx_onnx.passes.fusion.pad_folding import FoldPads
+from fx_onnx.passes.fusion.conv_folding import fold_batch_norm, fold_pads
+from fx_onnx.passes.fusion.gemm_fusion import batch_gemm, fuse_gemm
+from fx_onnx.passes.fusion.hidden_keys import slice_hidden_keys
+from fx_onnx.passes.fusion.norms import canonicalize_reciprocals, fuse_rms_norm
 from fx_onnx.passes.fusion.repeated_heads import FoldRepeatedHeads, FoldRepeatsIntoRows
-from fx_onnx.passes.fusion.rms_norm_fusion import FuseRMSNorm
 from fx_onnx.passes.fusion.rotary_fusion import FusePartialRotary, FuseRotaryEmbedding, FuseSplitRotary
-from fx_onnx.passes.fusion.tensor_scatter import FuseTensorScatter
+from fx_onnx.passes.fusion.tensor_scatter import fuse_tensor_scatter
 from fx_onnx.passes.fusion.weight_norm_folding import FoldWeightNorm
 from fx_onnx.passes.rewriter import Pass, apply
-from fx_onnx.passes.weights.dequantized_weights import FuseDequantizeLinear
-from fx_onnx.passes.weights.gathered_rows import GatherQuantizedRows
-from fx_onnx.passes.weights.packed_weights import PackWeights
-from fx_onnx.passes.weights.quantized_transposes import HoistQuantizedTransposes
-from fx_onnx.passes.weights.selected_weights import FoldWeightSelections
-from fx_onnx.passes.weights.transposed_weights import FoldWeightTransposes, TransposeSharedWeights
-from fx_onnx.passes.weights.unpacked_weights import FuseUnpackedWeights
+from fx_onnx.passes.weights.dequantized_weights import fuse_dequantize_linear, gather_quantized_rows
+from fx_onnx.passes.weights.stored_weights import (
+    FoldWeightSelections,
+    FoldWeightTransposes,
+    TransposeSharedWeights,
+    hoist_quantized_transposes,
+    pack_weights,
+)
+from fx_onnx.passes.weights.unpacked_weights import fuse_unpacked_weights
 
 __all__ = ["PASSES", "keep_weights", "optimize", "passes_without"]
 
 PASSES: tuple[Pass, ...] = (
     EvaluateConstants(),
-    EliminateIdentities(),
-    MergeCasts(),
-    MergeReshapes(),
-    MergeTransposes(),
+    eliminate_identities,
+    merge_casts,
+    merge_reshapes,
+    merge_transposes,
     EliminateExpands(),
-    EliminateIndexGrids(),
-    EliminateTrueConditions(),
-    FoldPads(),
+    eliminate_index_grids,
+    eliminate_true_conditions,
+    fold_pads,
     FoldWeightNorm(),
-    FoldBatchNorm(),
-    BatchGemm(),
-    FuseGemm(),
-    CanonicalizeReciprocals(),
-    FuseRMSNorm(),
+    fold_batch_norm,
+    batch_gemm,
+    fuse_gemm,
+    canonicalize_reciprocals,
+    fuse_rms_norm,
     fuse_gelu,
     fuse_swish,
     FuseRotaryEmbedding(),
     FuseSplitRotary(),
     FusePartialRotary(),
-    EliminateSoftmaxShifts(),
+    eliminate_softmax_shifts,
     FuseAttention(),
     FoldRepeatedHeads(),
     FoldRepeatsIntoRows(),
     FoldCache(),
-    FuseTensorScatter(),
-    SliceHiddenKeys(),
+    fuse_tensor_scatter,
+    slice_hidden_keys,
     FoldHeadReshapes(),
-    PackWeights(),
-    FuseDequantizeLinear(),
-    FuseUnpackedWeights(),
-    GatherQuantizedRows(),
-    HoistQuantizedTransposes(),
+    pack_weights,
+    fuse_dequantize_linear,
+    fuse_unpacked_weights,
+    gather_quantized_rows,
+    hoist_quantized_transposes,
     FoldWeightSelections(),
     FoldWeightTransposes(),
     TransposeSharedWeights(),

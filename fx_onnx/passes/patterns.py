@@ -3,6 +3,7 @@
 =================================  =====================================================================================
 ``Sigmoid(x)``                     a node of this operator of ONNX's default domain; its first result
 ``com.microsoft.Gelu(x)``          a node of another domain
+``(MatMul | Gemm)(x, y)``          a node of one of several operators
 ``Split(x, ...)[1]``               another result of a node; ``...`` is any further inputs
 ``Concat(*parts)``                 a node with any number of inputs, as a tuple
 ``x + y``, ``-``, ``*``, ``/``     Add, Sub, Mul, Div, and Pow for ``**``, Neg for ``-x``
@@ -186,7 +187,7 @@ class _Operation(Pattern):
     """A node.
 
     Attributes:
-        roots: its domain and type.
+        roots: its domain and type, or those that it may have.
         operands: the patterns of its inputs.
         rest: the name of the tuple of all further inputs; None if there are none.
         attributes: the wanted value, or the name to bind, as a ``_Bound``.
@@ -431,7 +432,10 @@ def _parse_product(part: ast.expr, shared: bool) -> _Product | None:
 
 
 def _parse_call(call: ast.Call, shared: bool, result: int) -> _Operation:
-    domain, _, op_type = ast.unparse(call.func).rpartition(".")
+    roots = tuple(
+        (domain, op_type)
+        for domain, _, op_type in (each.rpartition(".") for each in ast.unparse(call.func).split(" | "))
+    )
     operands, rest = list(call.args), None
     match operands[-1:]:
         case [ast.Constant(value)] if value is ...:
@@ -445,4 +449,4 @@ def _parse_call(call: ast.Call, shared: bool, result: int) -> _Operation:
         for each in call.keywords
     )
     patterns = tuple(_parse(each, shared) for each in operands)
-    return _Operation(((domain, op_type),), patterns, rest, attributes, result, shared)
+    return _Operation(roots, patterns, rest, attributes, result, shared)

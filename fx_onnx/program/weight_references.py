@@ -24,7 +24,7 @@ from fx_onnx.core.garbage import no_collection
 from fx_onnx.core.messages import MessageId
 from fx_onnx.core.weights import LazyWeight, has_data, stream
 from fx_onnx.passes.traversal import all_initializers
-from fx_onnx.passes.weights.transposed_weights import restore_transpose
+from fx_onnx.passes.weights.stored_weights import restore_transpose
 from fx_onnx.program.model_views import twin_of, view_of
 
 __all__ = ["StoredWeight", "by_reference", "stored_weights"]

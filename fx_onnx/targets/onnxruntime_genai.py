@@ -7,8 +7,8 @@ import onnx_ir as ir
 from fx_onnx.core.findings import warn
 from fx_onnx.core.messages import MessageId
 from fx_onnx.passes.fusion.group_query_attention import FuseGroupQueryAttention
+from fx_onnx.passes.fusion.norms import FuseSkipNorm
 from fx_onnx.passes.fusion.sink_attention import FuseSinkAttention
-from fx_onnx.passes.fusion.skip_norm_fusion import FuseSkipNorm
 from fx_onnx.targets import onnxruntime
 
 __all__ = ["ACCURACY_LEVEL_4", "TARGET"]

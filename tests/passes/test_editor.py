@@ -5,7 +5,7 @@ import onnx_ir as ir
 import torch
 
 from fx_onnx.core.weights import weight
-from fx_onnx.passes.cleanup.identities import EliminateIdentities
+from fx_onnx.passes.cleanup.identities import eliminate_identities
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import dims
 from fx_onnx.passes.rewriter import walk
@@ -60,7 +60,7 @@ def test_an_output_keeps_its_declared_shape() -> None:
     """The value that replaces a graph output takes the names of its dims."""
     program = model("g (float[N] x) => (float[N] y) { a = Relu(x)\n y = Identity(a) }")
     program.graph.outputs[0].shape = ir.Shape(["rows"])
-    check(program, lambda each: walk(each, [EliminateIdentities()]), [torch.randn(2)], ["Relu"])
+    check(program, lambda each: walk(each, [eliminate_identities]), [torch.randn(2)], ["Relu"])
     assert dims(program.graph.outputs[0]) == ("rows",)
 
 

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 import fx_onnx
-from fx_onnx.passes.cleanup.casts import MergeCasts
 from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
-from fx_onnx.passes.cleanup.identities import EliminateIdentities
+from fx_onnx.passes.cleanup.identities import eliminate_identities, merge_casts
 from fx_onnx.passes.optimize import PASSES
 from fx_onnx.passes.rewriter import LOGGER_NAME, NodeChange, apply, count_nodes, walk
 from tests.models.registry import CASES
@@ -20,7 +19,7 @@ def test_rewrites_see_each_others_results() -> None:
     program = model("""g (float[N] x) => (float[N] y) <double one = {1.0}> {
       a = Cast<to=11>(x)\n b = Identity(a)\n c = Cast<to=1>(b)\n y = Neg(c)
     }""")
-    check(program, lambda each: walk(each, [MergeCasts(), EliminateIdentities()]), [torch.randn(2)], ["Neg"])
+    check(program, lambda each: walk(each, [merge_casts, eliminate_identities]), [torch.randn(2)], ["Neg"])
 
 
 def test_nodes_of_a_function_that_refer_to_its_attributes_stay() -> None:
@@ -28,7 +27,7 @@ def test_nodes_of_a_function_that_refer_to_its_attributes_stay() -> None:
     program = model("""g (float[N] x) => (float[N] y) { y = local.f<kind=1>(x) }
     <domain: "local", opset_import: ["" : 20]>
     f <kind> (x) => (y) { a = Identity(x)\n b = Cast<to: int = @kind>(a)\n y = Cast<to: int = @kind>(b) }""")
-    check(program, lambda each: walk(each, [MergeCasts(), EliminateIdentities()]), [torch.randn(2)], ["f"])
+    check(program, lambda each: walk(each, [merge_casts, eliminate_identities]), [torch.randn(2)], ["f"])
     [function] = program.functions.values()
     assert [node.op_type for node in function] == ["Cast", "Cast"]
 
@@ -38,7 +37,7 @@ def test_other_domains_are_ignored() -> None:
     program = model("""g (float[N] x) => (float[N] y) { a = local.Identity(x)\n y = Neg(a) }
     <domain: "local", opset_import: ["" : 20]>
     Identity (x) => (y) { y = Relu(x) }""")
-    check(program, lambda each: walk(each, [EliminateIdentities()]), [torch.randn(2)], ["Identity", "Neg"])
+    check(program, lambda each: walk(each, [eliminate_identities]), [torch.randn(2)], ["Identity", "Neg"])
 
 
 def test_consecutive_rewrites_share_a_walk() -> None:
@@ -46,8 +45,8 @@ def test_consecutive_rewrites_share_a_walk() -> None:
     text = """g (float[N] x) => (float[N] y) <double one = {1.0}> {
       a = Cast<to=11>(x)\n b = Identity(a)\n c = Cast<to=1>(b)\n y = Neg(c)
     }"""
-    check(model(text), lambda each: apply(each, [MergeCasts(), EliminateIdentities()]), [torch.randn(2)], ["Neg"])
-    separated = [MergeCasts(), EliminateDeadCode(), EliminateIdentities()]
+    check(model(text), lambda each: apply(each, [merge_casts, eliminate_identities]), [torch.randn(2)], ["Neg"])
+    separated = [merge_casts, EliminateDeadCode(), eliminate_identities]
     check(model(text), lambda each: apply(each, separated), [torch.randn(2)], ["Cast", "Cast", "Neg"])
 
 
@@ -59,7 +58,7 @@ TEXT = """g (float[N] x) => (float[N] y, float[N] z) {
 def test_a_decline_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """The record names the pass, the node and the reason."""
     with caplog.at_level(logging.DEBUG, logger=LOGGER_NAME):
-        assert not MergeCasts()(model(TEXT)).modified
+        assert not merge_casts(model(TEXT)).modified
     [record] = [record for record in caplog.records if record.name == LOGGER_NAME]
     assert record.levelno == logging.DEBUG
     assert (
@@ -76,7 +75,7 @@ def test_a_decline_formats_nothing_when_the_log_is_off(caplog: pytest.LogCapture
 
     node = model(TEXT).graph[1]
     with caplog.at_level(logging.INFO, logger=LOGGER_NAME):
-        assert MergeCasts().declines(node, "of %s", Unprintable()) is False
+        assert merge_casts.declines(node, "of %s", Unprintable()) is False
     assert not caplog.records
 
 
@@ -85,7 +84,7 @@ def test_an_unnamed_node_is_logged_by_its_result(caplog: pytest.LogCaptureFixtur
     node = model(TEXT).graph[1]
     node.name = None
     with caplog.at_level(logging.DEBUG, logger=LOGGER_NAME):
-        MergeCasts().declines(node, "it is a test")
+        merge_casts.declines(node, "it is a test")
     assert caplog.records[-1].getMessage() == "merge_casts declines Cast y: it is a test"
 
 
@@ -109,7 +108,7 @@ def test_the_nodes_of_a_removed_body_count() -> None:
         { d = Neg(x) }>
       r = Identity(x)\n y = Neg(r) }""")
     before, changes = count_nodes(program), dict[str, NodeChange]()
-    apply(program, [EliminateIdentities(), EliminateDeadCode()], changes)
+    apply(program, [eliminate_identities, EliminateDeadCode()], changes)
     assert (before, count_nodes(program)) == (6, 1)
     assert {name: (change.applied, change.nodes) for name, change in changes.items()} == {
         "eliminate_identities": (1, -1),

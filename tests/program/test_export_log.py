@@ -5,7 +5,7 @@ import pytest
 
 from fx_onnx import ONNXProgram
 from fx_onnx.passes.cleanup.dead_code import EliminateDeadCode
-from fx_onnx.passes.cleanup.identities import EliminateIdentities
+from fx_onnx.passes.cleanup.identities import eliminate_identities
 from fx_onnx.passes.rewriter import NodeChange, Pass, apply
 from fx_onnx.program.export_log import ExportLog, print_line
 from fx_onnx.program.report.facts import PassOutcome
@@ -50,7 +50,7 @@ class _Removes(Pass):
 def test_changes_of_passes_are_a_running_sum() -> None:
     log, nodes = ExportLog(), [ir.Node("", "Neg", [], name=name) for name in "abc"]
     model = ir.Model(ir.Graph([], [], nodes=nodes, name="g", opset_imports={"": 20}), ir_version=10)
-    passes = [_Removes(), EliminateIdentities(), EliminateDeadCode()]
+    passes = [_Removes(), eliminate_identities, EliminateDeadCode()]
     with log.changes("optimize", ONNXProgram(model), passes) as changes:
         apply(model, passes, changes)
     with log.changes("legalize", ONNXProgram(model), [_Removes()]) as changes:

@@ -1,4 +1,4 @@
-"""Elimination of nodes whose result equals one of their inputs."""
+"""Elimination of computations that do not change their input, or whose reader does them too."""
 
 from __future__ import annotations
 
@@ -8,17 +8,34 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
+from onnx_ir import DataType, Value
 
-from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import attribute, commuted_inputs, constant_array, constant_integers, dims, same_shape
-from fx_onnx.passes.rewriter import Rewrite
+from fx_onnx.passes.builder import NodeBuilder
+from fx_onnx.passes.matchers import dims, same_shape
+from fx_onnx.passes.rules import Result, rule
 
-__all__ = ["EliminateIdentities"]
+__all__ = ["eliminate_identities", "eliminate_softmax_shifts", "merge_casts"]
 
 _Array = npt.NDArray[Any]
 
 
-class EliminateIdentities(Rewrite):
+@rule(
+    "(Identity | Concat | Sum | Max | Min | Mean)(x)",
+    "Split(x, ...)",
+    "(Mul | Div | Pow | And | Sub | Add | Or | Xor | Tile)(x, const.c)",
+    "Pad(x, const.c, ...)",
+    "Slice(x, _, _, _ | None, const.c | None)",
+    "Expand(x, _)",
+    "Concat(*parts, axis=axis)",
+)
+def eliminate_identities(
+    f: NodeBuilder,
+    node: ir.Node,
+    x: Value | None,
+    c: _Array | None,
+    parts: Sequence[Value] | None,
+    axis: int,
+) -> Result:
     """f(x) → x, for the operations that return x unchanged.
 
     - Identity; Concat, Sum, Max, Min, Mean of one input; Split into one part. Concat loses its empty inputs.
@@ -28,42 +45,17 @@ class EliminateIdentities(Rewrite):
 
     Legal where the result has the dtype and the shape of x.
     """
-
-    name = "eliminate_identities"
-    op_types = ("Identity", "Concat", "Sum", "Max", "Min", "Mean", "Split", "Mul", "Div", "Sub", "Add", "Pow", "And",
-                "Or", "Xor", "Expand", "Tile", "Pad", "Slice")  # fmt: skip
-
-    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Eliminates one node."""
-        if not node.inputs or node.inputs[0] is None:
-            return False
-        if node.op_type == "Concat" and len(kept := _parts(node)) < len(node.inputs):
-            editor.replace(node, "Concat", kept, node.attributes)
-            return True
-        if node.op_type in _OF_ONE_INPUT:
-            return len(node.inputs) == 1 and editor.replace_with_value(node, node.inputs[0])
-        if node.op_type == "Split":
-            return len(node.outputs) == 1 and editor.replace_with_value(node, node.inputs[0])
-        if node.op_type in _SAME_SHAPE:
-            return (
-                same_shape(node.inputs[0], node.outputs[0])
-                and _SAME_SHAPE[node.op_type](node)
-                and editor.replace_with_value(node, node.inputs[0])
-            )
-        return self._eliminate_binary(node, editor)
-
-    def _eliminate_binary(self, node: ir.Node, editor: Editor) -> bool:
-        """Eliminates a binary node with a neutral operand, which for Sub, Div and Pow must be the second one."""
-        is_neutral = _NEUTRAL[node.op_type]
-        for kept, other in commuted_inputs(node):
-            found = constant_array(other)
-            if found is not None and found.size and kept is not None and is_neutral(found):
-                if kept.dtype != node.outputs[0].dtype or not same_shape(kept, node.outputs[0]):
-                    return self.declines(node, "the neutral operand changes the shape or the dtype")
-                return editor.replace_with_value(node, kept)
-            if node.op_type in ("Sub", "Div", "Pow"):
-                break
-        return False
+    if parts is not None:
+        kept = [each for each in parts if (sizes := dims(each)) is None or sizes[axis] != 0]
+        return f.Concat(*kept, axis=axis) if 0 < len(kept) < len(parts) else None
+    result = node.outputs[0]
+    if x is None or (c is not None and not (c.size and _NEUTRAL[node.op_type](c))) or len(node.outputs) > 1:
+        return None
+    if c is None and node.op_type not in ("Expand", "Slice"):
+        return x
+    if x.dtype == result.dtype and same_shape(x, result):
+        return x
+    return None if c is None else "the neutral operand changes the shape or the dtype"
 
 
 def _all_ones(values: _Array) -> bool:
@@ -83,39 +75,62 @@ def _negative_zeros(values: _Array) -> bool:
     return _all_zeros(values) and (values.dtype.kind in "iu" or bool(np.signbit(values).all()))
 
 
-def _unit_steps(node: ir.Node) -> bool:
-    return len(node.inputs) < 5 or node.inputs[4] is None or set(constant_integers(node.inputs[4]) or [0]) == {1}
-
-
-def _no_padding(node: ir.Node) -> bool:
-    return set(constant_integers(node.inputs[1]) or [1]) == {0}
-
-
-def _repeats_once(node: ir.Node) -> bool:
-    return set(constant_integers(node.inputs[1]) or [0]) == {1}
-
-
-def _parts(node: ir.Node) -> Sequence[ir.Value | None]:
-    """Returns the inputs of a Concat without the empty ones, or all inputs if all are empty."""
-    axis = attribute(node, "axis")
-    kept = [each for each in node.inputs if (sizes := dims(each)) is None or sizes[axis] != 0]
-    return kept or node.inputs
-
-
-_OF_ONE_INPUT = ("Identity", "Concat", "Sum", "Max", "Min", "Mean")
-_SAME_SHAPE: dict[str, Callable[[ir.Node], bool]] = {
-    "Expand": lambda node: True,
-    "Tile": _repeats_once,
-    "Pad": _no_padding,
-    "Slice": _unit_steps,
-}
 _NEUTRAL: dict[str, Callable[[_Array], bool]] = {
-    "Mul": _all_ones,
-    "Div": _all_ones,
-    "Pow": _all_ones,
-    "And": _all_ones,
+    **dict.fromkeys(("Mul", "Div", "Pow", "And", "Tile", "Slice"), _all_ones),
+    **dict.fromkeys(("Or", "Xor", "Pad"), _all_zeros),
     "Sub": _positive_zeros,
     "Add": _negative_zeros,
-    "Or": _all_zeros,
-    "Xor": _all_zeros,
 }
+
+
+# dtype → (1 if it is signed, bits of the integers that it represents exactly, bits of its exponent).
+_RANGE = {
+    DataType.BOOL: (0, 1, 0),
+    DataType.UINT8: (0, 8, 0),
+    DataType.UINT16: (0, 16, 0),
+    DataType.UINT32: (0, 32, 0),
+    DataType.UINT64: (0, 64, 0),
+    DataType.INT8: (1, 7, 0),
+    DataType.INT16: (1, 15, 0),
+    DataType.INT32: (1, 31, 0),
+    DataType.INT64: (1, 63, 0),
+    DataType.BFLOAT16: (1, 8, 8),
+    DataType.FLOAT: (1, 24, 8),
+    DataType.DOUBLE: (1, 53, 11),
+    DataType.FLOAT16: (1, 11, 5),
+}
+
+
+@rule("Cast(~Cast(x), to=to)", "Cast(x, to=to)")
+def merge_casts(f: NodeBuilder, node: ir.Node, nodes: Sequence[ir.Node], x: Value, to: int) -> Result:
+    """Cast(x) to the dtype of x → x; Cast(Cast(x)) → Cast(x), or x if the dtypes are equal.
+
+    Legal where the inner Cast is lossless: every number of its source dtype exists in its target dtype.
+    """
+    if len(nodes) == 1:
+        return x if x.dtype == to else None
+    between = nodes[1].outputs[0].dtype
+    if x.dtype is None or between is None or between == to:
+        return None
+    if not _is_lossless(x.dtype, between):
+        return f"the first Cast, from {x.dtype} to {between}, loses information"
+    return x if x.dtype == to else f.Cast(x, **node.attributes)
+
+
+def _is_lossless(source: DataType, target: DataType) -> bool:
+    """Returns whether ``target`` represents every number of ``source``."""
+    if source not in _RANGE or target not in _RANGE:
+        return False
+    return all(held <= wide for held, wide in zip(_RANGE[source], _RANGE[target], strict=True))
+
+
+@rule("Softmax(x - ReduceMax(x, integers.axes, keepdims=1), axis=axis)")
+def eliminate_softmax_shifts(f: NodeBuilder, x: Value, axes: list[int], axis: int) -> Result:
+    """Softmax(x - ReduceMax(x)) → Softmax(x).
+
+    Legal where the maximum is along the axis of Softmax: Softmax subtracts it itself before it computes exponentials.
+    """
+    rank = len(dims(x) or ())
+    if not rank or [each % rank for each in axes] != [axis % rank]:
+        return "the shape is not known, or the maximum is along other axes"
+    return f.Softmax(x, axis=axis)

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir import Value
 
 from fx_onnx.core.size_rules import broadcast_shapes
-from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.legalization.range_indices import is_nonnegative
-from fx_onnx.passes.matchers import attribute, commuted_inputs, constant_array, constant_integers, dims, producer_of
-from fx_onnx.passes.rewriter import Rewrite
+from fx_onnx.passes.matchers import attribute, constant_array, constant_integers, dims, producer_of
+from fx_onnx.passes.rules import Result, rule
 
-__all__ = ["EliminateTrueConditions"]
+__all__ = ["eliminate_true_conditions"]
 
 _Sizes = tuple[int | str, ...]
 
@@ -21,29 +21,21 @@ _ELEMENTWISE = frozenset({"Add", "And", "Cast", "Clip", "Mul", "Not", "Or", "Sub
 """The operators between a mask and the scores that it hides."""
 
 
-class EliminateTrueConditions(Rewrite):
+@rule("And(condition, mask)", until=22)  # from opset 23 on, the mask goes to an Attention node
+def eliminate_true_conditions(node: ir.Node, condition: Value, mask: Value) -> Result:
     """And(x ≥ 0, mask) → mask, where x is not negative; also And(true, mask). An example is the mask of an encoder.
 
     Legal because And(true, mask) is the mask, broadcast. Applies where what is computed from the mask is added to, or
     multiplied with, a tensor that broadcasts it again.
     """
-
-    name = "eliminate_true_conditions"
-    op_types = ("And",)
-    until = 22  # from opset 23 on, the mask goes to an Attention node
-
-    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Removes one condition."""
-        for condition, mask in commuted_inputs(node):
-            if not _is_true(condition):
-                continue
-            narrow = None if mask is None else _narrowed(node.outputs[0], dims(mask))
-            if mask is None or narrow is None:
-                return self.declines(node, "something may read the broadcast shape of the mask")
-            for value, sizes in narrow.items():
-                value.shape = ir.Shape(sizes)
-            return editor.replace_with_value(node, mask)
-        return False
+    if not _is_true(condition):
+        return None
+    narrow = _narrowed(node.outputs[0], dims(mask))
+    if narrow is None:
+        return "something may read the broadcast shape of the mask"
+    for value, sizes in narrow.items():
+        value.shape = ir.Shape(sizes)
+    return mask
 
 
 def _is_true(value: ir.Value | None) -> bool:

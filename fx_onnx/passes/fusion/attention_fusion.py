@@ -10,7 +10,6 @@ from onnx_ir import DataType
 
 from fx_onnx.core.size_rules import broadcast_shapes
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.cleanup.transposes import permutation_of
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.fusion.repeated_heads import match_repeat
 from fx_onnx.passes.matchers import (
@@ -19,6 +18,7 @@ from fx_onnx.passes.matchers import (
     constant_number,
     dims,
     is_absorbable,
+    permutation_of,
     producer_of,
     single_use_producer,
 )
@@ -152,8 +152,8 @@ def _fitting_mask(scores: _Scores, sizes: tuple[int | str, ...], node: ir.Node, 
         if whole is None:
             return None
     mask = scores.masks[0]
-    for index, other in enumerate(scores.masks[1:], start=2):
-        mask = f.Add(mask, other, sizes=broadcast_shapes(*known[:index]))
+    for other in scores.masks[1:]:
+        mask = f.Add(mask, other)
     return mask if whole is None else f.Expand(mask, whole, sizes=((1, 1, *found[:-2])[-2:]) + sizes[2:])
 
 
@@ -213,6 +213,5 @@ def _transposed_back(value: ir.Value, node: ir.Node, editor: Editor) -> ir.Value
     swapped = [first, second, fourth, third]
     if swapped == [0, 1, 2, 3] and source is not None:
         return source
-    batch, heads, size, length = dims(value) or ()
     f = NodeBuilder(before or node, editor, value.dtype, after=value)
-    return f.Transpose(source, perm=swapped, sizes=[batch, heads, length, size])
+    return f.Transpose(source, perm=swapped)

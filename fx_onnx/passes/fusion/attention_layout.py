@@ -10,7 +10,6 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.cleanup.transposes import permutation_of
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import (
     attribute,
@@ -18,6 +17,7 @@ from fx_onnx.passes.matchers import (
     constant_array,
     constant_integers,
     dims,
+    permutation_of,
     producer_of,
     single_use,
     single_use_producer,

@@ -115,8 +115,8 @@ def text_lengths(padding: ir.Value, editor: Editor, node: ir.Node) -> tuple[ir.V
     made: tuple[ir.Value, ir.Value] | None = padding.meta.get(_LENGTHS)
     if made is None or any(value.graph is None for value in made):  # not made yet, or removed with their last consumer
         f = NodeBuilder(node, editor, DataType.INT32, after=padding)
-        total = f.Cast(f.Squeeze(f.Shape(padding, start=1, end=2), [0]), to=DataType.INT32, sizes=())
+        total = f.Cast(f.Squeeze(f.Shape(padding, start=1, end=2), [0]), to=DataType.INT32)
         tokens = f.Cast(f.Cast(padding, to=DataType.BOOL), to=DataType.INT32)
-        last = f.Sub(f.ReduceSum(tokens, [1], keepdims=0), 1, sizes=(dims(padding) or ())[:1])
+        last = f.Sub(f.ReduceSum(tokens, [1], keepdims=0), 1)
         made = padding.meta[_LENGTHS] = (last, total)
     return made

@@ -4,59 +4,44 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir import Value
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.fusion.cache_positions import Positions, match_positions
-from fx_onnx.passes.fusion.repeated_heads import has_cache
-from fx_onnx.passes.matchers import attribute, constant_array, dims, producer_of
-from fx_onnx.passes.rewriter import Rewrite
+from fx_onnx.passes.fusion.tensor_scatter import Positions, match_positions
+from fx_onnx.passes.matchers import constant_array, dims, producer_of
+from fx_onnx.passes.rules import Result, rule
 
-__all__ = ["SliceHiddenKeys"]
+__all__ = ["slice_hidden_keys"]
 
 
-class SliceHiddenKeys(Rewrite):
+@rule(
+    "Attention(query, key, value, mask, is_causal=0)",
+    since=23,
+    where={"mask": lambda mask: mask.dtype == ir.DataType.BOOL},
+)
+def slice_hidden_keys(f: NodeBuilder, node: ir.Node, query: Value, key: Value, value: Value, mask: Value) -> Result:
     """Attention(q, k, v, mask) → Attention(q, k[:n], v[:n], mask[:n]), where the mask hides all keys from n on.
 
     A cache of a fixed size has room for more keys than it holds. Legal where the mask is the conjunction of conditions
     one of which is Range(0, length, 1) <= positions, along the keys: it is false for all keys after the last position.
     ONNX Runtime's CPU kernel computes the scores of all keys, also those beyond ``nonpad_kv_seqlen``.
     """
-
-    name = "slice_hidden_keys"
-    op_types = ("Attention",)
-    since = 23
-
-    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Shortens the keys, the values and the mask of one Attention."""
-        query, key, value, mask = (*node.inputs, None)[:4]
-        sizes = dims(key)
-        if query is None or key is None or value is None or mask is None or mask.dtype != ir.DataType.BOOL:
-            return False
-        if has_cache(node) or len(node.inputs) > 4 or len(node.outputs) > 1 or attribute(node, "is_causal", 0):
-            return False
-        if sizes is None or len(sizes) != 4 or not isinstance(sizes[2], int):
-            return False
-        if dims(value) is None or (dims(mask) or (None,))[-1] != sizes[2]:
-            return self.declines(node, "the sizes of the values or of the mask are not known")
-        positions = _last_visible(mask, sizes[2])
-        if positions is None:
-            return self.declines(node, "the mask is not known to hide the keys after the last position")
-        f = NodeBuilder(node, editor, ir.DataType.INT64)
-        end = positions.length if positions.start is None else f.Add(positions.start, positions.length, sizes=[])
-        end = f.Reshape(end, [1], sizes=[1])
-        inputs = [query, *(_slice(f, x, 2, end) for x in (key, value)), _slice(f, mask, len(dims(mask) or ()) - 1, end)]
-        editor.replace(node, "Attention", inputs)
-        return True
+    sizes = dims(key)
+    if sizes is None or len(sizes) != 4 or not isinstance(sizes[2], int) or len(node.outputs) > 1:
+        return None
+    if dims(value) is None or (dims(mask) or (None,))[-1] != sizes[2]:
+        return "the sizes of the values or of the mask are not known"
+    positions = _last_visible(mask, sizes[2])
+    if positions is None:
+        return "the mask is not known to hide the keys after the last position"
+    end = positions.length if positions.start is None else f.Add(positions.start, positions.length)
+    end = f.Reshape(end, [1])
+    places = (key, 2), (value, 2), (mask, len(dims(mask) or ()) - 1)
+    inputs = [query, *(f.Slice(each, [0], end, [axis]) for each, axis in places)]
+    return f.emit("Attention", inputs, node.attributes)[0]
 
 
-def _slice(f: NodeBuilder, value: ir.Value, axis: int, end: ir.Value) -> ir.Value:
-    sizes: list[int | str | None] = [*(dims(value) or ())]
-    sizes[axis] = None
-    return f.Slice(value, [0], end, [axis], sizes=sizes)
-
-
-def _last_visible(mask: ir.Value | None, length: int) -> Positions | None:
+def _last_visible(mask: Value | None, length: int) -> Positions | None:
     """Returns the positions to the last of which a mask (..., length) hides all keys; None if there are none."""
     node = producer_of(mask, "And", "Expand", "LessOrEqual", "GreaterOrEqual")
     if node is None:
@@ -73,7 +58,7 @@ def _last_visible(mask: ir.Value | None, length: int) -> Positions | None:
     return match_positions(bounds if aligned is None else aligned.inputs[0])
 
 
-def _counts_keys(value: ir.Value | None, length: int) -> bool:
+def _counts_keys(value: Value | None, length: int) -> bool:
     """Returns whether the value is 0, 1, ..., length - 1 along its last axis, and has no other axis."""
     sizes = dims(value)
     if sizes is None or sizes[-1:] != (length,) or any(size != 1 for size in sizes[:-1]):

@@ -7,9 +7,8 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.cleanup.transposes import permutation_of
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import chain, dims, producer_of, single_use
+from fx_onnx.passes.matchers import chain, dims, permutation_of, producer_of, single_use
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["FoldRepeatedHeads", "FoldRepeatsIntoRows", "has_cache", "match_repeat"]

@@ -10,7 +10,6 @@ from onnx_ir import DataType
 
 from fx_onnx.core.weights import computed
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.cleanup.transposes import permutation_of
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.fusion.attention_cache import are_pasts, replace_joined
 from fx_onnx.passes.fusion.attention_layout import HeadRows, head_rows
@@ -22,6 +21,7 @@ from fx_onnx.passes.matchers import (
     constant_number,
     dims,
     initializer_tensor,
+    permutation_of,
     producer_of,
     single_use_producer,
 )

@@ -9,9 +9,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.cleanup.transposes import permutation_of
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import dims, initializer_tensor, producer_of
+from fx_onnx.passes.matchers import dims, initializer_tensor, permutation_of, producer_of
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["LegalizeRepeatedConstants"]

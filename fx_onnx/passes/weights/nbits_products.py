@@ -16,7 +16,7 @@ from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import attribute, dims, initializer_tensor, producer_of, single_use_producer
 from fx_onnx.passes.rewriter import Rewrite
-from fx_onnx.passes.weights.transposed_weights import transposed
+from fx_onnx.passes.weights.stored_weights import transposed
 
 __all__ = ["FuseMatMulNBits"]
 

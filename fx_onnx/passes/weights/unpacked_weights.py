@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 import torch
-from onnx_ir import DataType
+from onnx_ir import DataType, Value
 
 from fx_onnx.core.dtypes import is_unsigned, torch_dtype
 from fx_onnx.core.errors import OnnxExporterError
@@ -19,21 +20,18 @@ from fx_onnx.core.torch_private import unset_fake_temporarily
 from fx_onnx.core.weights import as_torch, computed, has_data
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.cleanup.evaluators import OPERATORS, Function
-from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.matchers import (
     attribute,
     chain,
-    commuted_inputs,
     constant_array,
     constant_number,
     dims,
     initializer_tensor,
     producer_of,
-    single_use_producer,
 )
-from fx_onnx.passes.rewriter import Rewrite
+from fx_onnx.passes.rules import Result, rule
 
-__all__ = ["FuseUnpackedWeights"]
+__all__ = ["fuse_unpacked_weights"]
 
 _BITS = {15: (4, DataType.UINT4), 255: (8, DataType.UINT8)}
 _BITWISE: dict[str, Function] = {
@@ -45,7 +43,10 @@ _BITWISE: dict[str, Function] = {
 _MOVES = ("Reshape", "Gather", "Transpose", "Cast")
 
 
-class FuseUnpackedWeights(Rewrite):
+@rule("MatMul(x, scale * Cast(quantized - zero))", since=21)
+def fuse_unpacked_weights(
+    f: NodeBuilder, nodes: Sequence[ir.Node], x: Value, scale: Value, quantized: Value, zero: Value
+) -> Result:
     """MatMul(x, scale * Cast(q - zero)) → MatMul(x, DequantizeLinear(q, scale, zero)), q a weight of 4 or 8 bits.
 
     Legal where q is computed from weights and ends with a BitwiseAnd with 15 or 255, and scale and zero are repeated
@@ -53,26 +54,22 @@ class FuseUnpackedWeights(Rewrite):
     axis of x are sorted by group. q is computed when it is saved. The zeros and the groups are read here, because a
     zero that does not fit into the bits of q needs the arithmetic. Weights that replace these later are checked.
     """
-
-    name = "fuse_unpacked_weights"
-    op_types = ("MatMul",)
-    since = 21
-
-    def rewrite(self, node: ir.Node, editor: Editor) -> bool:
-        """Fuses the weight of one product."""
-        scaled = single_use_producer(node.inputs[1], "Mul")
-        if scaled is None or editor.function is not None:
-            return False
-        for scale, integers in commuted_inputs(scaled):
-            cast = single_use_producer(integers, "Cast")
-            difference = single_use_producer(cast.inputs[0], "Sub") if cast is not None else None
-            if difference is not None:
-                found = _match(scale, difference)
-                if isinstance(found, str):
-                    return self.declines(node, found)
-                _insert(node, scaled, found, editor)
-                return True
-        return False
+    if f.editor.function is not None:
+        return None
+    weight = _match(scale, quantized, zero, nodes[-1].outputs[0].dtype)
+    if isinstance(weight, str):
+        return weight
+    name = max(weight.data.sources, key=lambda tensor: tensor.nbytes).name
+    rows, bits = functools.partial(_rows, weight), weight.dtype.bitwidth
+    zeros, sizes = weight.groups.rows, weight.scale.shape.numpy()
+    tensors = {
+        "unpacked": computed(rows, *weight.data.sources, *weight.groups.stored, dtype=weight.dtype, shape=weight.shape),
+        "scales": weight.scale,
+        "zeros": computed(functools.partial(_integers, zeros, bits), *zeros.sources, dtype=weight.dtype, shape=sizes),
+    }
+    inputs = [f.editor.initializer(tensor, f"{name}_{kind}") for kind, tensor in tensors.items()]
+    made = f.DequantizeLinear(*inputs, axis=0, block_size=weight.block)
+    return f.MatMul(x if weight.order is None else f.Gather(x, weight.order, axis=-1), made)
 
 
 class _Unpacked(NamedTuple):
@@ -106,7 +103,7 @@ class _Computation:
         return values[len(tensors) + len(self.steps) - 1]
 
 
-def _computation(value: ir.Value | None) -> _Computation | None:
+def _computation(value: Value | None) -> _Computation | None:
     """Returns how to compute a value; None if it depends on inputs, or an operator is unknown."""
     tensor = initializer_tensor(value)
     if tensor is not None:
@@ -128,7 +125,7 @@ def _computation(value: ir.Value | None) -> _Computation | None:
     return _Computation(known, tuple(steps)) if len(known) == len(leaves) else None
 
 
-def _constant_nodes(value: ir.Value | None) -> list[ir.Node] | None:
+def _constant_nodes(value: Value | None) -> list[ir.Node] | None:
     """Returns the nodes that compute a value, in order; None if one reads something else than an initializer."""
     found: dict[ir.Node, None] = {}
     waiting = [value.producer() if value is not None else None]
@@ -169,13 +166,12 @@ def _cast(dtype: torch.dtype, value: torch.Tensor) -> torch.Tensor:
     return value.to(dtype)
 
 
-def _match(scale: ir.Value | None, difference: ir.Node) -> _Unpacked | str:
-    """Returns the parts of a weight, or why it cannot be a DequantizeLinear."""
-    quantized, zero = difference.inputs
+def _match(scale: Value, quantized: Value, zero: Value, dtype: DataType | None) -> _Unpacked | str:
+    """Returns the parts of a weight, or why it cannot be a DequantizeLinear. ``dtype`` is that of the difference."""
     sizes, bits = dims(quantized), _BITS.get(_mask(quantized))
-    if bits is None or sizes is None or len(sizes) != 2 or difference.outputs[0].dtype is None:
+    if bits is None or sizes is None or len(sizes) != 2 or dtype is None:
         return "no BitwiseAnd with 15 or 255 computes a matrix"
-    if is_unsigned(difference.outputs[0].dtype) or difference.outputs[0].dtype.bitwidth <= bits[0]:
+    if is_unsigned(dtype) or dtype.bitwidth <= bits[0]:
         return "the difference of weight and zero may not fit into its dtype"
     data, groups = _computation(quantized), _match_groups(zero)
     if data is None or groups is None or len(groups.members) != sizes[0]:
@@ -200,7 +196,7 @@ def _fits(values: torch.Tensor, bits: int) -> bool:
     return int(values.min()) >= 0 and int(values.max()) < 2**bits
 
 
-def _mask(value: ir.Value | None) -> Any:
+def _mask(value: Value | None) -> Any:
     """Returns the largest element that a value may have, from the constant of a BitwiseAnd; None if it is unknown."""
     narrow = False
     while (node := producer_of(value, *_MOVES)) is not None:
@@ -220,7 +216,7 @@ class _Groups(NamedTuple):
     stored: tuple[ir.TensorProtocol, ...] = ()
 
 
-def _match_groups(value: ir.Value | None) -> _Groups | None:
+def _match_groups(value: Value | None) -> _Groups | None:
     """Returns the groups of a matrix, which Gather repeats, or Expand and Reshape."""
     sizes = dims(value)
     gather, repeated = producer_of(value, "Gather"), chain(value, "Reshape", "Expand")
@@ -247,7 +243,7 @@ def _without_middle_axis(rows: torch.Tensor) -> torch.Tensor:
     return rows.squeeze(1)
 
 
-def _scales(scale: ir.Value | None, groups: _Groups, sizes: tuple[int, int]) -> ir.TensorProtocol | None:
+def _scales(scale: Value | None, groups: _Groups, sizes: tuple[int, int]) -> ir.TensorProtocol | None:
     """Returns the scales of the groups, if these are the groups of the scales too. ``sizes`` is their shape."""
     dtype = scale.dtype if scale is not None else None
     found, whole = _match_groups(scale), initializer_tensor(scale)
@@ -273,28 +269,6 @@ def _known_scales(members: npt.NDArray[np.int64], values: torch.Tensor) -> torch
     if rows is None:  # scales that replace those of the export
         raise _refused("The scales of a packed weight are not those of the groups that were exported.")
     return rows
-
-
-def _insert(node: ir.Node, scaled: ir.Node, weight: _Unpacked, editor: Editor) -> None:
-    """Inserts the DequantizeLinear, and the Gather of x if rows are sorted."""
-    f = NodeBuilder(scaled, editor, weight.scale.dtype)
-    name = max(weight.data.sources, key=lambda tensor: tensor.nbytes).name
-    rows, bits = functools.partial(_rows, weight), weight.dtype.bitwidth
-    zeros, (count, columns) = weight.groups.rows, weight.scale.shape.numpy()
-    tensors = {
-        "unpacked": computed(rows, *weight.data.sources, *weight.groups.stored, dtype=weight.dtype, shape=weight.shape),
-        "scales": weight.scale,
-        "zeros": computed(
-            functools.partial(_integers, zeros, bits), *zeros.sources, dtype=weight.dtype, shape=(count, columns)
-        ),
-    }
-    inputs = [editor.initializer(tensor, f"{name}_{kind}") for kind, tensor in tensors.items()]
-    made = f.DequantizeLinear(*inputs, axis=0, block_size=weight.block, sizes=weight.shape)
-    x = node.inputs[0]
-    if weight.order is not None:
-        f = NodeBuilder(node, editor, weight.scale.dtype)
-        x = f.Gather(x, weight.order, axis=-1, sizes=dims(x))
-    editor.replace(node, "MatMul", [x, made], {}, absorbed=[scaled])
 
 
 def _rows(weight: _Unpacked, *tensors: torch.Tensor) -> torch.Tensor:

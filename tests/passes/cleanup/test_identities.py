@@ -1,9 +1,9 @@
-"""Elimination of nodes whose result equals one of their inputs."""
+"""Elimination of computations that do not change their input, or whose reader does them too."""
 
 import pytest
 import torch
 
-from fx_onnx.passes.cleanup.identities import EliminateIdentities
+from fx_onnx.passes.cleanup.identities import eliminate_identities, eliminate_softmax_shifts, merge_casts
 from tests.passes.checking import check, model
 
 SPECIAL = torch.tensor([[0.0, -0.0, 1.5], [float("inf"), float("nan"), -2.0]])
@@ -23,7 +23,7 @@ def test_eliminated(node: str) -> None:
      int64[1] large = {{1000}}> {{
       r = Abs(x)\n a = {node}\n y = Neg(a)
     }}""")
-    result = check(program, EliminateIdentities(), [SPECIAL], ["Abs", "Neg"])
+    result = check(program, eliminate_identities, [SPECIAL], ["Abs", "Neg"])
     assert result.graph[1].inputs[0] is result.graph[0].outputs[0]
 
 
@@ -34,7 +34,7 @@ def test_empty_inputs_of_a_concat() -> None:
       z = Concat<axis=1>(e, r, e, r)\n w = Concat<axis=1>(e, e)
     }""")
     inputs = [SPECIAL, torch.zeros(2, 0)]
-    result = check(program, EliminateIdentities(), inputs, ["Abs", "Concat", "Concat", "Neg"])
+    result = check(program, eliminate_identities, inputs, ["Abs", "Concat", "Concat", "Neg"])
     assert [len(node.inputs) for node in result.graph if node.op_type == "Concat"] == [2, 2]
 
 
@@ -51,7 +51,7 @@ def test_kept(node: str) -> None:
      int64[1] minus = {{-1}}> {{
       a = {node}\n y = Flatten(a)
     }}""")
-    assert not EliminateIdentities()(program).modified
+    assert not eliminate_identities(program).modified
 
 
 @pytest.mark.parametrize(("node", "kind"), [("And(x, yes)", "bool"), ("Or(no, x)", "bool"), ("Xor(x, no)", "bool"),
@@ -62,7 +62,7 @@ def test_other_dtypes(node: str, kind: str) -> None:
       a = {node}\n y = {"Not" if kind == "bool" else "Neg"}(a)
     }}""")
     inputs = [torch.tensor([1, 0, 1]).to(torch.bool if kind == "bool" else torch.int64)]
-    check(program, EliminateIdentities(), inputs, ["Not" if kind == "bool" else "Neg"])
+    check(program, eliminate_identities, inputs, ["Not" if kind == "bool" else "Neg"])
 
 
 def test_names_of_outputs() -> None:
@@ -70,7 +70,7 @@ def test_names_of_outputs() -> None:
     program = model("""g (float[2,3] x) => (float[2,3] y, float[2,3] z, float[2,3] u) {
       r = Abs(x)\n y = Identity(r)\n z = Identity(r)\n u = Identity(x)
     }""")
-    check(program, EliminateIdentities(), [SPECIAL], ["Abs", "Identity", "Identity"])
+    check(program, eliminate_identities, [SPECIAL], ["Abs", "Identity", "Identity"])
     assert program.graph[0].outputs[0].name == program.graph[0].name == "y"
 
 
@@ -82,4 +82,60 @@ def test_in_a_branch() -> None:
                 else_branch = b () => (float[2,3] v) { s = Identity(r)\n v = Neg(s) }>
     }""")
     for side in (True, False):
-        check(program, EliminateIdentities(), [SPECIAL, torch.tensor(side)], ["Abs", "If", "Identity", "Neg"])
+        check(program, eliminate_identities, [SPECIAL, torch.tensor(side)], ["Abs", "If", "Identity", "Neg"])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "operators"),
+    [
+        (11, 6, ["Cast"]),  # float → double → int32: the double holds every float
+        (11, 1, []),  # float → double → float: nothing
+        (10, 1, ["Cast", "Cast"]),  # float → float16 → float rounds
+        (7, 1, ["Cast", "Cast"]),  # float → int64 → float truncates
+        (9, 1, ["Cast", "Cast"]),  # float → bool → float
+        (1, 11, ["Cast"]),  # float → float is nothing
+    ],
+)
+def test_from_float(first: int, second: int, operators: list[str]) -> None:
+    """Pairs of Casts from float32."""
+    program = model(f"""g (float[N] x) => (y) {{
+      r = Relu(x)\n a = Cast<to={first}>(r)\n b = Cast<to={second}>(a)\n y = Neg(b)
+    }}""")
+    check(program, merge_casts, [torch.tensor([1.7, 0.1, 70000.3])], ["Relu", *operators, "Neg"])
+
+
+def test_from_integers() -> None:
+    """int64 → float64 may round, so it stays; int32 → float64 and bool → float32 are lossless."""
+    program = model("""g (int64[N] x, int32[N] y, bool[N] z) => (int64[N] a, int64[N] b, bool[N] c) {
+      a1 = Cast<to=11>(x)\n a = Cast<to=7>(a1)
+      b1 = Cast<to=11>(y)\n b = Cast<to=7>(b1)
+      c1 = Cast<to=1>(z)\n c2 = Cast<to=9>(c1)\n c = Not(c2)
+    }""")
+    inputs = [torch.tensor([2**53 + 1]), torch.tensor([2**31 - 1], dtype=torch.int32), torch.tensor([True])]
+    check(program, merge_casts, inputs, ["Cast", "Cast", "Cast", "Not"])
+
+
+def shifted(text: str, opset: int = 20) -> object:
+    return model(f"g (float[N,3,4] x) => (float[N,3,4] y) <int64[1] last = {{2}}, int64[1] rows = {{-2}}> {{ {text} }}",
+                 opset=opset)  # fmt: skip
+
+
+@pytest.mark.parametrize(("axes", "axis"), [("last", -1), ("last", 2), ("rows", 1)])
+def test_the_shift_is_removed(axes: str, axis: int) -> None:
+    program = shifted(f"m = ReduceMax(x, {axes})\n s = Sub(x, m)\n y = Softmax<axis={axis}>(s)")
+    check(program, eliminate_softmax_shifts, [100 * torch.randn(2, 3, 4)], ["Softmax"], tolerance=0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "m = ReduceMax(x, rows)\n s = Sub(x, m)\n y = Softmax<axis=2>(s)",
+        "m = ReduceMax(x)\n s = Sub(x, m)\n y = Softmax<axis=2>(s)",
+        "n = Neg(x)\n m = ReduceMax(n, last)\n s = Sub(x, m)\n y = Softmax<axis=2>(s)",
+        "m = ReduceMin(x, last)\n s = Sub(x, m)\n y = Softmax<axis=2>(s)",
+        "m = ReduceMax(x, last)\n s = Sub(x, m)\n z = Softmax<axis=2>(s)\n y = Add(z, s)",
+    ],
+    ids=["other axis", "all axes", "another value", "minimum", "another consumer"],
+)
+def test_declined(text: str) -> None:
+    assert not eliminate_softmax_shifts(shifted(text)).modified

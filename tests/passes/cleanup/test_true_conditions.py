@@ -5,7 +5,7 @@ import torch
 import transformers
 
 import fx_onnx
-from fx_onnx.passes.cleanup.true_conditions import EliminateTrueConditions
+from fx_onnx.passes.cleanup.true_conditions import eliminate_true_conditions
 from tests.passes.checking import check, model
 
 BEGIN = """g (float[B,4,3,3] scores, bool[B,1,1,3] mask) => (float[B,4,3,3] y) <
@@ -32,7 +32,7 @@ INPUTS = [torch.randn(2, 4, 3, 3), torch.tensor([[True, True, False], [False, Fa
 def test_masks(end: str, operators: list[str]) -> None:
     """The bias of a mask, also if each query counts its keys."""
     program = model((BEGIN + end).replace("int64[1] keys = {3}", "int64[1] keys = {-1}"))
-    check(program, EliminateTrueConditions(), INPUTS, operators)
+    check(program, eliminate_true_conditions, INPUTS, operators)
     (bias,) = (node.outputs[0] for node in program.graph if node.outputs[0].name == "bias")
     assert bias.shape is not None and list(bias.shape)[1:] == [1, 1, 3]
 
@@ -51,7 +51,7 @@ def test_masks(end: str, operators: list[str]) -> None:
 def test_left_alone(old: str, new: str) -> None:
     begin = BEGIN.replace("int64 first", "int64 minus = {-1}, int64 first")
     text = (begin + ADDED).replace(old, new)
-    assert text != begin + ADDED and not EliminateTrueConditions()(model(text)).modified
+    assert text != begin + ADDED and not eliminate_true_conditions(model(text)).modified
 
 
 @pytest.mark.parametrize("dims", [None, {0: "batch", 1: "length"}])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_onnx.passes.fusion.hidden_keys import SliceHiddenKeys
+from fx_onnx.passes.fusion.hidden_keys import slice_hidden_keys
 from tests.passes.checking import check, model
 
 INPUTS = "float[N,4,L,3] q, float[N,2,6,3] k, float[N,2,6,5] v, bool[N,1,1,6] pad, int64 start, int64 n"
@@ -34,7 +34,7 @@ def args(start: int, length: int = 2) -> list[torch.Tensor]:
 @pytest.mark.parametrize("start", [0, 1, 3, 4])
 def test_keys_after_the_last_position(start: int) -> None:
     """Also where a query sees no key at all."""
-    check(program(CAUSAL + MASK + RESULT), SliceHiddenKeys(), args(start), [*SLICED, "LessOrEqual"])
+    check(program(CAUSAL + MASK + RESULT), slice_hidden_keys, args(start), [*SLICED, "LessOrEqual"])
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,13 @@ def test_keys_after_the_last_position(start: int) -> None:
     ids=["reversed", "many keys", "expanded"],
 )  # fmt: skip
 def test_forms_of_the_mask(causal: str, operators: list[str]) -> None:
-    check(program(causal + MASK + RESULT), SliceHiddenKeys(), args(3), [*SLICED, *operators])
+    check(program(causal + MASK + RESULT), slice_hidden_keys, args(3), [*SLICED, *operators])
 
 
 def test_from_the_first_position_on() -> None:
     text = CAUSAL.replace("p = Add(r, start)\n", "").replace("(p,", "(r,")
     operators = [each for each in SLICED if each != "Add"]
-    check(program(text + MASK + RESULT), SliceHiddenKeys(), args(0), [*operators, "LessOrEqual"])
+    check(program(text + MASK + RESULT), slice_hidden_keys, args(0), [*operators, "LessOrEqual"])
 
 
 @pytest.mark.parametrize(
@@ -72,4 +72,4 @@ def test_from_the_first_position_on() -> None:
 )
 def test_declined(text: str) -> None:
     """Padding alone hides no key from all rows, and numbers are added to the scores."""
-    assert not SliceHiddenKeys()(program(text)).modified
+    assert not slice_hidden_keys(program(text)).modified

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fx_onnx.passes.fusion.tensor_scatter import FuseTensorScatter
+from fx_onnx.passes.fusion.tensor_scatter import fuse_tensor_scatter, match_positions
 from tests.passes.checking import check, model
 
 CONSTANTS = (
@@ -24,13 +24,13 @@ def written(text: str, inputs: str = INPUTS, opset: int = 24) -> object:
 @pytest.mark.parametrize("axis", [2, -2])
 def test_at_a_start(axis: int) -> None:
     program = written(POSITIONS + INDEX + WRITE.replace("=2", f"={axis}"))
-    check(program, FuseTensorScatter(), ARGS, ["Shape", "Expand", "TensorScatter"])
+    check(program, fuse_tensor_scatter, ARGS, ["Shape", "Expand", "TensorScatter"])
 
 
 def test_from_the_first_place_on() -> None:
     """A prefill writes at 0: TensorScatter needs no indices."""
     program = written("p = Range(zero, n, one)\n" + INDEX + WRITE)
-    check(program, FuseTensorScatter(), ARGS, ["TensorScatter"])
+    check(program, fuse_tensor_scatter, ARGS, ["TensorScatter"])
 
 
 @pytest.mark.parametrize(
@@ -46,15 +46,49 @@ def test_from_the_first_place_on() -> None:
     ids=["sum", "some heads", "other batch", "any positions", "no range", "unknown axes"],
 )
 def test_declined(text: str, inputs: str) -> None:
-    assert not FuseTensorScatter()(written(text, inputs)).modified
+    assert not fuse_tensor_scatter(written(text, inputs)).modified
 
 
 def test_the_batch_is_no_length() -> None:
     text = f"{POSITIONS} u = Unsqueeze(p, columns)\n s = Shape(x)\n i = Expand(u, s)\n y = ScatterElements(cache, i, x)"
     program = model(f"""g (float[8,4] cache, float[L,4] x, int64 start, int64 n) => (float[8,4] y)
       <int64 zero = {{0}}, int64 one = {{1}}, int64[1] columns = {{1}}> {{ {text} }}""", opset=24)  # fmt: skip
-    assert not FuseTensorScatter()(program).modified
+    assert not fuse_tensor_scatter(program).modified
 
 
 def test_older_opsets_have_no_tensor_scatter() -> None:
-    assert not FuseTensorScatter()(written(POSITIONS + INDEX + WRITE, opset=23)).modified
+    assert not fuse_tensor_scatter(written(POSITIONS + INDEX + WRITE, opset=23)).modified
+
+
+CONSTANTS_POSITIONS = "<int64 zero = {0}, int64 one = {1}, int64 two = {2}>"
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("p = Range(zero, n, one)", None),
+        ("r = Range(zero, n, one)\n p = Add(r, start)", "start"),
+        ("r = Range(zero, n, one)\n p = Add(start, r)", "start"),
+    ],
+)
+def test_matched(text: str, start: str | None) -> None:
+    graph = model(f"g (int64 n, int64 start) => (int64[N] p) {CONSTANTS_POSITIONS} {{ {text} }}").graph
+    found = match_positions(graph.outputs[0])
+    assert found is not None
+    assert (found.start.name if found.start is not None else None, found.length.name) == (start, "n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "p = Range(one, n, one)",
+        "p = Range(zero, n, two)",
+        "r = Range(zero, n, one)\n p = Add(r, r)",
+        "r = Range(zero, n, one)\n p = Add(r, starts)",
+        "r = Range(zero, n, one)\n p = Mul(r, start)",
+    ],
+)
+def test_not_matched(text: str) -> None:
+    """Another first position or step, and a start that is not one number."""
+    graph = model(f"g (int64 n, int64 start, int64[1] starts) => (int64[N] p) {CONSTANTS_POSITIONS} {{ {text} }}").graph
+    assert match_positions(graph.outputs[0]) is None

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fx_onnx.passes.weights.nbits_products import FuseMatMulNBits
-from fx_onnx.passes.weights.packed_weights import PackWeights
+from fx_onnx.passes.weights.stored_weights import pack_weights
 from tests.compare import assert_close
 from tests.passes.checking import check, model, run
 
@@ -44,7 +44,7 @@ def test_a_weight_of_4_bits(scales: tuple[int, ...], attributes: str) -> None:
     text = f"""g (float[N,L,64] x) => (float[N,L,6] y) {{ w4 = Cast<to=22>(w)\n z4 = Cast<to=22>(z)
       d = DequantizeLinear<{attributes.lstrip(", ")}>(w4, s, z4)\n y = MatMul(x, d)\n }}"""
     program = model(text, {"w": weight, "s": scale, "z": zero}, opset=23)
-    assert PackWeights()(program).modified
+    assert pack_weights(program).modified
     assert FuseMatMulNBits()(program).modified
     assert [node.op_type for node in program.graph] == ["MatMulNBits"]
     whole = [each if each.ndim == 1 else each.repeat_interleave(64 // len(each), 0) for each in (scale, zero)]
