@@ -106,8 +106,8 @@ class Rule(Rewrite):
                 producer.metadata_props.update(metadata.merged(each.metadata_props, producer.metadata_props))
             editor.replace_result(output, value)
             editor.enqueue(use.node for use in value.uses())
-            producer.name, name = node.name or producer.name, producer.name
-            node.name = name
+            if node.name:
+                producer.name, node.name = node.name, producer.name
         editor.remove_if_unused(node)
         return True
 
