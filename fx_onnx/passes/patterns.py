@@ -3,6 +3,7 @@
 =================================  =====================================================================================
 ``Sigmoid(x)``                     a node of this operator of ONNX's default domain; its first result
 ``com.microsoft.Gelu(x)``          a node of another domain
+``(MatMul | Gemm)(x, y)``          a node of one of several operators
 ``Split(x, ...)[1]``               another result of a node; ``...`` stands for any further inputs
 ``Concat(*parts)``                 a node with any number of inputs, as a tuple
 ``x + y``, ``-``, ``*``, ``/``     Add, Sub, Mul, Div, and Pow for ``**``, Neg for ``-x``
@@ -161,7 +162,7 @@ class _Operation(Pattern):
     """A node.
 
     Attributes:
-        roots: its domain and type.
+        roots: its domain and type, or those that it may have.
         operands: the patterns of its inputs.
         rest: the name of the tuple of all further inputs; None if there are none.
         attributes: the wanted value, or the name to bind, as a ``_Bound``.
@@ -393,7 +394,10 @@ def _parse_product(part: ast.expr, shared: bool) -> _Product | None:
 
 
 def _parse_call(call: ast.Call, shared: bool, result: int) -> _Operation:
-    domain, _, op_type = ast.unparse(call.func).rpartition(".")
+    roots = tuple(
+        (domain, op_type)
+        for domain, _, op_type in (each.rpartition(".") for each in ast.unparse(call.func).split(" | "))
+    )
     operands, rest = list(call.args), None
     match operands[-1:]:
         case [ast.Constant(value)] if value is ...:
@@ -404,7 +408,7 @@ def _parse_call(call: ast.Call, shared: bool, result: int) -> _Operation:
             rest = name
     attributes = tuple((str(each.arg), _parse_attribute(each.value)) for each in call.keywords)
     patterns = tuple(_parse(each, shared) for each in operands)
-    return _Operation(((domain, op_type),), patterns, rest, attributes, result, shared)
+    return _Operation(roots, patterns, rest, attributes, result, shared)
 
 
 def _parse_attribute(wanted: ast.expr) -> Any:
