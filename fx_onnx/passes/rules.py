@@ -95,19 +95,22 @@ class Rule(Rewrite):
         self, match: Match, node: ir.Node, results: Sequence[Value | None], f: NodeBuilder, editor: Editor
     ) -> bool:
         """Makes the consumers of the node read the results. Returns whether that was possible."""
-        created = set(f.created)
         for output, value in zip(node.outputs, results, strict=True):
-            producer = None if value is None else value.producer()
             if value is None:
                 continue
-            if producer not in created:
-                return editor.replace_with_value(node, value)
+            if value.producer() not in f.created:
+                if editor.replace_with_value(node, value):
+                    return True
+                if node.op_type == "Identity":
+                    return False
+                value = f.Identity(value)  # an output of the graph, whose name the value cannot take
+            new = next(each for each in f.created if value in each.outputs)
             for each in dict.fromkeys(match.nodes):
-                producer.metadata_props.update(metadata.merged(each.metadata_props, producer.metadata_props))
+                new.metadata_props.update(metadata.merged(each.metadata_props, new.metadata_props))
             editor.replace_result(output, value)
             editor.enqueue(use.node for use in value.uses())
-            if node.name:
-                producer.name, node.name = node.name, producer.name
+            if output is node.outputs[0]:
+                new.name, node.name = node.name or new.name, new.name
         editor.remove_if_unused(node)
         return True
 

@@ -10,7 +10,6 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from fx_onnx.passes.builder import NodeBuilder
-from fx_onnx.passes.cleanup.transposes import permutation_of
 from fx_onnx.passes.matchers import dims, has_dtype, initializer_tensor, producer_of
 from fx_onnx.passes.rules import Result, rule
 
@@ -103,12 +102,14 @@ def _is_constant(value: Value) -> bool:
 
 
 @rule(
-    "MatMul(~(Tile(c, n) | Expand(c, n)), w)",
-    "Transpose(~(Tile(c, n) | Expand(c, n)))",
+    "MatMul(~(Tile | Expand)(c, n), w)",
+    "Transpose(~(Tile | Expand)(c, n), perm=perm)",
     since=13,
     where={"c": _is_constant},
 )
-def legalize_repeated_constants(f: NodeBuilder, node: ir.Node, c: Value, n: Value, w: Value | None) -> Result:
+def legalize_repeated_constants(
+    f: NodeBuilder, node: ir.Node, c: Value, n: Value, w: Value | None, perm: list[int] | None
+) -> Result:
     """MatMul(Tile(c, n), w) → Tile(MatMul(c, w), n), the same for Expand, and for a Transpose before the product.
 
     Legal for constants c and w where the last axis of c is not repeated, because each row of the product depends on one
@@ -122,7 +123,7 @@ def legalize_repeated_constants(f: NodeBuilder, node: ir.Node, c: Value, n: Valu
         return "the rank is unknown, or it changes"
     repeat = f.Expand if producer_of(node.inputs[0], "Expand") is not None else f.Tile
     if w is None:
-        order = permutation_of(node) or []
+        order = perm or list(range(len(before)))[::-1]
         return repeat(f.Transpose(c, perm=order), f.Gather(n, order))
     if initializer_tensor(w) is None or columns is None or len(columns) != 2 or before[-1] != after[-1]:
         return "the last axis is repeated, or w is no constant matrix"
