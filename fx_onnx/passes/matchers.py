@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy.typing as npt
@@ -21,9 +21,11 @@ __all__ = [
     "constant_integers",
     "constant_number",
     "dims",
+    "has_dtype",
     "initializer_tensor",
     "is_absorbable",
     "is_read",
+    "is_read_by",
     "permutation_of",
     "producer_of",
     "same_shape",
@@ -162,9 +164,19 @@ def same_shape(first: ir.Value | None, second: ir.Value | None) -> bool:
     return found is not None and found == dims(second)
 
 
+def has_dtype(*dtypes: ir.DataType) -> Callable[[ir.Value], bool]:
+    """Returns a condition for ``rule(where=...)``: the value has one of these element types."""
+    return lambda value: value.dtype in dtypes
+
+
 def is_read(value: ir.Value) -> bool:
     """Returns whether a node reads the value, or the graph returns it."""
     return bool(value.uses()) or value.is_graph_output()
+
+
+def is_read_by(value: ir.Value, *op_types: str) -> bool:
+    """Returns whether one of these operators of ONNX's default domain reads the value."""
+    return any(use.node.op_type in op_types and not use.node.domain for use in value.uses())
 
 
 def single_use(value: ir.Value) -> bool:

@@ -12,6 +12,7 @@
 ``number.n``                       any constant of one element, as a float
 ``integers.axes``, ``const.c``     any small constant of integers as a list; any small constant as an array
 ``Softmax(x, axis=-1)``            an attribute of this value, by default the newest schema's; ``axis=a`` binds it
+``Cast(x, to=BOOL)``               an attribute that is this dtype, by its name in ``ir.DataType``
 ``Cast(x) | x``                    alternatives; ``None`` is an absent input
 ``~Sqrt(x)``                       a node that other nodes may read too, with all before it
 =================================  =====================================================================================
@@ -444,9 +445,12 @@ def _parse_call(call: ast.Call, shared: bool, result: int) -> _Operation:
         case [ast.Starred(ast.Name(name))]:
             operands.pop()
             rest = name
-    attributes = tuple(
-        (str(each.arg), _Bound(each.value.id) if isinstance(each.value, ast.Name) else ast.literal_eval(each.value))
-        for each in call.keywords
-    )
+    attributes = tuple((str(each.arg), _parse_attribute(each.value)) for each in call.keywords)
     patterns = tuple(_parse(each, shared) for each in operands)
     return _Operation(roots, patterns, rest, attributes, result, shared)
+
+
+def _parse_attribute(wanted: ast.expr) -> Any:
+    if isinstance(wanted, ast.Name):
+        return ir.DataType.__members__.get(wanted.id) or _Bound(wanted.id)
+    return ast.literal_eval(wanted)

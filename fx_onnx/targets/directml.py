@@ -1,6 +1,6 @@
 """ONNX Runtime with its DirectML provider. Not executed."""
 
-from fx_onnx.passes.legalization.distinct_elements import LegalizeUnique
+from fx_onnx.passes.legalization.indices import legalize_unique
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
 from fx_onnx.targets.target import Target
 
@@ -12,6 +12,6 @@ TARGET = Target(
     opset=18,
     table="directml",
     expands_functions=True,
-    legalizations=(LegalizeUnique(), *LEGALIZATIONS),
+    legalizations=(legalize_unique, *LEGALIZATIONS),
     notes=("A node without a kernel runs in the CPU provider.",),
 )

@@ -8,21 +8,22 @@ import onnx_ir as ir
 from onnx_ir import DataType
 
 from fx_onnx.core.dtypes import is_float
-from fx_onnx.passes.legalization.cubic_resize import LegalizeCubicResize
-from fx_onnx.passes.legalization.dynamic_quantization import LegalizeDequantization, LegalizeQuantization
-from fx_onnx.passes.legalization.half_to_even import LegalizeRound
-from fx_onnx.passes.legalization.integer_products import LegalizeIntegerProducts
+from fx_onnx.passes.legalization.dynamic_quantization import legalize_dequantization, legalize_quantization
+from fx_onnx.passes.legalization.elementwise import (
+    legalize_less,
+    legalize_log_softmax,
+    legalize_mish,
+    legalize_predicates,
+    legalize_round,
+    legalize_where,
+)
+from fx_onnx.passes.legalization.indices import legalize_slices_from_the_end
+from fx_onnx.passes.legalization.integers import legalize_narrow_fills
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
-from fx_onnx.passes.legalization.less_as_greater import LegalizeLess
-from fx_onnx.passes.legalization.log_softmax_axis import LegalizeLogSoftmax
-from fx_onnx.passes.legalization.mish import LegalizeMish
-from fx_onnx.passes.legalization.narrow_fills import LegalizeNarrowFills
-from fx_onnx.passes.legalization.one_spatial_axis import LegalizeOneSpatialAxis
-from fx_onnx.passes.legalization.predicates import LegalizePredicates
-from fx_onnx.passes.legalization.reductions_as_sums import LegalizeReductions
-from fx_onnx.passes.legalization.scatter_reductions import LegalizeScatterReductions
-from fx_onnx.passes.legalization.slices_from_the_end import LegalizeSlicesFromTheEnd
-from fx_onnx.passes.legalization.where_broadcasts import LegalizeWhere
+from fx_onnx.passes.legalization.network_layers import legalize_one_spatial_axis
+from fx_onnx.passes.legalization.products import legalize_integer_products
+from fx_onnx.passes.legalization.reductions import legalize_reductions, legalize_scatter_reductions
+from fx_onnx.passes.legalization.resizing import legalize_cubic_resize
 from fx_onnx.passes.matchers import attribute, dims, initializer_tensor, is_read
 from fx_onnx.targets.target import Lack, Target
 
@@ -128,21 +129,21 @@ TARGET = Target(
     constraint=_wrong,
     refuses=True,
     legalizations=(
-        LegalizeLess(),
-        LegalizeReductions(),
-        LegalizeScatterReductions(),
-        LegalizeLogSoftmax(),
-        LegalizeCubicResize(),
-        LegalizeDequantization(),
-        LegalizeQuantization(),
-        LegalizeIntegerProducts(),
-        LegalizePredicates(),
-        LegalizeNarrowFills(),
-        LegalizeRound(),
-        LegalizeMish(),
-        LegalizeOneSpatialAxis(),
-        LegalizeSlicesFromTheEnd(),
-        LegalizeWhere(),
+        legalize_less,
+        legalize_reductions,
+        legalize_scatter_reductions,
+        legalize_log_softmax,
+        legalize_cubic_resize,
+        legalize_dequantization,
+        legalize_quantization,
+        legalize_integer_products,
+        legalize_predicates,
+        legalize_narrow_fills,
+        legalize_round,
+        legalize_mish,
+        legalize_one_spatial_axis,
+        legalize_slices_from_the_end,
+        legalize_where,
         *LEGALIZATIONS,
     ),
 )

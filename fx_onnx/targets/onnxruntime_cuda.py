@@ -1,12 +1,12 @@
 """ONNX Runtime with its CUDA provider. Not executed."""
 
 from fx_onnx.passes.legalization.cast_insertion import InsertCasts
-from fx_onnx.passes.legalization.distinct_elements import LegalizeUnique
-from fx_onnx.passes.legalization.integer_argmax import LegalizeIntegerArgMax
+from fx_onnx.passes.legalization.indices import legalize_unique
+from fx_onnx.passes.legalization.integers import legalize_integer_argmax
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
 from fx_onnx.passes.legalization.operators_64_bit import Legalize64Bit
+from fx_onnx.passes.legalization.products import legalize_unsigned_products
 from fx_onnx.passes.legalization.random_draws import LegalizeRandomDraws
-from fx_onnx.passes.legalization.unsigned_products import LegalizeUnsignedProducts
 from fx_onnx.targets.target import Target
 
 __all__ = ["TARGET"]
@@ -24,9 +24,9 @@ TARGET = Target(
     table="onnxruntime-cuda",
     expands_functions=True,
     legalizations=(
-        LegalizeIntegerArgMax(),
-        LegalizeUnsignedProducts(),
-        LegalizeUnique(),
+        legalize_integer_argmax,
+        legalize_unsigned_products,
+        legalize_unique,
         *(_OF_KERNELS.get(each.name, each) for each in LEGALIZATIONS),
     ),
     notes=(

@@ -1,8 +1,8 @@
 """OpenVINO on a CPU, through its ONNX frontend."""
 
-from fx_onnx.passes.legalization.dynamic_quantization import LegalizeDynamicQuantization
+from fx_onnx.passes.legalization.dynamic_quantization import legalize_dynamic_quantization
+from fx_onnx.passes.legalization.elementwise import legalize_tanh_gelu
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
-from fx_onnx.passes.legalization.tanh_gelu import LegalizeTanhGelu
 from fx_onnx.targets.target import Target
 
 __all__ = ["TARGET"]
@@ -14,7 +14,7 @@ TARGET = Target(
     table="openvino",
     refuses=True,
     legalizations=(
-        LegalizeDynamicQuantization(),
-        *(each for each in LEGALIZATIONS if not isinstance(each, LegalizeTanhGelu)),
+        legalize_dynamic_quantization,
+        *(each for each in LEGALIZATIONS if each is not legalize_tanh_gelu),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fx_onnx.passes.legalization.gathered_elements import LegalizeGatherElements
+from fx_onnx.passes.legalization.indices import legalize_gather_elements
 from fx_onnx.passes.matchers import attribute, constant_integers
 from fx_onnx.targets.target import Target
 
@@ -38,6 +38,6 @@ TARGET = Target(
     expands_functions=True,
     refuses=True,
     constraint=_defect,
-    legalizations=(LegalizeGatherElements(),),
+    legalizations=(legalize_gather_elements,),
     notes=("The evaluator computes every dtype of the specification, so no Casts are inserted.",),
 )

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from fx_onnx.passes.legalization.boolean_counts import LegalizeBooleanCounts
-from fx_onnx.passes.legalization.computed_resizes import LegalizeComputedResizes
-from fx_onnx.passes.legalization.cumulative_ranges import LegalizeRanges
-from fx_onnx.passes.legalization.dynamic_quantization import LegalizeDynamicQuantization
-from fx_onnx.passes.legalization.gemm_bias import LegalizeGemmBias
-from fx_onnx.passes.legalization.initial_states import LegalizeInitialStates
+from fx_onnx.passes.legalization.dynamic_quantization import legalize_dynamic_quantization
+from fx_onnx.passes.legalization.indices import legalize_range_indices, legalize_ranges, legalize_slices_from_the_end
+from fx_onnx.passes.legalization.integers import legalize_boolean_counts
 from fx_onnx.passes.legalization.legalize import LEGALIZATIONS
-from fx_onnx.passes.legalization.range_indices import LegalizeRangeIndices
-from fx_onnx.passes.legalization.repeated_constants import LegalizeRepeatedConstants
-from fx_onnx.passes.legalization.slices_from_the_end import LegalizeSlicesFromTheEnd
+from fx_onnx.passes.legalization.network_layers import LegalizeInitialStates
+from fx_onnx.passes.legalization.products import legalize_gemm_bias, legalize_repeated_constants
+from fx_onnx.passes.legalization.resizing import legalize_computed_resizes
 from fx_onnx.passes.matchers import initializer_tensor
 from fx_onnx.targets.target import Lack, Target
 
@@ -49,14 +46,14 @@ TARGET = Target(
     constraint=_dynamic,
     refuses=True,
     legalizations=(
-        LegalizeComputedResizes(),
-        LegalizeRepeatedConstants(),
-        LegalizeBooleanCounts(),
-        LegalizeRanges(),
+        legalize_computed_resizes,
+        legalize_repeated_constants,
+        legalize_boolean_counts,
+        legalize_ranges,
         LegalizeInitialStates(),
-        LegalizeDynamicQuantization(),
-        LegalizeGemmBias(),
-        LegalizeSlicesFromTheEnd(),
-        *(each for each in LEGALIZATIONS if not isinstance(each, LegalizeRangeIndices)),
+        legalize_dynamic_quantization,
+        legalize_gemm_bias,
+        legalize_slices_from_the_end,
+        *(each for each in LEGALIZATIONS if each is not legalize_range_indices),
     ),
 )

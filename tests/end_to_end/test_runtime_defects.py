@@ -59,7 +59,7 @@ DEFECTS = {
            y = Gather<axis=0>(x, r)""",
         {"x": X},
         lambda x: x[::-1],
-        "fx_onnx/passes/legalization/range_indices.py",
+        "fx_onnx/passes/legalization/indices.py",
     ),
     "a transposed matrix times a vector multiplies the wrong elements": Defect(
         "(float[N,4] x, float[N] v) => (float[4] y)",
@@ -67,7 +67,7 @@ DEFECTS = {
            y = MatMul(t, v)""",
         {"x": X, "v": X[:, 0]},
         lambda x, v: x.T @ v,
-        "fx_onnx/passes/legalization/matrix_times_vector.py",
+        "fx_onnx/passes/legalization/products.py",
     ),
     "a Pad of zeros becomes the padding of MaxPool, which is -inf": Defect(
         "(float[1,1,4,4] x) => (float[1,1,A,B] y)",
@@ -76,7 +76,7 @@ DEFECTS = {
            y = MaxPool<kernel_shape=[6,6]>(q)""",
         {"x": IMAGE},
         lambda x: np.zeros((1, 1, 1, 1), np.float32),
-        "fx_onnx/passes/legalization/pads_before_pooling.py",
+        "fx_onnx/passes/legalization/network_layers.py",
     ),
     "an inner Dropout in training mode is removed": Defect(
         "(float[N] x) => (bool y)",
@@ -106,7 +106,7 @@ DEFECTS = {
         "y = Swish(x)",
         {"x": X[0]},
         lambda x: x / (1 + np.exp(-x)),
-        "fx_onnx/passes/legalization/swish.py",
+        "fx_onnx/passes/legalization/elementwise.py",
         opset=25,
     ),
     "ReduceSum keeps a negative axis of an empty tensor": Defect(
@@ -153,14 +153,14 @@ DEFECTS = {
         "y = Max(x, z)",
         {"x": np.full(8, 2**31), "z": np.zeros(8, np.int64)},
         lambda x, z: np.maximum(x, z),
-        "fx_onnx/passes/legalization/integer_extrema.py",
+        "fx_onnx/passes/legalization/integers.py",
     ),
     "Sign of int64 compares the lower halves as signed numbers": Defect(
         "(int64[N] x) => (int64[N] y)",
         "y = Sign(x)",
         {"x": np.full(8, 2**31)},
         lambda x: np.sign(x),
-        "fx_onnx/passes/legalization/integer_extrema.py",
+        "fx_onnx/passes/legalization/integers.py",
     ),
     "ReduceSum of int64 is computed in float64": Defect(
         "(int64[N] x) => (int64 y)",

@@ -53,6 +53,8 @@ def matches(pattern: str, text: str) -> bool:
         ("Concat(*parts, axis=1)", "y = Concat<axis=0>(x, z)", False),
         ("Softmax(a, axis=-1)", "y = Softmax(x)", True),
         ("Softmax(a, axis=k)", "y = Softmax<axis=0>(x)", True),
+        ("Cast(a, to=FLOAT)", "y = Cast<to=1>(x)", True),
+        ("Cast(a, to=DOUBLE)", "y = Cast<to=1>(x)", False),
         ("Tanh(Sigmoid(a) | Neg(a))", "s = Neg(x)\n y = Tanh(s)", True),
         ("Tanh(a) | Sigmoid(a)", "y = Sigmoid(x)", True),
         ("(Tanh | Sigmoid)(a)", "y = Sigmoid(x)", True),
@@ -117,3 +119,14 @@ def test_nodes_of_a_declined_result_are_removed() -> None:
     program = model("g (float[N,3] x) => (float[N,3] y) { y = Sigmoid(x) }")
     assert not Rule(twice, ["Sigmoid(x)"], since=0, until=None, where={})(program).modified
     assert [node.op_type for node in program.graph] == ["Sigmoid"]
+
+
+def test_each_result_of_a_node_without_a_name_gets_a_node_of_its_own() -> None:
+    def parts(f: NodeBuilder, x: Value) -> Result:
+        return [f.Slice(x, [0], [1], [1]), None, f.Slice(x, [2], [3], [1])]
+
+    program = model("g (float[N,3] x) => (float[N,1] a, float[N,1] c) { a, b, c = Split<axis=1, num_outputs=3>(x) }")
+    Rule(parts, ["Split(x)"], since=0, until=None, where={})(program)
+    first, second = program.graph
+    assert (first.op_type, first.outputs[0].name, second.outputs[0].name) == ("Slice", "a", "c")
+    assert first.name != second.name

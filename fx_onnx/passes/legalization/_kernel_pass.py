@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import onnx_ir as ir
+
+from fx_onnx.core.kernel_tables import Kernel, first_kernels, since_version
 from fx_onnx.passes.rewriter import Pass
 
 
@@ -16,3 +19,8 @@ class KernelPass(Pass):
     def __init__(self, *tables: str) -> None:
         super().__init__()
         self.tables = tables or ("onnxruntime",)
+
+    def kernels(self, node: ir.Node, opset: int) -> tuple[Kernel, ...]:
+        """Returns the kernels of the provider that runs the node's operator; none if no provider has the operator."""
+        version = since_version(node.op_type, opset)
+        return () if version is None else first_kernels(self.tables, node.op_type, version)

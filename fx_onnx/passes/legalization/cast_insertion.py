@@ -7,7 +7,7 @@ too.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,17 @@ from fx_onnx.core.kernel_tables import first_kernels, since_version
 from fx_onnx.core.schemas import OperatorSchema, Parameter, operator_schema, tensor_type
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.legalization._kernel_pass import KernelPass
-from fx_onnx.passes.legalization._moved_casts import Plan, Types, joins_of_wide_results, splits_for_wide_readers
 from fx_onnx.passes.matchers import attribute, constant_array, initializer_tensor
 from fx_onnx.passes.traversal import all_nodes
 
 __all__ = ["InsertCasts"]
+
+Types = tuple[DataType | None, ...]
+Plan = tuple[Types, Types]
+"""The dtypes that the inputs and the outputs of a node need; None for those that stay."""
+
+_Runs = Callable[[ir.Node, DataType], bool]
+"""Returns whether the runtime has a kernel of the node for a dtype."""
 
 _FLOATS = (DataType.FLOAT, DataType.DOUBLE)
 # dtype → wider dtypes, the preferred one first. They represent all its numbers, and a result that is cast back is the
@@ -115,10 +121,10 @@ class InsertCasts(KernelPass):
             inputs, outputs = (_with_dtype(values, dtype) for values in (node.inputs, node.outputs))
             return _plan(self.tables, node.op_type, opset, False, inputs, outputs) is None
 
-        splits = splits_for_wide_readers(nodes, plans, runs)
+        splits = _splits_for_wide_readers(nodes, plans, runs)
         for split, wide in splits.items():
             plans[split] = (wide, *(None for _ in split.inputs[1:])), tuple(wide for _ in split.outputs)
-        joins = joins_of_wide_results(nodes, plans, runs)
+        joins = _joins_of_wide_results(nodes, plans, runs)
         for join, wide in joins.items():
             plans[join] = (), (wide,)
             for value in join.inputs:
@@ -247,6 +253,56 @@ def _wider_dtypes(op_type: str, dtype: DataType) -> tuple[DataType, ...]:
     if op_type in _UNSIGNED:
         return tuple(each for each in wider if each.name.startswith("UINT"))
     return (*wider, *_WIDER_FOR_SELECTION.get(dtype, ())) if op_type in _SELECTS else wider
+
+
+# ---------------------------------------------------------------- the moved casts
+
+
+def _joins_of_wide_results(
+    nodes: Iterable[ir.Node], plans: Mapping[ir.Node, Plan], runs: _Runs
+) -> dict[ir.Node, DataType]:
+    """Returns each Concat of at least two results that are rounded to the narrow dtype, with the wide dtype.
+
+    Such a Concat may join the wide results, and one Cast rounds all of them. No other node may read the results. A part
+    may also be a ConstantOfShape.
+    """
+    found = {node: _joined(node, plans) for node in nodes if node.op_type == "Concat" and node not in plans}
+    return {node: wide for node, wide in found.items() if wide is not None and runs(node, wide)}
+
+
+def _joined(node: ir.Node, plans: Mapping[ir.Node, Plan]) -> DataType | None:
+    dtypes: list[DataType] = []
+    for value in node.inputs:
+        producer = None if value is None else value.producer()
+        if value is None or producer is None or producer.graph is not node.graph or value.is_graph_output():
+            return None
+        if any(use.node is not node for use in value.uses()):
+            return None
+        wide = plans[producer][1][value.index() or 0] if producer in plans else None
+        if wide is not None:
+            dtypes.append(wide)
+        elif producer.op_type != "ConstantOfShape":
+            return None
+    return dtypes[0] if len(dtypes) > 1 and len(set(dtypes)) == 1 else None
+
+
+def _splits_for_wide_readers(
+    nodes: Iterable[ir.Node], plans: Mapping[ir.Node, Plan], runs: _Runs
+) -> dict[ir.Node, DataType]:
+    """Returns each Split whose parts are read in one wide dtype only, with this dtype.
+
+    One Cast of the whole tensor then replaces the Casts of the parts.
+    """
+    found = {node: _read_as(node, plans) for node in nodes if node.op_type == "Split" and node not in plans}
+    return {node: wide for node, wide in found.items() if wide is not None and runs(node, wide)}
+
+
+def _read_as(node: ir.Node, plans: Mapping[ir.Node, Plan]) -> DataType | None:
+    uses = [use for value in node.outputs for use in value.uses()]
+    if any(value.is_graph_output() for value in node.outputs) or not all(use.node in plans for use in uses):
+        return None
+    dtypes = {plans[use.node][0][use.idx] for use in uses}
+    return dtypes.pop() if len(dtypes) == 1 else None
 
 
 # ---------------------------------------------------------------- the casts

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from onnx_ir import DataType, Value
+from onnx_ir import Value
 
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.matchers import producer_of
 
 __all__ = ["average_pool", "conv", "conv_transpose", "global_average_pool", "global_max_pool"]
-
-_INT64 = DataType.INT64
 
 
 def global_average_pool(f: NodeBuilder, x: Value) -> Value | None:

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from fx_onnx.passes.legalization.cast_insertion import InsertCasts
-from fx_onnx.passes.legalization.integer_extrema import LegalizeIntegerExtrema
+from fx_onnx.passes.legalization.elementwise import legalize_swish, legalize_tanh_gelu
+from fx_onnx.passes.legalization.indices import legalize_range_indices
+from fx_onnx.passes.legalization.integers import legalize_integer_extrema
 from fx_onnx.passes.legalization.lowest_masks import LegalizeLowestMasks
-from fx_onnx.passes.legalization.matrix_times_vector import LegalizeMatrixTimesVector
+from fx_onnx.passes.legalization.network_layers import legalize_pads
 from fx_onnx.passes.legalization.operators_64_bit import Legalize64Bit
-from fx_onnx.passes.legalization.pads_before_pooling import LegalizePads
+from fx_onnx.passes.legalization.products import legalize_matrix_times_vector
 from fx_onnx.passes.legalization.random_draws import LegalizeRandomDraws
-from fx_onnx.passes.legalization.range_indices import LegalizeRangeIndices
-from fx_onnx.passes.legalization.squares import LegalizeSquares
-from fx_onnx.passes.legalization.swish import LegalizeSwish
-from fx_onnx.passes.legalization.tanh_gelu import LegalizeTanhGelu
+from fx_onnx.passes.legalization.reductions import legalize_squares
 from fx_onnx.passes.rewriter import NodeChange, Pass, apply
 from fx_onnx.passes.traversal import all_graphs
 
@@ -25,19 +24,19 @@ __all__ = ["LEGALIZATIONS", "legalize"]
 LEGALIZATIONS: tuple[Pass, ...] = (
     Legalize64Bit(),
     LegalizeRandomDraws(),
-    LegalizePads(),
-    LegalizeRangeIndices(),
-    LegalizeMatrixTimesVector(),
-    LegalizeIntegerExtrema(),
-    LegalizeSwish(),
-    LegalizeTanhGelu(),
+    legalize_pads,
+    legalize_range_indices,
+    legalize_matrix_times_vector,
+    legalize_integer_extrema,
+    legalize_swish,
+    legalize_tanh_gelu,
     LegalizeLowestMasks(),
     InsertCasts(),
-    LegalizeSquares(),
+    legalize_squares,
 )
 """All legalization passes in order.
 
-InsertCasts follows those that emit nodes that may need casts. LegalizeSquares needs the dtypes with the casts.
+InsertCasts follows those that emit nodes that may need casts. legalize_squares needs the dtypes with the casts.
 """
 
 

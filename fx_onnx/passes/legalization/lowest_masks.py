@@ -13,7 +13,7 @@ from onnx_ir import DataType
 from fx_onnx.core import metadata
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
-from fx_onnx.passes.matchers import constant_array, constant_number, dims, producer_of
+from fx_onnx.passes.matchers import constant_array, constant_number, producer_of
 from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["LegalizeLowestMasks"]
@@ -87,8 +87,7 @@ def _raise_after(mask: ir.Value, node: ir.Node, editor: Editor) -> bool:
     in_function = editor.function is not None
     uses = [use for use in mask.uses() if use.node is node or not in_function]
     f = NodeBuilder(node, editor, DataType.FLOAT, after=None if in_function else mask)
-    sizes = dims(mask)
-    raised = f.Where(f.Equal(mask, float(_LOWEST), sizes=sizes), float(_NEXT), mask, sizes=sizes)
+    raised = f.Where(f.Equal(mask, float(_LOWEST)), float(_NEXT), mask)
     for consumer, index in uses:
         if _reads_a_mask(consumer, index):
             consumer.replace_input_with(index, raised)

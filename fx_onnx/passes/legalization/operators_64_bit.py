@@ -12,7 +12,6 @@ from typing import ClassVar
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.core.kernel_tables import first_kernels, since_version
 from fx_onnx.passes.builder import NodeBuilder, undo_float32_rounding
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.legalization import conv_and_pool_64_bit as conv_and_pool
@@ -22,7 +21,6 @@ from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["EXPANSIONS", "Legalize64Bit"]
 
-_INT64 = DataType.INT64
 _OF_INTEGERS = frozenset({"Relu", "DepthToSpace", "SpaceToDepth"})
 # Polynomials for erf, fitted at Chebyshev points. _ERF approximates erf(x) / x for |x| < 2 in powers of x² / 2 - 1,
 # with an error of 1e-15. _ERFC approximates x exp(x²) erfc(x) for 2 ≤ |x| ≤ 6 in powers of 9 / x² - 1.25, with an
@@ -57,11 +55,7 @@ class Legalize64Bit(KernelPass, Rewrite):
         x = node.inputs[0]
         if x is None or not isinstance(x.type, ir.TensorType) or x.dtype not in (DataType.DOUBLE, DataType.INT64):
             return False
-        version = since_version(node.op_type, editor.model.graph.opset_imports.get("", 0))
-        if version is None:
-            return False
-        kernels = first_kernels(self.tables, node.op_type, version)
-        if any(x.dtype in next(iter(kernel.admitted.values())) for kernel in kernels):
+        if any(x.dtype in next(iter(kernel.admitted.values())) for kernel in self.kernels(node, editor.opset)):
             return False
         if x.dtype is DataType.INT64 and node.op_type not in _OF_INTEGERS:
             return False

@@ -13,7 +13,6 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from fx_onnx.core.kernel_tables import first_kernels, since_version
 from fx_onnx.passes.builder import NodeBuilder
 from fx_onnx.passes.editor import Editor
 from fx_onnx.passes.legalization._kernel_pass import KernelPass
@@ -21,7 +20,6 @@ from fx_onnx.passes.rewriter import Rewrite
 
 __all__ = ["LegalizeRandomDraws"]
 
-_INT64 = DataType.INT64
 # The bits of the significand.
 _DIGITS = {DataType.FLOAT16: 11, DataType.BFLOAT16: 8, DataType.FLOAT: 24, DataType.DOUBLE: 53}
 
@@ -41,13 +39,12 @@ class LegalizeRandomDraws(KernelPass, Rewrite):
 
     def rewrite(self, node: ir.Node, editor: Editor) -> bool:
         """Rewrites one draw. A draw with a seed stays, because the seed determines its numbers."""
-        version = since_version(node.op_type, editor.model.graph.opset_imports.get("", 0))
         dtype = node.outputs[0].dtype
-        if version is None or dtype not in _DIGITS:
+        if dtype not in _DIGITS:
             return False
         if "seed" in node.attributes:
             return self.declines(node, "its seed determines the numbers")
-        found = first_kernels(self.tables, node.op_type, version)
+        found = self.kernels(node, editor.opset)
         if any(dtype in list(kernel.admitted.values())[-1] for kernel in found):
             return False
         f = NodeBuilder(node, editor, DataType.DOUBLE if dtype is DataType.DOUBLE else DataType.FLOAT)

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from fx_onnx.passes.legalization.dynamic_quantization import (
-    LegalizeDequantization,
-    LegalizeDynamicQuantization,
-    LegalizeQuantization,
+    legalize_dequantization,
+    legalize_dynamic_quantization,
+    legalize_quantization,
 )
 from tests.passes.checking import check, model
 
@@ -23,19 +23,19 @@ def test_a_scale_for_each_index(axis: int, dtype: str) -> None:
     }}"""
     expected = ["Mul", "Div", "Round", "Add", "Clip", "Cast"]
     expected += [] if axis == -1 else ["Reshape", "Reshape"]
-    check(model(text), LegalizeDynamicQuantization(), [X, torch.tensor([1.0, 0.5])], expected)
+    check(model(text), legalize_dynamic_quantization, [X, torch.tensor([1.0, 0.5])], expected)
 
 
 def test_one_scale() -> None:
     text = "g (float[A,B,C] x, float s) => (uint8[A,B,C] y) { y = QuantizeLinear(x, s) }"
     expected = ["Div", "Round", "Clip", "Cast"]
-    check(model(text), LegalizeDynamicQuantization(), [X, torch.tensor(0.5)], expected)
+    check(model(text), legalize_dynamic_quantization, [X, torch.tensor(0.5)], expected)
 
 
 def test_a_constant_scale_stays() -> None:
     text = "g (float[A,B,C] x) => (uint8[A,B,C] y) <float s = {0.5}> { y = QuantizeLinear(x, s) }"
-    check(model(text), LegalizeDynamicQuantization(), [X], ["QuantizeLinear"])
-    check(model(text), LegalizeQuantization(), [X], ["Div", "Round", "Clip", "Cast"])
+    check(model(text), legalize_dynamic_quantization, [X], ["QuantizeLinear"])
+    check(model(text), legalize_quantization, [X], ["Div", "Round", "Clip", "Cast"])
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
@@ -45,7 +45,7 @@ def test_dequantization_of_a_weight(axis: int) -> None:
       w = DequantizeLinear<axis={axis}>(q, scale, zero)\n y = Add(x, w)
     }}"""
     expected = ["Cast", "Sub", "Mul", "Add"] + ([] if axis == -1 else ["Reshape", "Reshape"])
-    check(model(text), LegalizeDequantization(), [X], expected)
+    check(model(text), legalize_dequantization, [X], expected)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
@@ -55,4 +55,4 @@ def test_a_pair_stays_in_floats(dtype: str) -> None:
       q = QuantizeLinear(x, s, z)\n y = DequantizeLinear(q, s, z)
     }}"""
     expected = ["Div", "Round", "Add", "Clip", "Sub", "Mul"]
-    check(model(text), LegalizeDequantization(), [X], expected)
+    check(model(text), legalize_dequantization, [X], expected)

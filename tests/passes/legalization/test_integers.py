@@ -1,4 +1,4 @@
-"""Max, Min, Clip and Sign of int64 are exact for numbers of more than 32 bits."""
+"""Operators of integers and of narrow dtypes."""
 
 from collections.abc import Callable
 
@@ -6,10 +6,17 @@ import pytest
 import torch
 
 import fx_onnx
-from fx_onnx.passes.legalization.integer_extrema import LegalizeIntegerExtrema
+from fx_onnx.passes.legalization.integers import (
+    legalize_boolean_counts,
+    legalize_integer_argmax,
+    legalize_integer_extrema,
+    legalize_narrow_fills,
+)
 from tests.passes.checking import check, model, run
 
-# Neighbours of the ends of 32 bits, whose upper halves are equal, and larger numbers.
+# ---------------------------------------------------------------- extrema of int64
+
+
 ENDS = [0, 5, -5, 2**31 - 1, 2**31, 2**31 + 5, 2**32 - 1, 2**32, -(2**31), -(2**31) - 1, -(2**32), 2**62, -(2**63)]
 FIRST, SECOND = torch.cartesian_prod(torch.tensor(ENDS), torch.tensor(ENDS)).T.contiguous()
 
@@ -32,7 +39,7 @@ def test_rewritten(
     program = model(
         f"g (int64[N] x, int64[N] z) => (int64[N] y) <int64 least = {{-5}}, int64 five = {{5}}> {{ {nodes} }}"
     )
-    LegalizeIntegerExtrema()(program)
+    legalize_integer_extrema(program)
     assert [node.op_type for node in program.graph] == operators
     assert run(program, [FIRST, SECOND])[0].equal(wanted(FIRST, SECOND))
 
@@ -58,7 +65,7 @@ def test_rewritten(
 def test_numbers_of_32_bits_stay(signature: str, nodes: str, x: torch.Tensor) -> None:
     program = model(f"g {signature} <int64 five = {{5}}> {{ {nodes} }}")
     before = [node.op_type for node in program.graph]
-    check(program, LegalizeIntegerExtrema(), [x], before)
+    check(program, legalize_integer_extrema, [x], before)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +79,7 @@ def test_numbers_of_32_bits_stay(signature: str, nodes: str, x: torch.Tensor) ->
 def test_large_multiples_and_ranges_are_no_sizes(nodes: str) -> None:
     text = f"g (float[N,M] x) => (int64[K] y) <int64[1] large = {{2147483000}}, int64 one = {{1}}> {{ {nodes} }}"
     program = model(text)
-    LegalizeIntegerExtrema()(program)
+    legalize_integer_extrema(program)
     assert "Max" not in [node.op_type for node in program.graph]
 
 
@@ -97,3 +104,60 @@ def test_models(opset: int) -> None:
     program = fx_onnx.export(Extrema(), (x,), opset_version=opset)
     for got, wanted in zip(program(x), Extrema()(x), strict=True):
         assert got.equal(wanted)
+
+
+# ---------------------------------------------------------------- ArgMax of integers
+
+
+X = torch.tensor([[3, 7, 7, -1], [0, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32"])
+@pytest.mark.parametrize("op_type", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_the_first_of_equal_elements(op_type: str, axis: int, dtype: str) -> None:
+    x = X.to(getattr(torch, dtype))
+    text = f"g ({dtype}[M,N] x) => (int64[K] y) {{ y = {op_type}<axis={axis}, keepdims=0>(x) }}"
+    check(model(text), legalize_integer_argmax, [x], ["TopK", "Squeeze"])
+
+
+def test_kept_dims_need_no_squeeze() -> None:
+    text = "g (int64[M,N] x) => (int64[M,1] y) { a = ArgMax<axis=1>(x)\n y = Neg(a) }"
+    check(model(text), legalize_integer_argmax, [X], ["TopK", "Neg"])
+
+
+@pytest.mark.parametrize(("dtype", "last"), [("float", 0), ("int64", 1)])
+def test_what_stays(dtype: str, last: int) -> None:
+    text = f"g ({dtype}[M,N] x) => (int64[M,1] y) {{ y = ArgMax<axis=1, select_last_index={last}>(x) }}"
+    x = X.float() if dtype == "float" else X
+    check(model(text), legalize_integer_argmax, [x], ["ArgMax"])
+
+
+# ---------------------------------------------------------------- cumulative counts of booleans in int32
+
+
+def test_counts() -> None:
+    text = """g (bool[M,N] b) => (int64[M,N] y) <int64 axis = {1}> {
+      c = Cast<to=7>(b)\n y = CumSum<exclusive=1, reverse=1>(c, axis)
+    }"""
+    booleans = torch.tensor([[True, False, True], [True, True, True]])
+    check(model(text), legalize_boolean_counts, [booleans], ["Cast", "CumSum", "Cast"])
+
+
+def test_sums_of_other_numbers_stay() -> None:
+    text = "g (int32[M,N] x) => (int64[M,N] y) <int64 axis = {1}> { c = Cast<to=7>(x)\n y = CumSum(c, axis) }"
+    assert not legalize_boolean_counts(model(text)).modified
+
+
+# ---------------------------------------------------------------- ConstantOfShape of narrow dtypes
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number", "expected"),
+    [("int8", "-3", ["ConstantOfShape", "Cast"]), ("uint8", "200", ["ConstantOfShape", "Cast"]),
+     ("int64", "7", ["ConstantOfShape"])],
+)  # fmt: skip
+def test_fill(dtype: str, number: str, expected: list[str]) -> None:
+    value = f"value = {dtype}[1] {{{number}}}"
+    program = model(f"g (int64[2] s) => ({dtype}[N,M] y) {{ y = ConstantOfShape<{value}>(s) }}")
+    check(program, legalize_narrow_fills, [torch.tensor([2, 3])], expected)
