@@ -304,7 +304,8 @@ class FakeRuns:
     def agree_eagerly(self, args: Any, kwargs: Any) -> bool | None:
         """Returns whether the results of both are close for real arguments.
 
-        Returns None if the module has no values, has weights above 1 GB, or contains control flow, which may not end.
+        Returns None if the module has no values, has weights above 1 GB, or contains control flow, which may not end;
+        and if the results are empty.
         """
         if self._model is None:
             return None
@@ -330,6 +331,8 @@ class FakeRuns:
                     return not results  # where the module fails too, the program need not run
             results.append([each for each in found if isinstance(each, torch.Tensor)])
         want, got = results
+        if not any(each.numel() for each in want) and all(each.numel() for each in tensors):
+            return None  # the data left no element to compare
         return len(got) == len(want) and all(map(_is_close, got, want))
 
     @property

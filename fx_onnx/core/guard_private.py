@@ -19,6 +19,7 @@ import sympy
 from torch.export import ExportedProgram
 
 from fx_onnx.core.script_private import SCRIPT_MARK
+from fx_onnx.core.torch_private import unset_fake_temporarily
 
 __all__ = [
     "GuardOrigin",
@@ -203,7 +204,8 @@ def check_conditions(
     if convert is None:
         return
     guards, shape_env.guards = shape_env.guards, [SimpleNamespace(expr=each) for each in conditions]
-    program._guards_code = convert(program.graph_module)
+    with unset_fake_temporarily():  # the code is made with tensors of the capture's mode, not of the caller's
+        program._guards_code = convert(program.graph_module)
     shape_env.guards = guards
     spans = program.range_constraints
     for symbol, (low, high) in ranges.items():

@@ -1,5 +1,6 @@
 """The target reference: models run in onnx's reference evaluator."""
 
+import onnx_ir as ir
 import pytest
 import torch
 from onnx.reference import ReferenceEvaluator
@@ -8,9 +9,12 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import fx_onnx
+from fx_onnx.targets.reference import TARGET
 from tests.capture.sample_modules import Function
 from tests.compare import assert_close
 from tests.targets.exporting import exported, operators
+
+X = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0))
 
 
 def test_no_casts_are_inserted() -> None:
@@ -25,6 +29,18 @@ def test_a_model_runs() -> None:
     torch.testing.assert_close(torch.from_numpy(found), torch.softmax(x, -1).cumsum(0))
 
 
+def test_products_along_another_axis_run() -> None:
+    program = exported(lambda x: x.cumprod(1), X, target="reference")
+    (found,) = ReferenceEvaluator(program.model_proto).run(None, {"x": X.numpy()})
+    torch.testing.assert_close(torch.from_numpy(found), X.cumprod(1))
+
+
+def test_a_scan_of_another_axis_is_a_defect() -> None:
+    assert TARGET.constraint is not None
+    node = ir.node("Scan", [], {"scan_input_axes": [1], "num_scan_inputs": 1})
+    assert "scans the first axis only" in TARGET.constraint(node)
+
+
 class Lengths(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -35,15 +51,11 @@ class Lengths(nn.Module):
         return pad_packed_sequence(self.rnn(packed)[0], batch_first=True)[0]
 
 
-X = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0))
-
-
 @pytest.mark.parametrize(
     ("model", "args", "message"),
     [
         (Lengths(), (X, torch.tensor([2, 4])), "ignores the lengths"),
         (nn.RNN(3, 2, nonlinearity="relu"), (X,), "no activation other than Tanh"),
-        (Function(lambda x: x.cumprod(1)), (X,), "scans the first axis only"),
         (Function(lambda x: functional.pad(x, (-1, 2))), (X,), "does not cut off elements"),
         (nn.ConvTranspose1d(4, 4, 2, groups=2), (X,), "computes one group only"),
     ],

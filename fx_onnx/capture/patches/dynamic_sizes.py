@@ -210,6 +210,19 @@ def _max_pool1d(
 # --- functions that accept plain numbers only -------------------------------------------------------------------------
 
 
+_NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def _kinds(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Returns which arguments are numbers, symbolic or not, which are tensors, and the types of the others."""
+    return tuple(
+        _kinds(each)
+        if isinstance(each, (list, tuple))
+        else next((kind for kind in (_NUMBERS, torch.Tensor) if isinstance(each, kind)), type(each))
+        for each in values
+    )
+
+
 class _SymbolicSizesMode(TorchFunctionMode):
     """Redirects calls that have symbolic numbers to functions that accept them.
 
@@ -253,7 +266,7 @@ class _SymbolicSizesMode(TorchFunctionMode):
         if getattr(func, "__module__", "") == "torch.nn.functional":  # operators refuse a symbolic bool
             args, kwargs = pytree.tree_map_only(torch.SymBool, bool, (args, kwargs))
         frame, given = _calling_frame(), (*args, *kwargs.values())
-        place, is_symbolic = (frame.f_code, frame.f_lasti), _has_symbol(given)
+        place, is_symbolic = (frame.f_code, frame.f_lasti, _kinds(given)), _has_symbol(given)
         known = None if is_symbolic else self._known.get(func, {}).get(place)
         found = symbolic_form(func, args, kwargs, self.running, known) if is_symbolic or known else None
         if found is None:
